@@ -1,0 +1,1 @@
+"""Fedge: a simulator for hierarchical, clustered federated learning on Flower and Ray."""

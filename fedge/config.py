@@ -1,0 +1,311 @@
+"""Every knob of a run: name, default, unit, range. The only reader of run-config keys.
+
+Flower hands an app one flat mapping, ``{"train.lr": 0.05, ...}``. `from_run_config` turns it into frozen
+dataclasses, one per concern, and refuses what cannot be meant: an unknown key (the nearest known one is
+named), a wrong type, a value out of range, a contradiction. Field names are the keys with ``_`` for ``-``.
+"""
+
+import difflib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
+
+Scalar = bool | int | float | str
+
+
+class ConfigError(ValueError):
+    """What the user asked for cannot be run. One line: name, rule, value, next step."""
+
+
+def knob(
+    default: Scalar,
+    doc: str,
+    *,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    above: float | None = None,
+    choices: tuple[str, ...] = (),
+) -> Any:
+    """Declare one knob: its default (which fixes its type), meaning with unit, and allowed values.
+
+    Args:
+        default: value when the key is absent.
+        doc: what it does, with the unit.
+        minimum: smallest allowed value, inclusive.
+        maximum: largest allowed value, inclusive.
+        above: exclusive lower bound.
+        choices: the allowed strings; empty means any.
+    """
+    rule = {"doc": doc, "minimum": minimum, "maximum": maximum, "above": above, "choices": choices}
+    return field(default=default, metadata=rule)
+
+
+def key_of(section: str, name: str) -> str:
+    """Return the run-config key of a field: ``("train", "batch_size")`` → ``"train.batch-size"``."""
+    dashed = name.replace("_", "-")
+    return f"{section}.{dashed}" if section else dashed
+
+
+class _Section:
+    """Checks every field of a section against its declaration when the section is made."""
+
+    SECTION = ""
+
+    def __post_init__(self) -> None:
+        for declared in fields(self):  # type: ignore[arg-type]
+            if declared.metadata:
+                key = key_of(self.SECTION, declared.name)
+                value = _checked(key, getattr(self, declared.name), declared.default, declared.metadata)
+                object.__setattr__(self, declared.name, value)
+
+
+def _checked(key: str, value: Any, default: Any, rule: Mapping[str, Any]) -> Any:
+    """Return `value` in the type of `default`, or raise ConfigError."""
+    kind = type(default)
+    if kind is float and type(value) is int:
+        value = float(value)
+    if type(value) is not kind:
+        raise ConfigError(f"{key} must be {_KIND_NAMES[kind]}, but is {value!r}; set for example {key}={_toml(default)}")
+    if kind is float and not math.isfinite(value):
+        raise ConfigError(f"{key} must be a finite number, but is {value!r}; its default is {default!r}")
+    if rule["choices"] and value not in rule["choices"]:
+        raise ConfigError(f"{key} must be one of {', '.join(rule['choices'])}, but is {value!r}{_nearest(value, rule['choices'])}")
+    for bound, holds, words in (
+        ("minimum", lambda v, b: v >= b, "at least"),
+        ("maximum", lambda v, b: v <= b, "at most"),
+        ("above", lambda v, b: v > b, "above"),
+    ):
+        limit = rule[bound]
+        if limit is not None and not holds(value, limit):
+            raise ConfigError(f"{key} must be {words} {limit}, but is {value!r}; its default is {default!r}")
+    return value
+
+
+_KIND_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: 'a string in "quotes"'}
+
+
+def _toml(value: Scalar) -> str:
+    """Return `value` as TOML writes it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def _nearest(word: str, known: tuple[str, ...] | list[str]) -> str:
+    """Return ``"; did you mean X?"`` for the known word nearest to `word`, or a pointer to the list."""
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    if not near:  # the section may be right and the key wrong, or the other way round
+        tails = [k for k in known if k.split(".")[-1] == word.split(".")[-1]]
+        near = tails[:1]
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+@dataclass(frozen=True)
+class HierarchyConfig(_Section):
+    """Who stands under whom, and how often they talk."""
+
+    SECTION = "hierarchy"
+    num_servers: int = knob(3, "leaf servers", minimum=1)
+    clients_per_server: str = knob("auto", '"auto" splits the clients evenly over the leaves; or one number per leaf, as "4,3,2"')
+    leaf_rounds: int = knob(1, "leaf rounds (client exchanges) per global round", minimum=1)
+    fraction_train: float = knob(1.0, "share of each leaf's clients that train in a leaf round", above=0.0, maximum=1.0)
+
+
+LEAF_STRATEGIES = ("fedavg", "fedmedian", "fedtrimmedavg", "krum", "fedadam")
+
+
+@dataclass(frozen=True)
+class LeafConfig(_Section):
+    """How a leaf server combines its clients' models: one of Flower's own strategies."""
+
+    SECTION = "leaf"
+    strategy: str = knob("fedavg", "Flower strategy of every leaf", choices=LEAF_STRATEGIES)
+    trim_fraction: float = knob(0.2, "fedtrimmedavg: share cut off at each end", minimum=0.0, maximum=0.49)
+    num_malicious: int = knob(0, "krum: clients per leaf assumed malicious", minimum=0)
+    server_lr: float = knob(0.01, "fedadam: server learning rate (eta)", above=0.0)
+
+
+@dataclass(frozen=True)
+class DataConfig(_Section):
+    """Which windows, and how they are split into training, validation and test."""
+
+    SECTION = "data"
+    path: str = knob("auto", 'window file (.npz); "synthetic"; or "auto": data/hhar-windows.npz if it is there, else synthetic')
+    split: str = knob("auto", "by whole sessions, by time blocks per class, or auto: sessions where they are known", choices=("auto", "session", "blocks"))
+    val_fraction: float = knob(0.2, "share of the windows for validation (the gate)", above=0.0, maximum=0.8)
+    test_fraction: float = knob(0.2, "share of the windows for test (the reported accuracy)", above=0.0, maximum=0.8)
+    guard_windows: int = knob(1, "blocks: windows dropped before each cut; 1 suits an overlap of up to half a window", minimum=0)
+    normalize: bool = knob(True, "scale each channel by mean and std of the training windows")
+    synthetic_users: int = knob(0, "users in the synthetic set; 0: nine as in HHAR, or one per client if there are more clients", minimum=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.val_fraction + self.test_fraction > 0.9:
+            raise ConfigError(
+                f"data.val-fraction + data.test-fraction must leave at least 0.1 for training, "
+                f"but are {self.val_fraction} + {self.test_fraction}; lower one of them"
+            )
+
+
+PARTITION_KINDS = ("user", "device", "dirichlet", "iid", "imbalance")
+
+
+@dataclass(frozen=True)
+class PartitionConfig(_Section):
+    """How windows are dealt to clients."""
+
+    SECTION = "partition"
+    kind: str = knob("user", "what is dealt: whole users, whole devices, or windows", choices=PARTITION_KINDS)
+    split_users: bool = knob(False, "user: with more clients than users, cut users by session instead of refusing")
+    alpha_leaves: float = knob(0.5, "dirichlet: concentration of the classes over leaves (small = skewed)", above=0.0)
+    alpha_clients: float = knob(10.0, "dirichlet: concentration of a leaf's classes over its clients", above=0.0)
+    imbalance: float = knob(5.0, "imbalance: windows of leaf 0 relative to each other leaf", above=0.0)
+
+
+@dataclass(frozen=True)
+class TrainConfig(_Section):
+    """Local training at a client."""
+
+    SECTION = "train"
+    model: str = knob("cnn", "network; see fedge/model.py")
+    lr: float = knob(0.05, "SGD step size in global round 1", above=0.0)
+    lr_decay: float = knob(0.99, "factor on lr per global round", above=0.0, maximum=1.0)
+    momentum: float = knob(0.9, "SGD momentum", minimum=0.0, maximum=0.999)
+    weight_decay: float = knob(1e-4, "L2 penalty, as torch.optim.SGD applies it", minimum=0.0)
+    clip_norm: float = knob(1.0, "largest L2 norm of a step's gradient; 0 = off", minimum=0.0)
+    label_smoothing: float = knob(0.1, "share of the target spread over all classes", minimum=0.0, maximum=0.99)
+    local_epochs: int = knob(5, "passes over a client's training windows per leaf round", minimum=1)
+    batch_size: int = knob(32, "windows per step", minimum=1)
+    prox_mu: float = knob(0.0, "FedProx strength: pulls a client to its leaf's model; 0 = off", minimum=0.0)
+    threads: int = knob(1, "torch threads per client; another number gives other last bits", minimum=1)
+    device: str = knob("auto", "auto takes a GPU when the federation gives one", choices=("auto", "cpu", "cuda"))
+
+
+@dataclass(frozen=True)
+class ScaffoldConfig(_Section):
+    """SCAFFOLD (Karimireddy et al. 2020) between a leaf and its clients."""
+
+    SECTION = "scaffold"
+    enabled: bool = knob(True, "control variates at every leaf")
+
+
+CLUSTER_SIGNALS = ("weights", "update")
+
+
+@dataclass(frozen=True)
+class ClusterConfig(_Section):
+    """The cloud step: which leaves share a model."""
+
+    SECTION = "cluster"
+    enabled: bool = knob(True, "false: the cloud averages all leaves into one model")
+    start_round: int = knob(1, "first global round with a cloud step", minimum=1)
+    every: int = knob(1, "global rounds from one cloud step to the next", minimum=1)
+    tau: float = knob(0.7, "leaves at least this similar are joined; above 1 every leaf stays alone", minimum=-1.0)
+    signal: str = knob("weights", "what is compared: last-layer weights, or the change of all parameters in the round", choices=CLUSTER_SIGNALS)
+
+
+@dataclass(frozen=True)
+class GateConfig(_Section):
+    """A leaf's choice between the offered cluster model and its own."""
+
+    SECTION = "gate"
+    enabled: bool = knob(True, "false: every offer is taken")
+    min_gain: float = knob(0.0, "validation accuracy (0..1) an offer must add to be taken", minimum=-1.0, maximum=1.0)
+
+
+@dataclass(frozen=True)
+class GuardConfig(_Section):
+    """How long the server waits."""
+
+    SECTION = "guard"
+    start_timeout: float = knob(120.0, "seconds until every client must have answered the first call", above=0.0)
+    client_timeout: float = knob(3600.0, "seconds an exchange may take; later replies are lost", above=0.0)
+
+
+@dataclass(frozen=True)
+class Config(_Section):
+    """A whole run, checked. `from_run_config` makes it, `to_run_config` gives the flat mapping back."""
+
+    num_server_rounds: int = knob(100, "global rounds", minimum=1)
+    seed: int = knob(42, "root of every random stream; SEED in the environment wins", minimum=0)
+    run_name: str = knob("", "name of the run folder; empty: date, time and seed")
+    runs_dir: str = knob("runs", "folder of all run folders")
+    hierarchy: HierarchyConfig = HierarchyConfig()
+    leaf: LeafConfig = LeafConfig()
+    data: DataConfig = DataConfig()
+    partition: PartitionConfig = PartitionConfig()
+    train: TrainConfig = TrainConfig()
+    scaffold: ScaffoldConfig = ScaffoldConfig()
+    cluster: ClusterConfig = ClusterConfig()
+    gate: GateConfig = GateConfig()
+    guard: GuardConfig = GuardConfig()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.scaffold.enabled and self.leaf.strategy != "fedavg":
+            raise ConfigError(
+                f"scaffold.enabled needs leaf.strategy to be fedavg, because its control variates are averages "
+                f"under the same weights as the model, but it is {self.leaf.strategy!r}; add scaffold.enabled=false"
+            )
+        if any(c in self.run_name for c in "/\\") or self.run_name in (".", "..", "latest"):
+            raise ConfigError(f"run-name must be a plain folder name, but is {self.run_name!r}; leave it empty for date and time")
+
+
+SECTIONS: dict[str, type[_Section]] = {
+    f.name: f.type  # type: ignore[misc]
+    for f in fields(Config)
+    if not f.metadata
+}
+
+
+def knobs() -> dict[str, tuple[Scalar, Mapping[str, Any]]]:
+    """Return every key with its default and its declaration, in the order of the classes."""
+    table: dict[str, tuple[Scalar, Mapping[str, Any]]] = {}
+    for section, kind in [("", Config), *SECTIONS.items()]:
+        for declared in fields(kind):  # type: ignore[arg-type]
+            if declared.metadata:
+                table[key_of(section, declared.name)] = (declared.default, declared.metadata)
+    return table
+
+
+def check_keys(keys: list[str]) -> None:
+    """Raise ConfigError for the first key that no knob has."""
+    known = list(knobs())
+    for key in keys:
+        if key not in known:
+            raise ConfigError(
+                f"{key} is not a configuration key{_nearest(key, known) or '; pyproject.toml lists all of them'}"
+            )
+
+
+def from_run_config(run_config: Mapping[str, Any]) -> Config:
+    """Build the configuration of a run from Flower's flat mapping; absent keys take their defaults.
+
+    Raises:
+        ConfigError: an unknown key, a wrong type, a value out of range, or a contradiction.
+    """
+    check_keys(list(run_config))
+    return Config(
+        **_values(run_config, "", Config),
+        **{name: kind(**_values(run_config, name, kind)) for name, kind in SECTIONS.items()},  # type: ignore[arg-type]
+    )
+
+
+_SectionT = TypeVar("_SectionT", bound=_Section)
+
+
+def _values(run_config: Mapping[str, Any], section: str, kind: type[_SectionT]) -> dict[str, Any]:
+    """Return the given values of one section by field name."""
+    named = {f.name: key_of(section, f.name) for f in fields(kind) if f.metadata}  # type: ignore[arg-type]
+    return {name: run_config[key] for name, key in named.items() if key in run_config}
+
+
+def to_run_config(config: Config) -> dict[str, Scalar]:
+    """Return `config` as Flower's flat mapping; `from_run_config` of it is equal to `config`."""
+    flat: dict[str, Scalar] = {}
+    for section, holder in [("", config), *((name, getattr(config, name)) for name in SECTIONS)]:
+        for declared in fields(holder):
+            if declared.metadata:
+                flat[key_of(section, declared.name)] = getattr(holder, declared.name)
+    return flat

@@ -1,0 +1,154 @@
+"""The windows of a run: chosen, normalised and laid out so that clients read them without loading.
+
+The server writes one folder, ``<run>/data/``: ``x.npy`` and ``y.npy`` with every client's training,
+validation and test windows side by side, and ``index.json`` with the bounds. Workers map the files into
+memory, so all of them share one copy in the page cache. The folder goes when the run ends.
+"""
+
+import json
+import shutil
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+synthetic_windows = None  # TEMP
+from fedge.config import Config, ConfigError
+from fedge.partition import Partition
+from hhar.window_file import Windows, WindowFileError, fingerprint, fingerprint_windows, load_windows
+
+PREPARED = Path("data/hhar-windows.npz")
+_HHAR_USERS = 9
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """Where the windows come from.
+
+    Attributes:
+        name: path of the window file, or "synthetic HHAR (9 users)".
+        fingerprint: sha256 of the file, or of the synthetic arrays.
+        synthetic: True when nothing was measured on a person.
+    """
+
+    name: str
+    fingerprint: str
+    synthetic: bool
+
+
+def load_source(config: Config, num_clients: int) -> tuple[Windows, DataSource]:
+    """Load the window file that `data.path` names, or make the synthetic set, which is the same for every seed.
+
+    Raises:
+        ConfigError: the file is missing or damaged.
+    """
+    path = config.data.path
+    if path == "auto":
+        path = str(PREPARED) if PREPARED.is_file() else "synthetic"
+    if path == "synthetic":
+        users = config.data.synthetic_users or max(_HHAR_USERS, num_clients)
+        windows = synthetic_windows(num_users=users)
+        return windows, DataSource(f"synthetic HHAR ({users} users)", fingerprint_windows(windows), True)
+    try:
+        return load_windows(path), DataSource(path, fingerprint(path), False)
+    except WindowFileError as error:
+        raise ConfigError(f"data.path: {error}") from error
+
+
+@dataclass(frozen=True)
+class ClientBounds:
+    """Rows of one client in x.npy: training, then validation, then test."""
+
+    start: int
+    val: int
+    test: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class ClientData:
+    """One client's windows, mapped read-only.
+
+    Attributes:
+        train, val, test: pairs of x (N, C, T) float32 and y (N,) int64.
+        classes: number of classes of the whole data set.
+    """
+
+    train: tuple[np.ndarray, np.ndarray]
+    val: tuple[np.ndarray, np.ndarray]
+    test: tuple[np.ndarray, np.ndarray]
+    classes: int
+
+
+@dataclass(frozen=True)
+class DataShape:
+    """Sizes that a model is built from."""
+
+    channels: int
+    samples: int
+    classes: int
+
+
+def write_client_data(folder: Path, windows: Windows, partition: Partition, normalize: bool) -> DataShape:
+    """Write the windows of all clients into `folder`, replacing what is there.
+
+    Args:
+        folder: written as a whole under a temporary name, then moved into place.
+        windows: N windows.
+        partition: per client its window indices.
+        normalize: scale each channel by the mean and standard deviation of all clients' training windows.
+    """
+    order = np.concatenate([part for parts in partition.clients for part in parts])
+    x = windows.x[order]
+    bounds, at = [], 0
+    train_rows = np.zeros(len(order), dtype=bool)
+    for train, val, test in partition.clients:
+        ends = at + np.cumsum([len(train), len(val), len(test)])
+        bounds.append(ClientBounds(at, int(ends[0]), int(ends[1]), int(ends[2])))
+        train_rows[at : ends[0]] = True
+        at = int(ends[2])
+    if normalize:
+        x = _normalized(x, train_rows)
+    temporary = folder.with_name(folder.name + ".tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    np.save(temporary / "x.npy", x)
+    np.save(temporary / "y.npy", windows.y[order])
+    index = {"classes": len(windows.classes), "clients": [asdict(b) for b in bounds]}
+    (temporary / "index.json").write_text(json.dumps(index))
+    shutil.rmtree(folder, ignore_errors=True)
+    temporary.rename(folder)
+    return DataShape(x.shape[1], x.shape[2], len(windows.classes))
+
+
+def _normalized(x: np.ndarray, train_rows: np.ndarray) -> np.ndarray:
+    """Return x (N, C, T) with each channel scaled by its mean and std over the training rows."""
+    mean = x[train_rows].mean(axis=(0, 2), dtype=np.float64)
+    std = x[train_rows].std(axis=(0, 2), dtype=np.float64)
+    std[std == 0] = 1.0  # a constant channel carries nothing; keep it at zero
+    scaled: np.ndarray = (x - mean[:, None].astype(np.float32)) / std[:, None].astype(np.float32)
+    return scaled
+
+
+@lru_cache(maxsize=2)
+def _open_folder(folder: str) -> tuple[np.ndarray, np.ndarray, int, list[ClientBounds]]:
+    """Map a data folder once per process; the cache holds this run's folder and at most one other."""
+    index = json.loads((Path(folder) / "index.json").read_text())
+    x = np.load(Path(folder) / "x.npy", mmap_mode="r", allow_pickle=False)
+    y = np.load(Path(folder) / "y.npy", mmap_mode="r", allow_pickle=False)
+    return x, y, index["classes"], [ClientBounds(**b) for b in index["clients"]]
+
+
+def open_client(folder: str, partition_id: int) -> ClientData:
+    """Return one client's windows as read-only views of the mapped files; nothing is loaded.
+
+    Raises:
+        FileNotFoundError: the folder is not on this machine.
+        IndexError: there is no such client.
+    """
+    x, y, classes, clients = _open_folder(folder)
+    b = clients[partition_id]
+    cuts = (slice(b.start, b.val), slice(b.val, b.test), slice(b.test, b.stop))
+    train, val, test = ((x[cut], y[cut]) for cut in cuts)
+    return ClientData(train, val, test, classes)

@@ -1,0 +1,162 @@
+"""One exchange with many clients: push all messages, collect replies, put them in partition-id order.
+
+Also finds out who is there (contract C4). Node ids stay in this file.
+"""
+
+import logging
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from fedge.messages import hello_message, read_hello
+from fedge.timing import LapClock
+
+logger = logging.getLogger(__name__)
+
+_POLL_S = 0.005
+_ENGINE_CHECK_S = 0.5
+_WAIT_FOR_NODES_S = 0.05
+
+
+class RunError(RuntimeError):
+    """The run cannot go on. One line for the user."""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What came back.
+
+    Attributes:
+        replies: partition id → reply, in ascending order of the id.
+        failures: partition id → reason, for clients that answered with an error or not in time.
+    """
+
+    replies: dict[int, Message]
+    failures: dict[int, str]
+
+
+class Clients:
+    """The clients of a run: which node holds which partition."""
+
+    def __init__(self, node_of: Mapping[int, int]) -> None:
+        """Keep the map partition id → node id; ids are 0..K-1."""
+        self._node_of = dict(node_of)
+        self._partition_of = {node: partition for partition, node in self._node_of.items()}
+
+    def __len__(self) -> int:
+        return len(self._node_of)
+
+    def node(self, partition_id: int) -> int:
+        """Return the node that holds a partition."""
+        return self._node_of[partition_id]
+
+    def partition(self, node_id: int) -> int:
+        """Return the partition that a node holds."""
+        return self._partition_of[node_id]
+
+    def exchange(
+        self, grid: Grid, messages: Sequence[Message], timeout_s: float, clock: LapClock | None = None
+    ) -> Exchange:
+        """Send `messages`, wait for their replies, at most `timeout_s` seconds.
+
+        `clock` is charged "push" and "wait".
+
+        Raises:
+            RunError: the simulation engine behind the grid has stopped.
+        """
+        expected = {self._partition_of[m.metadata.dst_node_id] for m in messages}
+        replies: dict[int, Message] = {}
+        failures: dict[int, str] = {}
+        for reply in collect(grid, messages, timeout_s, clock):
+            partition = self._partition_of[reply.metadata.src_node_id]
+            if reply.has_error():
+                failures[partition] = one_line(reply.error.reason)
+            else:
+                replies[partition] = reply
+        for partition in expected - replies.keys() - failures.keys():
+            failures[partition] = f"no reply within {timeout_s:g} s"
+        return Exchange(dict(sorted(replies.items())), dict(sorted(failures.items())))
+
+
+def collect(
+    grid: Grid, messages: Sequence[Message], timeout_s: float, clock: LapClock | None = None
+) -> list[Message]:
+    """Push messages and pull replies until all are there or `timeout_s` is over."""
+    pending = set(grid.push_messages(messages))
+    if clock:
+        clock.lap("push")
+    collected: list[Message] = []
+    deadline = time.monotonic() + timeout_s
+    next_check = time.monotonic() + _ENGINE_CHECK_S
+    while pending:
+        got = list(grid.pull_messages(pending))
+        collected.extend(got)
+        pending.difference_update(message.metadata.reply_to_message_id for message in got)
+        now = time.monotonic()
+        if not pending or now > deadline:
+            break
+        if now > next_check:
+            refuse_dead_engine()
+            next_check = now + _ENGINE_CHECK_S
+        if not got:
+            time.sleep(_POLL_S)
+    if clock:
+        clock.lap("wait")
+    return collected
+
+
+_ray_was_up = False
+
+
+def refuse_dead_engine() -> None:
+    """Raise RunError when Ray was up and is down again.
+
+    Flower keeps the ServerApp waiting for ever after its simulation engine has crashed or was interrupted.
+    """
+    global _ray_was_up
+    ray = sys.modules.get("ray")
+    is_up = ray is not None and ray.is_initialized()
+    if _ray_was_up and not is_up:
+        raise RunError("the simulation engine stopped while clients were at work; run.log has its last words")
+    _ray_was_up = is_up
+
+
+def find_clients(grid: Grid, timeout_s: float) -> Clients:
+    """Wait until all nodes of the federation are there and ask each once which partition it holds.
+
+    Raises:
+        RunError: not all of them answered in time, or two claim the same partition.
+    """
+    deadline = time.monotonic() + timeout_s
+    hellos: dict[int, int] = {}
+    expected = 0
+    while time.monotonic() < deadline:
+        new_nodes = [node for node in grid.get_node_ids() if node not in hellos.values()]
+        messages = [hello_message(node) for node in new_nodes]
+        for reply in collect(grid, messages, deadline - time.monotonic()):
+            if reply.has_error():
+                raise RunError(f"a client failed at its first call: {one_line(reply.error.reason)}")
+            hello = read_hello(reply)
+            if hello.partition_id in hellos:
+                raise RunError(f"two clients say that they hold partition {hello.partition_id}")
+            hellos[hello.partition_id] = reply.metadata.src_node_id
+            expected = hello.num_partitions
+        if expected and len(hellos) >= expected:
+            return Clients(dict(sorted(hellos.items())))
+        refuse_dead_engine()
+        time.sleep(_WAIT_FOR_NODES_S)
+    raise RunError(
+        f"guard.start-timeout: {len(hellos)} of {expected or 'an unknown number of'} clients answered within "
+        f"{timeout_s:g} s; start fewer at once or raise guard.start-timeout"
+    )
+
+
+def one_line(reason: str) -> str:
+    """Return the message of a client's error without Flower's and Ray's wrapping and traceback."""
+    lines = [line.strip() for line in reason.replace("\\n", "\n").splitlines() if line.strip()]
+    telling = [line for line in lines if "Error" in line and "ray::" not in line] or lines or ["unknown reason"]
+    return telling[-1].strip("<>'\"() ")[:300]

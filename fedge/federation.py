@@ -1,0 +1,76 @@
+"""What a federation of pyproject.toml asks of the machine, and whether the machine has it."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedge.config import ConfigError
+
+
+@dataclass(frozen=True)
+class Federation:
+    """A simulated federation.
+
+    Attributes:
+        num_supernodes: clients; 0 where it is not known (a deployed federation).
+        num_cpus: CPUs per client, as Ray counts them.
+        num_gpus: GPU share per client.
+    """
+
+    num_supernodes: int = 0
+    num_cpus: float = 1.0
+    num_gpus: float = 0.0
+
+    def describe(self) -> dict[str, Any]:
+        """Return it as the manifest holds it."""
+        return {"num-supernodes": self.num_supernodes, "num-cpus": self.num_cpus, "num-gpus": self.num_gpus}
+
+
+def from_backend(num_supernodes: int, backend: dict[str, Any]) -> Federation:
+    """Return the federation that Flower's backend configuration describes; Flower's default is 2 CPUs."""
+    resources = _dashed(backend).get("client-resources", {})
+    resources = _dashed(resources) if resources else {"num-cpus": 2}
+    return Federation(num_supernodes, float(resources.get("num-cpus", 1)), float(resources.get("num-gpus", 0)))
+
+
+def _dashed(table: dict[str, Any]) -> dict[str, Any]:
+    """Return a table with dashes in its keys, which Flower writes either way."""
+    return {key.replace("_", "-"): value for key, value in table.items()}
+
+
+def federation_of_this_process(argv: Sequence[str] | None = None) -> Federation:
+    """Return the federation that Flower's simulation process was started for.
+
+    Flower tells the ServerApp nothing about it, but starts the process with ``--num-supernodes`` and
+    ``--backend-config``. In any other process the answer is a Federation with no known size.
+    """
+    words = list(sys.argv if argv is None else argv)
+    options = {word: words[i + 1] for i, word in enumerate(words[:-1]) if word.startswith("--")}
+    if "--num-supernodes" not in options:
+        return Federation()
+    return from_backend(int(options["--num-supernodes"]), json.loads(options.get("--backend-config", "{}")))
+
+
+def refuse_missing_gpu(federation: Federation) -> None:
+    """Raise ConfigError when clients are to get a GPU share and the machine has no NVIDIA GPU.
+
+    Flower by itself would wait for ever.
+    """
+    if federation.num_gpus > 0 and not has_gpu():
+        raise ConfigError(
+            f"options.backend.client-resources.num-gpus is {federation.num_gpus:g}, but this machine has no usable GPU; "
+            f"use a federation without it, for example: flwr run . local-simulation"
+        )
+
+
+def has_gpu() -> bool:
+    """Tell whether the NVIDIA driver lists a GPU; asks its own tool, so that torch need not be loaded."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return False
+    listing = subprocess.run([tool, "-L"], capture_output=True, text=True, timeout=20, check=False)
+    return listing.returncode == 0 and "GPU" in listing.stdout

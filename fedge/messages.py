@@ -1,0 +1,209 @@
+"""What server and clients say to each other: the only file that knows record names.
+
+Three exchanges: *hello* (who are you), *train* (one leaf round), *judge* (own and offered model on validation
+and test windows, both in one call). Numbers travel as plain Python numbers, states as float arrays by name.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+
+from fedge.aggregation import State
+
+HELLO = "query.hello"
+TRAIN = "train"
+JUDGE = "evaluate"
+
+ARRAYS = "arrays"  # the model; Flower's own strategies look for this name
+CONFIG = "config"
+METRICS = "metrics"
+NUM_EXAMPLES = "num-examples"  # the averaging weight; Flower's own strategies look for this name
+CONTROL = "control"
+OFFERED = "offered"
+
+ModelRole = Literal["own", "offered"]
+SplitName = Literal["val", "test"]
+
+
+def to_record(state: Mapping[str, np.ndarray]) -> ArrayRecord:
+    """Return a state (name → array) as a Flower record."""
+    return ArrayRecord({name: Array(np.asarray(array)) for name, array in state.items()})
+
+
+def from_record(record: ArrayRecord) -> State:
+    """Return a Flower record as a state (name → array)."""
+    return {name: array.numpy() for name, array in record.items()}
+
+
+def payload_bytes(message: Message) -> int:
+    """Return the bytes of all arrays in a message."""
+    return sum(len(a.data) for record in message.content.array_records.values() for a in record.values())
+
+
+@dataclass(frozen=True)
+class Errand:
+    """What a client must know beyond its own configuration.
+
+    Attributes:
+        seed: root of all random streams of the run.
+        global_round: 1, 2, …
+        leaf_round: counted through the whole run, 1, 2, …
+        data_folder: the run's client data.
+        log_path: the run's log file.
+        server_pid: process of the server; a client in another process sends its log to `log_path`.
+    """
+
+    seed: int
+    global_round: int
+    leaf_round: int
+    data_folder: str
+    log_path: str
+    server_pid: int
+
+    def to_record(self) -> ConfigRecord:
+        """Return the errand as a Flower record."""
+        return ConfigRecord(asdict(self))
+
+    @staticmethod
+    def of(message: Message) -> "Errand":
+        """Read the errand of a train or judge message; other entries of its record are ignored."""
+        record = message.content.config_records[CONFIG]
+        values: dict[str, Any] = {name: record[name] for name in Errand.__dataclass_fields__}
+        return Errand(**values)
+
+
+# --- hello --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hello:
+    """A client's answer to the first call: which partition it holds, of how many."""
+
+    partition_id: int
+    num_partitions: int
+
+
+def hello_message(node_id: int) -> Message:
+    """Ask a node who it is."""
+    return Message(RecordDict({CONFIG: ConfigRecord()}), node_id, HELLO)
+
+
+def hello_reply(hello: Hello, message: Message) -> Message:
+    """Answer a hello."""
+    return Message(RecordDict({CONFIG: ConfigRecord(asdict(hello))}), reply_to=message)
+
+
+def read_hello(reply: Message) -> Hello:
+    """Read a client's answer to hello."""
+    record = reply.content.config_records[CONFIG]
+    return Hello(int(record["partition_id"]), int(record["num_partitions"]))  # type: ignore[arg-type]
+
+
+# --- train --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TrainReply:
+    """One client's leaf round.
+
+    Attributes:
+        state: the trained model.
+        control_delta: SCAFFOLD's Δc_i, or None.
+        samples: training windows, the averaging weight.
+        loss: mean training loss over windows and epochs.
+        seconds: time the client took.
+        uplink_bytes: size of the arrays in the reply.
+    """
+
+    state: State
+    control_delta: State | None
+    samples: int
+    loss: float
+    seconds: float
+    uplink_bytes: int
+
+
+def train_reply(
+    message: Message, state: State, control_delta: State | None, samples: int, loss: float, seconds: float
+) -> Message:
+    """Answer a train message."""
+    metrics = MetricRecord({NUM_EXAMPLES: samples, "train-loss": loss, "train-seconds": seconds})
+    content = RecordDict({ARRAYS: to_record(state), METRICS: metrics})
+    if control_delta is not None:
+        content[CONTROL] = to_record(control_delta)
+    return Message(content, reply_to=message)
+
+
+def read_train(reply: Message) -> TrainReply:
+    """Read a client's answer to a train message."""
+    arrays, metrics = reply.content.array_records, reply.content.metric_records[METRICS]
+    return TrainReply(
+        state=from_record(arrays[ARRAYS]),
+        control_delta=from_record(arrays[CONTROL]) if CONTROL in arrays else None,
+        samples=int(_number(metrics, NUM_EXAMPLES)),
+        loss=_number(metrics, "train-loss"),
+        seconds=_number(metrics, "train-seconds"),
+        uplink_bytes=payload_bytes(reply),
+    )
+
+
+# --- judge --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """One model on one split of one client.
+
+    Attributes:
+        confusion: (classes, classes) int64, rows true, columns predicted.
+        loss: mean cross entropy per window.
+    """
+
+    confusion: np.ndarray
+    loss: float
+
+
+JudgeReply = dict[tuple[ModelRole, SplitName], Judgement]
+
+
+def judge_message(node_id: int, own: ArrayRecord, offered: ArrayRecord | None, errand: Errand) -> Message:
+    """Ask a client to evaluate its leaf's own and offered model."""
+    content = RecordDict({ARRAYS: own, CONFIG: errand.to_record()})
+    if offered is not None:
+        content[OFFERED] = offered
+    return Message(content, node_id, JUDGE)
+
+
+def judge_reply(message: Message, judgements: JudgeReply) -> Message:
+    """Answer a judge message."""
+    metrics = MetricRecord()
+    for (role, split), judgement in judgements.items():
+        metrics[f"{role}-{split}-loss"] = float(judgement.loss)
+        metrics[f"{role}-{split}-confusion"] = [int(n) for n in judgement.confusion.ravel()]
+    return Message(RecordDict({METRICS: metrics}), reply_to=message)
+
+
+def read_judge(reply: Message) -> JudgeReply:
+    """Read a client's answer to a judge message."""
+    metrics = reply.content.metric_records[METRICS]
+    judgements: JudgeReply = {}
+    roles: tuple[ModelRole, ...] = ("own", "offered")
+    splits: tuple[SplitName, ...] = ("val", "test")
+    for role in roles:
+        for split in splits:
+            if f"{role}-{split}-loss" in metrics:
+                cells = np.array(metrics[f"{role}-{split}-confusion"], dtype=np.int64)
+                classes = round(len(cells) ** 0.5)
+                loss = _number(metrics, f"{role}-{split}-loss")
+                judgements[role, split] = Judgement(cells.reshape(classes, classes), loss)
+    return judgements
+
+
+def _number(metrics: MetricRecord, name: str) -> float:
+    """Return a single number of a metric record."""
+    value = metrics[name]
+    assert not isinstance(value, list)
+    return value

@@ -1,0 +1,222 @@
+"""Windows → clients, each with its own training, validation and test windows.
+
+`user` and `device` deal whole owners and then split; the others split first and then deal windows, so that
+no client ever trains on a recording that another is tested on. Called by `fedge.server_app`.
+Shape letters: N windows, K clients, S leaf servers.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedge.config import Config, ConfigError
+from fedge.seeding import Purpose, numpy_stream
+from fedge.split import TEST, TRAIN, VAL, split_by_blocks, split_by_session
+from hhar.window_file import Windows
+
+_SPLIT_NAMES = {TRAIN: "training", VAL: "validation", TEST: "test"}
+_MAX_DRAWS = 50
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Who holds what.
+
+    Attributes:
+        clients: per client, per split (training, validation, test): sorted window indices.
+        split_kind: "session" or "blocks".
+    """
+
+    clients: list[tuple[np.ndarray, np.ndarray, np.ndarray]]
+    split_kind: str
+
+
+def partition(windows: Windows, config: Config, clients_per_leaf: Sequence[int], seed: int) -> Partition:
+    """Deal the windows to the clients of the hierarchy.
+
+    Args:
+        windows: N windows.
+        config: its `partition` and `data` sections are read.
+        clients_per_leaf: S numbers; clients 0..k0-1 belong to leaf 0, the next k1 to leaf 1, …
+        seed: root of the streams that shuffle sessions and windows.
+
+    Raises:
+        ConfigError: too few users or devices, no sessions to split by, or a client without training,
+            validation or test windows.
+    """
+    kind = _split_kind(windows, config)
+    if config.partition.kind in ("user", "device"):
+        client, split = _deal_owners(windows, config, sum(clients_per_leaf), kind, seed)
+    else:
+        split = _split(windows, config, kind, _codes(windows.user), seed)
+        client = _deal_windows(windows.y, split, config, clients_per_leaf, seed)
+    clients = [_indices(client, split, k) for k in range(sum(clients_per_leaf))]
+    _refuse_empty(clients, config, kind)
+    return Partition(clients, kind)
+
+
+def _indices(client: np.ndarray, split: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return client k's window indices per split."""
+    train, val, test = (np.flatnonzero((client == k) & (split == part)) for part in (TRAIN, VAL, TEST))
+    return train, val, test
+
+
+def _split_kind(windows: Windows, config: Config) -> str:
+    """Return "session" or "blocks", or refuse sessions that are not there."""
+    if config.data.split == "session" and windows.session is None:
+        raise ConfigError('data.split is "session", but the window file names no sessions; set data.split="blocks"')
+    if config.data.split == "auto":
+        return "blocks" if windows.session is None else "session"
+    return config.data.split
+
+
+def _split(windows: Windows, config: Config, kind: str, group: np.ndarray, seed: int) -> np.ndarray:
+    """Return the split of each window (N,); `group` (N,) stratifies the sessions."""
+    if kind == "session":
+        rng = numpy_stream(seed, Purpose.SPLIT)
+        return split_by_session(group, _sessions(windows), windows.y, config.data, rng)
+    stream = _codes(windows.user) if windows.device is None else _pair_codes(windows.user, windows.device)
+    # group first: a user that is cut over several clients is a stream of its own at each
+    return split_by_blocks(_pair_codes(group, stream), windows.y, config.data)
+
+
+def _codes(labels: np.ndarray) -> np.ndarray:
+    """Return labels as whole numbers 0, 1, … in sorted order of the distinct labels."""
+    return np.unique(labels, return_inverse=True)[1]
+
+
+def _pair_codes(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Return one whole number per distinct pair."""
+    outer, inner = _codes(first), _codes(second)
+    return _codes(outer * (int(inner.max()) + 1) + inner)
+
+
+def _sessions(windows: Windows) -> np.ndarray:
+    """Return a number per session; equal names of two users are two sessions."""
+    assert windows.session is not None
+    return _pair_codes(windows.user, windows.session)
+
+
+# --- whole users or devices ---------------------------------------------------------------------------
+
+
+def _deal_owners(
+    windows: Windows, config: Config, num_clients: int, kind: str, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return (client, split) per window when whole users or devices are dealt."""
+    what = config.partition.kind
+    labels = windows.user if what == "user" else windows.device
+    if labels is None:
+        raise ConfigError('partition.kind is "device", but the window file names no devices; set partition.kind="user"')
+    owner = _codes(labels)
+    num_owners = int(owner.max()) + 1
+    if num_owners >= num_clients:
+        client = owner % num_clients
+    elif not config.partition.split_users:
+        raise ConfigError(
+            f"partition.kind={what} needs at least one {what} per client, but there are {num_owners} {what}s for "
+            f"{num_clients} clients; use a federation of at most {num_owners} SuperNodes or set partition.split-users=true"
+        )
+    else:
+        client = _cut_owners(windows, owner, num_owners, num_clients, kind)
+    # One motion may be recorded on several devices: then its split must be the same at every client.
+    group = client if what == "user" else _codes(windows.user)
+    return client, _split(windows, config, kind, group, seed)
+
+
+def _cut_owners(windows: Windows, owner: np.ndarray, num_owners: int, num_clients: int, kind: str) -> np.ndarray:
+    """Return the client (N,) of each window when every owner is cut over one or more clients in a row."""
+    client = np.empty(len(owner), dtype=np.int64)
+    first = 0
+    for value in range(num_owners):
+        share = num_clients // num_owners + (value < num_clients % num_owners)
+        members = np.flatnonzero(owner == value)
+        if kind == "session":
+            client[members] = first + _deal_sessions_evenly(_sessions(windows)[members], windows.y[members], share)
+        else:
+            for label in np.unique(windows.y[members]):
+                block = members[windows.y[members] == label]
+                client[block] = first + np.arange(len(block)) * share // len(block)
+        first += share
+    return client
+
+
+def _deal_sessions_evenly(session: np.ndarray, y: np.ndarray, share: int) -> np.ndarray:
+    """Deal one owner's sessions, class after class, to `share` clients in turn; returns 0..share-1 per window."""
+    sessions, first = np.unique(session, return_index=True)
+    order = sessions[np.lexsort((first, y[first]))]
+    turn = {int(s): position % share for position, s in enumerate(order)}
+    return np.array([turn[int(s)] for s in session], dtype=np.int64)
+
+
+# --- single windows -----------------------------------------------------------------------------------
+
+
+def _deal_windows(
+    y: np.ndarray, split: np.ndarray, config: Config, clients_per_leaf: Sequence[int], seed: int
+) -> np.ndarray:
+    """Return the client (N,) of each window when windows are dealt at random within their split.
+
+    Draws again, up to a fixed number of times, while a client would be left without windows of a split.
+    """
+    rng = numpy_stream(seed, Purpose.PARTITION)
+    num_clients = sum(clients_per_leaf)
+    for _ in range(_MAX_DRAWS):
+        shares = _class_shares(config, clients_per_leaf, int(y.max()) + 1, rng)
+        client = np.full(len(y), -1, dtype=np.int64)
+        for part in (TRAIN, VAL, TEST):
+            for label in range(shares.shape[0]):
+                members = rng.permutation(np.flatnonzero((split == part) & (y == label)))
+                client[members] = np.repeat(np.arange(num_clients), _apportion(len(members), shares[label]))
+        filled = [np.unique(client[split == part]).size for part in (TRAIN, VAL, TEST)]
+        if min(filled) == num_clients or config.partition.kind != "dirichlet":
+            break
+    return client
+
+
+def _class_shares(config: Config, clients_per_leaf: Sequence[int], num_classes: int, rng: np.random.Generator) -> np.ndarray:
+    """Return (classes, K): the share of each class's windows that each client gets; rows sum to 1."""
+    num_leaves, num_clients = len(clients_per_leaf), sum(clients_per_leaf)
+    kind = config.partition.kind
+    if kind == "iid":
+        return np.full((num_classes, num_clients), 1.0 / num_clients)
+    if kind == "imbalance":
+        weights = np.ones(num_leaves)
+        weights[0] = config.partition.imbalance
+        leaf_shares = np.tile(weights / weights.sum(), (num_classes, 1))
+    else:
+        leaf_shares = rng.dirichlet(np.full(num_leaves, config.partition.alpha_leaves), size=num_classes)
+    columns = []
+    for leaf, count in enumerate(clients_per_leaf):
+        if kind == "imbalance":
+            within = np.full((num_classes, count), 1.0 / count)
+        else:
+            within = rng.dirichlet(np.full(count, config.partition.alpha_clients), size=num_classes)
+        columns.append(leaf_shares[:, leaf : leaf + 1] * within)
+    return np.concatenate(columns, axis=1)
+
+
+def _apportion(total: int, shares: np.ndarray) -> np.ndarray:
+    """Return whole numbers near ``total * shares`` that sum to `total` (largest remainders first)."""
+    exact = total * shares
+    counts = np.floor(exact).astype(np.int64)
+    order = np.argsort(-(exact - counts), kind="stable")
+    counts[order[: total - int(counts.sum())]] += 1
+    return counts
+
+
+def _refuse_empty(clients: list[tuple[np.ndarray, np.ndarray, np.ndarray]], config: Config, kind: str) -> None:
+    """Raise ConfigError for the first client that lacks windows of a split."""
+    for k, parts in enumerate(clients):
+        for part, indices in enumerate(parts):
+            if len(indices) == 0:
+                remedy = {
+                    "dirichlet": "raise partition.alpha-leaves and partition.alpha-clients or use fewer clients",
+                    "iid": "use fewer clients or more data",
+                    "imbalance": "lower partition.imbalance or use fewer clients",
+                }.get(config.partition.kind, 'use fewer clients, or set data.split="blocks"' if kind == "session" else "use fewer clients or more data")
+                raise ConfigError(
+                    f"partition.kind={config.partition.kind} must give every client {_SPLIT_NAMES[part]} windows, "
+                    f"but client {k} of {len(clients)} has none; {remedy}"
+                )

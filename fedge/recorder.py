@@ -1,0 +1,226 @@
+"""The run folder (contract C9): everything a run leaves behind, written as the run goes, row by row.
+
+Numbers are written with the fewest digits that give the same float back, so equal runs give equal bytes.
+"""
+
+import csv
+import json
+import logging
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from fedge.aggregation import State
+from fedge.memory import ProcessMemory
+from fedge.results import ClientResult, LeafResult, RoundResult
+from fedge.timing import PHASES
+
+logger = logging.getLogger(__name__)
+
+GLOBAL_COLUMNS = (
+    "global_round", "test_accuracy_mean", "test_accuracy_std", "test_accuracy_worst", "test_loss_mean",
+    "macro_f1_mean", "train_loss_mean", "num_clusters", "cluster_labels", "gate_accepted", "gate_rejected",
+    "clients_ok", "clients_failed", "uplink_bytes", "downlink_bytes", "seconds",
+)  # fmt: skip
+LEAF_COLUMNS = (
+    "global_round", "leaf", "cluster", "val_accuracy_own", "val_accuracy_offered", "gate", "test_accuracy",
+    "test_loss", "macro_f1", "num_clients", "train_samples",
+)  # fmt: skip
+CLIENT_COLUMNS = (
+    "global_round", "client", "leaf", "train_samples", "train_loss", "test_samples", "test_accuracy",
+    "macro_f1", "train_seconds",
+)  # fmt: skip
+TIMING_COLUMNS = ("global_round", *PHASES, "total")
+MEMORY_COLUMNS = ("global_round", "role", "pid", "rss_mib")
+
+_FILES = {
+    "metrics/global_rounds.csv": GLOBAL_COLUMNS,
+    "metrics/leaf_rounds.csv": LEAF_COLUMNS,
+    "metrics/clients.csv": CLIENT_COLUMNS,
+    "timing.csv": TIMING_COLUMNS,
+    "memory.csv": MEMORY_COLUMNS,
+}
+
+
+class Recorder:
+    """Writes one run folder. Use as a context manager: files are closed whatever happens."""
+
+    def __init__(self, folder: Path) -> None:
+        """Open the tables of `folder`, which `create_run_folder` has made."""
+        self.folder = folder
+        self._files: dict[str, TextIO] = {}
+        self._tables: dict[str, Any] = {}
+        for name, columns in _FILES.items():
+            path = folder / name
+            path.parent.mkdir(exist_ok=True)
+            self._files[name] = path.open("w", newline="", encoding="utf-8")
+            self._tables[name] = csv.writer(self._files[name], lineterminator="\n")
+            self._tables[name].writerow(columns)
+        self._files["clusters.jsonl"] = (folder / "clusters.jsonl").open("w", encoding="utf-8")
+        self._manifest: dict[str, Any] = {}
+
+    def __enter__(self) -> "Recorder":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self._files.values():
+            file.close()
+
+    def update_manifest(self, **entries: Any) -> None:
+        """Add or replace entries of manifest.json, which is replaced as a whole."""
+        self._manifest.update(entries)
+        temporary = self.folder / "manifest.json.tmp"
+        temporary.write_text(json.dumps(self._manifest, indent=2) + "\n", encoding="utf-8")
+        temporary.replace(self.folder / "manifest.json")
+
+    def write_round(self, result: RoundResult, laps: Mapping[str, float], memory: Sequence[ProcessMemory]) -> None:
+        """Append one global round to every table."""
+        seconds = sum(laps.values())
+        self._rows("metrics/global_rounds.csv", [_global_row(result, seconds)])
+        self._rows("metrics/leaf_rounds.csv", [_leaf_row(result.global_round, leaf) for leaf in result.leaves])
+        self._rows("metrics/clients.csv", [_client_row(result.global_round, c) for c in result.clients])
+        self._rows("timing.csv", [[result.global_round, *(laps[p] for p in PHASES), seconds]])
+        self._rows("memory.csv", [[result.global_round, m.role, m.pid, round(m.rss_mib, 1)] for m in memory])
+        if result.cloud is not None:
+            self._files["clusters.jsonl"].write(json.dumps(_cluster_entry(result)) + "\n")
+        for file in self._files.values():
+            file.flush()
+
+    def _rows(self, table: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Append rows to a table."""
+        for row in rows:
+            self._tables[table].writerow([_cell(value) for value in row])
+
+    def write_models(self, models: Sequence[State]) -> None:
+        """Write checkpoints/final.safetensors: every served leaf model, entries named ``leaf-0/…``."""
+        path = self.folder / "checkpoints" / "final.safetensors"
+        path.parent.mkdir(exist_ok=True)
+        tensors = {
+            f"leaf-{leaf}/{name}": np.asarray(array, order="C")
+            for leaf, model in enumerate(models)
+            for name, array in model.items()
+        }
+        temporary = path.with_suffix(".tmp")
+        save_file(tensors, temporary)
+        temporary.replace(path)
+
+
+def _cell(value: Any) -> Any:
+    """Return a value as it stands in a table: nothing for what was not measured."""
+    if value is None or (isinstance(value, float) and value != value):
+        return ""
+    return repr(float(value)) if isinstance(value, float) else value
+
+
+def _global_row(result: RoundResult, seconds: float) -> list[Any]:
+    """Return the row of global_rounds.csv; accuracy mean, std (population) and worst are over clients."""
+    accuracies = result.accuracies
+    decisions = [leaf.gate.decision for leaf in result.leaves]
+    labels = [leaf.cluster for leaf in result.leaves]
+    return [
+        result.global_round,
+        float(accuracies.mean()) if accuracies.size else None,
+        float(accuracies.std()) if accuracies.size else None,
+        float(accuracies.min()) if accuracies.size else None,
+        result.client_mean("test_loss"),
+        result.client_mean("macro_f1"),
+        result.train_loss,
+        len(set(labels)),
+        " ".join(map(str, labels)),
+        decisions.count("accepted"),
+        decisions.count("rejected"),
+        result.clients_ok,
+        len(result.failures),
+        result.uplink_bytes,
+        result.downlink_bytes,
+        seconds,
+    ]
+
+
+def _leaf_row(global_round: int, leaf: LeafResult) -> list[Any]:
+    """Return the row of leaf_rounds.csv."""
+    decision = leaf.gate
+    return [
+        global_round, leaf.leaf, leaf.cluster, decision.accuracy_own, decision.accuracy_offered,
+        decision.decision, leaf.test_accuracy, leaf.test_loss, leaf.macro_f1, leaf.num_clients, leaf.train_samples,
+    ]  # fmt: skip
+
+
+def _client_row(global_round: int, client: ClientResult) -> list[Any]:
+    """Return the row of clients.csv."""
+    return [
+        global_round, client.client, client.leaf, client.train_samples, client.train_loss, client.test_samples,
+        client.test_accuracy, client.macro_f1, client.train_seconds,
+    ]  # fmt: skip
+
+
+def _cluster_entry(result: RoundResult) -> dict[str, Any]:
+    """Return the line of clusters.jsonl."""
+    assert result.cloud is not None
+    cloud = result.cloud
+    return {
+        "round": result.global_round,
+        "signal": cloud.signal,
+        "tau": cloud.tau,
+        "labels": cloud.labels.tolist(),
+        "similarity": None if cloud.similarity is None else cloud.similarity.tolist(),
+        "common_start": cloud.common_start,
+    }
+
+
+def create_run_folder(runs_dir: str, name: str, seed: int) -> Path:
+    """Make ``runs_dir/name`` (date, time and seed without a name) and point ``runs_dir/latest`` at it.
+
+    Raises:
+        FileExistsError: a named run is already there; nothing is overwritten.
+        OSError: the folder cannot be made.
+    """
+    parent = Path(runs_dir)
+    parent.mkdir(parents=True, exist_ok=True)
+    if name:
+        folder = parent / name
+        folder.mkdir()
+    else:
+        folder = _fresh_folder(parent, f"{datetime.now():%Y%m%d-%H%M%S}-seed{seed}")
+    _point_latest(parent, folder)
+    return folder.absolute()
+
+
+def _fresh_folder(parent: Path, stem: str) -> Path:
+    """Make ``stem``, or ``stem-2``, ``stem-3``, … when runs start in the same second."""
+    for number in range(1, 1000):
+        folder = parent / (stem if number == 1 else f"{stem}-{number}")
+        try:
+            folder.mkdir()
+            return folder
+        except FileExistsError:
+            continue
+    raise FileExistsError(f"{parent / stem} and 998 more exist")
+
+
+def _point_latest(parent: Path, folder: Path) -> None:
+    """Let ``latest`` point at `folder`; a file system without links goes without it."""
+    link = parent / f".latest-{os.getpid()}-{folder.name}"
+    try:
+        link.symlink_to(folder.name)
+        link.replace(parent / "latest")
+    except OSError as error:
+        logger.warning("cannot point %s at %s: %s", parent / "latest", folder.name, error)
+        link.unlink(missing_ok=True)
+
+
+def remove_client_data(folder: Path) -> None:
+    """Remove the run's copy of the client windows, also what an interrupted write left."""
+    for path in (folder, folder.with_name(folder.name + ".tmp")):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def utc_now() -> str:
+    """Return the time as ISO 8601 in UTC, to the second."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

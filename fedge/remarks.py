@@ -1,0 +1,52 @@
+"""What must be said aloud at the end of a run: a part of the method that never acted, clients that failed."""
+
+import numpy as np
+
+from fedge.results import RoundResult
+
+
+class Remarks:
+    """Watches a run and says what a reader of its accuracies should know."""
+
+    def __init__(self) -> None:
+        """Start with nothing seen."""
+        self._cluster_counts: list[int] = []
+        self._similarities: list[float] = []
+        self._num_leaves = 0
+        self._accepted = self._rejected = 0
+        self._failed: dict[int, str] = {}
+
+    def observe(self, result: RoundResult) -> None:
+        """Take in one global round."""
+        self._num_leaves = len(result.leaves)
+        decisions = [leaf.gate.decision for leaf in result.leaves]
+        self._accepted += decisions.count("accepted")
+        self._rejected += decisions.count("rejected")
+        for client, reason in result.failures.items():
+            self._failed.setdefault(client, f"round {result.global_round}: {reason}")
+        cloud = result.cloud
+        if cloud is not None and cloud.similarity is not None:
+            self._cluster_counts.append(int(cloud.labels.max()) + 1)
+            above_diagonal = cloud.similarity[np.triu_indices(self._num_leaves, k=1)]
+            self._similarities += [float(above_diagonal.min()), float(above_diagonal.max())] if above_diagonal.size else []
+
+    @property
+    def any_failed(self) -> bool:
+        """Whether a client failed in any round."""
+        return bool(self._failed)
+
+    def lines(self) -> list[str]:
+        """Return the remarks, most important first."""
+        found = [f"client {client} failed, first in {reason}" for client, reason in sorted(self._failed.items())]
+        if self._cluster_counts and self._similarities:
+            seen = f"similarities between leaves were {min(self._similarities):.4f} to {max(self._similarities):.4f}"
+            if max(self._cluster_counts) == 1:
+                found.append(f"clustering never split: all leaves were one cluster in every cloud step; {seen}")
+            elif min(self._cluster_counts) == self._num_leaves:
+                found.append(f"clustering never joined: every leaf stayed alone in every cloud step; {seen}")
+        decisions = self._accepted + self._rejected
+        if decisions and not self._rejected:
+            found.append(f"the gate never rejected: all {decisions} offers were taken")
+        if decisions and not self._accepted:
+            found.append(f"the gate always rejected: all {decisions} offers were turned down")
+        return found

@@ -1,0 +1,123 @@
+"""What one global round measured: a row per client, a row per leaf, a row for the whole.
+
+Built by `fedge.strategy`, written by `fedge.recorder`, printed by `fedge.console`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedge.cloud import CloudStep
+from fedge.gate import GateResult
+from fedge.messages import Judgement
+
+
+@dataclass(frozen=True)
+class ClientResult:
+    """One client in one global round; None where it did not take part or failed.
+
+    Attributes:
+        train_loss: mean loss of its last leaf round's training.
+        test_samples: test windows.
+        test_accuracy: of its leaf's served model on its test windows, 0..1.
+        macro_f1: unweighted mean F1 over the classes that occur.
+        train_seconds: over all leaf rounds of the global round.
+    """
+
+    client: int
+    leaf: int
+    train_samples: int
+    train_loss: float | None
+    test_samples: int
+    test_accuracy: float | None
+    test_loss: float | None
+    macro_f1: float | None
+    train_seconds: float | None
+
+
+@dataclass(frozen=True)
+class LeafResult:
+    """One leaf in one global round; accuracies are pooled over its clients' windows."""
+
+    leaf: int
+    cluster: int
+    gate: GateResult
+    test_accuracy: float | None
+    test_loss: float | None
+    macro_f1: float | None
+    num_clients: int
+    train_samples: int
+
+
+@dataclass(frozen=True)
+class RoundResult:
+    """One global round.
+
+    Attributes:
+        cloud: the cloud step of this round, or None in a round without one.
+        clients_ok: clients whose every exchange of the round succeeded.
+        failures: client → reason of its first failure in the round.
+        uplink_bytes, downlink_bytes: arrays from and to clients, all exchanges of the round.
+    """
+
+    global_round: int
+    clients: list[ClientResult]
+    leaves: list[LeafResult]
+    cloud: CloudStep | None
+    clients_ok: int
+    failures: dict[int, str]
+    uplink_bytes: int
+    downlink_bytes: int
+
+    @property
+    def accuracies(self) -> np.ndarray:
+        """Test accuracy of the served models, one per client that was evaluated."""
+        return np.array([c.test_accuracy for c in self.clients if c.test_accuracy is not None])
+
+    def client_mean(self, name: str) -> float | None:
+        """Return the plain mean over clients of one of ClientResult's numbers, or None without any."""
+        values = [getattr(c, name) for c in self.clients if getattr(c, name) is not None]
+        return float(np.mean(values)) if values else None
+
+    @property
+    def train_loss(self) -> float | None:
+        """Return the mean training loss over clients, weighted by training windows."""
+        pairs = [(c.train_loss, c.train_samples) for c in self.clients if c.train_loss is not None]
+        if not pairs:
+            return None
+        return float(np.average([loss for loss, _ in pairs], weights=[n for _, n in pairs]))
+
+
+def pooled(judgements: Sequence[Judgement]) -> tuple[float, float, float] | None:
+    """Return (accuracy, loss, macro F1) over the windows of all judgements; None without any.
+
+    Sample-weighted by construction: the confusion matrices are added.
+    """
+    if not judgements:
+        return None
+    sizes = [int(j.confusion.sum()) for j in judgements]
+    confusion = np.sum([j.confusion for j in judgements], axis=0)
+    loss = sum(j.loss * n for j, n in zip(judgements, sizes, strict=True)) / sum(sizes)
+    return accuracy(confusion), loss, macro_f1(confusion)
+
+
+def accuracy(confusion: np.ndarray) -> float:
+    """Return the share of windows on the diagonal of a confusion matrix (classes, classes)."""
+    return float(np.trace(confusion) / confusion.sum())
+
+
+def macro_f1(confusion: np.ndarray) -> float:
+    """Return the mean F1 over the classes that occur as truth or as prediction.
+
+    The convention of scikit-learn's ``f1_score(average="macro")`` without ``labels``.
+    """
+    true_positive = np.diag(confusion)
+    occurrences = confusion.sum(axis=0) + confusion.sum(axis=1)
+    present = occurrences > 0
+    return float(np.mean(2 * true_positive[present] / occurrences[present]))
+
+
+def served(judgements: Mapping[tuple[str, str], Judgement], takes_offer: bool, split: str) -> Judgement:
+    """Return a client's judgement of the model that its leaf serves."""
+    return judgements["offered" if takes_offer else "own", split]

@@ -1,0 +1,240 @@
+"""One run from configuration to run folder, on whatever engine drives the Grid. Called by the engines' entries."""
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, TextIO
+
+from flwr.serverapp import Grid
+
+from fedge import memory
+from fedge.cloud import CloudAggregator
+from fedge.config import Config, ConfigError, from_run_config, to_run_config
+from fedge.console import Console
+from fedge.data import DataShape, DataSource, load_source, write_client_data
+from fedge.exchange import Clients, RunError, find_clients
+from fedge.leaf import Leaf, make_strategy
+from fedge.logs import log_to, stop_logging_to
+from fedge.messages import Errand, to_record
+from fedge.model import build_model, parameter_names
+from fedge.partition import Partition, partition
+from fedge.recorder import Recorder, create_run_folder, remove_client_data, utc_now
+from fedge.remarks import Remarks
+from fedge.results import RoundResult
+from fedge.seeding import Purpose, resolve_seed, torch_stream
+from fedge.strategy import HierarchicalStrategy
+from fedge.timing import LapClock
+from fedge.topology import clients_per_leaf
+from fedge.training import get_state
+from hhar.window_file import Windows
+
+logger = logging.getLogger(__name__)
+
+_PACKAGES = ("fedge", "flwr", "ray", "torch", "numpy", "scipy", "safetensors")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended: "completed", "partial" (some client failed on the way) or "failed", and where it lies."""
+
+    status: str
+    folder: Path | None
+    reason: str = ""
+
+
+def run(
+    grid: Grid,
+    run_config: Mapping[str, Any],
+    engine: str,
+    federation: Mapping[str, Any],
+    open_terminal: Callable[[Path], TextIO],
+) -> Outcome:
+    """Carry out a run and leave its folder behind.
+
+    What a user can cause ends in one line on the terminal, never in a traceback; run.log has the rest.
+
+    Args:
+        grid: connects to the clients.
+        run_config: Flower's flat mapping.
+        engine: name for the manifest.
+        federation: what is known of it, for the manifest.
+        open_terminal: (run.log) → stream for the progress lines.
+    """
+    try:
+        config = from_run_config(run_config)
+        seed, seed_source = resolve_seed(config.seed)
+        folder = create_run_folder(config.runs_dir, config.run_name, seed)
+    except (ConfigError, FileExistsError, OSError) as error:
+        print(f"fedge: {_folder_words(error)}", file=sys.stderr, flush=True)
+        return Outcome("failed", None, str(error))
+    log_path = folder / "run.log"
+    terminal = open_terminal(log_path)
+    handler = log_to(log_path)
+    console = Console(terminal, config.num_server_rounds)
+    try:
+        with Recorder(folder) as recorder:
+            recorder.update_manifest(
+                status="running",
+                seed=seed,
+                seed_source=seed_source,
+                engine=engine,
+                federation=dict(federation),
+                config=to_run_config(config),
+                versions=_versions(),
+                started=utc_now(),
+            )
+            return _recorded(_Run(grid, config, seed, seed_source, recorder, console), recorder, console)
+    finally:
+        remove_client_data(folder / "data")
+        stop_logging_to(handler)
+
+
+def _folder_words(error: Exception) -> str:
+    """Return the line for an error before there is a run folder."""
+    if isinstance(error, FileExistsError):
+        return f"run-name must be new, but {error.filename} exists; choose another or leave it empty"
+    if isinstance(error, OSError):
+        return f"runs-dir must be a writable folder: {error}"
+    return str(error)
+
+
+def _recorded(work: "_Run", recorder: Recorder, console: Console) -> Outcome:
+    """Carry out `work` and write how it ended into the manifest, whatever happens."""
+    try:
+        work.carry_out()
+    except BaseException as error:
+        reason = str(error) if isinstance(error, (ConfigError, RunError)) else f"{type(error).__name__}: {error}"
+        logger.error("the run failed", exc_info=error)
+        recorder.update_manifest(status="failed", reason=reason, ended=utc_now())
+        console.say(f"fedge: {reason}")
+        console.say(f"run folder: {_short(recorder.folder)} (failed; see run.log)")
+        if not isinstance(error, Exception):
+            raise
+        return Outcome("failed", recorder.folder, reason)
+    status = "partial" if work.remarks.any_failed else "completed"
+    recorder.update_manifest(status=status, remarks=work.remarks.lines(), ended=utc_now())
+    for line in work.remarks.lines():
+        console.say(f"note: {line}")
+    console.say(f"run folder: {_short(recorder.folder)}")
+    return Outcome(status, recorder.folder)
+
+
+def _short(folder: Path) -> str:
+    """Return a folder relative to the working directory where that is shorter."""
+    relative = os.path.relpath(folder)
+    return relative if len(relative) < len(str(folder)) else str(folder)
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that results depend on."""
+    found = {"python": sys.version.split()[0]}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+class _Run:
+    """The steps of one run; lives as long as it."""
+
+    def __init__(
+        self, grid: Grid, config: Config, seed: int, seed_source: str, recorder: Recorder, console: Console
+    ) -> None:
+        self._grid = grid
+        self._config = config
+        self._seed = seed
+        self._seed_source = seed_source
+        self._recorder = recorder
+        self._console = console
+        self._clock = LapClock()
+        self._last: RoundResult | None = None
+        self.remarks = Remarks()
+
+    def carry_out(self) -> None:
+        """Clients → data → leaves → global rounds → final models."""
+        clients = find_clients(self._grid, self._config.guard.start_timeout)
+        sizes = clients_per_leaf(self._config.hierarchy, len(clients))
+        windows, source = load_source(self._config, len(clients))
+        dealt = partition(windows, self._config, sizes, self._seed)
+        shape = write_client_data(self._recorder.folder / "data", windows, dealt, self._config.data.normalize)
+        self._introduce(windows, source, dealt, sizes)
+        strategy, initial = self._strategy(clients, sizes, dealt, shape)
+        self._clock.finish()
+        strategy.start(
+            self._grid, initial, self._config.num_server_rounds, timeout=self._config.guard.client_timeout
+        )
+        self._recorder.write_models([leaf.model for leaf in strategy.leaves])
+        assert self._last is not None
+        self._console.final_table(self._last)
+
+    def _introduce(self, windows: Windows, source: DataSource, dealt: Partition, sizes: list[int]) -> None:
+        """Say and record what is run on."""
+        self._recorder.update_manifest(
+            data={
+                **asdict(source),
+                "windows": len(windows.y),
+                "classes": list(windows.classes),
+                "channels": list(windows.channels),
+                "split": dealt.split_kind,
+                "clients": [dict(zip(("train", "val", "test"), map(len, parts), strict=True)) for parts in dealt.clients],
+            },
+            clients_per_leaf=sizes,
+        )
+        config = self._config
+        self._console.say(
+            f"Fedge {_versions().get('fedge', '')}: {config.num_server_rounds} global rounds, {sum(sizes)} clients under "
+            f"{len(sizes)} leaves ({','.join(map(str, sizes))}), model {config.train.model}, seed {self._seed} (from "
+            f"{self._seed_source})"
+        )
+        self._console.say(f"data: {source.name}, {len(windows.y)} windows, split by {dealt.split_kind}")
+        if source.synthetic:
+            note = "synthetic data: accuracies say nothing about real people; set data.path to a window file for real ones"
+            self._console.say(f"note: {note}")
+            logger.warning(note)
+
+    def _strategy(
+        self, clients: Clients, sizes: list[int], dealt: Partition, shape: DataShape
+    ) -> tuple[HierarchicalStrategy, Any]:
+        """Return the strategy with its leaves, and the initial model as a record."""
+        config, seed = self._config, self._seed
+        generator = torch_stream(seed, Purpose.MODEL)
+        try:
+            model = build_model(config.train.model, shape.channels, shape.samples, shape.classes, generator)
+        except ValueError as error:
+            raise ConfigError(f"train.model: {error}") from error
+        state, trainable = get_state(model), parameter_names(model)
+        leaves, first = [], 0
+        for index, size in enumerate(sizes):
+            samples = {client: len(dealt.clients[client][0]) for client in range(first, first + size)}
+            leaves.append(
+                Leaf(index, samples, state, trainable, make_strategy(config.leaf), config.scaffold.enabled)
+            )
+            first += size
+        cloud = CloudAggregator(config.cluster, trainable)
+        strategy = HierarchicalStrategy(
+            config, seed, clients, leaves, cloud, self._errand, self._on_round, self._clock
+        )
+        return strategy, to_record(state)
+
+    def _errand(self, global_round: int, leaf_round: int) -> Errand:
+        """Return what clients must know in a leaf round."""
+        folder = self._recorder.folder
+        return Errand(
+            self._seed, global_round, leaf_round, str(folder / "data"), str(folder / "run.log"), os.getpid()
+        )
+
+    def _on_round(self, result: RoundResult, laps: dict[str, float]) -> None:
+        """Record and print one global round; the time this takes counts as "record" of the next round."""
+        self._recorder.write_round(result, laps, memory.measure())
+        self.remarks.observe(result)
+        self._console.round(result, sum(laps.values()))
+        logger.info("global round %d done in %.3f s", result.global_round, sum(laps.values()))
+        self._last = result
+        self._clock.lap("record")
+

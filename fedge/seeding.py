@@ -1,0 +1,57 @@
+"""Random streams, each derived from (seed, round, client, purpose); nothing draws from global state.
+
+A stream depends on nothing else: not on the worker that runs a client, nor on what ran before it.
+"""
+
+import os
+from collections.abc import Mapping
+from enum import IntEnum
+
+import numpy as np
+import torch
+
+from fedge.config import ConfigError
+
+
+class Purpose(IntEnum):
+    """What a stream is for. The numbers are part of every result: never renumber, only append."""
+
+    MODEL = 0
+    PARTITION = 1
+    SPLIT = 2
+    SAMPLING = 3
+    BATCHES = 4
+
+
+def numpy_stream(seed: int, purpose: Purpose, *where: int) -> np.random.Generator:
+    """Return the NumPy generator of (seed, purpose, *where), e.g. *where = (leaf round, leaf)."""
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, int(purpose), *where])))
+
+
+def torch_stream(seed: int, purpose: Purpose, *where: int) -> torch.Generator:
+    """Return the torch (CPU) generator of (seed, purpose, *where)."""
+    state = np.random.SeedSequence([seed, int(purpose), *where]).generate_state(2, np.uint32)
+    generator = torch.Generator()
+    generator.manual_seed(int(state[0]) << 32 | int(state[1]))
+    return generator
+
+
+def resolve_seed(configured: int, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
+    """Return the seed of the run and where it came from: ``SEED`` wins over the configuration.
+
+    Args:
+        configured: `seed` of the run config.
+        environment: mapping to look ``SEED`` up in; the process environment by default.
+
+    Returns:
+        (seed, "environment" | "config").
+
+    Raises:
+        ConfigError: SEED is not a non-negative whole number.
+    """
+    text = (os.environ if environment is None else environment).get("SEED", "")
+    if not text.strip():
+        return configured, "config"
+    if not text.strip().isdecimal():
+        raise ConfigError(f"SEED must be a whole number of at least 0, but is {text!r}; try SEED=42 flwr run .")
+    return int(text), "environment"

@@ -1,0 +1,21 @@
+"""Flower entry of the server: what Flower knows of the run goes to `fedge.run`."""
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fedge.federation import federation_of_this_process
+from fedge.logs import divert_descriptors
+from fedge.run import run
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Carry out the run.
+
+    It ends by returning, also when it failed: Flower prints a traceback for an exception and reports success
+    for both, so the manifest is the truth.
+    """
+    federation = federation_of_this_process()
+    run(grid, context.run_config, "flower", federation.describe(), divert_descriptors)

@@ -1,0 +1,297 @@
+"""HierarchicalStrategy: clients under leaf servers, leaf servers under a cloud, as one Flower Strategy.
+
+One global round (McMahan et al. 2017 at the leaves; Liu et al. 2020, HierFAVG, for the two levels):
+`leaf-rounds` exchanges in which all leaves train at once, a hook that calls the cloud aggregator, and one
+exchange in which clients judge their leaf's own and offered model. The strategy routes; what is computed
+stands in `fedge.leaf`, `fedge.cloud` and `fedge.gate`.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+
+from fedge import gate
+from fedge.cloud import CloudAggregator, CloudStep
+from fedge.config import Config
+from fedge.exchange import Clients, Exchange, RunError
+from fedge.leaf import Leaf
+from fedge.messages import (
+    Errand,
+    JudgeReply,
+    Judgement,
+    TrainReply,
+    from_record,
+    judge_message,
+    payload_bytes,
+    read_judge,
+    read_train,
+    to_record,
+)
+from fedge.results import ClientResult, LeafResult, RoundResult, accuracy, macro_f1, pooled, served
+from fedge.seeding import Purpose, numpy_stream
+from fedge.timing import LapClock
+
+logger = logging.getLogger(__name__)
+
+RoundHook = Callable[[RoundResult, dict[str, float]], None]
+
+
+class HierarchicalStrategy(Strategy):
+    """Holds the leaves, sends all their messages at once and routes each reply to its leaf."""
+
+    def __init__(
+        self,
+        config: Config,
+        seed: int,
+        clients: Clients,
+        leaves: Sequence[Leaf],
+        cloud: CloudAggregator,
+        errand: Callable[[int, int], Errand],
+        on_round: RoundHook,
+        clock: LapClock,
+    ) -> None:
+        """Put the parts together.
+
+        Args:
+            config: the run's configuration.
+            seed: root of the streams that sample clients.
+            clients: who is there.
+            leaves: in order; together they hold every client once.
+            cloud: called after the leaf rounds of every global round in which it is due.
+            errand: (global round, leaf round) → what clients must know.
+            on_round: called with every round's result and laps.
+            clock: charged throughout the round.
+        """
+        self.leaves = list(leaves)
+        self._config = config
+        self._seed = seed
+        self._clients = clients
+        self._cloud = cloud
+        self._errand = errand
+        self._on_round = on_round
+        self._clock = clock
+        self._leaf_of = {client: leaf for leaf in self.leaves for client in leaf.clients}
+        self._labels = np.arange(len(self.leaves))  # until the first cloud step every leaf stands alone
+        self._begin_round(0)
+
+    def _begin_round(self, global_round: int) -> None:
+        """Forget the last global round."""
+        self._global_round = global_round
+        self._trained: dict[int, TrainReply] = {}
+        self._train_seconds: dict[int, float] = {}
+        self._judged: dict[int, JudgeReply] = {}
+        self._gates: list[gate.GateResult] = []
+        self._failures: dict[int, str] = {}
+        self._step: CloudStep | None = None
+        self._uplink = self._downlink = 0
+        for leaf in self.leaves:
+            leaf.start = leaf.model
+
+    # --- Flower's five steps ------------------------------------------------------------------------
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Return the messages of leaf round `server_round` (counted through the run) of all leaves.
+
+        `arrays` and `config` are Flower's single global model and settings; every leaf has its own.
+        """
+        errand = self._errand(self._global_round, server_round)
+        messages: list[Message] = []
+        for leaf in self.leaves:
+            nodes = [self._clients.node(client) for client in self._sample(leaf, server_round)]
+            messages.extend(leaf.configure_train(grid, nodes, errand))
+        return messages
+
+    def _sample(self, leaf: Leaf, leaf_round: int) -> list[int]:
+        """Return the clients of a leaf that train in a leaf round, drawn by (seed, round, leaf)."""
+        fraction = self._config.hierarchy.fraction_train
+        count = max(1, round(fraction * len(leaf.clients)))
+        if count == len(leaf.clients):
+            return list(leaf.clients)
+        rng = numpy_stream(self._seed, Purpose.SAMPLING, leaf_round, leaf.index)
+        return sorted(int(c) for c in rng.choice(leaf.clients, size=count, replace=False))
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Give every leaf its clients' replies, which come in partition-id order."""
+        per_leaf: dict[int, dict[int, TrainReply]] = {leaf.index: {} for leaf in self.leaves}
+        for message in replies:
+            client = self._clients.partition(message.metadata.src_node_id)
+            reply = read_train(message)
+            per_leaf[self._leaf_of[client].index][client] = reply
+            self._trained[client] = reply
+            self._train_seconds[client] = self._train_seconds.get(client, 0.0) + reply.seconds
+            self._uplink += reply.uplink_bytes
+        for leaf in self.leaves:
+            leaf.aggregate_train(server_round, per_leaf[leaf.index])
+        return None, None
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Return one message per client with its leaf's own model and, if there is one, the offer."""
+        errand = self._errand(self._global_round, server_round)
+        offers = self._step.offers if self._step else [None] * len(self.leaves)
+        messages: list[Message] = []
+        for leaf, offer in zip(self.leaves, offers, strict=True):
+            own, offered = to_record(leaf.model), None if offer is None else to_record(offer)
+            messages += [judge_message(self._clients.node(c), own, offered, errand) for c in leaf.clients]
+        return messages
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Let every leaf's gate decide on its clients' judgements and move to the served model."""
+        for message in replies:
+            self._judged[self._clients.partition(message.metadata.src_node_id)] = read_judge(message)
+        offers = self._step.offers if self._step else [None] * len(self.leaves)
+        for leaf, offer in zip(self.leaves, offers, strict=True):
+            decision = self._decide(leaf, has_offer=offer is not None)
+            if decision.serves_offer and offer is not None:
+                leaf.model = offer
+            self._gates.append(decision)
+        return None
+
+    def _decide(self, leaf: Leaf, has_offer: bool) -> gate.GateResult:
+        """Return a leaf's gate decision; without any judgement the leaf keeps its own model."""
+        judged = [self._judged[c] for c in leaf.clients if c in self._judged]
+        own = pooled([j["own", "val"] for j in judged])
+        offered = pooled([j["offered", "val"] for j in judged]) if has_offer else None
+        config = self._config.gate
+        if own is None:
+            return gate.GateResult("off", float("nan"), None, serves_offer=False)
+        return gate.decide(own[0], None if offered is None else offered[0], config.enabled, config.min_gain)
+
+    def summary(self) -> None:
+        """Log who stands where."""
+        for leaf in self.leaves:
+            logger.info("leaf %d: clients %s, %d training windows", leaf.index, list(leaf.clients), leaf.weight)
+
+    # --- the run ------------------------------------------------------------------------------------
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Run `num_rounds` global rounds from `initial_arrays`; `timeout` is seconds per exchange.
+
+        Flower's own loop knows one model and one exchange per round; this one knows leaf rounds and the
+        cloud. `train_config`, `evaluate_config` and `evaluate_fn` belong to Flower's loop and are unused.
+
+        Returns:
+            An empty Flower result: a hierarchy has a model per leaf, found in `leaves`.
+
+        Raises:
+            RunError: no client at all could train, or the engine stopped.
+        """
+        self.summary()
+        initial = from_record(initial_arrays)
+        for leaf in self.leaves:
+            leaf.model = initial
+        for global_round in range(1, num_rounds + 1):
+            self._begin_round(global_round)
+            self._train(grid, initial_arrays, timeout)
+            self._cloud_hook(global_round)
+            self._judge(grid, initial_arrays, timeout)
+            self._on_round(self._result(), self._clock.finish())
+        return Result()
+
+    def _train(self, grid: Grid, arrays: ArrayRecord, timeout_s: float) -> None:
+        """Run the leaf rounds of the current global round."""
+        per_global = self._config.hierarchy.leaf_rounds
+        for within in range(1, per_global + 1):
+            leaf_round = (self._global_round - 1) * per_global + within
+            messages = list(self.configure_train(leaf_round, arrays, ConfigRecord(), grid))
+            exchange = self._exchange(grid, messages, timeout_s)
+            if not exchange.replies:
+                client, reason = next(iter(exchange.failures.items()))
+                raise RunError(f"no client could train in global round {self._global_round}; client {client}: {reason}")
+            self.aggregate_train(leaf_round, exchange.replies.values())
+            self._clock.lap("aggregate")
+
+    def _cloud_hook(self, global_round: int) -> None:
+        """Between global rounds: let the cloud cluster the leaves and make its offers."""
+        if self._cloud.is_due(global_round):
+            starts, models = [leaf.start for leaf in self.leaves], [leaf.model for leaf in self.leaves]
+            self._step = self._cloud.step(starts, models, [leaf.weight for leaf in self.leaves])
+            self._labels = self._step.labels
+        self._clock.lap("cluster")
+
+    def _judge(self, grid: Grid, arrays: ArrayRecord, timeout_s: float) -> None:
+        """Run the evaluation exchange and the gates."""
+        messages = list(self.configure_evaluate(self._global_round, arrays, ConfigRecord(), grid))
+        exchange = self._exchange(grid, messages, timeout_s)
+        self.aggregate_evaluate(self._global_round, exchange.replies.values())
+        self._clock.lap("gate")
+
+    def _exchange(self, grid: Grid, messages: Sequence[Message], timeout_s: float) -> Exchange:
+        """Send and receive, keeping the books on bytes, failures and time."""
+        self._downlink += sum(payload_bytes(m) for m in messages)
+        self._clock.lap("configure")
+        exchange = self._clients.exchange(grid, messages, timeout_s, self._clock)
+        for client, reason in exchange.failures.items():
+            if client not in self._failures:
+                logger.warning("global round %d: client %d failed: %s", self._global_round, client, reason)
+            self._failures.setdefault(client, reason)
+        self._clock.lap("check")
+        return exchange
+
+    # --- what the round measured --------------------------------------------------------------------
+
+    def _result(self) -> RoundResult:
+        """Return the rows of the current global round."""
+        takes_offer = [result.serves_offer for result in self._gates]
+        return RoundResult(
+            global_round=self._global_round,
+            clients=[self._client_result(c, takes_offer) for c in sorted(self._leaf_of)],
+            leaves=[self._leaf_result(leaf, takes_offer) for leaf in self.leaves],
+            cloud=self._step,
+            clients_ok=len(self._leaf_of) - len(self._failures),
+            failures=dict(sorted(self._failures.items())),
+            uplink_bytes=self._uplink,
+            downlink_bytes=self._downlink,
+        )
+
+    def _client_result(self, client: int, takes_offer: Sequence[bool]) -> ClientResult:
+        """Return the row of one client."""
+        leaf = self._leaf_of[client]
+        trained = self._trained.get(client)
+        test: Judgement | None = None
+        if client in self._judged:
+            test = served(self._judged[client], takes_offer[leaf.index], "test")
+        return ClientResult(
+            client=client,
+            leaf=leaf.index,
+            train_samples=leaf.train_samples[client],
+            train_loss=trained.loss if trained else None,
+            test_samples=int(test.confusion.sum()) if test else 0,
+            test_accuracy=accuracy(test.confusion) if test else None,
+            test_loss=test.loss if test else None,
+            macro_f1=macro_f1(test.confusion) if test else None,
+            train_seconds=self._train_seconds.get(client),
+        )
+
+    def _leaf_result(self, leaf: Leaf, takes_offer: Sequence[bool]) -> LeafResult:
+        """Return the row of one leaf."""
+        judged = [self._judged[c] for c in leaf.clients if c in self._judged]
+        test = pooled([served(j, takes_offer[leaf.index], "test") for j in judged])
+        return LeafResult(
+            leaf=leaf.index,
+            cluster=int(self._labels[leaf.index]),
+            gate=self._gates[leaf.index],
+            test_accuracy=test[0] if test else None,
+            test_loss=test[1] if test else None,
+            macro_f1=test[2] if test else None,
+            num_clients=len(leaf.clients),
+            train_samples=leaf.weight,
+        )

@@ -1,0 +1,44 @@
+"""Which client stands under which leaf: clients 0..k0-1 under leaf 0, the next k1 under leaf 1, …"""
+
+from fedge.config import ConfigError, HierarchyConfig
+
+
+def clients_per_leaf(config: HierarchyConfig, num_clients: int) -> list[int]:
+    """Return the number of clients of each leaf.
+
+    "auto" splits the clients that are there evenly; where that leaves a rest, the first leaves get one more.
+
+    Raises:
+        ConfigError: the numbers do not fit the clients or `num-servers`.
+    """
+    if config.clients_per_server == "auto":
+        if num_clients < config.num_servers:
+            raise ConfigError(
+                f"hierarchy.num-servers must be at most the number of clients, but is {config.num_servers} for "
+                f"{num_clients} clients; lower it or use a federation with more SuperNodes"
+            )
+        share, rest = divmod(num_clients, config.num_servers)
+        return [share + (leaf < rest) for leaf in range(config.num_servers)]
+    sizes = _parse(config.clients_per_server)
+    if len(sizes) != config.num_servers:
+        raise ConfigError(
+            f"hierarchy.clients-per-server must name one number per leaf server, but {config.clients_per_server!r} "
+            f"names {len(sizes)} and hierarchy.num-servers is {config.num_servers}; set one to fit the other"
+        )
+    if sum(sizes) != num_clients:
+        raise ConfigError(
+            f"hierarchy.clients-per-server must add up to the federation's SuperNodes, but {config.clients_per_server!r} "
+            f'adds up to {sum(sizes)} and there are {num_clients}; change it, set "auto", or use another federation'
+        )
+    return sizes
+
+
+def _parse(text: str) -> list[int]:
+    """Return "4,3,2" as [4, 3, 2]."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise ConfigError(
+            f'hierarchy.clients-per-server must be "auto" or positive whole numbers as "4,3,2", but is {text!r}; '
+            f'set for example hierarchy.clients-per-server="3,3,3"'
+        )
+    return [int(part) for part in parts]

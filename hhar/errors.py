@@ -1,0 +1,11 @@
+"""The one error this package raises for what a user can cause: always a single line."""
+
+
+class HharError(ValueError):
+    """A file, option or download is not as it must be.
+
+    The message is one line: the name, the rule, the value, the next step.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
