@@ -53,7 +53,9 @@ def train_round(message: Message, context: Context) -> Message:
         tensor_of(y),
         settings,
         torch_stream(errand.seed, Purpose.BATCHES, errand.leaf_round, client),
-        correction=None if server_control is None or own_control is None else correction(server_control, own_control),
+        correction=None
+        if server_control is None or own_control is None
+        else correction(server_control, own_control),
         state=start,
     )
     delta = _update_control(context, server_control, own_control, start, result, settings)
@@ -67,8 +69,14 @@ def judge_round(message: Message, context: Context) -> Message:
     _, config, data, _ = _open(message, context)
     model = _model(config.train, data)
     judgements: JudgeReply = {}
-    roles: tuple[tuple[messages.ModelRole, str], ...] = (("own", messages.ARRAYS), ("offered", messages.OFFERED))
-    splits: tuple[tuple[messages.SplitName, tuple[np.ndarray, np.ndarray]], ...] = (("val", data.val), ("test", data.test))
+    roles: tuple[tuple[messages.ModelRole, str], ...] = (
+        ("own", messages.ARRAYS),
+        ("offered", messages.OFFERED),
+    )
+    splits: tuple[tuple[messages.SplitName, tuple[np.ndarray, np.ndarray]], ...] = (
+        ("val", data.val),
+        ("test", data.test),
+    )
     for role, record in roles:
         if record not in message.content.array_records:
             continue
@@ -168,5 +176,3 @@ def _update_control(
     )
     context.state[_CONTROL] = messages.to_record(updated)
     return {name: array - own_control[name] for name, array in updated.items()}
-
-

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-synthetic_windows = None  # TEMP
+from hhar.synthetic import synthetic_windows
 from fedge.config import Config, ConfigError
 from fedge.partition import Partition
 from hhar.window_file import Windows, WindowFileError, fingerprint, fingerprint_windows, load_windows

@@ -17,7 +17,7 @@ from fedge.timing import LapClock
 
 logger = logging.getLogger(__name__)
 
-_POLL_S = 0.005
+_POLL_S = 0.01
 _ENGINE_CHECK_S = 0.5
 _WAIT_FOR_NODES_S = 0.05
 
@@ -103,10 +103,18 @@ def collect(
             refuse_dead_engine()
             next_check = now + _ENGINE_CHECK_S
         if not got:
-            time.sleep(_POLL_S)
+            _wait(grid)
     if clock:
         clock.lap("wait")
     return collected
+
+
+def _wait(grid: Grid) -> None:
+    """Wait for a reply: as long as the grid can tell (the in-process one), else for one poll."""
+    if hasattr(grid, "wait"):
+        grid.wait(_ENGINE_CHECK_S)
+    else:
+        time.sleep(_POLL_S)
 
 
 _ray_was_up = False
@@ -158,5 +166,7 @@ def find_clients(grid: Grid, timeout_s: float) -> Clients:
 def one_line(reason: str) -> str:
     """Return the message of a client's error without Flower's and Ray's wrapping and traceback."""
     lines = [line.strip() for line in reason.replace("\\n", "\n").splitlines() if line.strip()]
-    telling = [line for line in lines if "Error" in line and "ray::" not in line] or lines or ["unknown reason"]
+    telling = (
+        [line for line in lines if "Error" in line and "ray::" not in line] or lines or ["unknown reason"]
+    )
     return telling[-1].strip("<>'\"() ")[:300]

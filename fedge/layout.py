@@ -33,6 +33,7 @@ class Conv(nn.Conv1d):
         super().__init__(in_channels, out_channels, kernel_size, padding=kernel_size // 2)
 
     def forward(self, x: Tensor) -> Tensor:
+        """(N, C, 1, T) → (N, out_channels, 1, T)."""
         padding = (0, self.kernel_size[0] // 2)
         return F.conv2d(x, self.weight.unsqueeze(2), self.bias, padding=padding)
 
@@ -71,10 +72,11 @@ def flatten(x: Tensor) -> Tensor:
 
 
 class _ReluMaxPool2(torch.autograd.Function):
-    """`max_pool1d(relu(x), 2)` on channels-last memory, in value and gradient (ties go to the earlier sample).
+    """`max_pool1d(relu(x), 2)` on channels-last memory, in value and gradient.
 
-    Takes the maximum first, which commutes with ReLU and halves its work. PyTorch's pooling kernel keeps an
-    int64 index per output; this keeps the difference of each pair, whose sign says where the gradient goes.
+    In a tie the gradient goes to the earlier sample. Takes the maximum first, which commutes with ReLU and
+    halves its work. PyTorch's pooling kernel keeps an int64 index per output; this keeps the difference of
+    each pair, whose sign says where the gradient goes.
     """
 
     @staticmethod

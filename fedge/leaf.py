@@ -30,7 +30,9 @@ class ExactFedAvg(FedAvg):
         if not contents:
             return None, None
         weights = [float(c.metric_records[METRICS][NUM_EXAMPLES]) for c in contents]  # type: ignore[arg-type]
-        return to_record(weighted_mean([from_record(c.array_records[ARRAYS]) for c in contents], weights)), None
+        return to_record(
+            weighted_mean([from_record(c.array_records[ARRAYS]) for c in contents], weights)
+        ), None
 
 
 def make_strategy(config: LeafConfig) -> FedAvg:
@@ -70,7 +72,12 @@ class LeafGrid(Grid):
         return self._grid.run
 
     def create_message(  # type: ignore[no-untyped-def]
-        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
     ):
         """Pass on."""
         return self._grid.create_message(content, message_type, dst_node_id, group_id, ttl)
@@ -130,7 +137,9 @@ class Leaf:
         """Return the messages of one leaf round to the given nodes of this leaf."""
         arrays = to_record(self.model)
         leaf_grid = LeafGrid(grid, node_ids)
-        messages = list(self._strategy.configure_train(errand.leaf_round, arrays, errand.to_record(), leaf_grid))
+        messages = list(
+            self._strategy.configure_train(errand.leaf_round, arrays, errand.to_record(), leaf_grid)
+        )
         if self.control is not None and messages:
             control = to_record(self.control)
             for message in messages:

@@ -115,6 +115,7 @@ class Cnn(nn.Module):
         self.head = nn.Linear(64, classes)
 
     def forward(self, x: Tensor) -> Tensor:
+        """(N, C, T) → (N, classes)."""
         x = layout.to_layout(x)
         x = layout.relu(self.norm1(self.conv1(x)))
         x = layout.relu(self.norm2(self.conv2(x)))
@@ -137,6 +138,7 @@ class CnnPool(nn.Module):
         self.head = nn.Linear(128, classes)
 
     def forward(self, x: Tensor) -> Tensor:
+        """(N, C, T) → (N, classes)."""
         x = layout.to_layout(x)
         x = layout.relu_max_pool2(self.conv1(x))
         x = layout.relu_max_pool2(self.conv2(x))
@@ -154,6 +156,7 @@ class MlpTiny(nn.Module):
         self.head = nn.Linear(16, classes)
 
     def forward(self, x: Tensor) -> Tensor:
+        """(N, C, T) → (N, classes)."""
         return self.head(F.relu(self.norm(self.hidden(x.mean(dim=2)))))
 
 
@@ -166,6 +169,7 @@ class SoftmaxRegression(nn.Module):
         self.head = nn.Linear(channels * samples, classes)
 
     def forward(self, x: Tensor) -> Tensor:
+        """(N, C, T) → (N, classes)."""
         return self.head(x.flatten(1))
 
 

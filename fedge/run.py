@@ -107,7 +107,9 @@ def _recorded(work: "_Run", recorder: Recorder, console: Console) -> Outcome:
     try:
         work.carry_out()
     except BaseException as error:
-        reason = str(error) if isinstance(error, (ConfigError, RunError)) else f"{type(error).__name__}: {error}"
+        reason = (
+            str(error) if isinstance(error, (ConfigError, RunError)) else f"{type(error).__name__}: {error}"
+        )
         logger.error("the run failed", exc_info=error)
         recorder.update_manifest(status="failed", reason=reason, ended=utc_now())
         console.say(f"fedge: {reason}")
@@ -182,7 +184,10 @@ class _Run:
                 "classes": list(windows.classes),
                 "channels": list(windows.channels),
                 "split": dealt.split_kind,
-                "clients": [dict(zip(("train", "val", "test"), map(len, parts), strict=True)) for parts in dealt.clients],
+                "clients": [
+                    dict(zip(("train", "val", "test"), map(len, parts), strict=True))
+                    for parts in dealt.clients
+                ],
             },
             clients_per_leaf=sizes,
         )
@@ -237,4 +242,3 @@ class _Run:
         logger.info("global round %d done in %.3f s", result.global_round, sum(laps.values()))
         self._last = result
         self._clock.lap("record")
-

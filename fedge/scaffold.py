@@ -53,8 +53,9 @@ def updated_client_control(
 
     (x − y) / (K η) is the mean of the K corrected gradients, so c_i⁺ is the mean of the client's own
     gradients along its path. With momentum m, a gradient moves the model by η now and by η m, η m², …
-    in later steps, η / (1 − m) in all; so the step is K / (1 − m) instead of K. (Near the optimum that is
-    exact in the limit; gradients of the last 1 / (1 − m) or so steps have not acted in full yet.)
+    in later steps, η / (1 − m) in all; so the step is K / (1 − m) instead of K. Gradients of the last
+    1 / (1 − m) or so steps have not acted in full when the call ends, so c_i⁺ moves a part of the way to the
+    mean gradient instead of all of it; the point where nothing changes any more is the same.
 
     Args:
         client_control: c_i; its names say which entries of `start` and `end` take part.

@@ -6,11 +6,14 @@ A stream depends on nothing else: not on the worker that runs a client, nor on w
 import os
 from collections.abc import Mapping
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from fedge.config import ConfigError
+
+if TYPE_CHECKING:  # loading torch takes seconds, which the check before a run need not spend
+    import torch
 
 
 class Purpose(IntEnum):
@@ -28,8 +31,10 @@ def numpy_stream(seed: int, purpose: Purpose, *where: int) -> np.random.Generato
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, int(purpose), *where])))
 
 
-def torch_stream(seed: int, purpose: Purpose, *where: int) -> torch.Generator:
+def torch_stream(seed: int, purpose: Purpose, *where: int) -> "torch.Generator":
     """Return the torch (CPU) generator of (seed, purpose, *where)."""
+    import torch
+
     state = np.random.SeedSequence([seed, int(purpose), *where]).generate_state(2, np.uint32)
     generator = torch.Generator()
     generator.manual_seed(int(state[0]) << 32 | int(state[1]))

@@ -1,9 +1,12 @@
 """Flower entry of the server: what Flower knows of the run goes to `fedge.run`."""
 
+import sys
+
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedge.federation import federation_of_this_process
+from fedge.config import ConfigError
+from fedge.federation import federation_of_this_process, refuse_missing_gpu
 from fedge.logs import divert_descriptors
 from fedge.run import run
 
@@ -18,4 +21,9 @@ def main(grid: Grid, context: Context) -> None:
     for both, so the manifest is the truth.
     """
     federation = federation_of_this_process()
+    try:
+        refuse_missing_gpu(federation)
+    except ConfigError as error:
+        print(f"fedge: {error}", file=sys.stderr, flush=True)
+        return
     run(grid, context.run_config, "flower", federation.describe(), divert_descriptors)

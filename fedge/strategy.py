@@ -169,7 +169,9 @@ class HierarchicalStrategy(Strategy):
     def summary(self) -> None:
         """Log who stands where."""
         for leaf in self.leaves:
-            logger.info("leaf %d: clients %s, %d training windows", leaf.index, list(leaf.clients), leaf.weight)
+            logger.info(
+                "leaf %d: clients %s, %d training windows", leaf.index, list(leaf.clients), leaf.weight
+            )
 
     # --- the run ------------------------------------------------------------------------------------
 
@@ -215,7 +217,9 @@ class HierarchicalStrategy(Strategy):
             exchange = self._exchange(grid, messages, timeout_s)
             if not exchange.replies:
                 client, reason = next(iter(exchange.failures.items()))
-                raise RunError(f"no client could train in global round {self._global_round}; client {client}: {reason}")
+                raise RunError(
+                    f"no client could train in global round {self._global_round}; client {client}: {reason}"
+                )
             self.aggregate_train(leaf_round, exchange.replies.values())
             self._clock.lap("aggregate")
 

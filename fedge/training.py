@@ -14,9 +14,10 @@ One step, in this order, for the trainable parameters w (w₀ at the start of th
     w ← w − lr v
 
 Clipping tames the noise of a batch gradient. The proximal term and weight decay are exact parts of the local
-objective and are never clipped. The correction comes after the clip: Algorithm 1 says y ← y − η (g(y) − c_i + c),
-where g is the (clipped) gradient of the local objective; a correction inside the clip would be shortened with
-it, and c_i⁺ = c_i − c + (x − y) / (K η) would no longer be the mean of the g along the path.
+objective and are never clipped. The correction comes after the clip: Algorithm 1 says
+y ← y − η (g(y) − c_i + c), where g is the (clipped) gradient of the local objective; a correction inside
+the clip would be shortened with it, and c_i⁺ = c_i − c + (x − y) / (K η) would no longer be the mean of the
+g along the path.
 BatchNorm buffers are not parameters: no term above touches them.
 
 Nothing draws from global random state. Called by the client app and by the engines.
@@ -92,9 +93,10 @@ class EvalResult:
 
     @property
     def macro_f1(self) -> float:
-        """Unweighted mean of F1 = 2 TP / (2 TP + FP + FN) over the classes that occur as truth or as prediction.
+        """Unweighted mean of F1 = 2 TP / (2 TP + FP + FN) over the classes that occur, in [0, 1].
 
-        The convention of scikit-learn's `f1_score(average="macro")` without `labels`.
+        A class occurs if it is the truth or the prediction of at least one window: the
+        convention of scikit-learn's `f1_score(average="macro")` without `labels`.
         """
         true_positive = np.diag(self.confusion)
         occurrences = self.confusion.sum(axis=0) + self.confusion.sum(axis=1)  # 2 TP + FP + FN
@@ -166,6 +168,7 @@ def evaluate(model: nn.Module, x: Tensor, y: Tensor, batch_size: int = 512, thre
         FloatingPointError: the loss is not finite.
     """
     _check_data(x, y)
+    keep_freed_memory()
     device = next(model.parameters()).device
     was_training = model.training
     model.eval()
@@ -194,7 +197,7 @@ def get_state(model: nn.Module) -> State:
 
 
 def load_state(model: nn.Module, state: Mapping[str, np.ndarray]) -> None:
-    """Copy `state` into the model, which then shares no memory with it.
+    """Copy `state` into the model, in the model's precision; they share no memory afterwards.
 
     Raises:
         ValueError: an entry is missing, unknown or of another shape.
@@ -215,7 +218,7 @@ def load_state(model: nn.Module, state: Mapping[str, np.ndarray]) -> None:
 
 
 def tensor_of(array: np.ndarray) -> Tensor:
-    """A CPU tensor on the memory of `array`, which may be read-only or memory-mapped; it must not be written to."""
+    """A CPU tensor on the memory of `array`, which may be read-only or memory-mapped: never write to it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(array)

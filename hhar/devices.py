@@ -1,7 +1,9 @@
-"""How a phone or watch samples a motion: its instants, losses, clock, and what its sensors make of the signal.
+"""How a phone or watch samples a motion: its instants, losses, clock, and what its sensors make of the
+signal.
 
-Stisen et al. 2015 measured the differences between devices that this file imitates: rates that differ by model and
-jitter with load, biases and gains that differ by device, samples lost, and clocks that share no epoch.
+Stisen et al. 2015 measured the differences between devices that this file imitates: rates that differ by
+model and jitter with load, biases and gains that differ by device, samples lost, and clocks that share no
+epoch.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ BACKWARDS_SHARE = 0.029  # of rows whose Creation_Time runs backwards: 287 of 10
 
 @dataclass(frozen=True)
 class ModelPhysics:
-    """Spread of the sensors of one model: gain (share), bias and noise (m/s² and rad/s), resolution, timing jitter."""
+    """Spread of the sensors of one model: gain (share), bias, noise and resolution (m/s², rad/s)."""
 
     gain_sd: float
     acc_bias: float
@@ -63,8 +65,10 @@ class Presence:
     lost_s: Matrix
 
 
-def make_device(facts: DeviceFacts, unit_rng: np.random.Generator, carry_rng: np.random.Generator) -> DeviceInstance:
-    """A device: its sensors from `unit_rng` (the same for all users), how it lies in the pouch from `carry_rng`."""
+def make_device(
+    facts: DeviceFacts, unit_rng: np.random.Generator, carry_rng: np.random.Generator
+) -> DeviceInstance:
+    """A device: sensors from `unit_rng` (the same for all users), place in the pouch from `carry_rng`."""
     model = MODELS[facts.model]
     gain = 1 + unit_rng.normal(0, model.gain_sd, 3)
     acc_bias, gyro_bias = unit_rng.normal(0, model.acc_bias, 3), unit_rng.normal(0, model.gyro_bias, 3)
@@ -77,8 +81,9 @@ def device_presence(
 ) -> Presence:
     """Stretches of a bout in which the device delivers, so that coverage and gaps are as counted.
 
-    Gaps over one second show in the clock. The rest of the loss is in dropouts under a second, which an epoch clock
-    shows and a boot clock does not. A device that covers less than half leaves most of it out in one piece.
+    Gaps over one second show in the clock. The rest of the loss is in dropouts under a second, which an epoch
+    clock shows and a boot clock does not. A device that covers less than half leaves most of it out in one
+    piece.
     """
     column = ACTIVITIES.index(activity)
     coverage = min(facts.coverage[column], 1.0)
@@ -109,7 +114,12 @@ def device_presence(
 
 
 def sample_times(
-    facts: DeviceFacts, rate_hz: float, activity: str, presence: Presence, duration_s: float, rng: np.random.Generator
+    facts: DeviceFacts,
+    rate_hz: float,
+    activity: str,
+    presence: Presence,
+    duration_s: float,
+    rng: np.random.Generator,
 ) -> tuple[Matrix, Matrix]:
     """True instants (n,) in s from the start of the bout, and what the device's clock makes of them (n,)."""
     step = 1 / rate_hz
@@ -129,7 +139,7 @@ def sample_times(
 def sense(
     device: DeviceInstance, sensor: str, motion: Motion, times: Matrix, rng: np.random.Generator
 ) -> NDArray[np.float32]:
-    """What a sensor reports (n, 3): turned into its frame, scaled, biased, noisy, rounded to its resolution."""
+    """What a sensor reports (n, 3): turned into its frame, scaled, biased, noisy, rounded."""
     model = MODELS[device.facts.model]
     source = motion.force if sensor == "acc" else motion.spin
     position = np.minimum(times * MOTION_RATE_HZ, source.shape[1] - 1.001)
@@ -157,7 +167,7 @@ def record(
     duration_s: float,
     rng: np.random.Generator,
 ) -> Recording | None:
-    """One sensor's recording of a bout that starts at epoch `start_ms`, rows in order of delivery; None if it is empty."""
+    """One sensor's recording of a bout from epoch `start_ms` on, rows as delivered; None if it is empty."""
     facts = device.facts
     rate_hz = facts.acc_hz if sensor == "acc" else facts.gyro_hz
     if rate_hz is None:

@@ -1,10 +1,10 @@
 """What is known about the structure of HHAR, as numbers: who did what when, and how each device sampled it.
 
-Sources. Bouts, sampling rates, coverage and gaps of the phones' accelerometers were counted from the 11,279,275
-labelled rows of `Phones_accelerometer.csv` (2,041 uninterrupted segments). Models, sensors and the protocol are from
-Stisen et al. 2015, "Smart Devices are Different", SenSys. What could not be counted is inferred and marked so: the
-watches' coverage from excerpts and row counts, the S3's gyroscope rate from the row count of `Phones_gyroscope.csv`
-(13,932,632 rows although the Samsung Gold has no gyroscope).
+Sources. Bouts, sampling rates, coverage and gaps of the phones' accelerometers were counted from the
+11,279,275 labelled rows of `Phones_accelerometer.csv` (2,041 uninterrupted segments). Models, sensors and the
+protocol are from Stisen et al. 2015, "Smart Devices are Different", SenSys. What could not be counted is
+inferred and marked so: the watches' coverage from excerpts and row counts, the S3's gyroscope rate from the
+row count of `Phones_gyroscope.csv` (13,932,632 rows although the Samsung Gold has no gyroscope).
 """
 
 from __future__ import annotations
@@ -34,47 +34,59 @@ _LETTERS = {"b": "bike", "i": "sit", "d": "stairsdown", "u": "stairsup", "t": "s
 _BOUTS = {
     "a": (
         1424696633908,
-        "t0.0+300.2 i309.9+309.2 w728.6+273.7 u1026.9+13.6 d1040.5+57.9 u1098.4+48.8 d1147.2+50.0 u1197.3+54.5 "
+        "t0.0+300.2 i309.9+309.2 w728.6+273.7 u1026.9+13.6 d1040.5+57.9 u1098.4+48.8 d1147.2+50.0 "
+        "u1197.3+54.5 "
         "d1251.8+53.6 u1305.4+54.2 d1359.5+52.8 u1412.4+53.9 d1466.2+48.6 b1583.8+299.8",
     ),
     "b": (
         1424784648875,
-        "t0.0+315.9 i321.2+308.7 w744.3+329.3 u1099.6+46.7 d1146.3+59.1 u1205.4+59.5 d1265.0+42.8 u1307.8+47.3 "
+        "t0.0+315.9 i321.2+308.7 w744.3+329.3 u1099.6+46.7 d1146.3+59.1 u1205.4+59.5 d1265.0+42.8 "
+        "u1307.8+47.3 "
         "d1355.1+56.6 u1411.7+58.6 d1470.3+53.4 u1523.7+58.8 d1582.5+54.1 u1636.5+26.7 b1851.7+385.8",
     ),
     "c": (
         1424693577372,
-        "t0.0+309.8 i329.6+294.2 w669.0+300.1 d1021.3+41.6 u1062.9+65.5 d1128.3+64.5 u1192.8+67.6 d1260.4+63.9 "
+        "t0.0+309.8 i329.6+294.2 w669.0+300.1 d1021.3+41.6 u1062.9+65.5 d1128.3+64.5 u1192.8+67.6 "
+        "d1260.4+63.9 "
         "u1324.4+68.4 d1392.8+61.1 u1453.9+63.7 d1517.5+32.2 b1652.1+279.7",
     ),
     "d": (
         1424781676863,
-        "t0.0+287.0 i293.9+298.7 w659.2+312.7 u1000.1+41.7 d1041.7+47.3 u1089.0+52.5 d1141.5+42.5 u1183.9+50.5 "
-        "d1234.4+42.6 u1277.0+49.9 d1326.9+45.6 u1372.5+50.6 d1423.0+42.6 u1465.7+23.9 d1489.6+11.8 b1570.5+256.2",
+        "t0.0+287.0 i293.9+298.7 w659.2+312.7 u1000.1+41.7 d1041.7+47.3 u1089.0+52.5 d1141.5+42.5 "
+        "u1183.9+50.5 "
+        "d1234.4+42.6 u1277.0+49.9 d1326.9+45.6 u1372.5+50.6 d1423.0+42.6 u1465.7+23.9 d1489.6+11.8 "
+        "b1570.5+256.2",
     ),
     "e": (
         1424787189323,
-        "t0.0+310.8 i326.2+296.5 w701.2+323.7 u1064.8+26.0 d1090.8+42.6 u1133.4+50.5 d1183.9+42.6 u1226.5+48.5 "
-        "d1275.0+44.3 u1319.3+46.0 d1365.3+47.3 u1412.6+49.6 d1462.2+48.2 u1510.3+48.2 d1558.6+42.0 b1926.4+344.9",
+        "t0.0+310.8 i326.2+296.5 w701.2+323.7 u1064.8+26.0 d1090.8+42.6 u1133.4+50.5 d1183.9+42.6 "
+        "u1226.5+48.5 "
+        "d1275.0+44.3 u1319.3+46.0 d1365.3+47.3 u1412.6+49.6 d1462.2+48.2 u1510.3+48.2 d1558.6+42.0 "
+        "b1926.4+344.9",
     ),
     "f": (
         1424778968295,
-        "t0.0+314.2 i323.3+302.5 w708.2+307.4 u1062.6+45.3 d1107.8+59.1 u1166.9+59.9 d1226.8+59.0 u1285.8+62.3 "
+        "t0.0+314.2 i323.3+302.5 w708.2+307.4 u1062.6+45.3 d1107.8+59.1 u1166.9+59.9 d1226.8+59.0 "
+        "u1285.8+62.3 "
         "d1348.1+57.4 u1405.5+63.9 d1469.3+57.6 u1526.9+63.8 d1590.7+42.6 b1834.3+369.8",
     ),
     "g": (
         1424686733389,
-        "t0.0+343.4 i379.0+311.4 w851.3+342.5 u1250.2+21.4 d1271.7+77.8 u1349.4+80.6 d1430.1+79.7 u1509.8+69.4 "
+        "t0.0+343.4 i379.0+311.4 w851.3+342.5 u1250.2+21.4 d1271.7+77.8 u1349.4+80.6 d1430.1+79.7 "
+        "u1509.8+69.4 "
         "d1579.2+77.2 u1656.4+76.6 d1733.0+38.9 b2007.7+303.6",
     ),
     "h": (
         1424699114132,
-        "i0.0+308.2 t315.4+311.7 w710.6+268.3 u1015.1+13.5 d1028.6+48.5 u1077.1+50.2 d1127.3+48.9 u1176.2+52.8 "
-        "d1229.1+51.1 u1280.1+52.1 d1332.2+49.7 u1382.0+50.5 d1432.5+49.2 u1481.7+51.0 d1532.7+49.8 b1639.0+275.7",
+        "i0.0+308.2 t315.4+311.7 w710.6+268.3 u1015.1+13.5 d1028.6+48.5 u1077.1+50.2 d1127.3+48.9 "
+        "u1176.2+52.8 "
+        "d1229.1+51.1 u1280.1+52.1 d1332.2+49.7 u1382.0+50.5 d1432.5+49.2 u1481.7+51.0 d1532.7+49.8 "
+        "b1639.0+275.7",
     ),
     "i": (
         1424776359595,
-        "t0.0+301.1 i323.8+297.0 w704.1+312.2 u1054.3+52.0 d1106.4+69.7 u1176.1+76.4 d1252.4+71.7 u1324.1+74.8 "
+        "t0.0+301.1 i323.8+297.0 w704.1+312.2 u1054.3+52.0 d1106.4+69.7 u1176.1+76.4 d1252.4+71.7 "
+        "u1324.1+74.8 "
         "d1398.9+72.4 u1471.3+75.6 d1546.9+69.1 u1616.0+34.9 d1650.9+15.7 b1850.9+342.9",
     ),
 }
@@ -93,10 +105,10 @@ class Bout:
 class DeviceFacts:
     """How one phone or watch samples.
 
-    `coverage` is samples delivered ÷ (rate × bout length), per activity in the order of `ACTIVITIES`; above 1 the
-    device inserts extra samples while it moves. `gaps_per_min` counts gaps over one second in Creation_Time. `clock`:
-    "epoch" (Creation_Time is epoch time and shows gaps) or "boot" (time since boot, which stands still while samples
-    are lost, so that losses leave no gap in it).
+    `coverage` is samples delivered ÷ (rate × bout length), per activity in the order of `ACTIVITIES`; above 1
+    the device inserts extra samples while it moves. `gaps_per_min` counts gaps over one second in
+    Creation_Time. `clock`: "epoch" (Creation_Time is epoch time and shows gaps) or "boot" (time since boot,
+    which stands still while samples are lost, so that losses leave no gap in it).
     """
 
     name: str
@@ -127,14 +139,57 @@ _GOLD = (1.27, 0.985, 1.28, 1.27, 0.985, 1.28)
 DEVICES: dict[str, DeviceFacts] = {
     device.name: device
     for device in (
-        DeviceFacts("nexus4_1", "nexus4", 198.6, 198.6, _NEXUS4_1, (4.24, 0.84, 2.93, 1.69, 2.47, 0.52), "epoch", 0.0, 10),
-        DeviceFacts("nexus4_2", "nexus4", 198.6, 198.6, _NEXUS4_2, (2.67, 1.30, 3.10, 1.81, 1.93, 0.39), "epoch", 0.0, 10),
-        # 197.6 Hz for the gyroscope: inferred, see above
-        DeviceFacts("s3_1", "s3", 98.9, 197.6, _S3, (0.0, 0.02, 0.03, 0.03, 0.02, 0.0), "boot", 1424643534.0, 10),
-        DeviceFacts("s3_2", "s3", 98.8, 197.6, _S3, (0.02, 0.0, 0.0, 0.02, 0.0, 0.0), "boot", 1424421000.0, 10),
-        DeviceFacts("s3mini_1", "s3mini", 99.9, 99.9, _S3MINI_1, (0.0, 0.02, 0.05, 0.0, 0.06, 0.0), "boot", 1424681375.0, 10),
         DeviceFacts(
-            "s3mini_2", "s3mini", 73.6, 73.6, _S3MINI_2, _NONE, "boot", 1424681380.0, 10, (0.89, 0.78, 0.49, 0.49, 0.56, 0.67)
+            "nexus4_1",
+            "nexus4",
+            198.6,
+            198.6,
+            _NEXUS4_1,
+            (4.24, 0.84, 2.93, 1.69, 2.47, 0.52),
+            "epoch",
+            0.0,
+            10,
+        ),
+        DeviceFacts(
+            "nexus4_2",
+            "nexus4",
+            198.6,
+            198.6,
+            _NEXUS4_2,
+            (2.67, 1.30, 3.10, 1.81, 1.93, 0.39),
+            "epoch",
+            0.0,
+            10,
+        ),
+        # 197.6 Hz for the gyroscope: inferred, see above
+        DeviceFacts(
+            "s3_1", "s3", 98.9, 197.6, _S3, (0.0, 0.02, 0.03, 0.03, 0.02, 0.0), "boot", 1424643534.0, 10
+        ),
+        DeviceFacts(
+            "s3_2", "s3", 98.8, 197.6, _S3, (0.02, 0.0, 0.0, 0.02, 0.0, 0.0), "boot", 1424421000.0, 10
+        ),
+        DeviceFacts(
+            "s3mini_1",
+            "s3mini",
+            99.9,
+            99.9,
+            _S3MINI_1,
+            (0.0, 0.02, 0.05, 0.0, 0.06, 0.0),
+            "boot",
+            1424681375.0,
+            10,
+        ),
+        DeviceFacts(
+            "s3mini_2",
+            "s3mini",
+            73.6,
+            73.6,
+            _S3MINI_2,
+            _NONE,
+            "boot",
+            1424681380.0,
+            10,
+            (0.89, 0.78, 0.49, 0.49, 0.56, 0.67),
         ),
         DeviceFacts("samsungold_1", "samsungold", 50.3, None, _GOLD, _NONE, "boot", 1424416272.0, 20),
         DeviceFacts("samsungold_2", "samsungold", 50.3, None, _GOLD, _NONE, "boot", 1424416300.0, 20),

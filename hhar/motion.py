@@ -2,18 +2,22 @@
 
 A bout is a phase ψ(t) that runs through stride (or crank) cycles, and three things that follow it:
 
-- linear acceleration a(t) = Σ_k A_k cos(kψ + φ_k) in m/s², k = 1…8 cycles; k = 2 is the step (two per stride);
-- attitude angles θ(t) (roll, pitch, yaw in rad), the same kind of sum plus slow sway; the gyroscope sees dθ/dt;
+- linear acceleration a(t) = Σ_k A_k cos(kψ + φ_k) in m/s², k = 1…8 cycles; k = 2 is the step (two per
+  stride);
+- attitude angles θ(t) (roll, pitch, yaw in rad), the same kind of sum plus slow sway; the gyroscope sees
+  dθ/dt;
 - gravity, 9.81 m/s², seen in the tilted frame, so that accelerometer and gyroscope agree.
 
-The body frame is x forward, y left, z up; a sensor at rest reads +9.81 on z. Stairs have landings (walking for a few
-steps), cycling has coasting, standing has weight shifts: windows that differ from their label as they do in life.
+The body frame is x forward, y left, z up; a sensor at rest reads +9.81 on z. Stairs have landings (walking
+for a few steps), cycling has coasting, standing has weight shifts: windows that differ from their label as
+they do in life.
 
-Sources. Step frequency of walking 1.8–2.0 Hz: Pachi & Ji 2005 (The Structural Engineer 83). Pelvis rotations of a few
-degrees at stride and step frequency: Perry 1992, Gait Analysis. Crank 55–75 /min: leisure cycling. Amplitudes are set so
-that standard deviations match HHAR's user a on a Nexus 4 (walk 3.9, stairs 3.9–4.2, bike 1.5, stand 0.17, sit 0.06 m/s²
-over the three axes; angular velocity 1.15, 0.9–1.3, 0.43, 0.04, 0.004 rad/s). Spreads between users and bouts are choices,
-made so that a model that has not seen a user does clearly worse on them, as on HHAR.
+Sources. Step frequency of walking 1.8–2.0 Hz: Pachi & Ji 2005 (The Structural Engineer 83). Pelvis rotations
+of a few degrees at stride and step frequency: Perry 1992, Gait Analysis. Crank 55–75 /min: leisure cycling.
+Amplitudes are set so that standard deviations match HHAR's user a on a Nexus 4 (walk 3.9, stairs 3.9–4.2,
+bike 1.5, stand 0.17, sit 0.06 m/s² over the three axes; angular velocity 1.15, 0.9–1.3, 0.43, 0.04, 0.004
+rad/s). Spreads between users and bouts are choices, made so that a model that has not seen a user does
+clearly worse on them, as on HHAR.
 """
 
 from __future__ import annotations
@@ -34,9 +38,10 @@ Matrix = NDArray[np.float64]
 class ActivityPhysics:
     """What an activity is like for the average person at the waist.
 
-    `forward`, `lateral`, `vertical` map harmonic → amplitude in m/s²; `roll`, `pitch`, `yaw` map harmonic → rad.
-    `cycle_hz` is strides (or crank turns) per second; `rough` broadband vibration in m/s² rms; `sway` slow tilt in rad rms;
-    `tilt` the mean pitch of the trunk or thigh against standing in rad; `interlude` the activity that breaks it up.
+    `forward`, `lateral`, `vertical` map harmonic → amplitude in m/s²; `roll`, `pitch`, `yaw` map harmonic →
+    rad. `cycle_hz` is strides (or crank turns) per second; `rough` broadband vibration in m/s² rms; `sway`
+    slow tilt in rad rms; `tilt` the mean pitch of the trunk or thigh against standing in rad; `interlude` the
+    activity that breaks it up.
     """
 
     cycle_hz: float
@@ -71,14 +76,16 @@ PHYSICS: dict[str, ActivityPhysics] = {
     ),
     "coast": ActivityPhysics(1.08, {}, {}, {}, {}, {}, {}, 0.6, 0.02, 0.30),
     "stand": ActivityPhysics(0.3, {}, {}, {}, {}, {}, {}, 0.02, 0.012, 0.0, "shift"),
-    "shift": ActivityPhysics(0.3, {1: 0.15}, {1: 0.25}, {1: 0.1}, {1: 0.04}, {1: 0.03}, {1: 0.04}, 0.03, 0.02, 0.0),
+    "shift": ActivityPhysics(
+        0.3, {1: 0.15}, {1: 0.25}, {1: 0.1}, {1: 0.04}, {1: 0.03}, {1: 0.04}, 0.03, 0.02, 0.0,
+    ),
     "sit": ActivityPhysics(0.25, {}, {}, {1: 0.01}, {}, {1: 0.001}, {}, 0.012, 0.004, -0.55, "shift"),
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Spread:
-    """How much people, and bouts of one person, differ; standard deviations (log = of a log-normal factor)."""
+    """How people, and bouts of one person, differ: standard deviations (log: of a log-normal factor)."""
 
     tempo_user_log: float = 0.07
     tempo_activity_log: float = 0.05
@@ -96,7 +103,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Person:
-    """One person's way of moving: per activity a tempo (Hz), tilt (rad), and complex harmonics (6, 8) of a and θ."""
+    """One person's way of moving: per activity tempo, tilt, and complex harmonics (6, 8) of a and θ."""
 
     cycle_hz: dict[str, float]
     tilt_rad: dict[str, Matrix]
@@ -135,7 +142,12 @@ def make_person(rng: np.random.Generator, spread: Spread, swing: float = 1.0) ->
 
 
 def bout_motion(
-    person: Person, activity: str, duration_s: float, spread: Spread, rng: np.random.Generator, vibration: float = 1.0
+    person: Person,
+    activity: str,
+    duration_s: float,
+    spread: Spread,
+    rng: np.random.Generator,
+    vibration: float = 1.0,
 ) -> Motion:
     """Motion during one bout.
 
@@ -193,7 +205,7 @@ def slow_noise(rng: np.random.Generator, rows: int, num: int) -> Matrix:
 
 
 def interlude_weight(rng: np.random.Generator, duration_s: float, num: int, share: float) -> Matrix:
-    """0…1 (num,): 1 while the interlude lasts (1.2–2.6 s), with ramps of about 0.3 s; covers `share` of the time."""
+    """0…1 (num,): 1 while an interlude of 1.2–2.6 s lasts, with ramps of 0.3 s; covers `share` of time."""
     expected = duration_s * share / 1.9
     starts = rng.uniform(0, duration_s, rng.poisson(expected))
     lengths = rng.uniform(1.2, 2.6, len(starts))
@@ -220,7 +232,7 @@ def _wave(harmonics: NDArray[np.complex128], powers: NDArray[np.complex128]) -> 
 
 
 def _rough_noise(rng: np.random.Generator, num: int) -> Matrix:
-    """Unit-variance noise (3, num) with most power between 3 and 20 Hz: differences of a 5-sample moving mean."""
+    """Unit-variance noise (3, num), most power at 3 to 20 Hz: differences of a 5-sample moving mean."""
     white = rng.normal(size=(3, num + 12))
     smooth = white[:, :-4] + white[:, 1:-3] + white[:, 2:-2] + white[:, 3:-1] + white[:, 4:]
     return np.asarray((smooth[:, 8:] - smooth[:, :-8])[:, :num] / np.sqrt(10.0))
@@ -247,5 +259,8 @@ def _mean_amplitudes(physics: ActivityPhysics) -> Matrix:
     return table
 
 
-# Phases of the average person, one per (axis, harmonic): fixed irregular numbers, the same for all activities.
-_CANONICAL_PHASE: Matrix = np.array([[(2.4 * row + 1.7 * k * k + 0.9 * row * k) % (2 * np.pi) for k in range(8)] for row in range(6)])
+# Phases of the average person, one per (axis, harmonic): fixed irregular numbers, the same for all
+# activities.
+_CANONICAL_PHASE: Matrix = np.array(
+    [[(2.4 * row + 1.7 * k * k + 0.9 * row * k) % (2 * np.pi) for k in range(8)] for row in range(6)]
+)

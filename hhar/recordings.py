@@ -1,4 +1,5 @@
-"""A recording: what one sensor of one device delivered during one bout, in the order in which it was delivered.
+"""A recording: what one sensor of one device delivered during one bout, in the order in which it was
+delivered.
 
 Both the CSV reader and the synthetic generator make recordings; all later steps know nothing else.
 """
@@ -19,9 +20,10 @@ class Recording:
         user: who wore the device.
         device: which one, e.g. "nexus4_1".
         sensor: "acc" (m/s²) or "gyro" (rad/s).
-        activity: one of the six, never "null".
+        activity: one of the six; "null" only on its way into a raw file, never on the way to windows.
         arrival_ms: int64 (n), epoch ms at which the app saw the sample; bursts share one value.
-        creation_ns: int64 (n), the device's own clock, on an epoch of its own; may run backwards from row to row.
+        creation_ns: int64 (n), the device's own clock, on an epoch of its own; may run backwards from row to
+            row.
         values: float32 (n, 3), x, y, z in the device's frame.
     """
 

@@ -1,8 +1,9 @@
 """Sessions: which recordings belong to one bout, and where a recording may be interpolated.
 
-A *bout* is one activity of one user, from when it began to when it ended, on all devices. Devices share no clock but
-`Arrival_Time`, so recordings of the same user and activity are one bout if their arrival spans overlap, directly or
-through others. A phone that spans two bouts joins them: better one large session than a split that leaks.
+A *bout* is one activity of one user, from when it began to when it ended, on all devices. Devices share no
+clock but `Arrival_Time`, so recordings of the same user and activity are one bout if their arrival spans
+overlap, directly or through others. A phone that spans two bouts joins them: better one large session than a
+split that leaks.
 
 A *segment* is a stretch of one recording, in the order of its creation time, without a gap over one second.
 """
@@ -22,7 +23,7 @@ from hhar.recordings import Recording
 
 @dataclass(frozen=True, order=True)
 class Span:
-    """Arrival span of a recording (epoch ms), and which one it was: `key` is whatever the caller finds it by."""
+    """Arrival span of a recording (epoch ms); `key` is what the caller finds the recording by."""
 
     user: str
     activity: str
@@ -33,7 +34,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Segment:
-    """n samples without a gap: `time_ns` int64 (n), strictly increasing creation time; `values` float32 (n, 3)."""
+    """n samples without a gap: `time_ns` int64 (n), creation time, strictly rising; `values` float32 (n, 3)."""
 
     time_ns: NDArray[np.int64]
     values: NDArray[np.float32]
@@ -60,7 +61,7 @@ def name_sessions(spans: Iterable[Span]) -> dict[int, str]:
 
 
 def segments(recording: Recording, max_gap_s: float = MAX_GAP_S) -> list[Segment]:
-    """Sort a recording by creation time, drop repeated instants (the first stays), cut at gaps over `max_gap_s`."""
+    """Sort by creation time, drop repeated instants (the first stays), cut at gaps over `max_gap_s`."""
     time_ns = recording.creation_ns
     values = recording.values
     if np.any(time_ns[1:] <= time_ns[:-1]):

@@ -1,15 +1,17 @@
 """The synthetic set: HHAR's structure with physics of our own, so that work can start with no data on disk.
 
-Two sizes share all code. `synthetic_windows` is small and quick (216 windows per user, three phones, six short bouts
-per activity); `synthetic_recordings` follows the facts in full: bouts, twelve devices, losses, gaps and clocks. Both
-go through `hhar.windows`, the path of real CSV files. User k is drawn from (seed, k) alone, so it is the same whatever
-the number of users. Accuracy on it says nothing about people: report it as synthetic.
+Two sizes share all code. `synthetic_windows` is small and quick (216 windows per user, three phones, six
+short bouts per activity); `synthetic_recordings` follows the facts in full: bouts, twelve devices, losses,
+gaps and clocks. Both go through `hhar.windows`, the path of real CSV files. User k is drawn from (seed, k)
+alone, so it is the same whatever the number of users. Accuracy on it says nothing about people: report it as
+synthetic.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 
@@ -20,6 +22,7 @@ from hhar.facts import (
     DEVICES,
     MISSING_PAIRS,
     NULL_LABEL,
+    SENSORS,
     USERS,
     Bout,
     DeviceFacts,
@@ -86,7 +89,9 @@ def synthetic_windows(
     _check_counts(num_users, seed, {"bouts": bouts, "windows_per_bout": windows_per_bout})
     unknown = [name for name in devices if name not in DEVICES]
     if unknown or not devices:
-        raise HharError(f"devices: must be out of {', '.join(DEVICES)}, is {list(devices)}; choose some of these")
+        raise HharError(
+            f"devices: must be out of {', '.join(DEVICES)}, is {list(devices)}; choose some of these"
+        )
     duration_s = window_s + (windows_per_bout - 1) * stride_s + 2 / rate_hz + 0.35
     spread = spread or Spread()
     groups = (
@@ -128,12 +133,25 @@ def synthetic_recordings(
     schedule = scaled_schedule(index, fraction)
     for number, bout in enumerate(schedule):
         _record_bout(carrier, number, bout, bout.activity, spread, sensors, found)
-        if with_null and number + 1 < len(schedule):
+        if number + 1 < len(schedule):
             end_s = bout.start_s + bout.duration_s
             pause = Bout("stand", end_s + 0.3, schedule[number + 1].start_s - end_s - 0.6)
             if pause.duration_s > 0.5:
                 _record_bout(carrier, number, pause, NULL_LABEL, spread, sensors, found)
-    return found
+    return {name: as_delivered(recordings, with_null) for name, recordings in found.items()}
+
+
+def as_delivered(recordings: Sequence[Recording], with_null: bool) -> list[Recording]:
+    """What a reader of the rows would see: per sensor, neighbours of equal label are one recording.
+
+    A device that slept through the bout between two alike has no row to tell them apart, in HHAR too.
+    """
+    merged: list[Recording] = []
+    for sensor in SENSORS:
+        runs = [made for made in recordings if made.sensor == sensor]
+        for _, group in groupby(runs, key=lambda made: made.activity):
+            merged.append(_joined(list(group)))
+    return merged if with_null else [made for made in merged if made.activity != NULL_LABEL]
 
 
 def recordings_by_device(num_users: int, seed: int, **options: object) -> Iterator[list[Recording]]:
@@ -213,7 +231,9 @@ def _record_bout(
     for place, vibration in (("waist", 1.0), ("wrist", 1.6)):
         if any(device.facts.is_watch == (place == "wrist") for device in carrier.devices.values()):
             rng = stream(seed, index, _BOUT + shift, number, place == "wrist")
-            motions[place] = bout_motion(carrier.persons[place], bout.activity, bout.duration_s, spread, rng, vibration)
+            motions[place] = bout_motion(
+                carrier.persons[place], bout.activity, bout.duration_s, spread, rng, vibration
+            )
     start_ms = first_arrival_ms(index) + round(bout.start_s * 1000)
     for name, device in carrier.devices.items():
         key = list(DEVICES).index(name)
@@ -224,7 +244,9 @@ def _record_bout(
         presence = device_presence(facts, bout.activity, bout.duration_s, rng)
         motion = motions["wrist" if facts.is_watch else "waist"]
         for sensor in sensors:
-            made = record(device, carrier.name, sensor, bout.activity, motion, presence, start_ms, bout.duration_s, rng)
+            made = record(
+                device, carrier.name, sensor, bout.activity, motion, presence, start_ms, bout.duration_s, rng
+            )
             if made is not None:
                 found[name].append(made if label == bout.activity else _relabelled(made, label))
 
@@ -241,8 +263,20 @@ def _without_losses(facts: DeviceFacts) -> DeviceFacts:
     )  # fmt: skip
 
 
+def _joined(parts: Sequence[Recording]) -> Recording:
+    if len(parts) == 1:
+        return parts[0]
+    first = parts[0]
+    arrival_ms = np.concatenate([part.arrival_ms for part in parts])
+    creation_ns = np.concatenate([part.creation_ns for part in parts])
+    values = np.concatenate([part.values for part in parts])
+    return Recording(first.user, first.device, first.sensor, first.activity, arrival_ms, creation_ns, values)
+
+
 def _relabelled(made: Recording, label: str) -> Recording:
-    return Recording(made.user, made.device, made.sensor, label, made.arrival_ms, made.creation_ns, made.values)
+    return Recording(
+        made.user, made.device, made.sensor, label, made.arrival_ms, made.creation_ns, made.values
+    )
 
 
 def _check_counts(num_users: int, seed: int, positive: dict[str, int]) -> None:
@@ -256,7 +290,7 @@ def _check_counts(num_users: int, seed: int, positive: dict[str, int]) -> None:
 
 
 def _limit_per_bout(windows: Windows, windows_per_bout: int) -> Windows:
-    """Keep the first `windows_per_bout` windows of each (session, device); the margin may have given one more."""
+    """Keep the first `windows_per_bout` windows per (session, device); the margin may have given one more."""
     assert windows.session is not None and windows.device is not None
     changed = (windows.session[1:] != windows.session[:-1]) | (windows.device[1:] != windows.device[:-1])
     starts = np.flatnonzero(np.concatenate([[True], changed]))

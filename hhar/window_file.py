@@ -33,7 +33,8 @@ class Windows:
     """Labelled windows of N recordings cut to equal length.
 
     Attributes:
-        x: float32 (N, C, T); acceleration in m/s², angular velocity in rad/s unless the source normalised them.
+        x: float32 (N, C, T); acceleration in m/s², angular velocity in rad/s unless the source normalised
+            them.
         y: int64 (N), index into `classes`.
         user: str (N), who wore the sensors.
         device: str (N), which phone or watch, or None where unknown.
@@ -67,14 +68,16 @@ def save_windows(path: str | Path, windows: Windows, *, compress: bool = False) 
     target = Path(path)
     check_windows(windows, str(target))
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    write = np.savez_compressed if compress else np.savez
+    write: Any = np.savez_compressed if compress else np.savez
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as stream:
             write(stream, **_arrays(windows))
         os.replace(temporary, target)
     except OSError as error:
-        raise WindowFileError(f"{target}: cannot be written ({error.strerror}); choose another path") from error
+        raise WindowFileError(
+            f"{target}: cannot be written ({error.strerror}); choose another path"
+        ) from error
     finally:
         temporary.unlink(missing_ok=True)
     return target
@@ -88,7 +91,9 @@ def load_windows(path: str | Path) -> Windows:
     """
     source = Path(path)
     if not source.is_file():
-        raise WindowFileError(f"{source}: window file must exist; make one with `hhar prepare` or `hhar synthesize`")
+        raise WindowFileError(
+            f"{source}: window file must exist; make one with `hhar prepare` or `hhar synthesize`"
+        )
     try:
         with np.load(source, allow_pickle=False) as archive:
             if not isinstance(archive, np.lib.npyio.NpzFile):
@@ -97,7 +102,9 @@ def load_windows(path: str | Path) -> Windows:
     except WindowFileError:
         raise
     except (OSError, ValueError, zipfile.BadZipFile, EOFError, KeyError) as error:
-        raise WindowFileError(f"{source}: must be an .npz archive, cannot be read ({error}); {REBUILD_HINT}") from error
+        raise WindowFileError(
+            f"{source}: must be an .npz archive, cannot be read ({error}); {REBUILD_HINT}"
+        ) from error
     windows = Windows(
         x=arrays["x"],
         y=arrays["y"],
@@ -121,14 +128,14 @@ def fingerprint(path: str | Path) -> str:
 
 
 def fingerprint_windows(windows: Windows) -> str:
-    """SHA-256 (hex) of the contents of the arrays: names, dtypes, shapes and values, whatever the file around them."""
+    """SHA-256 (hex) of the arrays: names, dtypes, shapes and values, whatever the file around them."""
     digest = hashlib.sha256()
     for name, array in sorted(_arrays(windows).items()):
         if array.dtype.kind == "U":  # the same text in a wider array is the same content
             body = "\0".join(array.tolist()).encode()
             header = f"{name}|str|{array.shape}"
         else:
-            body = np.ascontiguousarray(array).data
+            body = np.ascontiguousarray(array).tobytes()
             header = f"{name}|{array.dtype.str}|{array.shape}"
         digest.update(header.encode())
         digest.update(body)
@@ -136,7 +143,7 @@ def fingerprint_windows(windows: Windows) -> str:
 
 
 def check_windows(windows: Windows, name: str) -> None:
-    """Raise `WindowFileError` at the first rule of the format that `windows` breaks; `name` begins the message."""
+    """Raise `WindowFileError` at the first rule that `windows` breaks; `name` begins the message."""
     _check_types(windows, name)
     num_windows = len(windows.x)
     if num_windows == 0:
@@ -144,7 +151,8 @@ def check_windows(windows: Windows, name: str) -> None:
     for key, array in _arrays(windows).items():
         if key not in ("classes", "channels") and len(array) != num_windows:
             raise WindowFileError(
-                f"{name}: {key} must have one entry per window, has {len(array)} for {num_windows} windows; {REBUILD_HINT}"
+                f"{name}: {key} must have one entry per window, has {len(array)} for {num_windows} "
+                f"windows; {REBUILD_HINT}"
             )
     if len(windows.channels) != windows.x.shape[1]:
         raise WindowFileError(
@@ -159,22 +167,28 @@ def _check_types(windows: Windows, name: str) -> None:
     x, y = windows.x, windows.y
     if x.dtype != np.float32 or x.ndim != 3 or 0 in x.shape[1:]:
         raise WindowFileError(
-            f"{name}: x must be float32 of shape (windows, channels, samples), is {x.dtype} {x.shape}; {REBUILD_HINT}"
+            f"{name}: x must be float32 of shape (windows, channels, samples), is {x.dtype} {x.shape}; "
+            f"{REBUILD_HINT}"
         )
     if y.dtype != np.int64 or y.ndim != 1:
-        raise WindowFileError(f"{name}: y must be int64 of shape (windows,), is {y.dtype} {y.shape}; {REBUILD_HINT}")
+        raise WindowFileError(
+            f"{name}: y must be int64 of shape (windows,), is {y.dtype} {y.shape}; {REBUILD_HINT}"
+        )
     texts = {"user": windows.user, "device": windows.device, "session": windows.session}
     for key, array in texts.items():
         if array is not None and (array.dtype.kind != "U" or array.ndim != 1):
             raise WindowFileError(
-                f"{name}: {key} must be str of shape (windows,), is {array.dtype} {array.shape}; {REBUILD_HINT}"
+                f"{name}: {key} must be str of shape (windows,), is {array.dtype} {array.shape}; "
+                f"{REBUILD_HINT}"
             )
 
 
 def _check_labels(windows: Windows, name: str) -> None:
     classes, y = windows.classes, windows.y
     if len(set(classes)) != len(classes):
-        raise WindowFileError(f"{name}: classes must differ from each other, are {list(classes)}; {REBUILD_HINT}")
+        raise WindowFileError(
+            f"{name}: classes must differ from each other, are {list(classes)}; {REBUILD_HINT}"
+        )
     wrong = np.flatnonzero((y < 0) | (y >= len(classes)))
     if len(wrong):
         raise WindowFileError(
@@ -184,7 +198,8 @@ def _check_labels(windows: Windows, name: str) -> None:
     present = np.unique(y)
     if len(present) < 2:
         raise WindowFileError(
-            f"{name}: at least two classes must occur in y, only {classes[present[0]]!r} does; add recordings of another activity"
+            f"{name}: at least two classes must occur in y, only {classes[present[0]]!r} does; add "
+            "recordings of another activity"
         )
 
 
@@ -215,7 +230,8 @@ def _read_arrays(archive: Any, source: Path) -> dict[str, NDArray[Any]]:
     missing = [name for name in REQUIRED_ARRAYS if name not in archive.files]
     if missing:
         raise WindowFileError(
-            f"{source}: must hold the arrays {', '.join(REQUIRED_ARRAYS)}, lacks {', '.join(missing)}; {REBUILD_HINT}"
+            f"{source}: must hold the arrays {', '.join(REQUIRED_ARRAYS)}, lacks {', '.join(missing)}; "
+            f"{REBUILD_HINT}"
         )
     arrays: dict[str, NDArray[Any]] = {}
     for name in (*REQUIRED_ARRAYS, *OPTIONAL_ARRAYS):
@@ -227,7 +243,8 @@ def _read_arrays(archive: Any, source: Path) -> dict[str, NDArray[Any]]:
             if "pickle" not in str(error) and "Object" not in str(error):
                 raise
             raise WindowFileError(
-                f"{source}: {name} must be a plain array, holds pickled objects, which are never loaded; {REBUILD_HINT}"
+                f"{source}: {name} must be a plain array, holds pickled objects, which are never loaded; "
+                f"{REBUILD_HINT}"
             ) from error
     for name in ("classes", "channels"):
         if arrays[name].dtype.kind != "U" or arrays[name].ndim != 1:

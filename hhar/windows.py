@@ -1,7 +1,8 @@
 """Recordings → windows: the one path that CSV files and synthetic recordings both take.
 
-Per (user, device): cut each recording into segments, bring the sensors onto one regular grid by linear interpolation
-inside a segment, cut the grid into windows. At the end: name sessions across devices and put all in a fixed order.
+Per (user, device): cut each recording into segments, bring the sensors onto one regular grid by linear
+interpolation inside a segment, cut the grid into windows. At the end: name sessions across devices and put
+all in a fixed order.
 Shapes: N windows, C channels, T samples per window.
 """
 
@@ -23,7 +24,7 @@ from hhar.window_file import Windows
 
 @dataclass(frozen=True)
 class WindowSpec:
-    """What windows are wanted: sensors ("acc" or "acc+gyro"), sampling rate in Hz, window and stride in seconds."""
+    """What windows are wanted: sensors ("acc" or "acc+gyro"), rate in Hz, window and stride in seconds."""
 
     sensors: str = "acc+gyro"
     rate_hz: float = 50.0
@@ -36,13 +37,18 @@ class WindowSpec:
         for name in ("rate_hz", "window_s", "stride_s"):
             value = getattr(self, name)
             if not (np.isfinite(value) and value > 0):
-                raise HharError(f"{name}: must be a positive number, is {value}; give e.g. {getattr(WindowSpec, name)}")
+                raise HharError(
+                    f"{name}: must be a positive number, is {value}; give e.g. {getattr(WindowSpec, name)}"
+                )
         if not 1 <= self.rate_hz <= 1000:
-            raise HharError(f"rate_hz: must lie in 1..1000, is {self.rate_hz}; HHAR's devices sample at 50 to 200 Hz")
+            raise HharError(
+                f"rate_hz: must lie in 1..1000, is {self.rate_hz}; HHAR's devices sample at 50 to 200 Hz"
+            )
         for name, samples in (("window_s", self.window_samples), ("stride_s", self.stride_samples)):
             if not 1 <= samples <= 100_000:
                 raise HharError(
-                    f"{name}: must hold 1 to 100000 samples at {self.rate_hz} Hz, holds {samples}; change {name} or rate_hz"
+                    f"{name}: must hold 1 to 100000 samples at {self.rate_hz} Hz, holds {samples}; "
+                    f"change {name} or rate_hz"
                 )
 
     @property
@@ -79,7 +85,8 @@ class _Block:
 class WindowBuilder:
     """Collects windows device by device; `finish` names sessions and orders them.
 
-    All sensors of one (user, device) have to come in one call of `add`, which frees the caller to drop the samples.
+    All sensors of one (user, device) have to come in one call of `add`, which frees the caller to drop the
+    samples.
     """
 
     spec: WindowSpec
@@ -101,7 +108,9 @@ class WindowBuilder:
             x = recording_windows(segments(recording), partners, self.spec)
             if len(x):
                 count += len(x)
-                self._blocks.append(_Block(recording.user, recording.device, recording.activity, start_ms, key, x))
+                self._blocks.append(
+                    _Block(recording.user, recording.device, recording.activity, start_ms, key, x)
+                )
         return count
 
     def finish(self) -> Windows:
@@ -112,7 +121,8 @@ class WindowBuilder:
         """
         if not self._blocks:
             raise HharError(
-                f"windows: recordings must hold {self.spec.window_s} s of {self.spec.sensors} without a gap over 1 s, "
+                f"windows: recordings must hold {self.spec.window_s} s of {self.spec.sensors} without a "
+                "gap over 1 s, "
                 "none does; choose a shorter window, other sensors or other devices"
             )
         names = name_sessions(self._spans)
@@ -167,8 +177,8 @@ def recording_windows(
 def resample(parts: Sequence[Segment], span_ns: tuple[int, int], rate_hz: float) -> NDArray[np.float32]:
     """Linear interpolation of segments of one device on a common regular grid, float32 (3·parts, n).
 
-    The grid starts at the first instant of `span_ns` and steps 1/rate_hz; it ends with the last step inside the span, so
-    nothing is extrapolated. Segments hold no gap over one second, so none is crossed.
+    The grid starts at the first instant of `span_ns` and steps 1/rate_hz; it ends with the last step inside
+    the span, so nothing is extrapolated. Segments hold no gap over one second, so none is crossed.
     """
     start_ns, end_ns = span_ns
     num = int((end_ns - start_ns) * rate_hz / 1e9 + 1e-6) + 1
@@ -190,7 +200,7 @@ def build_windows(groups: Iterable[Sequence[Recording]], spec: WindowSpec) -> Wi
 
 
 def _partners(recording: Recording, candidates: Sequence[Recording]) -> list[Segment]:
-    """Segments of another sensor's recordings of the same activity whose arrival overlaps; clocks restart, labels recur."""
+    """Segments of another sensor's recordings of the same bout: clocks restart and labels recur, so by arrival."""
     start_ms, end_ms = recording.arrival_span_ms
     found: list[Segment] = []
     for candidate in candidates:

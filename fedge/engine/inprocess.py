@@ -111,7 +111,12 @@ class InProcessGrid(Grid):
         raise NotImplementedError("the in-process engine has no SuperLink that would know runs")
 
     def create_message(  # type: ignore[no-untyped-def]
-        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
     ):
         """Return a message."""
         return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)

@@ -1,0 +1,66 @@
+"""Runs a study in this process: the same ServerApp logic and ClientApp as under `flwr run`, without Ray."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from fedge.client_app import app as client_app
+from fedge.config import ConfigError
+from fedge.engine.inprocess import InProcessGrid
+from fedge.federation import Federation
+from fedge.preflight import check
+from fedge.project import flatten
+from fedge.run import Outcome, run
+
+
+def simulate(
+    config: Mapping[str, Any] | None = None,
+    *,
+    num_supernodes: int = 9,
+    workers: int | None = None,
+    terminal: TextIO | None = None,
+) -> Outcome:
+    """Carry out one run on threads of this process and leave its run folder behind.
+
+    Args:
+        config: knobs that differ from their defaults, flat (``{"train.lr": 0.1}``) or nested
+            (``{"train": {"lr": 0.1}}``); see pyproject.toml for all of them.
+        num_supernodes: number of clients.
+        workers: clients that train at a time; by default as many as this process may use cores.
+        terminal: where the progress lines go; standard output by default.
+
+    Returns:
+        How the run ended and where its folder is.
+
+    Raises:
+        ConfigError: the run cannot work; nothing was started.
+    """
+    flat = flatten(config or {})
+    federation = Federation(num_supernodes)
+    if num_supernodes < 1:
+        raise ConfigError(f"num_supernodes must be at least 1, but is {num_supernodes}; 9 suits HHAR")
+    check(flat, federation)
+    return run_in_process(flat, federation, workers, terminal)
+
+
+def run_in_process(
+    run_config: Mapping[str, Any], federation: Federation, workers: int | None, terminal: TextIO | None
+) -> Outcome:
+    """Carry out a checked run on `workers` threads."""
+    count = min(workers or available_cores(), federation.num_supernodes)
+
+    def open_terminal(_: Path) -> TextIO:
+        return terminal or sys.stdout
+
+    with InProcessGrid(client_app, federation.num_supernodes, run_config, count) as grid:
+        described = {**federation.describe(), "workers": count}
+        return run(grid, run_config, "inprocess", described, open_terminal)
+
+
+def available_cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,75 @@
+"""What can be refused before any worker starts, is: configuration, federation, data, GPU (contract C10)."""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from fedge.config import Config, ConfigError, from_run_config
+from fedge.data import load_source
+from fedge.federation import Federation, refuse_missing_gpu
+from fedge.partition import partition
+from fedge.project import Project
+from fedge.seeding import resolve_seed
+from fedge.topology import clients_per_leaf
+
+
+def check(run_config: Mapping[str, Any], federation: Federation) -> Config:
+    """Return the checked configuration of a run on a federation, having tried everything short of starting it.
+
+    Raises:
+        ConfigError: the run cannot work.
+    """
+    config = from_run_config(run_config)
+    seed, _ = resolve_seed(config.seed)
+    refuse_missing_gpu(federation)
+    if federation.num_supernodes:
+        sizes = clients_per_leaf(config.hierarchy, federation.num_supernodes)
+        windows, _ = load_source(config, federation.num_supernodes)
+        partition(windows, config, sizes, seed)
+    return config
+
+
+REFUSED = 4  # exit code, as of `fedge run`
+
+
+class _Unclear(Exception):
+    """A command line that Flower itself should judge."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise _Unclear(message)
+
+
+def check_flwr_run(words: Sequence[str]) -> None:
+    """Check the command line of ``flwr run``; ends the process with one line if the run cannot work.
+
+    Flower would start the simulation first and show an unknown key as a traceback. What is not understood
+    here is left to Flower.
+
+    Args:
+        words: what follows ``flwr run``.
+    """
+    parser = _Parser(add_help=False)
+    parser.add_argument("app", nargs="?", default=".")
+    parser.add_argument("federation", nargs="?")
+    parser.add_argument("--run-config", "-c", action="append", default=[])
+    parser.add_argument("--federation-config")
+    parser.add_argument("--stream", action="store_true")
+    parser.add_argument("--format")
+    try:
+        options = parser.parse_args(list(words))
+    except _Unclear:
+        return
+    if options.federation_config or options.app.startswith("@"):
+        return
+    try:
+        project = Project(Path(options.app))
+        # Flower joins several -c with spaces, so they hold pairs, or one of them is a single file
+        overrides = [" ".join(options.run_config)] if options.run_config else []
+        check(project.run_config(overrides), project.federation(options.federation))
+    except ConfigError as error:
+        print(f"\nfedge: {error}", file=sys.stderr, flush=True)
+        raise SystemExit(REFUSED) from None

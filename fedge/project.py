@@ -1,0 +1,116 @@
+"""A project's pyproject.toml as `flwr run` reads it: run config, overrides, federations.
+
+For use outside Flower: the check before a run starts, and the in-process engine.
+"""
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedge.config import ConfigError, Scalar, check_keys
+from fedge.federation import Federation, from_backend
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+# Flower's own pattern: key=value pairs, where a quoted value may hold spaces.
+_PAIR = re.compile(r"(\S+?)=(\'[^\']*\'|\"[^\"]*\"|\S+)")
+
+
+def read_toml(path: Path, what: str) -> dict[str, Any]:
+    """Return a TOML file as nested tables.
+
+    Raises:
+        ConfigError: there is no such file, or it is not TOML; `what` names it in the message.
+    """
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise ConfigError(f"{what} must be a readable file, but {path}: {error.strerror}; check the path") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{what} must be TOML, but {path}: {error}; mend that line") from error
+
+
+def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
+    """Return nested tables as one flat mapping with dotted keys."""
+    flat: dict[str, Scalar] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            flat.update(flatten(value, f"{prefix}{key}."))
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def parse_override(text: str) -> dict[str, Scalar]:
+    """Return one ``-c`` argument, ``key=value …`` or the name of a TOML file, as a flat mapping.
+
+    Raises:
+        ConfigError: the file cannot be read, or the text is not a list of TOML values.
+    """
+    if text.strip().endswith(".toml"):
+        return flatten(read_toml(Path(text.strip()), "-c"))
+    lines = "\n".join(f"{key} = {value}" for key, value in _PAIR.findall(text))
+    leftover = _PAIR.sub("", text).strip()
+    try:
+        if leftover:
+            raise ConfigError(f"-c must be key=value pairs or a .toml file, but has {leftover!r}; write -c 'train.lr=0.1'")
+        return flatten(tomllib.loads(lines))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(
+            f"-c must be key=value pairs with TOML values, but is {text!r} ({error}); "
+            """quote strings, as in -c 'train.model="cnn"'"""
+        ) from error
+
+
+class Project:
+    """The Flower part of one pyproject.toml."""
+
+    def __init__(self, app: Path) -> None:
+        """Read ``app/pyproject.toml``.
+
+        Raises:
+            ConfigError: it is missing or is no Flower app.
+        """
+        self.path = app / "pyproject.toml"
+        table = read_toml(self.path, "the app's pyproject.toml").get("tool", {}).get("flwr", {})
+        if "app" not in table:
+            raise ConfigError(f"pyproject.toml must have [tool.flwr.app], but {self.path} has not; name the app's folder")
+        self._app: dict[str, Any] = table["app"]
+        self._federations: dict[str, Any] = dict(table.get("federations", {}))
+        self._default = self._federations.pop("default", None)
+
+    def run_config(self, overrides: Sequence[str]) -> dict[str, Scalar]:
+        """Return the flat run config with `overrides` (``-c`` arguments) on top; later ones win.
+
+        Raises:
+            ConfigError: an override cannot be read or names an unknown key.
+        """
+        config = flatten(self._app.get("config", {}))
+        for text in overrides:
+            override = parse_override(text)
+            check_keys(list(override))
+            config.update(override)
+        return config
+
+    def federation(self, name: str | None) -> Federation:
+        """Return a federation by name, or the default one.
+
+        Raises:
+            ConfigError: there is none of that name, or it does not say how many SuperNodes it has.
+        """
+        wanted = name or self._default
+        if wanted not in self._federations:
+            known = ", ".join(self._federations) or "none"
+            raise ConfigError(f"federation must be one of {known}, but is {wanted!r}; see [tool.flwr.federations]")
+        options = self._federations[wanted].get("options", {})
+        if "num-supernodes" not in options:
+            if "address" in self._federations[wanted]:
+                return Federation()
+            raise ConfigError(f"federation {wanted} must set options.num-supernodes; add it in {self.path}")
+        return from_backend(int(options["num-supernodes"]), options.get("backend", {}))

@@ -1,0 +1,7 @@
+"""`python -m hhar`."""
+
+import sys
+
+from hhar.cli import main
+
+sys.exit(main())

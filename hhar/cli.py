@@ -1,0 +1,201 @@
+"""The command `hhar`: download, prepare, info, synthesize."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from hhar.download import UCI_URL, check_url, download
+from hhar.errors import HharError
+from hhar.info import describe
+from hhar.prepare import DEVICE_GROUPS, prepare
+from hhar.progress import progress_bars
+from hhar.raw_csv import write_raw
+from hhar.synthetic import recordings_by_device, synthetic_windows
+from hhar.unpack import unpack
+from hhar.window_file import save_windows
+from hhar.windows import WindowSpec, build_windows
+
+DEFAULT_RAW = Path("data/hhar-raw")
+DEFAULT_WINDOWS = Path("data/hhar-windows.npz")
+ARCHIVE_NAME = "heterogeneity-activity-recognition.zip"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one subcommand; 0 when done, 2 with one line on stderr when something is not as it must be."""
+    arguments = make_parser().parse_args(argv)
+    try:
+        arguments.run(arguments)
+    except HharError as error:
+        print(f"hhar: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"hhar: {error.filename or 'file'}: {error.strerror or error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("hhar: stopped; what was written in part is not used", file=sys.stderr)
+        return 130
+    return 0
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line: four subcommands, their options and help."""
+    parser = argparse.ArgumentParser(prog="hhar", description="HHAR (Stisen et al. 2015) as window files.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_download(commands.add_parser("download", help="fetch the archive from UCI and unpack it"))
+    _add_prepare(commands.add_parser("prepare", help="raw CSV files to a window file"))
+    _add_info(commands.add_parser("info", help="describe a window file"))
+    _add_synthesize(commands.add_parser("synthesize", help="make a synthetic set with HHAR's structure"))
+    return parser
+
+
+def _add_download(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--url", default=UCI_URL, help="https address of the zip (default: UCI's)")
+    parser.add_argument(
+        "--to",
+        type=Path,
+        default=DEFAULT_RAW,
+        help=f"folder for archive and CSV files (default: {DEFAULT_RAW})",
+    )
+    parser.add_argument("--sha256", help="expected checksum of the archive; always recorded beside it")
+    parser.add_argument("--no-unpack", action="store_true", help="only fetch the archive")
+    parser.set_defaults(run=_download)
+
+
+def _add_prepare(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "raw",
+        type=Path,
+        nargs="?",
+        default=DEFAULT_RAW,
+        help=f"folder of the CSV files (default: {DEFAULT_RAW})",
+    )
+    parser.add_argument(
+        "--out", type=Path, default=DEFAULT_WINDOWS, help=f"window file to write (default: {DEFAULT_WINDOWS})"
+    )
+    _add_window_options(parser)
+    parser.set_defaults(run=_prepare)
+
+
+def _add_info(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "file",
+        type=Path,
+        nargs="?",
+        default=DEFAULT_WINDOWS,
+        help=f"window file (default: {DEFAULT_WINDOWS})",
+    )
+    parser.set_defaults(run=_info)
+
+
+def _add_synthesize(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("out", type=Path, nargs="?", help="window file to write")
+    parser.add_argument(
+        "--raw",
+        type=Path,
+        metavar="FOLDER",
+        help="write raw CSV files in UCI's layout instead (always all devices)",
+    )
+    parser.add_argument("--users", type=int, default=9, help="number of users (default: 9)")
+    parser.add_argument("--seed", type=int, default=0, help="of all random draws (default: 0)")
+    parser.add_argument(
+        "--fraction",
+        type=float,
+        default=1.0,
+        help="share of each bout's length, 1 = HHAR's full size (default: 1)",
+    )
+    parser.add_argument(
+        "--small", action="store_true", help="the embedded set: six short bouts per activity, three phones"
+    )
+    _add_window_options(parser)
+    parser.set_defaults(run=_synthesize)
+
+
+def _add_window_options(parser: argparse.ArgumentParser) -> None:
+    default = WindowSpec()
+    parser.add_argument(
+        "--sensors", choices=("acc", "acc+gyro"), default=default.sensors, help="(default: %(default)s)"
+    )
+    parser.add_argument(
+        "--devices", choices=tuple(DEVICE_GROUPS), default="phones", help="(default: %(default)s)"
+    )
+    parser.add_argument(
+        "--rate-hz", type=float, default=default.rate_hz, help="samples per second (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--window-s", type=float, default=default.window_s, help="length of a window (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--stride-s", type=float, default=None, help="from window to window (default: half a window)"
+    )
+    parser.add_argument("--compress", action="store_true", help="smaller file, slower to write and load")
+
+
+def _spec(arguments: argparse.Namespace) -> WindowSpec:
+    stride_s = arguments.window_s / 2 if arguments.stride_s is None else arguments.stride_s
+    return WindowSpec(arguments.sensors, arguments.rate_hz, arguments.window_s, stride_s)
+
+
+def _download(arguments: argparse.Namespace) -> None:
+    check_url(arguments.url)
+    archive = arguments.to / ARCHIVE_NAME
+    with progress_bars() as report:
+        checksum = download(arguments.url, archive, sha256=arguments.sha256, report=report)
+        files = [] if arguments.no_unpack else unpack(archive, arguments.to, report=report)
+    print(f"{archive}  sha256 {checksum}")
+    for path in files:
+        print(path)
+
+
+def _prepare(arguments: argparse.Namespace) -> None:
+    with progress_bars() as report:
+        windows = prepare(arguments.raw, _spec(arguments), arguments.devices, report)
+    save_windows(arguments.out, windows, compress=arguments.compress)
+    print(
+        f"{arguments.out}: {len(windows)} windows of {windows.x.shape[1]} channels × "
+        f"{windows.x.shape[2]} samples"
+    )
+
+
+def _info(arguments: argparse.Namespace) -> None:
+    print(describe(arguments.file))
+
+
+def _synthesize(arguments: argparse.Namespace) -> None:
+    if (arguments.out is None) == (arguments.raw is None):
+        raise HharError("synthesize: must be given either a window file or --raw FOLDER; name one of the two")
+    if arguments.raw is not None:
+        with progress_bars() as report:
+            rows = write_raw(
+                arguments.raw, arguments.users, arguments.seed, fraction=arguments.fraction, report=report
+            )
+        for name, count in rows.items():
+            print(f"{arguments.raw / name}: {count} rows")
+        return
+    spec = _spec(arguments)
+    if arguments.small:
+        stride_s = spec.window_s if arguments.stride_s is None else spec.stride_s
+        windows = synthetic_windows(
+            arguments.users,
+            arguments.seed,
+            sensors=spec.sensors,
+            rate_hz=spec.rate_hz,
+            window_s=spec.window_s,
+            stride_s=stride_s,
+        )
+    else:
+        groups = recordings_by_device(
+            arguments.users,
+            arguments.seed,
+            devices=arguments.devices,
+            sensors=spec.sensor_names,
+            fraction=arguments.fraction,
+        )
+        windows = build_windows(groups, spec)
+    save_windows(arguments.out, windows, compress=arguments.compress)
+    print(
+        f"{arguments.out}: {len(windows)} synthetic windows of {windows.x.shape[1]} channels × "
+        f"{windows.x.shape[2]} samples"
+    )

@@ -1,0 +1,190 @@
+"""Unpack a zip archive from elsewhere without letting it write outside its folder or fill the disk.
+
+Nested zips are unpacked in place, doubled folders (`a/a/file`) become one, `__MACOSX` and `.DS_Store` are
+left out.
+Refused: paths that leave the folder, links, encrypted members, members that grow beyond all measure (archive
+    bombs).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from hhar.errors import HharError
+from hhar.progress import ProgressCallback, no_progress
+
+MAX_TOTAL_BYTES = 8 << 30  # HHAR's four files are 3.3 GB
+MAX_RATIO = 100  # sensor CSV compresses 4 to 10 times
+RATIO_FROM_BYTES = 4 << 20  # small members may compress as well as they like
+MAX_MEMBERS = 10_000
+MAX_DEPTH = 3
+BLOCK_BYTES = 1 << 20
+
+
+@dataclass
+class _Budget:
+    """What an archive and all inside it may still unpack to."""
+
+    archive: Path
+    folder: Path
+    bytes_left: int
+    members_left: int
+    total_bytes: int
+    written: list[Path]
+    report: ProgressCallback
+
+
+def unpack(
+    archive: str | Path,
+    folder: str | Path,
+    *,
+    max_total_bytes: int = MAX_TOTAL_BYTES,
+    report: ProgressCallback = no_progress,
+) -> list[Path]:
+    """Unpack `archive` into `folder`; returns the files written.
+
+    Args:
+        archive: a zip file.
+        folder: made if absent; files of the same names are replaced.
+        max_total_bytes: most that all members together, nested ones included, may unpack to.
+        report: told the bytes written.
+
+    Raises:
+        HharError: not a zip, damaged, or a member breaks a rule; the member is named. Nothing is written for
+            a member whose path is refused, and a bomb stops at the limit.
+    """
+    source = Path(archive)
+    if not source.is_file():
+        raise HharError(f"{source}: archive must exist; fetch it with `hhar download`")
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    budget = _Budget(source, target.resolve(), max_total_bytes, MAX_MEMBERS, 0, [], report)
+    with source.open("rb") as stream:
+        _unpack_stream(stream, source.name, PurePosixPath(), budget, depth=1)
+    return budget.written
+
+
+def member_path(name: str, archive: str) -> PurePosixPath | None:
+    """Where a member goes, relative to the folder; None if it is to be left out.
+
+    Raises:
+        HharError: the name is absolute, has a drive or a backslash, or climbs with `..`.
+    """
+    path = PurePosixPath(name)
+    drive = len(name) > 1 and name[1] == ":"
+    if path.is_absolute() or drive or "\\" in name or ".." in path.parts or "\0" in name:
+        raise HharError(
+            f"{archive}: member paths must stay inside the folder, {name[:200]!r} does not; do not trust "
+            "this archive"
+        )
+    parts = [part for part in path.parts if part != "."]
+    if not parts or "__MACOSX" in parts or parts[-1] == ".DS_Store" or parts[-1].startswith("._"):
+        return None
+    return _undouble(PurePosixPath(*parts))
+
+
+def _undouble(path: PurePosixPath) -> PurePosixPath:
+    parts: list[str] = []
+    for part in path.parts[:-1]:
+        if not parts or parts[-1] != part:
+            parts.append(part)
+    return PurePosixPath(*parts, path.name)
+
+
+def _unpack_stream(stream: IO[bytes], name: str, prefix: PurePosixPath, budget: _Budget, depth: int) -> None:
+    try:
+        with zipfile.ZipFile(stream) as opened:
+            members = opened.infolist()
+            planned = [(member, _planned_path(member, name, prefix, budget)) for member in members]
+            budget.total_bytes += sum(member.file_size for member in members)
+            for member, path in planned:
+                if path is not None:
+                    _unpack_member(opened, member, path, budget, depth)
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+        raise HharError(
+            f"{budget.archive}: {name} must be a whole zip archive ({error}); download it again"
+        ) from error
+
+
+def _planned_path(
+    member: zipfile.ZipInfo, name: str, prefix: PurePosixPath, budget: _Budget
+) -> PurePosixPath | None:
+    """Check one member by what the archive says of it; None for folders and what is left out."""
+    budget.members_left -= 1
+    if budget.members_left < 0:
+        raise HharError(
+            f"{name}: must hold at most {MAX_MEMBERS} members, holds more; do not trust this archive"
+        )
+    path = member_path(member.filename, name)
+    mode = member.external_attr >> 16
+    if stat.S_ISLNK(mode) or (mode and stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR)):
+        raise HharError(
+            f"{name}: members must be plain files, {member.filename!r} is a link or device; do not trust "
+            "this archive"
+        )
+    if member.flag_bits & 0x1:
+        raise HharError(f"{name}: members must not be encrypted, {member.filename!r} is; unpack it by hand")
+    if member.file_size > budget.bytes_left:
+        raise HharError(
+            f"{name}: must unpack to at most {budget.bytes_left} bytes more, {member.filename!r} alone "
+            f"says {member.file_size}"
+        )
+    if path is None or member.is_dir():
+        return None
+    return _undouble(prefix / path)
+
+
+def _unpack_member(
+    opened: zipfile.ZipFile, member: zipfile.ZipInfo, path: PurePosixPath, budget: _Budget, depth: int
+) -> None:
+    if path.suffix.lower() == ".zip":
+        if depth >= MAX_DEPTH:
+            raise HharError(
+                f"{budget.archive}: zips must nest at most {MAX_DEPTH} deep, {path} is deeper; unpack it "
+                "by hand"
+            )
+        with tempfile.TemporaryFile(dir=budget.folder) as inner:
+            _copy_member(opened, member, inner, budget)
+            inner.seek(0)
+            _unpack_stream(inner, str(path), path.parent, budget, depth + 1)
+        return
+    target = budget.folder / path
+    if not target.parent.resolve().is_relative_to(budget.folder):
+        raise HharError(
+            f"{budget.archive}: {path} leads through a link out of {budget.folder}; choose an empty folder"
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.part")
+    try:
+        with partial.open("wb") as stream:
+            _copy_member(opened, member, stream, budget)
+        os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
+    budget.written.append(target)
+
+
+def _copy_member(
+    opened: zipfile.ZipFile, member: zipfile.ZipInfo, stream: IO[bytes], budget: _Budget
+) -> None:
+    """Copy one member, counting what really comes and not what the archive says."""
+    limit = max(member.compress_size * MAX_RATIO, RATIO_FROM_BYTES)
+    size = 0
+    with opened.open(member) as reader:
+        while block := reader.read(BLOCK_BYTES):
+            size += len(block)
+            budget.bytes_left -= len(block)
+            if size > limit or budget.bytes_left < 0:
+                raise HharError(
+                    f"{budget.archive}: {member.filename!r} unpacks to more than {min(limit, size)} bytes "
+                    f"from {member.compress_size}, an archive bomb; do not trust this archive"
+                )
+            stream.write(block)
+            budget.report("unpacking", budget.total_bytes and size, member.file_size)
