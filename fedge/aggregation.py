@@ -30,7 +30,9 @@ def weighted_mean(states: Sequence[Mapping[str, np.ndarray]], weights: Sequence[
     first = states[0]
     for index, state in enumerate(states[1:], start=1):
         if state.keys() != first.keys():
-            raise ValueError(f"state {index} has other entries than state 0: {sorted(state.keys() ^ first.keys())}")
+            raise ValueError(
+                f"state {index} has other entries than state 0: {sorted(state.keys() ^ first.keys())}"
+            )
     return {name: _mean_entry([state[name] for state in states], shares, name) for name in first}
 
 
@@ -38,7 +40,9 @@ def _shares(count: int, weights: Sequence[float]) -> np.ndarray:
     """Return the weights divided by their sum (float64), or raise ValueError."""
     values = np.asarray(weights, dtype=np.float64)
     if count == 0 or values.shape != (count,):
-        raise ValueError(f"need one weight per state and at least one state, got {count} states, {len(weights)} weights")
+        raise ValueError(
+            f"need one weight per state and at least one state, got {count} states, {len(weights)} weights"
+        )
     total = values.sum()
     if not np.isfinite(total) or total <= 0 or (values < 0).any():
         raise ValueError(f"weights must be non-negative with a positive finite sum, got {list(weights)}")
@@ -50,10 +54,12 @@ def _mean_entry(arrays: Sequence[np.ndarray], shares: np.ndarray, name: str) -> 
     """Return Σ share·array in float64, cast back to the first array's dtype."""
     first = arrays[0]
     if any(a.shape != first.shape or a.dtype != first.dtype for a in arrays):
-        raise ValueError(f"entry {name!r} has different shapes or dtypes: {[(a.shape, str(a.dtype)) for a in arrays]}")
+        raise ValueError(
+            f"entry {name!r} has different shapes or dtypes: {[(a.shape, str(a.dtype)) for a in arrays]}"
+        )
     if not np.issubdtype(first.dtype, np.floating):
         return first.copy()
-    total = np.zeros(first.shape, dtype=np.float64)
-    for array, share in zip(arrays, shares, strict=True):
+    total = np.asarray(shares[0] * first.astype(np.float64))  # not from zeros: 0.0 + -0.0 would lose a sign
+    for array, share in zip(arrays[1:], shares[1:], strict=True):
         total += share * array.astype(np.float64)
     return total.astype(first.dtype)

@@ -61,7 +61,7 @@ class CloudAggregator:
             weights: per leaf its number of training windows.
 
         Raises:
-            ValueError: a leaf model is not finite (the leaf is named).
+            ValueError: what is compared is not finite in a leaf (the leaf is named).
         """
         labels, similarity = self._groups(starts, models)
         offers: list[State | None] = [None] * len(models)
@@ -74,7 +74,9 @@ class CloudAggregator:
         signal = self._config.signal if self._config.enabled else "off"
         return CloudStep(signal, labels, similarity, self._config.tau, _all_equal(starts), offers)
 
-    def _groups(self, starts: Sequence[State], models: Sequence[State]) -> tuple[np.ndarray, np.ndarray | None]:
+    def _groups(
+        self, starts: Sequence[State], models: Sequence[State]
+    ) -> tuple[np.ndarray, np.ndarray | None]:
         """Return labels (S,) and the similarity (S, S) they come from."""
         parameters = [{name: model[name] for name in self._parameter_names} for model in models]
         if not self._config.enabled:
@@ -82,7 +84,10 @@ class CloudAggregator:
         if self._config.signal == "weights":
             labels, similarity, _ = weight_clustering(list(parameters), tau=self._config.tau)
             return labels, similarity
-        updates = [_flat(model) - _flat({n: start[n] for n in model}) for model, start in zip(parameters, starts, strict=True)]
+        updates = [
+            _flat(model) - _flat({n: start[n] for n in model})
+            for model, start in zip(parameters, starts, strict=True)
+        ]
         similarity = cosine_similarity(updates)
         return threshold_components(similarity, self._config.tau), similarity
 

@@ -3,6 +3,7 @@
 Pure functions on arrays, called by `fedge.cloud`. Shape letter: S leaf servers.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -70,17 +71,24 @@ def cosine_similarity(vectors: Sequence[np.ndarray]) -> np.ndarray:
     flat = [np.asarray(v, dtype=np.float64).ravel() for v in vectors]
     for leaf, vector in enumerate(flat):
         if vector.size != flat[0].size:
-            raise ValueError(f"leaf {leaf} has {vector.size} values where leaf 0 has {flat[0].size}; models must be alike")
+            raise ValueError(
+                f"leaf {leaf} has {vector.size} values where leaf 0 has {flat[0].size}; models must be alike"
+            )
         if not np.isfinite(vector).all():
             raise ValueError(f"leaf {leaf} has non-finite weights; its training diverged, lower train.lr")
-    norms = [float(np.sqrt(np.dot(v, v))) for v in flat]
+    squares = [_dot(v, v) for v in flat]
     similarity = np.eye(len(flat))
     for i in range(len(flat)):
         for j in range(i):
-            product = norms[i] * norms[j]
-            value = float(np.dot(flat[i], flat[j])) / product if product > 0 else 0.0
+            norms = math.sqrt(squares[i] * squares[j])  # of the product: equal arrays get exactly 1
+            value = _dot(flat[i], flat[j]) / norms if norms > 0 else 0.0
             similarity[i, j] = similarity[j, i] = min(1.0, max(-1.0, value))
     return similarity
+
+
+def _dot(a: np.ndarray, b: np.ndarray) -> float:
+    """Return Σ a·b; not by BLAS, whose last bits depend on how many threads the machine gives it."""
+    return float((a * b).sum())
 
 
 def threshold_components(similarity: np.ndarray, tau: float) -> np.ndarray:

@@ -7,6 +7,7 @@ named), a wrong type, a value out of range, a contradiction. Field names are the
 
 import difflib
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
@@ -64,13 +65,17 @@ def _checked(key: str, value: Any, default: Any, rule: Mapping[str, Any]) -> Any
     """Return `value` in the type of `default`, or raise ConfigError."""
     kind = type(default)
     if kind is float and type(value) is int:
-        value = float(value)
+        value = float(value) if abs(value) <= sys.float_info.max else math.inf
     if type(value) is not kind:
-        raise ConfigError(f"{key} must be {_KIND_NAMES[kind]}, but is {value!r}; set for example {key}={_toml(default)}")
+        raise ConfigError(
+            f"{key} must be {_KIND_NAMES[kind]}, but is {value!r}; set for example {key}={_toml(default)}"
+        )
     if kind is float and not math.isfinite(value):
         raise ConfigError(f"{key} must be a finite number, but is {value!r}; its default is {default!r}")
     if rule["choices"] and value not in rule["choices"]:
-        raise ConfigError(f"{key} must be one of {', '.join(rule['choices'])}, but is {value!r}{_nearest(value, rule['choices'])}")
+        raise ConfigError(
+            f"{key} must be one of {', '.join(rule['choices'])}, but is {value!r}{_nearest(value, rule['choices'])}"
+        )
     for bound, holds, words in (
         ("minimum", lambda v, b: v >= b, "at least"),
         ("maximum", lambda v, b: v <= b, "at most"),
@@ -93,7 +98,7 @@ def _toml(value: Scalar) -> str:
 
 
 def _nearest(word: str, known: tuple[str, ...] | list[str]) -> str:
-    """Return ``"; did you mean X?"`` for the known word nearest to `word`, or a pointer to the list."""
+    """Return ``"; did you mean X?"`` for the known word nearest to `word`, or nothing if none is near."""
     near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
     if not near:  # the section may be right and the key wrong, or the other way round
         tails = [k for k in known if k.split(".")[-1] == word.split(".")[-1]]
@@ -107,11 +112,16 @@ class HierarchyConfig(_Section):
 
     SECTION = "hierarchy"
     num_servers: int = knob(3, "leaf servers", minimum=1)
-    clients_per_server: str = knob("auto", '"auto" splits the clients evenly over the leaves; or one number per leaf, as "4,3,2"')
+    clients_per_server: str = knob(
+        "auto", '"auto" splits the clients evenly over the leaves; or one number per leaf, as "4,3,2"'
+    )
     leaf_rounds: int = knob(1, "leaf rounds (client exchanges) per global round", minimum=1)
-    fraction_train: float = knob(1.0, "share of each leaf's clients that train in a leaf round", above=0.0, maximum=1.0)
+    fraction_train: float = knob(
+        1.0, "share of each leaf's clients that train in a leaf round", above=0.0, maximum=1.0
+    )
 
 
+MODELS = ("cnn", "cnn-pool", "linear", "mlp-tiny")  # those of fedge/model.py, which needs torch to be asked
 LEAF_STRATEGIES = ("fedavg", "fedmedian", "fedtrimmedavg", "krum", "fedadam")
 
 
@@ -131,13 +141,29 @@ class DataConfig(_Section):
     """Which windows, and how they are split into training, validation and test."""
 
     SECTION = "data"
-    path: str = knob("auto", 'window file (.npz); "synthetic"; or "auto": data/hhar-windows.npz if it is there, else synthetic')
-    split: str = knob("auto", "by whole sessions, by time blocks per class, or auto: sessions where they are known", choices=("auto", "session", "blocks"))
+    path: str = knob(
+        "auto",
+        'window file (.npz); "synthetic"; or "auto": data/hhar-windows.npz if it is there, else synthetic',
+    )
+    split: str = knob(
+        "auto",
+        "by whole sessions, by time blocks per class, or auto: sessions where they are known",
+        choices=("auto", "session", "blocks"),
+    )
     val_fraction: float = knob(0.2, "share of the windows for validation (the gate)", above=0.0, maximum=0.8)
-    test_fraction: float = knob(0.2, "share of the windows for test (the reported accuracy)", above=0.0, maximum=0.8)
-    guard_windows: int = knob(1, "blocks: windows dropped before each cut; 1 suits an overlap of up to half a window", minimum=0)
+    test_fraction: float = knob(
+        0.2, "share of the windows for test (the reported accuracy)", above=0.0, maximum=0.8
+    )
+    guard_windows: int = knob(
+        1, "blocks: windows dropped before each cut; 1 suits an overlap of up to half a window", minimum=0
+    )
     normalize: bool = knob(True, "scale each channel by mean and std of the training windows")
-    synthetic_users: int = knob(0, "users in the synthetic set; 0: nine as in HHAR, or one per client if there are more clients", minimum=0)
+    synthetic_users: int = knob(
+        0,
+        "users in the synthetic set; 0: nine as in HHAR, or one per client if there are more clients",
+        minimum=0,
+        maximum=100_000,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -157,9 +183,15 @@ class PartitionConfig(_Section):
 
     SECTION = "partition"
     kind: str = knob("user", "what is dealt: whole users, whole devices, or windows", choices=PARTITION_KINDS)
-    split_users: bool = knob(False, "user: with more clients than users, cut users by session instead of refusing")
-    alpha_leaves: float = knob(0.5, "dirichlet: concentration of the classes over leaves (small = skewed)", above=0.0)
-    alpha_clients: float = knob(10.0, "dirichlet: concentration of a leaf's classes over its clients", above=0.0)
+    split_users: bool = knob(
+        False, "user: with more clients than users, cut users by session instead of refusing"
+    )
+    alpha_leaves: float = knob(
+        0.5, "dirichlet: concentration of the classes over leaves (small = skewed)", above=0.0, maximum=1e6
+    )
+    alpha_clients: float = knob(
+        10.0, "dirichlet: concentration of a leaf's classes over its clients", above=0.0, maximum=1e6
+    )
     imbalance: float = knob(5.0, "imbalance: windows of leaf 0 relative to each other leaf", above=0.0)
 
 
@@ -168,18 +200,22 @@ class TrainConfig(_Section):
     """Local training at a client."""
 
     SECTION = "train"
-    model: str = knob("cnn", "network; see fedge/model.py")
+    model: str = knob("cnn", "network; see fedge/model.py", choices=MODELS)
     lr: float = knob(0.05, "SGD step size in global round 1", above=0.0)
     lr_decay: float = knob(0.99, "factor on lr per global round", above=0.0, maximum=1.0)
     momentum: float = knob(0.9, "SGD momentum", minimum=0.0, maximum=0.999)
     weight_decay: float = knob(1e-4, "L2 penalty, as torch.optim.SGD applies it", minimum=0.0)
     clip_norm: float = knob(1.0, "largest L2 norm of a step's gradient; 0 = off", minimum=0.0)
-    label_smoothing: float = knob(0.1, "share of the target spread over all classes", minimum=0.0, maximum=0.99)
+    label_smoothing: float = knob(
+        0.1, "share of the target spread over all classes", minimum=0.0, maximum=0.99
+    )
     local_epochs: int = knob(5, "passes over a client's training windows per leaf round", minimum=1)
     batch_size: int = knob(32, "windows per step", minimum=1)
     prox_mu: float = knob(0.0, "FedProx strength: pulls a client to its leaf's model; 0 = off", minimum=0.0)
     threads: int = knob(1, "torch threads per client; another number gives other last bits", minimum=1)
-    device: str = knob("auto", "auto takes a GPU when the federation gives one", choices=("auto", "cpu", "cuda"))
+    device: str = knob(
+        "auto", "auto takes a GPU when the federation gives one", choices=("auto", "cpu", "cuda")
+    )
 
 
 @dataclass(frozen=True)
@@ -201,8 +237,14 @@ class ClusterConfig(_Section):
     enabled: bool = knob(True, "false: the cloud averages all leaves into one model")
     start_round: int = knob(1, "first global round with a cloud step", minimum=1)
     every: int = knob(1, "global rounds from one cloud step to the next", minimum=1)
-    tau: float = knob(0.7, "leaves at least this similar are joined; above 1 every leaf stays alone", minimum=-1.0)
-    signal: str = knob("weights", "what is compared: last-layer weights, or the change of all parameters in the round", choices=CLUSTER_SIGNALS)
+    tau: float = knob(
+        0.7, "leaves at least this similar are joined; above 1 every leaf stays alone", minimum=-1.0
+    )
+    signal: str = knob(
+        "weights",
+        "what is compared: last-layer weights, or the change of all parameters in the round",
+        choices=CLUSTER_SIGNALS,
+    )
 
 
 @dataclass(frozen=True)
@@ -211,7 +253,9 @@ class GateConfig(_Section):
 
     SECTION = "gate"
     enabled: bool = knob(True, "false: every offer is taken")
-    min_gain: float = knob(0.0, "validation accuracy (0..1) an offer must add to be taken", minimum=-1.0, maximum=1.0)
+    min_gain: float = knob(
+        0.0, "validation accuracy (0..1) an offer must add to be taken", minimum=-1.0, maximum=1.0
+    )
 
 
 @dataclass(frozen=True)
@@ -219,7 +263,9 @@ class GuardConfig(_Section):
     """How long the server waits."""
 
     SECTION = "guard"
-    start_timeout: float = knob(120.0, "seconds until every client must have answered the first call", above=0.0)
+    start_timeout: float = knob(
+        120.0, "seconds until every client must have answered the first call", above=0.0
+    )
     client_timeout: float = knob(3600.0, "seconds an exchange may take; later replies are lost", above=0.0)
 
 
@@ -248,8 +294,15 @@ class Config(_Section):
                 f"scaffold.enabled needs leaf.strategy to be fedavg, because its control variates are averages "
                 f"under the same weights as the model, but it is {self.leaf.strategy!r}; add scaffold.enabled=false"
             )
-        if any(c in self.run_name for c in "/\\") or self.run_name in (".", "..", "latest"):
-            raise ConfigError(f"run-name must be a plain folder name, but is {self.run_name!r}; leave it empty for date and time")
+        name = self.run_name
+        if any(c in name for c in "/\\") or not name.isprintable() or name in (".", "..", "latest"):
+            raise ConfigError(
+                f"run-name must be a plain folder name, but is {name!r}; leave it empty for date and time"
+            )
+        if not self.runs_dir.strip() or not self.runs_dir.isprintable():
+            raise ConfigError(
+                f'runs-dir must be the path of a folder, but is {self.runs_dir!r}; set for example runs-dir="runs"'
+            )
 
 
 SECTIONS: dict[str, type[_Section]] = {

@@ -36,7 +36,9 @@ def round_line(result: RoundResult, num_rounds: int, seconds: float, left_s: flo
     """Return one global round in one line."""
     width = len(str(num_rounds))
     accuracies = result.accuracies
-    score = f"accuracy {accuracies.mean():.3f} worst {accuracies.min():.3f}" if accuracies.size else "accuracy -"
+    score = (
+        f"accuracy {accuracies.mean():.3f} worst {accuracies.min():.3f}" if accuracies.size else "accuracy -"
+    )
     decisions = [leaf.gate.decision for leaf in result.leaves]
     gates = f"gate {decisions.count('accepted')} taken {decisions.count('rejected')} kept"
     if set(decisions) == {"off"}:
@@ -51,16 +53,22 @@ def round_line(result: RoundResult, num_rounds: int, seconds: float, left_s: flo
 
 def final_table(result: RoundResult) -> list[str]:
     """Return the lines of the final table: a row per leaf, then all clients."""
-    rows: list[Sequence[str]] = [("leaf", "cluster", "clients", "train windows", "accuracy", "worst client", "macro-F1")]
+    rows: list[Sequence[str]] = [
+        ("leaf", "cluster", "clients", "train windows", "accuracy", "worst client", "macro-F1")
+    ]
     for leaf in result.leaves:
         own = [c for c in result.clients if c.leaf == leaf.leaf and c.test_accuracy is not None]
         worst = min(own, key=lambda c: c.test_accuracy or 0.0, default=None)
         rows.append(
             (
-                str(leaf.leaf), str(leaf.cluster), str(leaf.num_clients), str(leaf.train_samples),
-                _score(leaf.test_accuracy), f"{_score(worst.test_accuracy)} (client {worst.client})" if worst else "-",
+                str(leaf.leaf),
+                str(leaf.cluster),
+                str(leaf.num_clients),
+                str(leaf.train_samples),
+                _score(leaf.test_accuracy),
+                f"{_score(worst.test_accuracy)} (client {worst.client})" if worst else "-",
                 _score(leaf.macro_f1),
-            )  # fmt: skip
+            ) 
         )
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from hhar.synthetic import synthetic_windows
 from fedge.config import Config, ConfigError
 from fedge.partition import Partition
-from hhar.window_file import Windows, WindowFileError, fingerprint, fingerprint_windows, load_windows
+from hhar.synthetic import synthetic_windows
+from hhar.window_file import WindowFileError, Windows, fingerprint, fingerprint_windows, load_windows
 
 PREPARED = Path("data/hhar-windows.npz")
 _HHAR_USERS = 9
@@ -126,7 +126,8 @@ def _normalized(x: np.ndarray, train_rows: np.ndarray) -> np.ndarray:
     """Return x (N, C, T) with each channel scaled by its mean and std over the training rows."""
     mean = x[train_rows].mean(axis=(0, 2), dtype=np.float64)
     std = x[train_rows].std(axis=(0, 2), dtype=np.float64)
-    std[std == 0] = 1.0  # a constant channel carries nothing; keep it at zero
+    # a channel that is constant to float32 carries nothing: keep it at zero, do not blow up its rounding
+    std[std <= np.finfo(np.float32).eps * np.abs(mean)] = 1.0
     scaled: np.ndarray = (x - mean[:, None].astype(np.float32)) / std[:, None].astype(np.float32)
     return scaled
 
@@ -148,6 +149,8 @@ def open_client(folder: str, partition_id: int) -> ClientData:
         IndexError: there is no such client.
     """
     x, y, classes, clients = _open_folder(folder)
+    if not 0 <= partition_id < len(clients):
+        raise IndexError(f"there is no client {partition_id}: {folder} holds clients 0 to {len(clients) - 1}")
     b = clients[partition_id]
     cuts = (slice(b.start, b.val), slice(b.val, b.test), slice(b.test, b.stop))
     train, val, test = ((x[cut], y[cut]) for cut in cuts)

@@ -34,7 +34,9 @@ def from_backend(num_supernodes: int, backend: dict[str, Any]) -> Federation:
     """Return the federation that Flower's backend configuration describes; Flower's default is 2 CPUs."""
     resources = _dashed(backend).get("client-resources", {})
     resources = _dashed(resources) if resources else {"num-cpus": 2}
-    return Federation(num_supernodes, float(resources.get("num-cpus", 1)), float(resources.get("num-gpus", 0)))
+    return Federation(
+        num_supernodes, float(resources.get("num-cpus", 1)), float(resources.get("num-gpus", 0))
+    )
 
 
 def _dashed(table: dict[str, Any]) -> dict[str, Any]:

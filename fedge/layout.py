@@ -80,7 +80,7 @@ class _ReluMaxPool2(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, x: Tensor) -> Tensor:
         even, odd = _pairs(x)
         y = torch.maximum(even, odd).relu_()
         ctx.save_for_backward(odd - even, y)
@@ -88,7 +88,7 @@ class _ReluMaxPool2(torch.autograd.Function):
         return y
 
     @staticmethod
-    def backward(ctx: Any, grad_y: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, grad_y: Tensor) -> Tensor:
         lead, y = ctx.saved_tensors
         masked = torch.ops.aten.threshold_backward(grad_y, y, 0)  # where y > 0, else 0
         n, c, _, pairs = y.shape

@@ -46,7 +46,9 @@ def divert_descriptors(path: Path) -> TextIO:
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    terminal = io.TextIOWrapper(os.fdopen(os.dup(1), "wb"), encoding="utf-8", errors="replace", write_through=True)
+    terminal = io.TextIOWrapper(
+        os.fdopen(os.dup(1), "wb"), encoding="utf-8", errors="replace", write_through=True
+    )
     log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     os.dup2(log, 1)
     os.dup2(log, 2)

@@ -65,7 +65,9 @@ def _indices(client: np.ndarray, split: np.ndarray, k: int) -> tuple[np.ndarray,
 def _split_kind(windows: Windows, config: Config) -> str:
     """Return "session" or "blocks", or refuse sessions that are not there."""
     if config.data.split == "session" and windows.session is None:
-        raise ConfigError('data.split is "session", but the window file names no sessions; set data.split="blocks"')
+        raise ConfigError(
+            'data.split is "session", but the window file names no sessions; set data.split="blocks"'
+        )
     if config.data.split == "auto":
         return "blocks" if windows.session is None else "session"
     return config.data.split
@@ -108,7 +110,9 @@ def _deal_owners(
     what = config.partition.kind
     labels = windows.user if what == "user" else windows.device
     if labels is None:
-        raise ConfigError('partition.kind is "device", but the window file names no devices; set partition.kind="user"')
+        raise ConfigError(
+            'partition.kind is "device", but the window file names no devices; set partition.kind="user"'
+        )
     owner = _codes(labels)
     num_owners = int(owner.max()) + 1
     if num_owners >= num_clients:
@@ -125,7 +129,9 @@ def _deal_owners(
     return client, _split(windows, config, kind, group, seed)
 
 
-def _cut_owners(windows: Windows, owner: np.ndarray, num_owners: int, num_clients: int, kind: str) -> np.ndarray:
+def _cut_owners(
+    windows: Windows, owner: np.ndarray, num_owners: int, num_clients: int, kind: str
+) -> np.ndarray:
     """Return the client (N,) of each window when every owner is cut over one or more clients in a row."""
     client = np.empty(len(owner), dtype=np.int64)
     first = 0
@@ -133,7 +139,9 @@ def _cut_owners(windows: Windows, owner: np.ndarray, num_owners: int, num_client
         share = num_clients // num_owners + (value < num_clients % num_owners)
         members = np.flatnonzero(owner == value)
         if kind == "session":
-            client[members] = first + _deal_sessions_evenly(_sessions(windows)[members], windows.y[members], share)
+            client[members] = first + _deal_sessions_evenly(
+                _sessions(windows)[members], windows.y[members], share
+            )
         else:
             for label in np.unique(windows.y[members]):
                 block = members[windows.y[members] == label]
@@ -175,7 +183,9 @@ def _deal_windows(
     return client
 
 
-def _class_shares(config: Config, clients_per_leaf: Sequence[int], num_classes: int, rng: np.random.Generator) -> np.ndarray:
+def _class_shares(
+    config: Config, clients_per_leaf: Sequence[int], num_classes: int, rng: np.random.Generator
+) -> np.ndarray:
     """Return (classes, K): the share of each class's windows that each client gets; rows sum to 1."""
     num_leaves, num_clients = len(clients_per_leaf), sum(clients_per_leaf)
     kind = config.partition.kind
@@ -206,7 +216,9 @@ def _apportion(total: int, shares: np.ndarray) -> np.ndarray:
     return counts
 
 
-def _refuse_empty(clients: list[tuple[np.ndarray, np.ndarray, np.ndarray]], config: Config, kind: str) -> None:
+def _refuse_empty(
+    clients: list[tuple[np.ndarray, np.ndarray, np.ndarray]], config: Config, kind: str
+) -> None:
     """Raise ConfigError for the first client that lacks windows of a split."""
     for k, parts in enumerate(clients):
         for part, indices in enumerate(parts):
@@ -215,7 +227,12 @@ def _refuse_empty(clients: list[tuple[np.ndarray, np.ndarray, np.ndarray]], conf
                     "dirichlet": "raise partition.alpha-leaves and partition.alpha-clients or use fewer clients",
                     "iid": "use fewer clients or more data",
                     "imbalance": "lower partition.imbalance or use fewer clients",
-                }.get(config.partition.kind, 'use fewer clients, or set data.split="blocks"' if kind == "session" else "use fewer clients or more data")
+                }.get(
+                    config.partition.kind,
+                    'use fewer clients, or set data.split="blocks"'
+                    if kind == "session"
+                    else "use fewer clients or more data",
+                )
                 raise ConfigError(
                     f"partition.kind={config.partition.kind} must give every client {_SPLIT_NAMES[part]} windows, "
                     f"but client {k} of {len(clients)} has none; {remedy}"

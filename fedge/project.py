@@ -31,7 +31,9 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
         with path.open("rb") as file:
             return tomllib.load(file)
     except OSError as error:
-        raise ConfigError(f"{what} must be a readable file, but {path}: {error.strerror}; check the path") from error
+        raise ConfigError(
+            f"{what} must be a readable file, but {path}: {error.strerror}; check the path"
+        ) from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{what} must be TOML, but {path}: {error}; mend that line") from error
 
@@ -59,7 +61,9 @@ def parse_override(text: str) -> dict[str, Scalar]:
     leftover = _PAIR.sub("", text).strip()
     try:
         if leftover:
-            raise ConfigError(f"-c must be key=value pairs or a .toml file, but has {leftover!r}; write -c 'train.lr=0.1'")
+            raise ConfigError(
+                f"-c must be key=value pairs or a .toml file, but has {leftover!r}; write -c 'train.lr=0.1'"
+            )
         return flatten(tomllib.loads(lines))
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(
@@ -80,7 +84,9 @@ class Project:
         self.path = app / "pyproject.toml"
         table = read_toml(self.path, "the app's pyproject.toml").get("tool", {}).get("flwr", {})
         if "app" not in table:
-            raise ConfigError(f"pyproject.toml must have [tool.flwr.app], but {self.path} has not; name the app's folder")
+            raise ConfigError(
+                f"pyproject.toml must have [tool.flwr.app], but {self.path} has not; name the app's folder"
+            )
         self._app: dict[str, Any] = table["app"]
         self._federations: dict[str, Any] = dict(table.get("federations", {}))
         self._default = self._federations.pop("default", None)
@@ -107,10 +113,16 @@ class Project:
         wanted = name or self._default
         if wanted not in self._federations:
             known = ", ".join(self._federations) or "none"
-            raise ConfigError(f"federation must be one of {known}, but is {wanted!r}; see [tool.flwr.federations]")
-        options = self._federations[wanted].get("options", {})
-        if "num-supernodes" not in options:
-            if "address" in self._federations[wanted]:
-                return Federation()
-            raise ConfigError(f"federation {wanted} must set options.num-supernodes; add it in {self.path}")
-        return from_backend(int(options["num-supernodes"]), options.get("backend", {}))
+            raise ConfigError(
+                f"federation must be one of {known}, but is {wanted!r}; see [tool.flwr.federations]"
+            )
+        table = self._federations[wanted]
+        if isinstance(table, Mapping) and "address" in table:
+            return Federation()
+        count = flatten({"federation": table}).get("federation.options.num-supernodes")
+        if type(count) is not int or count < 1:
+            raise ConfigError(
+                f"federation {wanted} must set options.num-supernodes to a whole number of at least 1, but has "
+                f"{count!r}; set it in {self.path}"
+            )
+        return from_backend(count, table["options"].get("backend", {}))

@@ -79,11 +79,15 @@ class Recorder:
         temporary.write_text(json.dumps(self._manifest, indent=2) + "\n", encoding="utf-8")
         temporary.replace(self.folder / "manifest.json")
 
-    def write_round(self, result: RoundResult, laps: Mapping[str, float], memory: Sequence[ProcessMemory]) -> None:
+    def write_round(
+        self, result: RoundResult, laps: Mapping[str, float], memory: Sequence[ProcessMemory]
+    ) -> None:
         """Append one global round to every table."""
         seconds = sum(laps.values())
         self._rows("metrics/global_rounds.csv", [_global_row(result, seconds)])
-        self._rows("metrics/leaf_rounds.csv", [_leaf_row(result.global_round, leaf) for leaf in result.leaves])
+        self._rows(
+            "metrics/leaf_rounds.csv", [_leaf_row(result.global_round, leaf) for leaf in result.leaves]
+        )
         self._rows("metrics/clients.csv", [_client_row(result.global_round, c) for c in result.clients])
         self._rows("timing.csv", [[result.global_round, *(laps[p] for p in PHASES), seconds]])
         self._rows("memory.csv", [[result.global_round, m.role, m.pid, round(m.rss_mib, 1)] for m in memory])

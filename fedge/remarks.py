@@ -28,7 +28,9 @@ class Remarks:
         if cloud is not None and cloud.similarity is not None:
             self._cluster_counts.append(int(cloud.labels.max()) + 1)
             above_diagonal = cloud.similarity[np.triu_indices(self._num_leaves, k=1)]
-            self._similarities += [float(above_diagonal.min()), float(above_diagonal.max())] if above_diagonal.size else []
+            self._similarities += (
+                [float(above_diagonal.min()), float(above_diagonal.max())] if above_diagonal.size else []
+            )
 
     @property
     def any_failed(self) -> bool:
@@ -37,11 +39,15 @@ class Remarks:
 
     def lines(self) -> list[str]:
         """Return the remarks, most important first."""
-        found = [f"client {client} failed, first in {reason}" for client, reason in sorted(self._failed.items())]
+        found = [
+            f"client {client} failed, first in {reason}" for client, reason in sorted(self._failed.items())
+        ]
         if self._cluster_counts and self._similarities:
             seen = f"similarities between leaves were {min(self._similarities):.4f} to {max(self._similarities):.4f}"
             if max(self._cluster_counts) == 1:
-                found.append(f"clustering never split: all leaves were one cluster in every cloud step; {seen}")
+                found.append(
+                    f"clustering never split: all leaves were one cluster in every cloud step; {seen}"
+                )
             elif min(self._cluster_counts) == self._num_leaves:
                 found.append(f"clustering never joined: every leaf stayed alone in every cloud step; {seen}")
         decisions = self._accepted + self._rejected

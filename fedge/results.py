@@ -11,6 +11,7 @@ import numpy as np
 from fedge.cloud import CloudStep
 from fedge.gate import GateResult
 from fedge.messages import Judgement
+from fedge.scores import accuracy, macro_f1
 
 
 @dataclass(frozen=True)
@@ -100,22 +101,6 @@ def pooled(judgements: Sequence[Judgement]) -> tuple[float, float, float] | None
     confusion = np.sum([j.confusion for j in judgements], axis=0)
     loss = sum(j.loss * n for j, n in zip(judgements, sizes, strict=True)) / sum(sizes)
     return accuracy(confusion), loss, macro_f1(confusion)
-
-
-def accuracy(confusion: np.ndarray) -> float:
-    """Return the share of windows on the diagonal of a confusion matrix (classes, classes)."""
-    return float(np.trace(confusion) / confusion.sum())
-
-
-def macro_f1(confusion: np.ndarray) -> float:
-    """Return the mean F1 over the classes that occur as truth or as prediction.
-
-    The convention of scikit-learn's ``f1_score(average="macro")`` without ``labels``.
-    """
-    true_positive = np.diag(confusion)
-    occurrences = confusion.sum(axis=0) + confusion.sum(axis=1)
-    present = occurrences > 0
-    return float(np.mean(2 * true_positive[present] / occurrences[present]))
 
 
 def served(judgements: Mapping[tuple[str, str], Judgement], takes_offer: bool, split: str) -> Judgement:

@@ -28,17 +28,26 @@ class Purpose(IntEnum):
 
 def numpy_stream(seed: int, purpose: Purpose, *where: int) -> np.random.Generator:
     """Return the NumPy generator of (seed, purpose, *where), e.g. *where = (leaf round, leaf)."""
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, int(purpose), *where])))
+    return np.random.Generator(np.random.PCG64(_sequence(seed, purpose, where)))
 
 
 def torch_stream(seed: int, purpose: Purpose, *where: int) -> "torch.Generator":
     """Return the torch (CPU) generator of (seed, purpose, *where)."""
     import torch
 
-    state = np.random.SeedSequence([seed, int(purpose), *where]).generate_state(2, np.uint32)
+    state = _sequence(seed, purpose, where).generate_state(2, np.uint32)
     generator = torch.Generator()
     generator.manual_seed(int(state[0]) << 32 | int(state[1]))
     return generator
+
+
+def _sequence(seed: int, purpose: Purpose, where: tuple[int, ...]) -> np.random.SeedSequence:
+    """Return the sequence of a stream.
+
+    The purpose stands in the spawn key: in one list with the seed, trailing zeros would not count, and a seed
+    of 2³² or more would run into what follows it.
+    """
+    return np.random.SeedSequence(seed, spawn_key=(int(purpose), *where))
 
 
 def resolve_seed(configured: int, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
@@ -58,5 +67,7 @@ def resolve_seed(configured: int, environment: Mapping[str, str] | None = None) 
     if not text.strip():
         return configured, "config"
     if not text.strip().isdecimal():
-        raise ConfigError(f"SEED must be a whole number of at least 0, but is {text!r}; try SEED=42 flwr run .")
+        raise ConfigError(
+            f"SEED must be a whole number of at least 0, but is {text!r}; try SEED=42 flwr run ."
+        )
     return int(text), "environment"

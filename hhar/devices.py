@@ -37,7 +37,7 @@ MODELS: dict[str, ModelPhysics] = {
     "nexus4": ModelPhysics(0.010, 0.15, 0.035, 0.0012, 0.010, 0.004, 0.06),
     "s3": ModelPhysics(0.012, 0.20, 0.045, 0.0096, 0.012, 0.006, 0.04),
     "s3mini": ModelPhysics(0.020, 0.35, 0.060, 0.0192, 0.015, 0.008, 0.03),
-    "samsungold": ModelPhysics(0.030, 0.50, 0.090, 0.0383, 0.015, 0.008, 0.05),
+    "samsungold": ModelPhysics(0.030, 0.50, 0.090, 0.0383, 0.015, 0.008, 0.006),
     "gear": ModelPhysics(0.015, 0.25, 0.050, 0.0024, 0.012, 0.006, 0.05),
     "lgwatch": ModelPhysics(0.015, 0.25, 0.060, 0.0024, 0.012, 0.006, 0.10),
 }
@@ -99,7 +99,7 @@ def device_presence(
     else:
         duration_used = duration_s
     longest = 2.4 if facts.is_watch else 0.9
-    dropouts = rng.uniform(0.1, longest, int(round(left / ((0.1 + longest) / 2))))
+    dropouts = rng.uniform(0.1, longest, round(left / ((0.1 + longest) / 2)))
     visible = np.concatenate([np.ones(len(gaps)), np.full(len(dropouts), float(facts.clock == "epoch"))])
     order = rng.permutation(len(visible))
     lengths, visible = np.concatenate([gaps, dropouts])[order], visible[order]

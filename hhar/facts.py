@@ -24,6 +24,7 @@ RAW_FILES = {
     ("watches", "gyro"): "Watch_gyroscope.csv",
 }
 MISSING_PAIRS = (("f", "s3_1"),)  # user × device with no row at all
+MAX_SILENCE_S = 30.0  # a device silent for longer starts a new recording; the shortest stairs take 12 s
 MAX_GAP_S = 1.0  # nothing is interpolated across a longer gap
 
 # Quantiles of the 1,073 gaps over one second in Creation_Time (seconds).
@@ -124,6 +125,7 @@ class DeviceFacts:
 
     @property
     def is_watch(self) -> bool:
+        """Worn on the wrist; the others are carried at the waist."""
         return self.model in ("gear", "lgwatch")
 
 

@@ -13,6 +13,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO
 
@@ -95,7 +96,7 @@ def recordings_of(user: str, device: str, sensor: str, pieces: Sequence[pl.DataF
     cuts = np.flatnonzero(labels[1:] != labels[:-1]) + 1
     bounds = [0, *cuts.tolist(), len(labels)]
     found = []
-    for start, end in zip(bounds[:-1], bounds[1:], strict=True):
+    for start, end in pairwise(bounds):
         label = LABELS[labels[start]]
         if label != NULL_LABEL:
             rows = slice(start, end)
@@ -148,7 +149,7 @@ def _line_blocks(stream: BinaryIO, block_bytes: int) -> Iterator[bytes]:
 def _parse_block(block: bytes, layout: _Layout, line: int) -> pl.DataFrame:
     """Parse whole lines that begin at number `line` of the file."""
     if not block.strip():
-        return pl.DataFrame(schema={name: pl.String for name in KEPT_COLUMNS})
+        return pl.DataFrame(schema=dict.fromkeys(KEPT_COLUMNS, pl.String))
     text = _BLANK_LINES.sub(b"\n", block).strip(b"\r\n") if b"\n\n" in block or b"\n\r\n" in block else block
     try:
         frame = _read_block(text, layout)

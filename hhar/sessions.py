@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hhar.facts import MAX_GAP_S
+from hhar.facts import MAX_GAP_S, MAX_SILENCE_S
 from hhar.recordings import Recording
 
 
@@ -34,7 +35,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Segment:
-    """n samples without a gap: `time_ns` int64 (n), creation time, strictly rising; `values` float32 (n, 3)."""
+    """Samples without a gap: `time_ns` int64 (n), strictly rising creation time, `values` float32 (n, 3)."""
 
     time_ns: NDArray[np.int64]
     values: NDArray[np.float32]
@@ -60,6 +61,25 @@ def name_sessions(spans: Iterable[Span]) -> dict[int, str]:
     return names
 
 
+def split_at_silence(recording: Recording, silence_s: float = MAX_SILENCE_S) -> list[Recording]:
+    """Cut a recording where nothing arrived for more than `silence_s`.
+
+    A device that slept through a whole bout has no row between two bouts of equal label; without the cut it
+    would tie them into one. What another device shows to be one bout is one session all the same.
+    """
+    cuts = np.flatnonzero(np.diff(recording.arrival_ms) > silence_s * 1000) + 1
+    if len(cuts) == 0:
+        return [recording]
+    parts = []
+    for start, end in pairwise([0, *cuts.tolist(), len(recording.arrival_ms)]):
+        rows = slice(start, end)
+        arrival_ms, creation_ns = recording.arrival_ms[rows], recording.creation_ns[rows]
+        parts.append(
+            replace(recording, arrival_ms=arrival_ms, creation_ns=creation_ns, values=recording.values[rows])
+        )
+    return parts
+
+
 def segments(recording: Recording, max_gap_s: float = MAX_GAP_S) -> list[Segment]:
     """Sort by creation time, drop repeated instants (the first stays), cut at gaps over `max_gap_s`."""
     time_ns = recording.creation_ns
@@ -71,7 +91,7 @@ def segments(recording: Recording, max_gap_s: float = MAX_GAP_S) -> list[Segment
         time_ns, values = time_ns[first], values[first]
     cuts = np.flatnonzero(np.diff(time_ns) > int(max_gap_s * 1e9)) + 1
     bounds = [0, *cuts.tolist(), len(time_ns)]
-    return [Segment(time_ns[a:b], values[a:b]) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    return [Segment(time_ns[a:b], values[a:b]) for a, b in pairwise(bounds)]
 
 
 def overlap_ns(parts: Sequence[Segment]) -> tuple[int, int] | None:

@@ -291,7 +291,8 @@ def _check_counts(num_users: int, seed: int, positive: dict[str, int]) -> None:
 
 def _limit_per_bout(windows: Windows, windows_per_bout: int) -> Windows:
     """Keep the first `windows_per_bout` windows per (session, device); the margin may have given one more."""
-    assert windows.session is not None and windows.device is not None
+    assert windows.session is not None
+    assert windows.device is not None
     changed = (windows.session[1:] != windows.session[:-1]) | (windows.device[1:] != windows.device[:-1])
     starts = np.flatnonzero(np.concatenate([[True], changed]))
     rank = np.arange(len(windows)) - np.repeat(starts, np.diff(np.append(starts, len(windows))))

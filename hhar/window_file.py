@@ -132,10 +132,10 @@ def fingerprint_windows(windows: Windows) -> str:
     digest = hashlib.sha256()
     for name, array in sorted(_arrays(windows).items()):
         if array.dtype.kind == "U":  # the same text in a wider array is the same content
-            body = "\0".join(array.tolist()).encode()
+            body: Any = "\0".join(array.tolist()).encode()
             header = f"{name}|str|{array.shape}"
         else:
-            body = np.ascontiguousarray(array).tobytes()
+            body = np.ascontiguousarray(array).data
             header = f"{name}|{array.dtype.str}|{array.shape}"
         digest.update(header.encode())
         digest.update(body)

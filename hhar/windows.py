@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from hhar.errors import HharError
 from hhar.facts import ACTIVITIES, AXES
 from hhar.recordings import Recording
-from hhar.sessions import Segment, Span, name_sessions, overlap_ns, segments
+from hhar.sessions import Segment, Span, name_sessions, overlap_ns, segments, split_at_silence
 from hhar.window_file import Windows
 
 
@@ -53,6 +53,7 @@ class WindowSpec:
 
     @property
     def sensor_names(self) -> tuple[str, ...]:
+        """The sensors one by one; the first decides where windows may lie."""
         return tuple(self.sensors.split("+"))
 
     @property
@@ -62,10 +63,12 @@ class WindowSpec:
 
     @property
     def stride_samples(self) -> int:
+        """The stride in samples, rounded to the nearest."""
         return round(self.stride_s * self.rate_hz)
 
     @property
     def channels(self) -> tuple[str, ...]:
+        """C names, sensor by sensor: acc_x, acc_y, acc_z, gyro_x, …."""
         return tuple(f"{sensor}_{axis}" for sensor in self.sensor_names for axis in AXES)
 
 
@@ -97,7 +100,7 @@ class WindowBuilder:
         """Cut the recordings of one (user, device) into windows; returns how many."""
         by_sensor: dict[str, list[Recording]] = defaultdict(list)
         for recording in recordings:
-            by_sensor[recording.sensor].append(recording)
+            by_sensor[recording.sensor].extend(split_at_silence(recording))
         first, *others = self.spec.sensor_names
         count = 0
         for recording in by_sensor[first]:
@@ -200,7 +203,7 @@ def build_windows(groups: Iterable[Sequence[Recording]], spec: WindowSpec) -> Wi
 
 
 def _partners(recording: Recording, candidates: Sequence[Recording]) -> list[Segment]:
-    """Segments of another sensor's recordings of the same bout: clocks restart and labels recur, so by arrival."""
+    """Another sensor's segments of the same bout, found by arrival: clocks restart and labels recur."""
     start_ms, end_ms = recording.arrival_span_ms
     found: list[Segment] = []
     for candidate in candidates:

@@ -86,6 +86,7 @@ OPTIONS = {
     "momentum": replace(BASE, momentum=0.9),
     "decay": replace(BASE, weight_decay=0.1),
     "clip": replace(BASE, clip_norm=0.1),
+    "clip that never acts": replace(BASE, clip_norm=1e3),
     "smoothing": replace(BASE, label_smoothing=0.2),
     "prox": replace(BASE, prox_mu=1.0),
     "all": FULL,
