@@ -1,15 +1,17 @@
-"""The command `fedge`. Exit codes: 0 completed, 3 partial (a client failed on the way), 4 failed or refused."""
+"""The command `fedge`. Exit codes: 0 completed, 3 partial (a client failed), 4 failed or refused."""
 
 import argparse
 import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from fedge.config import ConfigError, Scalar
+from fedge.config import knobs as all_knobs
 from fedge.federation import Federation
 from fedge.preflight import check
 from fedge.project import Project
@@ -48,6 +50,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.add_argument("--workers", type=int, help="inprocess: clients that train at a time (default: cores)")
     run.set_defaults(command=_run)
+    knobs = commands.add_parser("knobs", help="print a table of all configuration keys (Markdown)")
+    knobs.set_defaults(command=_print_knobs)
     return parser
 
 
@@ -78,7 +82,7 @@ def _run_in_process(run_config: dict[str, Scalar], federation: Federation, worke
 
 
 def _run_on_flower(options: argparse.Namespace, run_config: dict[str, Scalar]) -> int:
-    """Run ``flwr run`` with its output passed through; the manifest, not its exit code, tells how it ended."""
+    """Run ``flwr run``, its output passed through; the manifest, not its exit code, tells how it ended."""
     name = str(run_config.get("run-name") or f"{datetime.now():%Y%m%d-%H%M%S-%f}")
     folder = Path(str(run_config["runs-dir"])) / name
     with tempfile.NamedTemporaryFile("w", suffix=".toml", encoding="utf-8") as overrides:
@@ -93,6 +97,31 @@ def _run_on_flower(options: argparse.Namespace, run_config: dict[str, Scalar]) -
         print(f"fedge: flwr run ended with code {code} and left no {manifest}", file=sys.stderr)
         return EXIT_CODES["failed"]
     return EXIT_CODES.get(json.loads(manifest.read_text(encoding="utf-8"))["status"], EXIT_CODES["failed"])
+
+
+def _print_knobs(_: argparse.Namespace) -> int:
+    """Carry out ``fedge knobs``."""
+    print(knob_table())
+    return 0
+
+
+def knob_table() -> str:
+    """Return a Markdown table of every knob: key, default, allowed values, meaning."""
+    lines = ["| key | default | allowed | meaning |", "|---|---|---|---|"]
+    for key, (default, rule) in all_knobs().items():
+        lines.append(f"| `{key}` | `{json.dumps(default)}` | {_allowed(default, rule)} | {rule['doc']} |")
+    return "\n".join(lines)
+
+
+def _allowed(default: Scalar, rule: Mapping[str, Any]) -> str:
+    """Return what a knob may be, in a few signs."""
+    if rule["choices"]:
+        return ", ".join(f"`{choice}`" for choice in rule["choices"])
+    if isinstance(default, bool):
+        return "`true`, `false`"
+    bounds = (("minimum", "≥"), ("above", ">"), ("maximum", "≤"))
+    limits = " and ".join(f"{sign} {rule[name]:g}" for name, sign in bounds if rule[name] is not None)
+    return limits or "any"
 
 
 def _quoted(key: str) -> str:

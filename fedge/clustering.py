@@ -39,7 +39,8 @@ def weight_clustering(
         labels (S,) int64, numbered by first appearance; similarity (S, S) float64, diagonal 1; `tau`.
 
     Raises:
-        ValueError: no models, no weight matrix in one, different shapes, or non-finite weights (the leaf is named).
+        ValueError: no models, no weight matrix in one, different shapes, or non-finite weights (the leaf is
+            named).
     """
     heads = [last_layer(model) for model in server_weights_list]
     similarity = np.abs(cosine_similarity(heads))

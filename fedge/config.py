@@ -10,7 +10,7 @@ import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 Scalar = bool | int | float | str
 
@@ -74,7 +74,8 @@ def _checked(key: str, value: Any, default: Any, rule: Mapping[str, Any]) -> Any
         raise ConfigError(f"{key} must be a finite number, but is {value!r}; its default is {default!r}")
     if rule["choices"] and value not in rule["choices"]:
         raise ConfigError(
-            f"{key} must be one of {', '.join(rule['choices'])}, but is {value!r}{_nearest(value, rule['choices'])}"
+            f"{key} must be one of {', '.join(rule['choices'])}, but is {value!r}"
+            f"{_nearest(value, rule['choices']) or f'; its default is {default!r}'}"
         )
     for bound, holds, words in (
         ("minimum", lambda v, b: v >= b, "at least"),
@@ -291,8 +292,9 @@ class Config(_Section):
         super().__post_init__()
         if self.scaffold.enabled and self.leaf.strategy != "fedavg":
             raise ConfigError(
-                f"scaffold.enabled needs leaf.strategy to be fedavg, because its control variates are averages "
-                f"under the same weights as the model, but it is {self.leaf.strategy!r}; add scaffold.enabled=false"
+                f"scaffold.enabled needs leaf.strategy to be fedavg, because its control variates are "
+                f"averages under the same weights as the model, but it is {self.leaf.strategy!r}; "
+                f"add scaffold.enabled=false"
             )
         name = self.run_name
         if any(c in name for c in "/\\") or not name.isprintable() or name in (".", "..", "latest"):
@@ -301,7 +303,8 @@ class Config(_Section):
             )
         if not self.runs_dir.strip() or not self.runs_dir.isprintable():
             raise ConfigError(
-                f'runs-dir must be the path of a folder, but is {self.runs_dir!r}; set for example runs-dir="runs"'
+                f"runs-dir must be the path of a folder, but is {self.runs_dir!r}; "
+                'set for example runs-dir="runs"'
             )
 
 
@@ -315,10 +318,11 @@ SECTIONS: dict[str, type[_Section]] = {
 def knobs() -> dict[str, tuple[Scalar, Mapping[str, Any]]]:
     """Return every key with its default and its declaration, in the order of the classes."""
     table: dict[str, tuple[Scalar, Mapping[str, Any]]] = {}
-    for section, kind in [("", Config), *SECTIONS.items()]:
-        for declared in fields(kind):  # type: ignore[arg-type]
+    classes: dict[str, Any] = {"": Config, **SECTIONS}
+    for section, kind in classes.items():
+        for declared in fields(kind):
             if declared.metadata:
-                table[key_of(section, declared.name)] = (declared.default, declared.metadata)
+                table[key_of(section, declared.name)] = (cast(Scalar, declared.default), declared.metadata)
     return table
 
 
@@ -328,7 +332,8 @@ def check_keys(keys: list[str]) -> None:
     for key in keys:
         if key not in known:
             raise ConfigError(
-                f"{key} is not a configuration key{_nearest(key, known) or '; pyproject.toml lists all of them'}"
+                f"{key} is not a configuration key"
+                f"{_nearest(key, known) or '; pyproject.toml lists all of them'}"
             )
 
 
@@ -341,7 +346,7 @@ def from_run_config(run_config: Mapping[str, Any]) -> Config:
     check_keys(list(run_config))
     return Config(
         **_values(run_config, "", Config),
-        **{name: kind(**_values(run_config, name, kind)) for name, kind in SECTIONS.items()},  # type: ignore[arg-type]
+        **{name: cast(Any, kind)(**_values(run_config, name, kind)) for name, kind in SECTIONS.items()},
     )
 
 

@@ -1,4 +1,4 @@
-"""What a person sees of a run: one line per global round, a final table, remarks. Plain text, any terminal."""
+"""What a person sees of a run: one line per global round, a final table, remarks; plain text."""
 
 from collections.abc import Sequence
 from typing import TextIO
@@ -68,7 +68,7 @@ def final_table(result: RoundResult) -> list[str]:
                 _score(leaf.test_accuracy),
                 f"{_score(worst.test_accuracy)} (client {worst.client})" if worst else "-",
                 _score(leaf.macro_f1),
-            ) 
+            )
         )
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]

@@ -38,7 +38,7 @@ class DataSource:
 
 
 def load_source(config: Config, num_clients: int) -> tuple[Windows, DataSource]:
-    """Load the window file that `data.path` names, or make the synthetic set, which is the same for every seed.
+    """Load the window file that `data.path` names, or make the synthetic set, the same for every seed.
 
     Raises:
         ConfigError: the file is missing or damaged.

@@ -1,6 +1,7 @@
 """What a federation of pyproject.toml asks of the machine, and whether the machine has it."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -19,11 +20,13 @@ class Federation:
         num_supernodes: clients; 0 where it is not known (a deployed federation).
         num_cpus: CPUs per client, as Ray counts them.
         num_gpus: GPU share per client.
+        engine_cpus: CPUs that Ray is told to have; 0 where it counts for itself.
     """
 
     num_supernodes: int = 0
     num_cpus: float = 1.0
     num_gpus: float = 0.0
+    engine_cpus: float = 0.0
 
     def describe(self) -> dict[str, Any]:
         """Return it as the manifest holds it."""
@@ -32,11 +35,24 @@ class Federation:
 
 def from_backend(num_supernodes: int, backend: dict[str, Any]) -> Federation:
     """Return the federation that Flower's backend configuration describes; Flower's default is 2 CPUs."""
-    resources = _dashed(backend).get("client-resources", {})
-    resources = _dashed(resources) if resources else {"num-cpus": 2}
+    tables = _dashed(backend)
+    resources = _dashed(tables.get("client-resources") or {"num-cpus": 2})
     return Federation(
-        num_supernodes, float(resources.get("num-cpus", 1)), float(resources.get("num-gpus", 0))
+        num_supernodes,
+        _amount("client-resources.num-cpus", resources.get("num-cpus", 1)),
+        _amount("client-resources.num-gpus", resources.get("num-gpus", 0)),
+        _amount("init-args.num-cpus", _dashed(tables.get("init-args") or {}).get("num-cpus") or 0),
     )
+
+
+def _amount(key: str, value: Any) -> float:
+    """Return a number of CPUs or GPUs of the backend's table, or raise ConfigError."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+        raise ConfigError(
+            f"options.backend.{key} must be a number of at least 0, but is {value!r}; "
+            f"set for example {key} = 1"
+        )
+    return float(value)
 
 
 def _dashed(table: dict[str, Any]) -> dict[str, Any]:
@@ -64,15 +80,31 @@ def refuse_missing_gpu(federation: Federation) -> None:
     """
     if federation.num_gpus > 0 and not has_gpu():
         raise ConfigError(
-            f"options.backend.client-resources.num-gpus is {federation.num_gpus:g}, but this machine has no usable GPU; "
-            f"use a federation without it, for example: flwr run . local-simulation"
+            f"options.backend.client-resources.num-gpus is {federation.num_gpus:g}, but this machine has "
+            f"no usable GPU; use a federation without it, for example: flwr run . local-simulation"
+        )
+
+
+def refuse_missing_cpus(federation: Federation) -> None:
+    """Raise ConfigError when a client is to get more CPUs than the machine has.
+
+    Flower by itself would wait for ever.
+    """
+    there = federation.engine_cpus or os.cpu_count() or 1
+    if not 0 < federation.num_cpus <= there:
+        raise ConfigError(
+            f"options.backend.client-resources.num-cpus must be above 0 and at most the machine's "
+            f"{there:g} CPUs, but is {federation.num_cpus:g}; change it or use another federation"
         )
 
 
 def has_gpu() -> bool:
     """Tell whether the NVIDIA driver lists a GPU; asks its own tool, so that torch need not be loaded."""
     tool = shutil.which("nvidia-smi")
-    if tool is None:
+    if tool is None or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1", "NoDevFiles"):
         return False
-    listing = subprocess.run([tool, "-L"], capture_output=True, text=True, timeout=20, check=False)
+    try:
+        listing = subprocess.run([tool, "-L"], capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
     return listing.returncode == 0 and "GPU" in listing.stdout

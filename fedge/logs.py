@@ -15,13 +15,23 @@ from typing import TextIO
 _FORMAT = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
 
 
+class _RunLog(logging.FileHandler):
+    """The handler of one run.log; it knows what it replaced."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, encoding="utf-8")
+        self.setFormatter(logging.Formatter(_FORMAT))
+        flower = logging.getLogger("flwr")
+        self.root_level = logging.getLogger().level
+        self.flower = (flower.handlers[:], flower.level, flower.propagate)
+
+
 def log_to(path: Path) -> logging.Handler:
     """Send all loggers of this process, and warnings, to `path` (appended line by line).
 
     Flower's logger writes to the terminal by itself; its own handlers are taken off.
     """
-    handler = logging.FileHandler(path, encoding="utf-8")
-    handler.setFormatter(logging.Formatter(_FORMAT))
+    handler = _RunLog(path)
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(logging.INFO)
@@ -34,8 +44,15 @@ def log_to(path: Path) -> logging.Handler:
 
 
 def stop_logging_to(handler: logging.Handler) -> None:
-    """Take back `log_to`."""
-    logging.getLogger().removeHandler(handler)
+    """Take back `log_to`: loggers and warnings are as they were before."""
+    assert isinstance(handler, _RunLog)
+    root = logging.getLogger()
+    root.removeHandler(handler)
+    root.setLevel(handler.root_level)
+    flower = logging.getLogger("flwr")
+    flower.handlers[:], level, flower.propagate = handler.flower
+    flower.setLevel(level)
+    logging.captureWarnings(False)
     handler.close()
 
 
@@ -56,14 +73,18 @@ def divert_descriptors(path: Path) -> TextIO:
     return terminal
 
 
-_worker_log: str | None = None
+_worker_log: tuple[str, logging.Handler] | None = None
 
 
 def log_worker_to(path: str) -> None:
-    """In a worker process: send loggers and warnings to the run's log, once per run."""
+    """In a worker process: send loggers and warnings to the run's log, once per run.
+
+    They no longer go to the log of an earlier run.
+    """
     global _worker_log
-    if _worker_log == path or not Path(path).parent.is_dir():
+    if (_worker_log and _worker_log[0] == path) or not Path(path).parent.is_dir():
         return
-    _worker_log = path
+    if _worker_log:
+        stop_logging_to(_worker_log[1])
     warnings.simplefilter("default")
-    log_to(Path(path))
+    _worker_log = (path, log_to(Path(path)))

@@ -25,16 +25,19 @@ class ProcessMemory:
 def measure() -> list[ProcessMemory]:
     """Measure this process and everything it has started; processes that end meanwhile are left out."""
     server = psutil.Process()
-    processes = [_measure_one(server, "server")]
-    for child in server.children(recursive=True):
-        try:
-            role = "worker" if "ClientAppActor" in " ".join(child.cmdline()) else "ray"
-            processes.append(_measure_one(child, role))
-        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
-            continue
-    return sorted(processes, key=lambda p: (p.pid != os.getpid(), p.role != "worker", p.pid))
+    measured = [_measure_one(server), *map(_measure_one, server.children(recursive=True))]
+    there = [process for process in measured if process is not None]
+    return sorted(there, key=lambda p: (_ROLES.index(p.role), p.pid))
 
 
-def _measure_one(process: psutil.Process, role: str) -> ProcessMemory:
-    """Return one process's resident memory."""
-    return ProcessMemory(role, process.pid, process.memory_info().rss / _MIB)
+_ROLES = ("server", "worker", "ray")
+
+
+def _measure_one(process: psutil.Process) -> ProcessMemory | None:
+    """Return one process's resident memory, or None if it has ended."""
+    try:
+        role = "worker" if "ClientAppActor" in " ".join(process.cmdline()) else "ray"
+        rss_mib = process.memory_info().rss / _MIB
+    except (psutil.NoSuchProcess, psutil.AccessDenied):  # a zombie is a NoSuchProcess
+        return None
+    return ProcessMemory("server" if process.pid == os.getpid() else role, process.pid, rss_mib)

@@ -12,11 +12,12 @@ import numpy as np
 
 from fedge.config import Config, ConfigError
 from fedge.seeding import Purpose, numpy_stream
-from fedge.split import TEST, TRAIN, VAL, split_by_blocks, split_by_session
+from fedge.split import TEST, TRAIN, VAL, blocks, split_by_blocks, split_by_session
 from hhar.window_file import Windows
 
 _SPLIT_NAMES = {TRAIN: "training", VAL: "validation", TEST: "test"}
 _MAX_DRAWS = 50
+NOBODY = -1  # in place of a client: the window is not used
 
 
 @dataclass(frozen=True)
@@ -78,9 +79,13 @@ def _split(windows: Windows, config: Config, kind: str, group: np.ndarray, seed:
     if kind == "session":
         rng = numpy_stream(seed, Purpose.SPLIT)
         return split_by_session(group, _sessions(windows), windows.y, config.data, rng)
-    stream = _codes(windows.user) if windows.device is None else _pair_codes(windows.user, windows.device)
-    # group first: a user that is cut over several clients is a stream of its own at each
-    return split_by_blocks(_pair_codes(group, stream), windows.y, config.data)
+    # a user that is cut over several clients is a stream of its own at each
+    return split_by_blocks(_pair_codes(group, _streams(windows)), windows.y, config.data)
+
+
+def _streams(windows: Windows) -> np.ndarray:
+    """Return a number per user and device: windows of one stream are in time order."""
+    return _codes(windows.user) if windows.device is None else _pair_codes(windows.user, windows.device)
 
 
 def _codes(labels: np.ndarray) -> np.ndarray:
@@ -119,22 +124,24 @@ def _deal_owners(
         client = owner % num_clients
     elif not config.partition.split_users:
         raise ConfigError(
-            f"partition.kind={what} needs at least one {what} per client, but there are {num_owners} {what}s for "
-            f"{num_clients} clients; use a federation of at most {num_owners} SuperNodes or set partition.split-users=true"
+            f"partition.kind={what} needs at least one {what} per client, but there are {num_owners} "
+            f"{what}s for {num_clients} clients; use a federation of at most {num_owners} SuperNodes or set "
+            f"partition.split-users=true"
         )
     else:
-        client = _cut_owners(windows, owner, num_owners, num_clients, kind)
+        client = _cut_owners(windows, owner, num_clients, kind, config.data.guard_windows)
     # One motion may be recorded on several devices: then its split must be the same at every client.
     group = client if what == "user" else _codes(windows.user)
     return client, _split(windows, config, kind, group, seed)
 
 
 def _cut_owners(
-    windows: Windows, owner: np.ndarray, num_owners: int, num_clients: int, kind: str
+    windows: Windows, owner: np.ndarray, num_clients: int, kind: str, guard_windows: int
 ) -> np.ndarray:
     """Return the client (N,) of each window when every owner is cut over one or more clients in a row."""
+    stream = _streams(windows)
     client = np.empty(len(owner), dtype=np.int64)
-    first = 0
+    first, num_owners = 0, int(owner.max()) + 1
     for value in range(num_owners):
         share = num_clients // num_owners + (value < num_clients % num_owners)
         members = np.flatnonzero(owner == value)
@@ -143,19 +150,32 @@ def _cut_owners(
                 _sessions(windows)[members], windows.y[members], share
             )
         else:
-            for label in np.unique(windows.y[members]):
-                block = members[windows.y[members] == label]
-                client[block] = first + np.arange(len(block)) * share // len(block)
+            part = _deal_blocks(stream[members], windows.y[members], share, guard_windows)
+            client[members] = np.where(part == NOBODY, NOBODY, first + part)
         first += share
     return client
 
 
 def _deal_sessions_evenly(session: np.ndarray, y: np.ndarray, share: int) -> np.ndarray:
-    """Deal one owner's sessions, class after class, to `share` clients in turn; returns 0..share-1 per window."""
+    """Deal an owner's sessions, class after class, to `share` clients in turn; 0..share-1 per window."""
     sessions, first = np.unique(session, return_index=True)
     order = sessions[np.lexsort((first, y[first]))]
     turn = {int(s): position % share for position, s in enumerate(order)}
     return np.array([turn[int(s)] for s in session], dtype=np.int64)
+
+
+def _deal_blocks(stream: np.ndarray, y: np.ndarray, share: int, guard_windows: int) -> np.ndarray:
+    """Cut each class of each stream, in file order, into `share` blocks; returns 0..share-1 per window.
+
+    The last windows before a cut go to NOBODY, because they overlap the first ones of the next client.
+    """
+    part = np.empty(len(y), dtype=np.int64)
+    for members in blocks(stream, y):
+        n = len(members)
+        dealt = np.arange(n) * share // n
+        guarded = np.minimum(np.arange(n) + guard_windows, n - 1)
+        part[members] = np.where(dealt[guarded] == dealt, dealt, NOBODY)
+    return part
 
 
 # --- single windows -----------------------------------------------------------------------------------
@@ -172,11 +192,14 @@ def _deal_windows(
     num_clients = sum(clients_per_leaf)
     for _ in range(_MAX_DRAWS):
         shares = _class_shares(config, clients_per_leaf, int(y.max()) + 1, rng)
-        client = np.full(len(y), -1, dtype=np.int64)
+        client = np.full(len(y), NOBODY, dtype=np.int64)
         for part in (TRAIN, VAL, TEST):
+            held = np.zeros(num_clients, dtype=np.int64)
             for label in range(shares.shape[0]):
                 members = rng.permutation(np.flatnonzero((split == part) & (y == label)))
-                client[members] = np.repeat(np.arange(num_clients), _apportion(len(members), shares[label]))
+                counts = _apportion(len(members), shares[label], held)
+                client[members] = np.repeat(np.arange(num_clients), counts)
+                held += counts
         filled = [np.unique(client[split == part]).size for part in (TRAIN, VAL, TEST)]
         if min(filled) == num_clients or config.partition.kind != "dirichlet":
             break
@@ -207,33 +230,37 @@ def _class_shares(
     return np.concatenate(columns, axis=1)
 
 
-def _apportion(total: int, shares: np.ndarray) -> np.ndarray:
-    """Return whole numbers near ``total * shares`` that sum to `total` (largest remainders first)."""
+def _apportion(total: int, shares: np.ndarray, held: np.ndarray) -> np.ndarray:
+    """Return whole numbers near ``total * shares`` that sum to `total`.
+
+    Largest remainders first (Hamilton); among equal ones, who holds the least so far.
+    """
     exact = total * shares
     counts = np.floor(exact).astype(np.int64)
-    order = np.argsort(-(exact - counts), kind="stable")
+    order = np.lexsort((held, -np.round(exact - counts, 9)))
     counts[order[: total - int(counts.sum())]] += 1
     return counts
+
+
+_REMEDIES = {
+    "user": 'use fewer clients, or set data.split="blocks"',
+    "device": 'use fewer clients, or set data.split="blocks"',
+    "dirichlet": "raise partition.alpha-leaves and partition.alpha-clients, or use fewer clients",
+    "iid": "use fewer clients or more data",
+    "imbalance": "lower partition.imbalance or use fewer clients",
+}
 
 
 def _refuse_empty(
     clients: list[tuple[np.ndarray, np.ndarray, np.ndarray]], config: Config, kind: str
 ) -> None:
     """Raise ConfigError for the first client that lacks windows of a split."""
+    dealt = config.partition.kind
+    remedy = _REMEDIES["iid"] if kind == "blocks" and dealt in ("user", "device") else _REMEDIES[dealt]
     for k, parts in enumerate(clients):
         for part, indices in enumerate(parts):
             if len(indices) == 0:
-                remedy = {
-                    "dirichlet": "raise partition.alpha-leaves and partition.alpha-clients or use fewer clients",
-                    "iid": "use fewer clients or more data",
-                    "imbalance": "lower partition.imbalance or use fewer clients",
-                }.get(
-                    config.partition.kind,
-                    'use fewer clients, or set data.split="blocks"'
-                    if kind == "session"
-                    else "use fewer clients or more data",
-                )
                 raise ConfigError(
-                    f"partition.kind={config.partition.kind} must give every client {_SPLIT_NAMES[part]} windows, "
+                    f"partition.kind={dealt} must give every client {_SPLIT_NAMES[part]} windows, "
                     f"but client {k} of {len(clients)} has none; {remedy}"
                 )

@@ -8,21 +8,24 @@ from typing import Any, NoReturn
 
 from fedge.config import Config, ConfigError, from_run_config
 from fedge.data import load_source
-from fedge.federation import Federation, refuse_missing_gpu
+from fedge.federation import Federation, refuse_missing_cpus, refuse_missing_gpu
 from fedge.partition import partition
 from fedge.project import Project
+from fedge.recorder import refuse_taken_name
 from fedge.seeding import resolve_seed
 from fedge.topology import clients_per_leaf
 
 
 def check(run_config: Mapping[str, Any], federation: Federation) -> Config:
-    """Return the checked configuration of a run on a federation, having tried everything short of starting it.
+    """Return the checked configuration of a run on a federation, having tried all but the start.
 
     Raises:
         ConfigError: the run cannot work.
     """
     config = from_run_config(run_config)
     seed, _ = resolve_seed(config.seed)
+    refuse_taken_name(config.runs_dir, config.run_name)
+    refuse_missing_cpus(federation)
     refuse_missing_gpu(federation)
     if federation.num_supernodes:
         sizes = clients_per_leaf(config.hierarchy, federation.num_supernodes)
@@ -52,7 +55,7 @@ def check_flwr_run(words: Sequence[str]) -> None:
     Args:
         words: what follows ``flwr run``.
     """
-    parser = _Parser(add_help=False)
+    parser = _Parser(add_help=False, allow_abbrev=False)
     parser.add_argument("app", nargs="?", default=".")
     parser.add_argument("federation", nargs="?")
     parser.add_argument("--run-config", "-c", action="append", default=[])

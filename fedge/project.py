@@ -122,7 +122,7 @@ class Project:
         count = flatten({"federation": table}).get("federation.options.num-supernodes")
         if type(count) is not int or count < 1:
             raise ConfigError(
-                f"federation {wanted} must set options.num-supernodes to a whole number of at least 1, but has "
-                f"{count!r}; set it in {self.path}"
+                f"federation {wanted} must set options.num-supernodes to a whole number of at least 1, "
+                f"but has {count!r}; set it in {self.path}"
             )
         return from_backend(count, table["options"].get("backend", {}))

@@ -17,6 +17,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from fedge.aggregation import State
+from fedge.config import ConfigError
 from fedge.memory import ProcessMemory
 from fedge.results import ClientResult, LeafResult, RoundResult
 from fedge.timing import PHASES
@@ -152,15 +153,16 @@ def _leaf_row(global_round: int, leaf: LeafResult) -> list[Any]:
     decision = leaf.gate
     return [
         global_round, leaf.leaf, leaf.cluster, decision.accuracy_own, decision.accuracy_offered,
-        decision.decision, leaf.test_accuracy, leaf.test_loss, leaf.macro_f1, leaf.num_clients, leaf.train_samples,
+        decision.decision, leaf.test_accuracy, leaf.test_loss, leaf.macro_f1, leaf.num_clients,
+        leaf.train_samples,
     ]  # fmt: skip
 
 
 def _client_row(global_round: int, client: ClientResult) -> list[Any]:
     """Return the row of clients.csv."""
     return [
-        global_round, client.client, client.leaf, client.train_samples, client.train_loss, client.test_samples,
-        client.test_accuracy, client.macro_f1, client.train_seconds,
+        global_round, client.client, client.leaf, client.train_samples, client.train_loss,
+        client.test_samples, client.test_accuracy, client.macro_f1, client.train_seconds,
     ]  # fmt: skip
 
 
@@ -182,18 +184,31 @@ def create_run_folder(runs_dir: str, name: str, seed: int) -> Path:
     """Make ``runs_dir/name`` (date, time and seed without a name) and point ``runs_dir/latest`` at it.
 
     Raises:
-        FileExistsError: a named run is already there; nothing is overwritten.
-        OSError: the folder cannot be made.
+        ConfigError: a named run is already there (nothing is overwritten), or the folder cannot be made.
     """
     parent = Path(runs_dir)
-    parent.mkdir(parents=True, exist_ok=True)
-    if name:
-        folder = parent / name
-        folder.mkdir()
-    else:
-        folder = _fresh_folder(parent, f"{datetime.now():%Y%m%d-%H%M%S}-seed{seed}")
+    refuse_taken_name(runs_dir, name)
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        if name:
+            folder = parent / name
+            folder.mkdir()
+        else:
+            folder = _fresh_folder(parent, f"{datetime.now():%Y%m%d-%H%M%S}-seed{seed}")
+    except OSError as error:
+        raise ConfigError(
+            f"runs-dir must be a writable folder, but {error.filename}: {error.strerror}; "
+            f"choose another runs-dir"
+        ) from error
     _point_latest(parent, folder)
     return folder.absolute()
+
+
+def refuse_taken_name(runs_dir: str, name: str) -> None:
+    """Raise ConfigError when a run of that name is already there; an empty name is never taken."""
+    folder = Path(runs_dir) / name
+    if name and folder.exists():
+        raise ConfigError(f"run-name must be new, but {folder} exists; choose another or leave it empty")
 
 
 def _fresh_folder(parent: Path, stem: str) -> Path:

@@ -43,7 +43,8 @@ class Remarks:
             f"client {client} failed, first in {reason}" for client, reason in sorted(self._failed.items())
         ]
         if self._cluster_counts and self._similarities:
-            seen = f"similarities between leaves were {min(self._similarities):.4f} to {max(self._similarities):.4f}"
+            low, high = min(self._similarities), max(self._similarities)
+            seen = f"similarities between leaves were {low:.4f} to {high:.4f}"
             if max(self._cluster_counts) == 1:
                 found.append(
                     f"clustering never split: all leaves were one cluster in every cloud step; {seen}"

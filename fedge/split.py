@@ -4,6 +4,8 @@ By whole sessions where the window file names them, else by contiguous time bloc
 `fedge.partition`. Shape letter: N windows.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from fedge.config import DataConfig
@@ -16,10 +18,12 @@ def split_by_session(
 ) -> np.ndarray:
     """Assign every window the split of its session.
 
-    Sessions are stratified by (group, most frequent class). Of n sessions in a stratum, one goes to
-    training if n = 1, one each to training and test if n = 2; from n = 3 on each split gets at least one,
-    and test and validation get sessions until they hold their share of the windows. So a class may be
-    absent from a group's validation or test windows: that is the price of never cutting a session.
+    Sessions are stratified by (group, most frequent class), and the longest of a stratum trains. Of n
+    sessions in a stratum, one goes to training if n = 1, one each to training and test if n = 2; from n = 3
+    on each split gets at least one, and test and validation get sessions until they hold their share of the
+    windows. A group without any stratum of three validates on every second of its test sessions, or, having
+    only one, on the shortest training session. So a class may be absent from a group's windows of one split
+    (of training only in that last case): the price of never cutting a session.
 
     Args:
         group: (N,) whole number per window: the sessions of one group share a stratum.
@@ -41,17 +45,33 @@ def split_by_session(
     split = np.full(len(sessions), TRAIN)
     for value in np.unique(stratum):
         members = rng.permutation(np.flatnonzero(stratum == value))
-        split[members] = _deal_sessions(sizes[members], config)
+        longest = members[sizes[members].argmax()]
+        order = np.append(members[members != longest], longest)
+        split[order] = _deal_sessions(sizes[order], config)
+    for value in np.unique(group[first]):
+        members = np.flatnonzero(group[first] == value)
+        if VAL not in split[members]:
+            _find_validation(members, split, stratum, sizes)
     result: np.ndarray = split[inverse]
     return result
 
 
+def _find_validation(members: np.ndarray, split: np.ndarray, stratum: np.ndarray, sizes: np.ndarray) -> None:
+    """Turn some of a group's sessions (`members`) into validation sessions; changes `split` in place."""
+    test = members[split[members] == TEST]
+    train = members[split[members] == TRAIN]
+    if len(test) > 1:
+        split[test[np.argsort(stratum[test], kind="stable")][1::2]] = VAL
+    elif len(test) == 1 and len(train) > 1:
+        split[train[sizes[train].argmin()]] = VAL
+
+
 def _deal_sessions(sizes: np.ndarray, config: DataConfig) -> np.ndarray:
-    """Return the split of each session of one stratum, given its number of windows and in this order."""
+    """Return the split of each session of one stratum, given their sizes; the last one trains."""
     n = len(sizes)
     split = np.full(n, TRAIN)
     if n < 3:
-        split[1:] = TEST
+        split[:-1] = TEST
         return split
     next_session = 0
     for part, share, must_leave in ((TEST, config.test_fraction, 2), (VAL, config.val_fraction, 1)):
@@ -78,11 +98,16 @@ def split_by_blocks(stream: np.ndarray, y: np.ndarray, config: DataConfig) -> np
         (N,) TRAIN, VAL, TEST, or UNUSED for the dropped windows.
     """
     split = np.full(len(y), TRAIN)
+    for members in blocks(stream, y):
+        split[members] = _cut(len(members), config)
+    return split
+
+
+def blocks(stream: np.ndarray, y: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the windows (indices, in file order) of each class of each stream."""
     for value in np.unique(stream):
         for label in np.unique(y[stream == value]):
-            members = np.flatnonzero((stream == value) & (y == label))
-            split[members] = _cut(len(members), config)
-    return split
+            yield np.flatnonzero((stream == value) & (y == label))
 
 
 def _cut(n: int, config: DataConfig) -> np.ndarray:

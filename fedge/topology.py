@@ -14,21 +14,23 @@ def clients_per_leaf(config: HierarchyConfig, num_clients: int) -> list[int]:
     if config.clients_per_server == "auto":
         if num_clients < config.num_servers:
             raise ConfigError(
-                f"hierarchy.num-servers must be at most the number of clients, but is {config.num_servers} for "
-                f"{num_clients} clients; lower it or use a federation with more SuperNodes"
+                f"hierarchy.num-servers must be at most the number of clients, but is {config.num_servers} "
+                f"for {num_clients} clients; lower it or use a federation with more SuperNodes"
             )
         share, rest = divmod(num_clients, config.num_servers)
         return [share + (leaf < rest) for leaf in range(config.num_servers)]
     sizes = _parse(config.clients_per_server)
     if len(sizes) != config.num_servers:
         raise ConfigError(
-            f"hierarchy.clients-per-server must name one number per leaf server, but {config.clients_per_server!r} "
-            f"names {len(sizes)} and hierarchy.num-servers is {config.num_servers}; set one to fit the other"
+            f"hierarchy.clients-per-server must name one number per leaf server, but "
+            f"{config.clients_per_server!r} names {len(sizes)} and hierarchy.num-servers is "
+            f"{config.num_servers}; set one to fit the other"
         )
     if sum(sizes) != num_clients:
         raise ConfigError(
-            f"hierarchy.clients-per-server must add up to the federation's SuperNodes, but {config.clients_per_server!r} "
-            f'adds up to {sum(sizes)} and there are {num_clients}; change it, set "auto", or use another federation'
+            f"hierarchy.clients-per-server must add up to the federation's SuperNodes, but "
+            f"{config.clients_per_server!r} adds up to {sum(sizes)} and there are {num_clients}; "
+            f'change it, set "auto", or use another federation'
         )
     return sizes
 
@@ -38,7 +40,7 @@ def _parse(text: str) -> list[int]:
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and int(part) > 0 for part in parts):
         raise ConfigError(
-            f'hierarchy.clients-per-server must be "auto" or positive whole numbers as "4,3,2", but is {text!r}; '
-            f'set for example hierarchy.clients-per-server="3,3,3"'
+            f'hierarchy.clients-per-server must be "auto" or positive whole numbers as "4,3,2", but is '
+            f'{text!r}; set for example hierarchy.clients-per-server="3,3,3"'
         )
     return [int(part) for part in parts]

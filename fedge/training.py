@@ -32,7 +32,7 @@ import functools
 import math
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -279,7 +279,7 @@ class _Sgd:
     def step(self, loss: Tensor) -> None:
         """One update of the weights from the gradient of `loss`."""
         # Convolution hands back its weight gradient in its own memory order; the kernels below go by address.
-        gradients = [g.contiguous() for g in torch.autograd.grad(loss, self.parameters)]
+        gradients = tuple(g.contiguous() for g in torch.autograd.grad(loss, self.parameters))
         with torch.no_grad():
             torch._fused_sgd_(
                 self.weights,
@@ -295,7 +295,7 @@ class _Sgd:
             )
         self.steps += 1
 
-    def _corrected(self, gradients: Sequence[Tensor]) -> Sequence[Tensor]:
+    def _corrected(self, gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Clipping, the proximal term and the correction, in this order."""
         if self.settings.clip_norm:
             norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))

@@ -89,16 +89,16 @@ class Spread:
 
     tempo_user_log: float = 0.07
     tempo_activity_log: float = 0.05
-    tempo_bout_log: float = 0.03
+    tempo_bout_log: float = 0.02
     amplitude_user_log: float = 0.18
-    amplitude_harmonic_log: float = 0.28
-    amplitude_bout_log: float = 0.12
-    phase_user_rad: float = 0.6
-    phase_bout_rad: float = 0.20
+    amplitude_harmonic_log: float = 0.24
+    amplitude_bout_log: float = 0.08
+    phase_user_rad: float = 0.5
+    phase_bout_rad: float = 0.12
     tilt_user_rad: float = 0.22
-    tilt_bout_rad: float = 0.10
+    tilt_bout_rad: float = 0.07
     still_user_log: float = 0.5
-    interlude_share: float = 0.16
+    interlude_share: float = 0.08
 
 
 @dataclass(frozen=True)

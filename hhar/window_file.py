@@ -95,7 +95,8 @@ def load_windows(path: str | Path) -> Windows:
             f"{source}: window file must exist; make one with `hhar prepare` or `hhar synthesize`"
         )
     try:
-        with np.load(source, allow_pickle=False) as archive:
+        with source.open("rb") as stream:
+            archive = np.load(stream, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise WindowFileError(f"{source}: must be an .npz archive, is a single array; {REBUILD_HINT}")
             arrays = _read_arrays(archive, source)

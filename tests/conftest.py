@@ -1,0 +1,27 @@
+"""What all tests share: quiet engines, one torch thread, modest property tests, real data where it is."""
+
+import os
+from pathlib import Path
+
+os.environ["FLWR_TELEMETRY_ENABLED"] = "0"  # before Flower and Ray are imported
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+
+torch.set_num_threads(1)
+settings.register_profile(
+    "fedge", deadline=None, max_examples=40, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("fedge")
+
+
+@pytest.fixture(scope="session")
+def shared_data():
+    """Return the folder of real sensor data: FEDGE_TEST_DATA, or ../shared/data beside the checkout."""
+    beside = Path(__file__).parents[2] / "shared" / "data"
+    folder = Path(os.environ.get("FEDGE_TEST_DATA") or beside)
+    if not folder.is_dir():
+        pytest.skip(f"no real data: {folder} does not exist; set FEDGE_TEST_DATA to the folder that holds it")
+    return folder

@@ -1,0 +1,91 @@
+"""The command `fedge`, called as a user calls it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedge.cli import knob_table, main
+
+ROOT = Path(__file__).parents[2]
+TOY = "data.path='synthetic' train.model='linear' train.local-epochs=1 num-server-rounds=2"
+
+
+def test_readme_has_the_table_of_all_knobs():
+    """README's table is what `fedge knobs` prints."""
+    assert knob_table() in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_fedge_run_completes(tmp_path, monkeypatch, capsys):
+    """A toy run on threads: exit code 0, manifest completed, later -c wins over earlier."""
+    monkeypatch.chdir(ROOT)
+    code = main(
+        ["run", "-c", "configs/smoke.toml", "-c", TOY, "-c", f"runs-dir='{tmp_path}'", "--workers", "2"]
+    )
+    manifest = json.loads((tmp_path / "latest" / "manifest.json").read_text())
+    assert code == 0
+    assert (manifest["status"], manifest["engine"]) == ("completed", "inprocess")
+    assert manifest["config"]["num-server-rounds"] == 2
+    assert manifest["federation"]["workers"] == 2
+    assert "round 2/2" in capsys.readouterr().out
+
+
+def test_fedge_run_takes_a_federation(tmp_path, monkeypatch):
+    """The second word names a federation of pyproject.toml: 30 clients, ten per leaf."""
+    monkeypatch.chdir(ROOT)
+    assert main(["run", ".", "local-simulation-30", "-c", TOY + f" runs-dir='{tmp_path}'"]) == 0
+    manifest = json.loads((tmp_path / "latest" / "manifest.json").read_text())
+    assert manifest["clients_per_leaf"] == [10, 10, 10]
+
+
+@pytest.mark.parametrize(
+    ("words", "telling"),
+    [
+        (["-c", "train.modle='cnn'"], "did you mean train.model?"),
+        (["-c", "nofile.toml"], "-c must be a readable file, but nofile.toml"),
+        ([".", "nowhere"], "federation must be one of local-simulation, local-simulation-30"),
+        (["elsewhere"], "the app's pyproject.toml must be a readable file"),
+        (["--workers", "0"], "--workers must be at least 1, but is 0"),
+        (["-c", "leaf.strategy='krum'"], "add scaffold.enabled=false"),
+        (["-c", "train.model='transformer'"], "transformer"),
+    ],
+)
+def test_refusals_are_one_line_and_exit_4(tmp_path, monkeypatch, capsys, words, telling):
+    """Contract C10."""
+    monkeypatch.chdir(ROOT)
+    code = main(
+        ["run", *words, *(["-c", f"runs-dir='{tmp_path / 'runs'}'"] if words[0] != "elsewhere" else [])]
+    )
+    error = capsys.readouterr().err
+    assert code == 4
+    assert error.startswith("fedge: ")
+    assert error.count("\n") == 1
+    assert telling in error
+    assert not (tmp_path / "runs").exists()
+
+
+def test_seed_must_be_a_number(monkeypatch, capsys):
+    """A SEED that is no number is refused by name."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("SEED", "forty-two")
+    assert main(["run", "-c", TOY]) == 4
+    assert "SEED must be a whole number of at least 0, but is 'forty-two'" in capsys.readouterr().err
+
+
+def test_the_flower_engine_gives_a_real_exit_code(tmp_path):
+    """`fedge run --engine flower` wraps `flwr run` and trusts the manifest."""
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    command = [sys.executable, "-m", "fedge.cli", "run", "--engine", "flower", "-c", TOY]
+    broken = "" if Path("/dev/nvidia0").exists() else "train.device='cuda'"
+    codes = {}
+    for name, extra in {"good": "", "broken": broken}.items():
+        words = [*command, "-c", f"runs-dir='{tmp_path / name}' {extra}"]
+        codes[name] = subprocess.run(
+            words, cwd=ROOT, env=environment, capture_output=True, check=False
+        ).returncode
+    assert codes["good"] == 0
+    if broken:
+        assert codes["broken"] == 4

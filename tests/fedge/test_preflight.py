@@ -1,0 +1,120 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedge import federation
+from fedge.config import Config, ConfigError
+from fedge.federation import Federation
+from fedge.preflight import REFUSED, check, check_flwr_run
+from hhar.window_file import save_windows
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def data(tmp_path, make_windows):
+    """Return the configuration that names a file of nine users with two classes of four sessions each."""
+    rows = [
+        (user, None, f"{label}-{s}", label)
+        for user in "abcdefghi"
+        for label in (0, 1)
+        for s in range(4)
+        for _ in (1, 2)
+    ]
+    return {"data.path": str(save_windows(tmp_path / "w.npz", make_windows(rows, classes=2)))}
+
+
+def test_a_run_that_can_work_is_given_its_configuration(data):
+    config = check(data, Federation(9))
+    assert isinstance(config, Config)
+    assert config.data.path == data["data.path"]
+
+
+def test_a_federation_of_unknown_size_is_checked_as_far_as_possible():
+    assert check({"data.path": "not looked for"}, Federation()).seed == 42
+
+
+@pytest.mark.parametrize(
+    ("extra", "clients", "words"),
+    [
+        ({"train.lt": 1.0}, 9, "did you mean train.lr?"),
+        ({}, 10, "there are 9 users for 10 clients; use a federation of at most 9 SuperNodes or set partition.split-u"),
+        ({"hierarchy.clients-per-server": "3,3"}, 9, "names 2 and hierarchy.num-servers is 3; set one to fit"),
+        ({"hierarchy.clients-per-server": "3,3,4"}, 9, "adds up to 10 and there are 9; change it"),
+        ({"hierarchy.num-servers": 10}, 9, "must be at most the number of clients, but is 10 for 9 clients"),
+        ({"partition.kind": "device"}, 9, 'names no devices; set partition.kind="user"'),
+        ({"data.path": "no/such.npz"}, 9, "no/such.npz: window file must exist; make one with"),
+        ({"train.model": "cnnn"}, 9, "train.model must be one of"),
+    ],
+)  # fmt: skip
+def test_what_cannot_work_is_refused_in_one_line(data, extra, clients, words):
+    with pytest.raises(ConfigError) as caught:
+        check({**data, **extra}, Federation(clients))
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_damaged_data_is_refused(tmp_path):
+    path = tmp_path / "damaged.npz"
+    path.write_bytes(b"PK\x03\x04 not a zip")
+    with pytest.raises(ConfigError, match=r"^data\.path: .*damaged\.npz: must be an \.npz archive"):
+        check({"data.path": str(path)}, Federation(9))
+
+
+def test_a_gpu_federation_needs_a_gpu(data, monkeypatch):
+    monkeypatch.setattr(federation, "has_gpu", lambda: False)
+    with pytest.raises(ConfigError, match=r"num-gpus is 0\.25, but this machine has no usable GPU"):
+        check(data, Federation(9, 1.0, 0.25))
+
+
+def test_the_machine_must_have_the_cpus(data):
+    with pytest.raises(ConfigError, match=r"num-cpus must be above 0 and at most"):
+        check(data, Federation(9, 4096.0))
+
+
+def test_a_wrong_seed_in_the_environment_is_refused(data, monkeypatch):
+    monkeypatch.setenv("SEED", "-1")
+    with pytest.raises(ConfigError, match="SEED must be a whole number"):
+        check(data, Federation(9))
+
+
+def test_a_taken_run_name_is_refused(data, tmp_path):
+    (tmp_path / "runs" / "first").mkdir(parents=True)
+    named = {**data, "runs-dir": str(tmp_path / "runs"), "run-name": "first"}
+    with pytest.raises(ConfigError, match=r"run-name must be new, but .*first exists; choose another"):
+        check(named, Federation(9))
+
+
+def test_flwr_run_ends_with_one_line(capsys, monkeypatch):
+    monkeypatch.delenv("SEED", raising=False)
+    with pytest.raises(SystemExit) as caught:
+        check_flwr_run([str(ROOT), "-c", "train.lt=0.1", "--stream"])
+    assert caught.value.code == REFUSED == 4
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert lines == ["fedge: train.lt is not a configuration key; did you mean train.lr?"]
+    with pytest.raises(SystemExit):
+        check_flwr_run([str(ROOT), "nowhere"])
+    assert "fedge: federation must be one of local-simulation" in capsys.readouterr().err
+
+
+def test_flwr_run_with_several_overrides(data, capsys):
+    """Flower joins several -c with a space, and the last of equal keys does not win there: it is an error."""
+    check_flwr_run([str(ROOT), "-c", f'data.path="{data["data.path"]}"', "--run-config", "seed=3"])
+    with pytest.raises(SystemExit):
+        check_flwr_run([str(ROOT), "-c", "seed=3", "--run-config", "seed=4"])
+    assert "fedge: -c must be key=value pairs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], ["@owner/app"], [".", "a", "b"], ["--run-con", "train.lt=1"], ["--federation-config", "x=1"]]
+)
+def test_what_is_not_understood_is_left_to_flower(words, capsys):
+    check_flwr_run(words)
+    assert capsys.readouterr().err == ""
+
+
+def test_the_check_does_not_wait_for_torch():
+    code = "import sys, fedge.preflight; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

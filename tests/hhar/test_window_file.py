@@ -1,0 +1,178 @@
+"""Window files: round trip, fingerprints, and one line for every defect."""
+
+import dataclasses
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hhar import (
+    WindowFileError,
+    Windows,
+    fingerprint,
+    fingerprint_windows,
+    load_windows,
+    save_windows,
+)
+
+
+def small(num=4, **changes) -> Windows:
+    base = Windows(
+        x=np.arange(num * 6, dtype=np.float32).reshape(num, 2, 3),
+        y=np.arange(num, dtype=np.int64) % 2,
+        user=np.array(["a"] * num),
+        device=np.array(["nexus4_1"] * num),
+        session=np.array([f"a/sit/{k:02d}" for k in range(num)]),
+        classes=("sit", "walk"),
+        channels=("acc_x", "acc_y"),
+    )
+    return dataclasses.replace(base, **changes)
+
+
+def arrays_of(windows: Windows) -> dict:
+    found = {key: getattr(windows, key) for key in ("x", "y", "user", "device", "session")}
+    return found | {"classes": np.array(windows.classes), "channels": np.array(windows.channels)}
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_round_trip(tmp_path, compress):
+    windows = small()
+    path = save_windows(tmp_path / "deep" / "w.npz", windows, compress=compress)
+    back = load_windows(path)
+    assert np.array_equal(back.x, windows.x)
+    assert back.x.dtype == np.float32
+    assert back.session.tolist() == windows.session.tolist()
+    assert back.classes == windows.classes
+    assert fingerprint_windows(back) == fingerprint_windows(windows)
+    assert [entry.name for entry in path.parent.iterdir()] == ["w.npz"]  # no temporary file is left
+
+
+def test_device_and_session_may_be_absent(tmp_path):
+    back = load_windows(save_windows(tmp_path / "w.npz", small(device=None, session=None)))
+    assert back.device is None
+    assert back.session is None
+
+
+def test_fingerprint_is_the_sha256_of_the_bytes(tmp_path):
+    (tmp_path / "f").write_bytes(b"abc")  # the example of FIPS 180-2
+    assert fingerprint(tmp_path / "f") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 23), st.floats(-5, 5, width=32))
+def test_contents_fingerprint_sees_every_value(place, value):
+    windows = small()
+    x = windows.x.copy()
+    x.flat[place] = value
+    same = x.tobytes() == windows.x.tobytes()  # -0.0 equals 0.0, but is another value
+    assert (fingerprint_windows(small(x=x)) == fingerprint_windows(windows)) == same
+
+
+def test_contents_fingerprint_ignores_the_width_of_text():
+    assert fingerprint_windows(small(user=np.array(["a"] * 4, dtype="<U20"))) == fingerprint_windows(small())
+
+
+BAD = {
+    "not float32": ({"x": np.zeros((4, 2, 3))}, "x must be float32"),
+    "two axes": ({"x": np.zeros((4, 6), np.float32)}, "x must be float32"),
+    "labels as text": ({"y": np.array(["0", "1", "0", "1"])}, "y must be int64"),
+    "short y": ({"y": np.array([0, 1])}, "y must have one entry per window, has 2 for 4"),
+    "short session": ({"session": np.array(["a"])}, "session must have one entry per window"),
+    "user as numbers": ({"user": np.arange(4)}, "user must be str"),
+    "label past the classes": ({"y": np.array([0, 1, 2, 0])}, "first is window 2 with 2"),
+    "negative label": ({"y": np.array([0, -1, 1, 0])}, "first is window 1 with -1"),
+    "one class": ({"y": np.zeros(4, np.int64)}, "at least two classes"),
+    "channel names": ({"channels": np.array(["acc_x"])}, "channels must name each of the 2"),
+    "doubled class": ({"classes": np.array(["sit", "sit"])}, "classes must differ"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_defects_are_refused_in_one_line(tmp_path, name):
+    changes, message = BAD[name]
+    path = tmp_path / "bad.npz"
+    np.savez(path, **(arrays_of(small()) | changes))
+    with pytest.raises(WindowFileError, match=message) as caught:
+        load_windows(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert ";" in str(caught.value)  # the next step
+
+
+def test_not_finite_names_count_and_first(tmp_path):
+    x = small().x.copy()
+    x[1, 0, 0], x[3, 1, 2] = np.nan, np.inf
+    np.savez(tmp_path / "bad.npz", **(arrays_of(small()) | {"x": x}))
+    with pytest.raises(WindowFileError, match="2 of 4 windows hold NaN or infinity, first is window 1"):
+        load_windows(tmp_path / "bad.npz")
+
+
+def test_empty_missing_and_pickled(tmp_path):
+    with pytest.raises(WindowFileError, match="window file must exist"):
+        load_windows(tmp_path / "none.npz")
+    np.savez(tmp_path / "empty.npz", **{k: v[:0] if k in "xy user device session" else v
+                                        for k, v in arrays_of(small()).items()})  # fmt: skip
+    with pytest.raises(WindowFileError, match="at least one window"):
+        load_windows(tmp_path / "empty.npz")
+    np.savez(tmp_path / "pickled.npz", **(arrays_of(small()) | {"user": np.array(["a"] * 4, dtype=object)}))
+    with pytest.raises(WindowFileError, match="user must be a plain array, holds pickled"):
+        load_windows(tmp_path / "pickled.npz")
+    np.savez(tmp_path / "less.npz", x=small().x)
+    with pytest.raises(WindowFileError, match="lacks y, user, classes, channels"):
+        load_windows(tmp_path / "less.npz")
+    np.save(tmp_path / "single.npy", small().x)
+    with pytest.raises(WindowFileError, match="single array"):
+        load_windows(tmp_path / "single.npy")
+
+
+@pytest.mark.parametrize("keep", [0, 1, 10, 200, 900])
+def test_truncated_files(tmp_path, keep):
+    path = save_windows(tmp_path / "w.npz", small())
+    (tmp_path / "cut.npz").write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(WindowFileError, match=r"must be an \.npz archive"):
+        load_windows(tmp_path / "cut.npz")
+
+
+def test_flipped_bytes_inside_a_member(tmp_path):
+    path = save_windows(tmp_path / "w.npz", small())
+    data = bytearray(path.read_bytes())
+    with zipfile.ZipFile(path) as opened:
+        start = opened.infolist()[0].header_offset
+    data[start + 190] ^= 0xFF  # inside x's values: the zip's checksum notices
+    path.write_bytes(data)
+    with pytest.raises(WindowFileError):
+        load_windows(path)
+
+
+def test_bad_windows_are_not_written(tmp_path):
+    with pytest.raises(WindowFileError):
+        save_windows(tmp_path / "w.npz", small(y=np.zeros(4, np.int64)))
+    assert not (tmp_path / "w.npz").exists()
+
+
+def test_failed_write_keeps_the_old_file(tmp_path, monkeypatch):
+    path = save_windows(tmp_path / "w.npz", small())
+    before = path.read_bytes()
+
+    def full_disk(stream, **arrays):
+        stream.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full_disk)
+    with pytest.raises(WindowFileError, match="No space left"):
+        save_windows(path, small())
+    assert path.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["w.npz"]
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("hhar-9users/hhar-9users-128x3.npz", (4436, 3, 128)),
+        ("motionsense-24users/motionsense-24users-128x6.npz", (21539, 6, 128)),
+    ],
+)
+def test_real_window_files(data_folder, name, shape):
+    assert load_windows(data_folder / name).x.shape == shape
