@@ -1,9 +1,7 @@
-"""Flower entry of a client: a message comes in, one pure call is made, a reply goes out.
-
-What a client keeps between rounds is SCAFFOLD's control variate, in Flower's `Context.state`.
-"""
+"""Flower entry of a client: a message comes in, one pure call is made, a reply goes out."""
 
 import os
+import threading
 import time
 from functools import lru_cache
 from typing import Any
@@ -14,19 +12,20 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from fedge import messages
-from fedge.aggregation import State
+from fedge.client_state import load_control, save_control
 from fedge.config import Config, ConfigError, TrainConfig, from_run_config
 from fedge.data import ClientData, open_client
 from fedge.logs import log_worker_to
-from fedge.messages import Errand, Hello, JudgeReply, Judgement
-from fedge.model import build_model, parameter_names
-from fedge.scaffold import correction, updated_client_control, zero_control
+from fedge.messages import Errand, Hello, Judgement, JudgeReply
+from fedge.model import build_model
+from fedge.scaffold import control_delta, correction, updated_client_control, zero_control
+from fedge.schedule import local_training
 from fedge.seeding import Purpose, torch_stream
-from fedge.training import LocalTraining, TrainResult, evaluate, load_state, tensor_of, train
+from fedge.training import evaluate, load_state, tensor_of, train
 
 app = ClientApp()
 
-_CONTROL = "scaffold-control"
+_workspace = threading.local()  # one network per worker thread, reused by every client that it serves
 
 
 @app.query("hello")
@@ -41,26 +40,30 @@ def train_round(message: Message, context: Context) -> Message:
     """Train the leaf's model on this client's training windows."""
     began = time.perf_counter()
     errand, config, data, client = _open(message, context)
-    start = messages.from_record(message.content.array_records[messages.ARRAYS])
-    server_control = _server_control(message)
+    start = messages.arrays_of(message, messages.ARRAYS)
+    assert start is not None
     model = _model(config.train, data)
-    own_control = _own_control(context, start, parameter_names(model)) if server_control is not None else None
-    x, y = data.train
     settings = local_training(config.train, errand.global_round)
+    server_control = messages.arrays_of(message, messages.CONTROL)
+    own_control = None
+    if server_control is not None:
+        own_control = load_control(context, errand, client) or zero_control(server_control)
+    x, y = data.train
     result = train(
         model,
         tensor_of(x),
         tensor_of(y),
         settings,
         torch_stream(errand.seed, Purpose.BATCHES, errand.leaf_round, client),
-        correction=None
-        if server_control is None or own_control is None
-        else correction(server_control, own_control),
+        correction=correction(server_control, own_control) if server_control and own_control else None,
         state=start,
     )
-    delta = _update_control(context, server_control, own_control, start, result, settings)
-    seconds = time.perf_counter() - began
-    return messages.train_reply(message, result.state, delta, len(y), result.loss, seconds)
+    if server_control and own_control:
+        delta = control_delta(
+            server_control, start, result.state, result.steps, settings.lr, settings.momentum
+        )
+        save_control(context, errand, client, updated_client_control(own_control, delta))
+    return messages.train_reply(message, result, len(y), time.perf_counter() - began)
 
 
 @app.evaluate()
@@ -78,28 +81,14 @@ def judge_round(message: Message, context: Context) -> Message:
         ("test", data.test),
     )
     for role, record in roles:
-        if record not in message.content.array_records:
+        state = messages.arrays_of(message, record)
+        if state is None:
             continue
-        load_state(model, messages.from_record(message.content.array_records[record]))
+        load_state(model, state)
         for split, (x, y) in splits:
             result = evaluate(model, tensor_of(x), tensor_of(y), threads=config.train.threads)
             judgements[role, split] = Judgement(result.confusion, result.loss)
     return messages.judge_reply(message, judgements)
-
-
-def local_training(config: TrainConfig, global_round: int) -> LocalTraining:
-    """Return the settings of local training in a global round (1, 2, …)."""
-    return LocalTraining(
-        lr=config.lr * config.lr_decay ** (global_round - 1),
-        momentum=config.momentum,
-        weight_decay=config.weight_decay,
-        clip_norm=config.clip_norm,
-        label_smoothing=config.label_smoothing,
-        epochs=config.local_epochs,
-        batch_size=config.batch_size,
-        prox_mu=config.prox_mu,
-        threads=config.threads,
-    )
 
 
 def _open(message: Message, context: Context) -> tuple[Errand, Config, ClientData, int]:
@@ -119,11 +108,15 @@ def _config(items: tuple[tuple[str, Any], ...]) -> Config:
 
 
 def _model(config: TrainConfig, data: ClientData) -> torch.nn.Module:
-    """Return a network of the run's kind on the device; its weights are loaded by the caller."""
+    """Return this thread's network of the run's kind; its weights are loaded by the caller."""
     x, _ = data.train
-    device = choose_device(config.device)
-    generator = torch.Generator()
-    return build_model(config.model, x.shape[1], x.shape[2], data.classes, generator).to(device)
+    kind = (config.model, x.shape[1], x.shape[2], data.classes, config.device)
+    if getattr(_workspace, "kind", None) != kind:
+        network = build_model(config.model, x.shape[1], x.shape[2], data.classes, torch.Generator())
+        _workspace.model = network.to(choose_device(config.device))
+        _workspace.kind = kind
+    model: torch.nn.Module = _workspace.model
+    return model
 
 
 def choose_device(wanted: str) -> torch.device:
@@ -142,37 +135,3 @@ def choose_device(wanted: str) -> torch.device:
             'client-resources.num-gpus above 0, or train.device="auto"'
         )
     return torch.device("cpu")
-
-
-# --- SCAFFOLD -----------------------------------------------------------------------------------------
-
-
-def _server_control(message: Message) -> State | None:
-    """Return the leaf's c, or None when SCAFFOLD is off."""
-    records = message.content.array_records
-    return messages.from_record(records[messages.CONTROL]) if messages.CONTROL in records else None
-
-
-def _own_control(context: Context, start: State, trainable: list[str]) -> State:
-    """Return this client's c_i: zero before its first round."""
-    if _CONTROL in context.state:
-        return messages.from_record(context.state.array_records[_CONTROL])
-    return zero_control({name: start[name] for name in trainable})
-
-
-def _update_control(
-    context: Context,
-    server_control: State | None,
-    own_control: State | None,
-    start: State,
-    result: TrainResult,
-    settings: LocalTraining,
-) -> State | None:
-    """Store c_i⁺ and return Δc_i = c_i⁺ − c_i; None when SCAFFOLD is off."""
-    if server_control is None or own_control is None:
-        return None
-    updated = updated_client_control(
-        own_control, server_control, start, result.state, result.steps, settings.lr, settings.momentum
-    )
-    context.state[_CONTROL] = messages.to_record(updated)
-    return {name: array - own_control[name] for name, array in updated.items()}

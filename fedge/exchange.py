@@ -163,9 +163,9 @@ def find_clients(grid: Grid, timeout_s: float) -> Clients:
     )
 
 
-def one_line(reason: str) -> str:
+def one_line(reason: str | None) -> str:
     """Return the message of a client's error without Flower's and Ray's wrapping and traceback."""
-    lines = [line.strip() for line in reason.replace("\\n", "\n").splitlines() if line.strip()]
+    lines = [line.strip() for line in (reason or "").replace("\\n", "\n").splitlines() if line.strip()]
     telling = (
         [line for line in lines if "Error" in line and "ray::" not in line] or lines or ["unknown reason"]
     )

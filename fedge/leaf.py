@@ -5,18 +5,20 @@ The strategy sees the leaf's clients through `LeafGrid`, a view of the real Grid
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedMedian, FedTrimmedAvg, Krum
 from flwr.serverapp.strategy.fedopt import FedOpt
 
-import numpy as np
-
 from fedge.aggregation import State, weighted_mean
+from fedge.arrays import from_record, to_record
 from fedge.config import LeafConfig
-from fedge.messages import ARRAYS, CONTROL, METRICS, NUM_EXAMPLES, Errand, TrainReply, from_record, to_record
-from fedge.scaffold import updated_server_control, zero_control
+from fedge.messages import ARRAYS, CONTROL, METRICS, NUM_EXAMPLES, Errand, TrainReply
+from fedge.scaffold import control_delta, updated_server_control, zero_control
+from fedge.training import LocalTraining
 
 
 class ExactFedAvg(FedAvg):
@@ -37,7 +39,7 @@ class ExactFedAvg(FedAvg):
 
 def make_strategy(config: LeafConfig) -> FedAvg:
     """Return a fresh Flower strategy for one leaf; the leaf decides who takes part, so all it sees train."""
-    everyone = {"fraction_train": 1.0, "min_train_nodes": 1, "min_available_nodes": 1}
+    everyone: dict[str, Any] = {"fraction_train": 1.0, "min_train_nodes": 1, "min_available_nodes": 1}
     if config.strategy == "fedavg":
         return ExactFedAvg(**everyone)
     if config.strategy == "fedmedian":
@@ -146,15 +148,22 @@ class Leaf:
                 message.content[CONTROL] = control
         return messages
 
-    def aggregate_train(self, leaf_round: int, replies: Mapping[int, TrainReply]) -> None:
-        """Take over the average of the replies (partition id → reply, ascending); none changes nothing."""
+    def aggregate_train(
+        self, leaf_round: int, replies: Mapping[int, TrainReply], settings: LocalTraining
+    ) -> None:
+        """Take over the average of the replies (partition id → reply, ascending); none changes nothing.
+
+        `settings` are those under which the clients trained.
+        """
         if not replies:
             return
         if self.control is not None:
-            deltas = [reply.control_delta for reply in replies.values()]
-            assert all(delta is not None for delta in deltas)
+            deltas = [
+                control_delta(self.control, self.model, r.state, r.steps, settings.lr, settings.momentum)
+                for r in replies.values()
+            ]
             weights = [float(reply.samples) for reply in replies.values()]
-            self.control = updated_server_control(self.control, deltas, weights, float(self.weight))  # type: ignore[arg-type]
+            self.control = updated_server_control(self.control, deltas, weights, float(self.weight))
         self.model = self._average(leaf_round, list(replies.values()))
 
     def _average(self, leaf_round: int, replies: Sequence[TrainReply]) -> State:

@@ -4,14 +4,15 @@ Three exchanges: *hello* (who are you), *train* (one leaf round), *judge* (own a
 and test windows, both in one call). Numbers travel as plain Python numbers, states as float arrays by name.
 """
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from fedge.aggregation import State
+from fedge.arrays import from_record, record_bytes, to_record
+from fedge.training import TrainResult
 
 HELLO = "query.hello"
 TRAIN = "train"
@@ -28,19 +29,18 @@ ModelRole = Literal["own", "offered"]
 SplitName = Literal["val", "test"]
 
 
-def to_record(state: Mapping[str, np.ndarray]) -> ArrayRecord:
-    """Return a state (name → array) as a Flower record."""
-    return ArrayRecord({name: Array(np.asarray(array)) for name, array in state.items()})
-
-
-def from_record(record: ArrayRecord) -> State:
-    """Return a Flower record as a state (name → array)."""
-    return {name: array.numpy() for name, array in record.items()}
+def arrays_of(message: Message, name: str) -> State | None:
+    """Return one of a message's states (read-only arrays), or None if it has none of that name."""
+    if name not in message.content:
+        return None
+    record = message.content[name]
+    assert isinstance(record, ArrayRecord)
+    return from_record(record)
 
 
 def payload_bytes(message: Message) -> int:
     """Return the bytes of all arrays in a message."""
-    return sum(len(a.data) for record in message.content.array_records.values() for a in record.values())
+    return sum(record_bytes(record) for record in message.content.values() if isinstance(record, ArrayRecord))
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Errand:
     @staticmethod
     def of(message: Message) -> "Errand":
         """Read the errand of a train or judge message; other entries of its record are ignored."""
-        record = message.content.config_records[CONFIG]
+        record = _config(message)
         values: dict[str, Any] = {name: record[name] for name in Errand.__dataclass_fields__}
         return Errand(**values)
 
@@ -98,7 +98,7 @@ def hello_reply(hello: Hello, message: Message) -> Message:
 
 def read_hello(reply: Message) -> Hello:
     """Read a client's answer to hello."""
-    record = reply.content.config_records[CONFIG]
+    record = _config(reply)
     return Hello(int(record["partition_id"]), int(record["num_partitions"]))  # type: ignore[arg-type]
 
 
@@ -111,39 +111,38 @@ class TrainReply:
 
     Attributes:
         state: the trained model.
-        control_delta: SCAFFOLD's Δc_i, or None.
         samples: training windows, the averaging weight.
+        steps: optimiser steps taken (K); with the model they give SCAFFOLD's Δc_i.
         loss: mean training loss over windows and epochs.
         seconds: time the client took.
         uplink_bytes: size of the arrays in the reply.
     """
 
     state: State
-    control_delta: State | None
     samples: int
+    steps: int
     loss: float
     seconds: float
     uplink_bytes: int
 
 
-def train_reply(
-    message: Message, state: State, control_delta: State | None, samples: int, loss: float, seconds: float
-) -> Message:
+def train_reply(message: Message, result: TrainResult, samples: int, seconds: float) -> Message:
     """Answer a train message."""
-    metrics = MetricRecord({NUM_EXAMPLES: samples, "train-loss": loss, "train-seconds": seconds})
-    content = RecordDict({ARRAYS: to_record(state), METRICS: metrics})
-    if control_delta is not None:
-        content[CONTROL] = to_record(control_delta)
-    return Message(content, reply_to=message)
+    metrics = MetricRecord(
+        {NUM_EXAMPLES: samples, "steps": result.steps, "train-loss": result.loss, "train-seconds": seconds}
+    )
+    return Message(RecordDict({ARRAYS: to_record(result.state), METRICS: metrics}), reply_to=message)
 
 
 def read_train(reply: Message) -> TrainReply:
     """Read a client's answer to a train message."""
-    arrays, metrics = reply.content.array_records, reply.content.metric_records[METRICS]
+    metrics = _metrics(reply)
+    state = arrays_of(reply, ARRAYS)
+    assert state is not None
     return TrainReply(
-        state=from_record(arrays[ARRAYS]),
-        control_delta=from_record(arrays[CONTROL]) if CONTROL in arrays else None,
+        state=state,
         samples=int(_number(metrics, NUM_EXAMPLES)),
+        steps=int(_number(metrics, "steps")),
         loss=_number(metrics, "train-loss"),
         seconds=_number(metrics, "train-seconds"),
         uplink_bytes=payload_bytes(reply),
@@ -188,7 +187,7 @@ def judge_reply(message: Message, judgements: JudgeReply) -> Message:
 
 def read_judge(reply: Message) -> JudgeReply:
     """Read a client's answer to a judge message."""
-    metrics = reply.content.metric_records[METRICS]
+    metrics = _metrics(reply)
     judgements: JudgeReply = {}
     roles: tuple[ModelRole, ...] = ("own", "offered")
     splits: tuple[SplitName, ...] = ("val", "test")
@@ -200,6 +199,20 @@ def read_judge(reply: Message) -> JudgeReply:
                 loss = _number(metrics, f"{role}-{split}-loss")
                 judgements[role, split] = Judgement(cells.reshape(classes, classes), loss)
     return judgements
+
+
+def _config(message: Message) -> ConfigRecord:
+    """Return a message's config record. Looking it up by kind would copy all records of that kind."""
+    record = message.content[CONFIG]
+    assert isinstance(record, ConfigRecord)
+    return record
+
+
+def _metrics(message: Message) -> MetricRecord:
+    """Return a message's metric record."""
+    record = message.content[METRICS]
+    assert isinstance(record, MetricRecord)
+    return record
 
 
 def _number(metrics: MetricRecord, name: str) -> float:

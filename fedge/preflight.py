@@ -11,7 +11,7 @@ from fedge.data import load_source
 from fedge.federation import Federation, refuse_missing_cpus, refuse_missing_gpu
 from fedge.partition import partition
 from fedge.project import Project
-from fedge.recorder import refuse_taken_name
+from fedge.run_folder import refuse_taken_name
 from fedge.seeding import resolve_seed
 from fedge.topology import clients_per_leaf
 

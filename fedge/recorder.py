@@ -5,9 +5,6 @@ Numbers are written with the fewest digits that give the same float back, so equ
 
 import csv
 import json
-import logging
-import os
-import shutil
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
@@ -17,12 +14,11 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from fedge.aggregation import State
-from fedge.config import ConfigError
 from fedge.memory import ProcessMemory
 from fedge.results import ClientResult, LeafResult, RoundResult
+from fedge.run_folder import create_run_folder as create_run_folder
+from fedge.run_folder import remove_client_data as remove_client_data
 from fedge.timing import PHASES
-
-logger = logging.getLogger(__name__)
 
 GLOBAL_COLUMNS = (
     "global_round", "test_accuracy_mean", "test_accuracy_std", "test_accuracy_worst", "test_loss_mean",
@@ -178,66 +174,6 @@ def _cluster_entry(result: RoundResult) -> dict[str, Any]:
         "similarity": None if cloud.similarity is None else cloud.similarity.tolist(),
         "common_start": cloud.common_start,
     }
-
-
-def create_run_folder(runs_dir: str, name: str, seed: int) -> Path:
-    """Make ``runs_dir/name`` (date, time and seed without a name) and point ``runs_dir/latest`` at it.
-
-    Raises:
-        ConfigError: a named run is already there (nothing is overwritten), or the folder cannot be made.
-    """
-    parent = Path(runs_dir)
-    refuse_taken_name(runs_dir, name)
-    try:
-        parent.mkdir(parents=True, exist_ok=True)
-        if name:
-            folder = parent / name
-            folder.mkdir()
-        else:
-            folder = _fresh_folder(parent, f"{datetime.now():%Y%m%d-%H%M%S}-seed{seed}")
-    except OSError as error:
-        raise ConfigError(
-            f"runs-dir must be a writable folder, but {error.filename}: {error.strerror}; "
-            f"choose another runs-dir"
-        ) from error
-    _point_latest(parent, folder)
-    return folder.absolute()
-
-
-def refuse_taken_name(runs_dir: str, name: str) -> None:
-    """Raise ConfigError when a run of that name is already there; an empty name is never taken."""
-    folder = Path(runs_dir) / name
-    if name and folder.exists():
-        raise ConfigError(f"run-name must be new, but {folder} exists; choose another or leave it empty")
-
-
-def _fresh_folder(parent: Path, stem: str) -> Path:
-    """Make ``stem``, or ``stem-2``, ``stem-3``, … when runs start in the same second."""
-    for number in range(1, 1000):
-        folder = parent / (stem if number == 1 else f"{stem}-{number}")
-        try:
-            folder.mkdir()
-            return folder
-        except FileExistsError:
-            continue
-    raise FileExistsError(f"{parent / stem} and 998 more exist")
-
-
-def _point_latest(parent: Path, folder: Path) -> None:
-    """Let ``latest`` point at `folder`; a file system without links goes without it."""
-    link = parent / f".latest-{os.getpid()}-{folder.name}"
-    try:
-        link.symlink_to(folder.name)
-        link.replace(parent / "latest")
-    except OSError as error:
-        logger.warning("cannot point %s at %s: %s", parent / "latest", folder.name, error)
-        link.unlink(missing_ok=True)
-
-
-def remove_client_data(folder: Path) -> None:
-    """Remove the run's copy of the client windows, also what an interrupted write left."""
-    for path in (folder, folder.with_name(folder.name + ".tmp")):
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def utc_now() -> str:

@@ -3,14 +3,14 @@
 Built by `fedge.strategy`, written by `fedge.recorder`, printed by `fedge.console`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedge.cloud import CloudStep
 from fedge.gate import GateResult
-from fedge.messages import Judgement
+from fedge.messages import Judgement, JudgeReply, SplitName
 from fedge.scores import accuracy, macro_f1
 
 
@@ -103,6 +103,6 @@ def pooled(judgements: Sequence[Judgement]) -> tuple[float, float, float] | None
     return accuracy(confusion), loss, macro_f1(confusion)
 
 
-def served(judgements: Mapping[tuple[str, str], Judgement], takes_offer: bool, split: str) -> Judgement:
+def served(judgements: JudgeReply, takes_offer: bool, split: SplitName) -> Judgement:
     """Return a client's judgement of the model that its leaf serves."""
     return judgements["offered" if takes_offer else "own", split]

@@ -1,17 +1,18 @@
-"""One run from configuration to run folder, on whatever engine drives the Grid. Called by the engines' entries."""
+"""One run from configuration to run folder, whatever engine drives the Grid. Called by engine entries."""
 
 import logging
 import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any, TextIO
 
 from flwr.serverapp import Grid
 
 from fedge import memory
+from fedge.arrays import to_record
 from fedge.cloud import CloudAggregator
 from fedge.config import Config, ConfigError, from_run_config, to_run_config
 from fedge.console import Console
@@ -19,7 +20,7 @@ from fedge.data import DataShape, DataSource, load_source, write_client_data
 from fedge.exchange import Clients, RunError, find_clients
 from fedge.leaf import Leaf, make_strategy
 from fedge.logs import log_to, stop_logging_to
-from fedge.messages import Errand, to_record
+from fedge.messages import Errand
 from fedge.model import build_model, parameter_names
 from fedge.partition import Partition, partition
 from fedge.recorder import Recorder, create_run_folder, remove_client_data, utc_now
@@ -34,12 +35,15 @@ from hhar.window_file import Windows
 
 logger = logging.getLogger(__name__)
 
+_SYNTHETIC = (
+    "synthetic data: accuracies say nothing about people; set data.path to a window file for real ones"
+)
 _PACKAGES = ("fedge", "flwr", "ray", "torch", "numpy", "scipy", "safetensors")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended: "completed", "partial" (some client failed on the way) or "failed", and where it lies."""
+    """How a run ended: "completed", "partial" (a client failed on the way) or "failed", and where it lies."""
 
     status: str
     folder: Path | None
@@ -133,13 +137,9 @@ def _short(folder: Path) -> str:
 
 def _versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that results depend on."""
-    found = {"python": sys.version.split()[0]}
-    for package in _PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
+    installed = {d.metadata["Name"].lower(): d.version for d in distributions() if d.metadata["Name"]}
+    found = {package: installed[package] for package in _PACKAGES if package in installed}
+    return {"python": sys.version.split()[0], **found}
 
 
 class _Run:
@@ -191,17 +191,15 @@ class _Run:
             },
             clients_per_leaf=sizes,
         )
-        config = self._config
+        config, leaves = self._config, ",".join(map(str, sizes))
         self._console.say(
-            f"Fedge {_versions().get('fedge', '')}: {config.num_server_rounds} global rounds, {sum(sizes)} clients under "
-            f"{len(sizes)} leaves ({','.join(map(str, sizes))}), model {config.train.model}, seed {self._seed} (from "
-            f"{self._seed_source})"
+            f"Fedge: {config.num_server_rounds} global rounds, {sum(sizes)} clients under {len(sizes)} "
+            f"leaves ({leaves}), model {config.train.model}, seed {self._seed} (from {self._seed_source})"
         )
         self._console.say(f"data: {source.name}, {len(windows.y)} windows, split by {dealt.split_kind}")
         if source.synthetic:
-            note = "synthetic data: accuracies say nothing about real people; set data.path to a window file for real ones"
-            self._console.say(f"note: {note}")
-            logger.warning(note)
+            self._console.say(f"note: {_SYNTHETIC}")
+            logger.warning(_SYNTHETIC)
 
     def _strategy(
         self, clients: Clients, sizes: list[int], dealt: Partition, shape: DataShape

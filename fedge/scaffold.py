@@ -40,8 +40,7 @@ def correction(server_control: Mapping[str, np.ndarray], client_control: Mapping
     )
 
 
-def updated_client_control(
-    client_control: Mapping[str, np.ndarray],
+def control_delta(
     server_control: Mapping[str, np.ndarray],
     start: Mapping[str, np.ndarray],
     end: Mapping[str, np.ndarray],
@@ -49,17 +48,18 @@ def updated_client_control(
     lr: float,
     momentum: float = 0.0,
 ) -> Control:
-    """c_i⁺ = c_i − c + (x − y) / (K η), Algorithm 1, option II.
+    """Δc_i = c_i⁺ − c_i = −c + (x − y) / (K η), Algorithm 1, option II.
 
     (x − y) / (K η) is the mean of the K corrected gradients, so c_i⁺ is the mean of the client's own
     gradients along its path. With momentum m, a gradient moves the model by η now and by η m, η m², …
-    in later steps, η / (1 − m) in all; so the step is K / (1 − m) instead of K. Gradients of the last
-    1 / (1 − m) or so steps have not acted in full when the call ends, so c_i⁺ moves a part of the way to the
-    mean gradient instead of all of it; the point where nothing changes any more is the same.
+    in later steps, η / (1 − m) in all; so the step is K / (1 − m) instead of K. (Near the optimum that is
+    exact in the limit; gradients of the last 1 / (1 − m) or so steps have not acted in full yet.)
+
+    Neither c_i nor the client's data occur in it, so the leaf server computes it from the client's reply
+    (y and K) instead of receiving it: half the uplink.
 
     Args:
-        client_control: c_i; its names say which entries of `start` and `end` take part.
-        server_control: c, as used in the local steps.
+        server_control: c, as used in the local steps; its names say which entries take part.
         start: x, the model the client received; may hold more entries (buffers).
         end: y, the model after K steps.
         steps: K, optimiser steps taken (not epochs), at least 1.
@@ -76,14 +76,25 @@ def updated_client_control(
         raise ValueError(f"scaffold: lr must be positive and finite, got {lr}")
     if not 0 <= momentum < 1:
         raise ValueError(f"scaffold: momentum must be in [0, 1), got {momentum}")
-    start, end = _subset(client_control, start, "start"), _subset(client_control, end, "end")
-    _check_alike(client_control=client_control, server_control=server_control, start=start, end=end)
+    start, end = _subset(server_control, start, "start"), _subset(server_control, end, "end")
+    _check_alike(server_control=server_control, start=start, end=end)
     scale = (1 - momentum) / (steps * lr)
-    updated = {
-        name: _wide(c_i) - _wide(server_control[name]) + (_wide(start[name]) - _wide(end[name])) * scale
-        for name, c_i in client_control.items()
+    delta = {
+        name: (_wide(start[name]) - _wide(end[name])) * scale - _wide(c) for name, c in server_control.items()
     }
-    return _finite("client control", updated)
+    return _finite("control delta", delta)
+
+
+def updated_client_control(
+    client_control: Mapping[str, np.ndarray], delta: Mapping[str, np.ndarray]
+) -> Control:
+    """c_i⁺ = c_i + Δc_i, with Δc_i from `control_delta`.
+
+    Raises:
+        ValueError: names or shapes differ.
+    """
+    _check_alike(client_control=client_control, delta=delta)
+    return {name: _wide(c_i) + _wide(delta[name]) for name, c_i in client_control.items()}
 
 
 def updated_server_control(
@@ -133,7 +144,7 @@ def _wide(array: np.ndarray) -> np.ndarray:
 def _subset(names: Mapping[str, np.ndarray], state: Mapping[str, np.ndarray], what: str) -> Control:
     missing = [name for name in names if name not in state]
     if missing:
-        raise ValueError(f"scaffold: {what} has no entry {missing[0]!r} that the client control has")
+        raise ValueError(f"scaffold: {what} has no entry {missing[0]!r} that the server control has")
     return {name: state[name] for name in names}
 
 

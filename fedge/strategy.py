@@ -15,23 +15,23 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fedge import gate
+from fedge.arrays import from_record, to_record
 from fedge.cloud import CloudAggregator, CloudStep
 from fedge.config import Config
 from fedge.exchange import Clients, Exchange, RunError
 from fedge.leaf import Leaf
 from fedge.messages import (
     Errand,
-    JudgeReply,
     Judgement,
+    JudgeReply,
     TrainReply,
-    from_record,
     judge_message,
     payload_bytes,
     read_judge,
     read_train,
-    to_record,
 )
 from fedge.results import ClientResult, LeafResult, RoundResult, accuracy, macro_f1, pooled, served
+from fedge.schedule import local_training
 from fedge.seeding import Purpose, numpy_stream
 from fedge.timing import LapClock
 
@@ -128,8 +128,9 @@ class HierarchicalStrategy(Strategy):
             self._trained[client] = reply
             self._train_seconds[client] = self._train_seconds.get(client, 0.0) + reply.seconds
             self._uplink += reply.uplink_bytes
+        settings = local_training(self._config.train, self._global_round)
         for leaf in self.leaves:
-            leaf.aggregate_train(server_round, per_leaf[leaf.index])
+            leaf.aggregate_train(server_round, per_leaf[leaf.index], settings)
         return None, None
 
     def configure_evaluate(

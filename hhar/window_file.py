@@ -60,7 +60,8 @@ def save_windows(path: str | Path, windows: Windows, *, compress: bool = False) 
     """Write `windows` to `path`, whole or not at all.
 
     The arrays go to a temporary name beside the target and are moved over it at the end, so a reader never
-    sees half a file. Uncompressed by default: sensor noise hardly compresses and loading is then 5× faster.
+    sees half a file. Uncompressed by default, for
+    speed: sensor noise hardly compresses.
 
     Raises:
         WindowFileError: the windows break a rule of the format, or the folder cannot be written.

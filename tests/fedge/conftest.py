@@ -49,11 +49,11 @@ def make_result(global_round=1, decisions=("accepted", "rejected"), failures=Non
     )
 
 
-@pytest.fixture(name="make_windows")
+@pytest.fixture(name="make_windows", scope="session")
 def make_windows_fixture():
     return make_windows
 
 
-@pytest.fixture(name="make_result")
+@pytest.fixture(name="make_result", scope="session")
 def make_result_fixture():
     return make_result

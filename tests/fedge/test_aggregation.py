@@ -20,7 +20,9 @@ def weighted_states(draw, min_size=1):
 
 def same_bits(one, other):
     return one.keys() == other.keys() and all(
-        one[n].dtype == other[n].dtype and one[n].shape == other[n].shape and one[n].tobytes() == other[n].tobytes()
+        one[n].dtype == other[n].dtype
+        and one[n].shape == other[n].shape
+        and one[n].tobytes() == other[n].tobytes()
         for n in one
     )
 
@@ -110,6 +112,7 @@ def test_a_weight_of_zero_takes_no_part():
     assert weighted_mean(states, [0, 5])["w"].tolist() == [7.0]
 
 
+@pytest.mark.filterwarnings("ignore:overflow")
 @pytest.mark.parametrize("weights", [[0, 0], [-1, 2], [float("nan"), 1], [float("inf"), 1], [1e308, 1e308]])
 def test_weights_must_sum_to_something(weights):
     states = [{"w": np.zeros(1)}, {"w": np.ones(1)}]

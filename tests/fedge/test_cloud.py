@@ -112,7 +112,9 @@ def test_an_offer_lies_between_its_members(weights, seed):
     models = [state(rng.normal(size=2)) for _ in weights]
     step = cloud(tau=0.5).step([START] * len(models), models, weights)
     for leaf, offer in enumerate(step.offers):
-        members = [m["head"] for m, label in zip(models, step.labels, strict=True) if label == step.labels[leaf]]
+        members = [
+            m["head"] for m, label in zip(models, step.labels, strict=True) if label == step.labels[leaf]
+        ]
         assert (offer is None) == (len(members) == 1)
         if offer is not None:
             assert (offer["head"] <= np.max(members, axis=0) + 1e-6).all()

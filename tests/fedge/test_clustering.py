@@ -14,12 +14,20 @@ from fedge.clustering import (
     weight_clustering,
 )
 
-HEADS = hnp.arrays(np.float64, st.tuples(st.integers(1, 6), st.just(4)), elements=st.floats(-10, 10).map(lambda v: round(v, 3)))
+HEADS = hnp.arrays(
+    np.float64,
+    st.tuples(st.integers(1, 6), st.just(4)),
+    elements=st.floats(-10, 10).map(lambda v: round(v, 3)),
+)
 
 
 def model(*head):
     """Return a model whose last layer has these weights, as a 1-row matrix."""
-    return {"body.weight": np.ones((5, 5)), "head.weight": np.array([head], dtype=np.float32), "head.bias": np.ones(1)}
+    return {
+        "body.weight": np.ones((5, 5)),
+        "head.weight": np.array([head], dtype=np.float32),
+        "head.bias": np.ones(1),
+    }
 
 
 def angle(degrees):
@@ -145,7 +153,11 @@ def test_neither_scale_nor_sign_of_a_model_matters(heads, factor):
 @given(HEADS)
 def test_copies_are_exactly_1_alike(heads):
     assume(np.abs(heads[0]).max() > 0)
-    assert cosine_similarity([heads[0], heads[0].copy(), -heads[0]]).tolist() == [[1, 1, -1], [1, 1, -1], [-1, -1, 1]]
+    assert cosine_similarity([heads[0], heads[0].copy(), -heads[0]]).tolist() == [
+        [1, 1, -1],
+        [1, 1, -1],
+        [-1, -1, 1],
+    ]
 
 
 def test_the_same_sum_whatever_the_machine_gives_to_blas():
@@ -164,7 +176,9 @@ def test_components_are_cut_at_the_threshold():
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_weights_that_are_not_finite_name_the_leaf(value):
-    with pytest.raises(ValueError, match="^leaf 1 has non-finite weights; its training diverged, lower train.lr$"):
+    with pytest.raises(
+        ValueError, match="^leaf 1 has non-finite weights; its training diverged, lower train.lr$"
+    ):
         weight_clustering([angle(0), model(value, 1), angle(0)])
 
 

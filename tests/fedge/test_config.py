@@ -178,7 +178,9 @@ def test_scaffold_needs_fedavg():
     for strategy in ("fedmedian", "fedtrimmedavg", "krum", "fedadam"):
         with pytest.raises(ConfigError, match=f"but it is '{strategy}'; add scaffold.enabled=false"):
             from_run_config({"leaf.strategy": strategy})
-        assert from_run_config({"leaf.strategy": strategy, "scaffold.enabled": False}).leaf.strategy == strategy
+        assert (
+            from_run_config({"leaf.strategy": strategy, "scaffold.enabled": False}).leaf.strategy == strategy
+        )
     with pytest.raises(ConfigError, match=r"scaffold\.enabled needs"):
         Config(leaf=LeafConfig(strategy="krum"), scaffold=ScaffoldConfig())
 

@@ -28,7 +28,9 @@ def test_amounts_are_checked(value):
     with pytest.raises(ConfigError) as caught:
         from_backend(9, {"client-resources": {"num-gpus": value}})
     message = str(caught.value)
-    assert message.startswith("options.backend.client-resources.num-gpus must be a number of at least 0, but is")
+    assert message.startswith(
+        "options.backend.client-resources.num-gpus must be a number of at least 0, but is"
+    )
     assert repr(value) in message
     assert "set for example" in message
 

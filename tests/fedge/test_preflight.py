@@ -108,7 +108,14 @@ def test_flwr_run_with_several_overrides(data, capsys):
 
 
 @pytest.mark.parametrize(
-    "words", [["--help"], ["@owner/app"], [".", "a", "b"], ["--run-con", "train.lt=1"], ["--federation-config", "x=1"]]
+    "words",
+    [
+        ["--help"],
+        ["@owner/app"],
+        [".", "a", "b"],
+        ["--run-con", "train.lt=1"],
+        ["--federation-config", "x=1"],
+    ],
 )
 def test_what_is_not_understood_is_left_to_flower(words, capsys):
     check_flwr_run(words)

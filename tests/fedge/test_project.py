@@ -132,5 +132,7 @@ def test_a_federation_must_say_how_many(tmp_path, table, found):
     app = write_project(tmp_path, f"[tool.flwr.federations.near]\n{table}\n")
     with pytest.raises(ConfigError) as caught:
         Project(app).federation("near")
-    words = f"federation near must set options.num-supernodes to a whole number of at least 1, but has {found}; "
+    words = (
+        f"federation near must set options.num-supernodes to a whole number of at least 1, but has {found}; "
+    )
     assert str(caught.value).startswith(words)

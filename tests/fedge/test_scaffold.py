@@ -55,9 +55,8 @@ def run(
             ends.append(y)
             if controls:
                 believed = steps_believed or steps[i]
-                new = scaffold.updated_client_control(clients[i], server, x, {"w": y}, believed, lr, momentum)
-                deltas.append({"w": new["w"] - clients[i]["w"]})
-                clients[i] = new
+                deltas.append(scaffold.control_delta(server, x, {"w": y}, believed, lr, momentum))
+                clients[i] = scaffold.updated_client_control(clients[i], deltas[-1])
         if controls:
             server = scaffold.updated_server_control(server, deltas, list(weights), problem.weights.sum())
         x = {"w": np.average(ends, axis=0, weights=weights)}
@@ -110,7 +109,8 @@ def test_server_control_is_the_weighted_mean_of_all_client_controls(participants
 
 
 def test_one_round_by_hand() -> None:
-    """c = 1, c_i = 3, x = 10, y = 4, K = 3, η = 0.5: c_i⁺ = 3 − 1 + 6 / 1.5 = 6; with m = 0.5: 2 + 6 / 3 = 4.
+    """c = 1, c_i = 3, x = 10, y = 4, K = 3, η = 0.5: c_i⁺ = 3 − 1 + 6 / 1.5 = 6, so Δc_i = 3; with m = 0.5:
+    c_i⁺ = 2 + 6 / 3 = 4, so Δc_i = 1.
 
     Two of three clients, weights 1 and 2 of 4 in all: c⁺ = 1 + (1 · 3 + 2 · (−1)) / 4 = 1.25.
     """
@@ -119,9 +119,10 @@ def test_one_round_by_hand() -> None:
     start = {"w": np.array([10.0], np.float32), "running_mean": np.array([7.0], np.float32)}
     end = {"w": np.array([4.0], np.float32), "running_mean": np.array([9.0], np.float32)}
     assert scaffold.correction(one, three) == {"w": np.array([-2.0])}
-    new = scaffold.updated_client_control(three, one, start, end, steps=3, lr=0.5)
-    assert new == {"w": np.array([6.0])}  # and no entry for the buffer
-    assert scaffold.updated_client_control(three, one, start, end, 3, 0.5, momentum=0.5)["w"] == 4.0
+    delta = scaffold.control_delta(one, start, end, steps=3, lr=0.5)
+    assert delta == {"w": np.array([3.0])}  # and no entry for the buffer
+    assert scaffold.updated_client_control(three, delta) == {"w": np.array([6.0])}
+    assert scaffold.control_delta(one, start, end, 3, 0.5, momentum=0.5)["w"] == 1.0
     deltas = [{"w": np.array([3.0])}, {"w": np.array([-1.0])}]
     assert scaffold.updated_server_control(one, deltas, [1, 2], 4) == {"w": np.array([1.25])}
     assert one == {"w": np.array([1.0])}
@@ -153,7 +154,7 @@ def test_non_finite_values_are_errors_that_name_the_entry(bad: float) -> None:
     with pytest.raises(FloatingPointError, match="'w'"):
         scaffold.correction(good, wrong)
     with pytest.raises(FloatingPointError, match="'w'"):
-        scaffold.updated_client_control(good, good, good, wrong, 1, 0.1)
+        scaffold.control_delta(good, good, wrong, 1, 0.1)
     with pytest.raises(FloatingPointError, match="'w'"):
         scaffold.updated_server_control(good, [wrong], [1], 1)
 
@@ -166,15 +167,19 @@ def test_non_finite_values_are_errors_that_name_the_entry(bad: float) -> None:
         ({"momentum": 1.0}, "momentum"),
         ({"end": {}}, "end has no entry 'w'"),
         ({"end": {"w": np.zeros(3)}}, "shape"),
-        ({"server_control": {"v": np.zeros(2)}}, "differ in entry"),
+        ({"server_control": {"v": np.zeros(2)}}, "start has no entry 'v'"),
     ],
 )
-def test_client_control_refuses(change: dict, rule: str) -> None:
+def test_control_delta_refuses(change: dict, rule: str) -> None:
     zero = {"w": np.zeros(2)}
-    names = ("client_control", "server_control", "start", "end")
-    arguments = {**dict.fromkeys(names, zero), "steps": 1, "lr": 0.1, **change}
+    arguments = {**dict.fromkeys(("server_control", "start", "end"), zero), "steps": 1, "lr": 0.1, **change}
     with pytest.raises(ValueError, match=rule):
-        scaffold.updated_client_control(**arguments)
+        scaffold.control_delta(**arguments)
+
+
+def test_client_control_refuses_another_shape() -> None:
+    with pytest.raises(ValueError, match="shape"):
+        scaffold.updated_client_control({"w": np.zeros(2)}, {"w": np.zeros(3)})
 
 
 @pytest.mark.parametrize(

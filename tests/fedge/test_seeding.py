@@ -76,5 +76,7 @@ def test_the_process_environment_is_the_default(monkeypatch):
 
 @pytest.mark.parametrize("text", ["-1", "1.5", "abc", "4 2", "0x10"])
 def test_a_seed_that_is_no_number_is_refused(text):
-    with pytest.raises(ConfigError, match="^SEED must be a whole number of at least 0, but is .*; try SEED=42"):
+    with pytest.raises(
+        ConfigError, match="^SEED must be a whole number of at least 0, but is .*; try SEED=42"
+    ):
         resolve_seed(42, {"SEED": text})

@@ -44,7 +44,7 @@ def test_sessions_do_not_depend_on_order_and_never_split_an_overlap(pairs, rando
 
 
 def test_segments_sort_drop_repeats_and_cut(make_recording):
-    """Times 0, 0.2, 0.1, 0.1, 1.2, 2.3 s: sorted, one repeat dropped; 1.1 s is a gap, exactly 1.0 s is not."""
+    """Times 0, 0.2, 0.1, 0.1, 1.2, 2.3 s: sorted, one repeat dropped; 1.1 s is a gap, 1.0 s is not."""
     base = make_recording()
     creation_ns = np.array([0, 200, 100, 100, 1200, 2300], dtype=np.int64) * 1_000_000
     values = np.arange(18, dtype=np.float32).reshape(6, 3)
@@ -71,7 +71,7 @@ def test_silence_starts_a_new_recording(make_recording):
 
 
 def test_bouts_of_the_real_data_set(excerpt):
-    """968 device runs are 130 bouts on 8 phones; one phone's run spans three of them and ties them together."""
+    """968 device runs are 130 bouts on 8 phones; one phone's run spans three and ties them together."""
     table = pl.read_csv(excerpt / "recordings.csv")
     runs = table.group_by("raw_run_id", maintain_order=True).agg(
         pl.col("user_id", "activity", "execution_id").first(),

@@ -58,7 +58,7 @@ def test_two_sensors_share_one_grid(make_recording):
 
 
 def test_gyroscope_of_another_bout_does_not_join(make_recording):
-    """Same activity and creation time, arrival an hour later: a clock that was set back, not the same bout."""
+    """Same activity and creation time, arrival an hour later: a clock set back, not the same bout."""
     gyro = make_recording(sensor="gyro")
     later = dataclasses.replace(gyro, arrival_ms=gyro.arrival_ms + 3_600_000)
     with pytest.raises(HharError, match="none does"):

@@ -1,0 +1,60 @@
+"""States in Flower records without copies: an Array that holds a NumPy array instead of its serialised bytes.
+
+Flower's own Array is made of bytes that `numpy.save` wrote, and reading it parses them again. Between threads
+of one process neither is needed, and Ray carries NumPy arrays between processes through shared memory by
+itself. Bytes are made only where something asks for them, such as a SuperLink.
+"""
+
+import io
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord
+
+from fedge.aggregation import State
+
+
+class HeldArray(Array):
+    """A Flower Array on a read-only view of a NumPy array; equal to ``Array(array)`` to whoever reads it."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        """Hold `array`; its owner must not write to it any more."""
+        view = np.asarray(array).view()
+        view.flags.writeable = False
+        # Array checks and copies in __init__ and __setattr__; its fields are plain instance attributes
+        self.__dict__.update(dtype=str(view.dtype), shape=view.shape, stype="numpy.ndarray", _held=view)
+
+    @property
+    def data(self) -> bytes:  # type: ignore[override]
+        """The bytes that Flower's own Array would hold."""
+        buffer = io.BytesIO()
+        np.save(buffer, self.__dict__["_held"], allow_pickle=False)
+        return buffer.getvalue()
+
+    def numpy(self) -> np.ndarray:
+        """Return the array itself, read-only."""
+        held: np.ndarray = self.__dict__["_held"]
+        return held
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Travel between processes as the NumPy array, which Ray puts into shared memory."""
+        return HeldArray, (self.__dict__["_held"],)
+
+
+def to_record(state: Mapping[str, np.ndarray]) -> ArrayRecord:
+    """Return a state as a Flower record on the same memory; its arrays must not change any more."""
+    record = ArrayRecord()
+    for name, array in state.items():  # the constructor would turn every entry into bytes
+        record[name] = HeldArray(array)
+    return record
+
+
+def from_record(record: ArrayRecord) -> State:
+    """Return a Flower record as a state (name → array); the arrays are read-only."""
+    return {name: array.numpy() for name, array in record.items()}
+
+
+def record_bytes(record: ArrayRecord) -> int:
+    """Return the bytes of all arrays of a record, without headers."""
+    return sum(int(np.prod(a.shape, dtype=np.int64)) * np.dtype(a.dtype).itemsize for a in record.values())

@@ -1,0 +1,71 @@
+"""The place of a run: its folder under `runs-dir`, the link `latest` to it, and what goes when the run ends."""
+
+import logging
+import os
+import shutil
+from datetime import datetime
+from pathlib import Path
+
+from fedge.config import ConfigError
+
+logger = logging.getLogger(__name__)
+
+
+def create_run_folder(runs_dir: str, name: str, seed: int) -> Path:
+    """Make ``runs_dir/name`` (date, time and seed without a name) and point ``runs_dir/latest`` at it.
+
+    Raises:
+        ConfigError: a named run is already there (nothing is overwritten), or the folder cannot be made.
+    """
+    parent = Path(runs_dir)
+    refuse_taken_name(runs_dir, name)
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        if name:
+            folder = parent / name
+            folder.mkdir()
+        else:
+            folder = _fresh_folder(parent, f"{datetime.now():%Y%m%d-%H%M%S}-seed{seed}")
+    except OSError as error:
+        raise ConfigError(
+            f"runs-dir must be a writable folder, but {error.filename}: {error.strerror}; "
+            f"choose another runs-dir"
+        ) from error
+    _point_latest(parent, folder)
+    return folder.absolute()
+
+
+def refuse_taken_name(runs_dir: str, name: str) -> None:
+    """Raise ConfigError when a run of that name is already there; an empty name is never taken."""
+    folder = Path(runs_dir) / name
+    if name and folder.exists():
+        raise ConfigError(f"run-name must be new, but {folder} exists; choose another or leave it empty")
+
+
+def _fresh_folder(parent: Path, stem: str) -> Path:
+    """Make ``stem``, or ``stem-2``, ``stem-3``, … when runs start in the same second."""
+    for number in range(1, 1000):
+        folder = parent / (stem if number == 1 else f"{stem}-{number}")
+        try:
+            folder.mkdir()
+            return folder
+        except FileExistsError:
+            continue
+    raise FileExistsError(f"{parent / stem} and 998 more exist")
+
+
+def _point_latest(parent: Path, folder: Path) -> None:
+    """Let ``latest`` point at `folder`; a file system without links goes without it."""
+    link = parent / f".latest-{os.getpid()}-{folder.name}"
+    try:
+        link.symlink_to(folder.name)
+        link.replace(parent / "latest")
+    except OSError as error:
+        logger.warning("cannot point %s at %s: %s", parent / "latest", folder.name, error)
+        link.unlink(missing_ok=True)
+
+
+def remove_client_data(folder: Path) -> None:
+    """Remove the run's copy of the client windows, also what an interrupted write left."""
+    for path in (folder, folder.with_name(folder.name + ".tmp")):
+        shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,209 @@
+import csv
+import json
+import re
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import load_file
+
+from fedge.memory import ProcessMemory
+from fedge.recorder import Recorder, utc_now
+from fedge.timing import PHASES
+
+HEADERS = {
+    "metrics/global_rounds.csv": "global_round,test_accuracy_mean,test_accuracy_std,test_accuracy_worst,test_loss_mean,"
+    "macro_f1_mean,train_loss_mean,num_clusters,cluster_labels,gate_accepted,gate_rejected,clients_ok,clients_failed,"
+    "uplink_bytes,downlink_bytes,seconds",
+    "metrics/leaf_rounds.csv": "global_round,leaf,cluster,val_accuracy_own,val_accuracy_offered,gate,test_accuracy,"
+    "test_loss,macro_f1,num_clients,train_samples",
+    "metrics/clients.csv": "global_round,client,leaf,train_samples,train_loss,test_samples,test_accuracy,macro_f1,"
+    "train_seconds",
+    "timing.csv": "global_round,configure,push,wait,check,aggregate,cluster,gate,record,other,total",
+    "memory.csv": "global_round,role,pid,rss_mib",
+}
+LAPS = dict.fromkeys(PHASES, 0.0) | {"wait": 1.5, "other": 0.25}
+MEMORY = [ProcessMemory("server", 11, 123.456), ProcessMemory("worker", 12, 7.0)]
+
+
+def lines(folder, name):
+    return (folder / name).read_text().splitlines()
+
+
+@pytest.fixture
+def recorder(tmp_path):
+    with Recorder(tmp_path) as recorder:
+        yield recorder
+
+
+def test_headers_are_there_from_the_start(recorder):
+    recorder.__exit__()
+    assert {name: lines(recorder.folder, name) for name in HEADERS} == {n: [h] for n, h in HEADERS.items()}
+    assert lines(recorder.folder, "clusters.jsonl") == []
+
+
+def test_rows_by_hand(recorder, make_result):
+    """Accuracies 0.5 and 1.0: mean 0.75, population std 0.25, worst 0.5; losses 0.9 and 0.3: (0.9 + 0.3)/2.
+
+    F1 0.25 and 1.0: 0.625. Training losses 1 and 2 on 10 and 30 windows: 1.75. 1.5 + 0.25 seconds.
+    """
+    recorder.write_round(make_result(failures={2: "gone"}), LAPS, MEMORY)
+    loss = repr((0.9 + 0.3) / 2)
+    assert lines(recorder.folder, "metrics/global_rounds.csv")[1:] == [
+        f"1,0.75,0.25,0.5,{loss},0.625,1.75,2,0 1,1,1,2,1,1000,2000,1.75"
+    ]
+    assert lines(recorder.folder, "metrics/leaf_rounds.csv")[1:] == [
+        "1,0,0,0.5,0.75,accepted,0.75,0.6,0.7,2,40",
+        "1,1,1,0.5,0.75,rejected,,,,1,20",
+    ]
+    assert lines(recorder.folder, "metrics/clients.csv")[1:] == [
+        "1,0,0,10,1.0,4,0.5,0.25,1.5",
+        "1,1,0,30,2.0,4,1.0,1.0,2.5",
+        "1,2,1,20,,0,,,",
+    ]
+    assert lines(recorder.folder, "timing.csv")[1:] == ["1,0.0,0.0,1.5,0.0,0.0,0.0,0.0,0.0,0.25,1.75"]
+    assert lines(recorder.folder, "memory.csv")[1:] == ["1,server,11,123.5", "1,worker,12,7.0"]
+    (entry,) = map(json.loads, lines(recorder.folder, "clusters.jsonl"))
+    assert entry == {
+        "round": 1,
+        "signal": "weights",
+        "tau": 0.7,
+        "labels": [0, 1],
+        "similarity": [[1.0, 0.25], [0.25, 1.0]],
+        "common_start": True,
+    }
+
+
+def test_gate_off_and_no_cloud_step(recorder, make_result):
+    recorder.write_round(make_result(decisions=("off", "off"), cloud=False), LAPS, [])
+    assert [line.split(",")[4:6] for line in lines(recorder.folder, "metrics/leaf_rounds.csv")[1:]] == [
+        ["", "off"]
+    ] * 2
+    assert lines(recorder.folder, "metrics/global_rounds.csv")[1].split(",")[9:11] == ["0", "0"]
+    assert lines(recorder.folder, "clusters.jsonl") == []
+
+
+def test_every_round_is_on_disk_before_the_next(recorder, make_result):
+    """Nothing is closed yet: a run that is killed leaves all of its finished rounds."""
+    for round_ in (1, 2, 3):
+        recorder.write_round(make_result(global_round=round_), LAPS, MEMORY)
+        for name, rows in (("metrics/global_rounds.csv", 1), ("metrics/clients.csv", 3), ("timing.csv", 1)):
+            assert len(lines(recorder.folder, name)) == 1 + rows * round_
+        assert len(lines(recorder.folder, "clusters.jsonl")) == round_
+
+
+@given(st.floats(allow_nan=False), st.floats(0, 1), st.floats(0, 1e6))
+def test_floats_round_trip(tmp_path_factory, make_result, loss, accuracy, seconds):
+    result = make_result()
+    object.__setattr__(result.clients[0], "train_loss", np.float64(loss))
+    object.__setattr__(result.clients[0], "test_accuracy", accuracy)
+    folder = tmp_path_factory.mktemp("run")
+    with Recorder(folder) as recorder:
+        recorder.write_round(result, LAPS | {"wait": seconds}, [])
+    row = next(csv.DictReader((folder / "metrics/clients.csv").open()))
+    assert float(row["train_loss"]) == loss
+    assert float(row["test_accuracy"]) == accuracy
+    assert float(next(csv.DictReader((folder / "timing.csv").open()))["wait"]) == seconds
+
+
+def test_what_is_not_a_number_is_left_empty(recorder, make_result):
+    result = make_result()
+    object.__setattr__(result.clients[0], "train_loss", float("nan"))
+    recorder.write_round(result, LAPS, [])
+    assert lines(recorder.folder, "metrics/clients.csv")[1] == "1,0,0,10,,4,0.5,0.25,1.5"
+
+
+def test_equal_rounds_give_equal_bytes(tmp_path, make_result):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        with Recorder(tmp_path / name) as recorder:
+            recorder.write_round(make_result(), LAPS, MEMORY)
+    for name in [*HEADERS, "clusters.jsonl"]:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+# --- manifest -----------------------------------------------------------------------------------------
+
+
+def test_the_manifest_grows_and_is_whole(recorder):
+    recorder.update_manifest(status="running", seed=42)
+    recorder.update_manifest(status="completed", config={"train.lr": 0.05})
+    assert json.loads((recorder.folder / "manifest.json").read_text()) == {
+        "status": "completed",
+        "seed": 42,
+        "config": {"train.lr": 0.05},
+    }
+    assert not (recorder.folder / "manifest.json.tmp").exists()
+
+
+def test_a_reader_never_sees_half_a_manifest(recorder):
+    recorder.update_manifest(number=0, filling="x" * 200_000)
+    done = threading.Event()
+    seen = []
+
+    def read():
+        while not done.is_set():
+            seen.append(json.loads((recorder.folder / "manifest.json").read_text())["number"])
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for number in range(1, 100):
+        recorder.update_manifest(number=number)
+    done.set()
+    reader.join()
+    assert seen == sorted(seen)
+    # whoever had the old file open keeps reading the old one
+    with (recorder.folder / "manifest.json").open() as held:
+        recorder.update_manifest(number=1000)
+        assert json.load(held)["number"] == 99
+
+
+def test_a_manifest_that_cannot_be_written_leaves_the_old_one(recorder):
+    recorder.update_manifest(status="running")
+    with pytest.raises(TypeError):
+        recorder.update_manifest(broken=object())
+    assert json.loads((recorder.folder / "manifest.json").read_text()) == {"status": "running"}
+
+
+# --- models -------------------------------------------------------------------------------------------
+
+
+def models():
+    rng = np.random.default_rng(0)
+    return [
+        {
+            "head.weight": rng.normal(size=(2, 3)).astype(np.float32),
+            "wide": np.asfortranarray(rng.normal(size=(2, 3, 4))),
+            "num_batches_tracked": np.array(7 + leaf),
+            "empty": np.zeros((0, 2), np.float32),
+        }
+        for leaf in range(2)
+    ]
+
+
+def test_final_models_are_named_by_leaf_with_shapes_and_dtypes(recorder):
+    recorder.write_models(models())
+    found = load_file(recorder.folder / "checkpoints" / "final.safetensors")
+    expected = {f"leaf-{leaf}/{n}": a for leaf, m in enumerate(models()) for n, a in m.items()}
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        assert (found[name].shape, found[name].dtype) == (array.shape, array.dtype)
+        assert (found[name] == array).all()
+    assert found["leaf-1/num_batches_tracked"].shape == ()
+    assert [p.name for p in (recorder.folder / "checkpoints").iterdir()] == ["final.safetensors"]
+
+
+def test_equal_models_give_equal_bytes(tmp_path):
+    written = []
+    for name, order in (("one", 1), ("two", -1)):
+        (tmp_path / name).mkdir()
+        with Recorder(tmp_path / name) as recorder:
+            recorder.write_models([dict(list(m.items())[::order]) for m in models()])
+        written.append((tmp_path / name / "checkpoints" / "final.safetensors").read_bytes())
+    assert written[0] == written[1]
+
+
+def test_times_are_utc_to_the_second():
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", utc_now())

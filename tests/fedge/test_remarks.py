@@ -1,0 +1,81 @@
+import dataclasses
+
+import numpy as np
+
+from fedge.cloud import CloudStep
+from fedge.remarks import Remarks
+
+
+def seen(*results):
+    remarks = Remarks()
+    for result in results:
+        remarks.observe(result)
+    return remarks
+
+
+def with_cloud(result, labels, off_diagonal):
+    """Put in a cloud step with these labels and one similarity between the two leaves; None compares nothing."""
+    similarity = None if off_diagonal is None else np.array([[1, off_diagonal], [off_diagonal, 1]])
+    step = CloudStep("weights", np.array(labels), similarity, 0.7, True, [None, None])
+    return dataclasses.replace(result, cloud=step)
+
+
+def test_a_run_in_which_everything_acted_needs_no_remark(make_result):
+    joined, split = (with_cloud(make_result(), labels, 0.5) for labels in ([0, 0], [0, 1]))
+    assert seen(joined, split).lines() == []
+    assert not seen(joined).any_failed
+
+
+def test_clusters_that_never_split(make_result):
+    results = [with_cloud(make_result(), [0, 0], s) for s in (0.75, 0.99996)]
+    assert seen(*results).lines() == [
+        "clustering never split: all leaves were one cluster in every cloud step; "
+        "similarities between leaves were 0.7500 to 1.0000"
+    ]
+
+
+def test_clusters_that_never_joined(make_result):
+    results = [with_cloud(make_result(), [0, 1], s) for s in (0.1, 0.6)]
+    assert seen(*results).lines() == [
+        "clustering never joined: every leaf stayed alone in every cloud step; "
+        "similarities between leaves were 0.1000 to 0.6000"
+    ]
+
+
+def test_nothing_is_said_of_clusters_that_were_not_looked_for(make_result):
+    assert seen(make_result(cloud=False)).lines() == []
+    assert seen(with_cloud(make_result(), [0, 0], None)).lines() == []
+    assert seen().lines() == []
+
+
+def test_one_leaf_is_not_a_clustering(make_result):
+    result = make_result()
+    step = CloudStep("weights", np.array([0]), np.ones((1, 1)), 0.7, True, [None])
+    assert seen(dataclasses.replace(result, leaves=result.leaves[:1], cloud=step)).lines() == [
+        "the gate never rejected: all 1 offers were taken"
+    ]
+
+
+def test_a_gate_that_never_or_always_rejects(make_result):
+    """Two rounds of two offers each: all four taken, or all four turned down; one of each says nothing."""
+    for decision, line in (
+        ("accepted", "the gate never rejected: all 4 offers were taken"),
+        ("rejected", "the gate always rejected: all 4 offers were turned down"),
+    ):
+        results = [make_result(decisions=(decision, decision), cloud=False) for _ in range(2)]
+        assert seen(*results).lines() == [line]
+    taken, kept = (make_result(decisions=(d, d), cloud=False) for d in ("accepted", "rejected"))
+    assert seen(taken, kept).lines() == []
+    assert seen(make_result(decisions=("off", "off"), cloud=False)).lines() == []
+
+
+def test_failures_come_first_by_client_with_their_first_reason(make_result):
+    first = make_result(global_round=1, failures={2: "late"}, cloud=False)
+    second = make_result(global_round=2, failures={2: "gone", 0: "broken"}, decisions=("off", "off"))
+    remarks = seen(first, second)
+    assert remarks.any_failed
+    assert remarks.lines()[:2] == [
+        "client 0 failed, first in round 2: broken",
+        "client 2 failed, first in round 1: late",
+    ]
+    assert len(remarks.lines()) == 3
