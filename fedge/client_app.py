@@ -6,7 +6,6 @@ import time
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
 import torch
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
@@ -21,7 +20,7 @@ from fedge.model import build_model
 from fedge.scaffold import control_delta, correction, updated_client_control, zero_control
 from fedge.schedule import local_training
 from fedge.seeding import Purpose, torch_stream
-from fedge.training import evaluate, load_state, tensor_of, train
+from fedge.training import evaluate_parts, load_state, tensor_of, train
 
 app = ClientApp()
 
@@ -71,23 +70,18 @@ def judge_round(message: Message, context: Context) -> Message:
     """Evaluate the leaf's own and offered model on this client's validation and test windows."""
     _, config, data, _ = _open(message, context)
     model = _model(config.train, data)
+    x, y = (tensor_of(array) for array in data.held_out)
     judgements: JudgeReply = {}
-    roles: tuple[tuple[messages.ModelRole, str], ...] = (
-        ("own", messages.ARRAYS),
-        ("offered", messages.OFFERED),
-    )
-    splits: tuple[tuple[messages.SplitName, tuple[np.ndarray, np.ndarray]], ...] = (
-        ("val", data.val),
-        ("test", data.test),
-    )
-    for role, record in roles:
+    records: dict[messages.ModelRole, str] = {"own": messages.ARRAYS, "offered": messages.OFFERED}
+    for role, record in records.items():
         state = messages.arrays_of(message, record)
         if state is None:
             continue
         load_state(model, state)
-        for split, (x, y) in splits:
-            result = evaluate(model, tensor_of(x), tensor_of(y), threads=config.train.threads)
-            judgements[role, split] = Judgement(result.confusion, result.loss)
+        sizes = [data.num_val, len(y) - data.num_val]
+        val, test = evaluate_parts(model, x, y, sizes, threads=config.train.threads)
+        judgements[role, "val"] = Judgement(val.confusion, val.loss)
+        judgements[role, "test"] = Judgement(test.confusion, test.loss)
     return messages.judge_reply(message, judgements)
 
 

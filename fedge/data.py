@@ -15,7 +15,7 @@ import numpy as np
 
 from fedge.config import Config, ConfigError
 from fedge.partition import Partition
-from hhar.synthetic import synthetic_windows
+from hhar import synthetic_windows
 from hhar.window_file import WindowFileError, Windows, fingerprint, fingerprint_windows, load_windows
 
 PREPARED = Path("data/hhar-windows.npz")
@@ -71,14 +71,28 @@ class ClientData:
     """One client's windows, mapped read-only.
 
     Attributes:
-        train, val, test: pairs of x (N, C, T) float32 and y (N,) int64.
+        train: x (N, C, T) float32 and y (N,) int64.
+        held_out: the same of the validation windows, followed by the test windows.
+        num_val: how many of the held-out windows are for validation.
         classes: number of classes of the whole data set.
     """
 
     train: tuple[np.ndarray, np.ndarray]
-    val: tuple[np.ndarray, np.ndarray]
-    test: tuple[np.ndarray, np.ndarray]
+    held_out: tuple[np.ndarray, np.ndarray]
+    num_val: int
     classes: int
+
+    @property
+    def val(self) -> tuple[np.ndarray, np.ndarray]:
+        """Validation windows x and y."""
+        x, y = self.held_out
+        return x[: self.num_val], y[: self.num_val]
+
+    @property
+    def test(self) -> tuple[np.ndarray, np.ndarray]:
+        """Test windows x and y."""
+        x, y = self.held_out
+        return x[self.num_val :], y[self.num_val :]
 
 
 @dataclass(frozen=True)
@@ -136,8 +150,9 @@ def _normalized(x: np.ndarray, train_rows: np.ndarray) -> np.ndarray:
 def _open_folder(folder: str) -> tuple[np.ndarray, np.ndarray, int, list[ClientBounds]]:
     """Map a data folder once per process; the cache holds this run's folder and at most one other."""
     index = json.loads((Path(folder) / "index.json").read_text())
-    x = np.load(Path(folder) / "x.npy", mmap_mode="r", allow_pickle=False)
-    y = np.load(Path(folder) / "y.npy", mmap_mode="r", allow_pickle=False)
+    # plain arrays on the mapping: np.memmap repeats its bookkeeping for every slice
+    x = np.load(Path(folder) / "x.npy", mmap_mode="r", allow_pickle=False).view(np.ndarray)
+    y = np.load(Path(folder) / "y.npy", mmap_mode="r", allow_pickle=False).view(np.ndarray)
     return x, y, index["classes"], [ClientBounds(**b) for b in index["clients"]]
 
 
@@ -152,6 +167,5 @@ def open_client(folder: str, partition_id: int) -> ClientData:
     if not 0 <= partition_id < len(clients):
         raise IndexError(f"there is no client {partition_id}: {folder} holds clients 0 to {len(clients) - 1}")
     b = clients[partition_id]
-    cuts = (slice(b.start, b.val), slice(b.val, b.test), slice(b.test, b.stop))
-    train, val, test = ((x[cut], y[cut]) for cut in cuts)
-    return ClientData(train, val, test, classes)
+    train, held_out = slice(b.start, b.val), slice(b.val, b.stop)
+    return ClientData((x[train], y[train]), (x[held_out], y[held_out]), b.test - b.val, classes)

@@ -4,6 +4,7 @@ Three exchanges: *hello* (who are you), *train* (one leaf round), *judge* (own a
 and test windows, both in one call). Numbers travel as plain Python numbers, states as float arrays by name.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -168,12 +169,14 @@ class Judgement:
 JudgeReply = dict[tuple[ModelRole, SplitName], Judgement]
 
 
-def judge_message(node_id: int, own: ArrayRecord, offered: ArrayRecord | None, errand: Errand) -> Message:
-    """Ask a client to evaluate its leaf's own and offered model."""
+def judge_messages(
+    node_ids: Sequence[int], own: ArrayRecord, offered: ArrayRecord | None, errand: Errand
+) -> list[Message]:
+    """Ask the clients of one leaf to evaluate its own and offered model; the messages share their content."""
     content = RecordDict({ARRAYS: own, CONFIG: errand.to_record()})
     if offered is not None:
         content[OFFERED] = offered
-    return Message(content, node_id, JUDGE)
+    return [Message(content, node_id, JUDGE) for node_id in node_ids]
 
 
 def judge_reply(message: Message, judgements: JudgeReply) -> Message:

@@ -1,4 +1,4 @@
-"""The place of a run: its folder under `runs-dir`, the link `latest` to it, and what goes when the run ends."""
+"""The place of a run: its folder under `runs-dir`, the link `latest`, and what goes when the run ends."""
 
 import logging
 import os

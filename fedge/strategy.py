@@ -25,7 +25,7 @@ from fedge.messages import (
     Judgement,
     JudgeReply,
     TrainReply,
-    judge_message,
+    judge_messages,
     payload_bytes,
     read_judge,
     read_train,
@@ -142,7 +142,8 @@ class HierarchicalStrategy(Strategy):
         messages: list[Message] = []
         for leaf, offer in zip(self.leaves, offers, strict=True):
             own, offered = to_record(leaf.model), None if offer is None else to_record(offer)
-            messages += [judge_message(self._clients.node(c), own, offered, errand) for c in leaf.clients]
+            nodes = [self._clients.node(client) for client in leaf.clients]
+            messages += judge_messages(nodes, own, offered, errand)
         return messages
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:

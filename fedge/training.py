@@ -32,7 +32,7 @@ import functools
 import math
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -150,9 +150,16 @@ def train(
         return TrainResult(get_state(model), float(np.mean(losses)), sgd.steps)
 
 
-@torch.inference_mode()
 def evaluate(model: nn.Module, x: Tensor, y: Tensor, batch_size: int = 512, threads: int = 1) -> EvalResult:
-    """Loss and confusion matrix of `model` in evaluation mode; the model's mode is put back.
+    """Loss and confusion matrix of `model` in evaluation mode; `evaluate_parts` with a single part."""
+    return evaluate_parts(model, x, y, [len(y)], batch_size, threads)[0]
+
+
+@torch.inference_mode()
+def evaluate_parts(
+    model: nn.Module, x: Tensor, y: Tensor, sizes: Sequence[int], batch_size: int = 512, threads: int = 1
+) -> list[EvalResult]:
+    """Loss and confusion matrix of `model` on consecutive parts of the windows; the model's mode is put back.
 
     BatchNorm uses its running statistics and does not change them.
 
@@ -160,14 +167,17 @@ def evaluate(model: nn.Module, x: Tensor, y: Tensor, batch_size: int = 512, thre
         model: on the device to evaluate on.
         x: float32 (N, C, T), N ≥ 1; any device; read only.
         y: int64 (N).
+        sizes: windows of each part, e.g. validation and test; each at least 1, N in sum.
         batch_size: windows per forward pass; changes speed and memory only (and last bits of the loss).
         threads: torch threads on the CPU.
 
     Raises:
-        ValueError: there is no window, or shapes do not fit.
-        FloatingPointError: the loss is not finite.
+        ValueError: there is no window, or shapes or sizes do not fit.
+        FloatingPointError: a loss is not finite.
     """
     _check_data(x, y)
+    if sum(sizes) != len(y) or min(sizes) < 1:
+        raise ValueError(f"sizes must be positive and sum to {len(y)} windows, got {list(sizes)}")
     keep_freed_memory()
     device = next(model.parameters()).device
     was_training = model.training
@@ -180,15 +190,22 @@ def evaluate(model: nn.Module, x: Tensor, y: Tensor, batch_size: int = 512, thre
                 labels = y[first : first + batch_size].to(device)
                 logits = model(inputs)
                 classes = logits.shape[1]
-                losses.append(F.cross_entropy(logits, labels, reduction="sum"))
+                losses.append(F.cross_entropy(logits, labels, reduction="none"))
                 cells.append(labels * classes + logits.argmax(dim=1))
-            loss = float(torch.stack(losses).double().sum()) / len(y)
-            confusion = torch.bincount(torch.cat(cells), minlength=classes * classes)
+            all_losses, all_cells = torch.cat(losses).double().cpu(), torch.cat(cells).cpu()
     finally:
         model.train(was_training)
+    parts = zip(all_losses.split(list(sizes)), all_cells.split(list(sizes)), strict=True)
+    return [_eval_result(part_losses, part_cells, classes) for part_losses, part_cells in parts]
+
+
+def _eval_result(losses: Tensor, cells: Tensor, classes: int) -> EvalResult:
+    """The result of one part from each window's loss and cell of the confusion matrix, row by row."""
+    loss = float(losses.mean())
     if not math.isfinite(loss):
-        raise FloatingPointError(f"evaluation: loss is {loss} over {len(y)} windows")
-    return EvalResult(len(y), loss, confusion.reshape(classes, classes).cpu().numpy())
+        raise FloatingPointError(f"evaluation: loss is {loss} over {len(losses)} windows")
+    confusion = torch.bincount(cells, minlength=classes * classes).reshape(classes, classes)
+    return EvalResult(len(losses), loss, confusion.numpy())
 
 
 def get_state(model: nn.Module) -> State:
@@ -219,9 +236,18 @@ def load_state(model: nn.Module, state: Mapping[str, np.ndarray]) -> None:
 
 def tensor_of(array: np.ndarray) -> Tensor:
     """A CPU tensor on the memory of `array`, which may be read-only or memory-mapped: never write to it."""
+    _silence_read_only_warning()
+    return torch.from_numpy(array)
+
+
+@functools.cache
+def _silence_read_only_warning() -> None:
+    """Let PyTorch give its only warning about read-only arrays now, unseen: it warns once per process."""
+    read_only = np.zeros(1)
+    read_only.flags.writeable = False
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return torch.from_numpy(array)
+        warnings.simplefilter("ignore")
+        torch.from_numpy(read_only)
 
 
 @contextlib.contextmanager

@@ -34,10 +34,11 @@ def test_due_rounds(start_round, every, round_):
 
 
 def test_by_hand():
-    """Leaves 0 and 2 point one way, 1 another. Weights 10, 99, 30: (10·(1, 0) + 30·(0.8, 0.6)) / 40 = (0.85, 0.45).
+    """Leaves 0 and 2 point one way, 1 another. Weights 10, 99, 30: (10·(1, 0) + 30·(0.8, 0.6)) / 40 = (0.85,
+    0.45).
 
-    The bodies: (10·4 + 30·8) / 40 = 7. The running variances 2 and 4: (10·2 + 30·4) / 40 = 3.5. The counter is
-    leaf 0's.
+    The bodies: (10·4 + 30·8) / 40 = 7. The running variances 2 and 4: (10·2 + 30·4) / 40 = 3.5. The counter
+    is leaf 0's.
     """
     models = [state([1, 0], 4, 1), state([0, -1], 5, 2), state([0.8, 0.6], 8, 3)]
     step = cloud(tau=0.7).step([START] * 3, models, [10, 99, 30])
@@ -80,7 +81,8 @@ def test_without_clustering_all_leaves_are_one_cluster():
 
 
 def test_the_update_signal_compares_what_changed():
-    """From start (1, 1): leaf 0 moved by (1, 0), leaf 1 by (−2, 0), leaf 2 by (0.8, 0.6); signed cosines −1, 0.8, −0.8.
+    """From start (1, 1): leaf 0 moved by (1, 0), leaf 1 by (−2, 0), leaf 2 by (0.8, 0.6); signed cosines −1,
+    0.8, −0.8.
 
     BatchNorm statistics moved differently and take no part.
     """
@@ -92,7 +94,9 @@ def test_the_update_signal_compares_what_changed():
 
 
 def test_the_update_signal_counts_all_trainable_entries_from_each_leafs_own_start():
-    """Leaf 0 from body 0: moved (body 1, head 0); leaf 1 from body 5: moved (body 1, head (1, 0)); cosine 1/√2."""
+    """Leaf 0 from body 0: moved (body 1, head 0); leaf 1 from body 5: moved (body 1, head (1, 0)); cosine
+    1/√2.
+    """
     starts = [state([1, 1], 0), state([1, 1], 5)]
     step = cloud(signal="update").step(starts, [state([1, 1], 1), state([2, 1], 6)], [1, 1])
     assert step.similarity[0, 1] == pytest.approx(np.sqrt(0.5))

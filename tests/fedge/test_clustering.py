@@ -35,7 +35,9 @@ def angle(degrees):
 
 
 def test_by_hand():
-    """Heads (3, 4), (4, 3), (4, −3): cosines 24/25 = 0.96, 0/25 = 0, 7/25 = 0.28; tau 0.7 joins the first two."""
+    """Heads (3, 4), (4, 3), (4, −3): cosines 24/25 = 0.96, 0/25 = 0, 7/25 = 0.28; tau 0.7 joins the first
+    two.
+    """
     labels, similarity, tau = weight_clustering([model(3, 4), model(4, 3), model(4, -3)])
     np.testing.assert_allclose(similarity, [[1, 0.96, 0], [0.96, 1, 0.28], [0, 0.28, 1]], atol=1e-15)
     assert labels.tolist() == [0, 0, 1]
@@ -44,7 +46,7 @@ def test_by_hand():
 
 
 def test_the_published_signature():
-    """The call of earlier reports, its defaults, and that the arguments it kept for callers change nothing."""
+    """The call of earlier reports and its defaults; the arguments it kept for callers change nothing."""
     parameters = inspect.signature(weight_clustering).parameters
     assert {name: p.default for name, p in parameters.items()} == {
         "server_weights_list": inspect.Parameter.empty,
@@ -89,7 +91,9 @@ def test_above_one_everyone_is_alone_and_at_minus_one_nobody_is():
 
 
 def test_a_chain_is_one_cluster():
-    """Directions 0°, 40°, 80°: neighbours have cosine 0.766 ≥ 0.7, the ends 0.174; they meet through the middle."""
+    """Directions 0°, 40°, 80°: neighbours have cosine 0.766 ≥ 0.7, the ends 0.174; they meet through the
+    middle.
+    """
     labels, similarity, _ = weight_clustering([angle(0), angle(80), angle(40)])
     assert similarity[0, 1] == pytest.approx(np.cos(np.radians(80)), abs=1e-6)
     assert labels.tolist() == [0, 0, 0]
@@ -177,7 +181,7 @@ def test_components_are_cut_at_the_threshold():
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_weights_that_are_not_finite_name_the_leaf(value):
     with pytest.raises(
-        ValueError, match="^leaf 1 has non-finite weights; its training diverged, lower train.lr$"
+        ValueError, match=r"^leaf 1 has non-finite weights; its training diverged, lower train.lr$"
     ):
         weight_clustering([angle(0), model(value, 1), angle(0)])
 

@@ -150,7 +150,9 @@ def test_a_choice_misspelt_is_answered_with_the_list_and_the_nearest(key):
 
 
 def misspellings(key):
-    """Yield a key with one letter less, one more, two swapped, an underscore, capitals, and without its section."""
+    """Yield a key with one letter less, one more, two swapped, an underscore, capitals, and without its
+    section.
+    """
     for i in range(len(key)):
         yield key[:i] + key[i + 1 :]
         yield key[:i] + "x" + key[i:]
@@ -170,7 +172,7 @@ def test_every_misspelling_of_a_key_is_refused_with_the_right_one(key):
 def test_a_key_without_its_section_and_one_that_resembles_nothing():
     with pytest.raises(ConfigError, match=r"^lr is not a configuration key; did you mean train\.lr\?"):
         from_run_config({"lr": 0.1})
-    with pytest.raises(ConfigError, match="pyproject.toml lists all of them"):
+    with pytest.raises(ConfigError, match=r"pyproject.toml lists all of them"):
         from_run_config({"%%%%": 0.1})
 
 

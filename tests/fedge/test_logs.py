@@ -88,7 +88,7 @@ def test_a_worker_elsewhere_does_not_log(tmp_path, monkeypatch):
 
 
 def test_output_of_all_kinds_is_diverted_and_the_terminal_stays(tmp_path):
-    """In a process of its own: prints, native writes and a child's output go to the file, progress does not."""
+    """In a process of its own: prints, native writes and a child's output go to the file."""
     code = """
 import os, subprocess, sys
 from pathlib import Path

@@ -207,7 +207,7 @@ def skew(windows, dealt, groups):
 
 
 def mean_skew(windows, groups, alpha_leaves, alpha_clients):
-    """Return the skew of the groups under a Dirichlet partition over three leaves of three, over ten seeds."""
+    """Return the skew of the groups under a Dirichlet partition over three leaves of three: ten seeds."""
     keys = {"partition__alpha_leaves": alpha_leaves, "partition__alpha_clients": alpha_clients}
     dealt = [deal(windows, [3] * 3, seed, partition__kind="dirichlet", **keys) for seed in range(10)]
     return float(np.mean([skew(windows, d, groups) for d in dealt]))
@@ -246,7 +246,7 @@ def test_a_client_without_windows_is_refused(make_windows):
     )
     with pytest.raises(ConfigError, match=r'use fewer clients, or set data.split="blocks"'):
         deal(make_windows([("a", None, str(c), c) for c in (0, 1)]), [1])
-    with pytest.raises(ConfigError, match="raise partition.alpha-leaves"):
+    with pytest.raises(ConfigError, match=r"raise partition.alpha-leaves"):
         deal(make_windows(rows), [3, 3], partition__kind="dirichlet")
 
 

@@ -97,7 +97,7 @@ def test_no_project_and_no_app(tmp_path):
 
 
 def test_the_federations_of_this_project():
-    """As pyproject.toml has them: 9 clients with a CPU each, 30 with half a CPU, 9 with a quarter of a GPU."""
+    """As pyproject.toml has them: 9 clients with a CPU each, 30 with half of one, 9 with a quarter GPU."""
     project = Project(ROOT)
     assert project.federation(None) == project.federation("local-simulation") == Federation(9, 1.0, 0.0)
     assert project.federation("local-simulation-30") == Federation(30, 0.5, 0.0)

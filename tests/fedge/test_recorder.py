@@ -14,13 +14,13 @@ from fedge.recorder import Recorder, utc_now
 from fedge.timing import PHASES
 
 HEADERS = {
-    "metrics/global_rounds.csv": "global_round,test_accuracy_mean,test_accuracy_std,test_accuracy_worst,test_loss_mean,"
-    "macro_f1_mean,train_loss_mean,num_clusters,cluster_labels,gate_accepted,gate_rejected,clients_ok,clients_failed,"
-    "uplink_bytes,downlink_bytes,seconds",
-    "metrics/leaf_rounds.csv": "global_round,leaf,cluster,val_accuracy_own,val_accuracy_offered,gate,test_accuracy,"
-    "test_loss,macro_f1,num_clients,train_samples",
-    "metrics/clients.csv": "global_round,client,leaf,train_samples,train_loss,test_samples,test_accuracy,macro_f1,"
-    "train_seconds",
+    "metrics/global_rounds.csv": "global_round,test_accuracy_mean,test_accuracy_std,test_accuracy_worst,"
+    "test_loss_mean,macro_f1_mean,train_loss_mean,num_clusters,cluster_labels,gate_accepted,gate_rejected,"
+    "clients_ok,clients_failed,uplink_bytes,downlink_bytes,seconds",
+    "metrics/leaf_rounds.csv": "global_round,leaf,cluster,val_accuracy_own,val_accuracy_offered,gate,"
+    "test_accuracy,test_loss,macro_f1,num_clients,train_samples",
+    "metrics/clients.csv": "global_round,client,leaf,train_samples,train_loss,test_samples,test_accuracy,"
+    "macro_f1,train_seconds",
     "timing.csv": "global_round,configure,push,wait,check,aggregate,cluster,gate,record,other,total",
     "memory.csv": "global_round,role,pid,rss_mib",
 }

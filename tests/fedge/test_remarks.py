@@ -14,7 +14,7 @@ def seen(*results):
 
 
 def with_cloud(result, labels, off_diagonal):
-    """Put in a cloud step with these labels and one similarity between the two leaves; None compares nothing."""
+    """Put in a cloud step with these labels and this similarity of the two leaves; None compares nothing."""
     similarity = None if off_diagonal is None else np.array([[1, off_diagonal], [off_diagonal, 1]])
     step = CloudStep("weights", np.array(labels), similarity, 0.7, True, [None, None])
     return dataclasses.replace(result, cloud=step)

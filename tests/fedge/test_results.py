@@ -21,7 +21,8 @@ def confusion_of(true, predicted, classes=5):
 
 
 def test_scores_by_hand():
-    """Class 0: 2 of 3 right and 1 wrongly taken for it: F1 = 4/6. Class 1: 1 of 2 right: F1 = 2/4. Class 2 is absent.
+    """Class 0: 2 of 3 right and 1 wrongly taken for it: F1 = 4/6. Class 1: 1 of 2 right: F1 = 2/4. Class 2 is
+    absent.
 
     Accuracy 3/5; macro F1 (2/3 + 1/2) / 2 = 7/12.
     """
@@ -31,7 +32,7 @@ def test_scores_by_hand():
 
 
 def test_a_class_that_is_only_predicted_counts():
-    """Class 1 never occurs but is predicted once: its F1 is 0; class 0: 2·1/(1 + 2) = 2/3; the mean is 1/3."""
+    """Class 1 never occurs but is predicted once: its F1 is 0; class 0: 2·1/(1 + 2) = 2/3; mean 1/3."""
     assert macro_f1(np.array([[1, 1], [0, 0]])) == pytest.approx(1 / 3)
 
 
@@ -53,7 +54,9 @@ def test_scores_know_neither_the_order_of_classes_nor_the_scale(confusion, order
 
 
 def test_pooling_by_hand():
-    """Client 0: 1 of 2 right, loss 4; client 1: 6 of 6 right, loss 0. Pooled: 7/8 (not 3/4) and (2·4 + 6·0)/8 = 1."""
+    """Client 0: 1 of 2 right, loss 4; client 1: 6 of 6 right, loss 0. Pooled: 7/8 (not 3/4) and (2·4 + 6·0)/8
+    = 1.
+    """
     one = Judgement(np.array([[1, 1], [0, 0]]), 4.0)
     other = Judgement(np.array([[3, 0], [0, 3]]), 0.0)
     found = pooled([one, other])
@@ -84,7 +87,8 @@ def test_a_single_client_is_its_own_pool(confusion, loss):
 
 
 def test_a_round_by_hand(make_result):
-    """Clients 0 and 1 were evaluated (0.5, 1.0; losses 0.9, 0.3) and trained (10 windows: 1.0; 30 windows: 2.0).
+    """Clients 0 and 1 were evaluated (0.5, 1.0; losses 0.9, 0.3) and trained (10 windows: 1.0; 30 windows:
+    2.0).
 
     Test loss: plain mean 0.6. Training loss: (10·1 + 30·2)/40 = 1.75.
     """

@@ -10,7 +10,7 @@ def test_only_a_name_that_is_there_is_taken(tmp_path):
     refuse_taken_name(str(tmp_path), "")
     refuse_taken_name(str(tmp_path), "new")
     (tmp_path / "old").mkdir()
-    with pytest.raises(ConfigError, match="run-name must be new, but .*old exists"):
+    with pytest.raises(ConfigError, match=r"run-name must be new, but .*old exists"):
         refuse_taken_name(str(tmp_path), "old")
 
 
@@ -59,7 +59,7 @@ def test_a_runs_dir_that_is_no_folder_is_refused(tmp_path):
     for runs_dir in (tmp_path / "file", tmp_path / "file" / "below"):
         for name in ("", "x"):
             with pytest.raises(
-                ConfigError, match="^runs-dir must be a writable folder, but .*file.*: .*; choose an"
+                ConfigError, match=r"^runs-dir must be a writable folder, but .*file.*: .*; choose an"
             ):
                 create_run_folder(str(runs_dir), name, 42)
 

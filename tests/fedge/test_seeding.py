@@ -22,7 +22,9 @@ def first_torch(seed, purpose, where):
 
 
 def test_by_hand():
-    """A stream is PCG64 of SeedSequence(seed, spawn_key=(purpose, round, client)); purposes keep their numbers."""
+    """A stream is PCG64 of SeedSequence(seed, spawn_key=(purpose, round, client)); purposes keep their
+    numbers.
+    """
     expected = np.random.Generator(np.random.PCG64(np.random.SeedSequence(42, spawn_key=(3, 7, 1)))).random(4)
     assert numpy_stream(42, Purpose.SAMPLING, 7, 1).random(4).tolist() == expected.tolist()
     assert [(p.name, p.value) for p in Purpose] == [
@@ -47,7 +49,9 @@ def test_different_places_give_different_numbers(one, other):
 
 
 def test_zeros_and_large_seeds_are_places_of_their_own():
-    """In one list with the seed, (42, MODEL) and (42, MODEL, 0, 0) would be one stream, and so would 42 + 3·2³²."""
+    """In one list with the seed, (42, MODEL) and (42, MODEL, 0, 0) would be one stream, and so would 42 +
+    3·2³².
+    """
     places = [(42, 0, ()), (42, 0, (0,)), (42, 0, (0, 0)), (42 + (3 << 32), 0, ()), (42, 3, (0,))]
     assert len({tuple(first_numpy(seed, Purpose(p), where)) for seed, p, where in places}) == len(places)
 
@@ -77,6 +81,6 @@ def test_the_process_environment_is_the_default(monkeypatch):
 @pytest.mark.parametrize("text", ["-1", "1.5", "abc", "4 2", "0x10"])
 def test_a_seed_that_is_no_number_is_refused(text):
     with pytest.raises(
-        ConfigError, match="^SEED must be a whole number of at least 0, but is .*; try SEED=42"
+        ConfigError, match=r"^SEED must be a whole number of at least 0, but is .*; try SEED=42"
     ):
         resolve_seed(42, {"SEED": text})

@@ -29,7 +29,9 @@ def by_session(sizes, group=None, y=None, config=FIFTHS, seed=0):
 
 
 def test_ten_equal_sessions_by_hand():
-    """Ten sessions of five windows: a fifth of 50 is 10 windows, so two sessions each for test and validation."""
+    """Ten sessions of five windows: a fifth of 50 is 10 windows, so two sessions each for test and
+    validation.
+    """
     for seed in range(5):
         assert sorted(by_session([5] * 10, seed=seed)) == [TRAIN] * 6 + [VAL] * 2 + [TEST] * 2
 
@@ -51,7 +53,9 @@ def test_one_and_two_sessions_by_hand(sizes, expected):
 
 
 def test_two_sessions_per_class_share_test_and_validation():
-    """Four classes of two sessions: the shorter ones test, validate, test, validate in the order of the classes."""
+    """Four classes of two sessions: the shorter ones test, validate, test, validate in the order of the
+    classes.
+    """
     found = by_session([4, 2] * 4, y=[0, 0, 1, 1, 2, 2, 3, 3])
     assert found == [TRAIN, TEST, TRAIN, VAL, TRAIN, TEST, TRAIN, VAL]
 
@@ -108,7 +112,9 @@ def test_a_session_counts_for_its_most_frequent_class():
 
 
 def test_blocks_by_hand():
-    """Ten windows, a fifth each, guard 1: 10 − 2 − 2 − 2·1 = 4 train, one dropped, 2 validate, one dropped, 2 test."""
+    """Ten windows, a fifth each, guard 1: 10 − 2 − 2 − 2·1 = 4 train, one dropped, 2 validate, one dropped, 2
+    test.
+    """
     split = split_by_blocks(np.zeros(10, int), np.zeros(10, int), FIFTHS)
     assert split.tolist() == [TRAIN] * 4 + [UNUSED] + [VAL] * 2 + [UNUSED] + [TEST] * 2
 

@@ -4,7 +4,6 @@ from hypothesis import strategies as st
 
 from fedge.timing import PHASES, LapClock
 
-
 SECONDS = st.integers(0, 2**20).map(lambda n: n / 8)  # exact in binary: sums are not rounded
 
 

@@ -42,7 +42,9 @@ def test_what_is_no_list_of_numbers_is_refused(text):
 
 
 def test_numbers_that_do_not_fit_are_refused():
-    with pytest.raises(ConfigError, match="names 2 and hierarchy.num-servers is 3; set one to fit the other"):
+    with pytest.raises(
+        ConfigError, match=r"names 2 and hierarchy.num-servers is 3; set one to fit the other"
+    ):
         clients_per_leaf(hierarchy(3, "4,5"), 9)
     with pytest.raises(ConfigError, match=r"'4,3,3' adds up to 10 and there are 9; change it"):
         clients_per_leaf(hierarchy(3, "4,3,3"), 9)
