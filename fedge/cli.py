@@ -1,4 +1,4 @@
-"""The command `fedge`. Exit codes: 0 completed, 3 partial (a client failed), 4 failed or refused."""
+"""The command `fedge`. Exit codes: 0 completed, 3 partial, 4 failed or refused, 130 interrupted."""
 
 import argparse
 import json
@@ -17,6 +17,7 @@ from fedge.preflight import check
 from fedge.project import Project
 
 EXIT_CODES = {"completed": 0, "partial": 3, "failed": 4}
+INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -27,6 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(f"fedge: {error}", file=sys.stderr)
         return EXIT_CODES["failed"]
+    except KeyboardInterrupt:
+        return INTERRUPTED
 
 
 def _parser() -> argparse.ArgumentParser:

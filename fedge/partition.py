@@ -129,17 +129,23 @@ def _deal_owners(
             f"partition.split-users=true"
         )
     else:
-        client = _cut_owners(windows, owner, num_clients, kind, config.data.guard_windows)
+        client = _cut_owners(windows, owner, num_clients, kind, config)
     # One motion may be recorded on several devices: then its split must be the same at every client.
     group = client if what == "user" else _codes(windows.user)
     return client, _split(windows, config, kind, group, seed)
 
 
 def _cut_owners(
-    windows: Windows, owner: np.ndarray, num_clients: int, kind: str, guard_windows: int
+    windows: Windows, owner: np.ndarray, num_clients: int, kind: str, config: Config
 ) -> np.ndarray:
-    """Return the client (N,) of each window when every owner is cut over one or more clients in a row."""
-    stream = _streams(windows)
+    """Return the client (N,) of each window when every owner is cut over one or more clients in a row.
+
+    Without sessions a user is cut in time, on each of their devices alike, and split afterwards. A device is cut
+    between its users: it is split as a whole, and a block of its time would hold windows of one split only.
+    """
+    cut_users = config.partition.kind == "user"
+    stream = _streams(windows) if cut_users else owner
+    guard_windows = config.data.guard_windows if cut_users else 0
     client = np.empty(len(owner), dtype=np.int64)
     first, num_owners = 0, int(owner.max()) + 1
     for value in range(num_owners):

@@ -111,9 +111,7 @@ def _recorded(work: "_Run", recorder: Recorder, console: Console) -> Outcome:
     try:
         work.carry_out()
     except BaseException as error:
-        reason = (
-            str(error) if isinstance(error, (ConfigError, RunError)) else f"{type(error).__name__}: {error}"
-        )
+        reason = _reason(error)
         logger.error("the run failed", exc_info=error)
         recorder.update_manifest(status="failed", reason=reason, ended=utc_now())
         console.say(f"fedge: {reason}")
@@ -127,6 +125,15 @@ def _recorded(work: "_Run", recorder: Recorder, console: Console) -> Outcome:
         console.say(f"note: {line}")
     console.say(f"run folder: {_short(recorder.folder)}")
     return Outcome(status, recorder.folder)
+
+
+def _reason(error: BaseException) -> str:
+    """Return why a run failed, in one line."""
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    if isinstance(error, (ConfigError, RunError)):
+        return str(error)
+    return f"{type(error).__name__}: {error}".replace("\n", " ")
 
 
 def _short(folder: Path) -> str:

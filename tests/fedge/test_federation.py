@@ -71,6 +71,12 @@ def test_the_driver_is_asked(tmp_path, monkeypatch):
         assert not has_gpu()
 
 
+def test_a_driver_that_cannot_be_run_is_no_gpu(tmp_path, monkeypatch):
+    fake_driver(tmp_path, monkeypatch, "echo GPU")
+    (tmp_path / "nvidia-smi").write_text("#!/no/such/shell\n")
+    assert not has_gpu()
+
+
 @pytest.mark.parametrize("script", ["echo 'No devices were found'", "echo GPU; exit 9"])
 def test_a_driver_without_a_card_is_no_gpu(tmp_path, monkeypatch, script):
     fake_driver(tmp_path, monkeypatch, script)

@@ -38,10 +38,11 @@ def test_loggers_and_warnings_go_to_the_file(log):
     assert "chatter" not in text
 
 
-def test_everything_is_as_before_afterwards(tmp_path):
+def test_everything_is_as_before_afterwards(tmp_path, monkeypatch):
     root, flower = logging.getLogger(), logging.getLogger("flwr")
     own = logging.NullHandler()
     flower.addHandler(own)
+    monkeypatch.setattr(root, "level", logging.ERROR)
 
     def state():
         return (

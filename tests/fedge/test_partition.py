@@ -94,14 +94,12 @@ def test_neighbouring_windows_are_never_on_two_sides(make_windows, rows, case, g
             near, far = members[:-distance], members[distance:]
             both = (client[near] >= 0) & (client[far] >= 0)
             assert (split[near] == split[far])[both].all()
-            if kind in ("user", "device"):
+            if kind == "user":
                 assert (client[near] == client[far])[both].all()
-        if kind in ("user", "device"):
+        if kind == "user":
             # a client's blocks of a class of a stream follow each other: training, validation, test
             for k in np.unique(client[members][client[members] >= 0]):
-                own = members[client[members] == k]
-                if kind == "user":
-                    assert (np.diff(split[own]) >= 0).all()
+                assert (np.diff(split[members[client[members] == k]]) >= 0).all()
 
 
 def test_without_split_users_only_guard_windows_are_dropped(make_windows):
@@ -157,6 +155,32 @@ def test_a_cut_between_two_clients_drops_the_guard(make_windows):
     assert (train, val, test) == (list(range(6)), list(range(8, 12)), list(range(14, 18)))
     client, _ = holders(dealt, len(rows))
     assert set(np.flatnonzero(client[:40] == 1)) == set(range(20, 40)) - {28, 29, 34, 35}
+
+
+def test_devices_without_sessions_are_cut_between_their_users(make_windows):
+    """Two devices of three users over four clients: of 60 windows of a class on a device, half go to each.
+
+    That is user a and the first ten windows of b, and the rest; no window is dropped beyond the two guards
+    in each of the 2 · 3 · 2 streams.
+    """
+    rows = [(u, d, None, c) for u in "abc" for d in "pq" for c in (0, 1) for _ in range(20)]
+    windows = make_windows(rows)
+    dealt = deal(windows, [2, 2], partition__kind="device", partition__split_users=True)
+    client, split = holders(dealt, len(rows))
+    assert (client >= 0).sum() == len(rows) - 2 * 2 * 3 * 2
+    assert [sorted(set(windows.user[client == k])) for k in range(4)] == [["a", "b"], ["b", "c"]] * 2
+    assert [set(windows.device[client == k]) for k in range(4)] == [{"p"}, {"p"}, {"q"}, {"q"}]
+    for k in range(4):
+        assert set(split[client == k]) == set(SPLITS)
+
+
+def test_sessions_of_equal_name_are_those_of_their_user(make_windows):
+    """Users a and b both have sessions 0/0, 0/1, …: each is split alone, so some fall on different sides."""
+    windows = make_windows(class_rows(num_users=2, sessions=10, size=1))
+    _, split = holders(deal(windows, [2]), len(windows))
+    of_a, of_b = split[windows.user == "a"], split[windows.user == "b"]
+    assert np.bincount(of_a).tolist() == np.bincount(of_b).tolist() == [18, 6, 6]
+    assert (of_a != of_b).any()
 
 
 def class_rows(num_users=4, classes=3, sessions=10, size=6):

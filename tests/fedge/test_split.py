@@ -74,6 +74,14 @@ def test_groups_are_split_apart():
     assert sorted(found[0::2]) == sorted(found[1::2]) == [TRAIN, VAL, TEST]
 
 
+def test_training_keeps_a_session_however_small_the_others_are():
+    """0.4 · 32 windows are wanted for test, and the two short sessions hold only 2; still each split gets one."""
+    config = DataConfig(val_fraction=0.4, test_fraction=0.4)
+    assert sorted(by_session([1, 1, 30], config=config)[:2]) == [VAL, TEST]
+    assert by_session([1, 1, 30], config=config)[2] == TRAIN
+    assert sorted(by_session([1, 1, 1, 90], config=config)) == [TRAIN, VAL, TEST, TEST]
+
+
 @given(
     st.lists(st.integers(1, 30), min_size=1, max_size=15),
     st.integers(0, 1000),
