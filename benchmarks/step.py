@@ -1,6 +1,6 @@
 """Local training against the plain eager loop: how much faster, and how near the machine's limit.
 
-    python -m benchmarks.step [--out FILE.json] [--rounds 30]
+    python -m benchmarks.step [--full]
 
 One thread. Four contestants, each in a process of its own, so that none runs on another's memory settings:
 
@@ -17,15 +17,7 @@ layers, forward and backward.
 
 from __future__ import annotations
 
-import argparse
-import json
-import multiprocessing
-import platform
-import time
-from collections.abc import Callable
-from datetime import datetime, timezone
-from multiprocessing.connection import Connection
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -33,12 +25,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from benchmarks.common import (
+    MATMUL,
+    Benchmark,
+    Figure,
+    Turn,
+    draw_figures,
+    figure,
+    main,
+    ratio,
+    repeat,
+    take_turns,
+)
 from fedge.model import build_model
 from fedge.training import LocalTraining, keep_freed_memory, train
 
 CHANNELS, SAMPLES, CLASSES, WINDOWS, BATCH = 6, 128, 6, 640, 32
 CONTESTANTS = ("plain", "plain-keep", "fedge", "matmul")
-MATMUL = 1024  # side of the square matrices of the reference product
+NETWORKS = ("cnn-pool", "cnn")
 SETTINGS = LocalTraining(lr=0.01, momentum=0.9, weight_decay=1e-4, batch_size=BATCH, epochs=1, threads=1)
 
 
@@ -70,16 +74,16 @@ def plain_epoch(model: nn.Module, x: Tensor, y: Tensor, generator: torch.Generat
         sgd.step()
 
 
-def flop_per_window(name: str) -> float:
+def flop_per_window(name: str, samples: int = SAMPLES) -> float:
     """Multiplications and additions of one window in convolutions and linear layers, forward and backward.
 
     Backward counts twice forward, less the gradient with respect to the input, which nobody needs.
     """
-    first = 2 * 64 * CHANNELS * 5 * SAMPLES
+    first = 2 * 64 * CHANNELS * 5 * samples
     if name == "cnn":
-        rest = 2 * 64 * 64 * 5 * SAMPLES + 2 * 64 * CLASSES
+        rest = 2 * 64 * 64 * 5 * samples + 2 * 64 * CLASSES
     else:
-        rest = 2 * 64 * 64 * 5 * SAMPLES // 2 + 2 * 16 * SAMPLES * 128 + 2 * 128 * CLASSES
+        rest = 2 * 64 * 64 * 5 * samples // 2 + 2 * 16 * samples * 128 + 2 * 128 * CLASSES
     return 2 * first + 3 * rest
 
 
@@ -100,108 +104,76 @@ def contestant(what: str, network: str) -> Callable[[], Any]:
     return lambda: plain_epoch(plain, x, y, generator)
 
 
-def serve(connection: Connection, what: str, network: str) -> None:
-    """A contestant's process: for each message, time one round."""
-    torch.set_num_threads(1)
-    action = contestant(what, network)
-    while connection.recv():
-        start = time.perf_counter()
-        action()
-        connection.send(time.perf_counter() - start)
+def contend(turn: Turn, what: str, network: str) -> None:
+    """A contestant's process."""
+    repeat(turn, contestant(what, network))
 
 
-def measure(network: str, rounds: int) -> dict[str, Any]:
-    """Interleaved rounds of all contestants for one network, after two rounds of warm-up."""
-    spawn = multiprocessing.get_context("spawn")
-    connections, processes = {}, []
-    for what in CONTESTANTS:
-        connections[what], theirs = spawn.Pipe()
-        processes.append(spawn.Process(target=serve, args=(theirs, what, network), daemon=True))
-        processes[-1].start()
-    times = {what: np.empty(rounds + 2) for what in CONTESTANTS}
-    for round_ in range(rounds + 2):
-        for what in CONTESTANTS[:: 1 if round_ % 2 else -1]:
-            connections[what].send(True)
-            times[what][round_] = connections[what].recv()
-    for connection in connections.values():
-        connection.send(False)
-    for process in processes:
-        process.join()
-    return summary(network, {what: sample[2:] for what, sample in times.items()})
+def measure(full: bool) -> dict[str, Any]:
+    """Interleaved rounds of all contestants for both networks, after two rounds of warm-up."""
+    results = {}
+    for network in NETWORKS:
+        contestants = {what: (contend, (what, network)) for what in CONTESTANTS}
+        times = take_turns(contestants, rounds=30 if full else 10, warmup=2)
+        results[network] = summary(network, times)
+    return {"windows": WINDOWS, "window": [CHANNELS, SAMPLES], "batch_size": BATCH, "networks": results}
 
 
-def summary(network: str, times: dict[str, np.ndarray]) -> dict[str, Any]:
-    """Median times and GFLOP/s of each loop, and its ratio to `plain` with quartiles."""
+def summary(network: str, times: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Times and GFLOP/s of each loop, its speed-up over `plain`, and that of fedge over plain-keep."""
     flop = WINDOWS * flop_per_window(network)
     loops = {}
     for what in CONTESTANTS[:-1]:
         median_s = float(np.median(times[what]))
-        low, middle, high = np.percentile(times["plain"] / times[what], [25, 50, 75])
         loops[what] = {
+            "seconds": times[what].tolist(),
             "ms_per_step": median_s / WINDOWS * BATCH * 1e3,
             "ms_per_window": median_s / WINDOWS * 1e3,
             "gflop_per_s": flop / median_s / 1e9,
-            "speedup_median": float(middle),
-            "speedup_quartiles": [float(low), float(high)],
+            "speedup": ratio(times["plain"], times[what]),
         }
-    matmul = 2.0 * MATMUL**3 / float(np.median(times["matmul"])) / 1e9
-    low, middle, high = np.percentile(times["plain-keep"] / times["fedge"], [25, 50, 75])
-    same_allocator = {"speedup_median": float(middle), "speedup_quartiles": [float(low), float(high)]}
     return {
-        "network": network,
         "loops": loops,
-        "fedge_over_plain_keep": same_allocator,
-        "matmul_gflop_per_s": matmul,
+        "speedup_over_plain_keep": ratio(times["plain-keep"], times["fedge"]),
+        "matmul_gflop_per_s": 2.0 * MATMUL**3 / float(np.median(times["matmul"])) / 1e9,
     }
 
 
-def print_table(result: dict[str, Any]) -> None:
-    """The result for one network, for people."""
-    print(f"{result['network']}, windows of {CHANNELS} x {SAMPLES}, batch {BATCH}")
-    for what, r in result["loops"].items():
-        low, high = r["speedup_quartiles"]
-        print(
-            f"  {what:10} {r['ms_per_step']:6.2f} ms/step  {r['ms_per_window']:.4f} ms/window "
-            f"{r['gflop_per_s']:6.1f} GFLOP/s  {r['speedup_median']:.2f}x plain ({low:.2f} to {high:.2f})"
-        )
-    r = result["fedge_over_plain_keep"]
-    low, high = r["speedup_quartiles"]
-    print(f"  fedge is {r['speedup_median']:.2f}x plain-keep ({low:.2f} to {high:.2f})")
-    print(f"  matmul {MATMUL} x {MATMUL}: {result['matmul_gflop_per_s']:.1f} GFLOP/s")
+def figures(results: dict[str, Any]) -> list[Figure]:
+    """Speed-ups of both networks."""
+    entries = []
+    for network, result in results["networks"].items():
+        fedge = result["loops"]["fedge"]
+        entries += [
+            figure(f"`{network}` against the plain loop", "x faster", fedge["speedup"]),
+            figure(f"`{network}`, same allocator", "x faster", result["speedup_over_plain_keep"]),
+            figure(f"`{network}` step", "ms", np.array(fedge["seconds"]) / WINDOWS * BATCH * 1e3),
+        ]
+    return entries
 
 
-def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(description="Local training against the plain eager loop, one thread.")
-    parser.add_argument("--out", type=Path, help="write the results as JSON to this file")
-    parser.add_argument("--rounds", type=int, default=30, help="interleaved rounds per network")
-    arguments = parser.parse_args()
-    results = []
-    for network in ("cnn-pool", "cnn"):
-        results.append(measure(network, arguments.rounds))
-        print_table(results[-1])
-    if arguments.out:
-        record = {
-            "command": f"python -m benchmarks.step --rounds {arguments.rounds}",
-            "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            "processor": processor(),
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "threads": 1,
-            "batch_size": BATCH,
-            "window": [CHANNELS, SAMPLES],
-            "results": results,
-        }
-        arguments.out.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+def distance(results: dict[str, Any], _: Mapping[str, float]) -> str:
+    """Share of the matrix product's speed, measured in the same rounds."""
+    words = []
+    for network, result in results["networks"].items():
+        for what in ("plain", "fedge"):
+            speed, limit = result["loops"][what]["gflop_per_s"], result["matmul_gflop_per_s"]
+            words.append(f"{network}, {what}: {speed:.0f} GFLOP/s, {speed / limit:.0%} of the matrix product")
+    return "<br>".join(words)
 
 
-def processor() -> str:
-    """The processor's name and the vector instructions PyTorch uses on it."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0] if names else platform.processor()} ({torch.backends.cpu.get_cpu_capability()})"
+def draw(results: dict[str, Any], axes: Any) -> None:
+    """ms per window of each loop."""
+    entries = []
+    for network, result in results["networks"].items():
+        for what, loop in result["loops"].items():
+            entries.append(figure(f"{network}, {what}", "ms", np.array(loop["seconds"]) / WINDOWS * 1e3))
+    draw_figures(axes, entries, "ms per window")
 
+
+BENCHMARK = Benchmark(
+    "step", "Local training against the plain eager loop, one thread.", measure, figures, distance, draw
+)
 
 if __name__ == "__main__":
-    main()
+    main(BENCHMARK)

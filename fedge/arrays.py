@@ -6,13 +6,14 @@ itself. Bytes are made only where something asks for them, such as a SuperLink.
 """
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
 
 from fedge.aggregation import State
+from fedge.state_file import FileState
 
 
 class HeldArray(Array):
@@ -29,7 +30,7 @@ class HeldArray(Array):
     def data(self) -> bytes:  # type: ignore[override]
         """The bytes that Flower's own Array would hold."""
         buffer = io.BytesIO()
-        np.save(buffer, self.__dict__["_held"], allow_pickle=False)
+        np.save(buffer, self.numpy(), allow_pickle=False)
         return buffer.getvalue()
 
     def numpy(self) -> np.ndarray:
@@ -39,14 +40,31 @@ class HeldArray(Array):
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Travel between processes as the NumPy array, which Ray puts into shared memory."""
-        return HeldArray, (self.__dict__["_held"],)
+        return HeldArray, (self.numpy(),)
 
 
-def to_record(state: Mapping[str, np.ndarray]) -> ArrayRecord:
-    """Return a state as a Flower record on the same memory; its arrays must not change any more."""
+class FileArray(HeldArray):
+    """A HeldArray on an entry of a mapped file: looked up whenever it is read, so unread it takes no memory."""
+
+    def __init__(self, state: FileState, name: str) -> None:
+        """Stand for an entry of `state`."""
+        dtype, shape = state.layout()[name]
+        self.__dict__.update(dtype=str(dtype), shape=shape, stype="numpy.ndarray", _state=state, _name=name)
+
+    def numpy(self) -> np.ndarray:
+        """Return a view of the mapped file, read-only."""
+        state: FileState = self.__dict__["_state"]
+        return state[self.__dict__["_name"]]
+
+
+def to_record(state: Mapping[str, np.ndarray], names: Iterable[str] | None = None) -> ArrayRecord:
+    """Return a state, or its entries of some names, as a Flower record on the same memory.
+
+    The arrays must not change any more.
+    """
     record = ArrayRecord()
-    for name, array in state.items():  # the constructor would turn every entry into bytes
-        record[name] = HeldArray(array)
+    for name in state if names is None else names:  # the constructor would turn every entry into bytes
+        record[name] = FileArray(state, name) if isinstance(state, FileState) else HeldArray(state[name])
     return record
 
 

@@ -20,6 +20,7 @@ from fedge.model import build_model
 from fedge.scaffold import control_delta, correction, updated_client_control, zero_control
 from fedge.schedule import local_training
 from fedge.seeding import Purpose, torch_stream
+from fedge.state_file import sees
 from fedge.training import evaluate_parts, load_state, tensor_of, train
 
 app = ClientApp()
@@ -29,9 +30,12 @@ _workspace = threading.local()  # one network per worker thread, reused by every
 
 @app.query("hello")
 def hello(message: Message, context: Context) -> Message:
-    """Tell which partition this client holds, of how many."""
+    """Tell which partition this client holds, of how many, and whether it sees the server's state files."""
     node = context.node_config
-    return messages.hello_reply(Hello(int(node["partition-id"]), int(node["num-partitions"])), message)
+    answer = Hello(
+        int(node["partition-id"]), int(node["num-partitions"]), sees(messages.probe_of(message))
+    )
+    return messages.hello_reply(answer, message)
 
 
 @app.train()

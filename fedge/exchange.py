@@ -6,7 +6,7 @@ Also finds out who is there (contract C4). Node ids stay in this file.
 import logging
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from flwr.app import Message
@@ -40,11 +40,12 @@ class Exchange:
 
 
 class Clients:
-    """The clients of a run: which node holds which partition."""
+    """The clients of a run: which node holds which partition, and which see the server's state files."""
 
-    def __init__(self, node_of: Mapping[int, int]) -> None:
-        """Keep the map partition id → node id; ids are 0..K-1."""
+    def __init__(self, node_of: Mapping[int, int], sharing: Collection[int] = ()) -> None:
+        """Keep the map partition id → node id, where ids are 0..K-1, and the nodes that see state files."""
         self._node_of = dict(node_of)
+        self._sharing = frozenset(sharing)
         self._partition_of = {node: partition for partition, node in self._node_of.items()}
 
     def __len__(self) -> int:
@@ -57,6 +58,15 @@ class Clients:
     def partition(self, node_id: int) -> int:
         """Return the partition that a node holds."""
         return self._partition_of[node_id]
+
+    def shares(self, node_id: int) -> bool:
+        """Tell whether a node sees the server's state files."""
+        return node_id in self._sharing
+
+    @property
+    def any_shares(self) -> bool:
+        """Whether any node sees the server's state files."""
+        return bool(self._sharing)
 
     def exchange(
         self, grid: Grid, messages: Sequence[Message], timeout_s: float, clock: LapClock | None = None
@@ -133,18 +143,29 @@ def refuse_dead_engine() -> None:
     _ray_was_up = is_up
 
 
-def find_clients(grid: Grid, timeout_s: float) -> Clients:
+def _several_machines() -> bool:
+    """Tell whether Ray spreads its workers over machines: then any client may run on any of them."""
+    ray = sys.modules.get("ray")
+    return (
+        ray is not None and ray.is_initialized() and sum(bool(node["Alive"]) for node in ray.nodes()) > 1
+    )
+
+
+def find_clients(grid: Grid, timeout_s: float, probe: str = "") -> Clients:
     """Wait until all nodes of the federation are there and ask each once which partition it holds.
+
+    Also asks whether it sees the file `probe`, which lies where state files would.
 
     Raises:
         RunError: not all of them answered in time, or two claim the same partition.
     """
     deadline = time.monotonic() + timeout_s
     hellos: dict[int, int] = {}
+    sharing: set[int] = set()
     expected = 0
     while time.monotonic() < deadline:
         new_nodes = [node for node in grid.get_node_ids() if node not in hellos.values()]
-        messages = [hello_message(node) for node in new_nodes]
+        messages = [hello_message(node, probe) for node in new_nodes]
         for reply in collect(grid, messages, deadline - time.monotonic()):
             if reply.has_error():
                 raise RunError(f"a client failed at its first call: {one_line(reply.error.reason)}")
@@ -153,8 +174,10 @@ def find_clients(grid: Grid, timeout_s: float) -> Clients:
                 raise RunError(f"two clients say that they hold partition {hello.partition_id}")
             hellos[hello.partition_id] = reply.metadata.src_node_id
             expected = hello.num_partitions
+            if hello.shares:
+                sharing.add(reply.metadata.src_node_id)
         if expected and len(hellos) >= expected:
-            return Clients(dict(sorted(hellos.items())))
+            return Clients(dict(sorted(hellos.items())), () if _several_machines() else sharing)
         refuse_dead_engine()
         time.sleep(_WAIT_FOR_NODES_S)
     raise RunError(

@@ -73,6 +73,12 @@ def federation_of_this_process(argv: Sequence[str] | None = None) -> Federation:
     return from_backend(int(options["--num-supernodes"]), json.loads(options.get("--backend-config", "{}")))
 
 
+def refuse_missing_resources(federation: Federation) -> None:
+    """Raise ConfigError when the machine lacks what each client is to get, which Flower does not survive."""
+    refuse_missing_gpu(federation)
+    refuse_missing_cpus(federation)
+
+
 def refuse_missing_gpu(federation: Federation) -> None:
     """Raise ConfigError when clients are to get a GPU share and the machine has no NVIDIA GPU.
 

@@ -1,11 +1,14 @@
 """What server and clients say to each other: the only file that knows record names.
 
 Three exchanges: *hello* (who are you), *train* (one leaf round), *judge* (own and offered model on validation
-and test windows, both in one call). Numbers travel as plain Python numbers, states as float arrays by name.
+and test windows, both in one call). Numbers travel as plain Python numbers, states as float arrays by name,
+or as tickets for files that both sides see.
 """
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +16,10 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 
 from fedge.aggregation import State
 from fedge.arrays import from_record, record_bytes, to_record
+from fedge.state_file import REPLY, FileState, StateFileError, Ticket, open_state, write_state
 from fedge.training import TrainResult
+
+logger = logging.getLogger(__name__)
 
 HELLO = "query.hello"
 TRAIN = "train"
@@ -31,17 +37,32 @@ SplitName = Literal["val", "test"]
 
 
 def arrays_of(message: Message, name: str) -> State | None:
-    """Return one of a message's states (read-only arrays), or None if it has none of that name."""
+    """Return one of a message's states (read-only arrays), or None if it has none of that name.
+
+    Raises:
+        StateFileError: the message has a ticket and its file is gone or damaged.
+    """
     if name not in message.content:
         return None
     record = message.content[name]
-    assert isinstance(record, ArrayRecord)
-    return from_record(record)
+    if isinstance(record, ArrayRecord):
+        return from_record(record)
+    ticket = _ticket(message, name)
+    assert ticket is not None
+    return open_state(ticket)
+
+
+def send_tickets(message: Message, states: Mapping[str, State | None]) -> None:
+    """Replace the arrays of those states that are kept in files by tickets."""
+    tickets = {n: ConfigRecord(asdict(s.ticket)) for n, s in states.items() if isinstance(s, FileState)}
+    message.content = RecordDict({**message.content, **tickets})
 
 
 def payload_bytes(message: Message) -> int:
-    """Return the bytes of all arrays in a message."""
-    return sum(record_bytes(record) for record in message.content.values() if isinstance(record, ArrayRecord))
+    """Return the bytes of all arrays in a message, those that it has tickets for included."""
+    records = [record for record in message.content.values() if isinstance(record, ArrayRecord)]
+    tickets = [_ticket(message, name) for name in (ARRAYS, CONTROL, OFFERED)]
+    return sum(map(record_bytes, records)) + sum(ticket.array_bytes for ticket in tickets if ticket)
 
 
 @dataclass(frozen=True)
@@ -81,15 +102,27 @@ class Errand:
 
 @dataclass(frozen=True)
 class Hello:
-    """A client's answer to the first call: which partition it holds, of how many."""
+    """A client's answer to the first call.
+
+    Attributes:
+        partition_id: the partition that it holds.
+        num_partitions: of how many.
+        shares: whether it sees the server's folder of state files.
+    """
 
     partition_id: int
     num_partitions: int
+    shares: bool = False
 
 
-def hello_message(node_id: int) -> Message:
-    """Ask a node who it is."""
-    return Message(RecordDict({CONFIG: ConfigRecord()}), node_id, HELLO)
+def hello_message(node_id: int, probe: str = "") -> Message:
+    """Ask a node who it is, and whether it sees the file `probe`."""
+    return Message(RecordDict({CONFIG: ConfigRecord({"probe": probe})}), node_id, HELLO)
+
+
+def probe_of(message: Message) -> str:
+    """Return the path of the file that a hello asks about; empty for none."""
+    return str(_config(message)["probe"])
 
 
 def hello_reply(hello: Hello, message: Message) -> Message:
@@ -100,7 +133,8 @@ def hello_reply(hello: Hello, message: Message) -> Message:
 def read_hello(reply: Message) -> Hello:
     """Read a client's answer to hello."""
     record = _config(reply)
-    return Hello(int(record["partition_id"]), int(record["num_partitions"]))  # type: ignore[arg-type]
+    partition_id, num_partitions = int(record["partition_id"]), int(record["num_partitions"])  # type: ignore[arg-type]
+    return Hello(partition_id, num_partitions, bool(record["shares"]))
 
 
 # --- train --------------------------------------------------------------------------------------------
@@ -128,11 +162,19 @@ class TrainReply:
 
 
 def train_reply(message: Message, result: TrainResult, samples: int, seconds: float) -> Message:
-    """Answer a train message."""
+    """Answer a train message; a model that came as a file goes back as one."""
     metrics = MetricRecord(
         {NUM_EXAMPLES: samples, "steps": result.steps, "train-loss": result.loss, "train-seconds": seconds}
     )
-    return Message(RecordDict({ARRAYS: to_record(result.state), METRICS: metrics}), reply_to=message)
+    arrays: ArrayRecord | ConfigRecord = to_record(result.state)
+    came_as = _ticket(message, ARRAYS)
+    if came_as:
+        path = Path(came_as.path).with_name(f"{REPLY}{message.metadata.message_id}")
+        try:
+            arrays = ConfigRecord(asdict(write_state(path, result.state)))
+        except StateFileError as error:
+            logger.warning("%s; the model goes in the message", error)
+    return Message(RecordDict({ARRAYS: arrays, METRICS: metrics}), reply_to=message)
 
 
 def read_train(reply: Message) -> TrainReply:
@@ -209,6 +251,15 @@ def _config(message: Message) -> ConfigRecord:
     record = message.content[CONFIG]
     assert isinstance(record, ConfigRecord)
     return record
+
+
+def _ticket(message: Message, name: str) -> Ticket | None:
+    """Return the ticket that a message has for a state, or None."""
+    record = message.content.get(name)
+    if not isinstance(record, ConfigRecord):
+        return None
+    values: dict[str, Any] = dict(record)
+    return Ticket(**values)
 
 
 def _metrics(message: Message) -> MetricRecord:

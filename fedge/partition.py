@@ -140,8 +140,8 @@ def _cut_owners(
 ) -> np.ndarray:
     """Return the client (N,) of each window when every owner is cut over one or more clients in a row.
 
-    Without sessions a user is cut in time, on each of their devices alike, and split afterwards. A device is cut
-    between its users: it is split as a whole, and a block of its time would hold windows of one split only.
+    Without sessions a user is cut in time, on each of their devices alike, and split afterwards. A device is
+    cut between its users: it is split as a whole, and a block of its time would be of one split only.
     """
     cut_users = config.partition.kind == "user"
     stream = _streams(windows) if cut_users else owner

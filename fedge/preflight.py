@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from fedge.config import Config, ConfigError, from_run_config
 from fedge.data import load_source
-from fedge.federation import Federation, refuse_missing_cpus, refuse_missing_gpu
+from fedge.federation import Federation, refuse_missing_resources
 from fedge.partition import partition
 from fedge.project import Project
 from fedge.run_folder import refuse_taken_name
@@ -25,8 +25,7 @@ def check(run_config: Mapping[str, Any], federation: Federation) -> Config:
     config = from_run_config(run_config)
     seed, _ = resolve_seed(config.seed)
     refuse_taken_name(config.runs_dir, config.run_name)
-    refuse_missing_cpus(federation)
-    refuse_missing_gpu(federation)
+    refuse_missing_resources(federation)
     if federation.num_supernodes:
         sizes = clients_per_leaf(config.hierarchy, federation.num_supernodes)
         windows, _ = load_source(config, federation.num_supernodes)

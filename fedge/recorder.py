@@ -16,8 +16,6 @@ from safetensors.numpy import save_file
 from fedge.aggregation import State
 from fedge.memory import ProcessMemory
 from fedge.results import ClientResult, LeafResult, RoundResult
-from fedge.run_folder import create_run_folder as create_run_folder
-from fedge.run_folder import remove_client_data as remove_client_data
 from fedge.timing import PHASES
 
 GLOBAL_COLUMNS = (

@@ -23,9 +23,10 @@ from fedge.logs import log_to, stop_logging_to
 from fedge.messages import Errand
 from fedge.model import build_model, parameter_names
 from fedge.partition import Partition, partition
-from fedge.recorder import Recorder, create_run_folder, remove_client_data, utc_now
+from fedge.recorder import Recorder, utc_now
 from fedge.remarks import Remarks
 from fedge.results import RoundResult
+from fedge.run_folder import create_run_folder, remove_client_data
 from fedge.seeding import Purpose, resolve_seed, torch_stream
 from fedge.strategy import HierarchicalStrategy
 from fedge.timing import LapClock
@@ -72,8 +73,8 @@ def run(
         config = from_run_config(run_config)
         seed, seed_source = resolve_seed(config.seed)
         folder = create_run_folder(config.runs_dir, config.run_name, seed)
-    except (ConfigError, FileExistsError, OSError) as error:
-        print(f"fedge: {_folder_words(error)}", file=sys.stderr, flush=True)
+    except ConfigError as error:
+        print(f"fedge: {error}", file=sys.stderr, flush=True)
         return Outcome("failed", None, str(error))
     log_path = folder / "run.log"
     terminal = open_terminal(log_path)
@@ -95,15 +96,6 @@ def run(
     finally:
         remove_client_data(folder / "data")
         stop_logging_to(handler)
-
-
-def _folder_words(error: Exception) -> str:
-    """Return the line for an error before there is a run folder."""
-    if isinstance(error, FileExistsError):
-        return f"run-name must be new, but {error.filename} exists; choose another or leave it empty"
-    if isinstance(error, OSError):
-        return f"runs-dir must be a writable folder: {error}"
-    return str(error)
 
 
 def _recorded(work: "_Run", recorder: Recorder, console: Console) -> Outcome:

@@ -1,5 +1,6 @@
 """The place of a run: its folder under `runs-dir`, the link `latest`, and what goes when the run ends."""
 
+import errno
 import logging
 import os
 import shutil
@@ -51,7 +52,7 @@ def _fresh_folder(parent: Path, stem: str) -> Path:
             return folder
         except FileExistsError:
             continue
-    raise FileExistsError(f"{parent / stem} and 998 more exist")
+    raise FileExistsError(errno.EEXIST, "it and 998 more exist", str(parent / stem))
 
 
 def _point_latest(parent: Path, folder: Path) -> None:

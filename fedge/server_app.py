@@ -6,7 +6,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedge.config import ConfigError
-from fedge.federation import federation_of_this_process, refuse_missing_gpu
+from fedge.federation import federation_of_this_process, refuse_missing_resources
 from fedge.logs import divert_descriptors
 from fedge.run import run
 
@@ -22,7 +22,7 @@ def main(grid: Grid, context: Context) -> None:
     """
     federation = federation_of_this_process()
     try:
-        refuse_missing_gpu(federation)
+        refuse_missing_resources(federation)
     except ConfigError as error:
         print(f"fedge: {error}", file=sys.stderr, flush=True)
         return

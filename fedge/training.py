@@ -40,6 +40,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fedge import scores
+
 State = dict[str, np.ndarray]
 """Name → array, in the order of the module's state dict; integer entries are counters."""
 
@@ -89,19 +91,12 @@ class EvalResult:
     @property
     def accuracy(self) -> float:
         """Share of windows on the diagonal, in [0, 1]."""
-        return float(np.trace(self.confusion) / self.samples)
+        return scores.accuracy(self.confusion)
 
     @property
     def macro_f1(self) -> float:
-        """Unweighted mean of F1 = 2 TP / (2 TP + FP + FN) over the classes that occur, in [0, 1].
-
-        A class occurs if it is the truth or the prediction of at least one window: the
-        convention of scikit-learn's `f1_score(average="macro")` without `labels`.
-        """
-        true_positive = np.diag(self.confusion)
-        occurrences = self.confusion.sum(axis=0) + self.confusion.sum(axis=1)  # 2 TP + FP + FN
-        present = occurrences > 0
-        return float(np.mean(2 * true_positive[present] / occurrences[present]))
+        """Unweighted mean F1 over the classes that occur as truth or prediction, in [0, 1]."""
+        return scores.macro_f1(self.confusion)
 
 
 def train(

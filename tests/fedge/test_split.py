@@ -75,7 +75,7 @@ def test_groups_are_split_apart():
 
 
 def test_training_keeps_a_session_however_small_the_others_are():
-    """0.4 · 32 windows are wanted for test, and the two short sessions hold only 2; still each split gets one."""
+    """0.4 · 32 windows are wanted for test, and the short sessions hold only 2; still each split gets one."""
     config = DataConfig(val_fraction=0.4, test_fraction=0.4)
     assert sorted(by_session([1, 1, 30], config=config)[:2]) == [VAL, TEST]
     assert by_session([1, 1, 30], config=config)[2] == TRAIN
