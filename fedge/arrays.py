@@ -44,12 +44,13 @@ class HeldArray(Array):
 
 
 class FileArray(HeldArray):
-    """A HeldArray on an entry of a mapped file: looked up whenever it is read, so unread it takes no memory."""
+    """A HeldArray on an entry of a mapped file, looked up whenever it is read: unread it takes no memory."""
 
     def __init__(self, state: FileState, name: str) -> None:
         """Stand for an entry of `state`."""
-        dtype, shape = state.layout()[name]
-        self.__dict__.update(dtype=str(dtype), shape=shape, stype="numpy.ndarray", _state=state, _name=name)
+        entry = state[name]
+        kind = {"dtype": str(entry.dtype), "shape": entry.shape, "stype": "numpy.ndarray"}
+        self.__dict__.update(kind, _state=state, _name=name)
 
     def numpy(self) -> np.ndarray:
         """Return a view of the mapped file, read-only."""

@@ -32,9 +32,7 @@ _workspace = threading.local()  # one network per worker thread, reused by every
 def hello(message: Message, context: Context) -> Message:
     """Tell which partition this client holds, of how many, and whether it sees the server's state files."""
     node = context.node_config
-    answer = Hello(
-        int(node["partition-id"]), int(node["num-partitions"]), sees(messages.probe_of(message))
-    )
+    answer = Hello(int(node["partition-id"]), int(node["num-partitions"]), sees(messages.probe_of(message)))
     return messages.hello_reply(answer, message)
 
 

@@ -8,11 +8,12 @@ import os
 from pathlib import Path
 
 from flwr.app import ArrayRecord, Context
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 from fedge.aggregation import State
 from fedge.arrays import from_record, to_record
 from fedge.messages import Errand
+from fedge.state_file import write_state
 
 _KEY = "scaffold-control"
 
@@ -31,10 +32,7 @@ def save_control(context: Context, errand: Errand, client: int, control: State) 
     if os.getpid() == errand.server_pid:
         context.state[_KEY] = to_record(control)
         return
-    path = _path(errand, client)
-    temporary = path.with_suffix(".tmp")
-    save_file(control, temporary)
-    temporary.replace(path)
+    write_state(_path(errand, client), control)
 
 
 def _path(errand: Errand, client: int) -> Path:

@@ -23,7 +23,8 @@ class CloudStep:
         similarity: (S, S), or None when nothing was compared.
         tau: the threshold in force.
         common_start: whether all leaves began the global round from one model.
-        offers: per leaf the cluster's model, or None for a leaf that is alone in its cluster.
+        offers: per leaf the cluster's model, or None for a leaf that is alone in its cluster; empty in the
+            record of a round.
     """
 
     signal: str

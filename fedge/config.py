@@ -271,6 +271,18 @@ class GuardConfig(_Section):
 
 
 @dataclass(frozen=True)
+class TransferConfig(_Section):
+    """How models travel between server and clients that are other processes."""
+
+    SECTION = "transfer"
+    share_above_mb: float = knob(
+        8.0,
+        "models larger than this (10^6 bytes) go through files that all processes map, not in messages",
+        minimum=0.0,
+    )
+
+
+@dataclass(frozen=True)
 class Config(_Section):
     """A whole run, checked. `from_run_config` makes it, `to_run_config` gives the flat mapping back."""
 
@@ -287,6 +299,7 @@ class Config(_Section):
     cluster: ClusterConfig = ClusterConfig()
     gate: GateConfig = GateConfig()
     guard: GuardConfig = GuardConfig()
+    transfer: TransferConfig = TransferConfig()
 
     def __post_init__(self) -> None:
         super().__post_init__()

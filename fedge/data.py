@@ -48,12 +48,23 @@ def load_source(config: Config, num_clients: int) -> tuple[Windows, DataSource]:
         path = str(PREPARED) if PREPARED.is_file() else "synthetic"
     if path == "synthetic":
         users = config.data.synthetic_users or max(_HHAR_USERS, num_clients)
-        windows = synthetic_windows(num_users=users)
+        windows = _synthetic(users)
         return windows, DataSource(f"synthetic HHAR ({users} users)", fingerprint_windows(windows), True)
     try:
         return load_windows(path), DataSource(path, fingerprint(path), False)
     except WindowFileError as error:
         raise ConfigError(f"data.path: {error}") from error
+
+
+@lru_cache(maxsize=1)
+def _synthetic(users: int) -> Windows:
+    """Make the synthetic set, once for the check before a run and for the run itself."""
+    return synthetic_windows(num_users=users)
+
+
+def forget_source() -> None:
+    """Free the windows that `load_source` made; once the clients' data are written nobody needs them."""
+    _synthetic.cache_clear()
 
 
 @dataclass(frozen=True)

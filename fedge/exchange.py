@@ -146,9 +146,7 @@ def refuse_dead_engine() -> None:
 def _several_machines() -> bool:
     """Tell whether Ray spreads its workers over machines: then any client may run on any of them."""
     ray = sys.modules.get("ray")
-    return (
-        ray is not None and ray.is_initialized() and sum(bool(node["Alive"]) for node in ray.nodes()) > 1
-    )
+    return ray is not None and ray.is_initialized() and sum(bool(node["Alive"]) for node in ray.nodes()) > 1
 
 
 def find_clients(grid: Grid, timeout_s: float, probe: str = "") -> Clients:

@@ -4,7 +4,7 @@ The strategy sees the leaf's clients through `LeafGrid`, a view of the real Grid
 `get_node_ids` differs, so any Flower strategy works per leaf unchanged. Called by `fedge.strategy`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedMedian, FedTrimmedAvg, Krum
 from flwr.serverapp.strategy.fedopt import FedOpt
 
-from fedge.aggregation import State, weighted_mean
+from fedge.aggregation import State, batches, part_of, weighted_mean
 from fedge.arrays import from_record, to_record
 from fedge.config import LeafConfig
 from fedge.messages import ARRAYS, CONTROL, METRICS, NUM_EXAMPLES, Errand, TrainReply
@@ -128,7 +128,7 @@ class Leaf:
         self.start = model
         self._parameter_names = tuple(parameter_names)
         self._strategy = strategy
-        self.control = zero_control(self._parameters(model)) if scaffold else None
+        self.control: State | None = zero_control(self._parameters(model)) if scaffold else None
 
     @property
     def weight(self) -> int:
@@ -158,13 +158,31 @@ class Leaf:
         if not replies:
             return
         if self.control is not None:
-            deltas = [
-                control_delta(self.control, self.model, r.state, r.steps, settings.lr, settings.momentum)
-                for r in replies.values()
-            ]
-            weights = [float(reply.samples) for reply in replies.values()]
-            self.control = updated_server_control(self.control, deltas, weights, float(self.weight))
+            self.control = self._updated_control(self.control, list(replies.values()), settings)
         self.model = self._average(leaf_round, list(replies.values()))
+
+    def keep_states(self, keep: Callable[[State], State]) -> None:
+        """Let `keep` decide where the leaf's states lie."""
+        self.model = keep(self.model)
+        if self.control is not None:
+            self.control = keep(self.control)
+
+    def _updated_control(
+        self, control: State, replies: Sequence[TrainReply], settings: LocalTraining
+    ) -> State:
+        """Return c⁺, worked out in parts: all Δc_i of a large model at once are many times the model."""
+        updated = {name: np.empty_like(array) for name, array in control.items()}
+        weights = [float(reply.samples) for reply in replies]
+        for batch in batches(control):
+            c, start = part_of(control, batch), part_of(self.model, batch)
+            deltas = [
+                control_delta(c, start, part_of(r.state, batch), r.steps, settings.lr, settings.momentum)
+                for r in replies
+            ]
+            part = updated_server_control(c, deltas, weights, float(self.weight))
+            for name, at in batch.items():
+                updated[name].reshape(-1)[at] = part[name]
+        return updated
 
     def _average(self, leaf_round: int, replies: Sequence[TrainReply]) -> State:
         """Return the new leaf model.
@@ -180,7 +198,7 @@ class Leaf:
         if isinstance(self._strategy, FedOpt):
             names = list(self._parameter_names)
             self._strategy.current_arrays = {name: self.model[name] for name in names}
-        contents = [_content({n: r.state[n] for n in names}, r.samples) for r in replies]
+        contents = [_content(r.state, names, r.samples) for r in replies]
         combined, _ = self._strategy.aggregate_train(leaf_round, contents)
         assert combined is not None
         seen = from_record(combined)
@@ -191,7 +209,7 @@ class Leaf:
         return {name: state[name] for name in self._parameter_names}
 
 
-def _content(state: State, samples: int) -> Message:
+def _content(state: State, names: Sequence[str], samples: int) -> Message:
     """Return a message as Flower's strategies expect a reply: one array record, one metric record."""
-    records = RecordDict({ARRAYS: to_record(state), METRICS: MetricRecord({NUM_EXAMPLES: samples})})
+    records = RecordDict({ARRAYS: to_record(state, names), METRICS: MetricRecord({NUM_EXAMPLES: samples})})
     return Message(records, 0, "train")

@@ -5,17 +5,17 @@ Numbers are written with the fewest digits that give the same float back, so equ
 
 import csv
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
-from safetensors.numpy import save_file
 
 from fedge.aggregation import State
 from fedge.memory import ProcessMemory
 from fedge.results import ClientResult, LeafResult, RoundResult
+from fedge.state_file import write_state
 from fedge.timing import PHASES
 
 GLOBAL_COLUMNS = (
@@ -100,14 +100,24 @@ class Recorder:
         """Write checkpoints/final.safetensors: every served leaf model, entries named ``leaf-0/…``."""
         path = self.folder / "checkpoints" / "final.safetensors"
         path.parent.mkdir(exist_ok=True)
-        tensors = {
-            f"leaf-{leaf}/{name}": np.asarray(array, order="C")
-            for leaf, model in enumerate(models)
-            for name, array in model.items()
-        }
-        temporary = path.with_suffix(".tmp")
-        save_file(tensors, temporary)
-        temporary.replace(path)
+        write_state(path, _Joined({f"leaf-{leaf}/": model for leaf, model in enumerate(models)}))
+
+
+class _Joined(Mapping[str, np.ndarray]):
+    """Several states as one, in the order of their prefixed names; entries are looked up when asked for."""
+
+    def __init__(self, states: Mapping[str, State]) -> None:
+        self._entries = {prefix + name: (state, name) for prefix, state in states.items() for name in state}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        state, inner = self._entries[name]
+        return state[inner]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._entries))
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
 
 def _cell(value: Any) -> Any:

@@ -3,7 +3,7 @@
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import distributions
 from pathlib import Path
@@ -16,7 +16,7 @@ from fedge.arrays import to_record
 from fedge.cloud import CloudAggregator
 from fedge.config import Config, ConfigError, from_run_config, to_run_config
 from fedge.console import Console
-from fedge.data import DataShape, DataSource, load_source, write_client_data
+from fedge.data import DataShape, DataSource, forget_source, load_source, write_client_data
 from fedge.exchange import Clients, RunError, find_clients
 from fedge.leaf import Leaf, make_strategy
 from fedge.logs import log_to, stop_logging_to
@@ -28,6 +28,8 @@ from fedge.remarks import Remarks
 from fedge.results import RoundResult
 from fedge.run_folder import create_run_folder, remove_client_data
 from fedge.seeding import Purpose, resolve_seed, torch_stream
+from fedge.shared_states import SharedStates
+from fedge.state_file import state_bytes
 from fedge.strategy import HierarchicalStrategy
 from fedge.timing import LapClock
 from fedge.topology import clients_per_leaf
@@ -39,6 +41,7 @@ logger = logging.getLogger(__name__)
 _SYNTHETIC = (
     "synthetic data: accuracies say nothing about people; set data.path to a window file for real ones"
 )
+IN_PROCESS = "inprocess"  # the engine whose clients live in this process
 _PACKAGES = ("fedge", "flwr", "ray", "torch", "numpy", "scipy", "safetensors")
 
 
@@ -80,6 +83,7 @@ def run(
     terminal = open_terminal(log_path)
     handler = log_to(log_path)
     console = Console(terminal, config.num_server_rounds)
+    shared = SharedStates(folder, enabled=engine != IN_PROCESS)
     try:
         with Recorder(folder) as recorder:
             recorder.update_manifest(
@@ -92,8 +96,11 @@ def run(
                 versions=_versions(),
                 started=utc_now(),
             )
-            return _recorded(_Run(grid, config, seed, seed_source, recorder, console), recorder, console)
+            return _recorded(
+                _Run(grid, config, seed, seed_source, recorder, console, shared), recorder, console
+            )
     finally:
+        shared.close()
         remove_client_data(folder / "data")
         stop_logging_to(handler)
 
@@ -145,7 +152,14 @@ class _Run:
     """The steps of one run; lives as long as it."""
 
     def __init__(
-        self, grid: Grid, config: Config, seed: int, seed_source: str, recorder: Recorder, console: Console
+        self,
+        grid: Grid,
+        config: Config,
+        seed: int,
+        seed_source: str,
+        recorder: Recorder,
+        console: Console,
+        shared: SharedStates,
     ) -> None:
         self._grid = grid
         self._config = config
@@ -153,17 +167,19 @@ class _Run:
         self._seed_source = seed_source
         self._recorder = recorder
         self._console = console
+        self._shared = shared
         self._clock = LapClock()
         self._last: RoundResult | None = None
         self.remarks = Remarks()
 
     def carry_out(self) -> None:
         """Clients → data → leaves → global rounds → final models."""
-        clients = find_clients(self._grid, self._config.guard.start_timeout)
+        clients = find_clients(self._grid, self._config.guard.start_timeout, self._shared.probe)
         sizes = clients_per_leaf(self._config.hierarchy, len(clients))
         windows, source = load_source(self._config, len(clients))
         dealt = partition(windows, self._config, sizes, self._seed)
         shape = write_client_data(self._recorder.folder / "data", windows, dealt, self._config.data.normalize)
+        forget_source()
         self._introduce(windows, source, dealt, sizes)
         strategy, initial = self._strategy(clients, sizes, dealt, shape)
         self._clock.finish()
@@ -218,11 +234,26 @@ class _Run:
                 Leaf(index, samples, state, trainable, make_strategy(config.leaf), config.scaffold.enabled)
             )
             first += size
+        self._prepare_sharing(clients, leaves)
         cloud = CloudAggregator(config.cluster, trainable)
         strategy = HierarchicalStrategy(
-            config, seed, clients, leaves, cloud, self._errand, self._on_round, self._clock
+            config, seed, clients, leaves, cloud, self._errand, self._on_round, self._clock, self._shared
         )
         return strategy, to_record(state)
+
+    def _prepare_sharing(self, clients: Clients, leaves: Sequence[Leaf]) -> None:
+        """Decide whether large states go through files.
+
+        In a round, every client holds one model there, every leaf three (its start, its own and the offered
+        one) and two control variates.
+        """
+        if not clients.any_shares:
+            self._shared.close()
+            return
+        model_bytes = state_bytes(leaves[0].model)
+        control_bytes = sum(state_bytes(leaf.control) for leaf in leaves if leaf.control is not None)
+        round_bytes = (len(clients) + 3 * len(leaves)) * model_bytes + 2 * control_bytes
+        self._shared.prepare(self._config.transfer.share_above_mb * 1e6, model_bytes, round_bytes)
 
     def _errand(self, global_round: int, leaf_round: int) -> Errand:
         """Return what clients must know in a leaf round."""

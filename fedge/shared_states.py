@@ -30,6 +30,7 @@ if sys.platform != "win32":  # there, neither is a mapped file removable nor a l
 logger = logging.getLogger(__name__)
 
 MEMORY = Path("/dev/shm")  # a file system in memory, on Linux
+_IN_MESSAGES = "from now on models go in messages, which takes longer"
 _PREFIX = "fedge-states-"
 _OWNER = "owner"  # locked as long as the run lives; holds the path of its run folder
 
@@ -37,37 +38,42 @@ _OWNER = "owner"  # locked as long as the run lives; holds the path of its run f
 class SharedStates:
     """Keeps large states in files of one folder."""
 
-    def __init__(self, run_folder: Path | None, memory: Path = MEMORY) -> None:
+    def __init__(self, run_folder: Path, enabled: bool = True, memory: Path | None = None) -> None:
         """Make the folder and remove those that killed runs left.
 
         Args:
-            run_folder: of the run; None where clients see the server's memory anyway: no state is shared.
-            memory: folder in memory that is taken if it is there.
+            run_folder: of the run.
+            enabled: False where clients see the server's memory anyway: no folder is made, no state kept.
+            memory: folder in memory that is taken if it is there; `MEMORY` by default.
         """
         self._run_folder = run_folder
-        self._memory = memory
+        self._memory = memory or MEMORY
         self._folder: Path | None = None
         self._lock: TextIO | None = None
         self._above_bytes = math.inf
         self._numbers = count(1)
-        if run_folder is not None and sys.platform != "win32":
-            remove_abandoned([memory, *run_folder.parent.glob("*")])
-            _ = self._claim(memory) or self._claim(run_folder)
+        if sys.platform != "win32":
+            remove_abandoned([self._memory, *run_folder.parent.glob("*")])
+            _ = enabled and (self._claim(self._memory) or self._claim(run_folder))
 
     def _claim(self, parent: Path) -> bool:
         """Make and lock a folder of our own; tell whether that was possible."""
         try:
             made = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}{os.getpid()}-", dir=parent))
-            lock = (made / _OWNER).open("w", encoding="utf-8")
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            lock.write(f"{self._run_folder}\n")
-            lock.flush()
-            self._folder = made.rename(made.with_name(made.name[1:]))  # found by others once it is locked
-            self._lock = lock
         except OSError as error:
             logger.info("no state files in %s: %s", parent, error)
             return False
-        return True
+        self._folder = made
+        try:
+            self._lock = (made / _OWNER).open("w", encoding="utf-8")
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock.write(f"{self._run_folder}\n")
+            self._lock.flush()
+            self._folder = made.rename(made.with_name(made.name[1:]))  # others look at it once it is locked
+        except OSError as error:
+            logger.info("no state files in %s: %s", parent, error)
+            self.close()
+        return self._folder is not None
 
     @property
     def probe(self) -> str:
@@ -86,32 +92,31 @@ class SharedStates:
         if self._folder is None or model_bytes <= above_bytes:
             self.close()
             return
-        assert self._run_folder is not None
-        if self._folder.parent == self._memory:
-            if _room(self._folder, in_memory=True) >= round_bytes:
-                return
+        if self._folder.parent == self._memory and _room(self._memory, in_memory=True) < round_bytes:
             self.close()
             self._claim(self._run_folder)
         if self._folder is None or _room(self._folder, in_memory=False) < round_bytes:
-            self._give_up(f"a round needs {round_bytes / 1e6:.0f} MB for files of its models")
+            self.close()
+            logger.warning(
+                "a round's models need %.0f MB, and neither %s nor %s has room for them; %s",
+                round_bytes / 1e6, self._memory, self._run_folder, _IN_MESSAGES,
+            )  # fmt: skip
+        else:
+            logger.info("models go through files in %s", self._folder)
 
     def keep(self, state: State) -> State:
-        """Return a state that is large as a file, any other as it is; the file goes with the last reference."""
+        """Return a large state as a file, which goes with the last reference, and any other as it is."""
         if self._folder is None or isinstance(state, FileState) or state_bytes(state) <= self._above_bytes:
             return state
         try:
             ticket = write_state(self._folder / f"server-{next(self._numbers)}", state)
             kept = FileState(ticket)
         except StateFileError as error:
-            self._give_up(str(error))
+            logger.warning("%s; %s", error, _IN_MESSAGES)
+            self._above_bytes = math.inf
             return state
         weakref.finalize(kept, Path(ticket.path).unlink, missing_ok=True)
         return kept
-
-    def _give_up(self, reason: str) -> None:
-        """Send models in the messages for the rest of the run."""
-        logger.warning("%s; models go in the messages instead, which is slower", reason)
-        self._above_bytes = math.inf
 
     def sweep(self) -> None:
         """Remove what clients have written, read or not; what has been opened stays valid."""

@@ -7,7 +7,8 @@ stands in `fedge.leaf`, `fedge.cloud` and `fedge.gate`.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -15,12 +16,16 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fedge import gate
+from fedge.aggregation import State
 from fedge.arrays import from_record, to_record
 from fedge.cloud import CloudAggregator, CloudStep
 from fedge.config import Config
 from fedge.exchange import Clients, Exchange, RunError
 from fedge.leaf import Leaf
 from fedge.messages import (
+    ARRAYS,
+    CONTROL,
+    OFFERED,
     Errand,
     Judgement,
     JudgeReply,
@@ -29,10 +34,14 @@ from fedge.messages import (
     payload_bytes,
     read_judge,
     read_train,
+    send_tickets,
 )
 from fedge.results import ClientResult, LeafResult, RoundResult, accuracy, macro_f1, pooled, served
 from fedge.schedule import local_training
 from fedge.seeding import Purpose, numpy_stream
+from fedge.shared_states import SharedStates
+from fedge.state_file import StateFileError
+from fedge.threads import in_threads
 from fedge.timing import LapClock
 
 logger = logging.getLogger(__name__)
@@ -53,6 +62,7 @@ class HierarchicalStrategy(Strategy):
         errand: Callable[[int, int], Errand],
         on_round: RoundHook,
         clock: LapClock,
+        shared: SharedStates,
     ) -> None:
         """Put the parts together.
 
@@ -65,6 +75,7 @@ class HierarchicalStrategy(Strategy):
             errand: (global round, leaf round) → what clients must know.
             on_round: called with every round's result and laps.
             clock: charged throughout the round.
+            shared: keeps large states in files.
         """
         self.leaves = list(leaves)
         self._config = config
@@ -74,6 +85,7 @@ class HierarchicalStrategy(Strategy):
         self._errand = errand
         self._on_round = on_round
         self._clock = clock
+        self._shared = shared
         self._leaf_of = {client: leaf for leaf in self.leaves for client in leaf.clients}
         self._labels = np.arange(len(self.leaves))  # until the first cloud step every leaf stands alone
         self._begin_round(0)
@@ -81,7 +93,7 @@ class HierarchicalStrategy(Strategy):
     def _begin_round(self, global_round: int) -> None:
         """Forget the last global round."""
         self._global_round = global_round
-        self._trained: dict[int, TrainReply] = {}
+        self._train_loss: dict[int, float] = {}
         self._train_seconds: dict[int, float] = {}
         self._judged: dict[int, JudgeReply] = {}
         self._gates: list[gate.GateResult] = []
@@ -104,8 +116,16 @@ class HierarchicalStrategy(Strategy):
         messages: list[Message] = []
         for leaf in self.leaves:
             nodes = [self._clients.node(client) for client in self._sample(leaf, server_round)]
-            messages.extend(leaf.configure_train(grid, nodes, errand))
+            made = leaf.configure_train(grid, nodes, errand)
+            self._send_tickets(made, {ARRAYS: leaf.model, CONTROL: leaf.control})
+            messages.extend(made)
         return messages
+
+    def _send_tickets(self, messages: Iterable[Message], states: Mapping[str, State | None]) -> None:
+        """Let messages to clients that see the server's files name files where there are some."""
+        for message in messages:
+            if self._clients.shares(message.metadata.dst_node_id):
+                send_tickets(message, states)
 
     def _sample(self, leaf: Leaf, leaf_round: int) -> list[int]:
         """Return the clients of a leaf that train in a leaf round, drawn by (seed, round, leaf)."""
@@ -121,16 +141,22 @@ class HierarchicalStrategy(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Give every leaf its clients' replies, which come in partition-id order."""
         per_leaf: dict[int, dict[int, TrainReply]] = {leaf.index: {} for leaf in self.leaves}
-        for message in replies:
+        messages = list(replies)
+        each = in_threads if self._shared.probe else map  # checksums are worth threads
+        for message, reply in zip(messages, each(_read_train, messages), strict=True):
             client = self._clients.partition(message.metadata.src_node_id)
-            reply = read_train(message)
+            if isinstance(reply, StateFileError):
+                self._note_failure(client, str(reply))
+                continue
             per_leaf[self._leaf_of[client].index][client] = reply
-            self._trained[client] = reply
+            self._train_loss[client] = reply.loss
             self._train_seconds[client] = self._train_seconds.get(client, 0.0) + reply.seconds
             self._uplink += reply.uplink_bytes
+        self._shared.sweep()  # what has been opened stays valid
         settings = local_training(self._config.train, self._global_round)
         for leaf in self.leaves:
-            leaf.aggregate_train(server_round, per_leaf[leaf.index], settings)
+            leaf.aggregate_train(server_round, per_leaf.pop(leaf.index), settings)
+            leaf.keep_states(self._shared.keep)
         return None, None
 
     def configure_evaluate(
@@ -143,7 +169,9 @@ class HierarchicalStrategy(Strategy):
         for leaf, offer in zip(self.leaves, offers, strict=True):
             own, offered = to_record(leaf.model), None if offer is None else to_record(offer)
             nodes = [self._clients.node(client) for client in leaf.clients]
-            messages += judge_messages(nodes, own, offered, errand)
+            made = judge_messages(nodes, own, offered, errand)
+            self._send_tickets(made, {ARRAYS: leaf.model, OFFERED: offer})
+            messages += made
         return messages
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
@@ -199,9 +227,10 @@ class HierarchicalStrategy(Strategy):
             RunError: no client at all could train, or the engine stopped.
         """
         self.summary()
-        initial = from_record(initial_arrays)
+        initial = self._shared.keep(from_record(initial_arrays))
         for leaf in self.leaves:
             leaf.model = initial
+            leaf.keep_states(self._shared.keep)
         for global_round in range(1, num_rounds + 1):
             self._begin_round(global_round)
             self._train(grid, initial_arrays, timeout)
@@ -229,7 +258,9 @@ class HierarchicalStrategy(Strategy):
         """Between global rounds: let the cloud cluster the leaves and make its offers."""
         if self._cloud.is_due(global_round):
             starts, models = [leaf.start for leaf in self.leaves], [leaf.model for leaf in self.leaves]
-            self._step = self._cloud.step(starts, models, [leaf.weight for leaf in self.leaves])
+            step = self._cloud.step(starts, models, [leaf.weight for leaf in self.leaves])
+            kept = {id(offer): self._shared.keep(offer) for offer in step.offers if offer is not None}
+            self._step = replace(step, offers=[kept.get(id(offer)) for offer in step.offers])
             self._labels = self._step.labels
         self._clock.lap("cluster")
 
@@ -246,11 +277,15 @@ class HierarchicalStrategy(Strategy):
         self._clock.lap("configure")
         exchange = self._clients.exchange(grid, messages, timeout_s, self._clock)
         for client, reason in exchange.failures.items():
-            if client not in self._failures:
-                logger.warning("global round %d: client %d failed: %s", self._global_round, client, reason)
-            self._failures.setdefault(client, reason)
+            self._note_failure(client, reason)
         self._clock.lap("check")
         return exchange
+
+    def _note_failure(self, client: int, reason: str) -> None:
+        """Log and keep the first failure of a client in this global round."""
+        if client not in self._failures:
+            logger.warning("global round %d: client %d failed: %s", self._global_round, client, reason)
+        self._failures.setdefault(client, reason)
 
     # --- what the round measured --------------------------------------------------------------------
 
@@ -261,7 +296,7 @@ class HierarchicalStrategy(Strategy):
             global_round=self._global_round,
             clients=[self._client_result(c, takes_offer) for c in sorted(self._leaf_of)],
             leaves=[self._leaf_result(leaf, takes_offer) for leaf in self.leaves],
-            cloud=self._step,
+            cloud=self._step and replace(self._step, offers=[]),  # a record keeps no models alive
             clients_ok=len(self._leaf_of) - len(self._failures),
             failures=dict(sorted(self._failures.items())),
             uplink_bytes=self._uplink,
@@ -271,7 +306,6 @@ class HierarchicalStrategy(Strategy):
     def _client_result(self, client: int, takes_offer: Sequence[bool]) -> ClientResult:
         """Return the row of one client."""
         leaf = self._leaf_of[client]
-        trained = self._trained.get(client)
         test: Judgement | None = None
         if client in self._judged:
             test = served(self._judged[client], takes_offer[leaf.index], "test")
@@ -279,7 +313,7 @@ class HierarchicalStrategy(Strategy):
             client=client,
             leaf=leaf.index,
             train_samples=leaf.train_samples[client],
-            train_loss=trained.loss if trained else None,
+            train_loss=self._train_loss.get(client),
             test_samples=int(test.confusion.sum()) if test else 0,
             test_accuracy=accuracy(test.confusion) if test else None,
             test_loss=test.loss if test else None,
@@ -301,3 +335,11 @@ class HierarchicalStrategy(Strategy):
             num_clients=len(leaf.clients),
             train_samples=leaf.weight,
         )
+
+
+def _read_train(message: Message) -> TrainReply | StateFileError:
+    """Read a client's answer, or return why its file cannot be."""
+    try:
+        return read_train(message)
+    except StateFileError as error:
+        return error

@@ -1,6 +1,5 @@
 """Runs a study in this process: the same ServerApp logic and ClientApp as under `flwr run`, without Ray."""
 
-import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +11,8 @@ from fedge.engine.inprocess import InProcessGrid
 from fedge.federation import Federation
 from fedge.preflight import check
 from fedge.project import flatten
-from fedge.run import Outcome, run
+from fedge.run import IN_PROCESS, Outcome, run
+from fedge.threads import available_cores
 
 
 def simulate(
@@ -56,11 +56,4 @@ def run_in_process(
 
     with InProcessGrid(client_app, federation.num_supernodes, run_config, count) as grid:
         described = {**federation.describe(), "workers": count}
-        return run(grid, run_config, "inprocess", described, open_terminal)
-
-
-def available_cores() -> int:
-    """Return the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        return run(grid, run_config, IN_PROCESS, described, open_terminal)

@@ -1,0 +1,356 @@
+"""What all benchmarks share: taking turns, spread, the machine and its peak, JSON, README row, plot.
+
+A benchmark is one module with a `Benchmark` and `main(BENCHMARK)`. `python -m benchmarks.NAME` measures and
+writes `results/NAME.json`, `plots/NAME.svg` and the table in README.md, which are made from the JSON files
+alone: `--redraw` makes them again without measuring.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import multiprocessing
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import torch
+
+ROOT = Path(__file__).parents[1]
+FOLDER = Path(__file__).parent
+README = FOLDER / "README.md"
+QUICK = ("step", "round", "exchange", "large_model", "memory")
+LONG = ("prepare", "seed_workload")
+WORKERS = 2  # clients that train at a time, on every engine and in the plain pool
+MATMUL = 1024  # side of the square matrices of the reference product
+COPY_BYTES = 256 * 2**20  # size of the block of the reference copy
+_PACKAGES = ("fedge", "torch", "numpy", "flwr", "ray", "polars")
+_ROWS = ("<!-- written by the benchmarks -->", "<!-- end of what the benchmarks write -->")
+
+
+# --- a benchmark ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number with its spread, and what it should be at most.
+
+    Attributes:
+        what: words for the table.
+        unit: "s", "ms", "x", "%", "MiB", …
+        median, low, high: median and quartiles of `count` measurements.
+        aim: largest value aimed at; None without an aim.
+    """
+
+    what: str
+    unit: str
+    median: float
+    low: float
+    high: float
+    count: int
+    aim: float | None = None
+
+    def words(self) -> str:
+        """The figure in the table."""
+        spread = f" ({self.low:.3g} to {self.high:.3g})" if self.count > 1 else ""
+        aim = (
+            ""
+            if self.aim is None
+            else f", aim ≤ {self.aim:g}: {'met' if self.median <= self.aim else 'missed'}"
+        )
+        return f"{self.what}: **{self.median:.3g} {self.unit}**{spread}{aim}"
+
+
+def figure(what: str, unit: str, values: Sequence[float] | float, aim: float | None = None) -> Figure:
+    """The figure of one or more measurements."""
+    sample = np.atleast_1d(np.asarray(values, dtype=np.float64))
+    low, median, high = (float(value) for value in np.percentile(sample, [25, 50, 75]))
+    return Figure(what, unit, median, low, high, len(sample), aim)
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """What is measured and how it is shown.
+
+    Attributes:
+        name: module, files and row are named so.
+        about: one line.
+        measure: (full) → results, plain JSON.
+        figures: results → the figures of the row.
+        distance: (results, peak) → words on the distance to the machine's own peak.
+        draw: (results, matplotlib axes) → the plot.
+    """
+
+    name: str
+    about: str
+    measure: Callable[[bool], dict[str, Any]]
+    figures: Callable[[dict[str, Any]], list[Figure]]
+    distance: Callable[[dict[str, Any], Mapping[str, float]], str]
+    draw: Callable[[dict[str, Any], Any], None]
+
+
+def main(benchmark: Benchmark) -> None:
+    """Command line of one benchmark."""
+    parser = argparse.ArgumentParser(description=benchmark.about)
+    parser.add_argument("--full", action="store_true", help="the long version")
+    parser.add_argument("--redraw", action="store_true", help="only make plot and table again from the JSON")
+    options = parser.parse_args()
+    path = FOLDER / "results" / f"{benchmark.name}.json"
+    if options.redraw:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    else:
+        record = _measured(benchmark, options.full)
+    record["figures"] = [asdict(entry) for entry in benchmark.figures(record["results"])]
+    record["distance"] = benchmark.distance(record["results"], record["peak"])
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    for entry in record["figures"]:
+        print(Figure(**entry).words().replace("**", ""))
+    print(record["distance"].replace("<br>", "\n"))
+    _plot(benchmark, record)
+    write_rows()
+
+
+def _measured(benchmark: Benchmark, full: bool) -> dict[str, Any]:
+    """Measure, with the machine's peak before and after in the same process."""
+    torch.set_num_threads(1)
+    began, load = time.monotonic(), os.getloadavg()[0]
+    busy = [busy_cores()]
+    matmul, copy = matmul_gflop_per_s(), copy_gb_per_s()
+    results = benchmark.measure(full)
+    matmul, copy = [*matmul, *matmul_gflop_per_s()], [*copy, *copy_gb_per_s()]
+    busy.append(busy_cores())
+    return {
+        "benchmark": benchmark.name,
+        "about": benchmark.about,
+        "command": f"python -m benchmarks.{benchmark.name}" + (" --full" if full else ""),
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "took_s": round(time.monotonic() - began, 1),
+        "machine": machine(),
+        "load_average_before": load,
+        "busy_cores_before_and_after": busy,
+        "versions": versions(),
+        "peak": {"matmul_gflop_per_s": float(np.median(matmul)), "copy_gb_per_s": float(np.median(copy))},
+        "results": results,
+    }
+
+
+# --- measuring ------------------------------------------------------------------------------------------
+
+
+class Turn:
+    """A contestant's end of the line to `take_turns`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def wait(self) -> bool:
+        """Wait for the next turn; False when there is none."""
+        return bool(self._connection.recv())
+
+    def done(self, seconds: float) -> None:
+        """Say how long the turn took."""
+        self._connection.send(seconds)
+
+
+def repeat(turn: Turn, action: Callable[[], Any]) -> None:
+    """Time `action` once per turn."""
+    while turn.wait():
+        start = time.perf_counter()
+        action()
+        turn.done(time.perf_counter() - start)
+
+
+Contestant = tuple[Callable[..., None], tuple[Any, ...]]
+"""A function of a module and what it is called with after its `Turn`; it runs in a process of its own."""
+
+
+def take_turns(
+    contestants: Mapping[str, Contestant],
+    rounds: int,
+    warmup: int,
+    after: Callable[[int], None] = lambda round_: None,
+) -> dict[str, np.ndarray]:
+    """Seconds of each contestant in each round, less the warm-up.
+
+    Contestants take turns in alternating order, so a ratio within a round compares neighbours in time, and
+    a machine that slows down for a while shifts both. `after` is called between rounds (0, 1, …).
+    """
+    spawn = multiprocessing.get_context("spawn")
+    lines, processes = {}, []
+    for name, (function, arguments) in contestants.items():
+        lines[name], theirs = spawn.Pipe()
+        processes.append(spawn.Process(target=_contest, args=(function, theirs, arguments)))
+        processes[-1].start()
+        theirs.close()
+    times: dict[str, list[float]] = {name: [] for name in contestants}
+    try:
+        for round_ in range(-warmup, rounds):
+            for name in list(contestants)[:: 1 if round_ % 2 else -1]:
+                lines[name].send(True)
+                times[name].append(lines[name].recv())
+            if round_ >= 0:
+                after(round_)
+    finally:
+        for line in lines.values():
+            with contextlib.suppress(OSError):
+                line.send(False)
+            line.close()
+        for process in processes:
+            process.join()
+    return {name: np.array(sample[warmup:]) for name, sample in times.items()}
+
+
+def _contest(function: Callable[..., None], line: Connection, arguments: tuple[Any, ...]) -> None:
+    torch.set_num_threads(1)
+    function(Turn(line), *arguments)
+
+
+def ratio(values: np.ndarray, reference: np.ndarray) -> list[float]:
+    """Round by round ratios."""
+    return (values / reference).tolist()
+
+
+# --- the machine ----------------------------------------------------------------------------------------
+
+
+def matmul_gflop_per_s(seconds: float = 0.5) -> list[float]:
+    """GFLOP/s of a large single-thread matrix product, measured again and again for `seconds`."""
+    square = torch.randn(MATMUL, MATMUL)
+    return [2.0 * MATMUL**3 / took / 1e9 for took in _times(lambda: square @ square, seconds)]
+
+
+def copy_gb_per_s(seconds: float = 0.5) -> list[float]:
+    """GB/s at which one thread copies a large block of memory (bytes copied, not read plus written)."""
+    source, target = np.ones(COPY_BYTES, np.uint8), np.ones(COPY_BYTES, np.uint8)
+    return [COPY_BYTES / took / 1e9 for took in _times(lambda: np.copyto(target, source), seconds)]
+
+
+def _times(action: Callable[[], Any], seconds: float) -> list[float]:
+    action()
+    times: list[float] = []
+    while sum(times) < seconds:
+        start = time.perf_counter()
+        action()
+        times.append(time.perf_counter() - start)
+    return times
+
+
+def busy_cores(seconds: float = 2.0) -> float:
+    """Cores that all processes together keep busy while this one waits: what others are doing."""
+    return psutil.cpu_percent(interval=seconds) / 100 * (os.cpu_count() or 1)
+
+
+def machine() -> dict[str, Any]:
+    """Processor, cores and memory."""
+    return {
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def processor() -> str:
+    """The processor's name and the vector instructions PyTorch uses on it."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0] if names else platform.processor()} ({torch.backends.cpu.get_cpu_capability()})"
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that matter, and the commit where there is one."""
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            found[package] = version(package)
+    with contextlib.suppress(OSError):
+        git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
+        answer = subprocess.run(git, capture_output=True, text=True, check=False)
+        if answer.returncode == 0:
+            found["commit"] = answer.stdout.strip()
+    return found
+
+
+# --- plot and table -------------------------------------------------------------------------------------
+
+
+def _plot(benchmark: Benchmark, record: dict[str, Any]) -> None:
+    """Draw the plot of a record; without matplotlib say how to get it."""
+    try:
+        import matplotlib as mpl
+    except ImportError:
+        print("no plot: pip install -e '.[bench]' brings matplotlib")
+        return
+    mpl.use("svg")
+    mpl.rcParams.update({"svg.hashsalt": benchmark.name, "svg.fonttype": "none", "font.size": 9})
+    from matplotlib import pyplot
+
+    chart, axes = pyplot.subplots(figsize=(7, 3.6), layout="constrained")
+    benchmark.draw(record["results"], axes)
+    axes.spines[["top", "right"]].set_visible(False)
+    path = FOLDER / "plots" / f"{benchmark.name}.svg"
+    path.parent.mkdir(exist_ok=True)
+    chart.savefig(path, metadata={"Date": None})
+    pyplot.close(chart)
+
+
+def draw_figures(axes: Any, entries: Sequence[Figure], unit: str) -> None:
+    """One line per figure: median, quartiles, and the aim as a bar across."""
+    for row, entry in enumerate(entries):
+        spread = [[entry.median - entry.low], [entry.high - entry.median]]
+        axes.errorbar(entry.median, -row, xerr=spread, fmt="o", color="C0", capsize=3)
+        if entry.aim is not None:
+            axes.plot([entry.aim] * 2, [-row - 0.3, -row + 0.3], color="C3", linewidth=2)
+    axes.set_yticks([-row for row in range(len(entries))], [entry.what for entry in entries])
+    axes.set_ylim(-len(entries) + 0.4, 0.6)
+    axes.set_xlim(left=0)
+    axes.set_xlabel(f"{unit}; dot: median, whiskers: quartiles, red: aim (at most)")
+
+
+def write_rows() -> None:
+    """Write README.md's table again, from the JSON files."""
+    text = README.read_text(encoding="utf-8")
+    before, rest = text.split(_ROWS[0])
+    after = rest.split(_ROWS[1])[1]
+    lines = ["| command | figures: median (quartiles), aim | distance to the machine's peak | measured on |"]
+    lines.append("|---|---|---|---|")
+    plots = []
+    for name in (*QUICK, *LONG):
+        path = FOLDER / "results" / f"{name}.json"
+        if path.is_file():
+            lines.append(_row(json.loads(path.read_text(encoding="utf-8"))))
+            plots.append(f"![{name}](plots/{name}.svg)")
+    body = "\n".join([*lines, "", *plots])
+    README.write_text(f"{before}{_ROWS[0]}\n\n{body}\n\n{_ROWS[1]}{after}", encoding="utf-8")
+
+
+def _row(record: dict[str, Any]) -> str:
+    """One benchmark's line of the table."""
+    box, peak = record["machine"], record["peak"]
+    hardware = f"{box['processor']}, {box['cores']} cores, {box['memory_gib']} GiB"
+    others = " and ".join(f"{cores:.1f}" for cores in record["busy_cores_before_and_after"])
+    when = f"{record['date'][:10]}, took {record['took_s']:.0f} s, others before and after: {others} cores"
+    software = ", ".join(f"{name} {number}" for name, number in record["versions"].items())
+    matmul, copy = peak["matmul_gflop_per_s"], peak["copy_gb_per_s"]
+    limits = f"peak of one thread: matrix product {matmul:.0f} GFLOP/s, copy {copy:.1f} GB/s"
+    entries = "<br>".join(Figure(**entry).words() for entry in record["figures"])
+    cells = (
+        f"`{record['command']}`",
+        entries,
+        f"{record['distance']}<br>{limits}",
+        f"{hardware}; {when}; {software}",
+    )
+    return f"| {' | '.join(cells)} |"

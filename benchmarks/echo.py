@@ -1,0 +1,121 @@
+"""Fedge with a network of any size and clients that do not train: they send back what they got.
+
+Importing this module puts such a network under the name `linear`, and steps that compute nothing under the
+names that `fedge.client_app` calls; messages, strategy, leaves, cloud, gate and run folder are Fedge's own.
+
+    python -c 'from benchmarks.echo import main; main()' ENGINE MODE BYTES CONFIG.json CLIENTS
+
+MODE is "echo", or "fresh" for a copy of the model per client, as training would leave behind (in-process
+only: on Ray a reply is a copy anyway).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+from torch import nn
+
+from benchmarks.common import WORKERS
+from fedge import client_app, model, simulate
+from fedge.run import run
+from fedge.training import EvalResult, TrainResult
+
+LAYERS = 8
+_size_bytes = 0  # of the network, where the server builds it
+_copies = False
+
+app = ClientApp()
+
+
+class LargeNetwork(nn.Module):
+    """Square matrices of about `_size_bytes` in all, and a head. It is never called."""
+
+    def __init__(self, channels: int, samples: int, classes: int) -> None:
+        super().__init__()
+        side = max(1, round((_size_bytes / 4 / LAYERS) ** 0.5))
+        self.body = nn.ModuleList(nn.Linear(side, side, bias=False) for _ in range(LAYERS))
+        self.head = nn.Linear(side, classes)
+
+
+def echo_train(*_: Any, state: Mapping[str, np.ndarray], **__: Any) -> TrainResult:
+    """Leave the model as it is."""
+    trained = {name: array.copy() for name, array in state.items()} if _copies else dict(state)
+    return TrainResult(trained, loss=1.0, steps=1)
+
+
+def echo_evaluate(_: Any, x: Any, y: Any, sizes: list[int], **__: Any) -> list[EvalResult]:
+    """Get everything right in each part."""
+    return [EvalResult(size, 1.0, np.diag([size, 0])) for size in sizes]
+
+
+def nothing(*_: Any) -> None:
+    """Neither build a network nor load a state into it."""
+
+
+model._FACTORIES.pop("linear")  # `train.model` knows a fixed list of names
+model.register("linear")(LargeNetwork)
+for name, stand_in in {
+    "train": echo_train,
+    "evaluate_parts": echo_evaluate,
+    "load_state": nothing,
+    "_model": nothing,
+}.items():
+    assert hasattr(client_app, name), f"fedge.client_app no longer calls {name}"
+    setattr(client_app, name, stand_in)
+
+
+@app.query("hello")
+def hello(message: Message, context: Context) -> Message:
+    """As the real client. Functions of this module, so that workers import it."""
+    return client_app.hello(message, context)
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    """As the real client."""
+    return client_app.train_round(message, context)
+
+
+@app.evaluate()
+def evaluate(message: Message, context: Context) -> Message:
+    """As the real client."""
+    return client_app.judge_round(message, context)
+
+
+def main() -> None:
+    """Carry out one run."""
+    global _size_bytes, _copies
+    engine, mode, size, config_path, clients = sys.argv[1:]
+    _size_bytes, _copies = int(size), mode == "fresh"
+    config = json.loads(Path(config_path).read_text())
+    if engine == "inprocess":
+        simulate(config, num_supernodes=int(clients), workers=WORKERS)
+    else:
+        _on_ray(config, int(clients))
+
+
+def _on_ray(config: Mapping[str, Any], clients: int) -> None:
+    """As `flwr run`, but with this module's client app."""
+    from flwr.simulation import run_simulation
+
+    server = ServerApp()
+
+    @server.main()
+    def serve(grid: Grid, _: Context) -> None:
+        run(grid, config, "flower", {"num-supernodes": clients}, lambda _: sys.stdout)
+
+    share = (os.cpu_count() or WORKERS) / WORKERS
+    backend = {
+        "client_resources": {"num_cpus": share, "num_gpus": 0.0},
+        "init_args": {"logging_level": "error", "log_to_driver": False, "include_dashboard": False},
+    }
+    run_simulation(server, app, clients, backend_config=backend)  # type: ignore[arg-type]

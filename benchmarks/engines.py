@@ -1,0 +1,278 @@
+"""Runs of Fedge as a user starts them, each in processes of its own, watched from outside.
+
+    python -m benchmarks.engines CONFIG.json CLIENTS     a run in one process (what `start` calls)
+
+Also the window files that benchmarks run on.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from benchmarks.common import ROOT, WORKERS
+from hhar.window_file import Windows, save_windows
+
+ENGINES = ("inprocess", "ray")
+TRAINING = "train"  # how the sessions of training windows are named
+_MIB = 2**20
+_SAMPLE_S = 0.2
+
+
+# --- window files ---------------------------------------------------------------------------------------
+
+
+def write_windows(
+    path: Path,
+    training: Sequence[int],
+    held_out: Sequence[int],
+    channels: int,
+    samples: int,
+    classes: int,
+) -> None:
+    """Write a window file of noise in which client k trains on exactly ``training[k]`` windows.
+
+    Each client is a user with three sessions per class: the longest trains, one each of the other two
+    validates and tests, as `fedge.split` deals them. `held_out` gives the windows of a client's validation
+    split and of its test split, fewer than it trains on, each at least one per class.
+    """
+    rng = np.random.default_rng(0)
+    y, user, session = [], [], []
+    for client, (train, held) in enumerate(zip(training, held_out, strict=True)):
+        for label in range(classes):
+            for name, total in ((TRAINING, train), ("held-1", held), ("held-2", held)):
+                count = total // classes + (label < total % classes)
+                y.append(np.full(count, label))
+                user.append(np.full(count, f"client-{client:06d}"))
+                session.append(np.full(count, f"{name}-{label}"))
+    labels = np.concatenate(y).astype(np.int64)
+    x = rng.standard_normal((len(labels), channels, samples), dtype=np.float32)
+    x += labels[:, None, None].astype(np.float32) / classes
+    names = (
+        tuple(f"class-{label}" for label in range(classes)),
+        tuple(f"channel-{c}" for c in range(channels)),
+    )
+    save_windows(path, Windows(x, labels, np.concatenate(user), None, np.concatenate(session), *names))
+
+
+def leaf_totals_to_clients(totals: Sequence[int], clients_per_leaf: int = 3) -> list[int]:
+    """Windows per client when each leaf's total is spread evenly over its clients."""
+    return [
+        total // clients_per_leaf + (client < total % clients_per_leaf)
+        for total in totals
+        for client in range(clients_per_leaf)
+    ]
+
+
+# --- memory ---------------------------------------------------------------------------------------------
+
+
+class TreeMemory:
+    """Peak memory of a process and all it starts, sampled on a thread of this process.
+
+    RSS counts shared pages in every process that maps them; PSS splits them, so it can be added up.
+    Attributes after use: `peak_mib`, role → {"rss", "pss"}, where "tree" is the largest sum over all roles.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self.peak_mib: dict[str, dict[str, float]] = {}
+        self._root = psutil.Process(pid)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> TreeMemory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(_SAMPLE_S):
+            now: dict[str, dict[str, float]] = {}
+            try:
+                processes = [self._root, *self._root.children(recursive=True)]
+            except psutil.NoSuchProcess:
+                return
+            for process in processes:
+                self._add(process, now)
+            for role, sizes in now.items():
+                peak = self.peak_mib.setdefault(role, {"rss": 0.0, "pss": 0.0})
+                for kind, size in sizes.items():
+                    peak[kind] = max(peak[kind], size)
+
+    def _add(self, process: psutil.Process, now: dict[str, dict[str, float]]) -> None:
+        try:
+            memory, role = process.memory_full_info(), role_of(process, self._root.pid)
+        except psutil.Error:
+            return  # it has ended
+        pss = getattr(memory, "pss", memory.rss)
+        for name in (role, "tree"):
+            sizes = now.setdefault(name, {"rss": 0.0, "pss": 0.0})
+            sizes["rss"] += memory.rss / _MIB
+            sizes["pss"] += pss / _MIB
+
+
+def role_of(process: psutil.Process, root: int) -> str:
+    """server, worker, ray (its own processes) or launcher (`flwr run`, which waits)."""
+    words = " ".join(process.cmdline())
+    if "ClientAppActor" in words:
+        return "worker"
+    if process.name() in ("raylet", "gcs_server") or "ray::" in words or "/ray/" in words:
+        return "ray"
+    if process.pid == root and "run" in process.cmdline():
+        return "launcher"
+    return "server"
+
+
+# --- runs -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run.
+
+    Attributes:
+        phases: per global round its row of timing.csv in seconds, "total" included.
+        train_s: per global round the seconds each client says it trained, in partition order.
+        peak_mib: as `TreeMemory` has it; empty if not asked for.
+        wall_s: from start to end of the process.
+    """
+
+    phases: list[dict[str, float]]
+    train_s: list[list[float]]
+    peak_mib: dict[str, dict[str, float]]
+    wall_s: float
+
+    def round_s(self, skip: int = 1) -> list[float]:
+        """Seconds of each global round, less the first `skip`."""
+        return [phases["total"] for phases in self.phases[skip:]]
+
+    def not_training(self, skip: int = 1) -> list[float]:
+        """Share of each round in which not even the busiest worker trained.
+
+        What the clients report is laid on `WORKERS` workers in the order sent; the rest of the round's wall
+        time is overhead. Idle time from an uneven last client is training by this count.
+        """
+        rounds = zip(self.train_s[skip:], self.round_s(skip), strict=True)
+        return [1 - makespan(seconds) / total for seconds, total in rounds]
+
+
+def makespan(seconds: Sequence[float], workers: int = WORKERS) -> float:
+    """Time until all jobs are done when each free worker takes the next one."""
+    busy = [0.0] * workers
+    for job in seconds:
+        busy[busy.index(min(busy))] += job
+    return max(busy)
+
+
+def carry_out(
+    engine: str,
+    config: Mapping[str, Any],
+    folder: Path,
+    clients: int = 9,
+    watch_memory: bool = False,
+    command: Sequence[str] | None = None,
+) -> Run:
+    """Carry out one run whose files go to `folder`, on `WORKERS` workers.
+
+    Args:
+        engine: "inprocess", or "ray" for `flwr run .`.
+        config: knobs that differ from their defaults.
+        folder: made if absent.
+        clients: SuperNodes.
+        watch_memory: sample the process tree's memory meanwhile.
+        command: started instead of the engine's own, with the configuration file and `clients` appended.
+
+    Raises:
+        RuntimeError: the run did not complete; has its last words.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = {**config, "runs-dir": str(folder / "runs")}
+    log_path = folder / "output.txt"
+    words = [*command, str(_as_json(settings, folder)), str(clients)] if command else None
+    words = words or _command(engine, settings, folder, clients)
+    began = time.perf_counter()
+    with log_path.open("w", encoding="utf-8") as log:
+        process = subprocess.Popen(words, cwd=ROOT, env=environment(), stdout=log, stderr=log)
+        memory = TreeMemory(process.pid)
+        if watch_memory:
+            with memory:
+                process.wait()
+        else:
+            process.wait()
+    wall_s = time.perf_counter() - began
+    run = folder / "runs" / "latest"
+    manifest = run / "manifest.json"
+    status = json.loads(manifest.read_text())["status"] if manifest.is_file() else "never started"
+    if status != "completed":
+        raise RuntimeError(f"{engine} run is {status}: {log_path.read_text()[-2000:]}")
+    return Run(*read_tables(run), memory.peak_mib, wall_s)
+
+
+def environment() -> dict[str, str]:
+    """The environment of a run: this Python's programs, no seed from outside, no statistics sent."""
+    own = {name: value for name, value in os.environ.items() if name != "SEED"}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{own.get('PATH', '')}"
+    return {
+        **own,
+        "PATH": path,
+        "PYTHONPATH": str(ROOT),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+
+
+def _command(engine: str, config: Mapping[str, Any], folder: Path, clients: int) -> list[str]:
+    """What a user would type."""
+    if engine == "inprocess":
+        return [sys.executable, "-m", "benchmarks.engines", str(_as_json(config, folder)), str(clients)]
+    assert engine == "ray", engine
+    overrides = folder / "overrides.toml"
+    overrides.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in config.items()))
+    share = (os.cpu_count() or WORKERS) / WORKERS  # CPUs per client, so that WORKERS fit at a time
+    federation = f"options.num-supernodes={clients} options.backend.client-resources.num-cpus={share}"
+    words = ["flwr", "run", ".", "local-simulation", "-c", str(overrides)]
+    return [*words, "--federation-config", federation]
+
+
+def _as_json(config: Mapping[str, Any], folder: Path) -> Path:
+    path = folder / "config.json"
+    path.write_text(json.dumps(dict(config)))
+    return path
+
+
+def read_tables(run: Path) -> tuple[list[dict[str, float]], list[list[float]]]:
+    """timing.csv, and the clients' training seconds per round, of a run folder."""
+    with (run / "timing.csv").open(newline="") as table:
+        phases = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(table)]
+    train_s: list[list[float]] = [[] for _ in phases]
+    with (run / "metrics" / "clients.csv").open(newline="") as table:
+        for row in csv.DictReader(table):
+            train_s[int(row["global_round"]) - 1].append(float(row["train_seconds"]))
+    return phases, train_s
+
+
+def main() -> None:
+    """Carry out one run in this process."""
+    from fedge import simulate
+
+    config = json.loads(Path(sys.argv[1]).read_text())
+    simulate(config, num_supernodes=int(sys.argv[2]), workers=WORKERS)
+
+
+if __name__ == "__main__":
+    main()

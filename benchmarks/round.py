@@ -1,0 +1,315 @@
+"""Global rounds of Fedge on both engines against a plain PyTorch loop and a plain pool of two processes.
+
+    python -m benchmarks.round [--full]
+
+Nine clients under three leaves that train on 5,500 / 1,138 / 1,046 windows of 6 × 128 per leaf, model
+`cnn-pool`, batch 32, SGD with momentum 0.9, one local epoch and five. (Read as totals per leaf, the plain
+loop takes 4 to 5 s per epoch at 0.5 to 0.7 ms per window on one core; read as per client, three times that.)
+
+    loop        the network, optimiser and averaging as one would write them, one client after another
+    pool        the same on `multiprocessing.Pool(2)`, one torch thread each, largest client first
+    inprocess   `fedge.simulate` with two workers: a whole global round, with cloud step, gate and recording
+    ray         `flwr run .` with two workers
+
+The first three take turns round by round, each in processes of its own. Ray cannot be stopped between
+rounds, so whole runs of it stand between blocks of the others' rounds and are compared with the two blocks
+around them; its seconds come from timing.csv, less the first round. SCAFFOLD, clipping and label smoothing
+are off, so that all contestants take the same steps; everything else is Fedge's default. Clients hold 12
+windows each for validation and test: the gate works, but its evaluation, which the references lack, weighs
+little.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from benchmarks.common import (
+    WORKERS,
+    Benchmark,
+    Figure,
+    Turn,
+    draw_figures,
+    figure,
+    main,
+    ratio,
+    repeat,
+    take_turns,
+)
+from benchmarks.engines import (
+    TRAINING,
+    Run,
+    carry_out,
+    leaf_totals_to_clients,
+    makespan,
+    read_tables,
+    write_windows,
+)
+from benchmarks.step import (
+    BATCH,
+    CHANNELS,
+    CLASSES,
+    SAMPLES,
+    SETTINGS,
+    flop_per_window,
+    plain_epoch,
+    plain_network,
+)
+from fedge import simulate
+from hhar.window_file import load_windows
+
+NETWORK = "cnn-pool"
+LEAF_WINDOWS = (5500, 1138, 1046)
+HELD_OUT = 12  # windows of each client's validation split, and of its test split
+AIMS = {("inprocess", 1): 0.65, ("ray", 5): 0.75}  # largest ratio to the pool, by engine and epochs
+NOT_TRAINING_AIMS = {"inprocess": 3.0, "ray": 8.0}  # per cent
+RAY_ROUNDS = 5  # per run, the first one included
+
+State = dict[str, np.ndarray]
+
+
+# --- the references -------------------------------------------------------------------------------------
+
+_clients: list[tuple[torch.Tensor, torch.Tensor]] = []  # training windows of each client, per process
+_network: nn.Module | None = None
+
+
+def prepare_process(path: str) -> None:
+    """Load every client's training windows and make the network, once per process."""
+    global _network
+    torch.set_num_threads(1)
+    windows = load_windows(path)
+    assert windows.session is not None
+    training = np.char.startswith(windows.session, TRAINING)
+    for user in np.unique(windows.user):
+        rows = training & (windows.user == user)
+        _clients.append((torch.from_numpy(windows.x[rows]), torch.from_numpy(windows.y[rows])))
+    _network = plain_network(NETWORK)
+
+
+def train_client(job: tuple[int, State, int]) -> tuple[int, State]:
+    """Train a client from its leaf's model."""
+    client, state, epochs = job
+    assert _network is not None
+    _network.load_state_dict({name: torch.from_numpy(array) for name, array in state.items()})
+    generator = torch.Generator().manual_seed(client)
+    for _ in range(epochs):
+        plain_epoch(_network, *_clients[client], generator)
+    return client, {name: tensor.numpy().copy() for name, tensor in _network.state_dict().items()}
+
+
+class PlainRound:
+    """One exchange of three leaves with their clients: train all, average per leaf."""
+
+    def __init__(self, sizes: Sequence[int], epochs: int) -> None:
+        state = {name: tensor.numpy().copy() for name, tensor in plain_network(NETWORK).state_dict().items()}
+        self.models = [state] * len(LEAF_WINDOWS)
+        self._sizes = sizes
+        self._epochs = epochs
+
+    def jobs(self) -> list[tuple[int, State, int]]:
+        """Largest client first."""
+        order = sorted(range(len(self._sizes)), key=lambda client: -self._sizes[client])
+        return [(client, self.models[client // 3], self._epochs) for client in order]
+
+    def average(self, trained: Mapping[int, State]) -> None:
+        """Weighted mean per leaf."""
+        for leaf in range(len(self.models)):
+            members = range(3 * leaf, 3 * leaf + 3)
+            total = sum(self._sizes[client] for client in members)
+            self.models[leaf] = {
+                name: sum(trained[c][name] * np.float32(self._sizes[c] / total) for c in members)
+                for name in self.models[leaf]
+            }
+
+
+def contend_loop(turn: Turn, path: str, sizes: Sequence[int], epochs: int) -> None:
+    """The plain loop."""
+    prepare_process(path)
+    plain = PlainRound(sizes, epochs)
+    repeat(turn, lambda: plain.average(dict(map(train_client, plain.jobs()))))
+
+
+def contend_pool(turn: Turn, path: str, sizes: Sequence[int], epochs: int) -> None:
+    """The plain pool."""
+    plain = PlainRound(sizes, epochs)
+    with multiprocessing.get_context("spawn").Pool(WORKERS, prepare_process, (path,)) as pool:
+        repeat(turn, lambda: plain.average(dict(pool.imap_unordered(train_client, plain.jobs()))))
+
+
+# --- Fedge ----------------------------------------------------------------------------------------------
+
+
+class Gate:
+    """The terminal of a run in this process: after each round's line it waits for the next turn."""
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._start = time.perf_counter()
+
+    def write(self, text: str) -> None:
+        """Take a line; only those of rounds matter."""
+        if text.startswith("round "):
+            self._turn.done(time.perf_counter() - self._start)
+            self._turn.wait()
+            self._start = time.perf_counter()
+
+    def flush(self) -> None:
+        """Do nothing."""
+
+
+def contend_in_process(turn: Turn, config: Mapping[str, Any]) -> None:
+    """Fedge in this process. Its first turn holds the start of the run too: warm-up."""
+    turn.wait()
+    simulate(config, workers=WORKERS, terminal=Gate(turn))  # type: ignore[arg-type]
+
+
+def configuration(data: Path, runs: Path, epochs: int, rounds: int) -> dict[str, Any]:
+    """The run that takes the references' steps."""
+    return {
+        "num-server-rounds": rounds,
+        "runs-dir": str(runs),
+        "data.path": str(data),
+        "train.model": NETWORK,
+        "train.local-epochs": epochs,
+        "train.batch-size": BATCH,
+        "train.lr": SETTINGS.lr,
+        "train.momentum": SETTINGS.momentum,
+        "train.weight-decay": SETTINGS.weight_decay,
+        "train.clip-norm": 0.0,
+        "train.label-smoothing": 0.0,
+        "scaffold.enabled": False,
+    }
+
+
+# --- the race -------------------------------------------------------------------------------------------
+
+
+def measure(full: bool) -> dict[str, Any]:
+    """One local epoch, then five."""
+    sizes = leaf_totals_to_clients(LEAF_WINDOWS)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        data = folder / "windows.npz"
+        write_windows(data, sizes, [HELD_OUT] * len(sizes), CHANNELS, SAMPLES, CLASSES)
+        one = race(folder / "1", data, sizes, 1, blocks=4 if full else 2, block_rounds=4 if full else 3)
+        five = race(folder / "5", data, sizes, 5, blocks=2, block_rounds=2 if full else 1)
+    return {"windows_per_client": sizes, "workers": WORKERS, "epochs": {"1": one, "5": five}}
+
+
+def race(
+    folder: Path, data: Path, sizes: Sequence[int], epochs: int, blocks: int, block_rounds: int
+) -> dict[str, Any]:
+    """Blocks of interleaved rounds with a run on Ray between each two of them."""
+    folder.mkdir()
+    rounds = blocks * block_rounds
+    config = configuration(data, folder / "inprocess", epochs, rounds + 1)
+    contestants = {
+        "loop": (contend_loop, (str(data), sizes, epochs)),
+        "pool": (contend_pool, (str(data), sizes, epochs)),
+        "inprocess": (contend_in_process, (config,)),
+    }
+    ray: list[Run] = []
+
+    def run_ray(round_: int) -> None:
+        if (round_ + 1) % block_rounds == 0 and round_ + 1 < rounds:
+            place = folder / f"ray-{len(ray)}"
+            ray.append(carry_out("ray", configuration(data, place, epochs, RAY_ROUNDS), place))
+
+    times = take_turns(contestants, rounds, warmup=1, after=run_ray)
+    return summary(folder, times, ray, block_rounds)
+
+
+def summary(
+    folder: Path, times: Mapping[str, np.ndarray], ray: Sequence[Run], block_rounds: int
+) -> dict[str, Any]:
+    """Seconds per round, ratios to the pool, shares that are not training, and Fedge's phases."""
+    around = [
+        float(np.median(times["pool"][i * block_rounds : (i + 2) * block_rounds])) for i in range(len(ray))
+    ]
+    phases, train_s = read_tables(folder / "inprocess" / "latest")
+    # waiting for a turn counts as "record" in timing.csv: the turns' own time is the round's
+    trained_s = np.array([makespan(seconds) for seconds in train_s[1:]])
+    return {
+        "seconds": {name: sample.tolist() for name, sample in times.items()}
+        | {"ray": [second for run in ray for second in run.round_s()]},
+        "ratio_to_pool": {
+            "loop": ratio(times["loop"], times["pool"]),
+            "inprocess": ratio(times["inprocess"], times["pool"]),
+            "ray": [s / pool for run, pool in zip(ray, around, strict=True) for s in run.round_s()],
+        },
+        "not_training": {
+            "inprocess": (1 - trained_s / times["inprocess"]).tolist(),
+            "ray": [share for run in ray for share in run.not_training()],
+        },
+        "ray_start_s": [run.wall_s - sum(run.round_s(0)) for run in ray],
+        "phases": {
+            "inprocess": _median_phases(phases[1:]),
+            "ray": _median_phases([row for run in ray for row in run.phases[1:]]),
+        },
+    }
+
+
+def _median_phases(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    names = [name for name in rows[0] if name != "global_round"]
+    return {name: float(np.median([row[name] for row in rows])) for name in names}
+
+
+# --- what is shown --------------------------------------------------------------------------------------
+
+
+def figures(results: dict[str, Any]) -> list[Figure]:
+    """Seconds, ratios and overhead for one and for five epochs."""
+    entries = []
+    for epochs, result in results["epochs"].items():
+        words = f"{epochs} epoch{'s' if epochs != '1' else ''}"
+        for name, seconds in result["seconds"].items():
+            entries.append(figure(f"{words}, {name}", "s per round", seconds))
+        for name, ratios in result["ratio_to_pool"].items():
+            aim = AIMS.get((name, int(epochs)))
+            entries.append(figure(f"{words}, {name} / pool", "x", ratios, aim))
+        for name, shares in result["not_training"].items():
+            per_cent = 100 * np.array(shares)
+            entries.append(figure(f"{words}, {name}, not training", "%", per_cent, NOT_TRAINING_AIMS[name]))
+    return entries
+
+
+def distance(results: dict[str, Any], peak: Mapping[str, float]) -> str:
+    """GFLOP/s per worker against one thread's matrix product."""
+    flop = sum(results["windows_per_client"]) * flop_per_window(NETWORK)
+    words = []
+    for epochs, result in results["epochs"].items():
+        for name, seconds in result["seconds"].items():
+            workers = 1 if name == "loop" else results["workers"]
+            speed = flop * int(epochs) / float(np.median(seconds)) / workers / 1e9
+            share = speed / peak["matmul_gflop_per_s"]
+            words.append(f"{epochs} epochs, {name}: {speed:.0f} GFLOP/s per worker, {share:.0%}")
+    return "<br>".join(words)
+
+
+def draw(results: dict[str, Any], axes: Any) -> None:
+    """Ratios to the pool."""
+    entries = [entry for entry in figures(results) if entry.what.endswith("/ pool")]
+    draw_figures(axes, entries, "seconds per round / those of the plain pool")
+    axes.axvline(1.0, color="0.7", linewidth=1, zorder=0)
+
+
+BENCHMARK = Benchmark(
+    "round",
+    "Global rounds on both engines against a plain loop and a plain pool.",
+    measure,
+    figures,
+    distance,
+    draw,
+)
+
+if __name__ == "__main__":
+    main(BENCHMARK)
