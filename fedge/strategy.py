@@ -31,10 +31,10 @@ from fedge.messages import (
     JudgeReply,
     TrainReply,
     judge_messages,
-    payload_bytes,
     read_judge,
     read_train,
     send_tickets,
+    total_payload_bytes,
 )
 from fedge.results import ClientResult, LeafResult, RoundResult, accuracy, macro_f1, pooled, served
 from fedge.schedule import local_training
@@ -273,7 +273,7 @@ class HierarchicalStrategy(Strategy):
 
     def _exchange(self, grid: Grid, messages: Sequence[Message], timeout_s: float) -> Exchange:
         """Send and receive, keeping the books on bytes, failures and time."""
-        self._downlink += sum(payload_bytes(m) for m in messages)
+        self._downlink += total_payload_bytes(messages)
         self._clock.lap("configure")
         exchange = self._clients.exchange(grid, messages, timeout_s, self._clock)
         for client, reason in exchange.failures.items():
