@@ -17,7 +17,6 @@ from flwr.app import Array, ArrayRecord, MetricRecord
 from fedge.aggregation import State
 from fedge.state_file import FileState
 
-
 Record = TypeVar("Record", ArrayRecord, MetricRecord)
 
 
