@@ -100,8 +100,6 @@ class HierarchicalStrategy(Strategy):
         self._failures: dict[int, str] = {}
         self._step: CloudStep | None = None
         self._uplink = self._downlink = 0
-        for leaf in self.leaves:
-            leaf.start = leaf.model
 
     # --- Flower's five steps ------------------------------------------------------------------------
 
@@ -233,6 +231,7 @@ class HierarchicalStrategy(Strategy):
             leaf.keep_states(self._shared.keep)
         for global_round in range(1, num_rounds + 1):
             self._begin_round(global_round)
+            self._cloud.begin_round([leaf.model for leaf in self.leaves])
             self._train(grid, initial_arrays, timeout)
             self._cloud_hook(global_round)
             self._judge(grid, initial_arrays, timeout)
@@ -257,8 +256,8 @@ class HierarchicalStrategy(Strategy):
     def _cloud_hook(self, global_round: int) -> None:
         """Between global rounds: let the cloud cluster the leaves and make its offers."""
         if self._cloud.is_due(global_round):
-            starts, models = [leaf.start for leaf in self.leaves], [leaf.model for leaf in self.leaves]
-            step = self._cloud.step(starts, models, [leaf.weight for leaf in self.leaves])
+            models = [leaf.model for leaf in self.leaves]
+            step = self._cloud.step(models, [leaf.weight for leaf in self.leaves])
             kept = {id(offer): self._shared.keep(offer) for offer in step.offers if offer is not None}
             self._step = replace(step, offers=[kept.get(id(offer)) for offer in step.offers])
             self._labels = self._step.labels
