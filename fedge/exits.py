@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 COMPLETED, RUNNING, PARTIAL, FAILED, STALLED = 0, 1, 3, 4, 5
 BY_STATUS = {"running": RUNNING, "completed": COMPLETED, "partial": PARTIAL, "failed": FAILED}
 LEAVE_S = 15.0  # what a run that is over may still take to put its house in order
+LEAVE_STALLED_S = 3.0  # the same where waiting has been in vain already
 
 _ENDING = ("SIGINT", "SIGTERM", "SIGHUP")  # the last is what a closed terminal sends
 

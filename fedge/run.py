@@ -178,7 +178,8 @@ class _Ending:
     def _write(self, status: str, exit_code: int, **entries: Any) -> Outcome:
         """Write an end and return the one that counts."""
         if self._owns_process:
-            exits.leave_within(exits.LEAVE_S, exit_code)
+            stalled = exit_code == exits.STALLED
+            exits.leave_within(exits.LEAVE_STALLED_S if stalled else exits.LEAVE_S, exit_code)
         written = self._recorder.end(status, exit_code, **entries)
         reason = str(written.get("reason", ""))
         return Outcome(written["status"], self._recorder.folder, reason, written["exit_code"])

@@ -32,7 +32,7 @@ def stall_limit_s(guard: GuardConfig) -> float:
 
 
 _last = time.monotonic()
-_limit_s = float("inf")
+_stalled = ""  # the reason, once the run has
 
 
 def note_progress() -> None:
@@ -42,9 +42,9 @@ def note_progress() -> None:
 
 
 def refuse_stalled() -> None:
-    """Raise StallError when there was no progress for longer than the watched run may take."""
-    if time.monotonic() - _last > _limit_s:
-        raise StallError(_reason(_limit_s))
+    """Raise StallError when the watching thread has found that there was no progress for too long."""
+    if _stalled:
+        raise StallError(_stalled)
 
 
 def _reason(limit_s: float) -> str:
@@ -65,9 +65,9 @@ def watching(limit_s: float, log: Path, give_up: Callable[[str], None]) -> Itera
         give_up: called with the reason, from the watching thread, when the run does not end by itself
             within a few seconds.
     """
-    global _limit_s
+    global _stalled
     note_progress()
-    _limit_s = limit_s
+    _stalled = ""
     over = threading.Event()
     thread = threading.Thread(target=_watch, args=(limit_s, log, give_up, over), name="watchdog", daemon=True)
     thread.start()
@@ -75,11 +75,12 @@ def watching(limit_s: float, log: Path, give_up: Callable[[str], None]) -> Itera
         yield
     finally:
         over.set()
-        _limit_s = float("inf")
+        _stalled = ""
 
 
 def _watch(limit_s: float, log: Path, give_up: Callable[[str], None], over: threading.Event) -> None:
     """Do the watching thread's work."""
+    global _stalled
     seen = _last
     while not over.wait(min(1.0, limit_s / 4)):
         if _last != seen:
@@ -88,8 +89,9 @@ def _watch(limit_s: float, log: Path, give_up: Callable[[str], None], over: thre
                 os.utime(log)
         if time.monotonic() - _last > limit_s:
             _dump_stacks(log)
-            if not over.wait(GRACE_S) and time.monotonic() - _last > limit_s:
-                give_up(_reason(limit_s))
+            _stalled = _reason(limit_s)
+            if not over.wait(GRACE_S):
+                give_up(_stalled)
             return
 
 
