@@ -1,35 +1,38 @@
-"""The command `fedge`. Exit codes: 0 completed, 3 partial, 4 failed or refused, 130 interrupted."""
+"""The command `fedge`.
+
+Exit codes: 0 completed, 3 partial, 4 failed or refused, 5 stalled, 130 on Ctrl-C, 143 on SIGTERM; of
+`fedge status` also 1, still running.
+"""
 
 import argparse
 import json
-import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from fedge import exits
 from fedge.config import ConfigError, Scalar
 from fedge.config import knobs as all_knobs
+from fedge.engine.flower import run_on_flower
 from fedge.federation import Federation
 from fedge.preflight import check
 from fedge.project import Project
-
-EXIT_CODES = {"completed": 0, "partial": 3, "failed": 4}
-INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+from fedge.status import find_run, read_status, status_lines
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
+    """Run the command line, of this process if `argv` is None; returns the exit code."""
     options = _parser().parse_args(argv)
+    options.owns_process = argv is None
     try:
         return int(options.command(options))
     except ConfigError as error:
         print(f"fedge: {error}", file=sys.stderr)
-        return EXIT_CODES["failed"]
-    except KeyboardInterrupt:
-        return INTERRUPTED
+        return exits.FAILED
+    except KeyboardInterrupt as error:
+        return (exits.interrupted_by(error) or exits.Interrupted()).exit_code
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -53,6 +56,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.add_argument("--workers", type=int, help="inprocess: clients that train at a time (default: cores)")
     run.set_defaults(command=_run)
+    status = commands.add_parser("status", help="print how a run stands; the exit code is the run's")
+    status.add_argument("run", nargs="?", default="latest", help="run folder or its name (default: latest)")
+    status.add_argument("--runs-dir", default="runs", help="folder of all run folders (default: runs)")
+    status.set_defaults(command=_print_status)
     knobs = commands.add_parser("knobs", help="print a table of all configuration keys (Markdown)")
     knobs.set_defaults(command=_print_knobs)
     return parser
@@ -71,35 +78,33 @@ def _run(options: argparse.Namespace) -> int:
         raise ConfigError(
             "federation must be a simulated one (options.num-supernodes); start others with flwr run"
         )
-    check(run_config, federation)
-    if options.engine == "flower":
-        return _run_on_flower(options, run_config)
-    return _run_in_process(run_config, federation, options.workers)
+    on_flower = options.engine == "flower"
+    with exits.signals_as_exceptions(_LEAVE_S[options.engine]) if options.owns_process else nullcontext():
+        config = check(run_config, federation, on_ray=on_flower)
+        if on_flower:
+            return run_on_flower(options.app, options.federation, run_config, config)
+        return _run_in_process(run_config, federation, options)
 
 
-def _run_in_process(run_config: dict[str, Scalar], federation: Federation, workers: int | None) -> int:
+# after a signal; with Flower, its processes are ended first
+_LEAVE_S = {"inprocess": exits.LEAVE_S, "flower": exits.LEAVE_S + 4}
+
+
+def _run_in_process(
+    run_config: dict[str, Scalar], federation: Federation, options: argparse.Namespace
+) -> int:
     """Run on threads of this process."""
     from fedge.engine.simulate import run_in_process  # loads torch, which a refused run need not wait for
 
-    return EXIT_CODES[run_in_process(run_config, federation, workers, None).status]
+    outcome = run_in_process(run_config, federation, options.workers, None, options.owns_process)
+    return outcome.exit_code
 
 
-def _run_on_flower(options: argparse.Namespace, run_config: dict[str, Scalar]) -> int:
-    """Run ``flwr run``, its output passed through; the manifest, not its exit code, tells how it ended."""
-    name = str(run_config.get("run-name") or f"{datetime.now():%Y%m%d-%H%M%S-%f}")
-    folder = Path(str(run_config["runs-dir"])) / name
-    with tempfile.NamedTemporaryFile("w", suffix=".toml", encoding="utf-8") as overrides:
-        overrides.writelines(
-            f"{_quoted(key)} = {json.dumps(v)}\n" for key, v in {**run_config, "run-name": name}.items()
-        )
-        overrides.flush()
-        words = [options.app, *([options.federation] if options.federation else []), "-c", overrides.name]
-        code = subprocess.run(["flwr", "run", *words], check=False).returncode
-    manifest = folder / "manifest.json"
-    if not manifest.is_file():
-        print(f"fedge: flwr run ended with code {code} and left no {manifest}", file=sys.stderr)
-        return EXIT_CODES["failed"]
-    return EXIT_CODES.get(json.loads(manifest.read_text(encoding="utf-8"))["status"], EXIT_CODES["failed"])
+def _print_status(options: argparse.Namespace) -> int:
+    """Carry out ``fedge status``; its exit code is the run's."""
+    status = read_status(find_run(options.run, options.runs_dir))
+    print("\n".join(status_lines(status)))
+    return status.exit_code
 
 
 def _print_knobs(_: argparse.Namespace) -> int:
@@ -125,11 +130,6 @@ def _allowed(default: Scalar, rule: Mapping[str, Any]) -> str:
     bounds = (("minimum", "≥"), ("above", ">"), ("maximum", "≤"))
     limits = " and ".join(f"{sign} {rule[name]:g}" for name, sign in bounds if rule[name] is not None)
     return limits or "any"
-
-
-def _quoted(key: str) -> str:
-    """Return a dotted key as a TOML key path."""
-    return ".".join(f'"{part}"' for part in key.split("."))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from fedge import messages
 from fedge.client_state import load_control, save_control
 from fedge.config import Config, ConfigError, TrainConfig, from_run_config
 from fedge.data import ClientData, open_client
+from fedge.engine.flower_process import catch_interrupts
 from fedge.logs import log_worker_to
 from fedge.messages import Errand, Hello, Judgement, JudgeReply
 from fedge.model import build_model
@@ -24,6 +25,7 @@ from fedge.state_file import sees
 from fedge.training import evaluate_parts, load_state, tensor_of, train
 
 app = ClientApp()
+catch_interrupts()
 
 _workspace = threading.local()  # one network per worker thread, reused by every client that it serves
 

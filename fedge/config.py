@@ -271,6 +271,12 @@ class GuardConfig(_Section):
         120.0, "seconds until every client must have answered the first call", above=0.0
     )
     client_timeout: float = knob(3600.0, "seconds an exchange may take; later replies are lost", above=0.0)
+    stall_timeout: float = knob(
+        0.0,
+        "seconds without a reply or a finished step until the run ends as stalled; 0: twice "
+        "guard.client-timeout, at least 600",
+        minimum=0.0,
+    )
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ Also finds out who is there (contract C4). Node ids stay in this file.
 
 import logging
 import sys
+import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,8 +13,10 @@ from dataclasses import dataclass
 from flwr.app import Message
 from flwr.serverapp import Grid
 
+from fedge.logs import first_engine_error
 from fedge.messages import hello_message, read_hello
 from fedge.timing import LapClock
+from fedge.watchdog import note_progress, refuse_stalled
 
 logger = logging.getLogger(__name__)
 
@@ -105,12 +108,15 @@ def collect(
     while pending:
         got = list(grid.pull_messages(pending))
         collected.extend(got)
+        if got:
+            note_progress()
         pending.difference_update(message.metadata.reply_to_message_id for message in got)
         now = time.monotonic()
         if not pending or now > deadline:
             break
         if now > next_check:
             refuse_dead_engine()
+            refuse_stalled()
             next_check = now + _ENGINE_CHECK_S
         if not got:
             _wait(grid)
@@ -128,17 +134,29 @@ def _wait(grid: Grid) -> None:
 
 
 _ray_was_up = False
+_engine_stopped = threading.Event()  # another one where the engine has one
+
+
+def watch_engine(stopped: threading.Event) -> None:
+    """Let `refuse_dead_engine` look at the event that the engine sets when it stops."""
+    global _engine_stopped
+    _engine_stopped = stopped
 
 
 def refuse_dead_engine() -> None:
-    """Raise RunError when Ray was up and is down again.
+    """Raise RunError when the engine has stopped: it says so, or Ray was up and is down again.
 
-    Flower keeps the ServerApp waiting for ever after its simulation engine has crashed or was interrupted.
+    Flower keeps the ServerApp waiting for ever after its simulation engine has crashed (Ray did not start,
+    no worker fits into it) or was interrupted.
     """
     global _ray_was_up
     ray = sys.modules.get("ray")
-    is_up = ray is not None and ray.is_initialized()
-    if _ray_was_up and not is_up:
+    # another thread may be importing it right now
+    is_up = ray is not None and hasattr(ray, "is_initialized") and ray.is_initialized()
+    if _engine_stopped.is_set() and not (is_up or _ray_was_up):
+        words = first_engine_error() or "run.log or the lines above have its last words"
+        raise RunError(f"the simulation engine did not start: {words}; fedge run needs no Ray")
+    if _engine_stopped.is_set() or (_ray_was_up and not is_up):
         raise RunError("the simulation engine stopped while clients were at work; run.log has its last words")
     _ray_was_up = is_up
 

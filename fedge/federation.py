@@ -91,6 +91,15 @@ def refuse_missing_gpu(federation: Federation) -> None:
         )
 
 
+def refuse_hidden_gpu(device: str, federation: Federation) -> None:
+    """Raise ConfigError when clients are to use a GPU (`train.device`) that Ray hides from them."""
+    if device == "cuda" and federation.num_gpus == 0:
+        raise ConfigError(
+            'train.device is "cuda", but the federation gives clients no GPU; use one with options.backend.'
+            'client-resources.num-gpus above 0, or train.device="auto"'
+        )
+
+
 def refuse_missing_cpus(federation: Federation) -> None:
     """Raise ConfigError when a client is to get more CPUs than the machine has.
 

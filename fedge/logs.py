@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -24,6 +25,23 @@ class _RunLog(logging.FileHandler):
         flower = logging.getLogger("flwr")
         self.root_level = logging.getLogger().level
         self.flower = (flower.handlers[:], flower.level, flower.propagate)
+        self.error: OSError | None = None
+        self.engine_error = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record; keeps Flower's first error, for `first_engine_error`."""
+        if record.name == "flwr" and record.levelno >= logging.ERROR and not self.engine_error:
+            words = " ".join(record.getMessage().split())
+            self.engine_error = words.removeprefix("An exception occured!! ")[:300]
+        super().emit(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Keep the first failure to write, for `refuse_failed_log`; not a traceback per record."""
+        error = sys.exc_info()[1]
+        if isinstance(error, OSError):
+            self.error = self.error or error
+        else:
+            super().handleError(record)
 
 
 def log_to(path: Path) -> logging.Handler:
@@ -53,7 +71,21 @@ def stop_logging_to(handler: logging.Handler) -> None:
     flower.handlers[:], level, flower.propagate = handler.flower
     flower.setLevel(level)
     logging.captureWarnings(False)
-    handler.close()
+    with suppress(OSError):  # a full disk has been told of
+        handler.close()
+
+
+def refuse_failed_log() -> None:
+    """Raise OSError when run.log could not be written: a run whose warnings are lost must not go on."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, _RunLog) and handler.error:
+            raise OSError(handler.error.errno, handler.error.strerror, handler.baseFilename)
+
+
+def first_engine_error() -> str:
+    """Return the first error that Flower logged in this run, in one line; empty without one."""
+    handlers = logging.getLogger().handlers
+    return next((h.engine_error for h in handlers if isinstance(h, _RunLog) and h.engine_error), "")
 
 
 def divert_descriptors(path: Path) -> TextIO:

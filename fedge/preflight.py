@@ -8,16 +8,23 @@ from typing import Any, NoReturn
 
 from fedge.config import Config, ConfigError, from_run_config
 from fedge.data import load_source
-from fedge.federation import Federation, refuse_missing_resources
+from fedge.federation import Federation, refuse_hidden_gpu, refuse_missing_resources
+from fedge.leaf_sizes import refuse_small_leaves
 from fedge.partition import partition
 from fedge.project import Project
+from fedge.ray_start import refuse_ray_that_cannot_start
 from fedge.run_folder import refuse_taken_name
 from fedge.seeding import resolve_seed
 from fedge.topology import clients_per_leaf
 
 
-def check(run_config: Mapping[str, Any], federation: Federation) -> Config:
+def check(run_config: Mapping[str, Any], federation: Federation, on_ray: bool = False) -> Config:
     """Return the checked configuration of a run on a federation, having tried all but the start.
+
+    Args:
+        run_config: Flower's flat mapping.
+        federation: that the run is to be on.
+        on_ray: the clients are to run on Ray.
 
     Raises:
         ConfigError: the run cannot work.
@@ -27,7 +34,11 @@ def check(run_config: Mapping[str, Any], federation: Federation) -> Config:
     refuse_taken_name(config.runs_dir, config.run_name)
     refuse_missing_resources(federation)
     if federation.num_supernodes:
+        if on_ray:
+            refuse_ray_that_cannot_start()
+            refuse_hidden_gpu(config.train.device, federation)
         sizes = clients_per_leaf(config.hierarchy, federation.num_supernodes)
+        refuse_small_leaves(config, sizes)
         windows, _ = load_source(config, federation.num_supernodes)
         partition(windows, config, sizes, seed)
     return config
@@ -81,7 +92,7 @@ def check_flwr_run(words: Sequence[str]) -> None:
         project = Project(Path(options.app))
         # Flower joins several -c with spaces
         overrides = [" ".join(options.run_config)] if options.run_config else []
-        check(project.run_config(overrides), project.federation(options.federation))
+        check(project.run_config(overrides), project.federation(options.federation), on_ray=True)
     except ConfigError as error:
         print(f"\nfedge: {error}", file=sys.stderr, flush=True)
         raise SystemExit(REFUSED) from None

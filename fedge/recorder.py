@@ -5,7 +5,9 @@ Numbers are written with the fewest digits that give the same float back, so equ
 
 import csv
 import json
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TextIO
@@ -15,6 +17,7 @@ import numpy as np
 from fedge.aggregation import State
 from fedge.memory import ProcessMemory
 from fedge.results import ClientResult, LeafResult, RoundResult
+from fedge.run_folder import write_manifest
 from fedge.state_file import write_state
 from fedge.timing import PHASES
 
@@ -59,20 +62,30 @@ class Recorder:
             self._tables[name].writerow(columns)
         self._files["clusters.jsonl"] = (folder / "clusters.jsonl").open("w", encoding="utf-8")
         self._manifest: dict[str, Any] = {}
+        self._manifest_lock = threading.RLock()  # the watchdog and signal handlers write it, too
+        self._ended = False
 
     def __enter__(self) -> "Recorder":
         return self
 
     def __exit__(self, *_: object) -> None:
         for file in self._files.values():
-            file.close()
+            with suppress(OSError):  # rows were flushed when written; what could not be has ended the run
+                file.close()
 
     def update_manifest(self, **entries: Any) -> None:
         """Add or replace entries of manifest.json, which is replaced as a whole."""
-        self._manifest.update(entries)
-        temporary = self.folder / "manifest.json.tmp"
-        temporary.write_text(json.dumps(self._manifest, indent=2) + "\n", encoding="utf-8")
-        temporary.replace(self.folder / "manifest.json")
+        with self._manifest_lock:
+            self._manifest.update(entries)
+            write_manifest(self.folder, self._manifest)
+
+    def end(self, status: str, exit_code: int, **entries: Any) -> Mapping[str, Any]:
+        """Write how the run ended, once: what comes later is a consequence. Returns what is written."""
+        with self._manifest_lock:
+            if not self._ended:
+                self.update_manifest(status=status, exit_code=exit_code, **entries, ended=utc_now())
+                self._ended = True
+            return dict(self._manifest)
 
     def write_round(
         self, result: RoundResult, laps: Mapping[str, float], memory: Sequence[ProcessMemory]

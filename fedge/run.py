@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 from flwr.serverapp import Grid
 
-from fedge import memory
+from fedge import exits, memory
 from fedge.arrays import to_record
 from fedge.cloud import CloudAggregator
 from fedge.config import Config, ConfigError, from_run_config, to_run_config
@@ -20,10 +20,12 @@ from fedge.console import Console
 from fedge.data import DataShape, DataSource, forget_source, load_source, write_client_data
 from fedge.exchange import Clients, RunError, find_clients
 from fedge.leaf import Leaf, make_strategy
-from fedge.logs import log_to, stop_logging_to
+from fedge.leaf_sizes import refuse_small_leaves
+from fedge.logs import log_to, refuse_failed_log, stop_logging_to
 from fedge.messages import Errand
 from fedge.model import build_model, parameter_names
 from fedge.partition import Partition, partition
+from fedge.process_id import this_process
 from fedge.recorder import Recorder, utc_now
 from fedge.remarks import Remarks
 from fedge.results import RoundResult
@@ -35,6 +37,7 @@ from fedge.strategy import HierarchicalStrategy
 from fedge.timing import LapClock
 from fedge.topology import clients_per_leaf
 from fedge.training import get_state
+from fedge.watchdog import StallError, note_progress, stall_limit_s, watching
 from hhar.window_file import Windows
 
 logger = logging.getLogger(__name__)
@@ -48,11 +51,19 @@ _PACKAGES = ("fedge", "flwr", "ray", "torch", "numpy", "scipy", "safetensors")
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended: "completed", "partial" (a client failed on the way) or "failed", and where it lies."""
+    """How a run ended.
+
+    Attributes:
+        status: "completed", "partial" (a client failed on the way) or "failed".
+        folder: the run folder; None when the run was refused.
+        reason: why it failed, in one line.
+        exit_code: of `fedge.exits`; it tells a stalled or interrupted run from others that failed.
+    """
 
     status: str
     folder: Path | None
     reason: str = ""
+    exit_code: int = exits.COMPLETED
 
 
 def run(
@@ -61,6 +72,7 @@ def run(
     engine: str,
     federation: Mapping[str, Any],
     open_terminal: Callable[[Path], TextIO],
+    owns_process: bool = False,
 ) -> Outcome:
     """Carry out a run and leave its folder behind.
 
@@ -72,6 +84,7 @@ def run(
         engine: name for the manifest.
         federation: what is known of it, for the manifest.
         open_terminal: (run.log) → stream for the progress lines.
+        owns_process: the process ends with the run, and is ended if the run hangs.
     """
     try:
         config = from_run_config(run_config)
@@ -79,16 +92,23 @@ def run(
         folder = create_run_folder(config.runs_dir, config.run_name, seed)
     except ConfigError as error:
         print(f"fedge: {error}", file=sys.stderr, flush=True)
-        return Outcome("failed", None, str(error))
+        return Outcome("failed", None, str(error), exits.FAILED)
     log_path = folder / "run.log"
     terminal = open_terminal(log_path)
     handler = log_to(log_path)
     console = Console(terminal, config.num_server_rounds)
     shared = SharedStates(folder, enabled=engine != IN_PROCESS)
+
+    def clean_up() -> None:
+        shared.close()
+        remove_client_data(folder / "data")
+
     try:
         with Recorder(folder) as recorder:
+            ending = _Ending(recorder, console, clean_up, owns_process)
             recorder.update_manifest(
                 status="running",
+                process=this_process(),
                 seed=seed,
                 seed_source=seed_source,
                 engine=engine,
@@ -97,42 +117,113 @@ def run(
                 versions=_versions(),
                 started=utc_now(),
             )
-            return _recorded(
-                _Run(grid, config, seed, seed_source, recorder, console, shared), recorder, console
-            )
+            with (
+                exits.ending_on_signal(ending.interrupt),
+                watching(stall_limit_s(config.guard), log_path, ending.give_up),
+            ):
+                work = _Run(grid, config, seed, seed_source, recorder, console, shared)
+                return _recorded(work, ending)
     finally:
-        shared.close()
-        remove_client_data(folder / "data")
+        clean_up()
         stop_logging_to(handler)
 
 
-def _recorded(work: "_Run", recorder: Recorder, console: Console) -> Outcome:
+class _Ending:
+    """Writes how the run ended, into the manifest and on the terminal; the first end counts."""
+
+    def __init__(
+        self, recorder: Recorder, console: Console, clean_up: Callable[[], None], owns_process: bool
+    ) -> None:
+        self._recorder = recorder
+        self._console = console
+        self._clean_up = clean_up
+        self._owns_process = owns_process
+
+    def fail(self, exit_code: int, reason: str) -> Outcome:
+        """End as failed."""
+        try:
+            outcome = self._write("failed", exit_code, reason=reason)
+        except OSError:  # a full disk: what is removed at the end anyway makes room
+            self._clean_up()
+            try:
+                outcome = self._write("failed", exit_code, reason=reason)
+            except OSError as error:
+                self._say(f"fedge: {self._recorder.folder}/manifest.json: {error.strerror}")
+                outcome = Outcome("failed", self._recorder.folder, reason, exit_code)
+        self._say(f"fedge: {outcome.reason}")
+        self._say(f"run folder: {_short(self._recorder.folder)} (failed; see run.log)")
+        return outcome
+
+    def succeed(self, remarks: Remarks) -> Outcome:
+        """End as completed or, if clients failed on the way, partial."""
+        status = "partial" if remarks.any_failed else "completed"
+        outcome = self._write(status, exits.BY_STATUS[status], remarks=remarks.lines())
+        for line in remarks.lines():
+            self._console.say(f"note: {line}")
+        self._console.say(f"run folder: {_short(self._recorder.folder)}")
+        return outcome
+
+    def interrupt(self, signum: int) -> None:
+        """End by a signal, from its handler: only what can be written in no time."""
+        interrupted = exits.Interrupted(signum)
+        self._recorder.end("failed", interrupted.exit_code, reason=interrupted.reason)
+
+    def give_up(self, reason: str) -> None:
+        """End a run that hangs, from another thread; the process ends too, if it is the run's own."""
+        self.fail(exits.STALLED, reason)
+        self._clean_up()
+        if self._owns_process:
+            exits.leave_now(exits.STALLED)
+
+    def _write(self, status: str, exit_code: int, **entries: Any) -> Outcome:
+        """Write an end and return the one that counts."""
+        if self._owns_process:
+            stalled = exit_code == exits.STALLED
+            exits.leave_within(exits.LEAVE_STALLED_S if stalled else exits.LEAVE_S, exit_code)
+        written = self._recorder.end(status, exit_code, **entries)
+        reason = str(written.get("reason", ""))
+        return Outcome(written["status"], self._recorder.folder, reason, written["exit_code"])
+
+    def _say(self, text: str) -> None:
+        """Write a line on a terminal that may be gone."""
+        with suppress(OSError, ValueError):
+            self._console.say(text)
+
+
+def _recorded(work: "_Run", ending: _Ending) -> Outcome:
     """Carry out `work` and write how it ended into the manifest, whatever happens."""
     try:
         work.carry_out()
+        return ending.succeed(work.remarks)
     except BaseException as error:
-        reason = _reason(error)
         logger.error("the run failed", exc_info=error)
-        recorder.update_manifest(status="failed", reason=reason, ended=utc_now())
-        console.say(f"fedge: {reason}")
-        console.say(f"run folder: {_short(recorder.folder)} (failed; see run.log)")
+        outcome = ending.fail(_exit_code(error), _reason(error))
         if not isinstance(error, Exception):
             raise
-        return Outcome("failed", recorder.folder, reason)
-    status = "partial" if work.remarks.any_failed else "completed"
-    recorder.update_manifest(status=status, remarks=work.remarks.lines(), ended=utc_now())
-    for line in work.remarks.lines():
-        console.say(f"note: {line}")
-    console.say(f"run folder: {_short(recorder.folder)}")
-    return Outcome(status, recorder.folder)
+        return outcome
+
+
+def _exit_code(error: BaseException) -> int:
+    """Return the exit code of a run that an exception ended."""
+    interrupted = exits.interrupted_by(error)
+    if interrupted:
+        return interrupted.exit_code
+    return exits.STALLED if isinstance(error, StallError) else exits.FAILED
 
 
 def _reason(error: BaseException) -> str:
     """Return why a run failed, in one line."""
-    if isinstance(error, KeyboardInterrupt):
-        return "interrupted"
-    if isinstance(error, (ConfigError, RunError)):
+    interrupted = exits.interrupted_by(error)
+    if interrupted:
+        return interrupted.reason
+    if isinstance(error, (ConfigError, RunError, StallError)):
         return str(error)
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return (
+            f"the run folder could not be written ({where}{error.strerror or error}); make room, or choose "
+            f"another runs-dir"
+        ).replace("\n", " ")
     return f"{type(error).__name__}: {error}".replace("\n", " ")
 
 
@@ -178,11 +269,14 @@ class _Run:
     def carry_out(self) -> None:
         """Clients → data → leaves → global rounds → final models."""
         clients = find_clients(self._grid, self._config.guard.start_timeout, self._shared.probe)
+        note_progress()
         sizes = clients_per_leaf(self._config.hierarchy, len(clients))
+        refuse_small_leaves(self._config, sizes)
         windows, source = load_source(self._config, len(clients))
         dealt = partition(windows, self._config, sizes, self._seed)
         shape = write_client_data(self._recorder.folder / "data", windows, dealt, self._config.data.normalize)
         forget_source(windows)
+        note_progress()
         self._introduce(windows, source, dealt, sizes)
         strategy, initial = self._strategy(clients, sizes, dealt, shape)
         self._clock.finish()
@@ -267,7 +361,9 @@ class _Run:
 
     def _on_round(self, result: RoundResult, laps: dict[str, float]) -> None:
         """Record and print one global round; the time this takes counts as "record" of the next round."""
+        note_progress()
         self._recorder.write_round(result, laps, memory.measure())
+        refuse_failed_log()
         self.remarks.observe(result)
         self._console.round(result, sum(laps.values()))
         logger.info("global round %d done in %.3f s", result.global_round, sum(laps.values()))

@@ -1,13 +1,18 @@
 """The place of a run: its folder under `runs-dir`, the link `latest`, and what goes when the run ends."""
 
 import errno
+import json
 import logging
 import os
 import shutil
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
+from fedge import exits
 from fedge.config import ConfigError
+from fedge.process_id import has_ended
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +44,7 @@ def create_run_folder(runs_dir: str, name: str, seed: int) -> Path:
 def refuse_taken_name(runs_dir: str, name: str) -> None:
     """Raise ConfigError when a run of that name is already there; an empty name is never taken."""
     folder = Path(runs_dir) / name
-    if name and folder.exists():
+    if name and os.path.lexists(folder):
         raise ConfigError(f"run-name must be new, but {folder} exists; choose another or leave it empty")
 
 
@@ -70,3 +75,49 @@ def remove_client_data(folder: Path) -> None:
     """Remove the run's copy of the client windows, also what an interrupted write left."""
     for path in (folder, folder.with_name(folder.name + ".tmp")):
         shutil.rmtree(path, ignore_errors=True)
+
+
+MANIFEST = "manifest.json"
+_STATUSES = ("running", "completed", "partial", "failed")
+
+
+def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Replace a run's manifest as a whole."""
+    temporary = folder / f"{MANIFEST}.tmp"
+    temporary.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    temporary.replace(folder / MANIFEST)
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Return a run's manifest, with `status`, `exit_code` and, if it failed, `reason` as they are now.
+
+    A process that is killed cannot write that it ended: a run that says "running" and whose process is gone
+    is returned as failed.
+
+    Raises:
+        ConfigError: there is no such run, or its manifest is damaged.
+    """
+    path = folder / MANIFEST
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(
+            f"a run folder must hold {MANIFEST}, but {path}: {error.strerror}; name another run"
+        ) from error
+    except (ValueError, RecursionError):
+        manifest = None
+    if not isinstance(manifest, dict) or manifest.get("status") not in _STATUSES:
+        raise ConfigError(
+            f"{MANIFEST} must be a run's manifest, but {path} is damaged; look into the folder by hand"
+        )
+    process = manifest.get("process")
+    if manifest["status"] == "running" and isinstance(process, Mapping) and has_ended(process):
+        manifest.update(
+            status="failed",
+            exit_code=exits.FAILED,
+            reason=f"died: process {process['pid']} is gone without a word (killed, no memory, reboot)",
+        )
+    code = manifest.get("exit_code")
+    if type(code) is not int or manifest["status"] == "running":
+        manifest["exit_code"] = exits.BY_STATUS[manifest["status"]]
+    return manifest

@@ -6,6 +6,8 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedge.config import ConfigError
+from fedge.engine.flower_process import stop_event
+from fedge.exchange import watch_engine
 from fedge.federation import federation_of_this_process, refuse_missing_resources
 from fedge.logs import divert_descriptors
 from fedge.run import run
@@ -26,4 +28,8 @@ def main(grid: Grid, context: Context) -> None:
     except ConfigError as error:
         print(f"fedge: {error}", file=sys.stderr, flush=True)
         return
-    run(grid, context.run_config, "flower", federation.describe(), divert_descriptors)
+    simulated = federation.num_supernodes > 0
+    stopped = stop_event() if simulated else None
+    if stopped is not None:
+        watch_engine(stopped)
+    run(grid, context.run_config, "flower", federation.describe(), divert_descriptors, owns_process=simulated)

@@ -22,6 +22,7 @@ from fedge.cloud import CloudAggregator, CloudStep
 from fedge.config import Config
 from fedge.exchange import Clients, Exchange, RunError
 from fedge.leaf import Leaf
+from fedge.leaf_sizes import training_clients
 from fedge.messages import (
     ARRAYS,
     CONTROL,
@@ -128,7 +129,7 @@ class HierarchicalStrategy(Strategy):
     def _sample(self, leaf: Leaf, leaf_round: int) -> list[int]:
         """Return the clients of a leaf that train in a leaf round, drawn by (seed, round, leaf)."""
         fraction = self._config.hierarchy.fraction_train
-        count = max(1, round(fraction * len(leaf.clients)))
+        count = training_clients(fraction, len(leaf.clients))
         if count == len(leaf.clients):
             return list(leaf.clients)
         rng = numpy_stream(self._seed, Purpose.SAMPLING, leaf_round, leaf.index)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hhar.errors import HharError
+from hhar.npz import NpzError, read_npz
 
 REQUIRED_ARRAYS = ("x", "y", "user", "classes", "channels")
 OPTIONAL_ARRAYS = ("device", "session")
@@ -91,22 +91,7 @@ def load_windows(path: str | Path) -> Windows:
         WindowFileError: one line with the name, the broken rule, the value found and the next step.
     """
     source = Path(path)
-    if not source.is_file():
-        raise WindowFileError(
-            f"{source}: window file must exist; make one with `hhar prepare` or `hhar synthesize`"
-        )
-    try:
-        with source.open("rb") as stream:
-            archive = np.load(stream, allow_pickle=False)
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise WindowFileError(f"{source}: must be an .npz archive, is a single array; {REBUILD_HINT}")
-            arrays = _read_arrays(archive, source)
-    except WindowFileError:
-        raise
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError, KeyError) as error:
-        raise WindowFileError(
-            f"{source}: must be an .npz archive, cannot be read ({error}); {REBUILD_HINT}"
-        ) from error
+    arrays = _read_arrays(source)
     windows = Windows(
         x=arrays["x"],
         y=arrays["y"],
@@ -228,28 +213,40 @@ def _arrays(windows: Windows) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def _read_arrays(archive: Any, source: Path) -> dict[str, NDArray[Any]]:
-    missing = [name for name in REQUIRED_ARRAYS if name not in archive.files]
-    if missing:
+def _read_arrays(source: Path) -> dict[str, NDArray[Any]]:
+    if not os.path.isfile(source):  # false, too, for what can be no path
         raise WindowFileError(
-            f"{source}: must hold the arrays {', '.join(REQUIRED_ARRAYS)}, lacks {', '.join(missing)}; "
-            f"{REBUILD_HINT}"
+            f"{source}: window file must exist; make one with `hhar prepare` or `hhar synthesize`"
         )
-    arrays: dict[str, NDArray[Any]] = {}
-    for name in (*REQUIRED_ARRAYS, *OPTIONAL_ARRAYS):
-        if name not in archive.files:
-            continue
-        try:
-            arrays[name] = archive[name]
-        except ValueError as error:
-            if "pickle" not in str(error) and "Object" not in str(error):
-                raise
-            raise WindowFileError(
-                f"{source}: {name} must be a plain array, holds pickled objects, which are never loaded; "
-                f"{REBUILD_HINT}"
-            ) from error
+    try:
+        with source.open("rb") as stream:
+            if stream.read(6) == np.lib.format.MAGIC_PREFIX:
+                raise NpzError("must be an .npz archive, is a single array")
+            arrays = read_npz(stream, REQUIRED_ARRAYS, OPTIONAL_ARRAYS)
+    except NpzError as error:
+        raise WindowFileError(f"{source}: {error}; {REBUILD_HINT}") from error
+    except Exception as error:  # damaged bytes: zipfile, zlib and numpy raise a dozen kinds, none documented
+        raise WindowFileError(
+            f"{source}: must be an .npz archive, cannot be read ({_short(error)}); {REBUILD_HINT}"
+        ) from error
     for name in ("classes", "channels"):
         if arrays[name].dtype.kind != "U" or arrays[name].ndim != 1:
             found = f"{arrays[name].dtype} {arrays[name].shape}"
             raise WindowFileError(f"{source}: {name} must be a list of str, is {found}; {REBUILD_HINT}")
+    for name, array in arrays.items():
+        if array.dtype.kind == "U" and not _is_text(array):
+            raise WindowFileError(f"{source}: {name} must be text, holds bytes that are none; {REBUILD_HINT}")
     return arrays
+
+
+def _short(error: Exception) -> str:
+    """Return an error's words, or its kind where it has none."""
+    return str(error)[:200] or type(error).__name__
+
+
+def _is_text(array: NDArray[np.str_]) -> bool:
+    """Tell whether every character of an array of str is one: numpy does not check the numbers it reads."""
+    if array.dtype.itemsize == 0 or array.size == 0:
+        return True
+    codes = np.ascontiguousarray(array).reshape(-1).view(array.dtype.byteorder.replace("=", "") + "u4")
+    return bool(((codes < 0xD800) | ((codes > 0xDFFF) & (codes <= 0x10FFFF))).all())

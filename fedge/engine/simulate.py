@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from fedge.client_app import app as client_app
+from fedge.client_app import choose_device
 from fedge.config import ConfigError
 from fedge.engine.inprocess import InProcessGrid
 from fedge.federation import Federation
@@ -46,9 +47,14 @@ def simulate(
 
 
 def run_in_process(
-    run_config: Mapping[str, Any], federation: Federation, workers: int | None, terminal: TextIO | None
+    run_config: Mapping[str, Any],
+    federation: Federation,
+    workers: int | None,
+    terminal: TextIO | None,
+    owns_process: bool = False,
 ) -> Outcome:
-    """Carry out a checked run on `workers` threads."""
+    """Carry out a checked run on `workers` threads; see `fedge.run.run` for `owns_process`."""
+    choose_device(str(run_config.get("train.device", "auto")))  # refuses a GPU that is not there
     count = min(workers or available_cores(), federation.num_supernodes)
 
     def open_terminal(_: Path) -> TextIO:
@@ -56,4 +62,4 @@ def run_in_process(
 
     with InProcessGrid(client_app, federation.num_supernodes, run_config, count) as grid:
         described = {**federation.describe(), "workers": count}
-        return run(grid, run_config, IN_PROCESS, described, open_terminal)
+        return run(grid, run_config, IN_PROCESS, described, open_terminal, owns_process)

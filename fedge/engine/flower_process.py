@@ -1,0 +1,47 @@
+"""Flower's simulation process, seen from inside: has its engine stopped, was it interrupted.
+
+Flower tells its ServerApp neither. Its engine (the main thread) may crash while the ServerApp (a thread)
+waits for replies for ever; and on Ctrl-C `flwr run` of Flower 1.25 kills this process after 0.25 s, so that
+what the manifest is to say has to be written by the signal handler. Private names of Flower are used where
+they are there; without them a run still ends, at its time limits.
+"""
+
+import signal
+import sys
+import threading
+from types import FrameType
+from typing import Any
+
+from fedge.exits import end_on_signal
+from fedge.federation import federation_of_this_process
+
+
+def stop_event() -> threading.Event | None:
+    """Return the event that Flower sets when its engine has stopped; it stands on its ServerApp's stack."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        found = frame.f_locals.get("stop_event")
+        if isinstance(found, threading.Event) and frame.f_globals["__name__"].startswith("flwr."):
+            return found
+        frame = frame.f_back
+    return None
+
+
+def catch_interrupts() -> None:
+    """Handle SIGINT in Flower's simulation process; does nothing in any other, or outside its main thread.
+
+    Called where the ClientApp is loaded, the one moment at which Flower's main thread runs code of ours.
+    """
+    main_thread = threading.current_thread() is threading.main_thread()
+    if not main_thread or federation_of_this_process().num_supernodes == 0:
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def handle(signum: int, frame: FrameType | None) -> Any:
+        end_on_signal(signum)
+        if callable(before):
+            return before(signum, frame)
+        return None
+
+    if before != signal.SIG_IGN:
+        signal.signal(signal.SIGINT, handle)

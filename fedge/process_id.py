@@ -1,0 +1,61 @@
+"""Which process a run belongs to, written so that any later reader can tell whether it still lives.
+
+A process id alone comes back after a while, so its start time stands with it, and the boot and the host (or
+container) outside of which neither means anything.
+"""
+
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # Linux
+
+
+def this_process() -> dict[str, Any]:
+    """Return this process as a manifest holds it: pid, start, boot, host."""
+    pid = os.getpid()
+    return {"pid": pid, "start": _start(pid), "boot": _boot(), "host": platform.node()}
+
+
+def has_ended(process: Mapping[str, Any]) -> bool | None:
+    """Tell whether a process of `this_process` has ended; None where that cannot be known from here."""
+    pid = process.get("pid")
+    if process.get("host") != platform.node() or type(pid) is not int or pid <= 0:
+        return None
+    if process.get("boot") != _boot():
+        return True
+    return _start(pid) != process.get("start")
+
+
+def _boot() -> str:
+    """Return what names this boot of this machine."""
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return str(int(psutil.boot_time()))
+
+
+def _start(pid: int) -> int | None:
+    """Return when a process started (Linux: clock ticks after boot; else seconds), None if it has ended."""
+    try:
+        # the name, in brackets, may hold anything; after it come state (field 3), …, start (field 22)
+        values = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2]
+        state, *others = values.split()
+        return None if state in "ZXx" else int(others[18])
+    except FileNotFoundError:
+        return None if Path("/proc/self/stat").exists() else _start_by_psutil(pid)
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _start_by_psutil(pid: int) -> int | None:
+    """Do the same where there is no /proc."""
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else int(process.create_time())
+    except psutil.Error:
+        return None

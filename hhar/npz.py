@@ -1,0 +1,75 @@
+"""Read arrays out of an `.npz` from elsewhere: no pickles, and no more memory than its members really hold.
+
+`numpy.load` takes a header's word for an array's size and allocates it first; here each header is compared
+with the size of its member, and all members with the machine's memory, before anything is read.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import zipfile
+from collections.abc import Sequence
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_AS_NUMPY_WRITES = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_MAX_HEADER_BYTES = 10_000
+
+
+class NpzError(ValueError):
+    """What is wrong with the archive: a rule and what was found."""
+
+
+def read_npz(stream: IO[bytes], required: Sequence[str], optional: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """Return arrays by name; optional ones are absent where the archive has none.
+
+    Raises:
+        NpzError: an array is missing, holds pickled objects, or is not of the size that its header says.
+        Exception: of many kinds (zipfile's, zlib's, numpy's), when the archive is damaged.
+    """
+    with zipfile.ZipFile(stream) as archive:
+        members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
+        missing = [name for name in required if name not in members]
+        if missing:
+            raise NpzError(f"must hold the arrays {', '.join(required)}, lacks {', '.join(missing)}")
+        wanted = {name: members[name] for name in (*required, *optional) if name in members}
+        _refuse_too_large(sum(member.file_size for member in wanted.values()))
+        return {name: _read_member(archive, member, name) for name, member in wanted.items()}
+
+
+def _refuse_too_large(num_bytes: int) -> None:
+    """Refuse arrays that the machine's memory cannot hold."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if num_bytes > memory:
+        raise NpzError(
+            f"must fit into memory, unpacks to {num_bytes / 1e9:.1f} GB and this machine has "
+            f"{memory / 1e9:.1f} GB"
+        )
+
+
+def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> NDArray[Any]:
+    """Return one array."""
+    if member.compress_type not in _AS_NUMPY_WRITES:
+        raise NpzError(f"{name} must be stored or deflated, as numpy writes it, is of another compression")
+    with archive.open(member) as stream:
+        _check_header(stream, member.file_size, name)
+    with archive.open(member) as stream:
+        array: NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
+    return array
+
+
+def _check_header(stream: IO[bytes], member_bytes: int, name: str) -> None:
+    """Refuse an array that is pickled or that its member cannot hold."""
+    version = np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    if version not in ((1, 0), (2, 0)):
+        raise NpzError(f"{name} must be of npy version 1.0 or 2.0, is {version[0]}.{version[1]}")
+    shape, _, dtype = read(stream, max_header_size=_MAX_HEADER_BYTES)
+    if dtype.hasobject:
+        raise NpzError(f"{name} must be a plain array, holds pickled objects, which are never loaded")
+    says, holds = math.prod(shape) * dtype.itemsize, member_bytes - stream.tell()
+    if min(shape, default=0) < 0 or says != holds or dtype.itemsize == 0 < math.prod(shape):
+        raise NpzError(f"{name} must be as large as its header says, {says} bytes {shape}, holds {holds}")
