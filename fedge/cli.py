@@ -10,11 +10,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from fedge.config import ConfigError, Scalar
+from fedge.config import ConfigError, Scalar, check_keys
 from fedge.config import knobs as all_knobs
 from fedge.federation import Federation
 from fedge.preflight import check
-from fedge.project import Project
+from fedge.project import Project, parse_override
+from fedge.resume import open_resumption, resolve, run_config_of
 
 EXIT_CODES = {"completed": 0, "partial": 3, "failed": 4}
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
@@ -53,6 +54,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.add_argument("--workers", type=int, help="inprocess: clients that train at a time (default: cores)")
     run.set_defaults(command=_run)
+    resume = commands.add_parser("resume", help="go on with a run that was stopped, as it began")
+    resume.add_argument("run", help="its folder, as runs/NAME, or latest")
+    resume.add_argument("-c", "--run-config", action="append", default=[], metavar="OVERRIDE",
+        help="what is to differ, as 'num-server-rounds=200'; see README for what may")  # fmt: skip
+    resume.add_argument("--engine", choices=("inprocess", "flower"), help="default: the one that it ran on")
+    resume.add_argument(
+        "--workers", type=int, help="inprocess: clients that train at a time (default: cores)"
+    )
+    resume.add_argument("--app", default=".", help="flower: folder of pyproject.toml (default: .)")
+    resume.add_argument("--federation", help="flower: name in [tool.flwr.federations] (default: its default)")
+    resume.set_defaults(command=_resume)
     knobs = commands.add_parser("knobs", help="print a table of all configuration keys (Markdown)")
     knobs.set_defaults(command=_print_knobs)
     return parser
@@ -60,10 +72,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(options: argparse.Namespace) -> int:
     """Carry out ``fedge run``."""
-    if options.workers is not None and options.workers < 1:
-        raise ConfigError(
-            f"--workers must be at least 1, but is {options.workers}; leave it out for one per core"
-        )
+    _check_workers(options.workers)
     project = Project(Path(options.app))
     run_config = project.run_config(options.run_config)
     federation = project.federation(options.federation)
@@ -77,6 +86,34 @@ def _run(options: argparse.Namespace) -> int:
     return _run_in_process(run_config, federation, options.workers)
 
 
+def _check_workers(workers: int | None) -> None:
+    """Raise ConfigError for a number of workers that cannot be."""
+    if workers is not None and workers < 1:
+        raise ConfigError(f"--workers must be at least 1, but is {workers}; leave it out for one per core")
+
+
+def _resume(options: argparse.Namespace) -> int:
+    """Carry out ``fedge resume``: the run's own configuration, with `options` on top."""
+    _check_workers(options.workers)
+    runs_dir = str(all_knobs()["runs-dir"][0])
+    found = open_resumption(resolve(options.run, runs_dir))
+    run_config = run_config_of(found)
+    for text in options.run_config:
+        override = parse_override(text)
+        check_keys(list(override))
+        run_config.update(override)
+    ended = found.manifest.get("resumed") or [found.manifest]
+    engine = options.engine or str(ended[-1].get("engine"))
+    if engine == "flower":
+        federation = Project(Path(options.app)).federation(options.federation)
+        check(run_config, federation)
+        return _run_on_flower(options, run_config)
+    described = found.run["federation"]
+    federation = Federation(described["num-supernodes"], described["num-cpus"], described["num-gpus"])
+    check(run_config, federation)
+    return _run_in_process(run_config, federation, options.workers)
+
+
 def _run_in_process(run_config: dict[str, Scalar], federation: Federation, workers: int | None) -> int:
     """Run on threads of this process."""
     from fedge.engine.simulate import run_in_process  # loads torch, which a refused run need not wait for
@@ -87,7 +124,8 @@ def _run_in_process(run_config: dict[str, Scalar], federation: Federation, worke
 def _run_on_flower(options: argparse.Namespace, run_config: dict[str, Scalar]) -> int:
     """Run ``flwr run``, its output passed through; the manifest, not its exit code, tells how it ended."""
     name = str(run_config.get("run-name") or f"{datetime.now():%Y%m%d-%H%M%S-%f}")
-    folder = Path(str(run_config["runs-dir"])) / name
+    runs_dir, resumed = str(run_config["runs-dir"]), str(run_config.get("resume", ""))
+    folder = resolve(resumed, runs_dir) if resumed else Path(runs_dir) / name
     with tempfile.NamedTemporaryFile("w", suffix=".toml", encoding="utf-8") as overrides:
         overrides.writelines(
             f"{_quoted(key)} = {json.dumps(v)}\n" for key, v in {**run_config, "run-name": name}.items()

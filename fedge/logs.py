@@ -24,6 +24,16 @@ class _RunLog(logging.FileHandler):
         flower = logging.getLogger("flwr")
         self.root_level = logging.getLogger().level
         self.flower = (flower.handlers[:], flower.level, flower.propagate)
+        self._lost = False
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Say once that the log cannot be written (a full disk); what matters fails by itself."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+        elif not self._lost:
+            self._lost = True
+            print(f"fedge: cannot write {self.baseFilename}: {error.strerror}", file=sys.stderr, flush=True)
 
 
 def log_to(path: Path) -> logging.Handler:

@@ -11,7 +11,9 @@ from fedge.data import load_source
 from fedge.federation import Federation, refuse_missing_resources
 from fedge.partition import partition
 from fedge.project import Project
+from fedge.resume import Resumption, find_resumption, refuse_other_data, resolve
 from fedge.run_folder import refuse_taken_name
+from fedge.run_lock import RunLock
 from fedge.seeding import resolve_seed
 from fedge.topology import clients_per_leaf
 
@@ -24,13 +26,24 @@ def check(run_config: Mapping[str, Any], federation: Federation) -> Config:
     """
     config = from_run_config(run_config)
     seed, _ = resolve_seed(config.seed)
-    refuse_taken_name(config.runs_dir, config.run_name)
+    resumption = _resumption(config, seed)
     refuse_missing_resources(federation)
     if federation.num_supernodes:
         sizes = clients_per_leaf(config.hierarchy, federation.num_supernodes)
-        windows, _ = load_source(config, federation.num_supernodes)
+        windows, source = load_source(config, federation.num_supernodes)
+        if resumption is not None:
+            refuse_other_data(resumption, source.fingerprint, sizes)
         partition(windows, config, sizes, seed)
     return config
+
+
+def _resumption(config: Config, seed: int) -> Resumption | None:
+    """Return the run to go on with, None for a new one, or raise ConfigError when that cannot be."""
+    if not config.resume:
+        refuse_taken_name(config.runs_dir, config.run_name)
+        return None
+    RunLock(resolve(config.resume, config.runs_dir)).close()
+    return find_resumption(config, seed)
 
 
 REFUSED = 4  # exit code, as of `fedge run`

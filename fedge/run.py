@@ -1,10 +1,13 @@
 """One run from configuration to run folder, whatever engine drives the Grid. Called by engine entries."""
 
+import hashlib
 import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any, TextIO
@@ -13,23 +16,35 @@ from flwr.serverapp import Grid
 
 from fedge import memory
 from fedge.arrays import to_record
+from fedge.checkpoint import FOLDER, CheckpointError, prune
+from fedge.client_state import all_controls
 from fedge.cloud import CloudAggregator
 from fedge.config import Config, ConfigError, from_run_config, to_run_config
-from fedge.console import Console
+from fedge.console import Console, final_table
 from fedge.data import DataShape, DataSource, forget_source, load_source, write_client_data
 from fedge.exchange import Clients, RunError, find_clients
+from fedge.growth import GrowthWatch
 from fedge.leaf import Leaf, make_strategy
 from fedge.logs import log_to, stop_logging_to
 from fedge.messages import Errand
 from fedge.model import build_model, parameter_names
 from fedge.partition import Partition, partition
-from fedge.recorder import Recorder, utc_now
+from fedge.recorder import Recorder, RecordError, utc_now
 from fedge.remarks import Remarks
 from fedge.results import RoundResult
-from fedge.run_folder import create_run_folder, remove_client_data
+from fedge.resume import Resumption, find_resumption, refuse_other_data, resolve
+from fedge.run_folder import (
+    client_data_folder,
+    create_run_folder,
+    point_latest,
+    remove_client_data,
+    short,
+)
+from fedge.run_lock import RunLock
 from fedge.seeding import Purpose, resolve_seed, torch_stream
 from fedge.shared_states import SharedStates
-from fedge.state_file import state_bytes
+from fedge.snapshot import Snapshots, go_on
+from fedge.state_file import StateFileError, state_bytes
 from fedge.strategy import HierarchicalStrategy
 from fedge.timing import LapClock
 from fedge.topology import clients_per_leaf
@@ -75,7 +90,7 @@ def run(
     try:
         config = from_run_config(run_config)
         seed, seed_source = resolve_seed(config.seed)
-        folder = create_run_folder(config.runs_dir, config.run_name, seed)
+        folder, lock, resumption = _open_folder(config, seed)
     except ConfigError as error:
         print(f"fedge: {error}", file=sys.stderr, flush=True)
         return Outcome("failed", None, str(error))
@@ -85,44 +100,90 @@ def run(
     console = Console(terminal, config.num_server_rounds)
     shared = SharedStates(folder, enabled=engine != IN_PROCESS)
     try:
-        with Recorder(folder) as recorder:
-            recorder.update_manifest(
-                status="running",
-                seed=seed,
-                seed_source=seed_source,
-                engine=engine,
-                federation=dict(federation),
-                config=to_run_config(config),
-                versions=_versions(),
-                started=utc_now(),
+        if resumption is not None and resumption.is_complete(config.num_server_rounds):
+            console.say(
+                f"{short(folder)} is complete: {config.num_server_rounds} of {config.num_server_rounds} "
+                f"global rounds; raise num-server-rounds to go on"
             )
-            return _recorded(
-                _Run(grid, config, seed, seed_source, recorder, console, shared), recorder, console
-            )
+            return Outcome(resumption.manifest["status"], folder)
+        manifest = _manifest(config, seed, seed_source, engine, federation, resumption)
+        offsets = resumption.checkpoint.facts["offsets"] if resumption else None
+        with Recorder(folder, offsets, manifest) as recorder:
+            recorder.update_manifest()
+            work = _Run(grid, config, seed, seed_source, recorder, console, shared, resumption)
+            del resumption  # its files stay mapped as long as somebody holds it
+            return _recorded(work, recorder, console)
+    except RecordError as error:
+        console.say(f"fedge: {error}")
+        return Outcome("failed", folder, str(error))
     finally:
         shared.close()
-        remove_client_data(folder / "data")
         stop_logging_to(handler)
+        lock.close()
+
+
+def _open_folder(config: Config, seed: int) -> tuple[Path, RunLock, Resumption | None]:
+    """Return the run's folder, new or that of the run to go on with, locked.
+
+    Raises:
+        ConfigError: it cannot be made, is in use, or the run cannot go on.
+    """
+    if not config.resume:
+        folder = create_run_folder(config.runs_dir, config.run_name, seed)
+        return folder, RunLock(folder), None
+    folder = resolve(config.resume, config.runs_dir)
+    lock = RunLock(folder)
+    try:
+        resumption = find_resumption(config, seed)
+    except BaseException:
+        lock.close()
+        raise
+    point_latest(folder)
+    return folder, lock, resumption
+
+
+def _manifest(
+    config: Config,
+    seed: int,
+    seed_source: str,
+    engine: str,
+    federation: Mapping[str, Any],
+    resumption: Resumption | None,
+) -> dict[str, Any]:
+    """Return the manifest's entries at the start."""
+    if resumption is not None:
+        return resumption.manifest_to_go_on(config, engine, _versions(), utc_now())
+    return {
+        "status": "running",
+        "seed": seed,
+        "seed_source": seed_source,
+        "engine": engine,
+        "federation": dict(federation),
+        "config": to_run_config(config),
+        "versions": _versions(),
+        "started": utc_now(),
+    }
 
 
 def _recorded(work: "_Run", recorder: Recorder, console: Console) -> Outcome:
     """Carry out `work` and write how it ended into the manifest, whatever happens."""
     try:
         work.carry_out()
+        status = "partial" if work.remarks.any_failed else "completed"
+        recorder.update_manifest(status=status, remarks=work.remarks.lines(), ended=utc_now())
     except BaseException as error:
         reason = _reason(error)
         logger.error("the run failed", exc_info=error)
-        recorder.update_manifest(status="failed", reason=reason, ended=utc_now())
+        with suppress(RecordError):  # on a full disk the manifest stays as it was
+            recorder.update_manifest(status="failed", reason=reason, ended=utc_now())
         console.say(f"fedge: {reason}")
-        console.say(f"run folder: {_short(recorder.folder)} (failed; see run.log)")
+        console.say(f"run folder: {short(recorder.folder)} (failed; see run.log)")
         if not isinstance(error, Exception):
             raise
         return Outcome("failed", recorder.folder, reason)
-    status = "partial" if work.remarks.any_failed else "completed"
-    recorder.update_manifest(status=status, remarks=work.remarks.lines(), ended=utc_now())
     for line in work.remarks.lines():
         console.say(f"note: {line}")
-    console.say(f"run folder: {_short(recorder.folder)}")
+    console.say(f"run folder: {short(recorder.folder)}")
     return Outcome(status, recorder.folder)
 
 
@@ -130,22 +191,25 @@ def _reason(error: BaseException) -> str:
     """Return why a run failed, in one line."""
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
-    if isinstance(error, (ConfigError, RunError)):
+    if isinstance(error, (ConfigError, RunError, RecordError, CheckpointError, StateFileError)):
         return str(error)
     return f"{type(error).__name__}: {error}".replace("\n", " ")
 
 
-def _short(folder: Path) -> str:
-    """Return a folder relative to the working directory where that is shorter."""
-    relative = os.path.relpath(folder)
-    return relative if len(relative) < len(str(folder)) else str(folder)
-
-
 def _versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that results depend on."""
+    """Return the versions of Python, of the packages that results depend on, and of Fedge's own code."""
     installed = {d.metadata["Name"].lower(): d.version for d in distributions() if d.metadata["Name"]}
     found = {package: installed[package] for package in _PACKAGES if package in installed}
-    return {"python": sys.version.split()[0], **found}
+    return {"python": sys.version.split()[0], **found, "fedge-code": _code_version()}
+
+
+def _code_version() -> str:
+    """Return the first digits of a sha256 over Fedge's source: its version number stands for many edits."""
+    digest = hashlib.sha256()
+    package = Path(__file__).parent
+    for path in sorted(package.rglob("*.py")):
+        digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 class _Run:
@@ -160,6 +224,7 @@ class _Run:
         recorder: Recorder,
         console: Console,
         shared: SharedStates,
+        resumption: Resumption | None = None,
     ) -> None:
         self._grid = grid
         self._config = config
@@ -168,27 +233,80 @@ class _Run:
         self._recorder = recorder
         self._console = console
         self._shared = shared
+        self._resumption = resumption
+        attempt = len(recorder.manifest.get("resumed", []))
+        self._data_folder = client_data_folder(recorder.folder, attempt)
         self._clock = LapClock()
-        self._last: RoundResult | None = None
+        self._growth = GrowthWatch()
+        self._table: Callable[[], Sequence[str]] = list  # gives the lines of the final table
+        self._snapshots: Snapshots | None = None
         self.remarks = Remarks()
 
     def carry_out(self) -> None:
         """Clients → data → leaves → global rounds → final models."""
+        try:
+            self._carry_out()
+        finally:
+            remove_client_data(self._data_folder)
+
+    def _carry_out(self) -> None:
+        """Do it; the copy of the client windows stays."""
+        self._say_resumed()
         clients = find_clients(self._grid, self._config.guard.start_timeout, self._shared.probe)
         sizes = clients_per_leaf(self._config.hierarchy, len(clients))
         windows, source = load_source(self._config, len(clients))
         dealt = partition(windows, self._config, sizes, self._seed)
-        shape = write_client_data(self._recorder.folder / "data", windows, dealt, self._config.data.normalize)
+        if self._resumption is not None:
+            refuse_other_data(self._resumption, source.fingerprint, sizes)
+        shape = write_client_data(self._data_folder, windows, dealt, self._config.data.normalize)
         forget_source()
         self._introduce(windows, source, dealt, sizes)
         strategy, initial = self._strategy(clients, sizes, dealt, shape)
+        self._prepare_checkpoints(strategy, len(clients))
         self._clock.finish()
         strategy.start(
             self._grid, initial, self._config.num_server_rounds, timeout=self._config.guard.client_timeout
         )
         self._recorder.write_models([leaf.model for leaf in strategy.leaves])
-        assert self._last is not None
-        self._console.final_table(self._last)
+        for line in self._table():
+            self._console.say(line)
+
+    def _say_resumed(self) -> None:
+        """Say and log where the run goes on, and clear away what the last attempt left unfinished."""
+        found = self._resumption
+        if found is None:
+            return
+        for note in found.notes:
+            self._console.say(f"note: {note}")
+            logger.warning("%s", note)
+        entry = self._recorder.manifest["resumed"][-1]
+        done = found.checkpoint.global_round
+        self._console.say(f"resuming {short(found.folder)} after global round {done}")
+        logger.info("resuming after global round %d: %s", done, entry)
+        if changed := entry.get("versions_changed"):
+            versions = ", ".join(f"{name} was {before}, is {now}" for name, (before, now) in changed.items())
+            self._console.say(f"note: the last bits may differ from here on: {versions}")
+        for attempt in range(len(self._recorder.manifest["resumed"])):
+            remove_client_data(client_data_folder(self._recorder.folder, attempt))
+        prune(self._recorder.folder / FOLDER, self._config.checkpoint.keep, after=done)
+
+    def _prepare_checkpoints(self, strategy: HierarchicalStrategy, num_clients: int) -> None:
+        """Go on from a checkpoint, or write the first."""
+        contexts = getattr(self._grid, "contexts", {})
+        self._snapshots = Snapshots(
+            self._config.checkpoint,
+            self._config.num_server_rounds,
+            self._recorder,
+            strategy,
+            self.remarks,
+            lambda: all_controls(self._data_folder, num_clients, contexts),
+        )
+        if self._resumption is None:
+            self._snapshots.after(0, list)
+            return
+        lines = go_on(self._resumption.checkpoint, strategy, self.remarks, self._data_folder)
+        self._table = lambda: lines
+        self._resumption = None
 
     def _introduce(self, windows: Windows, source: DataSource, dealt: Partition, sizes: list[int]) -> None:
         """Say and record what is run on."""
@@ -259,14 +377,22 @@ class _Run:
         """Return what clients must know in a leaf round."""
         folder = self._recorder.folder
         return Errand(
-            self._seed, global_round, leaf_round, str(folder / "data"), str(folder / "run.log"), os.getpid()
+            self._seed, global_round, leaf_round, str(self._data_folder), str(folder / "run.log"), os.getpid()
         )
 
     def _on_round(self, result: RoundResult, laps: dict[str, float]) -> None:
-        """Record and print one global round; the time this takes counts as "record" of the next round."""
-        self._recorder.write_round(result, laps, memory.measure())
+        """Record, print and keep one global round; the time this takes counts for the next round."""
+        processes = memory.measure()
+        self._recorder.write_round(result, laps, processes)
         self.remarks.observe(result)
+        for line in self._growth.observe(result.global_round, processes):
+            logger.warning("%s", line)
+            self._console.say(f"note: {line}")
+            self.remarks.note(line)
         self._console.round(result, sum(laps.values()))
         logger.info("global round %d done in %.3f s", result.global_round, sum(laps.values()))
-        self._last = result
+        self._table = partial(final_table, result)
         self._clock.lap("record")
+        assert self._snapshots is not None
+        self._snapshots.after(result.global_round, self._table)
+        self._clock.lap("checkpoint")
