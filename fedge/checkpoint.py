@@ -79,10 +79,9 @@ def write_checkpoint(
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir()
         files = {group: _write_group(unfinished, group, states) for group, states in groups.items() if states}
-        in_threads(_sync, [*beside, *sorted(unfinished.iterdir())])  # together they take as long as one
         content = {"format": _FORMAT, "round": global_round, "files": files, "facts": facts}
         (unfinished / MANIFEST).write_bytes(_manifest_bytes(content))
-        in_threads(_sync, [unfinished / MANIFEST, unfinished])
+        in_threads(_sync, [*beside, *sorted(unfinished.iterdir()), unfinished])  # takes as long as one alone
         _remove(folder)
         unfinished.rename(folder)
         _sync(parent)

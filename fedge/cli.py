@@ -95,23 +95,25 @@ def _check_workers(workers: int | None) -> None:
 def _resume(options: argparse.Namespace) -> int:
     """Carry out ``fedge resume``: the run's own configuration, with `options` on top."""
     _check_workers(options.workers)
-    runs_dir = str(all_knobs()["runs-dir"][0])
-    found = open_resumption(resolve(options.run, runs_dir))
-    run_config = run_config_of(found)
+    run_config, engine, federation = _as_it_began(options.run)
     for text in options.run_config:
         override = parse_override(text)
         check_keys(list(override))
         run_config.update(override)
-    ended = found.manifest.get("resumed") or [found.manifest]
-    engine = options.engine or str(ended[-1].get("engine"))
-    if engine == "flower":
-        federation = Project(Path(options.app)).federation(options.federation)
-        check(run_config, federation)
+    if (options.engine or engine) == "flower":
+        check(run_config, Project(Path(options.app)).federation(options.federation))
         return _run_on_flower(options, run_config)
-    described = found.run["federation"]
-    federation = Federation(described["num-supernodes"], described["num-cpus"], described["num-gpus"])
     check(run_config, federation)
     return _run_in_process(run_config, federation, options.workers)
+
+
+def _as_it_began(run: str) -> tuple[dict[str, Scalar], str, Federation]:
+    """Return configuration, last engine and federation of the run that a word names."""
+    found = open_resumption(resolve(run, str(all_knobs()["runs-dir"][0])))
+    last = [found.manifest, *found.manifest.get("resumed", [])][-1]
+    described = found.run["federation"]
+    federation = Federation(described["num-supernodes"], described["num-cpus"], described["num-gpus"])
+    return run_config_of(found), str(last["engine"]), federation
 
 
 def _run_in_process(run_config: dict[str, Scalar], federation: Federation, workers: int | None) -> int:

@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -34,6 +35,11 @@ class _RunLog(logging.FileHandler):
         elif not self._lost:
             self._lost = True
             print(f"fedge: cannot write {self.baseFilename}: {error.strerror}", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Close the file, also on a full disk."""
+        with suppress(OSError):
+            super().close()
 
 
 def log_to(path: Path) -> logging.Handler:

@@ -178,7 +178,8 @@ def refuse_other_data(found: Resumption, fingerprint: str, clients_per_leaf: lis
     if fingerprint != before["fingerprint"]:
         raise ConfigError(
             f"resume must go on with the data of {short(found.folder)}, but their sha256 is "
-            f"{fingerprint[:12]}…, was {before['fingerprint'][:12]}… ({before['name']}); set data.path to that file"
+            f"{fingerprint[:12]}…, was {before['fingerprint'][:12]}… ({before['name']}); "
+            f"set data.path to that file"
         )
     if clients_per_leaf != found.run["clients_per_leaf"]:
         raise ConfigError(
