@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from fedge import exits
-from fedge.config import ConfigError, Scalar
+from fedge.config import ConfigError, Scalar, check_keys
 from fedge.config import knobs as all_knobs
 from fedge.engine.flower import run_on_flower
 from fedge.federation import Federation
 from fedge.preflight import check
-from fedge.project import Project
+from fedge.project import Project, parse_override
+from fedge.resume import open_resumption, resolve, run_config_of
 from fedge.status import find_run, read_status, status_lines
 
 
@@ -60,6 +61,17 @@ def _parser() -> argparse.ArgumentParser:
     status.add_argument("run", nargs="?", default="latest", help="run folder or its name (default: latest)")
     status.add_argument("--runs-dir", default="runs", help="folder of all run folders (default: runs)")
     status.set_defaults(command=_print_status)
+    resume = commands.add_parser("resume", help="go on with a run that was stopped, as it began")
+    resume.add_argument("run", help="its folder, as runs/NAME, or latest")
+    resume.add_argument("-c", "--run-config", action="append", default=[], metavar="OVERRIDE",
+        help="what is to differ, as 'num-server-rounds=200'; see README for what may")  # fmt: skip
+    resume.add_argument("--engine", choices=("inprocess", "flower"), help="default: the one that it ran on")
+    resume.add_argument(
+        "--workers", type=int, help="inprocess: clients that train at a time (default: cores)"
+    )
+    resume.add_argument("--app", default=".", help="flower: folder of pyproject.toml (default: .)")
+    resume.add_argument("--federation", help="flower: name in [tool.flwr.federations] (default: its default)")
+    resume.set_defaults(command=_resume)
     knobs = commands.add_parser("knobs", help="print a table of all configuration keys (Markdown)")
     knobs.set_defaults(command=_print_knobs)
     return parser
@@ -67,10 +79,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(options: argparse.Namespace) -> int:
     """Carry out ``fedge run``."""
-    if options.workers is not None and options.workers < 1:
-        raise ConfigError(
-            f"--workers must be at least 1, but is {options.workers}; leave it out for one per core"
-        )
+    _check_workers(options.workers)
     project = Project(Path(options.app))
     run_config = project.run_config(options.run_config)
     federation = project.federation(options.federation)
@@ -78,16 +87,50 @@ def _run(options: argparse.Namespace) -> int:
         raise ConfigError(
             "federation must be a simulated one (options.num-supernodes); start others with flwr run"
         )
+    return _carry_out(options, run_config, federation)
+
+
+# after a signal; with Flower, its processes are ended first
+_LEAVE_S = {"inprocess": exits.LEAVE_S, "flower": exits.LEAVE_S + 4}
+
+
+def _check_workers(workers: int | None) -> None:
+    """Raise ConfigError for a number of workers that cannot be."""
+    if workers is not None and workers < 1:
+        raise ConfigError(f"--workers must be at least 1, but is {workers}; leave it out for one per core")
+
+
+def _resume(options: argparse.Namespace) -> int:
+    """Carry out ``fedge resume``: the run's own configuration, with `options` on top."""
+    _check_workers(options.workers)
+    run_config, engine, federation = _as_it_began(options.run)
+    for text in options.run_config:
+        override = parse_override(text)
+        check_keys(list(override))
+        run_config.update(override)
+    options.engine = options.engine or engine
+    if options.engine == "flower":
+        federation = Project(Path(options.app)).federation(options.federation)
+    return _carry_out(options, run_config, federation)
+
+
+def _as_it_began(run: str) -> tuple[dict[str, Scalar], str, Federation]:
+    """Return configuration, last engine and federation of the run that a word names."""
+    found = open_resumption(resolve(run, str(all_knobs()["runs-dir"][0])))
+    last = [found.manifest, *found.manifest.get("resumed", [])][-1]
+    described = found.run["federation"]
+    federation = Federation(described["num-supernodes"], described["num-cpus"], described["num-gpus"])
+    return run_config_of(found), str(last["engine"]), federation
+
+
+def _carry_out(options: argparse.Namespace, run_config: dict[str, Scalar], federation: Federation) -> int:
+    """Carry out a run on the engine that `options` name; returns the exit code."""
     on_flower = options.engine == "flower"
     with exits.signals_as_exceptions(_LEAVE_S[options.engine]) if options.owns_process else nullcontext():
         config = check(run_config, federation, on_ray=on_flower)
         if on_flower:
             return run_on_flower(options.app, options.federation, run_config, config)
         return _run_in_process(run_config, federation, options)
-
-
-# after a signal; with Flower, its processes are ended first
-_LEAVE_S = {"inprocess": exits.LEAVE_S, "flower": exits.LEAVE_S + 4}
 
 
 def _run_in_process(

@@ -292,6 +292,15 @@ class TransferConfig(_Section):
 
 
 @dataclass(frozen=True)
+class CheckpointConfig(_Section):
+    """How often the state of a run is kept, so that it can go on after whatever stopped it."""
+
+    SECTION = "checkpoint"
+    every: int = knob(1, "global rounds from one checkpoint to the next; 0 = none", minimum=0)
+    keep: int = knob(2, "newest checkpoints that stay; older ones are removed", minimum=1)
+
+
+@dataclass(frozen=True)
 class Config(_Section):
     """A whole run, checked. `from_run_config` makes it, `to_run_config` gives the flat mapping back."""
 
@@ -299,6 +308,7 @@ class Config(_Section):
     seed: int = knob(42, "root of every random stream; SEED in the environment wins", minimum=0)
     run_name: str = knob("", "name of the run folder; empty: date, time and seed")
     runs_dir: str = knob("runs", "folder of all run folders")
+    resume: str = knob("", 'run to go on with: "latest" or its folder, as "runs/NAME"; empty: a new run')
     hierarchy: HierarchyConfig = HierarchyConfig()
     leaf: LeafConfig = LeafConfig()
     data: DataConfig = DataConfig()
@@ -309,6 +319,7 @@ class Config(_Section):
     gate: GateConfig = GateConfig()
     guard: GuardConfig = GuardConfig()
     transfer: TransferConfig = TransferConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -20,6 +20,8 @@ from fedge.messages import ARRAYS, CONTROL, METRICS, NUM_EXAMPLES, Errand, Train
 from fedge.scaffold import control_delta, updated_server_control, zero_control
 from fedge.training import LocalTraining
 
+_OPTIMISER_STATES = ("m_t", "v_t")  # what Flower's server optimisers keep: name → array, None at first
+
 
 class ExactFedAvg(FedAvg):
     """Flower's FedAvg with `weighted_mean`: a float64 sum in a fixed order that keeps every dtype."""
@@ -164,6 +166,22 @@ class Leaf:
         self.model = keep(self.model)
         if self.control is not None:
             self.control = keep(self.control)
+
+    def states(self) -> dict[str, State]:
+        """Return what the leaf keeps from round to round: model, control, states of its server optimiser."""
+        kept: dict[str, State] = {"model": self.model}
+        if self.control is not None:
+            kept["control"] = self.control
+        optimiser = {name: getattr(self._strategy, name, None) for name in _OPTIMISER_STATES}
+        return {**kept, **{name: state for name, state in optimiser.items() if state}}
+
+    def restore(self, states: Mapping[str, State]) -> None:
+        """Go on with what `states` gave; the arrays become the leaf's own."""
+        for name, state in states.items():
+            if name in _OPTIMISER_STATES:
+                setattr(self._strategy, name, state)
+            else:
+                setattr(self, name, state)
 
     def _updated_control(
         self, control: State, replies: Sequence[TrainReply], settings: LocalTraining

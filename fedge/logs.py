@@ -43,6 +43,11 @@ class _RunLog(logging.FileHandler):
         else:
             super().handleError(record)
 
+    def close(self) -> None:
+        """Close the file, also on a full disk."""
+        with suppress(OSError):
+            super().close()
+
 
 def log_to(path: Path) -> logging.Handler:
     """Send all loggers of this process, and warnings, to `path` (appended line by line).

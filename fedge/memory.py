@@ -1,4 +1,4 @@
-"""Resident memory of the server, its workers and Ray's own processes."""
+"""Resident memory and open descriptors of the server, its workers and Ray's own processes."""
 
 import os
 from dataclasses import dataclass
@@ -15,11 +15,13 @@ class ProcessMemory:
     Attributes:
         role: "server", "worker", or "ray" for Ray's own processes.
         rss_mib: resident set size; pages shared between processes count in each.
+        fds: open file descriptors; None where the system does not count them (Windows).
     """
 
     role: str
     pid: int
     rss_mib: float
+    fds: int | None = None
 
 
 def measure() -> list[ProcessMemory]:
@@ -34,10 +36,11 @@ _ROLES = ("server", "worker", "ray")
 
 
 def _measure_one(process: psutil.Process) -> ProcessMemory | None:
-    """Return one process's resident memory, or None if it has ended."""
+    """Return what one process holds, or None if it has ended."""
     try:
         role = "worker" if "ClientAppActor" in " ".join(process.cmdline()) else "ray"
         rss_mib = process.memory_info().rss / _MIB
+        fds = process.num_fds() if hasattr(process, "num_fds") else None
     except (psutil.NoSuchProcess, psutil.AccessDenied):  # a zombie is a NoSuchProcess
         return None
-    return ProcessMemory("server" if process.pid == os.getpid() else role, process.pid, rss_mib)
+    return ProcessMemory("server" if process.pid == os.getpid() else role, process.pid, rss_mib, fds)

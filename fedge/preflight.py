@@ -13,7 +13,9 @@ from fedge.leaf_sizes import refuse_small_leaves
 from fedge.partition import partition
 from fedge.project import Project
 from fedge.ray_start import refuse_ray_that_cannot_start
+from fedge.resume import Resumption, find_resumption, refuse_other_data, resolve
 from fedge.run_folder import refuse_taken_name
+from fedge.run_lock import RunLock
 from fedge.seeding import resolve_seed
 from fedge.topology import clients_per_leaf
 
@@ -31,7 +33,7 @@ def check(run_config: Mapping[str, Any], federation: Federation, on_ray: bool = 
     """
     config = from_run_config(run_config)
     seed, _ = resolve_seed(config.seed)
-    refuse_taken_name(config.runs_dir, config.run_name)
+    resumption = _resumption(config, seed)
     refuse_missing_resources(federation)
     if federation.num_supernodes:
         if on_ray:
@@ -39,9 +41,20 @@ def check(run_config: Mapping[str, Any], federation: Federation, on_ray: bool = 
             refuse_hidden_gpu(config.train.device, federation)
         sizes = clients_per_leaf(config.hierarchy, federation.num_supernodes)
         refuse_small_leaves(config, sizes)
-        windows, _ = load_source(config, federation.num_supernodes)
+        windows, source = load_source(config, federation.num_supernodes)
+        if resumption is not None:
+            refuse_other_data(resumption, source.fingerprint, sizes)
         partition(windows, config, sizes, seed)
     return config
+
+
+def _resumption(config: Config, seed: int) -> Resumption | None:
+    """Return the run to go on with, None for a new one, or raise ConfigError when that cannot be."""
+    if not config.resume:
+        refuse_taken_name(config.runs_dir, config.run_name)
+        return None
+    RunLock(resolve(config.resume, config.runs_dir)).close()
+    return find_resumption(config, seed)
 
 
 REFUSED = 4  # exit code, as of `fedge run`

@@ -5,9 +5,10 @@ Numbers are written with the fewest digits that give the same float back, so equ
 
 import csv
 import json
+import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TextIO
@@ -35,7 +36,7 @@ CLIENT_COLUMNS = (
     "macro_f1", "train_seconds",
 )  # fmt: skip
 TIMING_COLUMNS = ("global_round", *PHASES, "total")
-MEMORY_COLUMNS = ("global_round", "role", "pid", "rss_mib")
+MEMORY_COLUMNS = ("global_round", "role", "pid", "rss_mib", "fds")
 
 _FILES = {
     "metrics/global_rounds.csv": GLOBAL_COLUMNS,
@@ -46,51 +47,121 @@ _FILES = {
 }
 
 
+class RecordError(RuntimeError):
+    """A run's record cannot be written. One line."""
+
+
 class Recorder:
     """Writes one run folder. Use as a context manager: files are closed whatever happens."""
 
-    def __init__(self, folder: Path) -> None:
-        """Open the tables of `folder`, which `create_run_folder` has made."""
+    def __init__(
+        self,
+        folder: Path,
+        offsets: Mapping[str, int] | None = None,
+        manifest: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Open the tables of `folder`, which `create_run_folder` has made.
+
+        Args:
+            folder: of the run.
+            offsets: of a run that goes on, table → bytes that stay; what was written after them goes.
+            manifest: of a run that goes on, its entries so far.
+        """
         self.folder = folder
         self._files: dict[str, TextIO] = {}
         self._tables: dict[str, Any] = {}
-        for name, columns in _FILES.items():
-            path = folder / name
-            path.parent.mkdir(exist_ok=True)
-            self._files[name] = path.open("w", newline="", encoding="utf-8")
-            self._tables[name] = csv.writer(self._files[name], lineterminator="\n")
-            self._tables[name].writerow(columns)
-        self._files["clusters.jsonl"] = (folder / "clusters.jsonl").open("w", encoding="utf-8")
-        self._manifest: dict[str, Any] = {}
+        self._manifest = dict(manifest or {})
         self._manifest_lock = threading.RLock()  # the watchdog and signal handlers write it, too
         self._ended = False
+        with self._explained("tables"):
+            for name, columns in (*_FILES.items(), ("clusters.jsonl", ())):
+                self._open(name, columns, (offsets or {}).get(name, 0))
+            self._flush()
+
+    def _open(self, name: str, columns: Sequence[str], offset: int) -> None:
+        """Open a table, new or behind its first `offset` bytes."""
+        path = self.folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+        file = self._files[name] = path.open("r+", newline="", encoding="utf-8")
+        file.truncate(offset)
+        file.seek(0, os.SEEK_END)
+        if columns:
+            self._tables[name] = csv.writer(file, lineterminator="\n")
+            if not offset:
+                self._tables[name].writerow(columns)
 
     def __enter__(self) -> "Recorder":
         return self
 
     def __exit__(self, *_: object) -> None:
         for file in self._files.values():
-            with suppress(OSError):  # rows were flushed when written; what could not be has ended the run
+            with suppress(OSError):  # on a full disk, what could not be written before cannot be now
                 file.close()
 
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """The entries of manifest.json."""
+        return dict(self._manifest)
+
+    @property
+    def paths(self) -> list[Path]:
+        """All tables."""
+        return [self.folder / name for name in self._files]
+
+    def offsets(self) -> dict[str, int]:
+        """Return the bytes of every table so far."""
+        return {name: os.fstat(file.fileno()).st_size for name, file in self._files.items()}
+
     def update_manifest(self, **entries: Any) -> None:
-        """Add or replace entries of manifest.json, which is replaced as a whole."""
-        with self._manifest_lock:
+        """Add or replace entries of manifest.json, which is replaced as a whole.
+
+        Raises:
+            RecordError: the disk is full or gone; the file is as it was.
+        """
+        with self._manifest_lock, self._explained("manifest.json"):
             self._manifest.update(entries)
             write_manifest(self.folder, self._manifest)
 
     def end(self, status: str, exit_code: int, **entries: Any) -> Mapping[str, Any]:
-        """Write how the run ended, once: what comes later is a consequence. Returns what is written."""
+        """Write how the run ended, once: what comes later is a consequence. Returns what is written.
+
+        Raises:
+            RecordError: as `update_manifest`.
+        """
         with self._manifest_lock:
             if not self._ended:
                 self.update_manifest(status=status, exit_code=exit_code, **entries, ended=utc_now())
                 self._ended = True
             return dict(self._manifest)
 
+    @contextmanager
+    def _explained(self, what: str) -> Iterator[None]:
+        """Turn an OSError into a RecordError."""
+        try:
+            yield
+        except OSError as error:
+            raise RecordError(
+                f"cannot write {what} of {self.folder}: {error.strerror or error}; make room, then "
+                f"fedge resume {self.folder}"
+            ) from error
+
     def write_round(
         self, result: RoundResult, laps: Mapping[str, float], memory: Sequence[ProcessMemory]
     ) -> None:
-        """Append one global round to every table."""
+        """Append one global round to every table.
+
+        Raises:
+            RecordError: the disk is full or gone. Rows may be there in part.
+        """
+        with self._explained("metrics"):
+            self._write_round(result, laps, memory)
+            self._flush()
+
+    def _write_round(
+        self, result: RoundResult, laps: Mapping[str, float], memory: Sequence[ProcessMemory]
+    ) -> None:
+        """Append one global round to the buffers of every table."""
         seconds = sum(laps.values())
         self._rows("metrics/global_rounds.csv", [_global_row(result, seconds)])
         self._rows(
@@ -98,9 +169,14 @@ class Recorder:
         )
         self._rows("metrics/clients.csv", [_client_row(result.global_round, c) for c in result.clients])
         self._rows("timing.csv", [[result.global_round, *(laps[p] for p in PHASES), seconds]])
-        self._rows("memory.csv", [[result.global_round, m.role, m.pid, round(m.rss_mib, 1)] for m in memory])
+        self._rows(
+            "memory.csv", [[result.global_round, m.role, m.pid, round(m.rss_mib, 1), m.fds] for m in memory]
+        )
         if result.cloud is not None:
             self._files["clusters.jsonl"].write(json.dumps(_cluster_entry(result)) + "\n")
+
+    def _flush(self) -> None:
+        """Hand what is buffered to the system."""
         for file in self._files.values():
             file.flush()
 

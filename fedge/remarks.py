@@ -1,5 +1,8 @@
 """What must be said aloud at the end of a run: a part of the method that never acted, clients that failed."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import numpy as np
 
 from fedge.results import RoundResult
@@ -10,11 +13,12 @@ class Remarks:
 
     def __init__(self) -> None:
         """Start with nothing seen."""
-        self._cluster_counts: list[int] = []
-        self._similarities: list[float] = []
+        self._cluster_counts: list[float] = []  # smallest and largest
+        self._similarities: list[float] = []  # smallest and largest
         self._num_leaves = 0
         self._accepted = self._rejected = 0
         self._failed: dict[int, str] = {}
+        self._notes: list[str] = []
 
     def observe(self, result: RoundResult) -> None:
         """Take in one global round."""
@@ -26,11 +30,22 @@ class Remarks:
             self._failed.setdefault(client, f"round {result.global_round}: {reason}")
         cloud = result.cloud
         if cloud is not None and cloud.similarity is not None:
-            self._cluster_counts.append(int(cloud.labels.max()) + 1)
+            self._cluster_counts = _ends([*self._cluster_counts, int(cloud.labels.max()) + 1])
             above_diagonal = cloud.similarity[np.triu_indices(self._num_leaves, k=1)]
-            self._similarities += (
-                [float(above_diagonal.min()), float(above_diagonal.max())] if above_diagonal.size else []
-            )
+            self._similarities = _ends([*self._similarities, *map(float, above_diagonal)])
+
+    def note(self, line: str) -> None:
+        """Take in a line to be said as it is."""
+        self._notes.append(line)
+
+    def facts(self) -> dict[str, Any]:
+        """Return all that was seen, as JSON (mappings as pairs), for `restore`."""
+        return {name: list(v.items()) if isinstance(v, dict) else v for name, v in vars(self).items()}
+
+    def restore(self, facts: Mapping[str, Any]) -> None:
+        """Go on with what `facts` gave."""
+        for name, value in facts.items():
+            setattr(self, name, dict(value) if isinstance(getattr(self, name), dict) else value)
 
     @property
     def any_failed(self) -> bool:
@@ -56,4 +71,9 @@ class Remarks:
             found.append(f"the gate never rejected: all {decisions} offers were taken")
         if decisions and not self._accepted:
             found.append(f"the gate always rejected: all {decisions} offers were turned down")
-        return found
+        return found + self._notes
+
+
+def _ends(values: Sequence[float]) -> list[float]:
+    """Return the smallest and the largest value; nothing of nothing."""
+    return [min(values), max(values)] if values else []

@@ -4,9 +4,8 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -14,11 +13,15 @@ from flwr.serverapp import Grid
 
 from fedge import exits, memory
 from fedge.arrays import to_record
+from fedge.checkpoint import FOLDER, prune
+from fedge.client_state import all_controls
 from fedge.cloud import CloudAggregator
 from fedge.config import Config, ConfigError, from_run_config, to_run_config
-from fedge.console import Console
+from fedge.console import Console, final_table
 from fedge.data import DataShape, DataSource, forget_source, load_source, write_client_data
-from fedge.exchange import Clients, RunError, find_clients
+from fedge.ending import Ending, Outcome
+from fedge.exchange import Clients, find_clients
+from fedge.growth import GrowthWatch
 from fedge.leaf import Leaf, make_strategy
 from fedge.leaf_sizes import refuse_small_leaves
 from fedge.logs import log_to, refuse_failed_log, stop_logging_to
@@ -26,18 +29,28 @@ from fedge.messages import Errand
 from fedge.model import build_model, parameter_names
 from fedge.partition import Partition, partition
 from fedge.process_id import this_process
-from fedge.recorder import Recorder, utc_now
+from fedge.recorder import Recorder, RecordError, utc_now
 from fedge.remarks import Remarks
 from fedge.results import RoundResult
-from fedge.run_folder import create_run_folder, remove_client_data
+from fedge.resume import Resumption, find_resumption, refuse_other_data, resolve
+from fedge.run_folder import (
+    client_data_folder,
+    create_run_folder,
+    point_latest,
+    remove_client_data,
+    short,
+)
+from fedge.run_lock import RunLock
 from fedge.seeding import Purpose, resolve_seed, torch_stream
 from fedge.shared_states import SharedStates
+from fedge.snapshot import Snapshots, go_on
 from fedge.state_file import state_bytes
 from fedge.strategy import HierarchicalStrategy
 from fedge.timing import LapClock
 from fedge.topology import clients_per_leaf
 from fedge.training import get_state
-from fedge.watchdog import StallError, note_progress, stall_limit_s, watching
+from fedge.versions import versions
+from fedge.watchdog import note_progress, stall_limit_s, watching
 from hhar.window_file import Windows
 
 logger = logging.getLogger(__name__)
@@ -46,24 +59,6 @@ _SYNTHETIC = (
     "synthetic data: accuracies say nothing about people; set data.path to a window file for real ones"
 )
 IN_PROCESS = "inprocess"  # the engine whose clients live in this process
-_PACKAGES = ("fedge", "flwr", "ray", "torch", "numpy", "scipy", "safetensors")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a run ended.
-
-    Attributes:
-        status: "completed", "partial" (a client failed on the way) or "failed".
-        folder: the run folder; None when the run was refused.
-        reason: why it failed, in one line.
-        exit_code: of `fedge.exits`; it tells a stalled or interrupted run from others that failed.
-    """
-
-    status: str
-    folder: Path | None
-    reason: str = ""
-    exit_code: int = exits.COMPLETED
 
 
 def run(
@@ -89,7 +84,7 @@ def run(
     try:
         config = from_run_config(run_config)
         seed, seed_source = resolve_seed(config.seed)
-        folder = create_run_folder(config.runs_dir, config.run_name, seed)
+        folder, lock, resumption = _open_folder(config, seed)
     except ConfigError as error:
         print(f"fedge: {error}", file=sys.stderr, flush=True)
         return Outcome("failed", None, str(error), exits.FAILED)
@@ -99,147 +94,89 @@ def run(
     console = Console(terminal, config.num_server_rounds)
     shared = SharedStates(folder, enabled=engine != IN_PROCESS)
 
+    attempt = len(resumption.manifest.get("resumed", [])) + 1 if resumption else 0
+    data_folder = client_data_folder(folder, attempt)
+
     def clean_up() -> None:
         shared.close()
-        remove_client_data(folder / "data")
+        remove_client_data(data_folder)
 
     try:
-        with Recorder(folder) as recorder:
-            ending = _Ending(recorder, console, clean_up, owns_process)
-            recorder.update_manifest(
-                status="running",
-                process=this_process(),
-                seed=seed,
-                seed_source=seed_source,
-                engine=engine,
-                federation=dict(federation),
-                config=to_run_config(config),
-                versions=_versions(),
-                started=utc_now(),
-            )
+        if resumption is not None and resumption.is_complete(config.num_server_rounds):
+            return _nothing_to_do(resumption, config, console)
+        manifest = _manifest(config, seed, seed_source, engine, federation, resumption)
+        offsets = resumption.checkpoint.facts["offsets"] if resumption else None
+        with Recorder(folder, offsets, manifest) as recorder:
+            recorder.update_manifest(process=this_process())
+            ending = Ending(recorder, console, clean_up, owns_process)
             with (
                 exits.ending_on_signal(ending.interrupt),
                 watching(stall_limit_s(config.guard), log_path, ending.give_up),
             ):
-                work = _Run(grid, config, seed, seed_source, recorder, console, shared)
-                return _recorded(work, ending)
+                work = _Run(grid, config, seed, seed_source, recorder, console, shared, resumption)
+                del resumption  # its files stay mapped as long as somebody holds it
+                return ending.around(work.carry_out, work.remarks)
+    except RecordError as error:
+        console.say(f"fedge: {error}")
+        return Outcome("failed", folder, str(error), exits.FAILED)
     finally:
         clean_up()
         stop_logging_to(handler)
+        lock.close()
 
 
-class _Ending:
-    """Writes how the run ended, into the manifest and on the terminal; the first end counts."""
-
-    def __init__(
-        self, recorder: Recorder, console: Console, clean_up: Callable[[], None], owns_process: bool
-    ) -> None:
-        self._recorder = recorder
-        self._console = console
-        self._clean_up = clean_up
-        self._owns_process = owns_process
-
-    def fail(self, exit_code: int, reason: str) -> Outcome:
-        """End as failed."""
-        try:
-            outcome = self._write("failed", exit_code, reason=reason)
-        except OSError:  # a full disk: what is removed at the end anyway makes room
-            self._clean_up()
-            try:
-                outcome = self._write("failed", exit_code, reason=reason)
-            except OSError as error:
-                self._say(f"fedge: {self._recorder.folder}/manifest.json: {error.strerror}")
-                outcome = Outcome("failed", self._recorder.folder, reason, exit_code)
-        self._say(f"fedge: {outcome.reason}")
-        self._say(f"run folder: {_short(self._recorder.folder)} (failed; see run.log)")
-        return outcome
-
-    def succeed(self, remarks: Remarks) -> Outcome:
-        """End as completed or, if clients failed on the way, partial."""
-        status = "partial" if remarks.any_failed else "completed"
-        outcome = self._write(status, exits.BY_STATUS[status], remarks=remarks.lines())
-        for line in remarks.lines():
-            self._console.say(f"note: {line}")
-        self._console.say(f"run folder: {_short(self._recorder.folder)}")
-        return outcome
-
-    def interrupt(self, signum: int) -> None:
-        """End by a signal, from its handler: only what can be written in no time."""
-        interrupted = exits.Interrupted(signum)
-        self._recorder.end("failed", interrupted.exit_code, reason=interrupted.reason)
-
-    def give_up(self, reason: str) -> None:
-        """End a run that hangs, from another thread; the process ends too, if it is the run's own."""
-        self.fail(exits.STALLED, reason)
-        self._clean_up()
-        if self._owns_process:
-            exits.leave_now(exits.STALLED)
-
-    def _write(self, status: str, exit_code: int, **entries: Any) -> Outcome:
-        """Write an end and return the one that counts."""
-        if self._owns_process:
-            stalled = exit_code == exits.STALLED
-            exits.leave_within(exits.LEAVE_STALLED_S if stalled else exits.LEAVE_S, exit_code)
-        written = self._recorder.end(status, exit_code, **entries)
-        reason = str(written.get("reason", ""))
-        return Outcome(written["status"], self._recorder.folder, reason, written["exit_code"])
-
-    def _say(self, text: str) -> None:
-        """Write a line on a terminal that may be gone."""
-        with suppress(OSError, ValueError):
-            self._console.say(text)
+def _nothing_to_do(resumption: Resumption, config: Config, console: Console) -> Outcome:
+    """Say that a run is complete."""
+    done = config.num_server_rounds
+    console.say(
+        f"{short(resumption.folder)} is complete: {done} of {done} global rounds; raise num-server-rounds to "
+        f"go on"
+    )
+    status = resumption.manifest["status"]
+    return Outcome(status, resumption.folder, exit_code=exits.BY_STATUS[status])
 
 
-def _recorded(work: "_Run", ending: _Ending) -> Outcome:
-    """Carry out `work` and write how it ended into the manifest, whatever happens."""
+def _open_folder(config: Config, seed: int) -> tuple[Path, RunLock, Resumption | None]:
+    """Return the run's folder, new or that of the run to go on with, locked.
+
+    Raises:
+        ConfigError: it cannot be made, is in use, or the run cannot go on.
+    """
+    if not config.resume:
+        folder = create_run_folder(config.runs_dir, config.run_name, seed)
+        return folder, RunLock(folder), None
+    folder = resolve(config.resume, config.runs_dir)
+    lock = RunLock(folder)
     try:
-        work.carry_out()
-        return ending.succeed(work.remarks)
-    except BaseException as error:
-        logger.error("the run failed", exc_info=error)
-        outcome = ending.fail(_exit_code(error), _reason(error))
-        if not isinstance(error, Exception):
-            raise
-        return outcome
+        resumption = find_resumption(config, seed)
+    except BaseException:
+        lock.close()
+        raise
+    point_latest(folder)
+    return folder, lock, resumption
 
 
-def _exit_code(error: BaseException) -> int:
-    """Return the exit code of a run that an exception ended."""
-    interrupted = exits.interrupted_by(error)
-    if interrupted:
-        return interrupted.exit_code
-    return exits.STALLED if isinstance(error, StallError) else exits.FAILED
-
-
-def _reason(error: BaseException) -> str:
-    """Return why a run failed, in one line."""
-    interrupted = exits.interrupted_by(error)
-    if interrupted:
-        return interrupted.reason
-    if isinstance(error, (ConfigError, RunError, StallError)):
-        return str(error)
-    if isinstance(error, OSError):
-        where = f"{error.filename}: " if error.filename else ""
-        return (
-            f"the run folder could not be written ({where}{error.strerror or error}); make room, or choose "
-            f"another runs-dir"
-        ).replace("\n", " ")
-    return f"{type(error).__name__}: {error}".replace("\n", " ")
-
-
-def _short(folder: Path) -> str:
-    """Return a folder relative to the working directory where that is shorter."""
-    relative = os.path.relpath(folder)
-    return relative if len(relative) < len(str(folder)) else str(folder)
-
-
-def _versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that results depend on."""
-    found = {"python": sys.version.split()[0]}
-    for package in _PACKAGES:
-        with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
+def _manifest(
+    config: Config,
+    seed: int,
+    seed_source: str,
+    engine: str,
+    federation: Mapping[str, Any],
+    resumption: Resumption | None,
+) -> dict[str, Any]:
+    """Return the manifest's entries at the start."""
+    if resumption is not None:
+        return resumption.manifest_to_go_on(config, engine, versions(), utc_now())
+    return {
+        "status": "running",
+        "seed": seed,
+        "seed_source": seed_source,
+        "engine": engine,
+        "federation": dict(federation),
+        "config": to_run_config(config),
+        "versions": versions(),
+        "started": utc_now(),
+    }
 
 
 class _Run:
@@ -254,6 +191,7 @@ class _Run:
         recorder: Recorder,
         console: Console,
         shared: SharedStates,
+        resumption: Resumption | None = None,
     ) -> None:
         self._grid = grid
         self._config = config
@@ -262,30 +200,75 @@ class _Run:
         self._recorder = recorder
         self._console = console
         self._shared = shared
+        self._resumption = resumption
+        self._data_folder = client_data_folder(recorder.folder, len(recorder.manifest.get("resumed", [])))
         self._clock = LapClock()
-        self._last: RoundResult | None = None
+        self._growth = GrowthWatch()
+        self._table: Callable[[], Sequence[str]] = list  # gives the lines of the final table
+        self._snapshots: Snapshots | None = None
         self.remarks = Remarks()
 
     def carry_out(self) -> None:
-        """Clients → data → leaves → global rounds → final models."""
+        """Clients → data → leaves → global rounds → final models; the copy of the client windows stays."""
+        self._say_resumed()
         clients = find_clients(self._grid, self._config.guard.start_timeout, self._shared.probe)
         note_progress()
         sizes = clients_per_leaf(self._config.hierarchy, len(clients))
         refuse_small_leaves(self._config, sizes)
         windows, source = load_source(self._config, len(clients))
         dealt = partition(windows, self._config, sizes, self._seed)
-        shape = write_client_data(self._recorder.folder / "data", windows, dealt, self._config.data.normalize)
+        if self._resumption is not None:
+            refuse_other_data(self._resumption, source.fingerprint, sizes)
+        shape = write_client_data(self._data_folder, windows, dealt, self._config.data.normalize)
         forget_source(windows)
         note_progress()
         self._introduce(windows, source, dealt, sizes)
         strategy, initial = self._strategy(clients, sizes, dealt, shape)
+        self._prepare_checkpoints(strategy, len(clients))
         self._clock.finish()
         strategy.start(
             self._grid, initial, self._config.num_server_rounds, timeout=self._config.guard.client_timeout
         )
         self._recorder.write_models([leaf.model for leaf in strategy.leaves])
-        assert self._last is not None
-        self._console.final_table(self._last)
+        for line in self._table():
+            self._console.say(line)
+
+    def _say_resumed(self) -> None:
+        """Say and log where the run goes on, and clear away what the last attempt left unfinished."""
+        found = self._resumption
+        if found is None:
+            return
+        for note in found.notes:
+            self._console.say(f"note: {note}")
+            logger.warning("%s", note)
+        entry = self._recorder.manifest["resumed"][-1]
+        done = found.checkpoint.global_round
+        self._console.say(f"resuming {short(found.folder)} after global round {done}")
+        logger.info("resuming after global round %d: %s", done, entry)
+        if changed := entry.get("versions_changed"):
+            versions = ", ".join(f"{name} was {before}, is {now}" for name, (before, now) in changed.items())
+            self._console.say(f"note: the last bits may differ from here on: {versions}")
+        for attempt in range(len(self._recorder.manifest["resumed"])):
+            remove_client_data(client_data_folder(self._recorder.folder, attempt))
+        prune(self._recorder.folder / FOLDER, self._config.checkpoint.keep, after=done)
+
+    def _prepare_checkpoints(self, strategy: HierarchicalStrategy, num_clients: int) -> None:
+        """Go on from a checkpoint, or write the first."""
+        contexts = getattr(self._grid, "contexts", {})
+        self._snapshots = Snapshots(
+            self._config.checkpoint,
+            self._config.num_server_rounds,
+            self._recorder,
+            strategy,
+            self.remarks,
+            lambda: all_controls(self._data_folder, num_clients, contexts),
+        )
+        if self._resumption is None:
+            self._snapshots.after(0, list)
+            return
+        lines = go_on(self._resumption.checkpoint, strategy, self.remarks, self._data_folder)
+        self._table = lambda: lines
+        self._resumption = None
 
     def _introduce(self, windows: Windows, source: DataSource, dealt: Partition, sizes: list[int]) -> None:
         """Say and record what is run on."""
@@ -356,16 +339,24 @@ class _Run:
         """Return what clients must know in a leaf round."""
         folder = self._recorder.folder
         return Errand(
-            self._seed, global_round, leaf_round, str(folder / "data"), str(folder / "run.log"), os.getpid()
+            self._seed, global_round, leaf_round, str(self._data_folder), str(folder / "run.log"), os.getpid()
         )
 
     def _on_round(self, result: RoundResult, laps: dict[str, float]) -> None:
-        """Record and print one global round; the time this takes counts as "record" of the next round."""
+        """Record, print and keep one global round; the time this takes counts for the next round."""
         note_progress()
-        self._recorder.write_round(result, laps, memory.measure())
+        processes = memory.measure()
+        self._recorder.write_round(result, laps, processes)
         refuse_failed_log()
         self.remarks.observe(result)
+        for line in self._growth.observe(result.global_round, processes):
+            logger.warning("%s", line)
+            self._console.say(f"note: {line}")
+            self.remarks.note(line)
         self._console.round(result, sum(laps.values()))
         logger.info("global round %d done in %.3f s", result.global_round, sum(laps.values()))
-        self._last = result
+        self._table = partial(final_table, result)
         self._clock.lap("record")
+        assert self._snapshots is not None
+        self._snapshots.after(result.global_round, self._table)
+        self._clock.lap("checkpoint")

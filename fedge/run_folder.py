@@ -37,7 +37,7 @@ def create_run_folder(runs_dir: str, name: str, seed: int) -> Path:
             f"runs-dir must be a writable folder, but {error.filename}: {error.strerror}; "
             f"choose another runs-dir"
         ) from error
-    _point_latest(parent, folder)
+    point_latest(folder)
     return folder.absolute()
 
 
@@ -60,8 +60,9 @@ def _fresh_folder(parent: Path, stem: str) -> Path:
     raise FileExistsError(errno.EEXIST, "it and 998 more exist", str(parent / stem))
 
 
-def _point_latest(parent: Path, folder: Path) -> None:
-    """Let ``latest`` point at `folder`; a file system without links goes without it."""
+def point_latest(folder: Path) -> None:
+    """Let ``latest`` beside `folder` point at it; a file system without links goes without it."""
+    parent = folder.parent
     link = parent / f".latest-{os.getpid()}-{folder.name}"
     try:
         link.symlink_to(folder.name)
@@ -84,8 +85,11 @@ _STATUSES = ("running", "completed", "partial", "failed")
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Replace a run's manifest as a whole."""
     temporary = folder / f"{MANIFEST}.tmp"
-    temporary.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-    temporary.replace(folder / MANIFEST)
+    try:
+        temporary.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+        temporary.replace(folder / MANIFEST)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -121,3 +125,17 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if type(code) is not int or manifest["status"] == "running":
         manifest["exit_code"] = exits.BY_STATUS[manifest["status"]]
     return manifest
+
+
+def client_data_folder(folder: Path, resumed: int) -> Path:
+    """Return where the client windows of a run lie that was resumed `resumed` times.
+
+    Each time elsewhere: a worker that outlives a killed run must not write into the next one's data.
+    """
+    return folder / (f"data-{resumed}" if resumed else "data")
+
+
+def short(folder: Path) -> str:
+    """Return a folder relative to the working directory where that is shorter."""
+    relative = os.path.relpath(folder)
+    return relative if len(relative) < len(str(folder)) else str(folder)

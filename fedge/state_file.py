@@ -111,6 +111,33 @@ class FileState(Mapping[str, np.ndarray]):
             self._map.madvise(mmap.MADV_DONTNEED)
 
 
+class Joined(Mapping[str, np.ndarray]):
+    """Several states as one, entries named ``<state>/<entry>``, in order; looked up only when asked for."""
+
+    def __init__(self, states: Mapping[str, Mapping[str, np.ndarray]]) -> None:
+        """Join `states`."""
+        self._entries = {f"{own}/{name}": (state, name) for own, state in states.items() for name in state}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        state, inner = self._entries[name]
+        return state[inner]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+def map_state(path: Path) -> FileState:
+    """Map a state whose file has no ticket, or another guard than its ticket.
+
+    Raises:
+        StateFileError: there is no such file, or it is not a state.
+    """
+    return FileState(Ticket(str(path), "", 0))
+
+
 def open_state(ticket: Ticket) -> FileState:
     """Map a state; its checksum is compared the first time that this process sees the ticket.
 

@@ -9,6 +9,7 @@ stands in `fedge.leaf`, `fedge.cloud` and `fedge.gate`.
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -89,6 +90,7 @@ class HierarchicalStrategy(Strategy):
         self._shared = shared
         self._leaf_of = {client: leaf for leaf in self.leaves for client in leaf.clients}
         self._labels = np.arange(len(self.leaves))  # until the first cloud step every leaf stands alone
+        self._restored: int | None = None  # the global round after which this run goes on
         self._begin_round(0)
 
     def _begin_round(self, global_round: int) -> None:
@@ -202,6 +204,24 @@ class HierarchicalStrategy(Strategy):
                 "leaf %d: clients %s, %d training windows", leaf.index, list(leaf.clients), leaf.weight
             )
 
+    # --- what survives the process --------------------------------------------------------------------
+
+    def states(self) -> dict[str, State]:
+        """Return the states that the next global round starts from, by ``<leaf>/<kind>``."""
+        return {f"{leaf.index}/{kind}": s for leaf in self.leaves for kind, s in leaf.states().items()}
+
+    def facts(self) -> dict[str, Any]:
+        """Return what else the next global round needs, as JSON."""
+        return {"labels": self._labels.tolist()}
+
+    def restore(self, global_round: int, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
+        """Go on after `global_round` with what `states` and `facts` gave then."""
+        for leaf in self.leaves:
+            own = f"{leaf.index}/"
+            leaf.restore({n.removeprefix(own): s for n, s in states.items() if n.startswith(own)})
+        self._labels = np.array(facts["labels"], dtype=np.int64)
+        self._restored = global_round
+
     # --- the run ------------------------------------------------------------------------------------
 
     def start(
@@ -214,7 +234,9 @@ class HierarchicalStrategy(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
-        """Run `num_rounds` global rounds from `initial_arrays`; `timeout` is seconds per exchange.
+        """Run up to global round `num_rounds`, from `initial_arrays` or after the round that was restored.
+
+        `timeout` is seconds per exchange.
 
         Flower's own loop knows one model and one exchange per round; this one knows leaf rounds and the
         cloud. `train_config`, `evaluate_config` and `evaluate_fn` belong to Flower's loop and are unused.
@@ -228,9 +250,10 @@ class HierarchicalStrategy(Strategy):
         self.summary()
         initial = self._shared.keep(from_record(initial_arrays))
         for leaf in self.leaves:
-            leaf.model = initial
+            if self._restored is None:
+                leaf.model = initial
             leaf.keep_states(self._shared.keep)
-        for global_round in range(1, num_rounds + 1):
+        for global_round in range((self._restored or 0) + 1, num_rounds + 1):
             self._begin_round(global_round)
             self._cloud.begin_round([leaf.model for leaf in self.leaves])
             self._train(grid, initial_arrays, timeout)

@@ -3,7 +3,18 @@
 import time
 from collections.abc import Callable
 
-PHASES = ("configure", "push", "wait", "check", "aggregate", "cluster", "gate", "record", "other")
+PHASES = (
+    "configure",
+    "push",
+    "wait",
+    "check",
+    "aggregate",
+    "cluster",
+    "gate",
+    "record",
+    "checkpoint",
+    "other",
+)
 
 
 class LapClock:

@@ -22,6 +22,7 @@ import psutil
 
 from fedge import exits
 from fedge.config import Config, ConfigError, Scalar
+from fedge.resume import resolve
 from fedge.run_folder import MANIFEST, read_manifest, write_manifest
 from fedge.watchdog import GRACE_S, stall_limit_s
 
@@ -40,7 +41,7 @@ def run_on_flower(app: str, federation: str | None, run_config: Mapping[str, Sca
         config: the same, checked.
     """
     name = config.run_name or f"{datetime.now():%Y%m%d-%H%M%S-%f}"
-    folder = Path(config.runs_dir) / name
+    folder = resolve(config.resume, config.runs_dir) if config.resume else Path(config.runs_dir) / name
     with tempfile.NamedTemporaryFile("w", suffix=".toml", encoding="utf-8") as overrides:
         overrides.write(_toml({**run_config, "run-name": name}))
         overrides.flush()

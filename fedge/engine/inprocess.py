@@ -52,6 +52,11 @@ class InProcessGrid(Grid):
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
+    @property
+    def contexts(self) -> dict[int, Context]:
+        """What the clients keep between messages, by partition id."""
+        return {int(c.node_config["partition-id"]): c for c in self._contexts.values()}
+
     def get_node_ids(self) -> Iterable[int]:
         """Return all nodes."""
         return list(self._contexts)

@@ -109,3 +109,12 @@ print("progress ✓", file=terminal)
     assert done.stdout.decode() == "progress ✓\n"
     assert done.stderr == b""
     assert log.read_text().splitlines() == ["before", "printed", "complained", "native", "a child"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device /dev/full")
+def test_a_log_on_a_full_disk_is_said_once(capfd):
+    handler = log_to(Path("/dev/full"))
+    for _ in range(3):
+        logging.getLogger("fedge.somewhere").info("lost")
+    stop_logging_to(handler)
+    assert capfd.readouterr().err == "fedge: cannot write /dev/full: No space left on device\n"

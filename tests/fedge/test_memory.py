@@ -55,3 +55,12 @@ def test_memory_that_is_taken_shows():
     with mmap.mmap(-1, 64 * 2**20) as block:  # new pages: an ordinary array might get what was freed before
         block.write(b"x" * len(block))
         assert measure()[0].rss_mib - before > 50
+
+
+def test_descriptors_that_are_opened_show(tmp_path):
+    before = measure()[0].fds
+    files = [(tmp_path / str(n)).open("w") for n in range(5)]
+    assert measure()[0].fds == before + 5
+    for file in files:
+        file.close()
+    assert measure()[0].fds == before

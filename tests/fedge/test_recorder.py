@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 from fedge.memory import ProcessMemory
-from fedge.recorder import Recorder, utc_now
+from fedge.recorder import Recorder, RecordError, utc_now
 from fedge.timing import PHASES
 
 HEADERS = {
@@ -21,11 +21,12 @@ HEADERS = {
     "test_accuracy,test_loss,macro_f1,num_clients,train_samples",
     "metrics/clients.csv": "global_round,client,leaf,train_samples,train_loss,test_samples,test_accuracy,"
     "macro_f1,train_seconds",
-    "timing.csv": "global_round,configure,push,wait,check,aggregate,cluster,gate,record,other,total",
-    "memory.csv": "global_round,role,pid,rss_mib",
+    "timing.csv": "global_round,configure,push,wait,check,aggregate,cluster,gate,record,checkpoint,"
+    "other,total",
+    "memory.csv": "global_round,role,pid,rss_mib,fds",
 }
 LAPS = dict.fromkeys(PHASES, 0.0) | {"wait": 1.5, "other": 0.25}
-MEMORY = [ProcessMemory("server", 11, 123.456), ProcessMemory("worker", 12, 7.0)]
+MEMORY = [ProcessMemory("server", 11, 123.456, 16), ProcessMemory("worker", 12, 7.0)]
 
 
 def lines(folder, name):
@@ -63,8 +64,8 @@ def test_rows_by_hand(recorder, make_result):
         "1,1,0,30,2.0,4,1.0,1.0,2.5",
         "1,2,1,20,,0,,,",
     ]
-    assert lines(recorder.folder, "timing.csv")[1:] == ["1,0.0,0.0,1.5,0.0,0.0,0.0,0.0,0.0,0.25,1.75"]
-    assert lines(recorder.folder, "memory.csv")[1:] == ["1,server,11,123.5", "1,worker,12,7.0"]
+    assert lines(recorder.folder, "timing.csv")[1:] == ["1,0.0,0.0,1.5,0.0,0.0,0.0,0.0,0.0,0.0,0.25,1.75"]
+    assert lines(recorder.folder, "memory.csv")[1:] == ["1,server,11,123.5,16", "1,worker,12,7.0,"]
     (entry,) = map(json.loads, lines(recorder.folder, "clusters.jsonl"))
     assert entry == {
         "round": 1,
@@ -165,6 +166,50 @@ def test_a_manifest_that_cannot_be_written_leaves_the_old_one(recorder):
     with pytest.raises(TypeError):
         recorder.update_manifest(broken=object())
     assert json.loads((recorder.folder / "manifest.json").read_text()) == {"status": "running"}
+
+
+# --- a run that goes on -------------------------------------------------------------------------------
+
+
+def test_a_run_goes_on_behind_the_rows_that_its_checkpoint_knows(tmp_path, make_result):
+    """Rounds 1, 2 and half of 3; going on after 2 with rounds 3 and 4 gives the bytes of 1, 2, 3, 4."""
+    for name in ("whole", "stopped"):
+        (tmp_path / name).mkdir()
+    with Recorder(tmp_path / "whole") as recorder:
+        for round_ in (1, 2, 3, 4):
+            recorder.write_round(make_result(global_round=round_), LAPS, MEMORY)
+    with Recorder(tmp_path / "stopped") as recorder:
+        recorder.update_manifest(seed=1)
+        for round_ in (1, 2):
+            recorder.write_round(make_result(global_round=round_), LAPS, MEMORY)
+        offsets = recorder.offsets()
+        recorder.write_round(make_result(global_round=3), LAPS, MEMORY)
+    assert offsets.keys() == {path.relative_to(recorder.folder).as_posix() for path in recorder.paths}
+    with (tmp_path / "stopped" / "metrics" / "clients.csv").open("a") as table:
+        table.write("4,0,half a r")
+    with Recorder(tmp_path / "stopped", offsets, {"seed": 1}) as recorder:
+        recorder.update_manifest(status="running")
+        for round_ in (3, 4):
+            recorder.write_round(make_result(global_round=round_), LAPS, MEMORY)
+    for name in [*HEADERS, "clusters.jsonl"]:
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "stopped" / name).read_bytes()
+    manifest = json.loads((tmp_path / "stopped" / "manifest.json").read_text())
+    assert manifest == {"seed": 1, "status": "running"} == recorder.manifest
+
+
+def test_before_the_first_round_only_headers_are_known(recorder, make_result):
+    offsets = recorder.offsets()
+    recorder.write_round(make_result(), LAPS, MEMORY)
+    recorder.__exit__()
+    with Recorder(recorder.folder, offsets):
+        pass
+    assert {name: lines(recorder.folder, name) for name in HEADERS} == {n: [h] for n, h in HEADERS.items()}
+
+
+def test_a_folder_that_cannot_be_written_to_is_one_line(tmp_path):
+    (tmp_path / "metrics").write_text("a file")
+    with pytest.raises(RecordError, match=r"^cannot write tables of .*: .*; make room, then fedge resume"):
+        Recorder(tmp_path)
 
 
 # --- models -------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
 import dataclasses
+import json
 
 import numpy as np
 
@@ -79,3 +80,31 @@ def test_failures_come_first_by_client_with_their_first_reason(make_result):
         "client 2 failed, first in round 1: late",
     ]
     assert len(remarks.lines()) == 3
+
+
+def test_remarks_go_on_where_they_were(make_result):
+    """Through JSON, after each of three rounds: the same lines as without a break, and nothing else kept."""
+    results = [
+        with_cloud(make_result(1, ("accepted", "rejected"), {2: "late"}), [0, 0], 0.75),
+        with_cloud(make_result(2, ("rejected", "rejected"), {0: "broken", 2: "gone"}), [0, 0], 0.5),
+        make_result(3, ("off", "off"), cloud=False),
+    ]
+    whole = seen(*results)
+    whole.note("it grows")
+    for stop in range(4):
+        before, after = seen(*results[:stop]), Remarks()
+        after.restore(json.loads(json.dumps(before.facts())))
+        assert vars(after) == vars(before)
+        for result in results[stop:]:
+            after.observe(result)
+        after.note("it grows")
+        assert vars(after) == vars(whole)
+        assert after.lines() == whole.lines()
+        assert after.lines()[-1] == "it grows"
+
+
+def test_what_is_kept_does_not_grow_with_the_rounds(make_result):
+    sizes = [
+        len(json.dumps(seen(*[with_cloud(make_result(), [0, 1], 0.5)] * rounds).facts())) for rounds in (2, 9)
+    ]
+    assert sizes[0] == sizes[1]
