@@ -18,6 +18,23 @@ Scalar = bool | int | float | str
 class ConfigError(ValueError):
     """What the user asked for cannot be run. One line: name, rule, value, next step."""
 
+    def __init__(self, message: str) -> None:
+        """Escape what would break the line, and leave out the middle of what nobody would read."""
+        line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in message[:_LONGEST_READ])
+        super().__init__(line if len(line) <= _LONGEST else f"{line[:400]} … {line[-400:]}")
+
+
+_LONGEST, _LONGEST_READ = 810, 100_000
+
+
+def shown(value: Any) -> str:
+    """Return a value as an error message shows it: short, whatever it is."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # an object's own repr may fail; so does a whole number of thousands of digits
+        return f"{type(value).__name__} that cannot be shown"
+    return text if len(text) <= 200 else f"{text[:100]} … {text[-100:]}"
+
 
 def knob(
     default: Scalar,
@@ -68,13 +85,18 @@ def _checked(key: str, value: Any, default: Any, rule: Mapping[str, Any]) -> Any
         value = float(value) if abs(value) <= sys.float_info.max else math.inf
     if type(value) is not kind:
         raise ConfigError(
-            f"{key} must be {_KIND_NAMES[kind]}, but is {value!r}; set for example {key}={_toml(default)}"
+            f"{key} must be {_KIND_NAMES[kind]}, but is {shown(value)}; "
+            f"set for example {key}={_toml(default)}"
         )
     if kind is float and not math.isfinite(value):
-        raise ConfigError(f"{key} must be a finite number, but is {value!r}; its default is {default!r}")
+        raise ConfigError(f"{key} must be a finite number, but is {shown(value)}; its default is {default!r}")
+    if kind is int and abs(value) > _LARGEST_INT:
+        raise ConfigError(
+            f"{key} must be at most {_LARGEST_INT} in size, but is {shown(value)}; its default is {default!r}"
+        )
     if rule["choices"] and value not in rule["choices"]:
         raise ConfigError(
-            f"{key} must be one of {', '.join(rule['choices'])}, but is {value!r}"
+            f"{key} must be one of {', '.join(rule['choices'])}, but is {shown(value)}"
             f"{_nearest(value, rule['choices']) or f'; its default is {default!r}'}"
         )
     for bound, holds, words in (
@@ -88,6 +110,7 @@ def _checked(key: str, value: Any, default: Any, rule: Mapping[str, Any]) -> Any
     return value
 
 
+_LARGEST_INT = 2**63 - 1  # TOML's own
 _KIND_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: 'a string in "quotes"'}
 
 
@@ -332,11 +355,12 @@ class Config(_Section):
         name = self.run_name
         if any(c in name for c in "/\\") or not name.isprintable() or name in (".", "..", "latest"):
             raise ConfigError(
-                f"run-name must be a plain folder name, but is {name!r}; leave it empty for date and time"
+                f"run-name must be a plain folder name, but is {shown(name)}; "
+                f"leave it empty for date and time"
             )
         if not self.runs_dir.strip() or not self.runs_dir.isprintable():
             raise ConfigError(
-                f"runs-dir must be the path of a folder, but is {self.runs_dir!r}; "
+                f"runs-dir must be the path of a folder, but is {shown(self.runs_dir)}; "
                 'set for example runs-dir="runs"'
             )
 

@@ -5,11 +5,11 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedge.config import ConfigError
+from fedge.config import ConfigError, shown
 
 
 @dataclass(frozen=True)
@@ -33,30 +33,37 @@ class Federation:
         return {"num-supernodes": self.num_supernodes, "num-cpus": self.num_cpus, "num-gpus": self.num_gpus}
 
 
-def from_backend(num_supernodes: int, backend: dict[str, Any]) -> Federation:
+def from_backend(num_supernodes: int, backend: Any) -> Federation:
     """Return the federation that Flower's backend configuration describes; Flower's default is 2 CPUs."""
-    tables = _dashed(backend)
-    resources = _dashed(tables.get("client-resources") or {"num-cpus": 2})
+    tables = _dashed("", backend)
+    resources = _dashed("client-resources", tables.get("client-resources") or {"num-cpus": 2})
     return Federation(
         num_supernodes,
         _amount("client-resources.num-cpus", resources.get("num-cpus", 1)),
         _amount("client-resources.num-gpus", resources.get("num-gpus", 0)),
-        _amount("init-args.num-cpus", _dashed(tables.get("init-args") or {}).get("num-cpus") or 0),
+        _amount(
+            "init-args.num-cpus", _dashed("init-args", tables.get("init-args") or {}).get("num-cpus") or 0
+        ),
     )
 
 
 def _amount(key: str, value: Any) -> float:
     """Return a number of CPUs or GPUs of the backend's table, or raise ConfigError."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1e9:
         raise ConfigError(
-            f"options.backend.{key} must be a number of at least 0, but is {value!r}; "
+            f"options.backend.{key} must be a number of at least 0, but is {shown(value)}; "
             f"set for example {key} = 1"
         )
     return float(value)
 
 
-def _dashed(table: dict[str, Any]) -> dict[str, Any]:
+def _dashed(name: str, table: Any) -> dict[str, Any]:
     """Return a table with dashes in its keys, which Flower writes either way."""
+    if not isinstance(table, Mapping):
+        raise ConfigError(
+            f"options.backend{'.' * bool(name)}{name} must be a table, but is {shown(table)}; see the "
+            f"federations of Fedge's pyproject.toml"
+        )
     return {key.replace("_", "-"): value for key, value in table.items()}
 
 

@@ -9,13 +9,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedge.config import ConfigError, Scalar, check_keys
+from fedge.config import ConfigError, Scalar, check_keys, shown
 from fedge.federation import Federation, from_backend
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
+
+# TOMLDecodeError is a ValueError; bytes that are no text and numbers of thousands of digits are others
+_NOT_TOML = (ValueError, RecursionError)
 
 # Flower's own pattern: key=value pairs, where a quoted value may hold spaces.
 _PAIR = re.compile(r"(\S+?)=(\'[^\']*\'|\"[^\"]*\"|\S+)")
@@ -34,7 +37,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
         raise ConfigError(
             f"{what} must be a readable file, but {path}: {error.strerror}; check the path"
         ) from error
-    except tomllib.TOMLDecodeError as error:
+    except _NOT_TOML as error:
         raise ConfigError(f"{what} must be TOML, but {path}: {error}; mend that line") from error
 
 
@@ -65,11 +68,14 @@ def parse_override(text: str) -> dict[str, Scalar]:
                 f"-c must be key=value pairs or a .toml file, but has {leftover!r}; write -c 'train.lr=0.1'"
             )
         return flatten(tomllib.loads(lines))
-    except tomllib.TOMLDecodeError as error:
+    except _NOT_TOML as error:
         raise ConfigError(
             f"-c must be key=value pairs with TOML values, but is {text!r} ({error}); "
             """quote strings, as in -c 'train.model="cnn"'"""
         ) from error
+
+
+_MOST_SUPERNODES = 100_000
 
 
 class Project:
@@ -82,14 +88,22 @@ class Project:
             ConfigError: it is missing or is no Flower app.
         """
         self.path = app / "pyproject.toml"
-        table = read_toml(self.path, "the app's pyproject.toml").get("tool", {}).get("flwr", {})
+        tool = self._table("tool", read_toml(self.path, "the app's pyproject.toml").get("tool", {}))
+        table = self._table("tool.flwr", tool.get("flwr", {}))
         if "app" not in table:
             raise ConfigError(
                 f"pyproject.toml must have [tool.flwr.app], but {self.path} has not; name the app's folder"
             )
-        self._app: dict[str, Any] = table["app"]
-        self._federations: dict[str, Any] = dict(table.get("federations", {}))
+        app_table = self._table("tool.flwr.app", table["app"])
+        self._config = self._table("tool.flwr.app.config", app_table.get("config", {}))
+        self._federations = self._table("tool.flwr.federations", table.get("federations", {}))
         self._default = self._federations.pop("default", None)
+
+    def _table(self, name: str, value: Any) -> dict[str, Any]:
+        """Return a table of pyproject.toml, or raise ConfigError when something else has its name."""
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"[{name}] must be a table, but is {shown(value)}; mend {self.path}")
+        return dict(value)
 
     def run_config(self, overrides: Sequence[str]) -> dict[str, Scalar]:
         """Return the flat run config with `overrides` (``-c`` arguments) on top; later ones win.
@@ -97,7 +111,7 @@ class Project:
         Raises:
             ConfigError: an override cannot be read or names an unknown key.
         """
-        config = flatten(self._app.get("config", {}))
+        config = flatten(self._config)
         for text in overrides:
             override = parse_override(text)
             check_keys(list(override))
@@ -111,18 +125,18 @@ class Project:
             ConfigError: there is none of that name, or it does not say how many SuperNodes it has.
         """
         wanted = name or self._default
-        if wanted not in self._federations:
+        if not isinstance(wanted, str) or wanted not in self._federations:
             known = ", ".join(self._federations) or "none"
             raise ConfigError(
-                f"federation must be one of {known}, but is {wanted!r}; see [tool.flwr.federations]"
+                f"federation must be one of {known}, but is {shown(wanted)}; see [tool.flwr.federations]"
             )
         table = self._federations[wanted]
         if isinstance(table, Mapping) and "address" in table:
             return Federation()
         count = flatten({"federation": table}).get("federation.options.num-supernodes")
-        if type(count) is not int or count < 1:
+        if type(count) is not int or not 1 <= count <= _MOST_SUPERNODES:
             raise ConfigError(
-                f"federation {wanted} must set options.num-supernodes to a whole number of at least 1, "
-                f"but has {count!r}; set it in {self.path}"
+                f"federation {wanted} must set options.num-supernodes to a whole number of at least 1 and at "
+                f"most {_MOST_SUPERNODES}, but has {shown(count)}; set it in {self.path}"
             )
         return from_backend(count, table["options"].get("backend", {}))

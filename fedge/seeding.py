@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedge.config import ConfigError
+from fedge.config import ConfigError, shown
 
 if TYPE_CHECKING:  # loading torch takes seconds, which the check before a run need not spend
     import torch
@@ -50,6 +50,9 @@ def _sequence(seed: int, purpose: Purpose, where: tuple[int, ...]) -> np.random.
     return np.random.SeedSequence(seed, spawn_key=(int(purpose), *where))
 
 
+_MOST_DIGITS = 4000  # Python reads no whole number of more than 4300
+
+
 def resolve_seed(configured: int, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
     """Return the seed of the run and where it came from: ``SEED`` wins over the configuration.
 
@@ -66,8 +69,8 @@ def resolve_seed(configured: int, environment: Mapping[str, str] | None = None) 
     text = (os.environ if environment is None else environment).get("SEED", "")
     if not text.strip():
         return configured, "config"
-    if not text.strip().isdecimal():
+    if not text.strip().isdecimal() or len(text.strip()) > _MOST_DIGITS:
         raise ConfigError(
-            f"SEED must be a whole number of at least 0, but is {text!r}; try SEED=42 flwr run ."
+            f"SEED must be a whole number of at least 0, but is {shown(text)}; try SEED=42 flwr run ."
         )
     return int(text), "environment"

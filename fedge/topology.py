@@ -1,6 +1,6 @@
 """Which client stands under which leaf: clients 0..k0-1 under leaf 0, the next k1 under leaf 1, …"""
 
-from fedge.config import ConfigError, HierarchyConfig
+from fedge.config import ConfigError, HierarchyConfig, shown
 
 
 def clients_per_leaf(config: HierarchyConfig, num_clients: int) -> list[int]:
@@ -38,9 +38,9 @@ def clients_per_leaf(config: HierarchyConfig, num_clients: int) -> list[int]:
 def _parse(text: str) -> list[int]:
     """Return "4,3,2" as [4, 3, 2]."""
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+    if not all(part.isdecimal() and len(part) < 10 and int(part) > 0 for part in parts):
         raise ConfigError(
             f'hierarchy.clients-per-server must be "auto" or positive whole numbers as "4,3,2", but is '
-            f'{text!r}; set for example hierarchy.clients-per-server="3,3,3"'
+            f'{shown(text)}; set for example hierarchy.clients-per-server="3,3,3"'
         )
     return [int(part) for part in parts]
