@@ -11,6 +11,7 @@ from fedge.data import load_source
 from fedge.federation import Federation, refuse_missing_resources
 from fedge.partition import partition
 from fedge.project import Project
+from fedge.quorum import refuse_missing_quorum
 from fedge.run_folder import refuse_taken_name
 from fedge.seeding import resolve_seed
 from fedge.topology import clients_per_leaf
@@ -28,6 +29,7 @@ def check(run_config: Mapping[str, Any], federation: Federation) -> Config:
     refuse_missing_resources(federation)
     if federation.num_supernodes:
         sizes = clients_per_leaf(config.hierarchy, federation.num_supernodes)
+        refuse_missing_quorum(config, sizes)
         windows, _ = load_source(config, federation.num_supernodes)
         partition(windows, config, sizes, seed)
     return config

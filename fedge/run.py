@@ -18,14 +18,16 @@ from fedge.config import Config, ConfigError, from_run_config, to_run_config
 from fedge.console import Console
 from fedge.data import DataShape, DataSource, forget_source, load_source, write_client_data
 from fedge.exchange import Clients, RunError, find_clients
-from fedge.leaf import Leaf, make_strategy
+from fedge.leaf import Leaf
 from fedge.logs import log_to, stop_logging_to
 from fedge.messages import Errand
 from fedge.model import build_model, parameter_names
 from fedge.partition import Partition, partition
+from fedge.quorum import num_training, refuse_missing_quorum
 from fedge.recorder import Recorder, utc_now
 from fedge.remarks import Remarks
 from fedge.results import RoundResult
+from fedge.rules import make_strategy
 from fedge.run_folder import create_run_folder, remove_client_data
 from fedge.seeding import Purpose, resolve_seed, torch_stream
 from fedge.shared_states import SharedStates
@@ -176,6 +178,7 @@ class _Run:
         """Clients → data → leaves → global rounds → final models."""
         clients = find_clients(self._grid, self._config.guard.start_timeout, self._shared.probe)
         sizes = clients_per_leaf(self._config.hierarchy, len(clients))
+        refuse_missing_quorum(self._config, sizes)
         windows, source = load_source(self._config, len(clients))
         dealt = partition(windows, self._config, sizes, self._seed)
         shape = write_client_data(self._recorder.folder / "data", windows, dealt, self._config.data.normalize)
@@ -231,14 +234,26 @@ class _Run:
         for index, size in enumerate(sizes):
             samples = {client: len(dealt.clients[client][0]) for client in range(first, first + size)}
             leaves.append(
-                Leaf(index, samples, state, trainable, make_strategy(config.leaf), config.scaffold.enabled)
+                Leaf(
+                    index,
+                    samples,
+                    state,
+                    trainable,
+                    make_strategy(config, num_training(config, size)),
+                    config.scaffold.enabled,
+                )
             )
             first += size
         self._prepare_sharing(clients, leaves)
+        held_out = {
+            client: {"val": len(val), "test": len(test)}
+            for client, (_, val, test) in enumerate(dealt.clients)
+        }
         cloud = CloudAggregator(config.cluster, trainable)
         strategy = HierarchicalStrategy(
-            config, seed, clients, leaves, cloud, self._errand, self._on_round, self._clock, self._shared
-        )
+            config, seed, clients, leaves, cloud, self._errand, self._on_round, self._clock, self._shared,
+            held_out, shape.classes,
+        )  # fmt: skip
         return strategy, to_record(state)
 
     def _prepare_sharing(self, clients: Clients, leaves: Sequence[Leaf]) -> None:
@@ -259,8 +274,9 @@ class _Run:
         """Return what clients must know in a leaf round."""
         folder = self._recorder.folder
         return Errand(
-            self._seed, global_round, leaf_round, str(folder / "data"), str(folder / "run.log"), os.getpid()
-        )
+            self._seed, global_round, leaf_round, str(folder / "data"), str(folder / "run.log"), os.getpid(),
+            self._config.guard.client_timeout,
+        )  # fmt: skip
 
     def _on_round(self, result: RoundResult, laps: dict[str, float]) -> None:
         """Record and print one global round; the time this takes counts as "record" of the next round."""
