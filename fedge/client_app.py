@@ -3,29 +3,33 @@
 import os
 import threading
 import time
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import torch
 from flwr.app import Context, Message
-from flwr.clientapp import ClientApp
 
 from fedge import messages
 from fedge.client_state import load_control, save_control
 from fedge.config import Config, ConfigError, TrainConfig, from_run_config
 from fedge.data import ClientData, open_client
 from fedge.engine.flower_process import catch_interrupts
+from fedge.engine.ray_workers import restart_dead_workers
+from fedge.guarded_app import GuardedApp
 from fedge.logs import log_worker_to
 from fedge.messages import Errand, Hello, Judgement, JudgeReply
 from fedge.model import build_model
+from fedge.privacy import private_state
 from fedge.scaffold import control_delta, correction, updated_client_control, zero_control
 from fedge.schedule import local_training
 from fedge.seeding import Purpose, torch_stream
 from fedge.state_file import sees
 from fedge.training import evaluate_parts, load_state, tensor_of, train
 
-app = ClientApp()
+app = GuardedApp()
 catch_interrupts()
+restart_dead_workers()
 
 _workspace = threading.local()  # one network per worker thread, reused by every client that it serves
 
@@ -48,9 +52,10 @@ def train_round(message: Message, context: Context) -> Message:
     model = _model(config.train, data)
     settings = local_training(config.train, errand.global_round)
     server_control = messages.arrays_of(message, messages.CONTROL)
-    own_control = None
+    own_control, accepted = None, 0
     if server_control is not None:
-        own_control = load_control(context, errand, client) or zero_control(server_control)
+        accepted = messages.accepted_of(message)
+        own_control = load_control(context, errand, client, accepted) or zero_control(server_control)
     x, y = data.train
     result = train(
         model,
@@ -65,8 +70,13 @@ def train_round(message: Message, context: Context) -> Message:
         delta = control_delta(
             server_control, start, result.state, result.steps, settings.lr, settings.momentum
         )
-        save_control(context, errand, client, updated_client_control(own_control, delta))
-    return messages.train_reply(message, result, len(y), time.perf_counter() - began)
+        save_control(context, errand, client, accepted, updated_client_control(own_control, delta))
+    state, clipped = private_state(
+        config.privacy, messages.clip_norm_of(message), start, result.state,
+        (errand.seed, errand.leaf_round, client),
+    )  # fmt: skip
+    result = replace(result, state=state)
+    return messages.train_reply(message, result, len(y), time.perf_counter() - began, clipped)
 
 
 @app.evaluate()

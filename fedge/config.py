@@ -146,7 +146,11 @@ class HierarchyConfig(_Section):
 
 
 MODELS = ("cnn", "cnn-pool", "linear", "mlp-tiny")  # those of fedge/model.py, which needs torch to be asked
-LEAF_STRATEGIES = ("fedavg", "fedmedian", "fedtrimmedavg", "krum", "fedadam")
+MODELS_WITH_BATCH_NORM = ("cnn", "mlp-tiny")
+LEAF_STRATEGIES = (
+    "fedavg", "fedmedian", "fedtrimmedavg", "krum", "multikrum", "bulyan",
+    "fedavgm", "fedadagrad", "fedadam", "fedyogi", "qfedavg",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -156,8 +160,13 @@ class LeafConfig(_Section):
     SECTION = "leaf"
     strategy: str = knob("fedavg", "Flower strategy of every leaf", choices=LEAF_STRATEGIES)
     trim_fraction: float = knob(0.2, "fedtrimmedavg: share cut off at each end", minimum=0.0, maximum=0.49)
-    num_malicious: int = knob(0, "krum: clients per leaf assumed malicious", minimum=0)
-    server_lr: float = knob(0.01, "fedadam: server learning rate (eta)", above=0.0)
+    num_malicious: int = knob(0, "krum, multikrum, bulyan: clients per leaf assumed malicious", minimum=0)
+    num_selected: int = knob(
+        0, "multikrum: clients that are averaged; 0 = all but the malicious and two", minimum=0
+    )
+    server_lr: float = knob(0.01, "fedadagrad, fedadam, fedyogi: server learning rate (eta)", above=0.0)
+    server_momentum: float = knob(0.9, "fedavgm: server momentum", minimum=0.0, maximum=0.999)
+    fairness: float = knob(0.1, "qfedavg: q; 0 = all clients count alike", minimum=0.0)
 
 
 @dataclass(frozen=True)
@@ -287,19 +296,68 @@ class GateConfig(_Section):
 
 @dataclass(frozen=True)
 class GuardConfig(_Section):
-    """How long the server waits."""
+    """What the server does about clients that fail, hang or send what cannot count."""
 
     SECTION = "guard"
     start_timeout: float = knob(
         120.0, "seconds until every client must have answered the first call", above=0.0
     )
-    client_timeout: float = knob(3600.0, "seconds an exchange may take; later replies are lost", above=0.0)
+    client_timeout: float = knob(
+        3600.0,
+        "seconds a client may work on one call; then it is given up and its worker replaced",
+        above=0.0,
+    )
     stall_timeout: float = knob(
         0.0,
         "seconds without a reply or a finished step until the run ends as stalled; 0: twice "
         "guard.client-timeout, at least 600",
         minimum=0.0,
     )
+    retries: int = knob(
+        1,
+        "times a failed client is tried again in the same leaf round, with the same random stream",
+        minimum=0,
+    )
+    min_clients: int = knob(
+        1, "replies that a leaf needs in a leaf round; with fewer it keeps its model", minimum=1
+    )
+    max_norm_factor: float = knob(
+        0.0, "largest update, in medians of the leaf's recent updates; 0 = off, else at least 1", minimum=0.0
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if 0 < self.max_norm_factor < 1:
+            raise ConfigError(
+                f"guard.max-norm-factor must be 0 or at least 1, because below 1 it refuses the median "
+                f"client, but is {self.max_norm_factor}; try guard.max-norm-factor=5"
+            )
+
+
+PRIVACY_KINDS = ("off", "server-fixed", "server-adaptive", "client-fixed", "client-adaptive", "local")
+
+
+@dataclass(frozen=True)
+class PrivacyConfig(_Section):
+    """Differential privacy of clients, by Flower's own wrappers and modifiers; see docs/reliability.md."""
+
+    SECTION = "privacy"
+    kind: str = knob(
+        "off", "who clips, and how: the leaf, or each client (local: which adds the noise, too)",
+        choices=PRIVACY_KINDS,
+    )  # fmt: skip
+    clip_norm: float = knob(1.0, "largest L2 norm of a client's update; adaptive: the first one", above=0.0)
+    noise_multiplier: float = knob(
+        1.0, "noise of the leaf's mean: its std is this × clip-norm / clients; 0 = none", minimum=0.0
+    )
+    clip_quantile: float = knob(
+        0.5, "adaptive: share of updates that are to stay unclipped", minimum=0.0, maximum=1.0
+    )
+    clip_lr: float = knob(0.2, "adaptive: step size of the clipping norm", above=0.0)
+    epsilon: float = knob(
+        1.0, "local: privacy budget per leaf round; its formula is proven up to 1", above=0.0
+    )
+    delta: float = knob(1e-5, "local: probability that the budget does not hold", above=0.0, maximum=0.5)
 
 
 @dataclass(frozen=True)
@@ -341,6 +399,7 @@ class Config(_Section):
     cluster: ClusterConfig = ClusterConfig()
     gate: GateConfig = GateConfig()
     guard: GuardConfig = GuardConfig()
+    privacy: PrivacyConfig = PrivacyConfig()
     transfer: TransferConfig = TransferConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
 
@@ -352,6 +411,7 @@ class Config(_Section):
                 f"averages under the same weights as the model, but it is {self.leaf.strategy!r}; "
                 f"add scaffold.enabled=false"
             )
+        self._refuse_privacy_beside_what_it_cannot_cover()
         name = self.run_name
         if any(c in name for c in "/\\") or not name.isprintable() or name in (".", "..", "latest"):
             raise ConfigError(
@@ -362,6 +422,28 @@ class Config(_Section):
             raise ConfigError(
                 f"runs-dir must be the path of a folder, but is {shown(self.runs_dir)}; "
                 'set for example runs-dir="runs"'
+            )
+
+    def _refuse_privacy_beside_what_it_cannot_cover(self) -> None:
+        """Raise ConfigError when something would leave a client without noise, or noise would break it."""
+        kind = self.privacy.kind
+        if kind == "off":
+            return
+        if self.scaffold.enabled:
+            raise ConfigError(
+                f"privacy.kind {kind} needs SCAFFOLD off, because control variates follow from updates "
+                f"before clipping, but scaffold.enabled is true; add scaffold.enabled=false"
+            )
+        if kind != "local" and self.leaf.strategy != "fedavg":
+            raise ConfigError(
+                f"privacy.kind {kind} needs leaf.strategy to be fedavg, for whose mean the noise is "
+                f"measured, but it is {self.leaf.strategy!r}; set one of them otherwise"
+            )
+        if self.train.model in MODELS_WITH_BATCH_NORM:
+            without = " or ".join(m for m in MODELS if m not in MODELS_WITH_BATCH_NORM)
+            raise ConfigError(
+                f"privacy.kind {kind} needs a model without BatchNorm, whose variances cannot bear noise, "
+                f"but train.model is {self.train.model!r}; use {without}"
             )
 
 

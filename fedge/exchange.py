@@ -7,7 +7,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from flwr.app import Message
@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 _POLL_S = 0.01
 _ENGINE_CHECK_S = 0.5
 _WAIT_FOR_NODES_S = 0.05
+_MARGIN_S = 10.0  # what the engine may take to end a client whose time is over
+_DEAD_WORKER = ("ActorUnavailableError", "ActorDiedError", "WorkerCrashedError", "OutOfMemoryError")
 
 
 class RunError(RuntimeError):
@@ -72,38 +74,78 @@ class Clients:
         return bool(self._sharing)
 
     def exchange(
-        self, grid: Grid, messages: Sequence[Message], timeout_s: float, clock: LapClock | None = None
+        self,
+        grid: Grid,
+        messages: Sequence[Message],
+        timeout_s: float,
+        clock: LapClock | None = None,
+        retries: int = 0,
+        out_of_time: Callable[[int], bool] = lambda _: False,
     ) -> Exchange:
-        """Send `messages`, wait for their replies, at most `timeout_s` seconds.
+        """Send `messages` and wait for their replies.
 
-        `clock` is charged "push" and "wait".
+        Args:
+            grid: delivers them.
+            messages: at most one per client.
+            timeout_s: seconds that each client may work. Whoever delivers the messages ends what takes
+                longer; where that fails, all is over when nothing has come for that long and a bit.
+            clock: charged "push" and "wait".
+            retries: how often a message is sent again to a client that failed.
+            out_of_time: partition id → whether its worker ended because the time was over.
 
         Raises:
             RunError: the simulation engine behind the grid has stopped.
         """
-        expected = {self._partition_of[m.metadata.dst_node_id] for m in messages}
+        sent = {self._partition_of[m.metadata.dst_node_id]: m for m in messages}
+        left = dict.fromkeys(sent, retries)
         replies: dict[int, Message] = {}
         failures: dict[int, str] = {}
-        for reply in collect(grid, messages, timeout_s, clock):
+
+        def again(reply: Message) -> Message | None:
+            """Take in a reply; return the message to send instead if the client failed and may try again."""
             partition = self._partition_of[reply.metadata.src_node_id]
-            if reply.has_error():
-                failures[partition] = one_line(reply.error.reason)
-            else:
+            if not reply.has_error():
                 replies[partition] = reply
-        for partition in expected - replies.keys() - failures.keys():
-            failures[partition] = f"no reply within {timeout_s:g} s"
+                failures.pop(partition, None)
+                return None
+            failures[partition] = (
+                no_reply_within(timeout_s) if out_of_time(partition) else one_line(reply.error.reason)
+            )
+            if left[partition] == 0:
+                return None
+            left[partition] -= 1
+            logger.info("client %d failed and is tried again: %s", partition, failures[partition])
+            message = sent[partition]
+            return Message(message.content, message.metadata.dst_node_id, message.metadata.message_type)
+
+        collect(grid, messages, timeout_s, clock, again)
+        for partition in sent.keys() - replies.keys() - failures.keys():
+            failures[partition] = no_reply_within(timeout_s)
         return Exchange(dict(sorted(replies.items())), dict(sorted(failures.items())))
 
 
+def no_reply_within(timeout_s: float) -> str:
+    """Return the reason of a client that took too long."""
+    return f"no reply within {timeout_s:g} s (guard.client-timeout)"
+
+
 def collect(
-    grid: Grid, messages: Sequence[Message], timeout_s: float, clock: LapClock | None = None
+    grid: Grid,
+    messages: Sequence[Message],
+    timeout_s: float,
+    clock: LapClock | None = None,
+    again: Callable[[Message], Message | None] | None = None,
 ) -> list[Message]:
-    """Push messages and pull replies until all are there or `timeout_s` is over."""
+    """Push messages and pull replies until all are there or `timeout_s` is over.
+
+    With `again` (reply → a message to send instead, or None) each client has `timeout_s` for itself: the grid
+    gives up those that take longer, if it can, and the whole is over when nothing has come for that long.
+    """
     pending = set(grid.push_messages(messages))
     if clock:
         clock.lap("push")
     collected: list[Message] = []
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + timeout_s + (_MARGIN_S if again else 0.0)
     next_check = time.monotonic() + _ENGINE_CHECK_S
     while pending:
         got = list(grid.pull_messages(pending))
@@ -112,10 +154,16 @@ def collect(
             note_progress()
         pending.difference_update(message.metadata.reply_to_message_id for message in got)
         now = time.monotonic()
+        if again is not None:
+            pending.update(grid.push_messages([m for m in map(again, got) if m is not None]))
+            if got:
+                deadline = now + timeout_s + _MARGIN_S
         if not pending or now > deadline:
             break
         if now > next_check:
             refuse_dead_engine()
+            if again is not None and hasattr(grid, "give_up_late"):
+                grid.give_up_late(timeout_s, no_reply_within(timeout_s))
             refuse_stalled()
             next_check = now + _ENGINE_CHECK_S
         if not got:
@@ -204,6 +252,8 @@ def find_clients(grid: Grid, timeout_s: float, probe: str = "") -> Clients:
 
 def one_line(reason: str | None) -> str:
     """Return the message of a client's error without Flower's and Ray's wrapping and traceback."""
+    if any(f"{name}'>:<'" in (reason or "") for name in _DEAD_WORKER):
+        return "worker died: its process was killed, ran out of memory or crashed"
     lines = [line.strip() for line in (reason or "").replace("\\n", "\n").splitlines() if line.strip()]
     telling = (
         [line for line in lines if "Error" in line and "ray::" not in line] or lines or ["unknown reason"]

@@ -1,4 +1,4 @@
-"""A leaf server: one of Flower's own strategies over its own clients, plus SCAFFOLD.
+"""A leaf server: one of Flower's own strategies (`fedge.rules`) over its own clients, plus SCAFFOLD.
 
 The strategy sees the leaf's clients through `LeafGrid`, a view of the real Grid in which only
 `get_node_ids` differs, so any Flower strategy works per leaf unchanged. Called by `fedge.strategy`.
@@ -8,50 +8,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import FedAdam, FedAvg, FedMedian, FedTrimmedAvg, Krum
-from flwr.serverapp.strategy.fedopt import FedOpt
+from flwr.serverapp.strategy import Strategy
 
-from fedge.aggregation import State, batches, part_of, weighted_mean
-from fedge.arrays import from_record, to_record
-from fedge.config import LeafConfig
-from fedge.messages import ARRAYS, CONTROL, METRICS, NUM_EXAMPLES, Errand, TrainReply
+from fedge.aggregation import State, batches, part_of
+from fedge.arrays import to_record
+from fedge.guard import NormHistory
+from fedge.messages import CONTROL, Errand, TrainReply
+from fedge.rules import combine
 from fedge.scaffold import control_delta, updated_server_control, zero_control
 from fedge.training import LocalTraining
 
+_CLIPPING_NORM = "clipping_norm"  # what a privacy wrapper with an adaptive norm keeps
 _OPTIMISER_STATES = ("m_t", "v_t")  # what Flower's server optimisers keep: name → array, None at first
-
-
-class ExactFedAvg(FedAvg):
-    """Flower's FedAvg with `weighted_mean`: a float64 sum in a fixed order that keeps every dtype."""
-
-    def aggregate_train(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Average the replies, in the order given, weighted by their number of training windows."""
-        contents = [reply.content for reply in replies]
-        if not contents:
-            return None, None
-        weights = [float(c.metric_records[METRICS][NUM_EXAMPLES]) for c in contents]  # type: ignore[arg-type]
-        return to_record(
-            weighted_mean([from_record(c.array_records[ARRAYS]) for c in contents], weights)
-        ), None
-
-
-def make_strategy(config: LeafConfig) -> FedAvg:
-    """Return a fresh Flower strategy for one leaf; the leaf decides who takes part, so all it sees train."""
-    everyone: dict[str, Any] = {"fraction_train": 1.0, "min_train_nodes": 1, "min_available_nodes": 1}
-    if config.strategy == "fedavg":
-        return ExactFedAvg(**everyone)
-    if config.strategy == "fedmedian":
-        return FedMedian(**everyone)
-    if config.strategy == "fedtrimmedavg":
-        return FedTrimmedAvg(**everyone, beta=config.trim_fraction)
-    if config.strategy == "krum":
-        return Krum(**everyone, num_malicious_nodes=config.num_malicious)
-    assert config.strategy == "fedadam"
-    return FedAdam(**everyone, eta=config.server_lr)
 
 
 class LeafGrid(Grid):
@@ -110,6 +80,9 @@ class Leaf:
         train_samples: partition id → training windows.
         model: the model that it serves.
         control: SCAFFOLD's c (float64, trainable entries only), or None when SCAFFOLD is off.
+        accepted: partition id → the client's last leaf round that counted, 0 for none; which version of its
+            c_i is valid follows from it.
+        norms: of the recent updates that counted.
     """
 
     def __init__(
@@ -118,7 +91,7 @@ class Leaf:
         train_samples: Mapping[int, int],
         model: State,
         parameter_names: Sequence[str],
-        strategy: FedAvg,
+        strategy: Strategy,
         scaffold: bool,
     ) -> None:
         """Start with `model`; `train_samples` names the leaf's clients and their averaging weights."""
@@ -128,6 +101,8 @@ class Leaf:
         self.model = model
         self._parameter_names = tuple(parameter_names)
         self._strategy = strategy
+        self.accepted = dict.fromkeys(self.clients, 0)
+        self.norms = NormHistory(len(self.clients))
         self.control: State | None = zero_control(self._parameters(model)) if scaffold else None
 
     @property
@@ -149,17 +124,21 @@ class Leaf:
         return messages
 
     def aggregate_train(
-        self, leaf_round: int, replies: Mapping[int, TrainReply], settings: LocalTraining
+        self, leaf_round: int, replies: Mapping[int, TrainReply], settings: LocalTraining, seed: int
     ) -> None:
         """Take over the average of the replies (partition id → reply, ascending); none changes nothing.
 
-        `settings` are those under which the clients trained.
+        `settings` are those under which the clients trained; `seed` is the root of the run's streams.
         """
         if not replies:
             return
         if self.control is not None:
-            self.control = self._updated_control(self.control, list(replies.values()), settings)
-        self.model = self._average(leaf_round, list(replies.values()))
+            self.control = self._updated_control(self.control, replies, settings)
+        self.model = combine(
+            self._strategy, self.model, list(replies.values()), self._parameter_names, settings, seed,
+            (leaf_round, self.index),
+        )  # fmt: skip
+        self.accepted.update(dict.fromkeys(replies, leaf_round))
 
     def keep_states(self, keep: Callable[[State], State]) -> None:
         """Let `keep` decide where the leaf's states lie."""
@@ -172,60 +151,52 @@ class Leaf:
         kept: dict[str, State] = {"model": self.model}
         if self.control is not None:
             kept["control"] = self.control
-        optimiser = {name: getattr(self._strategy, name, None) for name in _OPTIMISER_STATES}
+        optimiser = {name: getattr(self._innermost, name, None) for name in _OPTIMISER_STATES}
         return {**kept, **{name: state for name, state in optimiser.items() if state}}
 
-    def restore(self, states: Mapping[str, State]) -> None:
-        """Go on with what `states` gave; the arrays become the leaf's own."""
+    def facts(self) -> dict[str, Any]:
+        """Return what else it keeps, as JSON."""
+        return {
+            "accepted": list(self.accepted.items()),
+            "norms": list(self.norms.norms),
+            _CLIPPING_NORM: getattr(self._strategy, _CLIPPING_NORM, None),
+        }
+
+    def restore(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
+        """Go on with what `states` and `facts` gave; the arrays become the leaf's own."""
         for name, state in states.items():
-            if name in _OPTIMISER_STATES:
-                setattr(self._strategy, name, state)
-            else:
-                setattr(self, name, state)
+            setattr(self._innermost if name in _OPTIMISER_STATES else self, name, state)
+        self.accepted = {int(client): int(leaf_round) for client, leaf_round in facts["accepted"]}
+        self.norms.norms.extend(facts["norms"])
+        if facts[_CLIPPING_NORM] is not None:
+            setattr(self._strategy, _CLIPPING_NORM, facts[_CLIPPING_NORM])
+
+    @property
+    def _innermost(self) -> Strategy:
+        """The strategy inside a privacy wrapper."""
+        inner: Strategy = getattr(self._strategy, "strategy", self._strategy)
+        return inner
 
     def _updated_control(
-        self, control: State, replies: Sequence[TrainReply], settings: LocalTraining
+        self, control: State, replies: Mapping[int, TrainReply], settings: LocalTraining
     ) -> State:
-        """Return c⁺, worked out in parts: all Δc_i of a large model at once are many times the model."""
+        """Return c⁺, worked out in parts: all Δc_i of a large model at once are many times the model.
+
+        A client weighs by the windows that it was given, in every round alike: so c stays their mean.
+        """
         updated = {name: np.empty_like(array) for name, array in control.items()}
-        weights = [float(reply.samples) for reply in replies]
+        weights = [float(self.train_samples[client]) for client in replies]
         for batch in batches(control):
             c, start = part_of(control, batch), part_of(self.model, batch)
             deltas = [
                 control_delta(c, start, part_of(r.state, batch), r.steps, settings.lr, settings.momentum)
-                for r in replies
+                for r in replies.values()
             ]
             part = updated_server_control(c, deltas, weights, float(self.weight))
             for name, at in batch.items():
                 updated[name].reshape(-1)[at] = part[name]
         return updated
 
-    def _average(self, leaf_round: int, replies: Sequence[TrainReply]) -> State:
-        """Return the new leaf model.
-
-        Flower's strategies see floating-point entries only (counters would count as distances in Krum),
-        and server optimisers trainable entries only: a BatchNorm variance must not get an Adam step.
-        What the strategy does not see is averaged, or copied from the first reply if it is a counter.
-        """
-        mean = weighted_mean([reply.state for reply in replies], [reply.samples for reply in replies])
-        if isinstance(self._strategy, ExactFedAvg):
-            return mean
-        names = [name for name, array in mean.items() if np.issubdtype(array.dtype, np.floating)]
-        if isinstance(self._strategy, FedOpt):
-            names = list(self._parameter_names)
-            self._strategy.current_arrays = {name: self.model[name] for name in names}
-        contents = [_content(r.state, names, r.samples) for r in replies]
-        combined, _ = self._strategy.aggregate_train(leaf_round, contents)
-        assert combined is not None
-        seen = from_record(combined)
-        return {n: seen[n].astype(a.dtype).reshape(a.shape) if n in seen else a for n, a in mean.items()}
-
     def _parameters(self, state: State) -> State:
         """Return the trainable entries of a state."""
         return {name: state[name] for name in self._parameter_names}
-
-
-def _content(state: State, names: Sequence[str], samples: int) -> Message:
-    """Return a message as Flower's strategies expect a reply: one array record, one metric record."""
-    records = RecordDict({ARRAYS: to_record(state, names), METRICS: MetricRecord({NUM_EXAMPLES: samples})})
-    return Message(records, 0, "train")

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.common.differential_privacy_constants import KEY_CLIPPING_NORM, KEY_NORM_BIT
 
 from fedge.aggregation import State
 from fedge.arrays import fill, from_record, record_bytes, to_record
@@ -31,6 +32,7 @@ METRICS = "metrics"
 NUM_EXAMPLES = "num-examples"  # the averaging weight; Flower's own strategies look for this name
 CONTROL = "control"
 OFFERED = "offered"
+ACCEPTED = "accepted"
 
 ModelRole = Literal["own", "offered"]
 SplitName = Literal["val", "test"]
@@ -95,6 +97,7 @@ class Errand:
         data_folder: the run's client data.
         log_path: the run's log file.
         server_pid: process of the server; a client in another process sends its log to `log_path`.
+        timeout_s: seconds that the client may take.
     """
 
     seed: int
@@ -103,6 +106,7 @@ class Errand:
     data_folder: str
     log_path: str
     server_pid: int
+    timeout_s: float
 
     def to_record(self) -> ConfigRecord:
         """Return the errand as a Flower record."""
@@ -114,6 +118,33 @@ class Errand:
         record = _config(message)
         values: dict[str, Any] = {name: record[name] for name in Errand.__dataclass_fields__}
         return Errand(**values)
+
+
+def tell_accepted(messages: Sequence[Message], accepted: Mapping[int, int]) -> None:
+    """Tell each client which of its leaf rounds counted last (node id → leaf round, 0 = none yet).
+
+    Messages that say the same share their content, as before.
+    """
+    contents: dict[int, RecordDict] = {}
+    for message in messages:
+        leaf_round = accepted[message.metadata.dst_node_id]
+        if leaf_round not in contents:
+            record = ConfigRecord({"leaf-round": leaf_round})
+            contents[leaf_round] = RecordDict({**message.content, ACCEPTED: record})
+        message.content = contents[leaf_round]
+
+
+def accepted_of(message: Message) -> int:
+    """Return the client's leaf round that counted last, 0 for none."""
+    record = message.content[ACCEPTED]
+    assert isinstance(record, ConfigRecord)
+    return int(record["leaf-round"])  # type: ignore[arg-type]
+
+
+def clip_norm_of(message: Message) -> float | None:
+    """Return the clipping norm that a leaf's privacy wrapper asks for, or None."""
+    value = _config(message).get(KEY_CLIPPING_NORM)
+    return None if value is None else float(value)  # type: ignore[arg-type]
 
 
 # --- hello --------------------------------------------------------------------------------------------
@@ -170,6 +201,7 @@ class TrainReply:
         loss: mean training loss over windows and epochs.
         seconds: time the client took.
         uplink_bytes: size of the arrays in the reply.
+        clipped: whether the client had to clip its update; None where it does not say.
     """
 
     state: State
@@ -178,14 +210,19 @@ class TrainReply:
     loss: float
     seconds: float
     uplink_bytes: int
+    clipped: bool | None = None
 
 
-def train_reply(message: Message, result: TrainResult, samples: int, seconds: float) -> Message:
+def train_reply(
+    message: Message, result: TrainResult, samples: int, seconds: float, clipped: bool | None = None
+) -> Message:
     """Answer a train message; a model that came as a file goes back as one."""
     metrics = fill(
         MetricRecord(),
         {NUM_EXAMPLES: samples, "steps": result.steps, "train-loss": result.loss, "train-seconds": seconds},
     )
+    if clipped is not None:
+        metrics[KEY_NORM_BIT] = int(clipped)
     arrays: ArrayRecord | ConfigRecord = to_record(result.state)
     came_as = _ticket(message, ARRAYS)
     if came_as:
@@ -204,11 +241,12 @@ def read_train(reply: Message) -> TrainReply:
     assert state is not None
     return TrainReply(
         state=state,
-        samples=int(_number(metrics, NUM_EXAMPLES)),
-        steps=int(_number(metrics, "steps")),
+        samples=_whole(metrics, NUM_EXAMPLES),
+        steps=_whole(metrics, "steps"),
         loss=_number(metrics, "train-loss"),
         seconds=_number(metrics, "train-seconds"),
         uplink_bytes=payload_bytes(reply),
+        clipped=bool(metrics[KEY_NORM_BIT]) if KEY_NORM_BIT in metrics else None,
     )
 
 
@@ -293,4 +331,12 @@ def _number(metrics: MetricRecord, name: str) -> float:
     """Return a single number of a metric record."""
     value = metrics[name]
     assert not isinstance(value, list)
+    return value
+
+
+def _whole(metrics: MetricRecord, name: str) -> int:
+    """Return a whole number of a metric record."""
+    value = _number(metrics, name)
+    if type(value) is not int:
+        raise TypeError(f"{name} must be a whole number, but is {value!r}")
     return value

@@ -9,9 +9,9 @@ from typing import Any, NoReturn
 from fedge.config import Config, ConfigError, from_run_config
 from fedge.data import load_source
 from fedge.federation import Federation, refuse_hidden_gpu, refuse_missing_resources
-from fedge.leaf_sizes import refuse_small_leaves
 from fedge.partition import partition
 from fedge.project import Project
+from fedge.quorum import refuse_missing_quorum
 from fedge.ray_start import refuse_ray_that_cannot_start
 from fedge.resume import Resumption, find_resumption, refuse_other_data, resolve
 from fedge.run_folder import refuse_taken_name
@@ -40,7 +40,7 @@ def check(run_config: Mapping[str, Any], federation: Federation, on_ray: bool = 
             refuse_ray_that_cannot_start()
             refuse_hidden_gpu(config.train.device, federation)
         sizes = clients_per_leaf(config.hierarchy, federation.num_supernodes)
-        refuse_small_leaves(config, sizes)
+        refuse_missing_quorum(config, sizes)
         windows, source = load_source(config, federation.num_supernodes)
         if resumption is not None:
             refuse_other_data(resumption, source.fingerprint, sizes)

@@ -25,11 +25,11 @@ from fedge.timing import PHASES
 GLOBAL_COLUMNS = (
     "global_round", "test_accuracy_mean", "test_accuracy_std", "test_accuracy_worst", "test_loss_mean",
     "macro_f1_mean", "train_loss_mean", "num_clusters", "cluster_labels", "gate_accepted", "gate_rejected",
-    "clients_ok", "clients_failed", "uplink_bytes", "downlink_bytes", "seconds",
+    "clients_ok", "clients_failed", "failures", "uplink_bytes", "downlink_bytes", "seconds",
 )  # fmt: skip
 LEAF_COLUMNS = (
     "global_round", "leaf", "cluster", "val_accuracy_own", "val_accuracy_offered", "gate", "test_accuracy",
-    "test_loss", "macro_f1", "num_clients", "train_samples",
+    "test_loss", "macro_f1", "num_clients", "train_samples", "kept_model",
 )  # fmt: skip
 CLIENT_COLUMNS = (
     "global_round", "client", "leaf", "train_samples", "train_loss", "test_samples", "test_accuracy",
@@ -235,6 +235,7 @@ def _global_row(result: RoundResult, seconds: float) -> list[Any]:
         decisions.count("rejected"),
         result.clients_ok,
         len(result.failures),
+        "; ".join(f"{kind} {count}" for kind, count in result.failure_kinds.items()),
         result.uplink_bytes,
         result.downlink_bytes,
         seconds,
@@ -247,7 +248,7 @@ def _leaf_row(global_round: int, leaf: LeafResult) -> list[Any]:
     return [
         global_round, leaf.leaf, leaf.cluster, decision.accuracy_own, decision.accuracy_offered,
         decision.decision, leaf.test_accuracy, leaf.test_loss, leaf.macro_f1, leaf.num_clients,
-        leaf.train_samples,
+        leaf.train_samples, leaf.kept_model,
     ]  # fmt: skip
 
 

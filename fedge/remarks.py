@@ -19,6 +19,7 @@ class Remarks:
         self._accepted = self._rejected = 0
         self._failed: dict[int, str] = {}
         self._notes: list[str] = []
+        self._kept_model: dict[int, int] = {}
 
     def observe(self, result: RoundResult) -> None:
         """Take in one global round."""
@@ -28,6 +29,9 @@ class Remarks:
         self._rejected += decisions.count("rejected")
         for client, reason in result.failures.items():
             self._failed.setdefault(client, f"round {result.global_round}: {reason}")
+        for leaf in result.leaves:
+            if leaf.kept_model:
+                self._kept_model[leaf.leaf] = self._kept_model.get(leaf.leaf, 0) + leaf.kept_model
         cloud = result.cloud
         if cloud is not None and cloud.similarity is not None:
             self._cluster_counts = _ends([*self._cluster_counts, int(cloud.labels.max()) + 1])
@@ -56,6 +60,10 @@ class Remarks:
         """Return the remarks, most important first."""
         found = [
             f"client {client} failed, first in {reason}" for client, reason in sorted(self._failed.items())
+        ]
+        found += [
+            f"leaf {leaf} kept its model in {count} leaf rounds, because too few replies counted"
+            for leaf, count in sorted(self._kept_model.items())
         ]
         if self._cluster_counts and self._similarities:
             low, high = min(self._similarities), max(self._similarities)

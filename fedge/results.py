@@ -3,6 +3,7 @@
 Built by `fedge.strategy`, written by `fedge.recorder`, printed by `fedge.console`.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from fedge.cloud import CloudStep
 from fedge.gate import GateResult
+from fedge.guard import kind_of
 from fedge.messages import Judgement, JudgeReply, SplitName
 from fedge.scores import accuracy, macro_f1
 
@@ -39,7 +41,11 @@ class ClientResult:
 
 @dataclass(frozen=True)
 class LeafResult:
-    """One leaf in one global round; accuracies are pooled over its clients' windows."""
+    """One leaf in one global round; accuracies are pooled over its clients' windows.
+
+    Attributes:
+        kept_model: leaf rounds in which it kept its model because too few replies counted.
+    """
 
     leaf: int
     cluster: int
@@ -49,6 +55,7 @@ class LeafResult:
     macro_f1: float | None
     num_clients: int
     train_samples: int
+    kept_model: int = 0
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,11 @@ class RoundResult:
     failures: dict[int, str]
     uplink_bytes: int
     downlink_bytes: int
+
+    @property
+    def failure_kinds(self) -> dict[str, int]:
+        """Return how many clients failed for each kind of reason, in alphabetical order."""
+        return dict(sorted(Counter(map(kind_of, self.failures.values())).items()))
 
     @property
     def accuracies(self) -> np.ndarray:

@@ -22,17 +22,18 @@ from fedge.data import DataShape, DataSource, forget_source, load_source, write_
 from fedge.ending import Ending, Outcome
 from fedge.exchange import Clients, find_clients
 from fedge.growth import GrowthWatch
-from fedge.leaf import Leaf, make_strategy
-from fedge.leaf_sizes import refuse_small_leaves
+from fedge.leaf import Leaf
 from fedge.logs import log_to, refuse_failed_log, stop_logging_to
 from fedge.messages import Errand
 from fedge.model import build_model, parameter_names
 from fedge.partition import Partition, partition
 from fedge.process_id import this_process
+from fedge.quorum import num_training, refuse_missing_quorum
 from fedge.recorder import Recorder, RecordError, utc_now
 from fedge.remarks import Remarks
 from fedge.results import RoundResult
 from fedge.resume import Resumption, find_resumption, refuse_other_data, resolve
+from fedge.rules import make_strategy
 from fedge.run_folder import (
     client_data_folder,
     create_run_folder,
@@ -214,7 +215,7 @@ class _Run:
         clients = find_clients(self._grid, self._config.guard.start_timeout, self._shared.probe)
         note_progress()
         sizes = clients_per_leaf(self._config.hierarchy, len(clients))
-        refuse_small_leaves(self._config, sizes)
+        refuse_missing_quorum(self._config, sizes)
         windows, source = load_source(self._config, len(clients))
         dealt = partition(windows, self._config, sizes, self._seed)
         if self._resumption is not None:
@@ -224,7 +225,7 @@ class _Run:
         note_progress()
         self._introduce(windows, source, dealt, sizes)
         strategy, initial = self._strategy(clients, sizes, dealt, shape)
-        self._prepare_checkpoints(strategy, len(clients))
+        self._prepare_checkpoints(strategy)
         self._clock.finish()
         strategy.start(
             self._grid, initial, self._config.num_server_rounds, timeout=self._config.guard.client_timeout
@@ -252,7 +253,7 @@ class _Run:
             remove_client_data(client_data_folder(self._recorder.folder, attempt))
         prune(self._recorder.folder / FOLDER, self._config.checkpoint.keep, after=done)
 
-    def _prepare_checkpoints(self, strategy: HierarchicalStrategy, num_clients: int) -> None:
+    def _prepare_checkpoints(self, strategy: HierarchicalStrategy) -> None:
         """Go on from a checkpoint, or write the first."""
         contexts = getattr(self._grid, "contexts", {})
         self._snapshots = Snapshots(
@@ -261,7 +262,7 @@ class _Run:
             self._recorder,
             strategy,
             self.remarks,
-            lambda: all_controls(self._data_folder, num_clients, contexts),
+            lambda: all_controls(self._data_folder, strategy.accepted, contexts),
         )
         if self._resumption is None:
             self._snapshots.after(0, list)
@@ -311,14 +312,26 @@ class _Run:
         for index, size in enumerate(sizes):
             samples = {client: len(dealt.clients[client][0]) for client in range(first, first + size)}
             leaves.append(
-                Leaf(index, samples, state, trainable, make_strategy(config.leaf), config.scaffold.enabled)
+                Leaf(
+                    index,
+                    samples,
+                    state,
+                    trainable,
+                    make_strategy(config, num_training(config, size)),
+                    config.scaffold.enabled,
+                )
             )
             first += size
         self._prepare_sharing(clients, leaves)
+        held_out = {
+            client: {"val": len(val), "test": len(test)}
+            for client, (_, val, test) in enumerate(dealt.clients)
+        }
         cloud = CloudAggregator(config.cluster, trainable)
         strategy = HierarchicalStrategy(
-            config, seed, clients, leaves, cloud, self._errand, self._on_round, self._clock, self._shared
-        )
+            config, seed, clients, leaves, cloud, self._errand, self._on_round, self._clock, self._shared,
+            held_out, shape.classes,
+        )  # fmt: skip
         return strategy, to_record(state)
 
     def _prepare_sharing(self, clients: Clients, leaves: Sequence[Leaf]) -> None:
@@ -339,7 +352,13 @@ class _Run:
         """Return what clients must know in a leaf round."""
         folder = self._recorder.folder
         return Errand(
-            self._seed, global_round, leaf_round, str(self._data_folder), str(folder / "run.log"), os.getpid()
+            seed=self._seed,
+            global_round=global_round,
+            leaf_round=leaf_round,
+            data_folder=str(self._data_folder),
+            log_path=str(folder / "run.log"),
+            server_pid=os.getpid(),
+            timeout_s=self._config.guard.client_timeout,
         )
 
     def _on_round(self, result: RoundResult, laps: dict[str, float]) -> None:

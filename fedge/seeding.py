@@ -24,6 +24,7 @@ class Purpose(IntEnum):
     SPLIT = 2
     SAMPLING = 3
     BATCHES = 4
+    NOISE = 5
 
 
 def numpy_stream(seed: int, purpose: Purpose, *where: int) -> np.random.Generator:
@@ -39,6 +40,11 @@ def torch_stream(seed: int, purpose: Purpose, *where: int) -> "torch.Generator":
     generator = torch.Generator()
     generator.manual_seed(int(state[0]) << 32 | int(state[1]))
     return generator
+
+
+def legacy_stream(seed: int, purpose: Purpose, *where: int) -> np.random.RandomState:
+    """Return the same as NumPy's older kind of generator, for libraries that know no other."""
+    return np.random.RandomState(np.random.MT19937(_sequence(seed, purpose, where)))
 
 
 def _sequence(seed: int, purpose: Purpose, where: tuple[int, ...]) -> np.random.SeedSequence:

@@ -86,7 +86,7 @@ def go_on(
     strategy.restore(checkpoint.global_round, states, checkpoint.facts["strategy"])
     remarks.restore(checkpoint.facts["remarks"])
     clients = checkpoint.groups.get(_CLIENTS, {})
-    put_controls(data_folder, {int(client): control for client, control in clients.items()})
+    put_controls(data_folder, {int(client): c for client, c in clients.items()}, strategy.accepted)
     return list(checkpoint.facts["table"])
 
 

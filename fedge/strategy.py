@@ -8,7 +8,7 @@ stands in `fedge.leaf`, `fedge.cloud` and `fedge.gate`.
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,14 +16,14 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from fedge import gate
+from fedge import gate, guard
 from fedge.aggregation import State
 from fedge.arrays import from_record, to_record
 from fedge.cloud import CloudAggregator, CloudStep
 from fedge.config import Config
 from fedge.exchange import Clients, Exchange, RunError
+from fedge.guarded_app import last_words
 from fedge.leaf import Leaf
-from fedge.leaf_sizes import training_clients
 from fedge.messages import (
     ARRAYS,
     CONTROL,
@@ -36,13 +36,22 @@ from fedge.messages import (
     read_judge,
     read_train,
     send_tickets,
+    tell_accepted,
     total_payload_bytes,
 )
-from fedge.results import ClientResult, LeafResult, RoundResult, accuracy, macro_f1, pooled, served
+from fedge.quorum import needed_replies, num_training
+from fedge.results import (
+    ClientResult,
+    LeafResult,
+    RoundResult,
+    accuracy,
+    macro_f1,
+    pooled,
+    served,
+)
 from fedge.schedule import local_training
 from fedge.seeding import Purpose, numpy_stream
 from fedge.shared_states import SharedStates
-from fedge.state_file import StateFileError
 from fedge.threads import in_threads
 from fedge.timing import LapClock
 
@@ -65,6 +74,8 @@ class HierarchicalStrategy(Strategy):
         on_round: RoundHook,
         clock: LapClock,
         shared: SharedStates,
+        held_out: Mapping[int, Mapping[str, int]],
+        classes: int,
     ) -> None:
         """Put the parts together.
 
@@ -78,6 +89,8 @@ class HierarchicalStrategy(Strategy):
             on_round: called with every round's result and laps.
             clock: charged throughout the round.
             shared: keeps large states in files.
+            held_out: partition id → windows of its "val" and "test" split.
+            classes: of the data.
         """
         self.leaves = list(leaves)
         self._config = config
@@ -88,6 +101,9 @@ class HierarchicalStrategy(Strategy):
         self._on_round = on_round
         self._clock = clock
         self._shared = shared
+        self._held_out = held_out
+        self._classes = classes
+        self._told: set[tuple[int, str]] = set()
         self._leaf_of = {client: leaf for leaf in self.leaves for client in leaf.clients}
         self._labels = np.arange(len(self.leaves))  # until the first cloud step every leaf stands alone
         self._restored: int | None = None  # the global round after which this run goes on
@@ -101,8 +117,9 @@ class HierarchicalStrategy(Strategy):
         self._judged: dict[int, JudgeReply] = {}
         self._gates: list[gate.GateResult] = []
         self._failures: dict[int, str] = {}
+        self._kept_model = {leaf.index: 0 for leaf in self.leaves}
         self._step: CloudStep | None = None
-        self._uplink = self._downlink = 0
+        self._uplink = self._downlink = self._trained = 0
 
     # --- Flower's five steps ------------------------------------------------------------------------
 
@@ -118,6 +135,8 @@ class HierarchicalStrategy(Strategy):
         for leaf in self.leaves:
             nodes = [self._clients.node(client) for client in self._sample(leaf, server_round)]
             made = leaf.configure_train(grid, nodes, errand)
+            if leaf.control is not None:
+                tell_accepted(made, {self._clients.node(c): r for c, r in leaf.accepted.items()})
             self._send_tickets(made, {ARRAYS: leaf.model, CONTROL: leaf.control})
             messages.extend(made)
         return messages
@@ -130,8 +149,7 @@ class HierarchicalStrategy(Strategy):
 
     def _sample(self, leaf: Leaf, leaf_round: int) -> list[int]:
         """Return the clients of a leaf that train in a leaf round, drawn by (seed, round, leaf)."""
-        fraction = self._config.hierarchy.fraction_train
-        count = training_clients(fraction, len(leaf.clients))
+        count = num_training(self._config, len(leaf.clients))
         if count == len(leaf.clients):
             return list(leaf.clients)
         rng = numpy_stream(self._seed, Purpose.SAMPLING, leaf_round, leaf.index)
@@ -141,24 +159,68 @@ class HierarchicalStrategy(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Give every leaf its clients' replies, which come in partition-id order."""
-        per_leaf: dict[int, dict[int, TrainReply]] = {leaf.index: {} for leaf in self.leaves}
+        per_leaf: dict[int, dict[int, _Checked]] = {leaf.index: {} for leaf in self.leaves}
         messages = list(replies)
         each = in_threads if self._shared.probe else map  # checksums are worth threads
-        for message, reply in zip(messages, each(_read_train, messages), strict=True):
+        for message, checked in zip(messages, each(self._checked, messages), strict=True):
             client = self._clients.partition(message.metadata.src_node_id)
-            if isinstance(reply, StateFileError):
-                self._note_failure(client, str(reply))
-                continue
-            per_leaf[self._leaf_of[client].index][client] = reply
-            self._train_loss[client] = reply.loss
-            self._train_seconds[client] = self._train_seconds.get(client, 0.0) + reply.seconds
-            self._uplink += reply.uplink_bytes
+            if isinstance(checked, guard.ReplyRejected):
+                self._note_failure(client, str(checked))
+            else:
+                per_leaf[self._leaf_of[client].index][client] = checked
         self._shared.sweep()  # what has been opened stays valid
         settings = local_training(self._config.train, self._global_round)
         for leaf in self.leaves:
-            leaf.aggregate_train(server_round, per_leaf.pop(leaf.index), settings)
+            counting = self._counting(leaf, per_leaf.pop(leaf.index), server_round)
+            leaf.aggregate_train(server_round, counting, settings, self._seed)
             leaf.keep_states(self._shared.keep)
         return None, None
+
+    def _checked(self, message: Message) -> "_Checked | guard.ReplyRejected":
+        """Return a client's answer, looked through, or why it does not count."""
+        client = self._clients.partition(message.metadata.src_node_id)
+        leaf = self._leaf_of[client]
+        try:
+            reply = read_train(message)
+        except Exception as error:  # whatever a client can put into a message
+            return guard.ReplyRejected("not readable", f"{type(error).__name__}: {error}"[:200])
+        try:
+            guard.check_train(
+                reply.state, leaf.model, reply.samples, leaf.train_samples[client], reply.steps, reply.loss
+            )
+        except guard.ReplyRejected as rejected:
+            return rejected
+        norm = None
+        if self._config.guard.max_norm_factor or self._config.privacy.kind.startswith("server"):
+            norm = guard.update_norm(reply.state, leaf.model)
+        if norm == 0 and self._config.privacy.kind.startswith("server"):
+            return guard.ReplyRejected("no change", "Flower cannot clip an update of norm 0")
+        return _Checked(reply, norm)
+
+    def _counting(
+        self, leaf: Leaf, checked: Mapping[int, "_Checked"], leaf_round: int
+    ) -> dict[int, TrainReply]:
+        """Return the replies that a leaf averages, having kept the books on those and the others."""
+        factor = self._config.guard.max_norm_factor
+        norms = {client: entry.norm for client, entry in checked.items() if entry.norm is not None}
+        refused = leaf.norms.too_large(norms, factor)
+        for client, rejected in refused.items():
+            self._note_failure(client, str(rejected))
+        counting = {client: entry.reply for client, entry in checked.items() if client not in refused}
+        for client, reply in counting.items():
+            self._train_loss[client] = reply.loss
+            self._train_seconds[client] = self._train_seconds.get(client, 0.0) + reply.seconds
+            self._uplink += reply.uplink_bytes
+        self._trained += len(counting)
+        needed = needed_replies(self._config)
+        if len(counting) >= needed:
+            return counting
+        self._kept_model[leaf.index] += 1
+        logger.warning(
+            "global round %d, leaf round %d: leaf %d keeps its model: %d of %d replies that it needs",
+            self._global_round, leaf_round, leaf.index, len(counting), needed,
+        )  # fmt: skip
+        return {}
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -178,7 +240,11 @@ class HierarchicalStrategy(Strategy):
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Let every leaf's gate decide on its clients' judgements and move to the served model."""
         for message in replies:
-            self._judged[self._clients.partition(message.metadata.src_node_id)] = read_judge(message)
+            client = self._clients.partition(message.metadata.src_node_id)
+            try:
+                self._judged[client] = self._checked_judgements(client, message)
+            except guard.ReplyRejected as rejected:
+                self._note_failure(client, str(rejected))
         offers = self._step.offers if self._step else [None] * len(self.leaves)
         for leaf, offer in zip(self.leaves, offers, strict=True):
             decision = self._decide(leaf, has_offer=offer is not None)
@@ -186,6 +252,26 @@ class HierarchicalStrategy(Strategy):
                 leaf.model = offer
             self._gates.append(decision)
         return None
+
+    def _checked_judgements(self, client: int, message: Message) -> JudgeReply:
+        """Return a client's judgements, or raise ReplyRejected.
+
+        A loss that is not finite is that of a model which has diverged: it is said, and the judgement counts.
+        """
+        try:
+            judgements = read_judge(message)
+        except Exception as error:  # whatever a client can put into a message
+            raise guard.ReplyRejected("not readable", f"{type(error).__name__}: {error}"[:200]) from error
+        offered = self._step is not None and self._step.offers[self._leaf_of[client].index] is not None
+        guard.check_judgements(
+            {key: judgement.confusion for key, judgement in judgements.items()},
+            ("own", "offered") if offered else ("own",),
+            self._held_out[client],
+            self._classes,
+        )
+        for where in guard.not_finite_losses({key: judgement.loss for key, judgement in judgements.items()}):
+            self._note_failure(client, f"loss not finite ({where})")
+        return judgements
 
     def _decide(self, leaf: Leaf, has_offer: bool) -> gate.GateResult:
         """Return a leaf's gate decision; without any judgement the leaf keeps its own model."""
@@ -210,15 +296,21 @@ class HierarchicalStrategy(Strategy):
         """Return the states that the next global round starts from, by ``<leaf>/<kind>``."""
         return {f"{leaf.index}/{kind}": s for leaf in self.leaves for kind, s in leaf.states().items()}
 
+    @property
+    def accepted(self) -> dict[int, int]:
+        """Partition id → the client's leaf round that counted last, 0 for none."""
+        return {client: leaf_round for leaf in self.leaves for client, leaf_round in leaf.accepted.items()}
+
     def facts(self) -> dict[str, Any]:
         """Return what else the next global round needs, as JSON."""
-        return {"labels": self._labels.tolist()}
+        return {"labels": self._labels.tolist(), "leaves": [leaf.facts() for leaf in self.leaves]}
 
     def restore(self, global_round: int, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
         """Go on after `global_round` with what `states` and `facts` gave then."""
-        for leaf in self.leaves:
+        for leaf, own_facts in zip(self.leaves, facts["leaves"], strict=True):
             own = f"{leaf.index}/"
-            leaf.restore({n.removeprefix(own): s for n, s in states.items() if n.startswith(own)})
+            own_states = {n.removeprefix(own): s for n, s in states.items() if n.startswith(own)}
+            leaf.restore(own_states, own_facts)
         self._labels = np.array(facts["labels"], dtype=np.int64)
         self._restored = global_round
 
@@ -269,12 +361,13 @@ class HierarchicalStrategy(Strategy):
             leaf_round = (self._global_round - 1) * per_global + within
             messages = list(self.configure_train(leaf_round, arrays, ConfigRecord(), grid))
             exchange = self._exchange(grid, messages, timeout_s)
-            if not exchange.replies:
-                client, reason = next(iter(exchange.failures.items()))
+            self._trained = 0
+            self.aggregate_train(leaf_round, exchange.replies.values())
+            if self._trained == 0:
+                client, reason = next(iter(sorted(self._failures.items())))
                 raise RunError(
                     f"no client could train in global round {self._global_round}; client {client}: {reason}"
                 )
-            self.aggregate_train(leaf_round, exchange.replies.values())
             self._clock.lap("aggregate")
 
     def _cloud_hook(self, global_round: int) -> None:
@@ -298,15 +391,28 @@ class HierarchicalStrategy(Strategy):
         """Send and receive, keeping the books on bytes, failures and time."""
         self._downlink += total_payload_bytes(messages)
         self._clock.lap("configure")
-        exchange = self._clients.exchange(grid, messages, timeout_s, self._clock)
+        exchange = self._clients.exchange(
+            grid, messages, timeout_s, self._clock, self._config.guard.retries, self._out_of_time
+        )
         for client, reason in exchange.failures.items():
             self._note_failure(client, reason)
         self._clock.lap("check")
         return exchange
 
+    def _out_of_time(self, client: int) -> bool:
+        """Tell whether a client's worker process ended because its time was over; log where it stood."""
+        words = last_words(self._errand(self._global_round, 0).data_folder, client)
+        if words:
+            logger.info("client %d stood here when its time was over:\n%s", client, words)
+        return words is not None
+
     def _note_failure(self, client: int, reason: str) -> None:
-        """Log and keep the first failure of a client in this global round."""
-        if client not in self._failures:
+        """Keep the first failure of a client in this global round; log it the first time in the run.
+
+        What happens again and again would fill the log; the metrics count it.
+        """
+        if (client, guard.kind_of(reason)) not in self._told:
+            self._told.add((client, guard.kind_of(reason)))
             logger.warning("global round %d: client %d failed: %s", self._global_round, client, reason)
         self._failures.setdefault(client, reason)
 
@@ -357,12 +463,13 @@ class HierarchicalStrategy(Strategy):
             macro_f1=test[2] if test else None,
             num_clients=len(leaf.clients),
             train_samples=leaf.weight,
+            kept_model=self._kept_model[leaf.index],
         )
 
 
-def _read_train(message: Message) -> TrainReply | StateFileError:
-    """Read a client's answer, or return why its file cannot be."""
-    try:
-        return read_train(message)
-    except StateFileError as error:
-        return error
+@dataclass(frozen=True)
+class _Checked:
+    """A train reply that may count, with the norm of its update where that is needed."""
+
+    reply: TrainReply
+    norm: float | None

@@ -7,7 +7,6 @@ data are copied or serialised on the way. Results have the same bits as on any o
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Any
 
@@ -15,14 +14,18 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
+from fedge.engine.workers import Workers
+from fedge.guarded_app import answered
+
 _CLIENT_RAISED = 200  # Flower's error code for an exception in a ClientApp; its enum is not exported
 _RUN_ID = 1
+_LEAVE_S = 10.0  # what clients at work may still take when the grid is left
 
 
 class InProcessGrid(Grid):
     """Delivers messages to one ClientApp, once per node, on `workers` threads.
 
-    Use as a context manager; leaving it waits for the clients that are at work.
+    Use as a context manager; leaving it waits a few seconds for the clients that are at work.
     """
 
     def __init__(
@@ -40,17 +43,18 @@ class InProcessGrid(Grid):
             )
             for partition in range(num_supernodes)
         }
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="client")
         self._numbers = count(1)
         self._replies: dict[str, Message] = {}
         self._at_work = 0  # messages without a reply
+        self._failed = False  # whether one has failed since the last wait
         self._arrived = threading.Condition()
+        self._workers = Workers(workers, self._deliver, self._take)
 
     def __enter__(self) -> "InProcessGrid":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._workers.close(_LEAVE_S)
 
     @property
     def contexts(self) -> dict[int, Context]:
@@ -70,20 +74,29 @@ class InProcessGrid(Grid):
             ids.append(message_id)
             with self._arrived:
                 self._at_work += 1
-            self._pool.submit(self._deliver, message)
+            self._workers.submit(message)
         return ids
 
-    def _deliver(self, message: Message) -> None:
+    def _deliver(self, message: Message) -> Message:
         """Run the client on a worker thread; an exception becomes an error reply, as in Flower's engines."""
         context = self._contexts[message.metadata.dst_node_id]
         try:
-            reply = self._client_app(message, context)
+            return answered(self._client_app, message, context)
         except Exception as error:
-            reply = Message(Error(_CLIENT_RAISED, f"{type(error).__name__}: {error}"), reply_to=message)
+            return Message(Error(_CLIENT_RAISED, f"{type(error).__name__}: {error}"), reply_to=message)
+
+    def give_up_late(self, limit_s: float, reason: str) -> None:
+        """Answer for clients that have been at work for longer than `limit_s`; what they bring is dropped."""
+        for message in self._workers.give_up_late(limit_s):
+            self._take(message, Message(Error(_CLIENT_RAISED, reason), reply_to=message))
+
+    def _take(self, message: Message, reply: Message) -> None:
+        """Keep a reply until it is pulled."""
         with self._arrived:
             self._replies[message.metadata.message_id] = reply
             self._at_work -= 1
-            if not self._at_work:
+            self._failed = self._failed or reply.has_error()
+            if self._failed or not self._at_work:
                 self._arrived.notify_all()
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
@@ -94,12 +107,13 @@ class InProcessGrid(Grid):
             return [self._replies.pop(message_id) for message_id in there]
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until every message has its reply, at most `timeout_s` seconds.
+        """Wait until every message has its reply or one has failed, at most `timeout_s` seconds.
 
         Waking up for each of a thousand replies would take the interpreter away from the clients.
         """
         with self._arrived:
-            self._arrived.wait_for(lambda: not self._at_work, timeout_s)
+            self._arrived.wait_for(lambda: self._failed or not self._at_work, timeout_s)
+            self._failed = False
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None

@@ -1,0 +1,88 @@
+"""Daemon threads that carry out jobs in order, and can do without one that never comes back.
+
+Python cannot end a thread. A thread whose job takes too long is left to itself and another takes its place;
+what it brings back later is dropped. Being daemons, such threads do not keep the process alive (those of
+`concurrent.futures` do). Called by `fedge.engine.inprocess`.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Generic, TypeVar
+
+_Job = TypeVar("_Job")
+_Result = TypeVar("_Result")
+
+
+class Workers(Generic[_Job, _Result]):
+    """`count` threads that work on jobs in the order of `submit`."""
+
+    def __init__(
+        self, count: int, work: Callable[[_Job], _Result], done: Callable[[_Job, _Result], None]
+    ) -> None:
+        """Start the threads.
+
+        Args:
+            count: jobs at a time.
+            work: carries out a job; must not raise.
+            done: takes its result, once for every job that was not given up; called in the thread.
+        """
+        self._work = work
+        self._done = done
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._at_work: dict[threading.Thread, tuple[_Job, float]] = {}
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        for _ in range(count):
+            self._start()
+
+    def _start(self) -> None:
+        """Start one more thread."""
+        thread = threading.Thread(target=self._serve, name="client", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def submit(self, job: _Job) -> None:
+        """Queue a job."""
+        self._jobs.put(job)
+
+    def _serve(self) -> None:
+        """Carry out jobs until told to stop, or given up."""
+        me = threading.current_thread()
+        while (job := self._jobs.get()) is not None:
+            with self._lock:
+                self._at_work[me] = (job, time.monotonic())
+            result = self._work(job)
+            with self._lock:
+                given_up = self._at_work.pop(me, None) is None
+            if given_up:
+                return
+            self._done(job, result)
+            del job, result  # a waiting thread keeps nothing alive
+
+    def give_up_late(self, limit_s: float) -> list[_Job]:
+        """Return the jobs that were worked on for longer than `limit_s` seconds; nobody does any more."""
+        late_since = time.monotonic() - limit_s
+        with self._lock:
+            late = {thread: job for thread, (job, began) in self._at_work.items() if began < late_since}
+            for thread in late:
+                del self._at_work[thread]
+                self._threads.remove(thread)
+        for _ in late:
+            self._start()
+        return list(late.values())
+
+    def close(self, wait_s: float) -> bool:
+        """Drop the jobs in the queue, wait at most `wait_s` for those at work; tell whether all came back."""
+        try:
+            while True:
+                self._jobs.get_nowait()
+        except Empty:
+            pass
+        for _ in self._threads:
+            self._jobs.put(None)
+        deadline = time.monotonic() + wait_s
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)

@@ -1,0 +1,186 @@
+"""Is a client's reply fit to count? Checked whole, one reply at a time, before anything is averaged.
+
+One entry that is not a number would be averaged into the leaf's model and stay there for ever; a reply with
+other shapes would end the run. So a reply that is not what the leaf asked for is refused as a whole: it loses
+only itself, and everybody learns why. Pure functions on arrays; called by `fedge.strategy`.
+
+The size of an update is judged against the median of the leaf's recent ones, which a minority of clients
+cannot move (clipping to a running median: Karimireddy et al. 2021, "Learning from History").
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from fedge.aggregation import State, batches
+
+_HISTORY_ROUNDS = 10  # leaf rounds that the running median looks back on
+_BLOCK = 2**16  # numbers that are worked on at a time: they stay in the processor's cache
+REJECTED = "rejected: "
+_KINDS = ("no reply", "worker died", "loss not finite")
+
+
+class ReplyRejected(ValueError):
+    """A reply that does not count. Its text is the kind, and in brackets what exactly was seen."""
+
+    def __init__(self, kind: str, detail: str = "") -> None:
+        super().__init__(f"{REJECTED}{kind}" + (f" ({detail})" if detail else ""))
+
+
+def kind_of(failure: str) -> str:
+    """Return the kind of failure that a reason tells of: what failures are counted by.
+
+    "rejected: not finite (entry 'head.weight')" → "rejected: not finite"; "no reply within 5 s" → "no reply";
+    "worker died: …" → "worker died"; everything else a client says about itself is an "exception".
+    """
+    if failure.startswith(REJECTED):
+        return failure.split(" (")[0]
+    return next((kind for kind in _KINDS if failure.startswith(kind)), "exception")
+
+
+def check_train(state: State, model: State, samples: int, expected: int, steps: int, loss: float) -> None:
+    """Raise ReplyRejected unless a train reply can be averaged with others.
+
+    Args:
+        state: what the client trained.
+        model: its leaf's model: the entries, shapes and dtypes that a reply must have.
+        samples: training windows that the client claims; its weight.
+        expected: training windows that it was given; it may have used fewer, but not more.
+        steps: optimiser steps that it claims.
+        loss: its mean training loss.
+    """
+    if type(samples) is not int or not 0 < samples <= expected:
+        raise ReplyRejected("samples out of range", f"{samples!r}, but 1 to {expected} were given")
+    if type(steps) is not int or steps < 1:
+        raise ReplyRejected("steps out of range", f"{steps!r}, but a client takes at least 1")
+    if not np.isfinite(loss):
+        raise ReplyRejected("loss not finite", repr(loss))
+    _check_form(state, model)
+    name = first_not_finite(state)
+    if name is not None:
+        raise ReplyRejected("not finite", f"entry {name!r}")
+
+
+def _check_form(state: State, model: State) -> None:
+    """Raise ReplyRejected unless a state has the entries, shapes and dtypes of a model."""
+    if state.keys() != model.keys():
+        raise ReplyRejected("other entries", ", ".join(sorted(map(str, state.keys() ^ model.keys()))[:3]))
+    for name, wanted in model.items():
+        array = state[name]
+        if array.shape != wanted.shape:
+            raise ReplyRejected("other shape", f"entry {name!r}: {array.shape} instead of {wanted.shape}")
+        if array.dtype != wanted.dtype:
+            raise ReplyRejected("other dtype", f"entry {name!r}: {array.dtype} instead of {wanted.dtype}")
+
+
+def first_not_finite(state: State) -> str | None:
+    """Return the name of an entry that holds an infinity or no number at all, or None.
+
+    The sum of squares is finite only if all numbers are, and BLAS has it at the speed of memory; only where
+    it is not (1e30 squared is too much for float32) each number is looked at.
+    """
+    for batch in batches(state):
+        for name, at in batch.items():
+            entry = state[name]
+            if not np.issubdtype(entry.dtype, np.inexact):
+                continue
+            part = entry.reshape(-1)[at]
+            with np.errstate(over="ignore", invalid="ignore"):
+                quick = part.dtype in (np.float32, np.float64) and np.isfinite(np.dot(part, part))
+            if not quick and not np.isfinite(part).all():
+                return name
+    return None
+
+
+def update_norm(state: State, model: State) -> float:
+    """Return the L2 norm of (state − model) over all floating-point entries, summed in float64.
+
+    Infinite where float64 has no room for its square.
+    """
+    total = 0.0
+    buffer = np.empty(_BLOCK, np.float64)
+    with np.errstate(over="ignore"):
+        for batch in batches(model):
+            for name, at in batch.items():
+                if not np.issubdtype(model[name].dtype, np.floating):
+                    continue
+                end, start = state[name].reshape(-1)[at], model[name].reshape(-1)[at]
+                for first in range(0, end.size, _BLOCK):
+                    block = slice(first, first + _BLOCK)
+                    difference = buffer[: end[block].size]
+                    np.subtract(end[block], start[block], out=difference, dtype=np.float64)
+                    np.multiply(difference, difference, out=difference)
+                    total += float(difference.sum())
+    return float(np.sqrt(total))
+
+
+class NormHistory:
+    """The norms of a leaf's recent updates, and which new ones are too far above their median.
+
+    Attributes:
+        norms: of the updates that counted, oldest first; those of the last 10 leaf rounds.
+    """
+
+    def __init__(self, num_clients: int) -> None:
+        """Start with nothing seen of a leaf of `num_clients`."""
+        self.norms: deque[float] = deque(maxlen=_HISTORY_ROUNDS * num_clients)
+
+    def too_large(self, norms: Mapping[int, float], factor: float) -> dict[int, ReplyRejected]:
+        """Return the clients whose update is above `factor` × median, and take in those of the others.
+
+        The median is over this round's updates and the recent ones, so it does not depend on the order of
+        the replies, and the first round has one too.
+
+        Args:
+            norms: client → norm of its update.
+            factor: how many times the median an update may be; 0 lets all pass and keeps nothing.
+        """
+        if factor == 0:
+            return {}
+        known = [norm for norm in [*self.norms, *norms.values()] if np.isfinite(norm)]
+        median = float(np.median(known)) if known else 0.0
+        limit = factor * median if median > 0 else np.finfo(np.float64).max
+        refused = {
+            client: ReplyRejected("update too large", f"norm {norm:.4g}, the leaf's median is {median:.4g}")
+            for client, norm in norms.items()
+            if norm > limit
+        }
+        self.norms.extend(norm for client, norm in norms.items() if client not in refused)
+        return refused
+
+
+def check_judgements(
+    confusions: Mapping[tuple[str, str], np.ndarray],
+    roles: Iterable[str],
+    windows: Mapping[str, int],
+    classes: int,
+) -> None:
+    """Raise ReplyRejected unless a judge reply says what was asked.
+
+    Args:
+        confusions: (model role, split) → confusion matrix.
+        roles: the models that the client was to judge.
+        windows: split → windows of the client.
+        classes: of the run.
+    """
+    wanted = {(role, split) for role in roles for split in windows}
+    if confusions.keys() != wanted:
+        odd = sorted(f"{role} {split}" for role, split in confusions.keys() ^ wanted)
+        raise ReplyRejected("other entries", ", ".join(odd))
+    for (role, split), confusion in confusions.items():
+        where = f"{role} model, {split} windows"
+        if confusion.shape != (classes, classes):
+            raise ReplyRejected("other shape", f"{where}: {confusion.shape} for {classes} classes")
+        if ((confusion < 0) | (confusion > windows[split])).any():
+            raise ReplyRejected("count out of range", f"{where}: {confusion.min()} to {confusion.max()}")
+        if int(confusion.sum()) != windows[split]:
+            counted = int(confusion.sum())
+            raise ReplyRejected("other number of windows", f"{where}: {counted} of {windows[split]}")
+
+
+def not_finite_losses(losses: Mapping[tuple[str, str], float]) -> Sequence[str]:
+    """Return what is to be said of the losses of a judge reply: a model can diverge and still be judged."""
+    return [
+        f"{role} model, {split} windows" for (role, split), loss in losses.items() if not np.isfinite(loss)
+    ]
