@@ -12,7 +12,7 @@ draw, and gets its own back, so that contracts C2 and C3 hold with noise as well
 """
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -143,6 +143,6 @@ def numpy_draws_from(seed: int, *where: int) -> Iterator[None]:
             np.random.set_state(before)  # noqa: NPY002
 
 
-def _arrays(state: State, names: Sequence[str] | None = None) -> ArrayRecord:
+def _arrays(state: State) -> ArrayRecord:
     """Return a state as Flower's own arrays, which it may write to."""
-    return ArrayRecord({name: Array(np.asarray(state[name])) for name in names or state})
+    return ArrayRecord({name: Array(np.ascontiguousarray(state[name])) for name in state})

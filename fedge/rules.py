@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.common.differential_privacy_constants import KEY_NORM_BIT
 from flwr.serverapp.strategy import (
     Bulyan,
@@ -35,6 +35,15 @@ from fedge.privacy import numpy_draws_from, with_privacy
 from fedge.training import LocalTraining
 
 _TRAIN_LOSS = "train_loss"  # where QFedAvg looks for it
+
+
+class _Lent(ArrayRecord):
+    """A record that gives away copies of its arrays; Flower's would collect all garbage at every call."""
+
+    def to_numpy_ndarrays(self, *, keep_input: bool = True) -> list[np.ndarray]:
+        """Return the arrays, or copies for a caller that wants to write to them (`keep_input` False)."""
+        arrays = [array.numpy() for array in self.values()]
+        return arrays if keep_input else [array.copy() for array in arrays]
 
 
 class ExactFedAvg(FedAvg):
@@ -132,12 +141,7 @@ def combine(
     if isinstance(base, (FedOpt, FedAvgM, QFedAvg)):
         names = list(parameter_names)
     _prepare(strategy, {name: model[name] for name in names}, len(replies), settings)
-    contents = [
-        _content(
-            reply, names, weight=1 if is_wrapped else reply.samples, own_memory=isinstance(base, QFedAvg)
-        )
-        for reply in replies
-    ]
+    contents = [_content(reply, names, 1 if is_wrapped else reply.samples) for reply in replies]
     if is_wrapped:
         with numpy_draws_from(seed, *where):
             combined, _ = strategy.aggregate_train(where[0], contents)
@@ -155,19 +159,24 @@ def _prepare(
     if isinstance(strategy, FedOpt):
         strategy.current_arrays = dict(current)
     elif hasattr(strategy, "current_arrays"):  # FedAvgM, QFedAvg and the privacy wrappers that clip
-        strategy.current_arrays = ArrayRecord({n: Array(np.ascontiguousarray(a)) for n, a in current.items()})
+        strategy.current_arrays = _lent(current, list(current))
     if isinstance(strategy, QFedAvg):
         strategy.client_learning_rate = settings.lr
     if hasattr(strategy, "num_sampled_clients"):  # the noise of the mean is that of those who are in it
         strategy.num_sampled_clients = num_replies
 
 
-def _content(reply: TrainReply, names: Sequence[str], weight: int, own_memory: bool) -> Message:
+def _content(reply: TrainReply, names: Sequence[str], weight: int) -> Message:
     """Return a message as Flower's strategies expect a reply: one array record, one metric record."""
-    arrays = to_record(reply.state, names)
-    if own_memory:
-        arrays = ArrayRecord({name: Array(np.ascontiguousarray(reply.state[name])) for name in names})
+    arrays = _lent(reply.state, names)
     metrics = MetricRecord({NUM_EXAMPLES: weight, _TRAIN_LOSS: reply.loss})
     if reply.clipped is not None:
         metrics[KEY_NORM_BIT] = int(reply.clipped)
     return Message(RecordDict({ARRAYS: arrays, METRICS: metrics}), 0, "train")
+
+
+def _lent(state: State, names: Sequence[str]) -> ArrayRecord:
+    """Return entries of a state as a record on the same memory."""
+    record = _Lent()
+    record.update(to_record(state, names))
+    return record

@@ -23,7 +23,12 @@ from fedge.project import flatten, read_toml
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 KEYS = list(knobs())
 # with these, every value of every single key stands in no contradiction
-HARMLESS = {"scaffold.enabled": False, "data.val-fraction": 0.1, "data.test-fraction": 0.1}
+HARMLESS = {
+    "scaffold.enabled": False,
+    "data.val-fraction": 0.1,
+    "data.test-fraction": 0.1,
+    "train.model": "linear",
+}
 
 
 def allowed(key):
@@ -35,6 +40,8 @@ def allowed(key):
         return st.booleans()
     if isinstance(default, str):
         return st.text(st.characters(codec="ascii", categories=("L", "N")), min_size=1, max_size=8)
+    if key == "guard.max-norm-factor":
+        return st.just(0.0) | st.floats(1, 1000)
     low = rule["above"] if rule["minimum"] is None else rule["minimum"]
     high = low + 1000 if rule["maximum"] is None else rule["maximum"]
     if isinstance(default, int):

@@ -16,9 +16,9 @@ from fedge.timing import PHASES
 HEADERS = {
     "metrics/global_rounds.csv": "global_round,test_accuracy_mean,test_accuracy_std,test_accuracy_worst,"
     "test_loss_mean,macro_f1_mean,train_loss_mean,num_clusters,cluster_labels,gate_accepted,gate_rejected,"
-    "clients_ok,clients_failed,uplink_bytes,downlink_bytes,seconds",
+    "clients_ok,clients_failed,failures,uplink_bytes,downlink_bytes,seconds",
     "metrics/leaf_rounds.csv": "global_round,leaf,cluster,val_accuracy_own,val_accuracy_offered,gate,"
-    "test_accuracy,test_loss,macro_f1,num_clients,train_samples",
+    "test_accuracy,test_loss,macro_f1,num_clients,train_samples,kept_model",
     "metrics/clients.csv": "global_round,client,leaf,train_samples,train_loss,test_samples,test_accuracy,"
     "macro_f1,train_seconds",
     "timing.csv": "global_round,configure,push,wait,check,aggregate,cluster,gate,record,checkpoint,"
@@ -53,11 +53,11 @@ def test_rows_by_hand(recorder, make_result):
     recorder.write_round(make_result(failures={2: "gone"}), LAPS, MEMORY)
     loss = repr((0.9 + 0.3) / 2)
     assert lines(recorder.folder, "metrics/global_rounds.csv")[1:] == [
-        f"1,0.75,0.25,0.5,{loss},0.625,1.75,2,0 1,1,1,2,1,1000,2000,1.75"
+        f"1,0.75,0.25,0.5,{loss},0.625,1.75,2,0 1,1,1,2,1,exception 1,1000,2000,1.75"
     ]
     assert lines(recorder.folder, "metrics/leaf_rounds.csv")[1:] == [
-        "1,0,0,0.5,0.75,accepted,0.75,0.6,0.7,2,40",
-        "1,1,1,0.5,0.75,rejected,,,,1,20",
+        "1,0,0,0.5,0.75,accepted,0.75,0.6,0.7,2,40,0",
+        "1,1,1,0.5,0.75,rejected,,,,1,20,0",
     ]
     assert lines(recorder.folder, "metrics/clients.csv")[1:] == [
         "1,0,0,10,1.0,4,0.5,0.25,1.5",

@@ -33,6 +33,7 @@ def test_by_hand():
         ("SPLIT", 2),
         ("SAMPLING", 3),
         ("BATCHES", 4),
+        ("NOISE", 5),
     ]
 
 

@@ -226,7 +226,10 @@ def test_control_variates_keep_their_invariant_through_the_messages(settings, tm
 
     def spy_on(strategy_leaves, grid):
         for leaf in strategy_leaves:
-            states = [grid._contexts[c + 1].state.array_records["scaffold-control"] for c in leaf.clients]
+            states = [
+                grid._contexts[c + 1].state.array_records[f"scaffold-control-{leaf.accepted[c]}"]
+                for c in leaf.clients
+            ]
             kept[leaf.index] = (
                 leaf.control,
                 [from_record(s) for s in states],
