@@ -159,7 +159,7 @@ class LeafConfig(_Section):
 
     SECTION = "leaf"
     strategy: str = knob("fedavg", "Flower strategy of every leaf", choices=LEAF_STRATEGIES)
-    trim_fraction: float = knob(0.2, "fedtrimmedavg: share cut off at each end", minimum=0.0, maximum=0.49)
+    trim_fraction: float = knob(0.34, "fedtrimmedavg: share cut off at each end", minimum=0.0, maximum=0.49)
     num_malicious: int = knob(0, "krum, multikrum, bulyan: clients per leaf assumed malicious", minimum=0)
     num_selected: int = knob(
         0, "multikrum: clients that are averaged; 0 = all but the malicious and two", minimum=0

@@ -20,7 +20,8 @@ _PLACES = frozenset({"run-name", "runs-dir", "resume"})
 _COMPARED_OTHERWISE = frozenset({"seed", "data.path"})  # by the seed in force and the data's fingerprint
 _TUNING = frozenset(
     {
-        "num-server-rounds", "guard.start-timeout", "guard.client-timeout", "transfer.share-above-mb",
+        "num-server-rounds", "guard.start-timeout", "guard.client-timeout", "guard.stall-timeout",
+        "transfer.share-above-mb",
         "checkpoint.every", "checkpoint.keep",
     }
 )  # fmt: skip

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedge import logs
-from fedge.logs import log_to, log_worker_to, stop_logging_to
+from fedge.logs import log_to, log_worker_to, refuse_failed_log, stop_logging_to
 
 ROOT = Path(__file__).parents[2]
 
@@ -112,9 +112,15 @@ print("progress ✓", file=terminal)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device /dev/full")
-def test_a_log_on_a_full_disk_is_said_once(capfd):
+def test_a_log_on_a_full_disk_ends_the_run_and_prints_no_tracebacks(capfd):
     handler = log_to(Path("/dev/full"))
-    for _ in range(3):
-        logging.getLogger("fedge.somewhere").info("lost")
-    stop_logging_to(handler)
-    assert capfd.readouterr().err == "fedge: cannot write /dev/full: No space left on device\n"
+    try:
+        refuse_failed_log()
+        for _ in range(3):
+            logging.getLogger("fedge.somewhere").info("lost")
+        with pytest.raises(OSError, match="No space left") as caught:
+            refuse_failed_log()
+    finally:
+        stop_logging_to(handler)
+    assert caught.value.filename == "/dev/full"
+    assert capfd.readouterr().err == ""
