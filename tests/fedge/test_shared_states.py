@@ -306,7 +306,7 @@ def study(tmp_path, memory):
         {},
         {"scaffold.enabled": False, "cluster.signal": "update", "cluster.tau": -1.0},
         {"scaffold.enabled": False, "leaf.strategy": "fedmedian"},
-        {"scaffold.enabled": False, "leaf.strategy": "krum", "leaf.num-malicious": 1},
+        {"scaffold.enabled": False, "leaf.strategy": "krum"},
         {"scaffold.enabled": False, "leaf.strategy": "fedadam"},
     ],
 )
