@@ -164,7 +164,9 @@ class LeafConfig(_Section):
     num_selected: int = knob(
         0, "multikrum: clients that are averaged; 0 = all but the malicious and two", minimum=0
     )
-    server_lr: float = knob(0.01, "fedadagrad, fedadam, fedyogi: server learning rate (eta)", above=0.0)
+    server_lr: float = knob(
+        0.01, "fedadagrad, fedadam, fedyogi: server learning rate (eta)", above=0.0, maximum=1e6
+    )
     server_momentum: float = knob(0.9, "fedavgm: server momentum", minimum=0.0, maximum=0.999)
     fairness: float = knob(0.1, "qfedavg: q; 0 = all clients count alike", minimum=0.0)
 
@@ -234,18 +236,22 @@ class TrainConfig(_Section):
 
     SECTION = "train"
     model: str = knob("cnn", "network; see fedge/model.py", choices=MODELS)
-    lr: float = knob(0.05, "SGD step size in global round 1", above=0.0)
+    lr: float = knob(0.05, "SGD step size in global round 1", above=0.0, maximum=1e6)
     lr_decay: float = knob(0.99, "factor on lr per global round", above=0.0, maximum=1.0)
     momentum: float = knob(0.9, "SGD momentum", minimum=0.0, maximum=0.999)
-    weight_decay: float = knob(1e-4, "L2 penalty, as torch.optim.SGD applies it", minimum=0.0)
-    clip_norm: float = knob(1.0, "largest L2 norm of a step's gradient; 0 = off", minimum=0.0)
+    weight_decay: float = knob(1e-4, "L2 penalty, as torch.optim.SGD applies it", minimum=0.0, maximum=1e6)
+    clip_norm: float = knob(1.0, "largest L2 norm of a step's gradient; 0 = off", minimum=0.0, maximum=1e30)
     label_smoothing: float = knob(
         0.1, "share of the target spread over all classes", minimum=0.0, maximum=0.99
     )
     local_epochs: int = knob(5, "passes over a client's training windows per leaf round", minimum=1)
     batch_size: int = knob(32, "windows per step", minimum=1)
-    prox_mu: float = knob(0.0, "FedProx strength: pulls a client to its leaf's model; 0 = off", minimum=0.0)
-    threads: int = knob(1, "torch threads per client; another number gives other last bits", minimum=1)
+    prox_mu: float = knob(
+        0.0, "FedProx strength: pulls a client to its leaf's model; 0 = off", minimum=0.0, maximum=1e6
+    )
+    threads: int = knob(
+        1, "torch threads per client; another number gives other last bits", minimum=1, maximum=1024
+    )
     device: str = knob(
         "auto", "auto takes a GPU when the federation gives one", choices=("auto", "cpu", "cuda")
     )
@@ -413,7 +419,8 @@ class Config(_Section):
             )
         self._refuse_privacy_beside_what_it_cannot_cover()
         name = self.run_name
-        if any(c in name for c in "/\\") or not name.isprintable() or name in (".", "..", "latest"):
+        taken = name in (".", "..", "latest")
+        if any(c in name for c in "/\\") or not name.isprintable() or taken or len(name.encode()) > 200:
             raise ConfigError(
                 f"run-name must be a plain folder name, but is {shown(name)}; "
                 f"leave it empty for date and time"

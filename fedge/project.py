@@ -134,9 +134,14 @@ class Project:
         if isinstance(table, Mapping) and "address" in table:
             return Federation()
         count = flatten({"federation": table}).get("federation.options.num-supernodes")
-        if type(count) is not int or not 1 <= count <= _MOST_SUPERNODES:
+        if type(count) is not int or count < 1:
             raise ConfigError(
-                f"federation {wanted} must set options.num-supernodes to a whole number of at least 1 and at "
-                f"most {_MOST_SUPERNODES}, but has {shown(count)}; set it in {self.path}"
+                f"federation {wanted} must set options.num-supernodes to a whole number of at least 1, "
+                f"but has {shown(count)}; set it in {self.path}"
+            )
+        if count > _MOST_SUPERNODES:
+            raise ConfigError(
+                f"federation {wanted} must have at most {_MOST_SUPERNODES} options.num-supernodes, "
+                f"but has {shown(count)}; lower it in {self.path}"
             )
         return from_backend(count, table["options"].get("backend", {}))
