@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 export FLWR_TELEMETRY_ENABLED := 0
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: run test install format check types tests bench bench-full clean
+.PHONY: run test bench bench-full soak install format check types tests clean
 
 run: $(STAMP)
 	PATH="$(CURDIR)/$(BIN):$$PATH" SEED=$${SEED:-42} $(BIN)/flwr run .
@@ -34,12 +34,14 @@ tests: $(STAMP)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest
 
 bench: $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	$(BIN)/python -m benchmarks.all
 
 bench-full: $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	$(BIN)/python -m benchmarks.all --full
+
+# 1,000 rounds on both engines, 50 kills; prints its figures
+soak: $(STAMP)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m soak -s --timeout=7200 tests/test_soak.py
 
 format: $(STAMP)
 	$(BIN)/ruff format .

@@ -175,18 +175,18 @@ def _refuse_other_config(found: Resumption, config: Config, seed: int) -> None:
 
 def refuse_other_data(found: Resumption, fingerprint: str, clients_per_leaf: list[int]) -> None:
     """Raise ConfigError when the windows or the clients are not those of the run."""
+    if clients_per_leaf != found.run["clients_per_leaf"]:
+        raise ConfigError(
+            f"resume must go on with the clients of {short(found.folder)}, but clients per leaf are "
+            f"{clients_per_leaf}, were {found.run['clients_per_leaf']}; use a federation of "
+            f"{sum(found.run['clients_per_leaf'])} SuperNodes"
+        )
     before = found.run["data"]
     if fingerprint != before["fingerprint"]:
         raise ConfigError(
             f"resume must go on with the data of {short(found.folder)}, but their sha256 is "
             f"{fingerprint[:12]}…, was {before['fingerprint'][:12]}… ({before['name']}); "
             f"set data.path to that file"
-        )
-    if clients_per_leaf != found.run["clients_per_leaf"]:
-        raise ConfigError(
-            f"resume must go on with the clients of {short(found.folder)}, but clients per leaf are "
-            f"{clients_per_leaf}, were {found.run['clients_per_leaf']}; use a federation of "
-            f"{sum(found.run['clients_per_leaf'])} SuperNodes"
         )
 
 
