@@ -126,7 +126,7 @@ class Clients:
 
 def no_reply_within(timeout_s: float) -> str:
     """Return the reason of a client that took too long."""
-    return f"no reply within {timeout_s:g} s (guard.client-timeout)"
+    return f"no reply within {timeout_s:g} s, which is guard.client-timeout"
 
 
 def collect(

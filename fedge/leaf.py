@@ -124,18 +124,26 @@ class Leaf:
         return messages
 
     def aggregate_train(
-        self, leaf_round: int, replies: Mapping[int, TrainReply], settings: LocalTraining, seed: int
+        self,
+        leaf_round: int,
+        replies: Mapping[int, TrainReply],
+        mean: State,
+        settings: LocalTraining,
+        seed: int,
     ) -> None:
-        """Take over the average of the replies (partition id → reply, ascending); none changes nothing.
+        """Move to the model that the strategy makes of the replies.
 
-        `settings` are those under which the clients trained; `seed` is the root of the run's streams.
+        Args:
+            leaf_round: counted through the run.
+            replies: partition id → reply, ascending; as many as the strategy needs.
+            mean: of their models, weighted by windows.
+            settings: under which the clients trained.
+            seed: root of the run's streams.
         """
-        if not replies:
-            return
         if self.control is not None:
             self.control = self._updated_control(self.control, replies, settings)
         self.model = combine(
-            self._strategy, self.model, list(replies.values()), self._parameter_names, settings, seed,
+            self._strategy, self.model, mean, list(replies.values()), self._parameter_names, settings, seed,
             (leaf_round, self.index),
         )  # fmt: skip
         self.accepted.update(dict.fromkeys(replies, leaf_round))

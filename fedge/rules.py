@@ -111,6 +111,7 @@ def make_strategy(config: Config, num_training: int) -> Strategy:
 def combine(
     strategy: Strategy,
     model: State,
+    mean: State,
     replies: Sequence[TrainReply],
     parameter_names: Sequence[str],
     settings: LocalTraining,
@@ -126,13 +127,13 @@ def combine(
     Args:
         strategy: of `make_strategy`.
         model: with which the leaf round began.
+        mean: of the replies, weighted by windows.
         replies: in partition-id order; at least as many as `fedge.quorum` says.
         parameter_names: trainable entries of the model.
         settings: under which the clients trained.
         seed: root of the run's streams.
         where: (leaf round, leaf), from which the noise follows.
     """
-    mean = weighted_mean([reply.state for reply in replies], [reply.samples for reply in replies])
     if isinstance(strategy, ExactFedAvg):
         return mean
     base = getattr(strategy, "strategy", strategy)  # what a privacy wrapper holds

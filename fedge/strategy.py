@@ -171,8 +171,10 @@ class HierarchicalStrategy(Strategy):
         self._shared.sweep()  # what has been opened stays valid
         settings = local_training(self._config.train, self._global_round)
         for leaf in self.leaves:
-            counting = self._counting(leaf, per_leaf.pop(leaf.index), server_round)
-            leaf.aggregate_train(server_round, counting, settings, self._seed)
+            counting, mean = self._counting(leaf, per_leaf.pop(leaf.index))
+            if self._has_quorum(leaf, len(counting), server_round):
+                assert mean is not None
+                leaf.aggregate_train(server_round, counting, mean, settings, self._seed)
             leaf.keep_states(self._shared.keep)
         return None, None
 
@@ -198,29 +200,38 @@ class HierarchicalStrategy(Strategy):
         return _Checked(reply, norm)
 
     def _counting(
-        self, leaf: Leaf, checked: Mapping[int, "_Checked"], leaf_round: int
-    ) -> dict[int, TrainReply]:
-        """Return the replies that a leaf averages, having kept the books on those and the others."""
-        factor = self._config.guard.max_norm_factor
-        norms = {client: entry.norm for client, entry in checked.items() if entry.norm is not None}
-        refused = leaf.norms.too_large(norms, factor)
+        self, leaf: Leaf, checked: Mapping[int, "_Checked"]
+    ) -> tuple[dict[int, TrainReply], State | None]:
+        """Return the replies that count at a leaf and their mean, having kept the books on the others."""
+        replies = {client: entry.reply for client, entry in checked.items()}
+        states = {client: reply.state for client, reply in replies.items()}
+        weights = {client: float(reply.samples) for client, reply in replies.items()}
+        mean, refused = guard.finite_mean(states, weights)
+        norms = {c: e.norm for c, e in checked.items() if e.norm is not None and c not in refused}
+        too_large = leaf.norms.too_large(norms, self._config.guard.max_norm_factor)
+        refused |= too_large
+        counting = {client: reply for client, reply in replies.items() if client not in refused}
+        if too_large:
+            mean, _ = guard.finite_mean({client: states[client] for client in counting}, weights)
         for client, rejected in refused.items():
             self._note_failure(client, str(rejected))
-        counting = {client: entry.reply for client, entry in checked.items() if client not in refused}
         for client, reply in counting.items():
             self._train_loss[client] = reply.loss
             self._train_seconds[client] = self._train_seconds.get(client, 0.0) + reply.seconds
-            self._uplink += reply.uplink_bytes
+        self._uplink += sum(reply.uplink_bytes for reply in replies.values())
         self._trained += len(counting)
+        return counting, mean
+
+    def _has_quorum(self, leaf: Leaf, count: int, leaf_round: int) -> bool:
+        """Tell whether `count` replies may change a leaf's model; say so if not."""
         needed = needed_replies(self._config)
-        if len(counting) >= needed:
-            return counting
-        self._kept_model[leaf.index] += 1
-        logger.warning(
-            "global round %d, leaf round %d: leaf %d keeps its model: %d of %d replies that it needs",
-            self._global_round, leaf_round, leaf.index, len(counting), needed,
-        )  # fmt: skip
-        return {}
+        if count < needed:
+            self._kept_model[leaf.index] += 1
+            logger.warning(
+                "global round %d, leaf round %d: leaf %d keeps its model: %d of %d replies that it needs",
+                self._global_round, leaf_round, leaf.index, count, needed,
+            )  # fmt: skip
+        return count >= needed
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
