@@ -29,7 +29,7 @@ LEAF_COLUMNS = (
 )  # fmt: skip
 CLIENT_COLUMNS = (
     "global_round", "client", "leaf", "train_samples", "train_loss", "test_samples", "test_accuracy",
-    "macro_f1", "train_seconds",
+    "test_loss", "macro_f1", "train_seconds",
 )  # fmt: skip
 TIMING_COLUMNS = ("global_round", *PHASES, "total")
 MEMORY_COLUMNS = ("global_round", "role", "pid", "rss_mib")
@@ -70,9 +70,13 @@ class Recorder:
     def update_manifest(self, **entries: Any) -> None:
         """Add or replace entries of manifest.json, which is replaced as a whole."""
         self._manifest.update(entries)
-        temporary = self.folder / "manifest.json.tmp"
-        temporary.write_text(json.dumps(self._manifest, indent=2) + "\n", encoding="utf-8")
-        temporary.replace(self.folder / "manifest.json")
+        self._replace("manifest.json", json.dumps(self._manifest, indent=2))
+
+    def _replace(self, name: str, text: str) -> None:
+        """Write a small file as a whole: whoever reads it sees the old or the new one."""
+        temporary = self.folder / f"{name}.tmp"
+        temporary.write_text(text + "\n", encoding="utf-8")
+        temporary.replace(self.folder / name)
 
     def write_round(
         self, result: RoundResult, laps: Mapping[str, float], memory: Sequence[ProcessMemory]
@@ -88,6 +92,7 @@ class Recorder:
         self._rows("memory.csv", [[result.global_round, m.role, m.pid, round(m.rss_mib, 1)] for m in memory])
         if result.cloud is not None:
             self._files["clusters.jsonl"].write(json.dumps(_cluster_entry(result)) + "\n")
+        self._replace("metrics/confusion.json", json.dumps(_confusion_entry(result)))
         for file in self._files.values():
             file.flush()
 
@@ -166,7 +171,7 @@ def _client_row(global_round: int, client: ClientResult) -> list[Any]:
     """Return the row of clients.csv."""
     return [
         global_round, client.client, client.leaf, client.train_samples, client.train_loss,
-        client.test_samples, client.test_accuracy, client.macro_f1, client.train_seconds,
+        client.test_samples, client.test_accuracy, client.test_loss, client.macro_f1, client.train_seconds,
     ]  # fmt: skip
 
 
@@ -181,6 +186,14 @@ def _cluster_entry(result: RoundResult) -> dict[str, Any]:
         "labels": cloud.labels.tolist(),
         "similarity": None if cloud.similarity is None else cloud.similarity.tolist(),
         "common_start": cloud.common_start,
+    }
+
+
+def _confusion_entry(result: RoundResult) -> dict[str, Any]:
+    """Return the content of confusion.json: the newest round's matrix per client that was evaluated."""
+    return {
+        "global_round": result.global_round,
+        "clients": {c.client: c.confusion.tolist() for c in result.clients if c.confusion is not None},
     }
 
 

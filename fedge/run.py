@@ -23,6 +23,7 @@ from fedge.logs import log_to, stop_logging_to
 from fedge.messages import Errand
 from fedge.model import build_model, parameter_names
 from fedge.partition import Partition, partition
+from fedge.partition_table import write_partition
 from fedge.recorder import Recorder, utc_now
 from fedge.remarks import Remarks
 from fedge.results import RoundResult
@@ -206,6 +207,7 @@ class _Run:
             },
             clients_per_leaf=sizes,
         )
+        write_partition(self._recorder.folder / "partition.csv", windows, dealt, sizes)
         config, leaves = self._config, ",".join(map(str, sizes))
         self._console.say(
             f"Fedge: {config.num_server_rounds} global rounds, {sum(sizes)} clients under {len(sizes)} "

@@ -20,7 +20,7 @@ HEADERS = {
     "metrics/leaf_rounds.csv": "global_round,leaf,cluster,val_accuracy_own,val_accuracy_offered,gate,"
     "test_accuracy,test_loss,macro_f1,num_clients,train_samples",
     "metrics/clients.csv": "global_round,client,leaf,train_samples,train_loss,test_samples,test_accuracy,"
-    "macro_f1,train_seconds",
+    "test_loss,macro_f1,train_seconds",
     "timing.csv": "global_round,configure,push,wait,check,aggregate,cluster,gate,record,other,total",
     "memory.csv": "global_round,role,pid,rss_mib",
 }
@@ -59,9 +59,9 @@ def test_rows_by_hand(recorder, make_result):
         "1,1,1,0.5,0.75,rejected,,,,1,20",
     ]
     assert lines(recorder.folder, "metrics/clients.csv")[1:] == [
-        "1,0,0,10,1.0,4,0.5,0.25,1.5",
-        "1,1,0,30,2.0,4,1.0,1.0,2.5",
-        "1,2,1,20,,0,,,",
+        "1,0,0,10,1.0,4,0.5,0.9,0.25,1.5",
+        "1,1,0,30,2.0,4,1.0,0.3,1.0,2.5",
+        "1,2,1,20,,0,,,,",
     ]
     assert lines(recorder.folder, "timing.csv")[1:] == ["1,0.0,0.0,1.5,0.0,0.0,0.0,0.0,0.0,0.25,1.75"]
     assert lines(recorder.folder, "memory.csv")[1:] == ["1,server,11,123.5", "1,worker,12,7.0"]
@@ -112,7 +112,7 @@ def test_what_is_not_a_number_is_left_empty(recorder, make_result):
     result = make_result()
     object.__setattr__(result.clients[0], "train_loss", float("nan"))
     recorder.write_round(result, LAPS, [])
-    assert lines(recorder.folder, "metrics/clients.csv")[1] == "1,0,0,10,,4,0.5,0.25,1.5"
+    assert lines(recorder.folder, "metrics/clients.csv")[1] == "1,0,0,10,,4,0.5,0.9,0.25,1.5"
 
 
 def test_equal_rounds_give_equal_bytes(tmp_path, make_result):
