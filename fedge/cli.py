@@ -15,6 +15,7 @@ from fedge.config import knobs as all_knobs
 from fedge.federation import Federation
 from fedge.preflight import check
 from fedge.project import Project
+from fedge.report.commands import add_commands
 
 EXIT_CODES = {"completed": 0, "partial": 3, "failed": 4}
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
@@ -55,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     run.set_defaults(command=_run)
     knobs = commands.add_parser("knobs", help="print a table of all configuration keys (Markdown)")
     knobs.set_defaults(command=_print_knobs)
+    add_commands(commands)
     return parser
 
 

@@ -26,6 +26,7 @@ from fedge.partition import Partition, partition
 from fedge.partition_table import write_partition
 from fedge.recorder import Recorder, utc_now
 from fedge.remarks import Remarks
+from fedge.report.at_end import report_at_end
 from fedge.results import RoundResult
 from fedge.run_folder import create_run_folder, remove_client_data
 from fedge.seeding import Purpose, resolve_seed, torch_stream
@@ -103,6 +104,9 @@ def run(
     finally:
         shared.close()
         remove_client_data(folder / "data")
+        report = report_at_end(folder)
+        if report:
+            console.say(f"report: {_short(report)}")
         stop_logging_to(handler)
 
 

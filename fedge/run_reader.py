@@ -21,34 +21,38 @@ from safetensors.numpy import load_file
 from fedge.aggregation import State
 
 _INT, _FLOAT, _TEXT = pl.Int64, pl.Float64, pl.String
-_DTYPES: dict[str, Any] = dict.fromkeys(
-    ("global_round", "num_clusters", "gate_accepted", "gate_rejected", "clients_ok", "clients_failed",
-     "uplink_bytes", "downlink_bytes", "leaf", "cluster", "num_clients", "train_samples", "client",
-     "test_samples", "pid", "windows"),
-    _INT,
-) | dict.fromkeys(("cluster_labels", "gate", "role", "split", "user", "device", "class"), _TEXT)  # fmt: skip
 
-# What each table must have; more columns are welcome (numbers, unless named above).
-TABLES: dict[str, tuple[str, ...]] = {
-    "metrics/global_rounds.csv": (
-        "global_round", "test_accuracy_mean", "test_accuracy_std", "test_accuracy_worst", "test_loss_mean",
-        "macro_f1_mean", "train_loss_mean", "num_clusters", "cluster_labels", "gate_accepted",
-        "gate_rejected", "clients_ok", "clients_failed", "uplink_bytes", "downlink_bytes", "seconds",
-    ),
-    "metrics/leaf_rounds.csv": (
-        "global_round", "leaf", "cluster", "val_accuracy_own", "val_accuracy_offered", "gate",
-        "test_accuracy", "test_loss", "macro_f1", "num_clients", "train_samples",
-    ),
-    "metrics/clients.csv": (
-        "global_round", "client", "leaf", "train_samples", "train_loss", "test_samples", "test_accuracy",
-        "test_loss", "macro_f1", "train_seconds",
-    ),
-    "partition.csv": ("client", "leaf", "split", "user", "device", "class", "windows"),
-    "timing.csv": ("global_round", "total"),
-    "memory.csv": ("global_round", "role", "pid", "rss_mib"),
-}  # fmt: skip
 
-_CLUSTERS = {
+def _schema(ints: str, floats: str = "", texts: str = "") -> dict[str, Any]:
+    """Return column → type of columns named in three lists."""
+    lists = ((ints, _INT), (floats, _FLOAT), (texts, _TEXT))
+    return {column: dtype for names, dtype in lists for column in names.split()}
+
+
+# What each table must have; other columns are welcome.
+TABLES: dict[str, dict[str, Any]] = {
+    "metrics/global_rounds.csv": _schema(
+        "global_round num_clusters gate_accepted gate_rejected clients_ok clients_failed uplink_bytes "
+        "downlink_bytes",
+        "test_accuracy_mean test_accuracy_std test_accuracy_worst test_loss_mean macro_f1_mean "
+        "train_loss_mean seconds",
+        "cluster_labels",
+    ),
+    "metrics/leaf_rounds.csv": _schema(
+        "global_round leaf cluster num_clients train_samples",
+        "val_accuracy_own val_accuracy_offered test_accuracy test_loss macro_f1",
+        "gate",
+    ),
+    "metrics/clients.csv": _schema(
+        "global_round client leaf train_samples test_samples",
+        "train_loss test_accuracy test_loss macro_f1 train_seconds",
+    ),
+    "partition.csv": _schema("client leaf windows", "", "split user device class"),
+    "timing.csv": _schema("global_round", "total"),
+    "memory.csv": _schema("global_round pid", "rss_mib", "role"),
+}
+
+_CLUSTERS: dict[str, Any] = {
     "round": _INT,
     "signal": _TEXT,
     "tau": _FLOAT,
@@ -122,7 +126,9 @@ class RunData:
         """
         path = self.folder / _MODELS
         if not path.is_file():
-            raise RunFolderError(f"{path} is missing: models are written at the end; this run is {self.status}")
+            raise RunFolderError(
+                f"{path} is missing: models are written at the end; this run is {self.status}"
+            )
         try:
             entries = load_file(path)
         except (SafetensorError, OSError) as error:
@@ -143,7 +149,7 @@ def load_run(path: str | Path) -> RunData:
     folder = Path(path).resolve()  # "latest" is a link: its target has the run's name
     manifest = load_manifest(folder)
     problems: list[str] = []
-    tables = {name: _read_table(folder / name, columns, problems) for name, columns in TABLES.items()}
+    tables = {name: _read_table(folder / name, schema, problems) for name, schema in TABLES.items()}
     return RunData(
         folder=folder,
         manifest=manifest,
@@ -185,32 +191,52 @@ def _last_written(folder: Path) -> datetime:
     return datetime.fromtimestamp(newest, timezone.utc)
 
 
-def _read_table(path: Path, required: Sequence[str], problems: list[str]) -> pl.DataFrame:
+def _read_table(path: Path, schema: Mapping[str, Any], problems: list[str]) -> pl.DataFrame:
     """Return a CSV table; rows that are not whole are left out and named in `problems`."""
-    name = path.name
     lines = _whole_lines(path, problems)
-    header = next(csv.reader(lines[:1]), [])
-    columns = [*header, *(column for column in required if column not in header)]
-    if header and len(columns) > len(header):
-        missing = ", ".join(columns[len(header) :])
-        problems.append(f"{name} has no column {missing}: written by another version of Fedge")
-    convert = [_converter(column) for column in header]
-    rows: list[list[Any]] = []
-    for number, cells in enumerate(csv.reader(lines[1:]), start=2):
-        try:
-            rows.append([to(cell) for to, cell in zip(convert, cells, strict=True)])
-        except ValueError:
-            problems.append(f"{name}, line {number} is damaged and left out")
-    padding = [None] * (len(columns) - len(header))
-    return pl.DataFrame(
-        [row + padding for row in rows], schema={c: _DTYPES.get(c, _FLOAT) for c in columns}, orient="row"
-    )
+    header, *rows = csv.reader(lines) if lines else [[]]
+    missing = [column for column in schema if column not in header]
+    if header and missing:
+        problems.append(
+            f"{path.name} has no column {', '.join(missing)}: written by another version of Fedge"
+        )
+    dtypes = {c: schema.get(c) or _guess([row[at : at + 1] for row in rows]) for at, c in enumerate(header)}
+    convert = [_converter(dtype) for dtype in dtypes.values()]
+    parsed = [_parse(row, convert) for row in rows]
+    _note_damaged(path.name, [number for number, row in enumerate(parsed, start=2) if row is None], problems)
+    filled = [row + [None] * len(missing) for row in parsed if row is not None]
+    return pl.DataFrame(filled, schema=dtypes | {column: schema[column] for column in missing}, orient="row")
 
 
-def _converter(column: str) -> Callable[[str], Any]:
-    """Return what turns a cell of `column` into its value; nothing measured is None."""
-    kind = {_INT: int, _TEXT: str}.get(_DTYPES.get(column, _FLOAT), float)
+def _parse(cells: Sequence[str], convert: Sequence[Callable[[str], Any]]) -> list[Any] | None:
+    """Return the values of a row, or None if it is not whole."""
+    try:
+        return [to(cell) for to, cell in zip(convert, cells, strict=True)]
+    except ValueError:
+        return None
+
+
+def _guess(cells: Sequence[Sequence[str]]) -> Any:
+    """Return the type of a column that this version does not know: numbers if all of its cells are."""
+    try:
+        for cell in cells:
+            float(cell[0] or "nan") if cell else None
+    except ValueError:
+        return _TEXT
+    return _FLOAT
+
+
+def _converter(dtype: Any) -> Callable[[str], Any]:
+    """Return what turns a cell into its value; nothing measured is None."""
+    kind: Callable[[str], Any] = {_INT: int, _TEXT: str}.get(dtype, float)
     return lambda cell: kind(cell) if cell else None
+
+
+def _note_damaged(name: str, lines: Sequence[int], problems: list[str]) -> None:
+    """Name the lines of a file that were left out."""
+    if lines:
+        few = ", ".join(map(str, lines[:5])) + (f" and {len(lines) - 5} more" if len(lines) > 5 else "")
+        problems.append(f"{name}: damaged and left out: line {few}")
 
 
 def _whole_lines(path: Path, problems: list[str]) -> list[str]:
@@ -228,14 +254,19 @@ def _whole_lines(path: Path, problems: list[str]) -> list[str]:
 
 def _read_clusters(path: Path, problems: list[str]) -> pl.DataFrame:
     """Return clusters.jsonl; lines that are not whole are left out and named in `problems`."""
-    entries = []
-    for number, line in enumerate(_whole_lines(path, problems), start=1):
-        try:
-            entry = json.loads(line)
-            entries.append({key: entry[key] for key in _CLUSTERS})
-        except (ValueError, KeyError, TypeError):
-            problems.append(f"{path.name}, line {number} is damaged and left out")
-    return pl.DataFrame(entries, schema=_CLUSTERS).rename({"round": "global_round"})
+    entries = [_cluster_entry(line) for line in _whole_lines(path, problems)]
+    _note_damaged(path.name, [number for number, entry in enumerate(entries, start=1) if not entry], problems)
+    frame = pl.DataFrame([entry for entry in entries if entry], schema=_CLUSTERS)
+    return frame.rename({"round": "global_round"})
+
+
+def _cluster_entry(line: str) -> dict[str, Any] | None:
+    """Return what is needed of a line of clusters.jsonl, or None if it is not whole."""
+    try:
+        entry = json.loads(line)
+        return {key: entry[key] for key in _CLUSTERS}
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _read_confusion(path: Path, problems: list[str]) -> dict[int, np.ndarray]:

@@ -39,8 +39,10 @@ def overall_panel(run: RunData) -> Panel:
     rounds = run.rounds
     figure, axes = new_figure()
     x = rounds["global_round"]
-    mean, std = (rounds[f"test_accuracy_{name}"].to_numpy() for name in ("mean", "std"))
-    axes.fill_between(x, mean - std, mean + std, color=colour(0), alpha=0.18, linewidth=0)
+    mean, std = (_floats(rounds[f"test_accuracy_{name}"]) for name in ("mean", "std"))
+    axes.fill_between(
+        x, (mean - std).clip(0, 1), (mean + std).clip(0, 1), color=colour(0), alpha=0.18, linewidth=0
+    )
     axes.plot(x, mean, color=colour(0), marker=_marker(x), label="mean over clients (± std)")
     axes.plot(
         x, rounds["test_accuracy_worst"], color=colour(1), linestyle="dashed", marker=_marker(x),

@@ -13,5 +13,7 @@ def report_at_end(folder: Path) -> Path | None:
 
         return write_report(folder)
     except Exception as error:
-        logger.warning("no report.html: %s: %s; `fedge report %s` tries again", type(error).__name__, error, folder)
+        logger.warning(
+            "no report.html: %s: %s; `fedge report %s` tries again", type(error).__name__, error, folder
+        )
         return None

@@ -86,20 +86,18 @@ def clients_panel(last: pl.DataFrame, users: dict[int, str]) -> Panel:
 
 def _bars(last: pl.DataFrame) -> Figure:
     """Draw a bar per client, in order of clients, so that leaves stand together."""
-    figure, axes = new_figure(0.8 + 0.22 * max(len(last), 6))
+    figure, axes = new_figure(0.9 + 0.24 * max(len(last), 6))
     scores = last["test_accuracy"].cast(pl.Float64).fill_null(0.0).to_numpy()
     rows = np.arange(len(last))
     seen: set[int] = set()
     for row, score, leaf in zip(rows, scores, last["leaf"], strict=True):
-        axes.barh(
-            row, score, height=0.72, color=colour(leaf), label=None if leaf in seen else f"leaf {leaf}"
-        )
+        axes.barh(row, score, height=0.72, color=colour(leaf), label=None if leaf in seen else f"leaf {leaf}")
         seen.add(leaf)
     worst = int(np.argmin(scores)) if last["test_accuracy"].null_count() == 0 else None
     for row, score in zip(rows, scores, strict=True):
         axes.annotate(
             f"{score:.3f}" + ("  worst" if row == worst else ""), (score, row), (3, 0),
-            textcoords="offset points", va="center", fontsize=8.5, annotation_clip=False,
+            textcoords="offset points", va="center", fontsize=9.5, annotation_clip=False,
         )  # fmt: skip
     axes.set_yticks(rows, [f"client {c}" for c in last["client"]])
     axes.set_ylim(len(last) - 0.4, -0.6)
@@ -175,7 +173,7 @@ def confusion_panel(matrix: np.ndarray, classes: Sequence[str], title: str) -> P
 def annotate_cells(axes: Axes, values: np.ndarray, text: Callable[[float], str], low: float) -> None:
     """Write the values into the cells of a cividis map that spans `low` to 1."""
     for (row, column), value in np.ndenumerate(values):
-        dark = (value - low) / (1 - low) < 0.55 if low < 1 else False
+        dark = (value - low) / (1 - low) < 0.45 if low < 1 else False
         axes.text(
             column + 0.5, row + 0.5, text(float(value)), ha="center", va="center", fontsize=9,
             color="#ffffff" if dark else "#000000",

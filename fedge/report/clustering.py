@@ -1,5 +1,6 @@
 """The section on clusters: who was grouped with whom and when, and how alike the leaves' models were."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,7 +13,7 @@ from fedge.report.svg import legend_below, new_figure, whole_ticks
 from fedge.report.tables import Table, counted, ranges, table, text_of
 from fedge.run_reader import RunData
 
-_SIGNALS = {"weights": "the last layer's weights", "update": "the change of all parameters in the round"}
+_SIGNALS = {"weights": "the last layer's weights", "update": "the changes of all parameters in the round"}
 _MANY_CELLS = 20  # leaves above which a similarity map is one picture, without numbers in its cells
 
 
@@ -25,7 +26,8 @@ def clustering_section(run: RunData) -> Section:
     compared = steps.drop_nulls("similarity")
     if not compared.is_empty() and len(compared["similarity"][0]) > 1:
         panels.append(similarity_range_panel(compared))
-        panels += [similarity_panel(compared, step) for step in chosen_steps(compared)]
+        low = math.floor(10 * min(_pairs(s).min() for s in compared["similarity"])) / 10
+        panels += [similarity_panel(compared, step, low) for step in chosen_steps(compared)]
     return Section("Clusters", _sentences(steps, compared), panels)
 
 
@@ -36,10 +38,14 @@ def _sentences(steps: pl.DataFrame, compared: pl.DataFrame) -> list[str]:
     counts = steps["labels"].list.n_unique().value_counts().sort("labels")
     found = "; ".join(f"{counted(c, 'cluster')} in {n} of {len(steps)} cloud steps" for c, n in counts.rows())
     signal, tau = compared["signal"][0], compared["tau"][0]
-    text = [f"{found}. What is compared: {_SIGNALS.get(signal, signal)}; leaves at least {tau:g} alike are joined."]
+    text = [
+        f"{found}. Compared are {_SIGNALS.get(signal, signal)}; leaves at least {tau:g} alike are joined."
+    ]
     pairs = np.concatenate([_pairs(s) for s in compared["similarity"]])
     if pairs.size:
-        text.append(f"Similarities between leaves lay between {text_of(pairs.min())} and {text_of(pairs.max())}.")
+        text.append(
+            f"Similarities between leaves lay between {text_of(pairs.min())} and {text_of(pairs.max())}."
+        )
     moves = steps["labels"].to_list()
     moved = [r for r, a, b in zip(steps["global_round"][1:], moves, moves[1:], strict=False) if a != b]
     text.append(f"The groups changed in rounds {ranges(moved)}." if moved else "The groups never changed.")
@@ -101,7 +107,8 @@ def _spans(holds: np.ndarray, cuts: np.ndarray | None = None) -> list[tuple[int,
 
 def _moves_table(steps: pl.DataFrame) -> Table:
     """Return a row per change: from which round on, the groups, who moved."""
-    rows, before = [], None
+    rows: list[tuple[str, str, str]] = []
+    before: list[int] | None = None
     for global_round, labels in steps.select("global_round", "labels").iter_rows():
         if labels == before:
             continue
@@ -143,19 +150,18 @@ def similarity_range_panel(compared: pl.DataFrame) -> Panel:
 
 
 def chosen_steps(compared: pl.DataFrame) -> list[int]:
-    """Return the cloud steps whose matrices are shown: the first, the first change or the middle, the last."""
+    """Return the cloud steps whose matrices are shown: first, first change (or middle), last."""
     labels = compared["labels"].to_list()
     changes = [step for step in range(1, len(labels)) if labels[step] != labels[step - 1]]
     middle = changes[0] if changes else len(labels) // 2
     return sorted({0, middle, len(labels) - 1})
 
 
-def similarity_panel(compared: pl.DataFrame, step: int) -> Panel:
-    """Return the similarity matrix of one cloud step."""
+def similarity_panel(compared: pl.DataFrame, step: int, low: float) -> Panel:
+    """Return the similarity matrix of one cloud step; colours span `low` to 1, the same for all steps."""
     row = compared.row(step, named=True)
     matrix = np.array(row["similarity"])
     size = len(matrix)
-    low = min(0.0, float(matrix.min()))
     figure, axes = new_figure(3.2)
     if size <= _MANY_CELLS:
         axes.pcolormesh(matrix, cmap="cividis", vmin=low, vmax=1)
@@ -175,5 +181,5 @@ def similarity_panel(compared: pl.DataFrame, step: int) -> Panel:
         ((leaf, row["labels"][leaf], *map(float, matrix[leaf])) for leaf in range(size)),
     )
     return Panel(
-        f"Similarity in round {row['global_round']}", numbers, figure, f"Yellow is 1, dark blue {low:.2g}."
+        f"Similarity in round {row['global_round']}", numbers, figure, f"Yellow is 1, dark blue {low:g}."
     )

@@ -6,7 +6,7 @@ import polars as pl
 from fedge.report.page import Panel, Section
 from fedge.report.palette import colour, dashes
 from fedge.report.svg import legend_below, new_figure, whole_ticks
-from fedge.report.tables import bytes_text, counted, seconds_text, table, text_of
+from fedge.report.tables import NOTHING, bytes_text, counted, seconds_text, table, text_of, total
 from fedge.run_reader import RunData
 
 _SMALL = 0.01  # phases with a smaller share of the time are drawn together
@@ -37,18 +37,18 @@ def phases_of(run: RunData) -> list[str]:
 
 def _time_sentences(run: RunData) -> list[str]:
     """Say how long it took and what it waited for."""
-    total = run.timing["total"].sum()
-    share = run.timing["wait"].sum() / total if "wait" in run.timing.columns and total else None
-    text = f"{counted(len(run.timing), 'round')} took {seconds_text(total)}"
+    seconds = total(run.timing, "total")
+    share = total(run.timing, "wait") / seconds if "wait" in run.timing.columns and seconds else None
+    text = f"{counted(len(run.timing), 'round')} took {seconds_text(seconds)}"
     text += f"; {100 * share:.0f} % of it the server waited for clients." if share is not None else "."
     return [text + " The phases of a round add up to its wall time."]
 
 
 def phases_panel(run: RunData) -> Panel:
     """Return the seconds of every round, stacked by phase."""
-    timing, total = run.timing, run.timing["total"].sum()
-    ordered = sorted(phases_of(run), key=lambda phase: -timing[phase].sum())
-    large = [phase for phase in ordered if timing[phase].sum() >= _SMALL * total]
+    timing, seconds = run.timing, {phase: total(run.timing, phase) for phase in phases_of(run)}
+    ordered = sorted(seconds, key=lambda phase: -seconds[phase])
+    large = [phase for phase in ordered if seconds[phase] >= _SMALL * sum(seconds.values())]
     figure, axes = new_figure()
     base = np.zeros(len(timing))
     small = [phase for phase in ordered if phase not in large]
@@ -56,9 +56,9 @@ def phases_panel(run: RunData) -> Panel:
     if small:
         shown.append(("all others", timing.select(pl.sum_horizontal(small)).to_series().to_numpy()))
     edges = np.append(timing["global_round"] - 0.5, timing["global_round"][-1] + 0.5)
-    for index, (phase, seconds) in enumerate(shown):
-        axes.stairs(base + seconds, edges, baseline=base, fill=True, color=colour(index), label=phase)
-        base = base + seconds
+    for index, (phase, laps) in enumerate(shown):
+        axes.stairs(base + laps, edges, baseline=base, fill=True, color=colour(index), label=phase)
+        base = base + laps
     axes.set_xlabel("global round")
     axes.set_ylabel("seconds")
     axes.set_ylim(bottom=0)
@@ -67,12 +67,17 @@ def phases_panel(run: RunData) -> Panel:
     numbers = table(
         ("phase", "what", "seconds", "share", "median per round", "longest"),
         (
-            (p, _MEANING.get(p, ""), timing[p].sum(), f"{100 * timing[p].sum() / total:.1f} %" if total else "–",
+            (p, _MEANING.get(p, ""), seconds[p], _percent(seconds[p], sum(seconds.values())),
              timing[p].median(), timing[p].max())
             for p in ordered
         ),
     )  # fmt: skip
     return Panel("Seconds per round by phase", numbers, figure, f"Phases under {100 * _SMALL:.0f} % are one.")
+
+
+def _percent(part: float, whole: float) -> str:
+    """Return a share as text."""
+    return f"{100 * part / whole:.1f} %" if whole else NOTHING
 
 
 def traffic_panel(run: RunData) -> Panel:
@@ -81,15 +86,15 @@ def traffic_panel(run: RunData) -> Panel:
     figure, axes = new_figure()
     for index, (column, label) in enumerate((("uplink_bytes", "up"), ("downlink_bytes", "down"))):
         axes.plot(
-            rounds["global_round"], (rounds[column].cum_sum() / 1e6).to_numpy(), color=colour(index), label=label,
-            linestyle="dashed" if index else "solid", marker="o" if len(rounds) == 1 else None,
+            rounds["global_round"], (rounds[column].cum_sum() / 1e6).to_numpy(), color=colour(index),
+            label=label, linestyle="dashed" if index else "solid", marker="o" if len(rounds) == 1 else None,
         )  # fmt: skip
     axes.set_xlabel("global round")
     axes.set_ylabel("MB so far")
     axes.set_ylim(bottom=0)
     whole_ticks(axes)
     legend_below(figure, axes)
-    up, down = (rounds[c].sum() for c in ("uplink_bytes", "downlink_bytes"))
+    up, down = (total(rounds, c) for c in ("uplink_bytes", "downlink_bytes"))
     numbers = table(
         ("round", "bytes up", "bytes down", "seconds"),
         rounds.select("global_round", "uplink_bytes", "downlink_bytes", "seconds").iter_rows(),
@@ -127,14 +132,16 @@ def memory_panel(run: RunData) -> Panel:
         )  # fmt: skip
     axes.set_xlabel("global round")
     axes.set_ylabel("resident MiB")
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.1 * float(per_role["mib"].to_numpy().max()))
     whole_ticks(axes)
     legend_below(figure, axes)
     rows = []
     for role in roles:
         own = per_role.filter(pl.col("role") == role)
         top = own.sort("mib", descending=True).row(0, named=True)
-        rows.append((role, top["processes"], top["mib"], top["global_round"], own["largest"].max(), own["mib"][-1]))
+        rows.append(
+            (role, top["processes"], top["mib"], top["global_round"], own["largest"].max(), own["mib"][-1])
+        )
     headers = ("role", "processes", "peak MiB, all", "in round", "peak MiB, one process", "at the end")
     return Panel("Resident memory by role", table(headers, rows), figure, "Summed over the role's processes.")
 

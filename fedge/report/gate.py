@@ -21,7 +21,8 @@ def gate_section(run: RunData) -> Section:
     leaves = offers["leaf"].unique().sort().to_list()
     panels = [gain_panel(run, offers)]
     if len(leaves) <= _MANY_PANELS:
-        panels += [leaf_panel(offers.filter(pl.col("leaf") == leaf), leaf) for leaf in leaves]
+        last = run.rounds["global_round"][-1]
+        panels += [leaf_panel(offers.filter(pl.col("leaf") == leaf), leaf, last) for leaf in leaves]
     return Section("Gate", _sentences(run, offers), panels)
 
 
@@ -30,10 +31,12 @@ def _sentences(run: RunData, offers: pl.DataFrame) -> list[str]:
     taken = (offers["gate"] == "accepted").sum()
     gain = run.config.get("gate.min-gain", 0.0)
     if (offers["gate"] == "off").all():
-        return [f"The gate is off: all {len(offers)} offers were taken. Both accuracies are of validation windows."]
+        return [
+            f"The gate is off: all {len(offers)} offers were taken. Accuracies are of validation windows."
+        ]
     return [
-        f"{taken} of {len(offers)} offers were taken. A leaf takes the cluster's model if its own clients' "
-        f"validation accuracy rises by at least {gain:g}."
+        f"{taken} of {len(offers)} offers were taken. A leaf takes the cluster's model if that raises the "
+        f"validation accuracy of its own clients by {gain:g} or more."
     ]
 
 
@@ -44,16 +47,17 @@ def gain_panel(run: RunData, offers: pl.DataFrame) -> Panel:
     for (leaf,), own in offers.group_by("leaf", maintain_order=True):
         gain = (own["val_accuracy_offered"] - own["val_accuracy_own"]).to_numpy()
         few = num_leaves <= MANY_LEAVES
-        shade = colour(int(leaf)) if few else colour(0)  # type: ignore[call-overload]
+        shade = colour(int(leaf)) if few else colour(0)
         taken = (own["gate"] != "rejected").to_numpy()
         rounds = own["global_round"].to_numpy()
-        axes.scatter(rounds[taken], gain[taken], s=18, color=shade, label=f"leaf {leaf}" if few else None)
+        axes.scatter(rounds[taken], gain[taken], s=18, color=shade)
         axes.scatter(rounds[~taken], gain[~taken], s=18, facecolors="none", edgecolors=shade, linewidths=1)
-        if few and not taken.any():  # an entry of the legend for a leaf that took nothing
-            axes.scatter([], [], s=18, facecolors="none", edgecolors=shade, label=f"leaf {leaf}")
+        if few:
+            axes.scatter([], [], s=18, color=shade, label=f"leaf {leaf}")
     axes.axhline(
         run.config.get("gate.min-gain", 0.0), color=INK, linewidth=1, linestyle="dashed", label="needed"
     )
+    axes.set_xlim(0.5, run.rounds["global_round"][-1] + 0.5)
     axes.set_xlabel("global round")
     axes.set_ylabel("offered − own")
     whole_ticks(axes)
@@ -67,7 +71,7 @@ def gain_panel(run: RunData, offers: pl.DataFrame) -> Panel:
     )
 
 
-def leaf_panel(own: pl.DataFrame, leaf: int) -> Panel:
+def leaf_panel(own: pl.DataFrame, leaf: int, last_round: int) -> Panel:
     """Return both validation accuracies of one leaf."""
     figure, axes = new_figure(2.4)
     rounds = own["global_round"].to_numpy()
@@ -83,6 +87,7 @@ def leaf_panel(own: pl.DataFrame, leaf: int) -> Panel:
     axes.set_xlabel("global round")
     axes.set_ylabel("validation accuracy")
     whole_ticks(axes)
+    axes.set_xlim(0.5, last_round + 0.5)
     legend_below(figure, axes, columns=4)
     numbers = table(
         ("round", "own", "offered", "decision"),

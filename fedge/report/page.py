@@ -1,4 +1,4 @@
-"""What a page consists of, and how it becomes one HTML file that needs nothing else: no network, no script."""
+"""What a page consists of, and how it becomes one HTML file that needs no network and no script."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -25,6 +25,7 @@ class Panel:
         figure: drawn within `figure_style`.
         caption: how to read it, in a sentence or two.
         is_open: whether the table is shown without being asked for.
+        is_wide: whether the panel takes the width of the page.
     """
 
     title: str
@@ -32,6 +33,7 @@ class Panel:
     figure: Figure | None = None
     caption: str = ""
     is_open: bool = False
+    is_wide: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,13 +74,13 @@ class Page:
 
     Attributes:
         title: in the window and on top.
-        lead: what this is, in one or two sentences.
+        lead: what this is, a paragraph each.
         badge: status, or nothing.
         footer: what made the page, when, from what.
     """
 
     title: str
-    lead: str
+    lead: Sequence[str]
     footer: str
     badge: str = ""
     notices: Sequence[Notice] = ()

@@ -1,4 +1,4 @@
-"""The report of one run: ``report.html`` in its folder. Reads the run folder only, in whatever state it is."""
+"""The report of one run, ``report.html``. Reads the run folder only, in whatever state it is."""
 
 from collections.abc import Callable
 from datetime import datetime, timezone
@@ -12,7 +12,7 @@ from fedge.report.gate import gate_section
 from fedge.report.page import Notice, Page, Section, Tile, write_page
 from fedge.report.setup import reproduce_section, setup_section
 from fedge.report.svg import figure_style
-from fedge.report.tables import bytes_text, counted, seconds_text, text_of
+from fedge.report.tables import bytes_text, counted, seconds_text, text_of, total
 from fedge.report.windows import windows_section
 from fedge.run_reader import RunData, load_run
 
@@ -22,15 +22,15 @@ _NEED_ROUNDS = (accuracy_section, clients_section, clustering_section, gate_sect
 _ALWAYS = (windows_section, time_section, memory_section, setup_section, reproduce_section)
 
 
-def write_report(folder: str | Path) -> Path:
-    """Write the report of a run into its folder; returns its path.
+def write_report(folder: str | Path, path: Path | None = None) -> Path:
+    """Write the report of a run, by default to report.html in its folder; returns its path.
 
     Raises:
         RunFolderError: there is no run in `folder`.
         OSError: the folder cannot be written.
     """
     run = load_run(folder)
-    path = run.folder / FILE_NAME
+    path = path or run.folder / FILE_NAME
     with figure_style():
         write_page(run_page(run), path)
     return path
@@ -51,22 +51,23 @@ def run_page(run: RunData) -> Page:
         notices=notices(run),
         tiles=tiles(run) if not run.rounds.is_empty() else (),
         sections=sections,
-        footer=f"Made from {run.folder} at {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC by `fedge report`.",
+        footer=f"Made from {run.folder} at {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC.",
     )
 
 
-def lead(run: RunData) -> str:
-    """Return what ran, in two sentences."""
+def lead(run: RunData) -> list[str]:
+    """Return what ran, on what and when."""
     manifest, config = run.manifest, run.config
     sizes = manifest.get("clients_per_leaf", [])
     who = f"{counted(sum(sizes), 'client')} under {counted(len(sizes), 'leaf')}, " if sizes else ""
     planned = config.get("num-server-rounds", "?")
     data = manifest.get("data", {}).get("name", "data not loaded yet")
-    return (
-        f"{method(run)}: {who}{len(run.rounds)} of {planned} global rounds, model {config.get('train.model', '?')}, "
-        f"seed {manifest.get('seed', '?')} (from {manifest.get('seed_source', '?')}). "
-        f"Data: {data}. Started {_time(manifest.get('started'))}{_ended(run)}."
-    )
+    return [
+        f"{method(run)}: {who}{len(run.rounds)} of {planned} global rounds, "
+        f"model {config.get('train.model', '?')}, seed {manifest.get('seed', '?')} "
+        f"(from {manifest.get('seed_source', '?')}).",
+        f"Data: {data}. Started {_time(manifest.get('started'))}{_ended(run)}.",
+    ]
 
 
 def method(run: RunData) -> str:
@@ -104,7 +105,10 @@ def notices(run: RunData) -> list[Notice]:
         found.append(Notice("warning", "The data are synthetic: accuracies say nothing about people."))
     if run.status == "running":
         found.append(
-            Notice("note", "The run has not ended: it is in progress, or was killed. Numbers are of the rounds so far.")
+            Notice(
+                "note",
+                "The run has not ended: it is in progress, or was killed. Numbers are of the rounds so far.",
+            )
         )
     if run.status == "partial":
         found.append(Notice("warning", "Clients failed on the way; rounds went on without them."))
@@ -114,18 +118,23 @@ def notices(run: RunData) -> list[Notice]:
 
 def tiles(run: RunData) -> list[Tile]:
     """Return the result in a few numbers."""
-    final = run.rounds.row(-1, named=True)
+    final, seconds = run.rounds.row(-1, named=True), total(run.rounds, "seconds")
     found = [
-        Tile("Test accuracy", text_of(final["test_accuracy_mean"]), f"mean over clients, std {text_of(final['test_accuracy_std'])}"),
+        Tile("Test accuracy", text_of(final["test_accuracy_mean"]), _spread(final["test_accuracy_std"])),
         _worst_tile(run),
         Tile("Macro-F1", text_of(final["macro_f1_mean"]), "mean over clients"),
         Tile("Clusters", text_of(final["num_clusters"]), "in the last round"),
         _gate_tile(run),
-        Tile("Time", seconds_text(run.rounds["seconds"].sum()), f"{seconds_text(run.rounds['seconds'].mean())} per round"),
-        Tile("Traffic", bytes_text(run.rounds["uplink_bytes"].sum() + run.rounds["downlink_bytes"].sum()), "up and down"),
-    ]  # fmt: skip
+        Tile("Time", seconds_text(seconds), f"{seconds_text(seconds / len(run.rounds))} per round"),
+        Tile("Traffic", bytes_text(total(run.rounds, "uplink_bytes", "downlink_bytes")), "up and down"),
+    ]
     peak = peak_text(run)
     return found + ([Tile("Peak memory", *peak)] if peak else [])
+
+
+def _spread(std: float | None) -> str:
+    """Return what stands under the mean."""
+    return f"mean of clients, std {text_of(std)}"
 
 
 def _worst_tile(run: RunData) -> Tile:
@@ -135,7 +144,9 @@ def _worst_tile(run: RunData) -> Tile:
         return Tile("Worst client", text_of(None))
     row = scored.row(0, named=True)
     user = users_of(run).get(row["client"], "")
-    detail = f"client {row['client']}, leaf {row['leaf']}" + (f", user {user}" if user and "," not in user else "")
+    detail = f"client {row['client']}, leaf {row['leaf']}" + (
+        f", user {user}" if user and "," not in user else ""
+    )
     return Tile("Worst client", text_of(row["test_accuracy"]), detail)
 
 
@@ -151,4 +162,6 @@ def log_section(run: RunData) -> Section:
     """Return the end of run.log."""
     path = run.folder / "run.log"
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
-    return Section("Log", [f"The last lines of {path.name}."], code="\n".join(lines[-_LOG_LINES:]) or "(empty)")
+    return Section(
+        "Log", [f"The last lines of {path.name}."], code="\n".join(lines[-_LOG_LINES:]) or "(empty)"
+    )

@@ -48,7 +48,9 @@ def surroundings_panel(manifest: Mapping[str, Any]) -> Panel:
     """Return versions, engine and federation."""
     rows = [(name, version) for name, version in manifest.get("versions", {}).items()]
     rows.append(("engine", str(manifest.get("engine", "–"))))
-    rows += [(f"federation: {key}", json.dumps(value)) for key, value in manifest.get("federation", {}).items()]
+    rows += [
+        (f"federation: {key}", json.dumps(value)) for key, value in manifest.get("federation", {}).items()
+    ]
     return Panel("Versions and engine", table(("what", "value"), rows))
 
 

@@ -1,4 +1,4 @@
-"""Matplotlib figures as inline SVG: text stays text, colours become CSS variables, equal input gives equal bytes."""
+"""Matplotlib figures as inline SVG: text stays text, colours become CSS variables, bytes repeat."""
 
 import io
 import re
@@ -15,16 +15,16 @@ from fedge.report.palette import FAINT, INK, css_name
 
 WIDTH_IN = 5.0  # 360 pt: the width of a phone, so text has its own size there
 
-_STYLE: dict[str, Any] = {
+_STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "fedge",  # else ids are random
-    "font.size": 10,
+    "text.parse_math": False,  # a $ in a class name is a $
+    "font.size": 11,
     "font.family": "DejaVu Sans",  # comes with Matplotlib; the page shows its own font, which is narrower
-    "axes.labelsize": 10,
-    "axes.titlesize": 10,
-    "legend.fontsize": 9,
-    "xtick.labelsize": 9,
-    "ytick.labelsize": 9,
+    "axes.labelsize": 11,
+    "legend.fontsize": 10,
+    "xtick.labelsize": 10,
+    "ytick.labelsize": 10,
     "text.color": INK,
     "axes.labelcolor": INK,
     "axes.edgecolor": INK,
@@ -82,16 +82,23 @@ def to_svg(figure: Figure, name: str, description: str) -> str:
         description: what a screen reader says.
     """
     stream = io.StringIO()
-    figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    figure.savefig(
+        stream, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None}
+    )
     svg = stream.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'\b(id="|href="#|url\(#)', rf"\g<1>{name}-", svg)
-    svg = re.sub(r"#[0-9a-f]{6}\b", lambda m: _as_variable(m.group()), svg)
-    svg = re.sub(r"(\d\.\d\d)\d+", r"\1", svg)  # a hundredth of a point is enough
-    svg = re.sub(r"\s*\n\s*", "\n", svg)
+    svg = re.sub(r"<[^>]+>", lambda tag: _fit_tag(tag.group(), name), svg)
     label = re.sub(r'[<>&"]', " ", description)
     return re.sub(r'^<svg [^>]*?(viewBox="[^"]*")[^>]*>', rf'<svg \1 role="img" aria-label="{label}">', svg)
+
+
+def _fit_tag(tag: str, name: str) -> str:
+    """Return a tag with ids of its own, colours as variables and no more digits than show."""
+    tag = re.sub(r'\b(id="|href="#|url\(#)', rf"\g<1>{name}-", tag)
+    tag = re.sub(r"#[0-9a-f]{6}\b", lambda found: _as_variable(found.group()), tag)
+    tag = re.sub(r"(\d\.\d\d)\d+", r"\1", tag)  # a hundredth of a point is enough
+    return re.sub(r"\s*\n\s*", " ", tag)
 
 
 def _as_variable(hex_colour: str) -> str:

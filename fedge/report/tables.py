@@ -49,8 +49,14 @@ def text_of(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, float):
         size = abs(value)
-        return f"{value:.4f}" if size < 10 else f"{value:.1f}" if size < 1000 else f"{value:,.0f}"
+        text = f"{size:.4f}" if size < 10 else f"{size:.1f}" if size < 1000 else f"{size:,.0f}"
+        return f"−{text}" if value < 0 and float(text.replace(",", "")) else text
     return str(value)
+
+
+def total(frame: pl.DataFrame, *columns: str) -> float:
+    """Return the sum of all numbers in the columns."""
+    return float(frame.select(pl.sum_horizontal(pl.col(columns).sum())).item() or 0.0)
 
 
 def bytes_text(size: float) -> str:

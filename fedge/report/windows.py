@@ -27,9 +27,9 @@ def _sentences(run: RunData) -> list[str]:
         return ["The run ended before its data were loaded."]
     split = {"session": "whole sessions", "blocks": "contiguous blocks of time per class"}
     return [
-        f"{data['name']}: {data['windows']:,} windows of {len(data['classes'])} classes, "
+        f"Source: {data['name']}, {data['windows']:,} windows of {len(data['classes'])} classes, "
         f"{len(data['channels'])} channels ({', '.join(data['channels'])}). "
-        f"Training, validation and test windows are {split.get(data['split'], data['split'])}.",
+        f"Training, validation and test windows are split by {split.get(data['split'], data['split'])}.",
         f"Fingerprint (sha256): {data['fingerprint']}",
     ]
 
@@ -44,7 +44,7 @@ def classes_panel(run: RunData) -> Panel:
     by = "client" if run.partition["client"].n_unique() <= MANY_CLIENTS else "leaf"
     classes = _classes(run)
     counts = _per_class(run.partition, by, classes)
-    figure, axes = new_figure(0.9 + 0.22 * max(len(counts), 6))
+    figure, axes = new_figure(0.9 + 0.24 * max(len(counts), 6))
     base = [0] * len(counts)
     for index, name in enumerate(classes):
         windows = counts[name].to_list()
@@ -86,7 +86,15 @@ def holdings_panel(run: RunData) -> Panel:
     )
     users = users_of(run)
     rows = (
-        (r["client"], r["leaf"], users[r["client"]] or "–", _devices(r["device"]), r["train"], r["val"], r["test"])
+        (
+            r["client"],
+            r["leaf"],
+            users[r["client"]] or "–",
+            _devices(r["device"]),
+            r["train"],
+            r["val"],
+            r["test"],
+        )
         for r in per_client.iter_rows(named=True)
     )
     headers = ("client", "leaf", "users", "devices", "training", "validation", "test")

@@ -1,4 +1,4 @@
-"""A real browser for tests: headless Chromium, spoken to over its debugging pipe; needs nothing but the browser."""
+"""A real browser for tests: headless Chromium, spoken to over its debugging pipe."""
 
 import base64
 import json
@@ -98,7 +98,9 @@ class Browser:
 
     def evaluate(self, expression):
         """Return the value of a JavaScript expression."""
-        return self._call("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
+        return self._call("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get(
+            "value"
+        )
 
     def screenshot(self, path, whole=True):
         """Save the page as PNG."""
