@@ -290,6 +290,7 @@ class Config(_Section):
     seed: int = knob(42, "root of every random stream; SEED in the environment wins", minimum=0)
     run_name: str = knob("", "name of the run folder; empty: date, time and seed")
     runs_dir: str = knob("runs", "folder of all run folders")
+    report: bool = knob(True, "write report.html when the run has ended; takes seconds")
     hierarchy: HierarchyConfig = HierarchyConfig()
     leaf: LeafConfig = LeafConfig()
     data: DataConfig = DataConfig()

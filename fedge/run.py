@@ -104,7 +104,7 @@ def run(
     finally:
         shared.close()
         remove_client_data(folder / "data")
-        report = report_at_end(folder)
+        report = report_at_end(folder) if config.report else None
         if report:
             console.say(f"report: {_short(report)}")
         stop_logging_to(handler)

@@ -72,7 +72,9 @@ def phases_panel(run: RunData) -> Panel:
             for p in ordered
         ),
     )  # fmt: skip
-    return Panel("Seconds per round by phase", numbers, figure, f"Phases under {100 * _SMALL:.0f} % are one.")
+    return Panel(
+        "Seconds per round by phase", numbers, figure, f"Phases under {100 * _SMALL:.0f} % are drawn as one."
+    )
 
 
 def _percent(part: float, whole: float) -> str:

@@ -10,7 +10,7 @@ from fedge.report.page import Panel, Section
 from fedge.report.tables import table
 from fedge.run_reader import RunData
 
-PLACE_KEYS = ("run-name", "runs-dir")  # say where a run is written, not what it is
+PLACE_KEYS = ("run-name", "runs-dir", "report")  # say what is left behind where, not what is run
 
 
 def setup_section(run: RunData) -> Section:

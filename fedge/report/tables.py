@@ -26,12 +26,13 @@ class Table:
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
-    """Return a table of `rows`; a column without text is numeric."""
+    """Return a table of `rows`; a column of numbers without text is numeric."""
     cells = [list(row) for row in rows]
     numeric = {
         column
         for column in range(len(headers))
-        if not any(isinstance(row[column], str) and row[column] != NOTHING for row in cells)
+        if all(not isinstance(row[column], str) or row[column] == NOTHING for row in cells)
+        and any(not isinstance(row[column], str) for row in cells)
     }
     return Table(headers, [[text_of(cell) for cell in row] for row in cells], frozenset(numeric))
 

@@ -1,10 +1,12 @@
 """A real browser for tests: headless Chromium, spoken to over its debugging pipe."""
 
 import base64
+import fcntl
 import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -13,6 +15,15 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 def find_chromium():
     """Return the path of a Chromium on this machine, or None."""
     return next((found for found in map(shutil.which, NAMES) if found), None)
+
+
+# Chromium reads commands from file descriptor 3 and answers on 4.
+_ON_3_AND_4 = """
+import os, sys
+os.dup2(int(sys.argv[1]), 3)
+os.dup2(int(sys.argv[2]), 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 
 
 class Browser:
@@ -24,18 +35,20 @@ class Browser:
     """
 
     def __init__(self, executable, profile):
-        to_browser, self._out = os.pipe()
-        self._in, from_browser = os.pipe()
-        self._pipe = self._in_file = None
+        reads, self._out = os.pipe()
+        self._in, writes = os.pipe()
+        ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (reads, writes)]  # not 3 or 4 themselves
+        flags = [
+            "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+            "--disable-background-networking", "--disable-component-update", "--remote-debugging-pipe",
+            f"--user-data-dir={profile}", "about:blank",
+        ]  # fmt: skip
         self._process = subprocess.Popen(
-            ["sh", "-c", f'exec "$@" 3<&{to_browser} 4>&{from_browser}', "sh", executable, "--headless",
-             "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-             "--disable-background-networking", "--disable-component-update", "--remote-debugging-pipe",
-             f"--user-data-dir={profile}", "about:blank"],
-            pass_fds=(to_browser, from_browser), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            [sys.executable, "-c", _ON_3_AND_4, *map(str, ends), executable, *flags],
+            pass_fds=ends, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
-        os.close(to_browser)
-        os.close(from_browser)
+        for end in (reads, writes, *ends):
+            os.close(end)
         self._buffer = b""
         self._number = 0
         self._session = None
