@@ -171,9 +171,9 @@ def confusion_panel(matrix: np.ndarray, classes: Sequence[str], title: str) -> P
 
 
 def annotate_cells(axes: Axes, values: np.ndarray, text: Callable[[float], str], low: float) -> None:
-    """Write the values into the cells of a cividis map that spans `low` to 1."""
+    """Write the values into the cells of a cividis map that spans `low` (below 1) to 1."""
     for (row, column), value in np.ndenumerate(values):
-        dark = (value - low) / (1 - low) < 0.45 if low < 1 else False
+        dark = (value - low) / (1 - low) < 0.45
         axes.text(
             column + 0.5, row + 0.5, text(float(value)), ha="center", va="center", fontsize=9,
             color="#ffffff" if dark else "#000000",

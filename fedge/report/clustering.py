@@ -26,7 +26,8 @@ def clustering_section(run: RunData) -> Section:
     compared = steps.drop_nulls("similarity")
     if not compared.is_empty() and len(compared["similarity"][0]) > 1:
         panels.append(similarity_range_panel(compared))
-        low = math.floor(10 * min(_pairs(s).min() for s in compared["similarity"])) / 10
+        lowest = min(_pairs(s).min() for s in compared["similarity"])
+        low = min(0.9, math.floor(10 * lowest) / 10)
         panels += [similarity_panel(compared, step, low) for step in chosen_steps(compared)]
     return Section("Clusters", _sentences(steps, compared), panels)
 

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -85,7 +85,7 @@ class Page:
     badge: str = ""
     notices: Sequence[Notice] = ()
     tiles: Sequence[Tile] = ()
-    sections: Sequence[Section] = field(default_factory=tuple)
+    sections: Sequence[Section] = ()
 
 
 def render(page: Page) -> str:

@@ -207,3 +207,14 @@ def test_equal_models_give_equal_bytes(tmp_path):
 
 def test_times_are_utc_to_the_second():
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", utc_now())
+
+
+def test_the_newest_confusion_matrices_are_there(recorder, make_result):
+    for round_ in (1, 2):
+        result = make_result(global_round=round_)
+        object.__setattr__(result.clients[0], "confusion", np.array([[round_, 0], [1, 2]]))
+        recorder.write_round(result, LAPS, [])
+    assert json.loads((recorder.folder / "metrics" / "confusion.json").read_text()) == {
+        "global_round": 2,
+        "clients": {"0": [[2, 0], [1, 2]]},
+    }
