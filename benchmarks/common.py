@@ -288,12 +288,9 @@ def versions() -> dict[str, str]:
 
 
 def _plot(benchmark: Benchmark, record: dict[str, Any]) -> None:
-    """Draw the plot of a record; without matplotlib say how to get it."""
-    try:
-        import matplotlib as mpl
-    except ImportError:
-        print("no plot: pip install -e '.[bench]' brings matplotlib")
-        return
+    """Draw the plot of a record."""
+    import matplotlib as mpl  # not in the processes that are measured
+
     mpl.use("svg")
     mpl.rcParams.update({"svg.hashsalt": benchmark.name, "svg.fonttype": "none", "font.size": 9})
     from matplotlib import pyplot

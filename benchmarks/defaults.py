@@ -40,6 +40,7 @@ def run_once(method: str, data: str, rounds: int, seed: int) -> dict[str, float]
             "num-server-rounds": rounds,
             "seed": seed,
             "runs-dir": folder,
+            "report": False,
             "data.path": data,
         }
         outcome = simulate(config, terminal=nowhere)

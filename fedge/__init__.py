@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedge.engine.simulate import simulate
+    from fedge.run_reader import load_run
 
-__all__ = ["simulate"]
+__all__ = ["load_run", "simulate"]
 
 # `flwr run` imports this package to see whether the app is there: the only moment at which a run that cannot
 # work can be refused before Flower starts Ray and its workers.
@@ -23,4 +24,8 @@ def __getattr__(name: str) -> Any:
         from fedge.engine.simulate import simulate
 
         return simulate
+    if name == "load_run":
+        from fedge.run_reader import load_run
+
+        return load_run
     raise AttributeError(f"module 'fedge' has no attribute {name!r}")

@@ -19,6 +19,7 @@ from fedge.engine.flower import run_on_flower
 from fedge.federation import Federation
 from fedge.preflight import check
 from fedge.project import Project, parse_override
+from fedge.report.commands import add_commands
 from fedge.resume import open_resumption, resolve, run_config_of
 from fedge.status import find_run, read_status, status_lines
 
@@ -74,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     resume.set_defaults(command=_resume)
     knobs = commands.add_parser("knobs", help="print a table of all configuration keys (Markdown)")
     knobs.set_defaults(command=_print_knobs)
+    add_commands(commands)
     return parser
 
 

@@ -396,6 +396,7 @@ class Config(_Section):
     run_name: str = knob("", "name of the run folder; empty: date, time and seed")
     runs_dir: str = knob("runs", "folder of all run folders")
     resume: str = knob("", 'run to go on with: "latest" or its folder, as "runs/NAME"; empty: a new run')
+    report: bool = knob(True, "write report.html when the run has ended; takes seconds")
     hierarchy: HierarchyConfig = HierarchyConfig()
     leaf: LeafConfig = LeafConfig()
     data: DataConfig = DataConfig()

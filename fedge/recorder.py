@@ -18,14 +18,14 @@ import numpy as np
 from fedge.aggregation import State
 from fedge.memory import ProcessMemory
 from fedge.results import ClientResult, LeafResult, RoundResult
-from fedge.run_folder import write_manifest
+from fedge.run_folder import write_manifest, write_whole
 from fedge.state_file import write_state
 from fedge.timing import PHASES
 
 GLOBAL_COLUMNS = (
     "global_round", "test_accuracy_mean", "test_accuracy_std", "test_accuracy_worst", "test_loss_mean",
     "macro_f1_mean", "train_loss_mean", "num_clusters", "cluster_labels", "gate_accepted", "gate_rejected",
-    "clients_ok", "clients_failed", "failures", "uplink_bytes", "downlink_bytes", "seconds",
+    "clients_ok", "clients_failed", "uplink_bytes", "downlink_bytes", "seconds", "failures",
 )  # fmt: skip
 LEAF_COLUMNS = (
     "global_round", "leaf", "cluster", "val_accuracy_own", "val_accuracy_offered", "gate", "test_accuracy",
@@ -33,7 +33,7 @@ LEAF_COLUMNS = (
 )  # fmt: skip
 CLIENT_COLUMNS = (
     "global_round", "client", "leaf", "train_samples", "train_loss", "test_samples", "test_accuracy",
-    "macro_f1", "train_seconds",
+    "macro_f1", "train_seconds", "test_loss",
 )  # fmt: skip
 TIMING_COLUMNS = ("global_round", *PHASES, "total")
 MEMORY_COLUMNS = ("global_round", "role", "pid", "rss_mib", "fds")
@@ -174,6 +174,7 @@ class Recorder:
         )
         if result.cloud is not None:
             self._files["clusters.jsonl"].write(json.dumps(_cluster_entry(result)) + "\n")
+        write_whole(self.folder / "metrics" / "confusion.json", _confusion_entry(result))
 
     def _flush(self) -> None:
         """Hand what is buffered to the system."""
@@ -235,10 +236,10 @@ def _global_row(result: RoundResult, seconds: float) -> list[Any]:
         decisions.count("rejected"),
         result.clients_ok,
         len(result.failures),
-        "; ".join(f"{kind} {count}" for kind, count in result.failure_kinds.items()),
         result.uplink_bytes,
         result.downlink_bytes,
         seconds,
+        "; ".join(f"{kind} {count}" for kind, count in result.failure_kinds.items()),
     ]
 
 
@@ -256,7 +257,7 @@ def _client_row(global_round: int, client: ClientResult) -> list[Any]:
     """Return the row of clients.csv."""
     return [
         global_round, client.client, client.leaf, client.train_samples, client.train_loss,
-        client.test_samples, client.test_accuracy, client.macro_f1, client.train_seconds,
+        client.test_samples, client.test_accuracy, client.macro_f1, client.train_seconds, client.test_loss,
     ]  # fmt: skip
 
 
@@ -271,6 +272,14 @@ def _cluster_entry(result: RoundResult) -> dict[str, Any]:
         "labels": cloud.labels.tolist(),
         "similarity": None if cloud.similarity is None else cloud.similarity.tolist(),
         "common_start": cloud.common_start,
+    }
+
+
+def _confusion_entry(result: RoundResult) -> dict[str, Any]:
+    """Return the content of confusion.json: the newest round's matrix per client that was evaluated."""
+    return {
+        "global_round": result.global_round,
+        "clients": {c.client: c.confusion.tolist() for c in result.clients if c.confusion is not None},
     }
 
 

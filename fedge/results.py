@@ -26,6 +26,7 @@ class ClientResult:
         test_accuracy: of its leaf's served model on its test windows, 0..1.
         macro_f1: unweighted mean F1 over the classes that occur.
         train_seconds: over all leaf rounds of the global round.
+        confusion: of the served model on its test windows, (classes, classes), rows true, columns predicted.
     """
 
     client: int
@@ -37,6 +38,7 @@ class ClientResult:
     test_loss: float | None
     macro_f1: float | None
     train_seconds: float | None
+    confusion: np.ndarray | None = None
 
 
 @dataclass(frozen=True)

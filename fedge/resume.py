@@ -16,7 +16,7 @@ from fedge.run_folder import short
 LATEST = "latest"
 
 # What may differ between a run and its continuation, because no result depends on it:
-_PLACES = frozenset({"run-name", "runs-dir", "resume"})
+_PLACES = frozenset({"run-name", "runs-dir", "resume", "report"})
 _COMPARED_OTHERWISE = frozenset({"seed", "data.path"})  # by the seed in force and the data's fingerprint
 _TUNING = frozenset(
     {

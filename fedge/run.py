@@ -27,10 +27,12 @@ from fedge.logs import log_to, refuse_failed_log, stop_logging_to
 from fedge.messages import Errand
 from fedge.model import build_model, parameter_names
 from fedge.partition import Partition, partition
+from fedge.partition_table import write_partition
 from fedge.process_id import this_process
 from fedge.quorum import num_training, refuse_missing_quorum
 from fedge.recorder import Recorder, RecordError, utc_now
 from fedge.remarks import Remarks
+from fedge.report.at_end import report_at_end
 from fedge.results import RoundResult
 from fedge.resume import Resumption, find_resumption, refuse_other_data, resolve
 from fedge.rules import make_strategy
@@ -122,6 +124,9 @@ def run(
         return Outcome("failed", folder, str(error), exits.FAILED)
     finally:
         clean_up()
+        report = report_at_end(folder) if config.report else None
+        if report:
+            console.say(f"report: {short(report)}")
         stop_logging_to(handler)
         lock.close()
 
@@ -287,6 +292,7 @@ class _Run:
             },
             clients_per_leaf=sizes,
         )
+        write_partition(self._recorder.folder / "partition.csv", windows, dealt, sizes)
         config, leaves = self._config, ",".join(map(str, sizes))
         self._console.say(
             f"Fedge: {config.num_server_rounds} global rounds, {sum(sizes)} clients under {len(sizes)} "

@@ -84,10 +84,15 @@ _STATUSES = ("running", "completed", "partial", "failed")
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Replace a run's manifest as a whole."""
-    temporary = folder / f"{MANIFEST}.tmp"
+    write_whole(folder / MANIFEST, manifest, indent=2)
+
+
+def write_whole(path: Path, value: Any, indent: int | None = None) -> None:
+    """Write a small JSON file as a whole: whoever reads it sees the old or the new one."""
+    temporary = path.with_name(f"{path.name}.tmp")
     try:
-        temporary.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-        temporary.replace(folder / MANIFEST)
+        temporary.write_text(json.dumps(value, indent=indent) + "\n", encoding="utf-8")
+        temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -459,6 +459,7 @@ class HierarchicalStrategy(Strategy):
             test_loss=test.loss if test else None,
             macro_f1=macro_f1(test.confusion) if test else None,
             train_seconds=self._train_seconds.get(client),
+            confusion=test.confusion if test else None,
         )
 
     def _leaf_result(self, leaf: Leaf, takes_offer: Sequence[bool]) -> LeafResult:

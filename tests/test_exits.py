@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 ROOT = Path(__file__).parents[1]
-QUICK = "data.path='synthetic' train.model='linear' train.local-epochs=1"
+QUICK = "report=false data.path='synthetic' train.model='linear' train.local-epochs=1"
 ENDLESS = f"{QUICK} num-server-rounds=100000"
 
 

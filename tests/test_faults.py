@@ -35,6 +35,7 @@ from hhar.window_file import save_windows
 
 CLIENTS = 4
 SMALL = {
+    "report": False,
     "num-server-rounds": 3,
     "seed": 5,
     "hierarchy.num-servers": 2,

@@ -68,6 +68,8 @@ def comparable(folder):
         "global": without((metrics / "global_rounds.csv").read_text(), "seconds"),
         "leaf": (metrics / "leaf_rounds.csv").read_text(),
         "clients": without((metrics / "clients.csv").read_text(), "train_seconds"),
+        "confusion": (metrics / "confusion.json").read_text(),
+        "partition": (folder / "partition.csv").read_text(),
         "clusters": (folder / "clusters.jsonl").read_text(),
         "models": (folder / "checkpoints" / "final.safetensors").read_bytes(),
     }

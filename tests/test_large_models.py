@@ -15,6 +15,7 @@ from test_flower import ROOT, comparable, flwr_run, write_overrides
 from fedge import simulate
 
 SMALL = {
+    "report": False,
     "num-server-rounds": 2,
     "hierarchy.leaf-rounds": 2,
     "train.model": "mlp-tiny",

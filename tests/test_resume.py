@@ -19,6 +19,7 @@ from fedge.checkpoint import checkpoints
 from fedge.cli import main
 
 TINY = {
+    "report": False,
     "data.path": "synthetic",
     "train.model": "mlp-tiny",
     "train.local-epochs": 1,

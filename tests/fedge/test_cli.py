@@ -12,7 +12,7 @@ import pytest
 from fedge.cli import knob_table, main
 
 ROOT = Path(__file__).parents[2]
-TOY = "data.path='synthetic' train.model='linear' train.local-epochs=1 num-server-rounds=2"
+TOY = "report=false data.path='synthetic' train.model='linear' train.local-epochs=1 num-server-rounds=2"
 
 
 def test_readme_has_the_table_of_all_knobs():
@@ -110,3 +110,4 @@ def test_ctrl_c_ends_the_run_as_interrupted(tmp_path):
     assert (manifest["status"], manifest["reason"]) == ("failed", "interrupted")
     assert len((tmp_path / "latest" / "metrics" / "global_rounds.csv").read_text().splitlines()) >= 3
     assert not (tmp_path / "latest" / "data").exists()
+    assert "The run failed: interrupted" in (tmp_path / "latest" / "report.html").read_text()

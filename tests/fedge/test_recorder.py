@@ -16,11 +16,11 @@ from fedge.timing import PHASES
 HEADERS = {
     "metrics/global_rounds.csv": "global_round,test_accuracy_mean,test_accuracy_std,test_accuracy_worst,"
     "test_loss_mean,macro_f1_mean,train_loss_mean,num_clusters,cluster_labels,gate_accepted,gate_rejected,"
-    "clients_ok,clients_failed,failures,uplink_bytes,downlink_bytes,seconds",
+    "clients_ok,clients_failed,uplink_bytes,downlink_bytes,seconds,failures",
     "metrics/leaf_rounds.csv": "global_round,leaf,cluster,val_accuracy_own,val_accuracy_offered,gate,"
     "test_accuracy,test_loss,macro_f1,num_clients,train_samples,kept_model",
     "metrics/clients.csv": "global_round,client,leaf,train_samples,train_loss,test_samples,test_accuracy,"
-    "macro_f1,train_seconds",
+    "macro_f1,train_seconds,test_loss",
     "timing.csv": "global_round,configure,push,wait,check,aggregate,cluster,gate,record,checkpoint,"
     "other,total",
     "memory.csv": "global_round,role,pid,rss_mib,fds",
@@ -53,16 +53,16 @@ def test_rows_by_hand(recorder, make_result):
     recorder.write_round(make_result(failures={2: "gone"}), LAPS, MEMORY)
     loss = repr((0.9 + 0.3) / 2)
     assert lines(recorder.folder, "metrics/global_rounds.csv")[1:] == [
-        f"1,0.75,0.25,0.5,{loss},0.625,1.75,2,0 1,1,1,2,1,exception 1,1000,2000,1.75"
+        f"1,0.75,0.25,0.5,{loss},0.625,1.75,2,0 1,1,1,2,1,1000,2000,1.75,exception 1"
     ]
     assert lines(recorder.folder, "metrics/leaf_rounds.csv")[1:] == [
         "1,0,0,0.5,0.75,accepted,0.75,0.6,0.7,2,40,0",
         "1,1,1,0.5,0.75,rejected,,,,1,20,0",
     ]
     assert lines(recorder.folder, "metrics/clients.csv")[1:] == [
-        "1,0,0,10,1.0,4,0.5,0.25,1.5",
-        "1,1,0,30,2.0,4,1.0,1.0,2.5",
-        "1,2,1,20,,0,,,",
+        "1,0,0,10,1.0,4,0.5,0.25,1.5,0.9",
+        "1,1,0,30,2.0,4,1.0,1.0,2.5,0.3",
+        "1,2,1,20,,0,,,,",
     ]
     assert lines(recorder.folder, "timing.csv")[1:] == ["1,0.0,0.0,1.5,0.0,0.0,0.0,0.0,0.0,0.0,0.25,1.75"]
     assert lines(recorder.folder, "memory.csv")[1:] == ["1,server,11,123.5,16", "1,worker,12,7.0,"]
@@ -113,7 +113,7 @@ def test_what_is_not_a_number_is_left_empty(recorder, make_result):
     result = make_result()
     object.__setattr__(result.clients[0], "train_loss", float("nan"))
     recorder.write_round(result, LAPS, [])
-    assert lines(recorder.folder, "metrics/clients.csv")[1] == "1,0,0,10,,4,0.5,0.25,1.5"
+    assert lines(recorder.folder, "metrics/clients.csv")[1] == "1,0,0,10,,4,0.5,0.9,0.25,1.5"
 
 
 def test_equal_rounds_give_equal_bytes(tmp_path, make_result):
@@ -252,3 +252,14 @@ def test_equal_models_give_equal_bytes(tmp_path):
 
 def test_times_are_utc_to_the_second():
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", utc_now())
+
+
+def test_the_newest_confusion_matrices_are_there(recorder, make_result):
+    for round_ in (1, 2):
+        result = make_result(global_round=round_)
+        object.__setattr__(result.clients[0], "confusion", np.array([[round_, 0], [1, 2]]))
+        recorder.write_round(result, LAPS, [])
+    assert json.loads((recorder.folder / "metrics" / "confusion.json").read_text()) == {
+        "global_round": 2,
+        "clients": {"0": [[2, 0], [1, 2]]},
+    }

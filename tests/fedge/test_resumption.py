@@ -18,6 +18,7 @@ from hhar import synthetic_windows
 from hhar.window_file import save_windows
 
 TINY = {
+    "report": False,
     "data.path": "synthetic",
     "train.model": "mlp-tiny",
     "train.local-epochs": 1,

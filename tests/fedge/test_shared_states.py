@@ -281,6 +281,7 @@ def study(tmp_path, memory):
             "gate.min-gain": -1.0,
             "data.path": "synthetic",
             "runs-dir": str(tmp_path / "runs"),
+            "report": False,
             **changes,
         }
         seen = []

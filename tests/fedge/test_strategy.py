@@ -64,6 +64,7 @@ def settings(window_file, tmp_path):
         "num-server-rounds": 3,
         "seed": 7,
         "runs-dir": str(tmp_path / "runs"),
+        "report": False,
         "data.path": str(window_file),
         "train.local-epochs": 2,
         "train.batch-size": 8,

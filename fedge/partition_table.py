@@ -1,0 +1,39 @@
+"""partition.csv: who holds what, so that a report needs neither the windows nor the code that dealt them.
+
+A row per client, split, user, device and class with the number of windows; combinations without windows have
+no row. Written once, before the first round. Called by `fedge.run`.
+"""
+
+import csv
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fedge.partition import Partition
+from hhar.window_file import Windows
+
+PARTITION_COLUMNS = ("client", "leaf", "split", "user", "device", "class", "windows")
+
+
+def write_partition(
+    path: Path, windows: Windows, partition: Partition, clients_per_leaf: Sequence[int]
+) -> None:
+    """Write the table of `partition`; the device is left empty where the window file names none."""
+    leaf_of = np.repeat(np.arange(len(clients_per_leaf)), clients_per_leaf)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(PARTITION_COLUMNS)
+        for client, parts in enumerate(partition.clients):
+            for split, indices in zip(("train", "val", "test"), parts, strict=True):
+                for owner, count in _counts(windows, indices):
+                    table.writerow([client, leaf_of[client], split, *owner, count])
+
+
+def _counts(windows: Windows, indices: np.ndarray) -> Iterator[tuple[tuple[str, str, str], int]]:
+    """Yield ((user, device, class), windows) of the windows at `indices`, in sorted order."""
+    devices = np.full(len(indices), "") if windows.device is None else windows.device[indices]
+    keys = np.rec.fromarrays([windows.user[indices], devices, windows.y[indices]])
+    found, counts = np.unique(keys, return_counts=True)
+    for (user, device, label), count in zip(found.tolist(), counts.tolist(), strict=True):
+        yield (user, device, windows.classes[label]), count

@@ -1,0 +1,186 @@
+"""The section on clusters: who was grouped with whom and when, and how alike the leaves' models were."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from fedge.report.clients import annotate_cells
+from fedge.report.page import Panel, Section
+from fedge.report.palette import INK, PAPER, colour
+from fedge.report.svg import legend_below, new_figure, whole_ticks
+from fedge.report.tables import Table, counted, ranges, table, text_of
+from fedge.run_reader import RunData
+
+_SIGNALS = {"weights": "the last layer's weights", "update": "the changes of all parameters in the round"}
+_MANY_CELLS = 20  # leaves above which a similarity map is one picture, without numbers in its cells
+
+
+def clustering_section(run: RunData) -> Section:
+    """Return clusters over rounds and similarities."""
+    steps = run.clusters
+    if steps.is_empty():
+        return Section("Clusters", ["There was no cloud step yet."])
+    panels = [membership_panel(steps)]
+    compared = steps.drop_nulls("similarity")
+    if not compared.is_empty() and len(compared["similarity"][0]) > 1:
+        panels.append(similarity_range_panel(compared))
+        lowest = min(_pairs(s).min() for s in compared["similarity"])
+        low = min(0.9, math.floor(10 * lowest) / 10)
+        panels += [similarity_panel(compared, step, low) for step in chosen_steps(compared)]
+    return Section("Clusters", _sentences(steps, compared), panels)
+
+
+def _sentences(steps: pl.DataFrame, compared: pl.DataFrame) -> list[str]:
+    """Say how many clusters there were and how alike the leaves."""
+    if compared.is_empty():
+        return ["Clustering is off: the cloud averages all leaves into one model."]
+    counts = steps["labels"].list.n_unique().value_counts().sort("labels")
+    found = "; ".join(f"{counted(c, 'cluster')} in {n} of {len(steps)} cloud steps" for c, n in counts.rows())
+    signal, tau = compared["signal"][0], compared["tau"][0]
+    text = [
+        f"{found}. Compared are {_SIGNALS.get(signal, signal)}; leaves at least {tau:g} alike are joined."
+    ]
+    pairs = np.concatenate([_pairs(s) for s in compared["similarity"]])
+    if pairs.size:
+        text.append(
+            f"Similarities between leaves lay between {text_of(pairs.min())} and {text_of(pairs.max())}."
+        )
+    moves = steps["labels"].to_list()
+    moved = [r for r, a, b in zip(steps["global_round"][1:], moves, moves[1:], strict=False) if a != b]
+    text.append(f"The groups changed in rounds {ranges(moved)}." if moved else "The groups never changed.")
+    return text
+
+
+def _pairs(similarity: Sequence[Sequence[float]]) -> np.ndarray:
+    """Return the similarity of every pair of leaves."""
+    matrix = np.array([list(row) for row in similarity])
+    return matrix[np.triu_indices(len(matrix), k=1)]
+
+
+def membership_panel(steps: pl.DataFrame) -> Panel:
+    """Return the cluster of each leaf in each cloud step."""
+    labels = np.array(steps["labels"].to_list())
+    num_steps, num_leaves = labels.shape
+    figure, axes = new_figure(min(0.9 + 0.3 * max(num_leaves, 2), 6.0))
+    rounds = steps["global_round"].to_list()
+    for cluster in range(int(labels.max()) + 1):
+        for leaf in range(num_leaves):
+            spans = _spans(labels[:, leaf] == cluster)
+            bars = [(rounds[a] - 0.5, rounds[b - 1] - rounds[a] + 1) for a, b in spans]
+            axes.broken_barh(bars, (leaf - 0.4, 0.8), facecolors=colour(cluster), edgecolor=PAPER)
+    for leaf in range(num_leaves if num_leaves <= _MANY_CELLS else 0):
+        for a, b in _spans(np.ones(num_steps, bool), np.diff(labels[:, leaf]) != 0):
+            middle = (rounds[a] + rounds[b - 1]) / 2
+            axes.text(
+                middle, leaf, str(labels[a, leaf]), ha="center", va="center", fontsize=9, color="#000000"
+            )
+    axes.set_xlim(rounds[0] - 0.5, rounds[-1] + 0.5)
+    axes.set_ylim(num_leaves - 0.5, -0.5)
+    if num_leaves <= _MANY_CELLS:
+        axes.set_yticks(range(num_leaves), [f"leaf {leaf}" for leaf in range(num_leaves)])
+    else:
+        axes.set_ylabel("leaf")
+    axes.set_xlabel("global round")
+    axes.grid(False)
+    whole_ticks(axes)
+    return Panel(
+        "Cluster of each leaf",
+        _moves_table(steps),
+        figure,
+        "Equal numbers and colours in a column are one cluster; the table lists who moved when.",
+    )
+
+
+def _spans(holds: np.ndarray, cuts: np.ndarray | None = None) -> list[tuple[int, int]]:
+    """Return the half-open index ranges where `holds`, cut where `cuts` (one shorter) is true."""
+    spans, start = [], None
+    for index in range(len(holds) + 1):
+        ends = index == len(holds) or not holds[index] or (cuts is not None and index and cuts[index - 1])
+        if start is not None and ends:
+            spans.append((start, index))
+            start = None
+        if index < len(holds) and holds[index] and start is None:
+            start = index
+    return spans
+
+
+def _moves_table(steps: pl.DataFrame) -> Table:
+    """Return a row per change: from which round on, the groups, who moved."""
+    rows: list[tuple[str, str, str]] = []
+    before: list[int] | None = None
+    for global_round, labels in steps.select("global_round", "labels").iter_rows():
+        if labels == before:
+            continue
+        groups = [[leaf for leaf, own in enumerate(labels) if own == k] for k in sorted(set(labels))]
+        moved = [] if before is None else [leaf for leaf, old in enumerate(before) if old != labels[leaf]]
+        rows.append(
+            (
+                str(global_round),
+                "  ".join("{" + " ".join(map(str, group)) + "}" for group in groups),
+                ", ".join(map(str, moved)) or "–",
+            )
+        )
+        before = labels
+    return table(("from round", "leaves by cluster", "changed number"), rows)
+
+
+def similarity_range_panel(compared: pl.DataFrame) -> Panel:
+    """Return the range of the similarities over rounds, beside the threshold."""
+    rounds = compared["global_round"].to_list()
+    pairs = [_pairs(s) for s in compared["similarity"]]
+    low, middle, high = ([float(f(p)) for p in pairs] for f in (np.min, np.median, np.max))
+    figure, axes = new_figure()
+    axes.fill_between(rounds, low, high, color=colour(0), alpha=0.18, linewidth=0, label="all pairs")
+    axes.plot(rounds, middle, color=colour(0), marker="o" if len(rounds) == 1 else None, label="median pair")
+    axes.plot(rounds, compared["tau"], color=INK, linestyle="dashed", linewidth=1, label="tau")
+    axes.set_xlabel("global round")
+    axes.set_ylabel("similarity")
+    whole_ticks(axes)
+    legend_below(figure, axes)
+    numbers = table(
+        ("round", "lowest", "median", "highest", "tau", "clusters", "one start"),
+        zip(
+            rounds, low, middle, high, compared["tau"], compared["labels"].list.n_unique(),
+            ("yes" if same else "no" for same in compared["common_start"]), strict=True,
+        ),
+    )  # fmt: skip
+    caption = "Pairs above tau are joined. One start: all leaves began the round from one model."
+    return Panel("Similarity between leaves", numbers, figure, caption)
+
+
+def chosen_steps(compared: pl.DataFrame) -> list[int]:
+    """Return the cloud steps whose matrices are shown: first, first change (or middle), last."""
+    labels = compared["labels"].to_list()
+    changes = [step for step in range(1, len(labels)) if labels[step] != labels[step - 1]]
+    middle = changes[0] if changes else len(labels) // 2
+    return sorted({0, middle, len(labels) - 1})
+
+
+def similarity_panel(compared: pl.DataFrame, step: int, low: float) -> Panel:
+    """Return the similarity matrix of one cloud step; colours span `low` to 1, the same for all steps."""
+    row = compared.row(step, named=True)
+    matrix = np.array(row["similarity"])
+    size = len(matrix)
+    figure, axes = new_figure(3.2)
+    if size <= _MANY_CELLS:
+        axes.pcolormesh(matrix, cmap="cividis", vmin=low, vmax=1)
+        if size <= 8:
+            annotate_cells(axes, matrix, lambda value: f"{value:.2f}", low)
+        axes.set_xticks(np.arange(size) + 0.5, [str(leaf) for leaf in range(size)])
+        axes.set_yticks(np.arange(size) + 0.5, [str(leaf) for leaf in range(size)])
+    else:
+        axes.imshow(matrix, cmap="cividis", vmin=low, vmax=1, extent=(0, size, size, 0), aspect="auto")
+    axes.set_ylim(size, 0)
+    axes.set_xlabel("leaf")
+    axes.set_ylabel("leaf")
+    axes.grid(False)
+    axes.tick_params(length=0)
+    numbers = table(
+        ("leaf", "cluster", *map(str, range(size))),
+        ((leaf, row["labels"][leaf], *map(float, matrix[leaf])) for leaf in range(size)),
+    )
+    return Panel(
+        f"Similarity in round {row['global_round']}", numbers, figure, f"Yellow is 1, dark blue {low:g}."
+    )

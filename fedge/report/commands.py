@@ -1,0 +1,116 @@
+"""The subcommands `fedge report`, `fedge compare` and `fedge runs`. Called by `fedge.cli`.
+
+Matplotlib and Polars are loaded when a command runs, not when the command line is read.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from fedge.config import ConfigError
+
+
+def add_commands(commands: Any) -> None:
+    """Add the subcommands to the parser's subparsers."""
+    report = commands.add_parser(
+        "report", help="write a run's report.html, also while it runs or if it failed"
+    )
+    report.add_argument("run", nargs="?", default="latest", help="run folder, or its name (default: latest)")
+    report.add_argument(
+        "-o", "--output", type=Path, help="where to write (default: report.html in the folder)"
+    )
+    report.set_defaults(command=_report)
+    compare = commands.add_parser("compare", help="write one page on several runs; repetitions are averaged")
+    compare.add_argument(
+        "runs", nargs="+", metavar="RUN", help="run folder, or its name; the first is the reference"
+    )
+    compare.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        default=Path("compare.html"),
+        help="where to write (default: %(default)s)",
+    )
+    compare.add_argument("--csv", type=Path, metavar="FILE", help="also write the final numbers as CSV")
+    compare.set_defaults(command=_compare)
+    runs = commands.add_parser("runs", help="list runs with status and result, newest first")
+    runs.set_defaults(command=_runs)
+    for parser in (report, compare, runs):
+        parser.add_argument(
+            "--runs-dir", type=Path, default=Path("runs"), help="folder of all runs (default: runs)"
+        )
+
+
+def _folder(name: str, runs_dir: Path) -> Path:
+    """Return the run folder that `name` means: a path, or a name in `runs_dir`."""
+    path = Path(name)
+    if path.is_dir():
+        return path
+    if (runs_dir / name).is_dir():
+        return runs_dir / name
+    raise ConfigError(
+        f"RUN must be a run folder or a name in {runs_dir}, but is {name!r}; `fedge runs` lists them"
+    )
+
+
+def _report(options: argparse.Namespace) -> int:
+    """Carry out ``fedge report``."""
+    folder = _folder(options.run, options.runs_dir)
+    from fedge.report.run_page import write_report
+    from fedge.run_reader import RunFolderError
+
+    try:
+        print(write_report(folder, options.output))
+    except (RunFolderError, OSError) as error:
+        raise ConfigError(str(error)) from error
+    return 0
+
+
+def _compare(options: argparse.Namespace) -> int:
+    """Carry out ``fedge compare``."""
+    folders = [_folder(name, options.runs_dir) for name in options.runs]
+    from fedge.report.compare_page import write_comparison
+    from fedge.report.finals import write_csv
+    from fedge.run_reader import RunFolderError, load_run
+
+    try:
+        runs = list({run.folder: run for run in map(load_run, folders)}.values())
+        rows = write_comparison(runs, options.output)
+        if options.csv:
+            write_csv(options.csv, rows)
+    except (RunFolderError, OSError) as error:
+        raise ConfigError(str(error)) from error
+    _print_finals(rows)
+    print(options.output)
+    return 0
+
+
+def _print_finals(rows: Any) -> None:
+    """Print the final numbers."""
+    from fedge.report.finals import estimate_text, interval_text
+    from fedge.report.listing import aligned
+
+    header = ("metric", "group", "n", "mean ± std", f"minus {rows[0].reference}", "95 % interval")
+    body = [
+        (r.metric, r.group, str(len(r.seeds)), estimate_text(r.over_seeds), estimate_text(r.difference),
+         interval_text(r.difference))
+        for r in rows
+    ]  # fmt: skip
+    print(*aligned([header, *body]), sep="\n")
+
+
+def _runs(options: argparse.Namespace) -> int:
+    """Carry out ``fedge runs``."""
+    from fedge.report.listing import lines, list_runs
+    from fedge.run_reader import RunFolderError
+
+    try:
+        found = list_runs(options.runs_dir)
+    except RunFolderError as error:
+        raise ConfigError(str(error)) from error
+    if not found:
+        print(f"no runs in {options.runs_dir}", file=sys.stderr)
+        return 0
+    print(*lines(found), sep="\n")
+    return 0

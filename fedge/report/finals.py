@@ -1,0 +1,109 @@
+"""The final numbers of groups of runs: mean ± std over seeds, and paired differences to the first group.
+
+Called by `fedge.report.compare_page`, the command line and its ``--csv``.
+"""
+
+import csv
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedge.report.grouping import Group
+from fedge.report.statistics import Estimate, estimate, paired
+from fedge.report.tables import NOTHING, text_of, total
+from fedge.run_reader import RunData
+
+
+def _last(column: str) -> Callable[[RunData], float | None]:
+    """Return what reads a column of the last round."""
+    return lambda run: run.rounds[column][-1]
+
+
+METRICS: dict[str, Callable[[RunData], float | None]] = {
+    "mean test accuracy": _last("test_accuracy_mean"),
+    "worst client's test accuracy": _last("test_accuracy_worst"),
+    "mean macro-F1": _last("macro_f1_mean"),
+    "mean test loss": _last("test_loss_mean"),
+    "seconds of all rounds": lambda run: total(run.rounds, "seconds"),
+    "megabytes up and down": lambda run: total(run.rounds, "uplink_bytes", "downlink_bytes") / 1e6,
+}
+CSV_COLUMNS = (
+    "metric", "group", "seeds", "n", "mean", "std", "low", "high", "reference", "n_pairs", "difference",
+    "difference_low", "difference_high",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Final:
+    """One metric of one group.
+
+    Attributes:
+        over_seeds: None when no run of the group reached its last round.
+        difference: to the reference group, over common seeds; None for the reference itself.
+    """
+
+    metric: str
+    group: str
+    seeds: Sequence[int]
+    over_seeds: Estimate | None
+    reference: str
+    difference: Estimate | None
+
+
+def finals(groups: Sequence[Group]) -> list[Final]:
+    """Return every metric of every group; the first group is the reference."""
+    found = []
+    for metric, read in METRICS.items():
+        per_group = [_values(group, read) for group in groups]
+        for group, values in zip(groups, per_group, strict=True):
+            found.append(
+                Final(
+                    metric,
+                    group.label,
+                    sorted(values),
+                    estimate([values[seed] for seed in sorted(values)]) if values else None,
+                    groups[0].label,
+                    None if group is groups[0] else paired(values, per_group[0]),
+                )
+            )
+    return found
+
+
+def _values(group: Group, read: Callable[[RunData], float | None]) -> dict[int, float]:
+    """Return seed → number of a group's finished runs."""
+    values = {seed: read(run) for seed, run in group.finished.items()}
+    return {seed: value for seed, value in values.items() if value is not None}
+
+
+def estimate_text(found: Estimate | None) -> str:
+    """Return "0.9123 ± 0.0045"."""
+    if found is None:
+        return NOTHING
+    return text_of(found.mean) + (f" ± {text_of(found.std)}" if found.std is not None else "")
+
+
+def interval_text(found: Estimate | None) -> str:
+    """Return "0.9011 to 0.9235"."""
+    return NOTHING if found is None or found.low is None else f"{text_of(found.low)} to {text_of(found.high)}"
+
+
+def write_csv(path: Path, rows: Sequence[Final]) -> None:
+    """Write the final numbers with all their digits; what cannot be known is left empty."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(CSV_COLUMNS)
+        for row in rows:
+            table.writerow([*_estimate_cells(row), *_difference_cells(row)])
+
+
+def _estimate_cells(row: Final) -> list[object]:
+    """Return the cells of the mean."""
+    e = row.over_seeds
+    numbers: list[object] = [0, *[None] * 4] if e is None else [e.n, e.mean, e.std, e.low, e.high]
+    return [row.metric, row.group, " ".join(map(str, row.seeds)), *numbers]
+
+
+def _difference_cells(row: Final) -> list[object]:
+    """Return the cells of the difference."""
+    d = row.difference
+    return [None] * 5 if d is None else [row.reference, d.n, d.mean, d.low, d.high]

@@ -1,0 +1,92 @@
+"""The list of all runs in a folder: one line per run, newest first."""
+
+import csv
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedge.run_reader import RunFolderError, load_manifest
+
+_NOTHING = "–"
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One run in the list; all text.
+
+    Attributes:
+        rounds: "30/30": done and planned.
+        accuracy: mean over clients of the served models' test accuracy in the newest round.
+        worst: the lowest of a client.
+    """
+
+    name: str
+    status: str
+    accuracy: str
+    worst: str
+    rounds: str
+    seed: str
+    started: str
+
+
+def list_runs(runs_dir: Path) -> list[Listed]:
+    """Return every run of a folder, newest first; a folder without a readable manifest is listed as such.
+
+    Raises:
+        RunFolderError: there is no such folder.
+    """
+    if not runs_dir.is_dir():
+        raise RunFolderError(f"{runs_dir} is not a folder; give the folder of all runs with --runs-dir")
+    folders = [f for f in runs_dir.iterdir() if f.is_dir() and not f.is_symlink()]
+    listed = [_listed(folder) for folder in folders if (folder / "manifest.json").is_file()]
+    return sorted(listed, key=lambda run: (run.started, run.name), reverse=True)
+
+
+def _listed(folder: Path) -> Listed:
+    """Return the line of one run."""
+    try:
+        manifest = load_manifest(folder)
+    except RunFolderError:
+        return Listed(folder.name, "unreadable", *[_NOTHING] * 5)
+    final = _last_row(folder / "metrics" / "global_rounds.csv")
+    config: dict[str, Any] = manifest.get("config", {})
+    return Listed(
+        name=folder.name,
+        status=str(manifest.get("status", "unknown")),
+        accuracy=_score(final.get("test_accuracy_mean")),
+        worst=_score(final.get("test_accuracy_worst")),
+        rounds=f"{final.get('global_round', 0)}/{config.get('num-server-rounds', '?')}",
+        seed=str(manifest.get("seed", _NOTHING)),
+        started=str(manifest.get("started", _NOTHING)).removesuffix("+00:00").replace("T", " "),
+    )
+
+
+def _last_row(path: Path) -> dict[str, str]:
+    """Return the last whole row of a table; empty if there is none."""
+    if not path.is_file():
+        return {}
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
+    return dict(zip(*csv.reader([lines[0], lines[-1]]), strict=False)) if len(lines) > 1 else {}
+
+
+def _score(cell: str | None) -> str:
+    """Return an accuracy with four digits."""
+    try:
+        return f"{float(cell or ''):.4f}"
+    except ValueError:
+        return _NOTHING
+
+
+def lines(runs: Sequence[Listed]) -> Iterator[str]:
+    """Yield the list as aligned text, with a header."""
+    rows = [("run", "status", "accuracy", "worst", "rounds", "seed", "started (UTC)")]
+    rows += [(r.name, r.status, r.accuracy, r.worst, r.rounds, r.seed, r.started) for r in runs]
+    yield from aligned(rows)
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield rows as lines with aligned columns."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -1,0 +1,167 @@
+"""The report of one run, ``report.html``. Reads the run folder only, in whatever state it is."""
+
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+
+from fedge.report.accuracy import accuracy_section
+from fedge.report.clients import clients_section, last_clients, users_of
+from fedge.report.clustering import clustering_section
+from fedge.report.cost import memory_section, peak_text, time_section
+from fedge.report.gate import gate_section
+from fedge.report.page import Notice, Page, Section, Tile, write_page
+from fedge.report.setup import reproduce_section, setup_section
+from fedge.report.svg import figure_style
+from fedge.report.tables import bytes_text, counted, seconds_text, text_of, total
+from fedge.report.windows import windows_section
+from fedge.run_reader import RunData, load_run
+
+FILE_NAME = "report.html"
+_LOG_LINES = 30
+_NEED_ROUNDS = (accuracy_section, clients_section, clustering_section, gate_section)
+_ALWAYS = (windows_section, time_section, memory_section, setup_section, reproduce_section)
+
+
+def write_report(folder: str | Path, path: Path | None = None) -> Path:
+    """Write the report of a run, by default to report.html in its folder; returns its path.
+
+    Raises:
+        RunFolderError: there is no run in `folder`.
+        OSError: the folder cannot be written.
+    """
+    run = load_run(folder)
+    path = path or run.folder / FILE_NAME
+    with figure_style():
+        write_page(run_page(run), path)
+    return path
+
+
+def run_page(run: RunData) -> Page:
+    """Return the page of a run; to be called and rendered within `figure_style`."""
+    makers: list[Callable[[RunData], Section]] = list(_ALWAYS)
+    if not run.rounds.is_empty():
+        makers = [*_NEED_ROUNDS, *makers]
+    sections = [make(run) for make in makers]
+    if run.status != "completed":
+        sections.append(log_section(run))
+    return Page(
+        title=run.name,
+        lead=lead(run),
+        badge=run.status,
+        notices=notices(run),
+        tiles=tiles(run) if not run.rounds.is_empty() else (),
+        sections=sections,
+        footer=f"Made from {run.folder} at {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC.",
+    )
+
+
+def lead(run: RunData) -> list[str]:
+    """Return what ran, on what and when."""
+    manifest, config = run.manifest, run.config
+    sizes = manifest.get("clients_per_leaf", [])
+    who = f"{counted(sum(sizes), 'client')} under {counted(len(sizes), 'leaf')}, " if sizes else ""
+    planned = config.get("num-server-rounds", "?")
+    data = manifest.get("data", {}).get("name", "data not loaded yet")
+    return [
+        f"{method(run)}: {who}{len(run.rounds)} of {planned} global rounds, "
+        f"model {config.get('train.model', '?')}, seed {manifest.get('seed', '?')} "
+        f"(from {manifest.get('seed_source', '?')}).",
+        f"Data: {data}. Started {_time(manifest.get('started'))}{_ended(run)}.",
+    ]
+
+
+def method(run: RunData) -> str:
+    """Return the parts of the method that are on."""
+    config = run.config
+    sizes = run.manifest.get("clients_per_leaf", [])
+    parts = [str(config.get("leaf.strategy", "?"))]
+    parts += [name for name in ("scaffold", "cluster", "gate") if config.get(f"{name}.enabled")]
+    kind = "Flat" if len(sizes) == 1 else "Hierarchical"
+    return f"{kind} federated learning ({' + '.join(parts)})"
+
+
+def _time(iso: object) -> str:
+    """Return an ISO time as 2025-01-31 12:00 UTC."""
+    try:
+        return f"{datetime.fromisoformat(str(iso)):%Y-%m-%d %H:%M} UTC"
+    except ValueError:
+        return "at an unknown time"
+
+
+def _ended(run: RunData) -> str:
+    """Return when the run ended, or when it last wrote something."""
+    if run.manifest.get("ended"):
+        return f", ended {_time(run.manifest['ended'])}"
+    return f", last wrote at {run.last_written:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def notices(run: RunData) -> list[Notice]:
+    """Return what must be known before any number, most important first."""
+    found = []
+    manifest = run.manifest
+    if run.status == "failed":
+        found.append(Notice("error", f"The run failed: {manifest.get('reason', 'see run.log')}"))
+    if manifest.get("data", {}).get("synthetic"):
+        found.append(Notice("warning", "The data are synthetic: accuracies say nothing about people."))
+    if run.status == "running":
+        found.append(
+            Notice(
+                "note",
+                "The run has not ended: it is in progress, or was killed. Numbers are of the rounds so far.",
+            )
+        )
+    if run.status == "partial":
+        found.append(Notice("warning", "Clients failed on the way; rounds went on without them."))
+    found += [Notice("warning", text) for text in manifest.get("remarks", [])]
+    return found + [Notice("note", f"{problem}.") for problem in run.problems]
+
+
+def tiles(run: RunData) -> list[Tile]:
+    """Return the result in a few numbers."""
+    final, seconds = run.rounds.row(-1, named=True), total(run.rounds, "seconds")
+    found = [
+        Tile("Test accuracy", text_of(final["test_accuracy_mean"]), _spread(final["test_accuracy_std"])),
+        _worst_tile(run),
+        Tile("Macro-F1", text_of(final["macro_f1_mean"]), "mean over clients"),
+        Tile("Clusters", text_of(final["num_clusters"]), "in the last round"),
+        _gate_tile(run),
+        Tile("Time", seconds_text(seconds), f"{seconds_text(seconds / len(run.rounds))} per round"),
+        Tile("Traffic", bytes_text(total(run.rounds, "uplink_bytes", "downlink_bytes")), "up and down"),
+    ]
+    peak = peak_text(run)
+    return found + ([Tile("Peak memory", *peak)] if peak else [])
+
+
+def _spread(std: float | None) -> str:
+    """Return what stands under the mean."""
+    return f"mean of clients, std {text_of(std)}"
+
+
+def _worst_tile(run: RunData) -> Tile:
+    """Return the worst client by name."""
+    scored = last_clients(run).drop_nulls("test_accuracy").sort("test_accuracy", "client")
+    if scored.is_empty():
+        return Tile("Worst client", text_of(None))
+    row = scored.row(0, named=True)
+    user = users_of(run).get(row["client"], "")
+    detail = f"client {row['client']}, leaf {row['leaf']}" + (
+        f", user {user}" if user and "," not in user else ""
+    )
+    return Tile("Worst client", text_of(row["test_accuracy"]), detail)
+
+
+def _gate_tile(run: RunData) -> Tile:
+    """Return how many offers were taken."""
+    taken, kept = (int(run.rounds[c].sum()) for c in ("gate_accepted", "gate_rejected"))
+    if taken + kept == 0:
+        return Tile("Gate", "off" if not run.config.get("gate.enabled", True) else "no offer")
+    return Tile("Gate", f"{taken} of {taken + kept}", "offers taken")
+
+
+def log_section(run: RunData) -> Section:
+    """Return the end of run.log."""
+    path = run.folder / "run.log"
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+    return Section(
+        "Log", [f"The last lines of {path.name}."], code="\n".join(lines[-_LOG_LINES:]) or "(empty)"
+    )

@@ -1,0 +1,94 @@
+"""Numbers as text, and tables of them."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+NOTHING = "–"  # what was not measured
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as it stands on a page.
+
+    Attributes:
+        headers: one per column.
+        rows: cells as text.
+        numeric: columns that are aligned to the right.
+    """
+
+    headers: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    numeric: frozenset[int]
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
+    """Return a table of `rows`; a column of numbers without text is numeric."""
+    cells = [list(row) for row in rows]
+    numeric = {
+        column
+        for column in range(len(headers))
+        if all(not isinstance(row[column], str) or row[column] == NOTHING for row in cells)
+        and any(not isinstance(row[column], str) for row in cells)
+    }
+    return Table(headers, [[text_of(cell) for cell in row] for row in cells], frozenset(numeric))
+
+
+def frame_table(frame: pl.DataFrame, **headers: str) -> Table:
+    """Return a table of the columns named in `headers`: column=header."""
+    return table(list(headers.values()), frame.select(list(headers)).iter_rows())
+
+
+def text_of(value: Any) -> str:
+    """Return a value as text: four digits after the point below 10, fewer above."""
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return NOTHING
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        size = abs(value)
+        text = f"{size:.4f}" if size < 10 else f"{size:.1f}" if size < 1000 else f"{size:,.0f}"
+        return f"−{text}" if value < 0 and float(text.replace(",", "")) else text
+    return str(value)
+
+
+def total(frame: pl.DataFrame, *columns: str) -> float:
+    """Return the sum of all numbers in the columns."""
+    return float(frame.select(pl.sum_horizontal(pl.col(columns).sum())).item() or 0.0)
+
+
+def bytes_text(size: float) -> str:
+    """Return a number of bytes with its decimal unit: 12.3 MB."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+def seconds_text(seconds: float) -> str:
+    """Return a duration as 3.2 s, 4 min 05 s or 2 h 03 min."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return "1 leaf", "2 leaves", "3 rounds"."""
+    plural = "leaves" if noun == "leaf" else f"{noun}s"
+    return f"{number} {noun if number == 1 else plural}"
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Return whole numbers as "1–3, 5"; they come in ascending order."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ", ".join(str(p[0]) if len(p) == 1 else f"{p[0]}–{p[-1]}" for p in parts)

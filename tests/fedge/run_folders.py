@@ -1,0 +1,81 @@
+"""Run folders for tests, written by the real recorder from numbers that a test chooses."""
+
+import numpy as np
+
+from fedge.cloud import CloudStep
+from fedge.config import from_run_config, to_run_config
+from fedge.gate import GateResult
+from fedge.memory import ProcessMemory
+from fedge.partition import Partition
+from fedge.partition_table import write_partition
+from fedge.recorder import Recorder
+from fedge.results import ClientResult, LeafResult, RoundResult
+from fedge.scores import accuracy
+from fedge.timing import PHASES
+from hhar.window_file import Windows
+
+CLASSES = ("walk", "<sit>")
+LAPS = dict.fromkeys(PHASES, 0.0) | {"wait": 1.5, "aggregate": 0.5}
+
+
+def confusion(right):
+    """Return the matrix of a client that gets `right` of 10 windows of each of two classes right."""
+    return np.array([[right, 10 - right], [10 - right, right]])
+
+
+def round_result(number, rights, labels=(0, 0), decisions=("accepted", "rejected"), similarity=0.5):
+    """Return a round of two leaves with two clients each; client k gets rights[k] of 10 right, or failed."""
+    matrices = [None if right is None else confusion(right) for right in rights]
+    scores = [None if m is None else accuracy(m) for m in matrices]
+    clients = [
+        ClientResult(
+            k, k // 2, 20, 0.5 + k, 0 if score is None else 20, score, None if score is None else 1 - score,
+            score, 1.5, matrices[k],
+        )
+        for k, score in enumerate(scores)
+    ]  # fmt: skip
+    leaves = []
+    for leaf in (0, 1):
+        own = [s for s in scores[2 * leaf : 2 * leaf + 2] if s is not None]
+        mean = float(np.mean(own)) if own else None
+        gate = GateResult(decisions[leaf], 0.5, None if decisions[leaf] == "off" else 0.75, True)
+        leaves.append(LeafResult(leaf, labels[leaf], gate, mean, mean and 1 - mean, mean, 2, 40))
+    matrix = np.array([[1.0, similarity], [similarity, 1.0]])
+    return RoundResult(
+        number, clients, leaves, CloudStep("weights", np.array(labels), matrix, 0.7, number == 1, []),
+        sum(m is not None for m in matrices), {k: "gone" for k, m in enumerate(matrices) if m is None},
+        1000, 2000,
+    )  # fmt: skip
+
+
+def write_run(folder, rounds, seed=1, status="completed", config=None, data=None, planned=None, **manifest):
+    """Write a run folder of four clients with the given `RoundResult`s; returns it."""
+    folder.mkdir(parents=True)
+    settings = {"num-server-rounds": planned or max(len(rounds), 1), "seed": seed, **(config or {})}
+    y = np.tile([0, 1], 20)
+    windows = Windows(
+        np.zeros((40, 1, 2), np.float32), y, np.repeat(list("abcd"), 10), None, None, CLASSES, ("acc_x",)
+    )
+    parts = [tuple(np.arange(10 * k + a, 10 * k + b) for a, b in ((0, 6), (6, 8), (8, 10))) for k in range(4)]
+    with Recorder(folder) as recorder:
+        recorder.update_manifest(
+            status=status, seed=seed, seed_source="config", engine="inprocess",
+            federation={"num-supernodes": 4}, config=to_run_config(from_run_config(settings)),
+            versions={"fedge": "0.1.0"}, started="2025-01-02T03:04:05+00:00",
+            data={
+                "name": "tiny.npz", "fingerprint": "0" * 64, "synthetic": False, "windows": 40,
+                "classes": list(CLASSES), "channels": ["acc_x"], "split": "blocks", **(data or {}),
+            },
+            clients_per_leaf=[2, 2], **manifest,
+        )  # fmt: skip
+        write_partition(folder / "partition.csv", windows, Partition(parts, "blocks"), [2, 2])
+        for result in rounds:
+            recorder.write_round(
+                result,
+                LAPS,
+                [ProcessMemory("server", 11, 100.0 + result.global_round), ProcessMemory("worker", 12, 50.0)],
+            )
+        if status == "completed":
+            recorder.write_models([{"w": np.full(2, leaf, np.float32)} for leaf in (0, 1)])
+    (folder / "run.log").write_text("INFO the last words\n")
+    return folder

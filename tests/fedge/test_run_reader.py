@@ -1,0 +1,170 @@
+"""load_run gives back what the recorder wrote, of whole, running, failed and damaged runs."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from run_folders import confusion, round_result, write_run
+
+import fedge
+from fedge.recorder import CLIENT_COLUMNS, GLOBAL_COLUMNS, LEAF_COLUMNS, MEMORY_COLUMNS, TIMING_COLUMNS
+from fedge.run_reader import TABLES, RunFolderError, load_run
+
+
+@pytest.fixture
+def folder(tmp_path):
+    rounds = [round_result(1, [5, 6, 7, 8]), round_result(2, [9, 10, None, 10], labels=(0, 1))]
+    return write_run(tmp_path / "runs" / "mine", rounds)
+
+
+def test_what_was_written_comes_back(folder):
+    """Rights 9, 10 and 10 of 10: mean 29/30, worst 0.9; one client failed."""
+    run = fedge.load_run(folder)
+    assert (run.name, run.status, run.problems) == ("mine", "completed", [])
+    assert run.config["num-server-rounds"] == 2
+    assert run.rounds["test_accuracy_mean"].to_list() == [0.65, pytest.approx(29 / 30)]
+    assert run.rounds.row(-1, named=True)["test_accuracy_worst"] == 0.9
+    assert run.clients.filter(pl.col("global_round") == 2)["test_accuracy"].to_list() == [0.9, 1.0, None, 1.0]
+    assert run.leaves["gate"].to_list() == ["accepted", "rejected"] * 2
+    assert run.clusters["labels"].to_list() == [[0, 0], [0, 1]]
+    assert run.clusters["similarity"][1].to_list() == [[1.0, 0.5], [0.5, 1.0]]
+    assert run.clusters["global_round"].to_list() == [1, 2]
+    assert run.timing["wait"].to_list() == [1.5, 1.5]
+    assert run.memory["rss_mib"].to_list() == [101.0, 50.0, 102.0, 50.0]
+    assert (
+        run.partition.group_by("client").agg(pl.col("windows").sum()).sort("client")["windows"].to_list()
+        == [10] * 4
+    )
+    assert {client: m.tolist() for client, m in run.confusion.items()} == {
+        0: confusion(9).tolist(), 1: confusion(10).tolist(), 3: confusion(10).tolist()
+    }  # fmt: skip
+    assert [model["w"].tolist() for model in run.models()] == [[0.0, 0.0], [1.0, 1.0]]
+
+
+def test_the_link_to_the_newest_run_has_the_name_of_the_run(folder):
+    (folder.parent / "latest").symlink_to(folder.name)
+    assert load_run(folder.parent / "latest").name == "mine"
+
+
+def test_reader_and_recorder_agree_on_columns():
+    for name, columns in {
+        "metrics/global_rounds.csv": GLOBAL_COLUMNS,
+        "metrics/leaf_rounds.csv": LEAF_COLUMNS,
+        "metrics/clients.csv": CLIENT_COLUMNS,
+        "memory.csv": MEMORY_COLUMNS,
+    }.items():
+        assert set(TABLES[name]) <= set(columns), name
+    assert set(TABLES["timing.csv"]) <= set(TIMING_COLUMNS)
+
+
+def test_a_run_before_its_first_round(tmp_path):
+    run = load_run(write_run(tmp_path / "young", [], status="running"))
+    assert run.rounds.is_empty()
+    assert run.rounds.schema["test_accuracy_mean"] == pl.Float64
+    assert run.clusters.schema["labels"] == pl.List(pl.Int64)
+    assert (run.confusion, run.problems) == ({}, [])
+    with pytest.raises(RunFolderError, match=r"final\.safetensors is missing: .* this run is running"):
+        run.models()
+
+
+@given(st.data())
+def test_any_cut_of_a_table_gives_its_whole_rows(tmp_path_factory, data):
+    """A writer that is interrupted after any byte leaves a prefix of the file."""
+    folder = write_run(
+        tmp_path_factory.mktemp("runs") / "cut", [round_result(r, [5, 6, 7, 8]) for r in (1, 2)]
+    )
+    for name in ("metrics/clients.csv", "clusters.jsonl"):
+        whole = (folder / name).read_bytes()
+        cut = whole[: data.draw(st.integers(0, len(whole)), label=name)]
+        (folder / name).write_bytes(cut)
+        run = load_run(folder)
+        frame = run.clients if name.endswith("csv") else run.clusters
+        header = 1 if name.endswith("csv") else 0
+        assert len(frame) == max(cut.count(b"\n") - header, 0)
+        half = f"{name.split('/')[-1]} ends in half a line, which is left out"
+        assert (half in run.problems) == (cut != b"" and not cut.endswith(b"\n"))
+
+
+def test_damaged_rows_are_named(folder):
+    table = folder / "metrics" / "clients.csv"
+    lines = table.read_text().splitlines()
+    lines[2] = "1,1,0"
+    lines[4] = lines[4].replace("0.8", "zero")
+    table.write_text("\n".join(lines) + "\n")
+    with (folder / "clusters.jsonl").open("a") as clusters:
+        clusters.write("{}\n")
+    run = load_run(folder)
+    assert len(run.clients) == 6
+    assert run.problems == [
+        "clients.csv: damaged and left out: line 3, 5",
+        "clusters.jsonl: damaged and left out: line 3",
+    ]
+
+
+def test_tables_of_other_versions(folder):
+    """A column that is missing is null, one that is new is there: numbers or text."""
+    table = folder / "memory.csv"
+    lines = [line.rsplit(",", 1)[0] + "," + extra for line, extra in zip(
+        table.read_text().splitlines(), ("uss_mib,what", "1.5,a", ",b", "2.5,", "3,c"), strict=True
+    )]  # fmt: skip
+    table.write_text("\n".join(lines) + "\n")
+    run = load_run(folder)
+    assert run.memory["rss_mib"].to_list() == [None] * 4
+    assert run.memory["uss_mib"].to_list() == [1.5, None, 2.5, 3.0]
+    assert run.memory["what"].to_list() == ["a", "b", None, "c"]
+    assert run.problems == ["memory.csv has no column rss_mib: written by another version of Fedge"]
+
+
+def test_missing_and_damaged_files_are_named(folder):
+    (folder / "timing.csv").unlink()
+    (folder / "metrics" / "confusion.json").write_text("[1")
+    (folder / "checkpoints" / "final.safetensors").write_bytes(b"no")
+    run = load_run(folder)
+    assert run.timing.is_empty()
+    assert run.problems == [
+        "timing.csv cannot be read: No such file or directory",
+        "confusion.json is damaged and left out",
+    ]
+    with pytest.raises(RunFolderError, match=r"final\.safetensors is damaged"):
+        run.models()
+
+
+@pytest.mark.parametrize(
+    ("manifest", "message"),
+    [
+        (None, "is not a run folder: it has no manifest.json"),
+        ("{", "manifest.json cannot be read"),
+        ("[]", "must hold a JSON object, but holds a list"),
+    ],
+)
+def test_what_is_no_run(tmp_path, manifest, message):
+    if manifest is not None:
+        (tmp_path / "manifest.json").write_text(manifest)
+    with pytest.raises(RunFolderError, match=message):
+        load_run(tmp_path)
+
+
+def test_nothing_heavy_is_loaded_before_a_run_ends():
+    """Workers and the command line start without Polars, Matplotlib and Jinja."""
+    heavy = "{'polars', 'matplotlib', 'jinja2', 'scipy.stats'}"
+    loaded = "import sys, fedge, fedge.client_app, fedge.run, fedge.cli"
+    code = f"{loaded}; print(sorted({heavy} & sys.modules.keys()))"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown == "[]\n"
+
+
+def test_models_are_in_the_order_of_leaves(tmp_path):
+    folder = write_run(tmp_path / "many", [round_result(1, [5, 6, 7, 8])])
+    from fedge.recorder import Recorder
+
+    manifest = (folder / "manifest.json").read_text()
+    with Recorder(folder) as recorder:
+        recorder.write_models([{"w": np.array([leaf])} for leaf in range(12)])
+    (folder / "manifest.json").write_text(manifest)
+    assert [int(model["w"][0]) for model in load_run(folder).models()] == list(range(12))
+    assert json.loads(manifest)["status"] == "completed"
