@@ -138,7 +138,7 @@ def test_out_of_range_names_the_bound(data):
     bound = data.draw(st.sampled_from(bounds))
     beyond = {"minimum": rule["minimum"], "maximum": rule["maximum"], "above": rule["above"]}[bound]
     distance = data.draw(st.integers(0 if bound == "above" else 1, 1000))
-    value = type(default)(beyond + (distance if bound == "maximum" else -distance))
+    value = type(default)(beyond + (distance if bound == "maximum" else -distance) * max(1, abs(beyond)))
     with pytest.raises(ConfigError) as caught:
         from_run_config({key: value})
     words = {"minimum": "at least", "maximum": "at most", "above": "above"}[bound]

@@ -113,7 +113,7 @@ def test_what_is_not_a_number_is_left_empty(recorder, make_result):
     result = make_result()
     object.__setattr__(result.clients[0], "train_loss", float("nan"))
     recorder.write_round(result, LAPS, [])
-    assert lines(recorder.folder, "metrics/clients.csv")[1] == "1,0,0,10,,4,0.5,0.9,0.25,1.5"
+    assert lines(recorder.folder, "metrics/clients.csv")[1] == "1,0,0,10,,4,0.5,0.25,1.5,0.9"
 
 
 def test_equal_rounds_give_equal_bytes(tmp_path, make_result):

@@ -248,7 +248,7 @@ def test_clustering_off_and_one_leaf(tmp_path):
         client = ClientResult(0, 0, 5, 0.5, 4, 0.5, 0.7, 0.5, 1.0, np.array([[2, 2], [0, 0]]))
         leaf = LeafResult(0, 0, GateResult("off", 0.5, None, False), 0.5, 0.7, 0.5, 1, 5)
         recorder.write_round(RoundResult(1, [client], [leaf], cloud, 1, {}, 1, 1), dict.fromkeys(
-            ("configure", "push", "wait", "check", "aggregate", "cluster", "gate", "record", "other"), 0.0
+            ("configure", "push", "wait", "check", "aggregate", "cluster", "gate", "record", "checkpoint", "other"), 0.0
         ), [])  # fmt: skip
     html = html_of(tmp_path)
     assert "Clustering is off: the cloud averages all leaves into one model." in html
@@ -274,7 +274,19 @@ def test_many_leaves_and_clients(tmp_path):
             ]
             cloud = CloudStep("weights", labels, matrix, 0.7, False, [])
             laps = dict.fromkeys(
-                ("configure", "push", "wait", "check", "aggregate", "cluster", "gate", "record", "other"), 1.0
+                (
+                    "configure",
+                    "push",
+                    "wait",
+                    "check",
+                    "aggregate",
+                    "cluster",
+                    "gate",
+                    "record",
+                    "checkpoint",
+                    "other",
+                ),
+                1.0,
             )
             recorder.write_round(RoundResult(number, clients, leaves, cloud, 50, {}, 1, 1), laps, [])
     html = html_of(tmp_path)

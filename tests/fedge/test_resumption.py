@@ -1,5 +1,6 @@
 """Runs that go on, in this process: the same bits as without a break, and what is refused."""
 
+import csv
 import io
 import json
 import re
@@ -39,9 +40,11 @@ def comparable(folder):
     """Return the bytes that must be equal in equal runs, timing columns left out."""
     found = {"models": (folder / "checkpoints" / "final.safetensors").read_bytes()}
     found["clusters"] = (folder / "clusters.jsonl").read_bytes()
-    for name, timed in (("global_rounds", -1), ("leaf_rounds", None), ("clients", -1)):
-        rows = (folder / "metrics" / f"{name}.csv").read_text().splitlines()
-        found[name] = [row.split(",")[:timed] for row in rows]
+    for name in ("global_rounds", "leaf_rounds", "clients"):
+        rows = csv.DictReader((folder / "metrics" / f"{name}.csv").read_text().splitlines())
+        found[name] = [
+            {k: v for k, v in row.items() if k not in ("seconds", "train_seconds")} for row in rows
+        ]
     return found
 
 
