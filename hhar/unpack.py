@@ -12,7 +12,6 @@ import os
 import stat
 import tempfile
 import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -107,7 +106,11 @@ def _unpack_stream(stream: IO[bytes], name: str, prefix: PurePosixPath, budget: 
             for member, path in planned:
                 if path is not None:
                     _unpack_member(opened, member, path, budget, depth)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+    except HharError:
+        raise
+    except Exception as error:  # damaged bytes: zipfile, zlib, bz2 and lzma raise a dozen kinds
+        if isinstance(error, OSError) and error.errno is not None:  # the disk's, not the archive's
+            raise
         raise HharError(
             f"{budget.archive}: {name} must be a whole zip archive ({error}); download it again"
         ) from error

@@ -2,13 +2,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fedge import federation
+from fedge.cli import main
 from fedge.config import Config, ConfigError
 from fedge.federation import Federation
 from fedge.preflight import REFUSED, check, check_flwr_run
-from hhar.window_file import save_windows
+from hhar.window_file import load_windows, save_windows
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,6 +63,77 @@ def test_damaged_data_is_refused(tmp_path):
     path.write_bytes(b"PK\x03\x04 not a zip")
     with pytest.raises(ConfigError, match=r"^data\.path: .*damaged\.npz: must be an \.npz archive"):
         check({"data.path": str(path)}, Federation(9))
+
+
+def arrays_of(windows):
+    named = {key: getattr(windows, key) for key in ("x", "y", "user", "session")}
+    return {**named, "classes": np.array(windows.classes), "channels": np.array(windows.channels)}
+
+
+def spoilt(arrays, how):
+    """Return a window file's arrays with one fault."""
+    x, y = arrays["x"].copy(), arrays["y"].copy()
+    few = np.sort(
+        np.concatenate([np.flatnonzero(arrays["user"] != "c"), np.flatnonzero(arrays["user"] == "c")[:2]])
+    )
+    if how in ("nan", "inf"):
+        x[5] = float(how)
+    return {
+        "nan": arrays | {"x": x},
+        "inf": arrays | {"x": x},
+        "one class": arrays | {"y": y * 0},
+        "label": arrays | {"y": y + 1},
+        "dtype": arrays | {"x": x.astype(np.float64)},
+        "lengths": arrays | {"y": y[:-1]},
+        "channels": arrays | {"channels": np.array(["a", "b"])},
+        "missing": {key: value for key, value in arrays.items() if key != "user"},
+        "pickled": arrays | {"user": arrays["user"].astype(object)},
+        "empty client": {key: arrays[key][few] for key in ("x", "y", "user")}
+        | {key: arrays[key] for key in ("classes", "channels")},
+    }[how]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("nan", "x must be finite, 1 of 144 windows hold NaN or infinity, first is window 5"),
+        ("inf", "x must be finite"),
+        ("one class", "at least two classes must occur in y"),
+        ("label", "y must lie in 0..1"),
+        ("dtype", "x must be float32"),
+        ("lengths", "y must have one entry per window, has 143 for 144 windows"),
+        ("channels", "channels must name each of the 1 channels"),
+        ("missing", "lacks user"),
+        ("pickled", "user must be a plain array, holds pickled objects"),
+        ("empty client", "partition.kind=user must give every client validation windows, but client 2 of 9"),
+    ],
+)
+def test_spoilt_data_are_refused_before_anything_starts(data, tmp_path, capsys, monkeypatch, how, words):
+    """By the check alone, by `flwr run` as it loads the app, and by `fedge run`: one line, exit code 4."""
+    monkeypatch.delenv("SEED", raising=False)
+    arrays = spoilt(arrays_of(load_windows(data["data.path"])), how)
+    path = tmp_path / "spoilt.npz"
+    np.savez(path, **arrays)
+    with pytest.raises(ConfigError) as caught:
+        check({"data.path": str(path)}, Federation(9))
+    assert words in str(caught.value)
+    override = f"data.path='{path}' runs-dir='{tmp_path / 'runs'}'"
+    with pytest.raises(SystemExit) as ended:
+        check_flwr_run([str(ROOT), "-c", override])
+    assert ended.value.code == 4
+    assert main(["run", str(ROOT), "-c", override]) == 4
+    first, second = capsys.readouterr().err.strip().splitlines()
+    assert first == second == f"fedge: {caught.value}"
+    assert not (tmp_path / "runs").exists()
+
+
+def test_clients_of_ray_see_no_gpu_that_is_not_given(data):
+    cuda = {**data, "train.device": "cuda"}
+    with pytest.raises(
+        ConfigError, match=r"train\.device is \"cuda\", but the federation gives clients no GPU"
+    ):
+        check(cuda, Federation(9), on_ray=True)
+    check(cuda, Federation(9))  # in this process there may be one
 
 
 def test_a_gpu_federation_needs_a_gpu(data, monkeypatch):

@@ -263,3 +263,26 @@ def test_the_newest_confusion_matrices_are_there(recorder, make_result):
         "global_round": 2,
         "clients": {"0": [[2, 0], [1, 2]]},
     }
+
+
+def test_the_first_end_counts(tmp_path):
+    """What comes after is a consequence: an interrupted run also loses its engine."""
+    with Recorder(tmp_path) as recorder:
+        recorder.update_manifest(status="running")
+        first = recorder.end("failed", 130, reason="interrupted")
+        assert recorder.end("failed", 4, reason="the engine stopped") == first
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert manifest == first
+    assert (manifest["status"], manifest["exit_code"], manifest["reason"]) == ("failed", 130, "interrupted")
+    assert manifest["ended"]
+
+
+def test_an_end_that_could_not_be_written_can_be_written_again(tmp_path):
+    """As on a full disk on which room was made."""
+    recorder = Recorder(tmp_path)
+    (tmp_path / "manifest.json.tmp").mkdir()
+    with pytest.raises(RecordError, match="Is a directory"):
+        recorder.end("failed", 4, reason="no room")
+    (tmp_path / "manifest.json.tmp").rmdir()
+    assert recorder.end("failed", 4, reason="no room")["status"] == "failed"
+    assert json.loads((tmp_path / "manifest.json").read_text())["reason"] == "no room"
