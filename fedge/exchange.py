@@ -24,6 +24,9 @@ _POLL_S = 0.01
 _ENGINE_CHECK_S = 0.5
 _WAIT_FOR_NODES_S = 0.05
 _MARGIN_S = 10.0  # what the engine may take to end a client whose time is over
+_WORKER_DIED = "worker died: its process was killed, ran out of memory or crashed"
+_UNBEGUN = 10  # times that a message is sent again which a dying worker took and no client saw
+_GUARD = "fedge.guarded_app.ClientError: "
 _DEAD_WORKER = ("ActorUnavailableError", "ActorDiedError", "WorkerCrashedError", "OutOfMemoryError")
 
 
@@ -80,7 +83,7 @@ class Clients:
         timeout_s: float,
         clock: LapClock | None = None,
         retries: int = 0,
-        out_of_time: Callable[[int], bool] = lambda _: False,
+        last_words: Callable[[int], str | None] = lambda _: None,
     ) -> Exchange:
         """Send `messages` and wait for their replies.
 
@@ -91,13 +94,15 @@ class Clients:
                 longer; where that fails, all is over when nothing has come for that long and a bit.
             clock: charged "push" and "wait".
             retries: how often a message is sent again to a client that failed.
-            out_of_time: partition id → whether its worker ended because the time was over.
+            last_words: partition id of a client whose worker has died → where it stood when its time was
+                over, empty if it was at work until then, None if it had not begun.
 
         Raises:
             RunError: the simulation engine behind the grid has stopped.
         """
         sent = {self._partition_of[m.metadata.dst_node_id]: m for m in messages}
         left = dict.fromkeys(sent, retries)
+        left_unbegun = dict.fromkeys(sent, _UNBEGUN)
         replies: dict[int, Message] = {}
         failures: dict[int, str] = {}
 
@@ -108,12 +113,17 @@ class Clients:
                 replies[partition] = reply
                 failures.pop(partition, None)
                 return None
-            failures[partition] = (
-                no_reply_within(timeout_s) if out_of_time(partition) else one_line(reply.error.reason)
-            )
-            if left[partition] == 0:
+            failures[partition] = one_line(reply.error.reason)
+            tries = left
+            if failures[partition] == _WORKER_DIED:
+                words = last_words(partition)
+                if words:
+                    failures[partition] = no_reply_within(timeout_s)
+                elif words is None:  # it met a worker that was about to start again
+                    tries = left_unbegun
+            if tries[partition] == 0:
                 return None
-            left[partition] -= 1
+            tries[partition] -= 1
             logger.info("client %d failed and is tried again: %s", partition, failures[partition])
             message = sent[partition]
             return Message(message.content, message.metadata.dst_node_id, message.metadata.message_type)
@@ -253,9 +263,9 @@ def find_clients(grid: Grid, timeout_s: float, probe: str = "") -> Clients:
 def one_line(reason: str | None) -> str:
     """Return the message of a client's error without Flower's and Ray's wrapping and traceback."""
     if any(f"{name}'>:<'" in (reason or "") for name in _DEAD_WORKER):
-        return "worker died: its process was killed, ran out of memory or crashed"
+        return _WORKER_DIED
     lines = [line.strip() for line in (reason or "").replace("\\n", "\n").splitlines() if line.strip()]
     telling = (
         [line for line in lines if "Error" in line and "ray::" not in line] or lines or ["unknown reason"]
     )
-    return telling[-1].strip("<>'\"() ")[:300]
+    return telling[-1].strip("<>'\"() ").removeprefix(_GUARD)[:300]

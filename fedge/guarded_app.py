@@ -80,14 +80,17 @@ def _time_limit(message: Message, context: Context) -> Iterator[None]:
 
 
 def last_words(data_folder: str, client: int) -> str | None:
-    """Return where a client stood when its worker process ran out of time; None if it ended otherwise."""
+    """Return where a client stood when its time was over and its worker process ended.
+
+    Empty if the process was ended from outside, None if the client was not at work.
+    """
     note = _note(data_folder, client)
     try:
         words = note.read_text(encoding="utf-8", errors="replace")
         note.unlink()
     except OSError:
         return None
-    return words.strip() or None
+    return words.strip()
 
 
 def _note(data_folder: str, client: int) -> Path:

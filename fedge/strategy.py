@@ -403,19 +403,19 @@ class HierarchicalStrategy(Strategy):
         self._downlink += total_payload_bytes(messages)
         self._clock.lap("configure")
         exchange = self._clients.exchange(
-            grid, messages, timeout_s, self._clock, self._config.guard.retries, self._out_of_time
+            grid, messages, timeout_s, self._clock, self._config.guard.retries, self._last_words
         )
         for client, reason in exchange.failures.items():
             self._note_failure(client, reason)
         self._clock.lap("check")
         return exchange
 
-    def _out_of_time(self, client: int) -> bool:
-        """Tell whether a client's worker process ended because its time was over; log where it stood."""
+    def _last_words(self, client: int) -> str | None:
+        """Return what a client whose worker has died left behind; log where it stood."""
         words = last_words(self._errand(self._global_round, 0).data_folder, client)
         if words:
             logger.info("client %d stood here when its time was over:\n%s", client, words)
-        return words is not None
+        return words
 
     def _note_failure(self, client: int, reason: str) -> None:
         """Keep the first failure of a client in this global round; log it the first time in the run.

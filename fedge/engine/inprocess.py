@@ -15,7 +15,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
 from fedge.engine.workers import Workers
-from fedge.guarded_app import answered
+from fedge.guarded_app import ClientError, answered
 
 _CLIENT_RAISED = 200  # Flower's error code for an exception in a ClientApp; its enum is not exported
 _RUN_ID = 1
@@ -82,6 +82,8 @@ class InProcessGrid(Grid):
         context = self._contexts[message.metadata.dst_node_id]
         try:
             return answered(self._client_app, message, context)
+        except ClientError as error:
+            return Message(Error(_CLIENT_RAISED, str(error)), reply_to=message)
         except Exception as error:
             return Message(Error(_CLIENT_RAISED, f"{type(error).__name__}: {error}"), reply_to=message)
 

@@ -27,6 +27,7 @@ from fedge.report.run_page import write_report
 from fedge.report.setup import changed_knobs, command
 from fedge.results import ClientResult, LeafResult, RoundResult
 from fedge.run_reader import load_run
+from fedge.timing import PHASES
 
 SECTIONS = ["Accuracy and loss", "Clients", "Clusters", "Gate", "Data", "Time", "Memory", "Configuration",
             "How to reproduce"]  # fmt: skip
@@ -247,9 +248,9 @@ def test_clustering_off_and_one_leaf(tmp_path):
         cloud = CloudStep("off", np.array([0]), None, 0.7, True, [])
         client = ClientResult(0, 0, 5, 0.5, 4, 0.5, 0.7, 0.5, 1.0, np.array([[2, 2], [0, 0]]))
         leaf = LeafResult(0, 0, GateResult("off", 0.5, None, False), 0.5, 0.7, 0.5, 1, 5)
-        recorder.write_round(RoundResult(1, [client], [leaf], cloud, 1, {}, 1, 1), dict.fromkeys(
-            ("configure", "push", "wait", "check", "aggregate", "cluster", "gate", "record", "checkpoint", "other"), 0.0
-        ), [])  # fmt: skip
+        recorder.write_round(
+            RoundResult(1, [client], [leaf], cloud, 1, {}, 1, 1), dict.fromkeys(PHASES, 0.0), []
+        )
     html = html_of(tmp_path)
     assert "Clustering is off: the cloud averages all leaves into one model." in html
     assert "The gate is off: every offer is taken." in html
@@ -273,21 +274,7 @@ def test_many_leaves_and_clients(tmp_path):
                 for k, s in enumerate(scores[::2])
             ]
             cloud = CloudStep("weights", labels, matrix, 0.7, False, [])
-            laps = dict.fromkeys(
-                (
-                    "configure",
-                    "push",
-                    "wait",
-                    "check",
-                    "aggregate",
-                    "cluster",
-                    "gate",
-                    "record",
-                    "checkpoint",
-                    "other",
-                ),
-                1.0,
-            )
+            laps = dict.fromkeys(PHASES, 1.0)
             recorder.write_round(RoundResult(number, clients, leaves, cloud, 50, {}, 1, 1), laps, [])
     html = html_of(tmp_path)
     assert "25 leaves: median, middle 80 % and range." in html
