@@ -18,9 +18,8 @@ from fedge.arrays import from_record, to_record
 from fedge.config import LeafConfig
 from fedge.messages import ARRAYS, CONTROL, METRICS, NUM_EXAMPLES, Errand, TrainReply
 from fedge.scaffold import control_delta, updated_server_control, zero_control
+from fedge.strategy_state import numbers_of, put_back, states_of
 from fedge.training import LocalTraining
-
-_OPTIMISER_STATES = ("m_t", "v_t")  # what Flower's server optimisers keep: name → array, None at first
 
 
 class ExactFedAvg(FedAvg):
@@ -170,20 +169,21 @@ class Leaf:
             self.control = keep(self.control)
 
     def states(self) -> dict[str, State]:
-        """Return what the leaf keeps from round to round: model, control, states of its server optimiser."""
-        kept: dict[str, State] = {"model": self.model}
-        if self.control is not None:
-            kept["control"] = self.control
-        optimiser = {name: getattr(self._strategy, name, None) for name in _OPTIMISER_STATES}
-        return {**kept, **{name: state for name, state in optimiser.items() if state}}
+        """Return the states that the leaf keeps from round to round: model, control, its strategy's."""
+        control = {} if self.control is None else {"control": self.control}
+        own = {f"strategy.{name}": state for name, state in states_of(self._strategy).items()}
+        return {"model": self.model, **control, **own}
 
-    def restore(self, states: Mapping[str, State]) -> None:
-        """Go on with what `states` gave; the arrays become the leaf's own."""
-        for name, state in states.items():
-            if name in _OPTIMISER_STATES:
-                setattr(self._strategy, name, state)
-            else:
-                setattr(self, name, state)
+    def facts(self) -> dict[str, Any]:
+        """Return what else the leaf keeps from round to round, as JSON."""
+        return {"strategy": numbers_of(self._strategy)}
+
+    def restore(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
+        """Go on with what `states` and `facts` gave; the arrays become the leaf's own."""
+        self.model = states["model"]
+        self.control = states.get("control")
+        own = {n.removeprefix("strategy."): s for n, s in states.items() if n.startswith("strategy.")}
+        put_back(self._strategy, own, facts["strategy"])
 
     def _updated_control(
         self, control: State, replies: Sequence[TrainReply], settings: LocalTraining

@@ -36,6 +36,7 @@ from fedge.resume import Resumption, find_resumption, refuse_other_data, resolve
 from fedge.run_folder import (
     client_data_folder,
     create_run_folder,
+    data_folders,
     point_latest,
     remove_client_data,
     short,
@@ -107,10 +108,11 @@ def run(
             )
             return Outcome(resumption.manifest["status"], folder)
         manifest = _manifest(config, seed, seed_source, engine, federation, resumption)
+        data_folder = client_data_folder(folder, len(manifest.get("resumed", [])))
         offsets = resumption.checkpoint.facts["offsets"] if resumption else None
         with Recorder(folder, offsets, manifest) as recorder:
             recorder.update_manifest()
-            work = _Run(grid, config, seed, seed_source, recorder, console, shared, resumption)
+            work = _Run(grid, config, seed, seed_source, recorder, console, shared, data_folder, resumption)
             del resumption  # its files stay mapped as long as somebody holds it
             return _recorded(work, recorder, console)
     except RecordError as error:
@@ -118,6 +120,8 @@ def run(
         return Outcome("failed", folder, str(error))
     finally:
         shared.close()
+        for attempt in data_folders(folder):
+            remove_client_data(attempt)
         stop_logging_to(handler)
         lock.close()
 
@@ -224,6 +228,7 @@ class _Run:
         recorder: Recorder,
         console: Console,
         shared: SharedStates,
+        data_folder: Path,
         resumption: Resumption | None = None,
     ) -> None:
         self._grid = grid
@@ -234,8 +239,7 @@ class _Run:
         self._console = console
         self._shared = shared
         self._resumption = resumption
-        attempt = len(recorder.manifest.get("resumed", []))
-        self._data_folder = client_data_folder(recorder.folder, attempt)
+        self._data_folder = data_folder
         self._clock = LapClock()
         self._growth = GrowthWatch()
         self._table: Callable[[], Sequence[str]] = list  # gives the lines of the final table
@@ -244,13 +248,6 @@ class _Run:
 
     def carry_out(self) -> None:
         """Clients → data → leaves → global rounds → final models."""
-        try:
-            self._carry_out()
-        finally:
-            remove_client_data(self._data_folder)
-
-    def _carry_out(self) -> None:
-        """Do it; the copy of the client windows stays."""
         self._say_resumed()
         clients = find_clients(self._grid, self._config.guard.start_timeout, self._shared.probe)
         sizes = clients_per_leaf(self._config.hierarchy, len(clients))
@@ -286,8 +283,8 @@ class _Run:
         if changed := entry.get("versions_changed"):
             versions = ", ".join(f"{name} was {before}, is {now}" for name, (before, now) in changed.items())
             self._console.say(f"note: the last bits may differ from here on: {versions}")
-        for attempt in range(len(self._recorder.manifest["resumed"])):
-            remove_client_data(client_data_folder(self._recorder.folder, attempt))
+        for abandoned in data_folders(found.folder):
+            remove_client_data(abandoned)
         prune(self._recorder.folder / FOLDER, self._config.checkpoint.keep, after=done)
 
     def _prepare_checkpoints(self, strategy: HierarchicalStrategy, num_clients: int) -> None:

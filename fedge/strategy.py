@@ -213,13 +213,14 @@ class HierarchicalStrategy(Strategy):
 
     def facts(self) -> dict[str, Any]:
         """Return what else the next global round needs, as JSON."""
-        return {"labels": self._labels.tolist()}
+        return {"labels": self._labels.tolist(), "leaves": [leaf.facts() for leaf in self.leaves]}
 
     def restore(self, global_round: int, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
         """Go on after `global_round` with what `states` and `facts` gave then."""
         for leaf in self.leaves:
             own = f"{leaf.index}/"
-            leaf.restore({n.removeprefix(own): s for n, s in states.items() if n.startswith(own)})
+            kept = {name.removeprefix(own): s for name, s in states.items() if name.startswith(own)}
+            leaf.restore(kept, facts["leaves"][leaf.index])
         self._labels = np.array(facts["labels"], dtype=np.int64)
         self._restored = global_round
 
