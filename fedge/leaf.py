@@ -18,10 +18,8 @@ from fedge.guard import NormHistory
 from fedge.messages import CONTROL, Errand, TrainReply
 from fedge.rules import combine
 from fedge.scaffold import control_delta, updated_server_control, zero_control
+from fedge.strategy_state import numbers_of, put_back, states_of
 from fedge.training import LocalTraining
-
-_CLIPPING_NORM = "clipping_norm"  # what a privacy wrapper with an adaptive norm keeps
-_OPTIMISER_STATES = ("m_t", "v_t")  # what Flower's server optimisers keep: name → array, None at first
 
 
 class LeafGrid(Grid):
@@ -155,35 +153,27 @@ class Leaf:
             self.control = keep(self.control)
 
     def states(self) -> dict[str, State]:
-        """Return what the leaf keeps from round to round: model, control, states of its server optimiser."""
-        kept: dict[str, State] = {"model": self.model}
-        if self.control is not None:
-            kept["control"] = self.control
-        optimiser = {name: getattr(self._innermost, name, None) for name in _OPTIMISER_STATES}
-        return {**kept, **{name: state for name, state in optimiser.items() if state}}
+        """Return the states that the leaf keeps from round to round: model, control, its strategy's."""
+        control = {} if self.control is None else {"control": self.control}
+        own = {f"strategy.{name}": state for name, state in states_of(self._strategy).items()}
+        return {"model": self.model, **control, **own}
 
     def facts(self) -> dict[str, Any]:
-        """Return what else it keeps, as JSON."""
+        """Return what else the leaf keeps from round to round, as JSON."""
         return {
             "accepted": list(self.accepted.items()),
             "norms": list(self.norms.norms),
-            _CLIPPING_NORM: getattr(self._strategy, _CLIPPING_NORM, None),
+            "strategy": numbers_of(self._strategy),
         }
 
     def restore(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
         """Go on with what `states` and `facts` gave; the arrays become the leaf's own."""
-        for name, state in states.items():
-            setattr(self._innermost if name in _OPTIMISER_STATES else self, name, state)
+        self.model = states["model"]
+        self.control = states.get("control")
         self.accepted = {int(client): int(leaf_round) for client, leaf_round in facts["accepted"]}
         self.norms.norms.extend(facts["norms"])
-        if facts[_CLIPPING_NORM] is not None:
-            setattr(self._strategy, _CLIPPING_NORM, facts[_CLIPPING_NORM])
-
-    @property
-    def _innermost(self) -> Strategy:
-        """The strategy inside a privacy wrapper."""
-        inner: Strategy = getattr(self._strategy, "strategy", self._strategy)
-        return inner
+        own = {n.removeprefix("strategy."): s for n, s in states.items() if n.startswith("strategy.")}
+        put_back(self._strategy, own, facts["strategy"])
 
     def _updated_control(
         self, control: State, replies: Mapping[int, TrainReply], settings: LocalTraining

@@ -47,7 +47,7 @@ _FILES = {
 }
 
 
-class RecordError(RuntimeError):
+class RecordError(OSError):
     """A run's record cannot be written. One line."""
 
 

@@ -39,6 +39,7 @@ from fedge.rules import make_strategy
 from fedge.run_folder import (
     client_data_folder,
     create_run_folder,
+    data_folders,
     point_latest,
     remove_client_data,
     short,
@@ -97,17 +98,16 @@ def run(
     console = Console(terminal, config.num_server_rounds)
     shared = SharedStates(folder, enabled=engine != IN_PROCESS)
 
-    attempt = len(resumption.manifest.get("resumed", [])) + 1 if resumption else 0
-    data_folder = client_data_folder(folder, attempt)
-
     def clean_up() -> None:
         shared.close()
-        remove_client_data(data_folder)
+        for attempt in data_folders(folder):
+            remove_client_data(attempt)
 
     try:
         if resumption is not None and resumption.is_complete(config.num_server_rounds):
             return _nothing_to_do(resumption, config, console)
         manifest = _manifest(config, seed, seed_source, engine, federation, resumption)
+        data_folder = client_data_folder(folder, len(manifest.get("resumed", [])))
         offsets = resumption.checkpoint.facts["offsets"] if resumption else None
         with Recorder(folder, offsets, manifest) as recorder:
             recorder.update_manifest(process=this_process())
@@ -116,7 +116,9 @@ def run(
                 exits.ending_on_signal(ending.interrupt),
                 watching(stall_limit_s(config.guard), log_path, ending.give_up),
             ):
-                work = _Run(grid, config, seed, seed_source, recorder, console, shared, resumption)
+                work = _Run(
+                    grid, config, seed, seed_source, recorder, console, shared, data_folder, resumption
+                )
                 del resumption  # its files stay mapped as long as somebody holds it
                 return ending.around(work.carry_out, work.remarks)
     except RecordError as error:
@@ -197,6 +199,7 @@ class _Run:
         recorder: Recorder,
         console: Console,
         shared: SharedStates,
+        data_folder: Path,
         resumption: Resumption | None = None,
     ) -> None:
         self._grid = grid
@@ -207,7 +210,7 @@ class _Run:
         self._console = console
         self._shared = shared
         self._resumption = resumption
-        self._data_folder = client_data_folder(recorder.folder, len(recorder.manifest.get("resumed", [])))
+        self._data_folder = data_folder
         self._clock = LapClock()
         self._growth = GrowthWatch()
         self._table: Callable[[], Sequence[str]] = list  # gives the lines of the final table
@@ -254,8 +257,8 @@ class _Run:
         if changed := entry.get("versions_changed"):
             versions = ", ".join(f"{name} was {before}, is {now}" for name, (before, now) in changed.items())
             self._console.say(f"note: the last bits may differ from here on: {versions}")
-        for attempt in range(len(self._recorder.manifest["resumed"])):
-            remove_client_data(client_data_folder(self._recorder.folder, attempt))
+        for abandoned in data_folders(found.folder):
+            remove_client_data(abandoned)
         prune(self._recorder.folder / FOLDER, self._config.checkpoint.keep, after=done)
 
     def _prepare_checkpoints(self, strategy: HierarchicalStrategy) -> None:

@@ -4,6 +4,7 @@ import errno
 import json
 import logging
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from datetime import datetime
@@ -138,6 +139,12 @@ def client_data_folder(folder: Path, resumed: int) -> Path:
     Each time elsewhere: a worker that outlives a killed run must not write into the next one's data.
     """
     return folder / (f"data-{resumed}" if resumed else "data")
+
+
+def data_folders(folder: Path) -> list[Path]:
+    """Return all that `client_data_folder` has named in a run folder and that is there, also half written."""
+    found = {path.with_name(path.name.removesuffix(".tmp")) for path in folder.glob("data*")}
+    return sorted(path for path in found if re.fullmatch(r"data(-\d+)?", path.name))
 
 
 def short(folder: Path) -> str:

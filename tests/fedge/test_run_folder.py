@@ -3,7 +3,13 @@ import re
 import pytest
 
 from fedge.config import ConfigError
-from fedge.run_folder import create_run_folder, refuse_taken_name, remove_client_data
+from fedge.run_folder import (
+    client_data_folder,
+    create_run_folder,
+    data_folders,
+    refuse_taken_name,
+    remove_client_data,
+)
 
 
 def test_only_a_name_that_is_there_is_taken(tmp_path):
@@ -80,3 +86,16 @@ def test_client_data_and_what_an_interrupted_write_left_go(tmp_path):
     remove_client_data(tmp_path / "data")
     remove_client_data(tmp_path / "data")
     assert [p.name for p in tmp_path.iterdir()] == ["metrics"]
+
+
+def test_every_attempt_at_a_run_has_data_of_its_own(tmp_path):
+    (tmp_path / "data-notes").mkdir()
+    folders = [client_data_folder(tmp_path, resumed) for resumed in (0, 1, 12)]
+    assert [folder.name for folder in folders] == ["data", "data-1", "data-12"]
+    assert data_folders(tmp_path) == []
+    for folder in (*folders[:2], tmp_path / "data-12.tmp"):
+        folder.mkdir()
+    assert data_folders(tmp_path) == sorted(folders)
+    for folder in data_folders(tmp_path):
+        remove_client_data(folder)
+    assert [path.name for path in tmp_path.iterdir()] == ["data-notes"]
