@@ -114,7 +114,7 @@ def run(
             ending = Ending(recorder, console, clean_up, owns_process)
             with (
                 exits.ending_on_signal(ending.interrupt),
-                watching(stall_limit_s(config.guard), log_path, ending.give_up),
+                watching(stall_limit_s(config.guard), log_path, ending.give_up, config.guard.start_timeout),
             ):
                 work = _Run(
                     grid, config, seed, seed_source, recorder, console, shared, data_folder, resumption

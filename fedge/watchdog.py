@@ -55,7 +55,9 @@ def _reason(limit_s: float) -> str:
 
 
 @contextmanager
-def watching(limit_s: float, log: Path, give_up: Callable[[str], None]) -> Iterator[None]:
+def watching(
+    limit_s: float, log: Path, give_up: Callable[[str], None], start_s: float = 0.0
+) -> Iterator[None]:
     """Watch the run that is carried out inside.
 
     Args:
@@ -64,9 +66,10 @@ def watching(limit_s: float, log: Path, give_up: Callable[[str], None]) -> Itera
             that other processes see it too.
         give_up: called with the reason, from the watching thread, when the run does not end by itself
             within a few seconds.
+        start_s: seconds that the first sign of progress may take in addition.
     """
-    global _stalled
-    note_progress()
+    global _last, _stalled
+    _last = time.monotonic() + start_s
     _stalled = ""
     over = threading.Event()
     thread = threading.Thread(target=_watch, args=(limit_s, log, give_up, over), name="watchdog", daemon=True)

@@ -209,7 +209,9 @@ def test_hanging_workers_stall_a_run_on_ray(tmp_path):
     before = set(psutil.pids())
     process = finish(fedge("run", app, "--engine", "flower", "-c", config))
     assert process.returncode == 5, process.stdout + process.stderr
-    assert manifest_of(tmp_path / "runs")["exit_code"] == 5
+    manifest = manifest_of(tmp_path / "runs")
+    assert manifest["exit_code"] == 5
+    assert "data" in manifest  # the clients had said hello
     started = [psutil.Process(pid) for pid in psutil.pids() if pid not in before and psutil.pid_exists(pid)]
     assert not [p for p in started if "ClientAppActor" in p.name()]
 

@@ -48,7 +48,7 @@ def run_on_flower(app: str, federation: str | None, run_config: Mapping[str, Sca
         words = ["flwr", "run", app, *([federation] if federation else []), "-c", overrides.name]
         child = _Child(words)
         # the server process notices a stall by itself, unless it is frozen as a whole
-        limit_s = stall_limit_s(config.guard) + 2 * GRACE_S
+        limit_s = stall_limit_s(config.guard) + config.guard.start_timeout + 2 * GRACE_S
         try:
             stalled = not child.wait(folder, limit_s)
         except KeyboardInterrupt as error:
@@ -59,9 +59,9 @@ def run_on_flower(app: str, federation: str | None, run_config: Mapping[str, Sca
             return interrupted.exit_code
         child.end(signal.SIGKILL if stalled else signal.SIGINT)
     if stalled:
-        _set_end(
-            folder, exits.STALLED, f"stalled: no sign of life for {limit_s:g} s; the processes were killed"
-        )
+        reason = f"stalled: no sign of life for {limit_s:g} s; the processes were killed"
+        print(f"fedge: {reason}; run folder: {os.path.relpath(folder)}", file=sys.stderr)
+        _set_end(folder, exits.STALLED, reason)
     return _exit_code(folder, child.returncode)
 
 

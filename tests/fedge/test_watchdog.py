@@ -61,6 +61,15 @@ def test_progress_keeps_it_away(tmp_path):
     assert log.stat().st_mtime > 0
 
 
+def test_the_first_progress_may_take_longer(tmp_path):
+    """Until clients have been found, guard.start-timeout counts."""
+    with watching(0.1, tmp_path / "run.log", lambda reason: None, start_s=100.0):
+        time.sleep(0.5)
+        refuse_stalled()
+        note_progress()
+        assert wait_for(stalled)
+
+
 def test_a_run_that_hangs_is_given_up(tmp_path, monkeypatch):
     monkeypatch.setattr("fedge.watchdog.GRACE_S", 0.1)
     given_up = []
