@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 export FLWR_TELEMETRY_ENABLED := 0
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: run test install format check types tests clean
+.PHONY: run test install format check types tests bench bench-full clean
 
 run: $(STAMP)
 	PATH="$(CURDIR)/$(BIN):$$PATH" SEED=$${SEED:-42} $(BIN)/flwr run .
@@ -32,6 +32,14 @@ types: $(STAMP)
 
 tests: $(STAMP)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest
+
+bench: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	$(BIN)/python -m benchmarks.all
+
+bench-full: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	$(BIN)/python -m benchmarks.all --full
 
 format: $(STAMP)
 	$(BIN)/ruff format .

@@ -37,12 +37,14 @@ app = ClientApp()
 
 
 class LargeNetwork(nn.Module):
-    """Square matrices of about `_size_bytes` in all, and a head. It is never called."""
+    """Square matrices of about `_size_bytes` in all (none for 0), and a head. It is never called."""
 
     def __init__(self, channels: int, samples: int, classes: int) -> None:
         super().__init__()
         side = max(1, round((_size_bytes / 4 / LAYERS) ** 0.5))
-        self.body = nn.ModuleList(nn.Linear(side, side, bias=False) for _ in range(LAYERS))
+        self.body = nn.ModuleList(
+            nn.Linear(side, side, bias=False) for _ in range(LAYERS if _size_bytes else 0)
+        )
         self.head = nn.Linear(side, classes)
 
 

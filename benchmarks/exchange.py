@@ -2,14 +2,18 @@
 
     python -m benchmarks.exchange [--full]      10,000 clients, and 100 on Ray, with --full only
 
-The real strategy and client app. Each client holds six windows of 1 × 4, trains `linear` for one epoch of one
-step (no SCAFFOLD) and judges two models on two validation and two test windows. A global round is two
-exchanges: train and judge. Seconds per round are from timing.csv and hold everything, also what the server
-writes down; seconds per exchange are half of a round's `configure`, `push`, `wait` and `check`.
+    empty   clients send back what they got (`benchmarks.echo`): what the engine and the server cost
+    tiny    each client has two windows of 1 × 4 per split, takes one step with `linear` and judges two
+            models: some forty calls of PyTorch per client and round, which at this size are nearly all
+
+The strategy, the messages and the client app are the real ones; no SCAFFOLD. A global round is two exchanges:
+train and judge. Seconds per round are from timing.csv and hold everything, also what the server writes down;
+seconds per exchange are half of a round's `configure`, `push`, `wait` and `check`.
 """
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,13 +36,14 @@ MARKS = {"inprocess": "o-", "ray": "s-"}
 
 def measure(full: bool) -> dict[str, Any]:
     """Rounds of each engine at each size."""
-    cases = [("inprocess", clients) for clients in ROUNDS if full or clients <= 1000]
-    cases += [("ray", clients) for clients in (9, 100) if full or clients == 9]
+    cases = [("empty", "inprocess", clients) for clients in ROUNDS if full or clients <= 1000]
+    cases += [("empty", "ray", clients) for clients in (9, 100) if full or clients == 9]
+    cases += [("tiny", "inprocess", clients) for clients in (9, 1000) if full or clients == 9]
     with tempfile.TemporaryDirectory() as folder:
-        return {"cases": [one_case(Path(folder), engine, clients) for engine, clients in cases]}
+        return {"cases": [one_case(Path(folder), *case) for case in cases]}
 
 
-def one_case(folder: Path, engine: str, clients: int) -> dict[str, Any]:
+def one_case(folder: Path, kind: str, engine: str, clients: int) -> dict[str, Any]:
     """One run."""
     data = folder / f"{clients}.npz"
     write_windows(data, [2] * clients, [2] * clients, channels=1, samples=4, classes=2)
@@ -51,9 +56,12 @@ def one_case(folder: Path, engine: str, clients: int) -> dict[str, Any]:
         "train.local-epochs": 1,
         "scaffold.enabled": False,
     }
-    run = carry_out(engine, config, folder / f"{engine}-{clients}", clients)
+    echo = [sys.executable, "-c", "from benchmarks.echo import main; main()", engine, "echo", "0"]
+    command = echo if kind == "empty" else None
+    run = carry_out(engine, config, folder / f"{kind}-{engine}-{clients}", clients, command=command)
     phases = run.phases[WARMUP:]
     return {
+        "kind": kind,
         "engine": engine,
         "clients": clients,
         "round_s": run.round_s(WARMUP),
@@ -68,36 +76,39 @@ def figures(results: dict[str, Any]) -> list[Figure]:
     entries = []
     for case in results["cases"]:
         key = case["engine"], case["clients"]
-        words = f"{case['engine']}, {case['clients']:,} clients"
-        entries.append(figure(f"{words}: round", "s", case["round_s"], ROUND_AIM_S.get(key)))
-        entries.append(figure(f"{words}: exchange", "s", case["exchange_s"], EXCHANGE_AIM_S.get(key)))
+        empty = case["kind"] == "empty"
+        round_aim, exchange_aim = (ROUND_AIM_S.get(key), EXCHANGE_AIM_S.get(key)) if empty else (None, None)
+        words = f"{case['kind']}, {case['engine']}, {case['clients']:,} clients"
+        entries.append(figure(f"{words}: round", "s", case["round_s"], round_aim))
+        entries.append(figure(f"{words}: exchange", "s", case["exchange_s"], exchange_aim))
     sizes, seconds = medians(results, "inprocess")
     for i in range(1, len(sizes)):
         growth = float(np.log(seconds[i] / seconds[i - 1]) / np.log(sizes[i] / sizes[i - 1]))
-        words = f"in process, growth from {sizes[i - 1]:,} to {sizes[i]:,} clients (1 = linear)"
+        words = f"empty, in process, growth from {sizes[i - 1]:,} to {sizes[i]:,} clients (1 = linear)"
         entries.append(figure(words, "exponent", growth))
     return entries
 
 
-def medians(results: dict[str, Any], engine: str) -> tuple[list[int], list[float]]:
+def medians(results: dict[str, Any], engine: str, kind: str = "empty") -> tuple[list[int], list[float]]:
     """Numbers of clients and median seconds per round of one engine."""
-    cases = [case for case in results["cases"] if case["engine"] == engine]
+    cases = [case for case in results["cases"] if (case["engine"], case["kind"]) == (engine, kind)]
     return [case["clients"] for case in cases], [float(np.median(case["round_s"])) for case in cases]
 
 
 def distance(results: dict[str, Any], _: Mapping[str, float]) -> str:
     """There is next to no arithmetic: time per client is what there is."""
     words = ["no arithmetic to speak of; microseconds per client and round:"]
-    for engine in MARKS:
-        for clients, seconds in zip(*medians(results, engine), strict=True):
-            words.append(f"{engine}, {clients:,} clients: {seconds / clients * 1e6:,.0f}")
+    for case in results["cases"]:
+        each_us = float(np.median(case["round_s"])) / case["clients"] * 1e6
+        words.append(f"{case['kind']}, {case['engine']}, {case['clients']:,} clients: {each_us:,.0f}")
     return "<br>".join(words)
 
 
 def draw(results: dict[str, Any], axes: Any) -> None:
     """Seconds per round over clients."""
     for engine, mark in MARKS.items():
-        axes.loglog(*medians(results, engine), mark, label=engine)
+        axes.loglog(*medians(results, engine), mark, label=f"empty, {engine}")
+    axes.loglog(*medians(results, "inprocess", "tiny"), "^:", label="tiny, inprocess")
     for (_, clients), aim in ROUND_AIM_S.items():
         axes.plot(clients, aim, "v", color="C3")
     axes.plot([], [], "v", color="C3", label="aim (at most), in process")

@@ -9,14 +9,15 @@ loop takes 4 to 5 s per epoch at 0.5 to 0.7 ms per window on one core; read as p
     loop        the network, optimiser and averaging as one would write them, one client after another
     pool        the same on `multiprocessing.Pool(2)`, one torch thread each, largest client first
     inprocess   `fedge.simulate` with two workers: a whole global round, with cloud step, gate and recording
+    scaffold    the same with SCAFFOLD: what its control variates cost
     ray         `flwr run .` with two workers
 
-The first three take turns round by round, each in processes of its own. Ray cannot be stopped between
+The first four take turns round by round, each in processes of its own. Ray cannot be stopped between
 rounds, so whole runs of it stand between blocks of the others' rounds and are compared with the two blocks
-around them; its seconds come from timing.csv, less the first round. SCAFFOLD, clipping and label smoothing
-are off, so that all contestants take the same steps; everything else is Fedge's default. Clients hold 12
-windows each for validation and test: the gate works, but its evaluation, which the references lack, weighs
-little.
+around them; its seconds come from timing.csv, less the first round. Clipping, label smoothing and, but for
+`scaffold`, SCAFFOLD are off, so that all contestants take the same steps; everything else is Fedge's
+default. Clients hold 12 windows each for validation and test: the gate works, but its evaluation, which the
+references lack, weighs little.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ NETWORK = "cnn-pool"
 LEAF_WINDOWS = (5500, 1138, 1046)
 HELD_OUT = 12  # windows of each client's validation split, and of its test split
 AIMS = {("inprocess", 1): 0.65, ("ray", 5): 0.75}  # largest ratio to the pool, by engine and epochs
+SCAFFOLD_AIM = 1.1  # largest ratio of a round with it to a round without
 NOT_TRAINING_AIMS = {"inprocess": 3.0, "ray": 8.0}  # per cent
 RAY_ROUNDS = 5  # per run, the first one included
 
@@ -212,10 +214,12 @@ def race(
     folder.mkdir()
     rounds = blocks * block_rounds
     config = configuration(data, folder / "inprocess", epochs, rounds + 1)
+    with_scaffold = {**config, "runs-dir": str(folder / "scaffold"), "scaffold.enabled": True}
     contestants = {
         "loop": (contend_loop, (str(data), sizes, epochs)),
         "pool": (contend_pool, (str(data), sizes, epochs)),
         "inprocess": (contend_in_process, (config,)),
+        "scaffold": (contend_in_process, (with_scaffold,)),
     }
     ray: list[Run] = []
 
@@ -246,6 +250,7 @@ def summary(
             "inprocess": ratio(times["inprocess"], times["pool"]),
             "ray": [s / pool for run, pool in zip(ray, around, strict=True) for s in run.round_s()],
         },
+        "scaffold_to_without": ratio(times["scaffold"], times["inprocess"]),
         "not_training": {
             "inprocess": (1 - trained_s / times["inprocess"]).tolist(),
             "ray": [share for run in ray for share in run.not_training()],
@@ -276,6 +281,8 @@ def figures(results: dict[str, Any]) -> list[Figure]:
         for name, ratios in result["ratio_to_pool"].items():
             aim = AIMS.get((name, int(epochs)))
             entries.append(figure(f"{words}, {name} / pool", "x", ratios, aim))
+        ratios = result["scaffold_to_without"]
+        entries.append(figure(f"{words}, inprocess, scaffold / without", "x", ratios, SCAFFOLD_AIM))
         for name, shares in result["not_training"].items():
             per_cent = 100 * np.array(shares)
             entries.append(figure(f"{words}, {name}, not training", "%", per_cent, NOT_TRAINING_AIMS[name]))

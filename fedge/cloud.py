@@ -47,24 +47,34 @@ class CloudAggregator:
         """
         self._config = config
         self._parameter_names = tuple(parameter_names)
+        self._starts: list[State] | None = None
+        self._common_start = True
+
+    def begin_round(self, starts: Sequence[State]) -> None:
+        """See the models with which the leaves begin a global round; kept only if updates are compared.
+
+        Raw weights need no start, and models may be large.
+        """
+        compares_updates = self._config.enabled and self._config.signal == "update"
+        self._starts = list(starts) if compares_updates else None
+        self._common_start = _all_equal(starts)
 
     def is_due(self, global_round: int) -> bool:
         """Tell whether a cloud step follows global round `global_round` (1, 2, …)."""
         since_start = global_round - self._config.start_round
         return since_start >= 0 and since_start % self._config.every == 0
 
-    def step(self, starts: Sequence[State], models: Sequence[State], weights: Sequence[float]) -> CloudStep:
-        """Compare S leaf models and build the offers.
+    def step(self, models: Sequence[State], weights: Sequence[float]) -> CloudStep:
+        """Compare S leaf models and build the offers; `begin_round` has seen this round's starts.
 
         Args:
-            starts: per leaf the model with which it began this global round.
             models: per leaf the model it ended its leaf rounds with.
             weights: per leaf its number of training windows.
 
         Raises:
             ValueError: what is compared is not finite in a leaf (the leaf is named).
         """
-        labels, similarity = self._groups(starts, models)
+        labels, similarity = self._groups(models)
         offers: list[State | None] = [None] * len(models)
         for cluster in range(int(labels.max()) + 1):
             members = [int(leaf) for leaf in np.flatnonzero(labels == cluster)]
@@ -73,11 +83,9 @@ class CloudAggregator:
                 for member in members:
                     offers[member] = mean
         signal = self._config.signal if self._config.enabled else "off"
-        return CloudStep(signal, labels, similarity, self._config.tau, _all_equal(starts), offers)
+        return CloudStep(signal, labels, similarity, self._config.tau, self._common_start, offers)
 
-    def _groups(
-        self, starts: Sequence[State], models: Sequence[State]
-    ) -> tuple[np.ndarray, np.ndarray | None]:
+    def _groups(self, models: Sequence[State]) -> tuple[np.ndarray, np.ndarray | None]:
         """Return labels (S,) and the similarity (S, S) they come from."""
         parameters = [{name: model[name] for name in self._parameter_names} for model in models]
         if not self._config.enabled:
@@ -85,9 +93,10 @@ class CloudAggregator:
         if self._config.signal == "weights":
             labels, similarity, _ = weight_clustering(list(parameters), tau=self._config.tau)
             return labels, similarity
+        assert self._starts is not None
         updates = [
             _flat(model) - _flat({n: start[n] for n in model})
-            for model, start in zip(parameters, starts, strict=True)
+            for model, start in zip(parameters, self._starts, strict=True)
         ]
         similarity = cosine_similarity(updates)
         return threshold_components(similarity, self._config.tau), similarity

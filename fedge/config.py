@@ -226,6 +226,9 @@ class TrainConfig(_Section):
     device: str = knob(
         "auto", "auto takes a GPU when the federation gives one", choices=("auto", "cpu", "cuda")
     )
+    cuda_graph: str = knob(
+        "auto", "auto: on a GPU, record long training as a graph and replay it", choices=("auto", "off")
+    )
 
 
 @dataclass(frozen=True)

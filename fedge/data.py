@@ -20,6 +20,7 @@ from hhar.window_file import WindowFileError, Windows, fingerprint, fingerprint_
 
 PREPARED = Path("data/hhar-windows.npz")
 _HHAR_USERS = 9
+_KEPT_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,13 @@ def _synthetic(users: int) -> Windows:
     return synthetic_windows(num_users=users)
 
 
-def forget_source() -> None:
-    """Free the windows that `load_source` made; once the clients' data are written nobody needs them."""
-    _synthetic.cache_clear()
+def forget_source(windows: Windows) -> None:
+    """Free windows that `load_source` made, if they are many: the clients' data have been written.
+
+    A few stay for the next run of the same process.
+    """
+    if windows.x.nbytes > _KEPT_BYTES:
+        _synthetic.cache_clear()
 
 
 @dataclass(frozen=True)

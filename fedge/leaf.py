@@ -75,7 +75,6 @@ class Leaf:
         clients: partition ids, ascending.
         train_samples: partition id → training windows.
         model: the model that it serves.
-        start: the model with which it began the current global round.
         control: SCAFFOLD's c (float64, trainable entries only), or None when SCAFFOLD is off.
         accepted: partition id → the client's last leaf round that counted, 0 for none; which version of its
             c_i is valid follows from it.
@@ -96,7 +95,6 @@ class Leaf:
         self.train_samples = dict(sorted(train_samples.items()))
         self.clients = tuple(self.train_samples)
         self.model = model
-        self.start = model
         self._parameter_names = tuple(parameter_names)
         self._strategy = strategy
         self.accepted = dict.fromkeys(self.clients, 0)

@@ -6,7 +6,7 @@ or as tickets for files that both sides see.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +16,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from flwr.common.differential_privacy_constants import KEY_CLIPPING_NORM, KEY_NORM_BIT
 
 from fedge.aggregation import State
-from fedge.arrays import from_record, record_bytes, to_record
+from fedge.arrays import fill, from_record, record_bytes, to_record
 from fedge.state_file import REPLY, FileState, StateFileError, Ticket, open_state, write_state
 from fedge.training import TrainResult
 
@@ -62,9 +62,28 @@ def send_tickets(message: Message, states: Mapping[str, State | None]) -> None:
 
 def payload_bytes(message: Message) -> int:
     """Return the bytes of all arrays in a message, those that it has tickets for included."""
-    records = [record for record in message.content.values() if isinstance(record, ArrayRecord)]
-    tickets = [_ticket(message, name) for name in (ARRAYS, CONTROL, OFFERED)]
-    return sum(map(record_bytes, records)) + sum(ticket.array_bytes for ticket in tickets if ticket)
+    return sum(_record_bytes(record) for record in message.content.values())
+
+
+def total_payload_bytes(messages: Iterable[Message]) -> int:
+    """Return the bytes of all arrays in messages that may share their records."""
+    known: dict[int, int] = {}
+    total = 0
+    for message in messages:
+        for record in message.content.values():
+            if id(record) not in known:
+                known[id(record)] = _record_bytes(record)
+            total += known[id(record)]
+    return total
+
+
+def _record_bytes(record: ArrayRecord | ConfigRecord | MetricRecord) -> int:
+    """Return the bytes of the arrays of a record, or of the state that it is a ticket for."""
+    if isinstance(record, ArrayRecord):
+        return record_bytes(record)
+    size = record.get("array_bytes", 0)
+    assert isinstance(size, int)
+    return size
 
 
 @dataclass(frozen=True)
@@ -198,8 +217,9 @@ def train_reply(
     message: Message, result: TrainResult, samples: int, seconds: float, clipped: bool | None = None
 ) -> Message:
     """Answer a train message; a model that came as a file goes back as one."""
-    metrics = MetricRecord(
-        {NUM_EXAMPLES: samples, "steps": result.steps, "train-loss": result.loss, "train-seconds": seconds}
+    metrics = fill(
+        MetricRecord(),
+        {NUM_EXAMPLES: samples, "steps": result.steps, "train-loss": result.loss, "train-seconds": seconds},
     )
     if clipped is not None:
         metrics[KEY_NORM_BIT] = int(clipped)
@@ -261,11 +281,11 @@ def judge_messages(
 
 def judge_reply(message: Message, judgements: JudgeReply) -> Message:
     """Answer a judge message."""
-    metrics = MetricRecord()
+    values: dict[str, Any] = {}
     for (role, split), judgement in judgements.items():
-        metrics[f"{role}-{split}-loss"] = float(judgement.loss)
-        metrics[f"{role}-{split}-confusion"] = [int(n) for n in judgement.confusion.ravel()]
-    return Message(RecordDict({METRICS: metrics}), reply_to=message)
+        values[f"{role}-{split}-loss"] = float(judgement.loss)
+        values[f"{role}-{split}-confusion"] = judgement.confusion.ravel().tolist()
+    return Message(RecordDict({METRICS: fill(MetricRecord(), values)}), reply_to=message)
 
 
 def read_judge(reply: Message) -> JudgeReply:

@@ -47,6 +47,15 @@ class _Parser(argparse.ArgumentParser):
         raise _Unclear(message)
 
 
+def _refuse_mixed(overrides: Sequence[str]) -> None:
+    """Refuse what only `fedge run` understands; Flower would pick pairs out of a file's name."""
+    if len(overrides) > 1 and any(text.strip().endswith(".toml") for text in overrides):
+        raise ConfigError(
+            f"-c of flwr run takes one .toml file or key=value pairs, not both, but has {list(overrides)}; "
+            "use fedge run, which takes any number of both"
+        )
+
+
 def check_flwr_run(words: Sequence[str]) -> None:
     """Check the command line of ``flwr run``; ends the process with one line if the run cannot work.
 
@@ -70,8 +79,9 @@ def check_flwr_run(words: Sequence[str]) -> None:
     if options.federation_config or options.app.startswith("@"):
         return
     try:
+        _refuse_mixed(options.run_config)
         project = Project(Path(options.app))
-        # Flower joins several -c with spaces, so they hold pairs, or one of them is a single file
+        # Flower joins several -c with spaces
         overrides = [" ".join(options.run_config)] if options.run_config else []
         check(project.run_config(overrides), project.federation(options.federation))
     except ConfigError as error:

@@ -4,8 +4,9 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
-from importlib.metadata import distributions
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -145,9 +146,11 @@ def _short(folder: Path) -> str:
 
 def _versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that results depend on."""
-    installed = {d.metadata["Name"].lower(): d.version for d in distributions() if d.metadata["Name"]}
-    found = {package: installed[package] for package in _PACKAGES if package in installed}
-    return {"python": sys.version.split()[0], **found}
+    found = {"python": sys.version.split()[0]}
+    for package in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
 
 
 class _Run:
@@ -182,7 +185,7 @@ class _Run:
         windows, source = load_source(self._config, len(clients))
         dealt = partition(windows, self._config, sizes, self._seed)
         shape = write_client_data(self._recorder.folder / "data", windows, dealt, self._config.data.normalize)
-        forget_source()
+        forget_source(windows)
         self._introduce(windows, source, dealt, sizes)
         strategy, initial = self._strategy(clients, sizes, dealt, shape)
         self._clock.finish()

@@ -32,22 +32,14 @@ from fedge.messages import (
     JudgeReply,
     TrainReply,
     judge_messages,
-    payload_bytes,
     read_judge,
     read_train,
     send_tickets,
     tell_accepted,
+    total_payload_bytes,
 )
 from fedge.quorum import needed_replies, num_training
-from fedge.results import (
-    ClientResult,
-    LeafResult,
-    RoundResult,
-    accuracy,
-    macro_f1,
-    pooled,
-    served,
-)
+from fedge.results import ClientResult, LeafResult, RoundResult, accuracy, macro_f1, pooled, served
 from fedge.schedule import local_training
 from fedge.seeding import Purpose, numpy_stream
 from fedge.shared_states import SharedStates
@@ -118,8 +110,6 @@ class HierarchicalStrategy(Strategy):
         self._kept_model = {leaf.index: 0 for leaf in self.leaves}
         self._step: CloudStep | None = None
         self._uplink = self._downlink = self._trained = 0
-        for leaf in self.leaves:
-            leaf.start = leaf.model
 
     # --- Flower's five steps ------------------------------------------------------------------------
 
@@ -184,14 +174,13 @@ class HierarchicalStrategy(Strategy):
         leaf = self._leaf_of[client]
         try:
             reply = read_train(message)
-        except Exception as error:  # whatever a client can put into a message
-            return guard.ReplyRejected("not readable", f"{type(error).__name__}: {error}"[:200])
-        try:
             guard.check_train(
                 reply.state, leaf.model, reply.samples, leaf.train_samples[client], reply.steps, reply.loss
             )
         except guard.ReplyRejected as rejected:
             return rejected
+        except Exception as error:  # whatever a client can put into a message
+            return guard.ReplyRejected("not readable", f"{type(error).__name__}: {error}"[:200])
         norm = None
         if self._config.guard.max_norm_factor or self._config.privacy.kind.startswith("server"):
             norm = guard.update_norm(reply.state, leaf.model)
@@ -331,6 +320,7 @@ class HierarchicalStrategy(Strategy):
             leaf.keep_states(self._shared.keep)
         for global_round in range(1, num_rounds + 1):
             self._begin_round(global_round)
+            self._cloud.begin_round([leaf.model for leaf in self.leaves])
             self._train(grid, initial_arrays, timeout)
             self._cloud_hook(global_round)
             self._judge(grid, initial_arrays, timeout)
@@ -356,8 +346,8 @@ class HierarchicalStrategy(Strategy):
     def _cloud_hook(self, global_round: int) -> None:
         """Between global rounds: let the cloud cluster the leaves and make its offers."""
         if self._cloud.is_due(global_round):
-            starts, models = [leaf.start for leaf in self.leaves], [leaf.model for leaf in self.leaves]
-            step = self._cloud.step(starts, models, [leaf.weight for leaf in self.leaves])
+            models = [leaf.model for leaf in self.leaves]
+            step = self._cloud.step(models, [leaf.weight for leaf in self.leaves])
             kept = {id(offer): self._shared.keep(offer) for offer in step.offers if offer is not None}
             self._step = replace(step, offers=[kept.get(id(offer)) for offer in step.offers])
             self._labels = self._step.labels
@@ -372,7 +362,7 @@ class HierarchicalStrategy(Strategy):
 
     def _exchange(self, grid: Grid, messages: Sequence[Message], timeout_s: float) -> Exchange:
         """Send and receive, keeping the books on bytes, failures and time."""
-        self._downlink += sum(payload_bytes(m) for m in messages)
+        self._downlink += total_payload_bytes(messages)
         self._clock.lap("configure")
         exchange = self._clients.exchange(
             grid, messages, timeout_s, self._clock, self._config.guard.retries, self._last_words

@@ -41,6 +41,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedge import scores
+from fedge.cuda_graph import Step, graphed_or_plain
+
+_GRAPH_FROM = 30  # full batches per call from which recording a graph pays
 
 State = dict[str, np.ndarray]
 """Name → array, in the order of the module's state dict; integer entries are counters."""
@@ -59,6 +62,7 @@ class LocalTraining:
     batch_size: int = 32  # windows; the last batch of an epoch may be smaller
     prox_mu: float = 0.0  # FedProx's μ, >= 0; 0 = off
     threads: int = 1  # torch threads on the CPU; the number changes the last bits
+    cuda_graph: bool = True  # on a GPU, record the step once and replay it
 
     def __post_init__(self) -> None:
         _require(0 < self.lr < math.inf, "lr", "must be positive and finite", self.lr)
@@ -138,9 +142,8 @@ def train(
         x, y = x.to(device), y.to(device)
         model.train()
         sgd = _Sgd(model, settings, correction)
-        losses = [
-            _train_epoch(model, sgd, x, y, settings, generator, epoch) for epoch in range(settings.epochs)
-        ]
+        step = _full_batch_step(model, sgd, x, y)
+        losses = [_train_epoch(sgd, step, x, y, generator, epoch) for epoch in range(settings.epochs)]
         sgd.check_finite()
         return TrainResult(get_state(model), float(np.mean(losses)), sgd.steps)
 
@@ -277,7 +280,7 @@ def keep_freed_memory() -> None:
 
 
 class _Sgd:
-    """The update of the module docstring for all parameters of one model; lives for one `train` call.
+    """The step of the module docstring for all parameters of one model; lives for one `train` call.
 
     Calls the kernel behind `torch.optim.SGD(fused=True)` itself, since the optimiser's bookkeeping takes
     50 us a step. One vector of all parameters was slower: gathering the gradients costs what it saves.
@@ -286,6 +289,7 @@ class _Sgd:
     def __init__(
         self, model: nn.Module, settings: LocalTraining, correction: Mapping[str, np.ndarray] | None
     ) -> None:
+        self.model = model
         named = {name: p for name, p in model.named_parameters() if p.requires_grad}
         assert all(p.is_contiguous() for p in named.values()), "the fused kernel needs contiguous parameters"
         self.names = list(named)
@@ -297,8 +301,9 @@ class _Sgd:
         self.velocity = [torch.zeros_like(w) for w in self.weights] if settings.momentum else []
         self.steps = 0
 
-    def step(self, loss: Tensor) -> None:
-        """One update of the weights from the gradient of `loss`."""
+    def step(self, x: Tensor, y: Tensor) -> Tensor:
+        """One update of the weights from one batch; its loss before the update, a scalar."""
+        loss = F.cross_entropy(self.model(x), y, label_smoothing=self.settings.label_smoothing)
         # Convolution hands back its weight gradient in its own memory order; the kernels below go by address.
         gradients = tuple(g.contiguous() for g in torch.autograd.grad(loss, self.parameters))
         with torch.no_grad():
@@ -312,9 +317,9 @@ class _Sgd:
                 dampening=0.0,
                 nesterov=False,
                 maximize=False,
-                is_first_step=self.steps == 0,
+                is_first_step=False,  # the velocity is zero then, which gives the same
             )
-        self.steps += 1
+        return loss.detach()
 
     def _corrected(self, gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Clipping, the proximal term and the correction, in this order."""
@@ -355,29 +360,32 @@ def _correction_tensors(named: Mapping[str, Tensor], correction: Mapping[str, np
     return tensors
 
 
+def _full_batch_step(model: nn.Module, sgd: _Sgd, x: Tensor, y: Tensor) -> Step:
+    """The step for full batches: on a GPU, recorded as a graph if there are enough of them to pay for it."""
+    settings = sgd.settings
+    full_batches = len(y) // settings.batch_size * settings.epochs
+    if x.device.type != "cuda" or not settings.cuda_graph or full_batches < _GRAPH_FROM:
+        return sgd.step
+    state = [*sgd.weights, *sgd.velocity, *model.buffers()]
+    return graphed_or_plain(sgd.step, state, x[: settings.batch_size], y[: settings.batch_size])
+
+
 def _train_epoch(
-    model: nn.Module,
-    sgd: _Sgd,
-    x: Tensor,
-    y: Tensor,
-    settings: LocalTraining,
-    generator: torch.Generator,
-    epoch: int,
+    sgd: _Sgd, full_batch_step: Step, x: Tensor, y: Tensor, generator: torch.Generator, epoch: int
 ) -> float:
     """One pass over all windows in random order; mean loss. One wait for the device, at the end."""
     order = torch.randperm(len(y), generator=generator).to(x.device)
-    losses = []
-    for batch in order.split(settings.batch_size):
-        logits = model(x.index_select(0, batch))
-        loss = F.cross_entropy(logits, y.index_select(0, batch), label_smoothing=settings.label_smoothing)
-        sgd.step(loss)
-        losses.append(loss.detach())
+    losses, batch_size = [], sgd.settings.batch_size
+    for batch in order.split(batch_size):
+        step = full_batch_step if len(batch) == batch_size else sgd.step
+        losses.append(step(x.index_select(0, batch), y.index_select(0, batch)))
+    sgd.steps += len(losses)
     per_step = torch.stack(losses).double().cpu().numpy()
     wrong = np.flatnonzero(~np.isfinite(per_step))
     if len(wrong):
-        step = epoch * len(per_step) + int(wrong[0]) + 1
-        raise FloatingPointError(f"training: loss is {per_step[wrong[0]]} at step {step}")
-    windows = np.full(len(per_step), settings.batch_size)
+        number = epoch * len(per_step) + int(wrong[0]) + 1
+        raise FloatingPointError(f"training: loss is {per_step[wrong[0]]} at step {number}")
+    windows = np.full(len(per_step), batch_size)
     windows[-1] = len(y) - windows[:-1].sum()
     return float((per_step * windows).sum() / len(y))
 

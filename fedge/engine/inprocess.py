@@ -45,6 +45,7 @@ class InProcessGrid(Grid):
         }
         self._numbers = count(1)
         self._replies: dict[str, Message] = {}
+        self._at_work = 0  # messages without a reply
         self._arrived = threading.Condition()
         self._workers = Workers(workers, self._deliver, self._take)
 
@@ -65,6 +66,8 @@ class InProcessGrid(Grid):
             message_id = str(next(self._numbers))
             message.metadata.__dict__["_message_id"] = message_id  # Flower's own grids set it so
             ids.append(message_id)
+            with self._arrived:
+                self._at_work += 1
             self._workers.submit(message)
         return ids
 
@@ -87,19 +90,24 @@ class InProcessGrid(Grid):
         """Keep a reply until it is pulled."""
         with self._arrived:
             self._replies[message.metadata.message_id] = reply
-            self._arrived.notify_all()
+            self._at_work -= 1
+            if not self._at_work:
+                self._arrived.notify_all()
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Return the replies that are there; each is handed out once."""
-        with self._arrived:
-            there = [message_id for message_id in message_ids if message_id in self._replies]
+        wanted = message_ids if isinstance(message_ids, set) else set(message_ids)
+        with self._arrived:  # usually few replies are there and many are wanted
+            there = [message_id for message_id in self._replies if message_id in wanted]
             return [self._replies.pop(message_id) for message_id in there]
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until a reply is there, at most `timeout_s` seconds."""
+        """Wait until every message has its reply, at most `timeout_s` seconds.
+
+        Waking up for each of a thousand replies would take the interpreter away from the clients.
+        """
         with self._arrived:
-            if not self._replies:
-                self._arrived.wait(timeout_s)
+            self._arrived.wait_for(lambda: not self._at_work, timeout_s)
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None

@@ -24,6 +24,11 @@ def cloud(**settings):
     return CloudAggregator(ClusterConfig(**settings), NAMES)
 
 
+def step_of(aggregator, starts, models, weights):
+    aggregator.begin_round(starts)
+    return aggregator.step(models, weights)
+
+
 START = state([1, 1])
 
 
@@ -41,7 +46,7 @@ def test_by_hand():
     is leaf 0's.
     """
     models = [state([1, 0], 4, 1), state([0, -1], 5, 2), state([0.8, 0.6], 8, 3)]
-    step = cloud(tau=0.7).step([START] * 3, models, [10, 99, 30])
+    step = step_of(cloud(tau=0.7), [START] * 3, models, [10, 99, 30])
     assert step.labels.tolist() == [0, 1, 0]
     assert (step.signal, step.tau, step.common_start) == ("weights", 0.7, True)
     np.testing.assert_allclose(step.similarity, [[1, 0, 0.8], [0, 1, 0.6], [0.8, 0.6, 1]], atol=1e-7)
@@ -58,22 +63,22 @@ def test_by_hand():
 def test_the_matrix_is_the_published_one():
     rng = np.random.default_rng(1)
     models = [state(rng.normal(size=4), i) for i in range(4)]
-    step = cloud(tau=0.4).step([START] * 4, models, [1] * 4)
+    step = step_of(cloud(tau=0.4), [START] * 4, models, [1] * 4)
     labels, similarity, _ = weight_clustering([{n: m[n] for n in NAMES} for m in models], tau=0.4)
     assert step.labels.tolist() == labels.tolist()
     assert step.similarity.tobytes() == similarity.tobytes()
 
 
 def test_a_leaf_alone_is_offered_nothing():
-    step = cloud(tau=1.5).step([START] * 2, [state([1, 0]), state([1, 0])], [1, 1])
+    step = step_of(cloud(tau=1.5), [START] * 2, [state([1, 0]), state([1, 0])], [1, 1])
     assert step.labels.tolist() == [0, 1]
     assert step.offers == [None, None]
-    assert cloud().step([START], [state([1, 0])], [1]).offers == [None]
+    assert step_of(cloud(), [START], [state([1, 0])], [1]).offers == [None]
 
 
 def test_without_clustering_all_leaves_are_one_cluster():
     """(1·(1, 0) + 3·(0, 1)) / 4 = (0.25, 0.75), however unlike the leaves are."""
-    step = cloud(enabled=False).step([START] * 2, [state([1, 0]), state([0, 1])], [1, 3])
+    step = step_of(cloud(enabled=False), [START] * 2, [state([1, 0]), state([0, 1])], [1, 3])
     assert (step.signal, step.similarity) == ("off", None)
     assert step.labels.tolist() == [0, 0]
     for offer in step.offers:
@@ -87,7 +92,7 @@ def test_the_update_signal_compares_what_changed():
     BatchNorm statistics moved differently and take no part.
     """
     models = [state([2, 1], count=1), state([-1, 1], count=2), state([1.8, 1.6], count=3)]
-    step = cloud(signal="update", tau=0.7).step([START] * 3, models, [1, 1, 1])
+    step = step_of(cloud(signal="update", tau=0.7), [START] * 3, models, [1, 1, 1])
     np.testing.assert_allclose(step.similarity, [[1, -1, 0.8], [-1, 1, -0.8], [0.8, -0.8, 1]], atol=1e-6)
     assert step.labels.tolist() == [0, 1, 0]
     assert (step.signal, step.common_start) == ("update", True)
@@ -98,23 +103,23 @@ def test_the_update_signal_counts_all_trainable_entries_from_each_leafs_own_star
     1/√2.
     """
     starts = [state([1, 1], 0), state([1, 1], 5)]
-    step = cloud(signal="update").step(starts, [state([1, 1], 1), state([2, 1], 6)], [1, 1])
+    step = step_of(cloud(signal="update"), starts, [state([1, 1], 1), state([2, 1], 6)], [1, 1])
     assert step.similarity[0, 1] == pytest.approx(np.sqrt(0.5))
     assert step.common_start is False
 
 
 def test_common_start_compares_values_not_objects():
     copies = [state([1, 1]), state([1, 1])]
-    assert cloud().step(copies, [state([1, 0])] * 2, [1, 1]).common_start is True
+    assert step_of(cloud(), copies, [state([1, 0])] * 2, [1, 1]).common_start is True
     copies[1]["num_batches"] = np.array(1)
-    assert cloud().step(copies, [state([1, 0])] * 2, [1, 1]).common_start is False
+    assert step_of(cloud(), copies, [state([1, 0])] * 2, [1, 1]).common_start is False
 
 
 @given(st.lists(st.integers(1, 1000), min_size=2, max_size=5), st.integers(0, 2**32 - 1))
 def test_an_offer_lies_between_its_members(weights, seed):
     rng = np.random.default_rng(seed)
     models = [state(rng.normal(size=2)) for _ in weights]
-    step = cloud(tau=0.5).step([START] * len(models), models, weights)
+    step = step_of(cloud(tau=0.5), [START] * len(models), models, weights)
     for leaf, offer in enumerate(step.offers):
         members = [
             m["head"] for m, label in zip(models, step.labels, strict=True) if label == step.labels[leaf]
@@ -128,7 +133,7 @@ def test_an_offer_lies_between_its_members(weights, seed):
 def test_models_are_left_alone():
     models = [state([1, 0]), state([1, 0.1])]
     before = [{n: a.copy() for n, a in m.items()} for m in models]
-    cloud().step([START] * 2, models, [1, 2])
+    step_of(cloud(), [START] * 2, models, [1, 2])
     for model, copy in zip(models, before, strict=True):
         assert all((model[n] == copy[n]).all() for n in model)
 
@@ -136,4 +141,4 @@ def test_models_are_left_alone():
 @pytest.mark.parametrize("signal", ["weights", "update"])
 def test_a_leaf_that_is_not_finite_is_named(signal):
     with pytest.raises(ValueError, match="leaf 1 has non-finite weights"):
-        cloud(signal=signal).step([START] * 2, [state([1, 0]), state([np.nan, 0])], [1, 1])
+        step_of(cloud(signal=signal), [START] * 2, [state([1, 0]), state([np.nan, 0])], [1, 1])

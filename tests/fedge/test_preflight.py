@@ -105,6 +105,11 @@ def test_flwr_run_with_several_overrides(data, capsys):
     with pytest.raises(SystemExit):
         check_flwr_run([str(ROOT), "-c", "seed=3", "--run-config", "seed=4"])
     assert "fedge: -c must be key=value pairs" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        check_flwr_run([str(ROOT), "-c", "configs/smoke.toml", "-c", "seed=3"])
+    assert (
+        "fedge: -c of flwr run takes one .toml file or key=value pairs, not both" in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(
