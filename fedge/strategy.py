@@ -40,15 +40,7 @@ from fedge.messages import (
     total_payload_bytes,
 )
 from fedge.quorum import needed_replies, num_training
-from fedge.results import (
-    ClientResult,
-    LeafResult,
-    RoundResult,
-    accuracy,
-    macro_f1,
-    pooled,
-    served,
-)
+from fedge.results import ClientResult, LeafResult, RoundResult, accuracy, macro_f1, pooled, served
 from fedge.schedule import local_training
 from fedge.seeding import Purpose, numpy_stream
 from fedge.shared_states import SharedStates
@@ -184,14 +176,13 @@ class HierarchicalStrategy(Strategy):
         leaf = self._leaf_of[client]
         try:
             reply = read_train(message)
-        except Exception as error:  # whatever a client can put into a message
-            return guard.ReplyRejected("not readable", f"{type(error).__name__}: {error}"[:200])
-        try:
             guard.check_train(
                 reply.state, leaf.model, reply.samples, leaf.train_samples[client], reply.steps, reply.loss
             )
         except guard.ReplyRejected as rejected:
             return rejected
+        except Exception as error:  # whatever a client can put into a message
+            return guard.ReplyRejected("not readable", f"{type(error).__name__}: {error}"[:200])
         norm = None
         if self._config.guard.max_norm_factor or self._config.privacy.kind.startswith("server"):
             norm = guard.update_norm(reply.state, leaf.model)

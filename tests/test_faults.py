@@ -152,7 +152,7 @@ def on_ray(tmp_path, window_file):
         )  # fmt: skip
         folder = tmp_path / "ray-runs" / "latest"
         assert (folder / "manifest.json").is_file(), process.stdout + process.stderr
-        assert not leftovers(str(tmp_path)), "processes were left behind"
+        assert leftovers(str(tmp_path)) == [], "processes were left behind"
         return Ended(folder.resolve(), process.stdout + process.stderr)
 
     return carry_out
@@ -525,8 +525,11 @@ def test_without_ray_nothing_is_loaded_or_said(monkeypatch, caplog):
 
 
 def leftovers(mark):
-    """Return the processes that were started with `mark` as their FEDGE_TEST_RUN and still live."""
-    return [p for p in psutil.process_iter() if _mark(p) == mark and p.is_running()]
+    """Return the processes with `mark` as their FEDGE_TEST_RUN that still live after 20 s."""
+    deadline = time.monotonic() + 20
+    while (found := [p for p in psutil.process_iter() if _mark(p) == mark]) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return found
 
 
 def _mark(process):
