@@ -15,12 +15,14 @@ from flwr.serverapp import Grid
 
 from fedge.logs import first_engine_error
 from fedge.messages import hello_message, read_hello
+from fedge.ordering import largest_first, waves
 from fedge.timing import LapClock
 from fedge.watchdog import note_progress, refuse_stalled
 
 logger = logging.getLogger(__name__)
 
 _POLL_S = 0.01
+_SWEEP_S = 0.15  # in which Flower's engine has picked up what was pushed: it looks every 0.1 s
 _ENGINE_CHECK_S = 0.5
 _WAIT_FOR_NODES_S = 0.05
 _MARGIN_S = 10.0  # what the engine may take to end a client whose time is over
@@ -84,8 +86,9 @@ class Clients:
         clock: LapClock | None = None,
         retries: int = 0,
         last_words: Callable[[int], str | None] = lambda _: None,
+        costs_s: Mapping[int, float] | None = None,
     ) -> Exchange:
-        """Send `messages` and wait for their replies.
+        """Send `messages`, largest client first, and wait for their replies.
 
         Args:
             grid: delivers them.
@@ -96,6 +99,7 @@ class Clients:
             retries: how often a message is sent again to a client that failed.
             last_words: partition id of a client whose worker has died → where it stood when its time was
                 over, empty if it was at work until then, None if it had not begun.
+            costs_s: partition id → seconds that the client is expected to take; all alike by default.
 
         Raises:
             RunError: the simulation engine behind the grid has stopped.
@@ -128,7 +132,10 @@ class Clients:
             message = sent[partition]
             return Message(message.content, message.metadata.dst_node_id, message.metadata.message_type)
 
-        collect(grid, messages, timeout_s, clock, again)
+        costs = {partition: (costs_s or {}).get(partition, 0.0) for partition in sent}
+        keeps_order = hasattr(grid, "wait")  # the in-process engine hands out what comes first
+        split = [largest_first(costs)] if keeps_order else waves(costs)
+        collect(grid, [[sent[client] for client in wave] for wave in split], timeout_s, clock, again)
         for partition in sent.keys() - replies.keys() - failures.keys():
             failures[partition] = no_reply_within(timeout_s)
         return Exchange(dict(sorted(replies.items())), dict(sorted(failures.items())))
@@ -141,17 +148,21 @@ def no_reply_within(timeout_s: float) -> str:
 
 def collect(
     grid: Grid,
-    messages: Sequence[Message],
+    split: Sequence[Sequence[Message]],
     timeout_s: float,
     clock: LapClock | None = None,
     again: Callable[[Message], Message | None] | None = None,
 ) -> list[Message]:
-    """Push messages and pull replies until all are there or `timeout_s` is over.
+    """Push messages, wave by wave, and pull replies until all are there or `timeout_s` is over.
 
     With `again` (reply → a message to send instead, or None) each client has `timeout_s` for itself: the grid
     gives up those that take longer, if it can, and the whole is over when nothing has come for that long.
     """
-    pending = set(grid.push_messages(messages))
+    pending: set[str] = set()
+    for wave in split:
+        if pending:
+            time.sleep(_SWEEP_S)
+        pending.update(grid.push_messages(wave))
     if clock:
         clock.lap("push")
     collected: list[Message] = []
@@ -240,7 +251,7 @@ def find_clients(grid: Grid, timeout_s: float, probe: str = "") -> Clients:
     while time.monotonic() < deadline:
         new_nodes = [node for node in grid.get_node_ids() if node not in hellos.values()]
         messages = [hello_message(node, probe) for node in new_nodes]
-        for reply in collect(grid, messages, deadline - time.monotonic()):
+        for reply in collect(grid, [messages], deadline - time.monotonic()):
             if reply.has_error():
                 raise RunError(f"a client failed at its first call: {one_line(reply.error.reason)}")
             hello = read_hello(reply)

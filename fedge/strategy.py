@@ -49,6 +49,8 @@ from fedge.timing import LapClock
 
 logger = logging.getLogger(__name__)
 
+_NO_TIME = 1e-9  # seconds per window while nothing is known: the order of clients, and no waiting for it
+
 RoundHook = Callable[[RoundResult, dict[str, float]], None]
 
 
@@ -98,6 +100,7 @@ class HierarchicalStrategy(Strategy):
         self._told: set[tuple[int, str]] = set()
         self._leaf_of = {client: leaf for leaf in self.leaves for client in leaf.clients}
         self._labels = np.arange(len(self.leaves))  # until the first cloud step every leaf stands alone
+        self._seconds_per_window = _NO_TIME  # as last measured
         self._restored: int | None = None  # the global round after which this run goes on
         self._begin_round(0)
 
@@ -210,6 +213,9 @@ class HierarchicalStrategy(Strategy):
             self._train_loss[client] = reply.loss
             self._train_seconds[client] = self._train_seconds.get(client, 0.0) + reply.seconds
         self._uplink += sum(reply.uplink_bytes for reply in replies.values())
+        if counting:
+            trained = sum(leaf.train_samples[client] for client in counting)
+            self._seconds_per_window = sum(reply.seconds for reply in counting.values()) / trained
         self._trained += len(counting)
         return counting, mean
 
@@ -362,7 +368,7 @@ class HierarchicalStrategy(Strategy):
         for within in range(1, per_global + 1):
             leaf_round = (self._global_round - 1) * per_global + within
             messages = list(self.configure_train(leaf_round, arrays, ConfigRecord(), grid))
-            exchange = self._exchange(grid, messages, timeout_s)
+            exchange = self._exchange(grid, messages, timeout_s, self._seconds_per_window)
             self._trained = 0
             self.aggregate_train(leaf_round, exchange.replies.values())
             if self._trained == 0:
@@ -389,12 +395,26 @@ class HierarchicalStrategy(Strategy):
         self.aggregate_evaluate(self._global_round, exchange.replies.values())
         self._clock.lap("gate")
 
-    def _exchange(self, grid: Grid, messages: Sequence[Message], timeout_s: float) -> Exchange:
-        """Send and receive, keeping the books on bytes, failures and time."""
+    def _exchange(
+        self,
+        grid: Grid,
+        messages: Sequence[Message],
+        timeout_s: float,
+        seconds_per_window: float = _NO_TIME,
+    ) -> Exchange:
+        """Send and receive, keeping the books on bytes, failures and time.
+
+        `seconds_per_window` is what a training window is expected to take.
+        """
         self._downlink += total_payload_bytes(messages)
         self._clock.lap("configure")
+        costs_s = {
+            client: samples * seconds_per_window
+            for leaf in self.leaves
+            for client, samples in leaf.train_samples.items()
+        }
         exchange = self._clients.exchange(
-            grid, messages, timeout_s, self._clock, self._config.guard.retries, self._last_words
+            grid, messages, timeout_s, self._clock, self._config.guard.retries, self._last_words, costs_s
         )
         for client, reason in exchange.failures.items():
             self._note_failure(client, reason)
