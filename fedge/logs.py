@@ -31,8 +31,7 @@ class _RunLog(logging.FileHandler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record; keeps Flower's first error, for `first_engine_error`."""
         if record.name == "flwr" and record.levelno >= logging.ERROR and not self.engine_error:
-            words = " ".join(record.getMessage().split())
-            self.engine_error = words.removeprefix("An exception occured!! ")[:300]
+            self.engine_error = _first_words(record.getMessage())
         super().emit(record)
 
     def handleError(self, record: logging.LogRecord) -> None:
@@ -47,6 +46,14 @@ class _RunLog(logging.FileHandler):
         """Close the file, also on a full disk."""
         with suppress(OSError):
             super().close()
+
+
+def _first_words(text: str) -> str:
+    """Return in one line what an error of Flower's engine says, be it a sentence or a traceback."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or ["unknown reason"]
+    if lines[0].startswith("Traceback"):  # its last line is "ValueError: what happened"
+        lines = [lines[-1].partition(": ")[2] or lines[-1]]
+    return " ".join(" ".join(lines).split()).removeprefix("An exception occured!! ")[:300]
 
 
 def log_to(path: Path) -> logging.Handler:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedge import logs
-from fedge.logs import log_to, log_worker_to, refuse_failed_log, stop_logging_to
+from fedge.logs import first_engine_error, log_to, log_worker_to, refuse_failed_log, stop_logging_to
 
 ROOT = Path(__file__).parents[2]
 
@@ -124,3 +124,21 @@ def test_a_log_on_a_full_disk_ends_the_run_and_prints_no_tracebacks(capfd):
         stop_logging_to(handler)
     assert caught.value.filename == "/dev/full"
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "An exception occured!! Unknown keyword: bogus",
+        "Traceback (most recent call last):\n  File 'a.py', line 1\nRuntimeError: Unknown keyword: bogus\n",
+    ],
+)
+def test_the_first_error_of_the_engine_is_kept_in_one_line(tmp_path, text):
+    """Flower logs a sentence and then a traceback; which comes first here depends on when it failed."""
+    handler = log_to(tmp_path / "run.log")
+    try:
+        logging.getLogger("flwr").error(text)
+        logging.getLogger("flwr").error("a consequence")
+        assert first_engine_error() == "Unknown keyword: bogus"
+    finally:
+        stop_logging_to(handler)
