@@ -23,7 +23,8 @@ import numpy as np
 from fedge import simulate
 from fedge.agreement import agreement
 from fedge.project import flatten, parse_override, read_toml
-from hhar.window_file import Windows, load_windows, save_windows
+from hhar.thin import thin
+from hhar.window_file import load_windows, save_windows
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 
@@ -110,12 +111,8 @@ def thinned(path: str, every: int, folder: str) -> str:
     """Write every n-th window of each user to a file; returns its path."""
     if every == 1:
         return path
-    w = load_windows(path)
-    keep = np.sort(np.concatenate([np.flatnonzero(w.user == user)[::every] for user in np.unique(w.user)]))
-    device, session = (None if part is None else part[keep] for part in (w.device, w.session))
-    thin = Windows(w.x[keep], w.y[keep], w.user[keep], device, session, w.classes, w.channels)
     target = Path(folder) / "thin.npz"
-    save_windows(target, thin)
+    save_windows(target, thin(load_windows(path), keep_every=every))
     return str(target)
 
 

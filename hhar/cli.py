@@ -1,4 +1,4 @@
-"""The command `hhar`: download, prepare, info, synthesize."""
+"""The command `hhar`: download, prepare, info, thin, synthesize."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from hhar.prepare import DEVICE_GROUPS, prepare
 from hhar.progress import progress_bars
 from hhar.raw_csv import write_raw
 from hhar.synthetic import recordings_by_device, synthetic_windows
+from hhar.thin import thin
 from hhar.unpack import unpack
-from hhar.window_file import save_windows
+from hhar.window_file import load_windows, save_windows
 from hhar.windows import WindowSpec, build_windows
 
 DEFAULT_RAW = Path("data/hhar-raw")
@@ -43,12 +44,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The command line: four subcommands, their options and help."""
+    """The command line: five subcommands, their options and help."""
     parser = argparse.ArgumentParser(prog="hhar", description="HHAR (Stisen et al. 2015) as window files.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_download(commands.add_parser("download", help="fetch the archive from UCI and unpack it"))
     _add_prepare(commands.add_parser("prepare", help="raw CSV files to a window file"))
     _add_info(commands.add_parser("info", help="describe a window file"))
+    _add_thin(commands.add_parser("thin", help="a smaller window file from a larger one"))
     _add_synthesize(commands.add_parser("synthesize", help="make a synthetic set with HHAR's structure"))
     return parser
 
@@ -90,6 +92,27 @@ def _add_info(parser: argparse.ArgumentParser) -> None:
         help=f"window file (default: {DEFAULT_WINDOWS})",
     )
     parser.set_defaults(run=_info)
+
+
+def _add_thin(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, help="window file to read")
+    parser.add_argument("out", type=Path, help="window file to write")
+    parser.add_argument(
+        "--keep-every",
+        type=int,
+        default=1,
+        metavar="N",
+        help="keep every N-th window of each user (default: 1)",
+    )
+    parser.add_argument(
+        "--mean-of",
+        type=int,
+        default=1,
+        metavar="K",
+        help="replace K samples in a row by their mean: a K-th of the sampling rate (default: 1)",
+    )
+    parser.add_argument("--compress", action="store_true", help="smaller file, slower to write and load")
+    parser.set_defaults(run=_thin)
 
 
 def _add_synthesize(parser: argparse.ArgumentParser) -> None:
@@ -163,6 +186,15 @@ def _prepare(arguments: argparse.Namespace) -> None:
 
 def _info(arguments: argparse.Namespace) -> None:
     print(describe(arguments.file))
+
+
+def _thin(arguments: argparse.Namespace) -> None:
+    windows = thin(load_windows(arguments.file), arguments.keep_every, arguments.mean_of)
+    save_windows(arguments.out, windows, compress=arguments.compress)
+    print(
+        f"{arguments.out}: {len(windows)} windows of {windows.x.shape[1]} channels × "
+        f"{windows.x.shape[2]} samples"
+    )
 
 
 def _synthesize(arguments: argparse.Namespace) -> None:
