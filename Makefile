@@ -8,7 +8,11 @@ STAMP := $(VENV)/.installed
 export FLWR_TELEMETRY_ENABLED := 0
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: run test bench bench-full soak install format check types tests clean
+# window files of the two data sets, for `make results`
+MOTIONSENSE ?= data/motionsense-24users.npz
+HHAR ?= data/hhar-9users.npz
+
+.PHONY: results run test bench bench-full soak install format check types tests clean
 
 run: $(STAMP)
 	PATH="$(CURDIR)/$(BIN):$$PATH" SEED=$${SEED:-42} $(BIN)/flwr run .
@@ -42,6 +46,15 @@ bench-full: $(STAMP)
 # 1,000 rounds on both engines, 50 kills; prints its figures
 soak: $(STAMP)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m soak -s --timeout=7200 tests/test_soak.py tests/test_resume.py
+
+# all studies and docs/results.md, in less than two hours on two cores; the same command goes on after a stop
+results: $(STAMP)
+	mkdir -p data/study
+	$(BIN)/hhar thin $(MOTIONSENSE) data/study/motionsense.npz --keep-every 4 --mean-of 4
+	$(BIN)/hhar thin $(HHAR) data/study/hhar.npz --keep-every 2 --mean-of 4
+	$(BIN)/hhar synthesize data/study/synthetic.npz --small --users 24 --rate-hz 12.5
+	$(BIN)/fedge sweep studies/*.toml
+	$(BIN)/python -m studies.page
 
 format: $(STAMP)
 	$(BIN)/ruff format .

@@ -125,7 +125,7 @@ def test_grid_names_are_short_and_unique(read):
 
 def test_the_study_in_the_repository_can_be_read(monkeypatch):
     monkeypatch.chdir(ROOT)
-    sweep = read_sweep(Path("studies/methods.toml"))
+    sweep = read_sweep(Path("studies/examples/methods.toml"))
     assert [run.label for run in sweep.runs] == ["hierfl", "fedge", "leaves-alone"] * 3
     assert sweep.notes == []
 

@@ -1,0 +1,181 @@
+"""What the studies ask of a run: accuracy on seen and unseen users, when its groups were right, its costs.
+
+All accuracies are shares, 0..1, of test windows after the last round, means over clients.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedge.report.grouping import Group
+from fedge.report.statistics import Estimate, estimate, paired
+from fedge.report.sweep_page import Comparison
+from fedge.report.tables import total
+from fedge.report.yardsticks import Yardsticks
+from fedge.run_reader import RunData, load_run
+from fedge.sweep.plan import Sweep, read_sweep
+from fedge.sweep.summary import comparisons
+
+Read = Callable[[RunData], float | None]
+
+
+class MissingRuns(ValueError):
+    """Runs of a study are missing or did not end; one line, the first of them is named."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """A sweep whose runs are all complete.
+
+    Attributes:
+        sweep: the file.
+        comparisons: its methods, once per scenario.
+    """
+
+    sweep: Sweep
+    comparisons: Sequence[Comparison]
+
+    @property
+    def runs(self) -> list[RunData]:
+        """Every run."""
+        return [run for c in self.comparisons for group in c.groups for run in group.runs]
+
+
+def read_study(path: Path) -> Study:
+    """Read a sweep file and its runs.
+
+    Raises:
+        MissingRuns: a run is not complete.
+    """
+    sweep = read_sweep(path)
+    runs: dict[str, RunData] = {}
+    for planned in sweep.runs:
+        if not planned.folder.is_dir():
+            raise MissingRuns(f"{planned.folder} must be there; carry it out with: fedge sweep {path}")
+        run = load_run(planned.folder)
+        if run.status != "completed":
+            raise MissingRuns(
+                f"{planned.folder} must be completed, but is {run.status}; go on with: fedge sweep {path}"
+            )
+        runs[planned.name] = run
+    return Study(sweep, comparisons(sweep, runs))
+
+
+# --- of one run ---------------------------------------------------------------------------------------
+
+
+def last(column: str) -> Read:
+    """Return what reads a column of global_rounds.csv after the last round; None where a run lacks it."""
+    return lambda run: run.rounds[column][-1] if column in run.rounds.columns else None
+
+
+def seen(run: RunData) -> float | None:
+    """Return the accuracy on users who were trained on, of the model before any fine-tuning."""
+    shared = last("shared_accuracy_mean")(run)
+    return last("test_accuracy_mean")(run) if shared is None else shared
+
+
+served = last("test_accuracy_mean")
+tuned = last("tuned_accuracy_mean")
+unseen = last("unseen_accuracy_mean")
+
+
+def is_right(run: RunData, global_round: int) -> bool:
+    """Tell whether the clusters were the planted groups (adjusted Rand index 1) after a global round."""
+    return bool(run.rounds["ari"][global_round - 1] == 1.0)
+
+
+def is_whole(run: RunData) -> bool:
+    """Tell whether all leaves were one cluster after every round."""
+    return bool((run.rounds["num_clusters"] == 1).all())
+
+
+def clusters_at_end(run: RunData) -> float:
+    """Return the number of clusters after the last round."""
+    return float(run.rounds["num_clusters"][-1])
+
+
+@dataclass(frozen=True)
+class ClusteringCost:
+    """What the comparisons of leaves cost in a run.
+
+    Attributes:
+        comparisons: cloud steps that asked clients.
+        time_share: of the wall time, 0..1, that all cloud steps took.
+        bytes_ratio: models sent to clients for comparison, in units of all others sent to them.
+        bytes_each: of one comparison, in units of one round's evaluation exchange (one model to each client).
+    """
+
+    comparisons: int
+    time_share: float
+    bytes_ratio: float
+    bytes_each: float
+
+
+def clustering_cost(run: RunData) -> ClusteringCost | None:
+    """Return the costs of comparing leaves, or None where clients were not asked."""
+    lines = (run.folder / "clusters.jsonl").read_text().splitlines()
+    asked = [json.loads(line).get("exchange_bytes", 0) for line in lines]
+    exchanges = [size for size in asked if size]
+    if not exchanges:
+        return None
+    downlink = total(run.rounds, "downlink_bytes")
+    model_bytes = sum(array.nbytes for array in run.models()[0].values())
+    per_evaluation = model_bytes * run.known_clients["client"].n_unique()
+    return ClusteringCost(
+        len(exchanges),
+        total(run.timing, "cluster") / total(run.timing, "total"),
+        sum(exchanges) / (downlink - sum(exchanges)),
+        sum(exchanges) / len(exchanges) / per_evaluation,
+    )
+
+
+# --- over seeds ---------------------------------------------------------------------------------------
+
+
+def values(group: Group, read: Read) -> dict[int, float]:
+    """Return seed → number."""
+    found = {seed: read(run) for seed, run in group.finished.items()}
+    return {seed: value for seed, value in found.items() if value is not None}
+
+
+def over_seeds(group: Group, read: Read) -> Estimate | None:
+    """Return the mean with its interval, or None where no run has the number."""
+    found = values(group, read)
+    return estimate(list(found.values())) if found else None
+
+
+def difference(
+    group: Group, reference: Group, read: Read, of_reference: Read | None = None
+) -> Estimate | None:
+    """Return the paired difference to a reference over common seeds.
+
+    Args:
+        group: whose numbers.
+        reference: whose are subtracted.
+        read: the number.
+        of_reference: the reference's number, where it is another one.
+    """
+    return paired(values(group, read), values(reference, of_reference or read))
+
+
+def recovered(comparison: Comparison, group: Group, *columns: str) -> Estimate | None:
+    """Return the share of the gap from HierFAVG to the oracle that a group recovers, or None without a gap.
+
+    Args:
+        comparison: has both.
+        group: to be measured.
+        columns: of global_rounds.csv; of each run, the first that it has counts.
+    """
+    return over_seeds(group, Yardsticks(comparison.groups).recovered(*columns))
+
+
+def worse_off(comparison: Comparison, group: Group, newcomers: bool) -> Estimate | None:
+    """Return the share of clients that are served worse than by local-only training."""
+    return over_seeds(group, Yardsticks(comparison.groups).worse_off("local only", newcomers))
+
+
+def by_label(comparison: Comparison) -> Mapping[str, Group]:
+    """Return the groups of a comparison by name."""
+    return {group.label: group for group in comparison.groups}

@@ -1,0 +1,102 @@
+"""Makes docs/results.md and its figures from the runs of studies/*.toml.
+
+    python -m studies.page [--studies studies] [--docs docs]
+
+What it says in words stands in studies/discussion.md; every number comes from the runs.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedge.report.sweep_page import Comparison
+from studies import figures, tables
+from studies.measures import MissingRuns, Study, by_label, read_study
+
+HERE = Path(__file__).parent
+PAGE, FIGURES = "results.md", "results"
+_MARK = "<!-- {} -->"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the page; 2 with one line on stderr when runs are missing."""
+    parser = argparse.ArgumentParser(description="Make docs/results.md from the runs of studies/*.toml.")
+    parser.add_argument("--studies", type=Path, default=HERE, help="folder of the sweep files")
+    parser.add_argument("--docs", type=Path, default=HERE.parent / "docs", help="folder to write into")
+    options = parser.parse_args(arguments)
+    try:
+        studies = [read_study(path) for path in sorted(options.studies.glob("*.toml"))]
+    except MissingRuns as missing:
+        print(f"studies: {missing}", file=sys.stderr)
+        return 2
+    write_page(studies, (options.studies / "discussion.md").read_text(encoding="utf-8"), options.docs)
+    print(options.docs / PAGE)
+    return 0
+
+
+def write_page(studies: Sequence[Study], discussion: str, docs: Path) -> None:
+    """Write page and figures.
+
+    Args:
+        studies: in the order of the page; the first is drawn.
+        discussion: Markdown, in which a line ``<!-- NAME -->`` stands for a table: total, found, whole, gap,
+            both, control, cost, target, spread, figures, all.
+        docs: folder to write into.
+    """
+    (docs / FIGURES).mkdir(parents=True, exist_ok=True)
+    titled = [(_title(study, c), c) for study in studies for c in study.comparisons]
+    planted = [(title, c) for title, c in titled if "oracle" in by_label(c)]
+    controls = [(title, c) for title, c in titled if "oracle" not in by_label(c)]
+    first_title, first = titled[0]
+    parts = {
+        "total": tables.total_line(studies),
+        "found": tables.found_table(planted),
+        "whole": tables.whole_table(controls),
+        "gap": tables.gap_table(planted),
+        "both": tables.both_table(planted),
+        "control": tables.control_table(controls),
+        "cost": tables.cost_table(titled),
+        "target": tables.target_table(first),
+        "spread": tables.spread_table(first),
+        "figures": _figures(first_title, first, docs / FIGURES),
+        "all": "\n".join(_section(study) for study in studies),
+    }
+    for name, text in parts.items():
+        discussion = discussion.replace(_MARK.format(name), text.rstrip("\n"))
+    (docs / PAGE).write_text(discussion, encoding="utf-8")
+
+
+def _title(study: Study, comparison: Comparison) -> str:
+    """Return the data and the scenario of a comparison, as "motionsense, 6 leaves, rotate"."""
+    config = comparison.groups[0].runs[0].config
+    data = Path(str(config["data.path"])).stem
+    return f"{data}, {config['hierarchy.num-servers']} leaves, {comparison.title or study.sweep.name}"
+
+
+def _section(study: Study) -> str:
+    """Return the accuracies of one study: what it is, then a table per scenario."""
+    lines = study.sweep.path.read_text(encoding="utf-8").splitlines()
+    about = " ".join(line.removeprefix("# ") for line in lines[: lines.index("[sweep]")])
+    config = study.comparisons[0].groups[0].runs[0].config
+    text = [f"### {study.sweep.name}", "", f"{about} {config['num-server-rounds']} rounds.", ""]
+    for comparison in study.comparisons:
+        text += [f"**{comparison.title}**", "", tables.accuracy_table(comparison)]
+    return "\n".join(text)
+
+
+def _figures(title: str, comparison: Comparison, folder: Path) -> str:
+    """Draw the figures of one comparison; returns the Markdown that shows them."""
+    figures.curves(comparison, "test_accuracy_mean", "accuracy, seen users", folder / "seen.svg")
+    figures.curves(comparison, "unseen_accuracy_mean", "accuracy, unseen users", folder / "unseen.svg")
+    figures.seen_and_unseen(comparison, folder / "both.svg")
+    captions = {
+        "seen": f"{title}: seen users by round, mean over seeds, band from lowest to highest",
+        "unseen": f"{title}: unseen users by round",
+        "both": f"{title}: what methods serve known clients (fine-tuned) and newcomers; small dots are seeds",
+    }
+    return "\n\n".join(f"![{text}]({FIGURES}/{name}.svg)\n\n*{text}*" for name, text in captions.items())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,285 @@
+"""The tables of docs/results.md, in Markdown. Accuracies are in percent, differences in points."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from fedge.report.grouping import Group
+from fedge.report.statistics import Estimate
+from fedge.report.sweep_page import Comparison
+from fedge.report.targets import BYTES, SHARE, megabytes
+from fedge.run_reader import RunData
+from studies import measures
+from studies.measures import Study, by_label, clustering_cost, difference, over_seeds
+
+NAMES = {
+    "hierfl": "one model (HierFAVG)",
+    "local": "leaves alone",
+    "oracle": "true groups (oracle)",
+    "random": "random groups",
+    "fedge": "**fedge**",
+    "published": "as published",
+    "fedprox": "FedProx",
+    "scaffold": "SCAFFOLD",
+    "mtgc": "SCAFFOLD, two levels (MTGC)",
+    "ifca": "IFCA, 2 models",
+    "cfl": "CFL",
+    "flhc": "FL+HC",
+    "kmeans": "k-means of updates, k = 2",
+}
+REFERENCE = "hierfl"
+_SEEN = ("shared_accuracy_mean", "test_accuracy_mean")
+_EARLY, _LATER = 5, 15  # global rounds after which groups are looked at, beside the last
+_NOTHING = "–"
+
+
+def markdown(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table; the first column is text, the others are numbers."""
+    lines = [headers, ["---", *["---:"] * (len(headers) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def name_of(group: Group) -> str:
+    """Return how a method is called on the page."""
+    return NAMES.get(group.label, group.label)
+
+
+def percent(found: Estimate | None) -> str:
+    """Return a mean share as "83.1"."""
+    return _NOTHING if found is None else _signed(found.mean, plus=False)
+
+
+def points(found: Estimate | None) -> str:
+    """Return a mean difference and its interval as "+2.4 (0.4 to 4.4)"."""
+    return _NOTHING if found is None else _signed(found.mean) + _interval(found)
+
+
+def share(found: Estimate | None) -> str:
+    """Return a mean share and its interval as "98 % (95 to 101)"."""
+    if found is None:
+        return _NOTHING
+    inside = "" if found.low is None or found.high is None else (
+        f" ({_minus(f'{100 * found.low:.0f}')} to {_minus(f'{100 * found.high:.0f}')})"
+    )  # fmt: skip
+    return f"{_minus(f'{100 * found.mean:.0f}')} %{inside}"
+
+
+def _interval(found: Estimate) -> str:
+    if found.low is None or found.high is None:
+        return ""
+    return f" ({_signed(found.low, plus=False)} to {_signed(found.high, plus=False)})"
+
+
+def _signed(value: float, plus: bool = True) -> str:
+    """Return a share as points with one digit after the point."""
+    text = f"{100 * value:+.1f}" if plus else f"{100 * value:.1f}"
+    return _minus("0.0" if float(text) == 0 else text)
+
+
+def _minus(text: str) -> str:
+    return text.replace("-", "−")
+
+
+# --- accuracy -----------------------------------------------------------------------------------------
+
+
+def accuracy_table(comparison: Comparison) -> str:
+    """Return what each method reaches on seen and on unseen users, and against the reference."""
+    reference = by_label(comparison)[REFERENCE]
+    with_unseen = over_seeds(reference, measures.unseen) is not None
+    with_tuned = over_seeds(reference, measures.tuned) is not None
+    columns: dict[str, Callable[[Group], str]] = {
+        "": name_of,
+        "seen users": lambda g: percent(over_seeds(g, measures.seen)),
+        "minus one model": lambda g: _versus(g, reference, measures.seen),
+    }
+    if with_tuned:
+        columns["fine-tuned"] = lambda g: percent(over_seeds(g, measures.tuned))
+    if with_unseen:
+        columns["unseen users"] = lambda g: percent(over_seeds(g, measures.unseen))
+        columns["minus one model "] = lambda g: _versus(g, reference, measures.unseen)
+    columns["clusters"] = lambda g: _clusters(g)
+    return markdown([*columns], [[cell(group) for cell in columns.values()] for group in comparison.groups])
+
+
+def spread_table(comparison: Comparison) -> str:
+    """Return how what is served is spread over clients: worst, lowest tenth, fairness, who is worse off."""
+    columns: dict[str, Callable[[Group], str]] = {
+        "": name_of,
+        "macro-F1": lambda g: percent(over_seeds(g, measures.last("macro_f1_mean"))),
+        "std": lambda g: percent(over_seeds(g, measures.last("test_accuracy_std"))),
+        "worst": lambda g: percent(over_seeds(g, measures.last("test_accuracy_worst"))),
+        "10th percentile": lambda g: percent(over_seeds(g, measures.last("test_accuracy_p10"))),
+        "Jain": lambda g: _plain(over_seeds(g, measures.last("test_accuracy_jain"))),
+        "worse off than alone": lambda g: percent(measures.worse_off(comparison, g, newcomers=False)),
+        "unseen: worst": lambda g: percent(over_seeds(g, measures.last("unseen_accuracy_worst"))),
+        "unseen: worse off than alone": lambda g: percent(measures.worse_off(comparison, g, newcomers=True)),
+    }
+    return markdown([*columns], [[cell(group) for cell in columns.values()] for group in comparison.groups])
+
+
+def _versus(group: Group, reference: Group, read: measures.Read) -> str:
+    return _NOTHING if group is reference else points(difference(group, reference, read))
+
+
+def _clusters(group: Group) -> str:
+    """Return the numbers of clusters that runs ended with."""
+    found = sorted(set(measures.values(group, measures.clusters_at_end).values()))
+    return " or ".join(f"{value:.0f}" for value in found)
+
+
+def _plain(found: Estimate | None) -> str:
+    return _NOTHING if found is None else f"{found.mean:.3f}"
+
+
+# --- groups -------------------------------------------------------------------------------------------
+
+
+def found_table(planted: Sequence[tuple[str, Comparison]]) -> str:
+    """Return in how many seeds each method had the planted groups after round 5, 15 and the last."""
+    return _by_method(planted, _found)
+
+
+def whole_table(controls: Sequence[tuple[str, Comparison]]) -> str:
+    """Return in how many seeds each method kept all leaves in one cluster in every round."""
+    return _by_method(controls, lambda _, group: str(sum(map(measures.is_whole, group.runs))))
+
+
+def _found(_: Comparison, group: Group) -> str:
+    rounds = min(len(run.rounds) for run in group.runs)
+    return " · ".join(str(_right_after(group, at)) for at in (_EARLY, _LATER, rounds))
+
+
+def _right_after(group: Group, global_round: int) -> int:
+    return sum(measures.is_right(run, global_round) for run in group.runs)
+
+
+def _by_method(titled: Sequence[tuple[str, Comparison]], cell: Callable[[Comparison, Group], str]) -> str:
+    """Return a table of methods that form clusters (down) in scenarios (across)."""
+    labels = dict.fromkeys(g.label for _, comparison in titled for g in comparison.groups)
+    clustering = [label for label in labels if label not in _NEVER_CLUSTER]
+    rows = []
+    for label in clustering:
+        cells = []
+        for _, comparison in titled:
+            group = by_label(comparison).get(label)
+            cells.append(_NOTHING if group is None else cell(comparison, group))
+        rows.append([NAMES.get(label, label), *cells])
+    return markdown(["", *(title for title, _ in titled)], rows)
+
+
+_NEVER_CLUSTER = ("hierfl", "fedprox", "scaffold", "mtgc", "local", "oracle")
+
+
+def gap_table(planted: Sequence[tuple[str, Comparison]]) -> str:
+    """Return which share of the gap from one model to true groups the methods recover, seen · unseen."""
+
+    def cell(comparison: Comparison, group: Group) -> str:
+        seen = measures.recovered(comparison, group, *_SEEN)
+        unseen = measures.recovered(comparison, group, "unseen_accuracy_mean")
+        return f"{share(seen)}; {share(unseen)}" if unseen else share(seen)
+
+    return _by_method(planted, cell)
+
+
+# --- both at once -------------------------------------------------------------------------------------
+
+
+def both_table(planted: Sequence[tuple[str, Comparison]]) -> str:
+    """Return fedge against leaves alone on known clients, and against the oracle on newcomers."""
+    rows = []
+    for title, comparison in planted:
+        groups = by_label(comparison)
+        known = difference(groups["fedge"], groups["local"], measures.served, measures.seen)
+        longer = difference(groups["fedge"], groups["local"], measures.served, measures.tuned)
+        new = difference(groups["fedge"], groups["oracle"], measures.unseen)
+        if new is not None:
+            rows.append([title, points(known), points(longer), points(new)])
+    headers = (
+        "",
+        "known: minus leaves alone",
+        "minus leaves alone, fine-tuned too",
+        "newcomers: minus oracle",
+    )
+    return markdown(headers, rows)
+
+
+def control_table(controls: Sequence[tuple[str, Comparison]]) -> str:
+    """Return what fedge changes for users where no groups are planted, against one model."""
+    rows = []
+    for title, comparison in controls:
+        groups = by_label(comparison)
+        fedge, one = groups["fedge"], groups[REFERENCE]
+        rows.append(
+            [title, *(points(difference(fedge, one, read)) for read in (measures.seen, measures.unseen))]
+        )
+    return markdown(("fedge minus one model", "seen users", "unseen users"), rows)
+
+
+# --- costs --------------------------------------------------------------------------------------------
+
+
+def cost_table(titled: Sequence[tuple[str, Comparison]]) -> str:
+    """Return what comparing leaves costs fedge."""
+    rows = []
+    for title, comparison in titled:
+        costs = [clustering_cost(run) for run in by_label(comparison)["fedge"].runs]
+        found = [cost for cost in costs if cost is not None]
+        if found:
+            rows.append([
+                title,
+                f"{_mean([c.comparisons for c in found]):.1f}",
+                f"{_mean([c.time_share for c in found]):.1%}",
+                f"{_mean([c.bytes_each for c in found]):.1f}",
+                f"{_mean([c.bytes_ratio for c in found]):.2f}",
+            ])  # fmt: skip
+    headers = ("", "comparisons in a run", "of the time", "bytes of one", "bytes of all")
+    return markdown(headers, rows)
+
+
+def target_table(comparison: Comparison) -> str:
+    """Return rounds and megabytes until 95 % of the oracle's final accuracy is reached."""
+    rows = []
+    goals = {}
+    for what, column in (("seen", "test_accuracy_mean"), ("unseen", "unseen_accuracy_mean")):
+        final = over_seeds(
+            by_label(comparison)["oracle"], measures.seen if what == "seen" else measures.unseen
+        )
+        if final is not None:
+            goals[what] = (column, SHARE * final.mean)
+    for group in comparison.groups:
+        cells = []
+        for column, goal in goals.values():
+            reached = [_cost(run, column, goal) for run in group.runs]
+            known = [cost for cost in reached if cost is not None]
+            of = f" ({len(known)} of {len(reached)})" if len(known) < len(reached) else ""
+            cells += (
+                [f"{_mean([c[0] for c in known]):.0f}{of}", f"{_mean([c[1] for c in known]):.0f}"]
+                if known else ["never", _NOTHING]
+            )  # fmt: skip
+        rows.append([name_of(group), *cells])
+    headers = [
+        f"{word} to {100 * goal:.1f} ({what})"
+        for what, (_, goal) in goals.items()
+        for word in ("rounds", "MB")
+    ]
+    return markdown(["", *headers], rows)
+
+
+def _cost(run: RunData, column: str, goal: float) -> tuple[float, float] | None:
+    """Return rounds and megabytes, both tiers, up to the first round that reaches `goal`.
+
+    The last round is left out: what it serves may be fine-tuned.
+    """
+    scores = list(run.rounds[column])[:-1]
+    first = next((n for n, score in enumerate(scores, 1) if score is not None and score >= goal), None)
+    return None if first is None else (first, megabytes(run.rounds.head(first), BYTES))
+
+
+def _mean(numbers: Sequence[float]) -> float:
+    return sum(numbers) / len(numbers)
+
+
+def total_line(studies: Sequence[Study]) -> str:
+    """Return how many runs there were and how long they took together."""
+    runs = [run for study in studies for run in study.runs]
+    hours = sum(float(run.rounds["seconds"].sum()) for run in runs) / 3600
+    return f"{len(runs)} runs, {hours:.1f} hours of rounds in all, two runs at a time"
