@@ -32,7 +32,8 @@ GLOBAL_COLUMNS = (
     "test_accuracy_p10", "test_accuracy_jain", "unseen_accuracy_mean", "unseen_accuracy_std",
     "unseen_accuracy_worst", "unseen_accuracy_p10", "unseen_accuracy_jain", "unseen_loss_mean",
     "unseen_macro_f1_mean", "cloud_uplink_bytes", "cloud_downlink_bytes", "churn", "ari", "nmi",
-    "homogeneity", "completeness",
+    "homogeneity", "completeness", "shared_accuracy_mean", "shared_accuracy_worst", "tuned_accuracy_mean",
+    "tuned_accuracy_worst",
 )  # fmt: skip
 LEAF_COLUMNS = (
     "global_round", "leaf", "cluster", "val_accuracy_own", "val_accuracy_offered", "gate", "test_accuracy",
@@ -42,7 +43,7 @@ LEAF_COLUMNS = (
 )  # fmt: skip
 CLIENT_COLUMNS = (
     "global_round", "client", "leaf", "train_samples", "train_loss", "test_samples", "test_accuracy",
-    "macro_f1", "train_seconds", "test_loss", "newcomer",
+    "macro_f1", "train_seconds", "test_loss", "newcomer", "shared_accuracy", "tuned_accuracy",
 )  # fmt: skip
 TIMING_COLUMNS = (
     "global_round", "configure", "push", "wait", "check", "aggregate", "cluster", "gate", "record",
@@ -291,6 +292,8 @@ def global_row(result: RoundResult, seconds: float) -> list[Any]:
             None if result.truth is None else agreement(result.truth, result.labels),
             "ari", "nmi", "homogeneity", "completeness",
         ),
+        *_numbers(result.over_clients("shared_accuracy"), "mean", "worst"),
+        *_numbers(result.over_clients("tuned_accuracy"), "mean", "worst"),
     ]  # fmt: skip
 
 
@@ -318,7 +321,7 @@ def _client_row(global_round: int, client: ClientResult) -> list[Any]:
     return [
         global_round, client.client, client.leaf, client.train_samples, client.train_loss,
         client.test_samples, client.test_accuracy, client.macro_f1, client.train_seconds, client.test_loss,
-        int(client.newcomer),
+        int(client.newcomer), client.shared_accuracy, client.tuned_accuracy,
     ]  # fmt: skip
 
 

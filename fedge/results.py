@@ -30,6 +30,9 @@ class ClientResult:
         train_seconds: over all leaf rounds of the global round.
         confusion: of the served model on its test windows, (classes, classes), rows true, columns predicted.
         newcomer: whether it holds users whom no leaf has seen; it does not train, so it has no train_samples.
+        shared_accuracy: like test_accuracy, but of the model that its leaf fine-tuned in this round.
+        tuned_accuracy: of what came of it, whether or not the leaf serves it. Both or neither: None without
+            fine-tuning, and where it did not judge both models (newcomers, who get another one).
     """
 
     client: int
@@ -43,6 +46,8 @@ class ClientResult:
     train_seconds: float | None
     confusion: np.ndarray | None = None
     newcomer: bool = False
+    shared_accuracy: float | None = None
+    tuned_accuracy: float | None = None
 
 
 @dataclass(frozen=True)

@@ -145,6 +145,15 @@ class RoundBook:
         members = leaf.newcomers if newcomers else leaf.clients
         return {c: self.judged[c][key] for c in members if key in self.judged.get(c, {})}
 
+    def before_and_after(self, client: int, leaf: Leaf) -> tuple[Judgement, Judgement] | None:
+        """Return how a client judges, on test windows, what its leaf fine-tuned and what came of it.
+
+        None without fine-tuning, and if it did not judge both: means over clients are of the same ones.
+        """
+        judged = self.judged.get(client, {})
+        shared, tuned = judged.get((self.gates[leaf.index].role, "test")), judged.get((PERSONAL, "test"))
+        return None if shared is None or tuned is None else (shared, tuned)
+
     def result(
         self, leaves: Sequence[Leaf], labels: np.ndarray, truth: Sequence[int] | None = None
     ) -> RoundResult:
@@ -176,6 +185,7 @@ class RoundBook:
 
     def _client_row(self, client: int, leaf: Leaf, test: Judgement | None) -> ClientResult:
         """Return the row of one client, given its judgement of the model that it is served."""
+        both = self.before_and_after(client, leaf)
         return ClientResult(
             client=client,
             leaf=leaf.index,
@@ -188,6 +198,8 @@ class RoundBook:
             train_seconds=self.train_seconds.get(client),
             confusion=test.confusion if test else None,
             newcomer=client in leaf.newcomers,
+            shared_accuracy=accuracy(both[0].confusion) if both else None,
+            tuned_accuracy=accuracy(both[1].confusion) if both else None,
         )
 
     def _leaf_row(self, leaf: Leaf, cluster: int) -> LeafResult:

@@ -69,7 +69,11 @@ _MESSAGES = _schema(
 
 # What earlier versions did not write: no run is asked for it.
 _ADDED_TABLES = {"timing/workers.csv"}
-_ADDED_COLUMNS = _schema("workers fds threads")
+_ADDED_COLUMNS = _schema(
+    "workers fds threads",
+    "shared_accuracy tuned_accuracy shared_accuracy_mean shared_accuracy_worst tuned_accuracy_mean "
+    "tuned_accuracy_worst",
+)
 
 _CLUSTERS: dict[str, Any] = {
     "round": _INT,
@@ -93,7 +97,8 @@ class RunData:
     """What a run has left behind so far.
 
     A row per global round, or per leaf, client, process or cloud step in it; a cell is null where nothing was
-    measured. Accuracies are shares, 0..1, of the served model on test windows, unless the name says "val".
+    measured. Accuracies are shares, 0..1, of the served model on test windows, unless the name says "val",
+    "shared" or "tuned": the model before and after a round's fine-tuning, whichever is served.
 
     Attributes:
         folder: where it was read.

@@ -50,8 +50,9 @@ def newcomers_judge(config: PersonalConfig, leaf: Leaf, models: Mapping[str, Sta
 def served_role(gate: GateResult, personal: PersonalResult | None, newcomer: bool) -> str:
     """Return the role, in the judge exchange, of the model that a leaf serves.
 
-    Every accuracy that a run reports is of this model. A role that is served only to some must have been sent
-    to them in `fedge.strategy.HierarchicalStrategy.configure_evaluate`.
+    Every accuracy that a run reports is of this model, unless the name says "shared" or "tuned". A
+    role that is served only to some must have been sent to them in
+    `fedge.strategy.HierarchicalStrategy.configure_evaluate`.
 
     Args:
         gate: the leaf's decision in this round.

@@ -15,7 +15,7 @@ from fedge.report.page import Notice, Page, Panel, Section, write_page
 from fedge.report.palette import colour, dashes
 from fedge.report.svg import figure_style, legend_below, new_figure, whole_ticks
 from fedge.report.tables import counted, table
-from fedge.report.yardsticks import SMALLEST_GAP, role_of
+from fedge.report.yardsticks import SMALLEST_GAP, is_fine_tuned, role_of
 from fedge.run_reader import RunData
 
 _AXES: dict[str, tuple[str, Callable[[pl.DataFrame], pl.Series]]] = {
@@ -120,11 +120,17 @@ def yardstick_sentences(groups: Sequence[Group]) -> list[str]:
     if not roles:
         return []
     named = ", ".join(f"{label} ({role})" for label, role in roles.items())
-    return [
+    sentences = [
         f"Others are measured by {named}, seed by seed, where all clients have the same test windows. Worse "
         f"off: a lower test accuracy. Recovered: 0 is the global model's accuracy, 1 the oracle's; a seed in "
         f"which these are less than {100 * SMALLEST_GAP:g} point apart has nothing to recover."
     ]
+    if any(is_fine_tuned(group.runs[0]) for group in groups):
+        sentences.append(
+            "Fine-tuned runs measure only those fine-tuned alike. Worse off compares what is served; what is "
+            "recovered of seen users' accuracy, the models before fine-tuning."
+        )
+    return sentences
 
 
 def final_panel(rows: Sequence[Final], reference: str) -> Panel:

@@ -12,7 +12,7 @@ from fedge.report.grouping import Group
 from fedge.report.listing import aligned
 from fedge.report.spread import leaf_spread
 from fedge.report.statistics import Estimate, estimate, paired
-from fedge.report.tables import NOTHING, text_of, total
+from fedge.report.tables import NOTHING, last, text_of, total
 from fedge.report.targets import BYTES, costs_to, default_target, megabytes
 from fedge.report.yardsticks import Yardsticks
 from fedge.run_reader import RunData
@@ -22,7 +22,7 @@ Read = Callable[[RunData], float | None]
 
 def _last(column: str) -> Read:
     """Return what reads a column of the last round."""
-    return lambda run: run.rounds[column][-1]
+    return lambda run: last(run.rounds, column)
 
 
 def _over_leaves(column: str) -> Read:
@@ -50,6 +50,8 @@ METRICS: dict[str, Read] = {
 }
 # left out where no run has them
 OPTIONAL: dict[str, Read] = {
+    "seen users: mean accuracy before fine-tuning": _last("shared_accuracy_mean"),
+    "seen users: mean accuracy after fine-tuning": _last("tuned_accuracy_mean"),
     "unseen users: mean accuracy": _last("unseen_accuracy_mean"),
     "unseen users: worst accuracy": _last("unseen_accuracy_worst"),
     "unseen users: 10th percentile": _last("unseen_accuracy_p10"),
@@ -61,6 +63,7 @@ OPTIONAL: dict[str, Read] = {
     "mean churn": lambda run: run.rounds["churn"].mean(),  # type: ignore[return-value,dict-item]
 }
 _SEEN, _UNSEEN = "test_accuracy_mean", "unseen_accuracy_mean"
+_SHARED = "shared_accuracy_mean"  # of seen users, where leaves fine-tune what they serve
 CSV_COLUMNS = (
     "metric", "group", "seeds", "n", "mean", "std", "low", "high", "reference", "n_pairs", "difference",
     "difference_low", "difference_high",
@@ -128,7 +131,7 @@ def _relative(groups: Sequence[Group]) -> dict[str, Read]:
     for who, newcomers in (("clients", False), ("newcomers", True)):
         metrics[f"share of {who} worse off than local only"] = by.worse_off("local only", newcomers)
         metrics[f"share of {who} worse off than global"] = by.worse_off("global", newcomers)
-    metrics["recovered share of the gap to the oracle, seen users"] = by.recovered(_SEEN)
+    metrics["recovered share of the gap to the oracle, seen users"] = by.recovered(_SHARED, _SEEN)
     metrics["recovered share of the gap to the oracle, unseen users"] = by.recovered(_UNSEEN)
     return metrics
 

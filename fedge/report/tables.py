@@ -60,6 +60,11 @@ def total(frame: pl.DataFrame, *columns: str) -> float:
     return float(frame.select(pl.sum_horizontal(pl.col(columns).sum())).item() or 0.0)
 
 
+def last(frame: pl.DataFrame, column: str) -> float | None:
+    """Return the number in the last row; None where the run's version did not write the column."""
+    return frame[column][-1] if column in frame.columns else None
+
+
 def percent(part: float, whole: float) -> str:
     """Return a share as text."""
     return f"{100 * part / whole:.1f} %" if whole else NOTHING

@@ -49,11 +49,16 @@ def round_result(
     similarity=0.5,
     newcomers=(),
     truth=None,
+    tuned=None,
 ):
     """Return a round of two leaves with two clients each; client k gets rights[k] of 10 right, or failed.
 
-    Both leaves' scores are of the clients that are no newcomers.
+    Both leaves' scores are of the clients that are no newcomers. With `tuned`, fine-tuned models that are
+    served have these rights of known clients, and `rights` are those before it.
     """
+    shared = rights
+    if tuned is not None:
+        rights = [rights[k] if k in newcomers else tuned[k] for k in range(len(rights))]
     matrices = [None if right is None else confusion(right) for right in rights]
     scores = [None if m is None else accuracy(m) for m in matrices]
     clients = [
@@ -61,6 +66,7 @@ def round_result(
             k, k // 2, 0 if k in newcomers else 20, None if k in newcomers else 0.5 + k,
             0 if score is None else 20, score, None if score is None else 1 - score, score, 1.5, matrices[k],
             k in newcomers,
+            *(() if tuned is None or score is None or k in newcomers else (shared[k] / 10, score)),
         )
         for k, score in enumerate(scores)
     ]  # fmt: skip

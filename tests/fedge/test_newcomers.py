@@ -280,6 +280,9 @@ def test_rows_by_models_loaded_from_the_run(windows, tmp_path, serving):
         load_state(model, {k.removeprefix(own): v for k, v in states.items() if k.startswith(own)})
         (part,) = evaluate_parts(model, tensor_of(x), tensor_of(y), [len(y)], threads=1)
         assert float(rows[client]["test_accuracy"]) == accuracy(part.confusion)
+        both = [rows[client][name] for name in ("shared_accuracy", "tuned_accuracy")]
+        judges_both = client not in NEWCOMERS or serving.get("personal__newcomers") == "same"
+        assert all(both) == any(both) == ("personal__leaf_rounds" in serving and judges_both)
         if client in NEWCOMERS:
             assert (rows[client]["train_samples"], rows[client]["train_loss"]) == ("0", "")
     last = table(folder, "global_rounds")[-1]

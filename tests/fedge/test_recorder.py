@@ -25,13 +25,14 @@ HEADERS = {
     "clients_ok,clients_failed,uplink_bytes,downlink_bytes,seconds,failures,test_accuracy_p10,"
     "test_accuracy_jain,unseen_accuracy_mean,unseen_accuracy_std,unseen_accuracy_worst,unseen_accuracy_p10,"
     "unseen_accuracy_jain,unseen_loss_mean,unseen_macro_f1_mean,cloud_uplink_bytes,cloud_downlink_bytes,"
-    "churn,ari,nmi,homogeneity,completeness",
+    "churn,ari,nmi,homogeneity,completeness,shared_accuracy_mean,shared_accuracy_worst,tuned_accuracy_mean,"
+    "tuned_accuracy_worst",
     "metrics/leaf_rounds.csv": "global_round,leaf,cluster,val_accuracy_own,val_accuracy_offered,gate,"
     "test_accuracy,test_loss,macro_f1,num_clients,train_samples,kept_model,unseen_accuracy,unseen_loss,"
     "unseen_macro_f1,newcomers,serves,blend,val_windows,val_only_own,val_only_offered,val_standard_error,"
     "val_p_value,val_accuracy_before,val_accuracy_personal",
     "metrics/clients.csv": "global_round,client,leaf,train_samples,train_loss,test_samples,test_accuracy,"
-    "macro_f1,train_seconds,test_loss,newcomer",
+    "macro_f1,train_seconds,test_loss,newcomer,shared_accuracy,tuned_accuracy",
     "timing.csv": "global_round,configure,push,wait,check,aggregate,cluster,gate,record,checkpoint,"
     "other,total,report,workers,lane_idle,lane_deserialise,lane_load,lane_train,lane_evaluate,lane_serialise,"
     "queue_p50,queue_p90,queue_p99,queue_max,dispatch_p50,dispatch_p90,dispatch_p99,dispatch_max,"
@@ -69,16 +70,17 @@ def test_rows_by_hand(recorder, make_result):
     recorder.write_round(make_result(failures={2: "gone"}), LAPS, MEMORY)
     loss = repr((0.9 + 0.3) / 2)
     assert lines(recorder.folder, "metrics/global_rounds.csv")[1:] == [
-        f"1,0.75,0.25,0.5,{loss},0.625,1.75,2,0 1,1,1,2,1,1000,2000,1.75,exception 1,0.55,0.9,,,,,,,,0,0,,,,,"
+        f"1,0.75,0.25,0.5,{loss},0.625,1.75,2,0 1,1,1,2,1,1000,2000,1.75,exception 1,0.55,0.9,,,,,,,,0,0"
+        + 9 * ","
     ]
     assert lines(recorder.folder, "metrics/leaf_rounds.csv")[1:] == [
         "1,0,0,0.5,0.75,accepted,0.75,0.6,0.7,2,40,0,,,,0,own,,,,,,,,",
         "1,1,1,0.5,0.75,rejected,,,,1,20,0,,,,0,own,,,,,,,,",
     ]
     assert lines(recorder.folder, "metrics/clients.csv")[1:] == [
-        "1,0,0,10,1.0,4,0.5,0.25,1.5,0.9,0",
-        "1,1,0,30,2.0,4,1.0,1.0,2.5,0.3,0",
-        "1,2,1,20,,0,,,,,0",
+        "1,0,0,10,1.0,4,0.5,0.25,1.5,0.9,0,,",
+        "1,1,0,30,2.0,4,1.0,1.0,2.5,0.3,0,,",
+        "1,2,1,20,,0,,,,,0,,",
     ]
     assert lines(recorder.folder, "timing.csv")[1:] == [
         "1,0.0,0.0,1.5,0.0,0.0,0.0,0.0,0.0,0.0,0.25,1.75,0.0" + 23 * ","
@@ -119,12 +121,32 @@ def test_newcomers_and_truth_by_hand(recorder, make_result):
     assert row[1:4] == ["0.5", "0.0", "0.5"]
     assert row[17:] == [
         "0.5", "1.0", "1.0", "0.0", "1.0", "1.0", "1.0", "0.3", "1.0", "30", "40", "0.5", "0.0", "0.0",
-        "1.0", "0.0",
+        "1.0", "0.0", "", "", "", "",
     ]  # fmt: skip
     assert lines(recorder.folder, "metrics/leaf_rounds.csv")[1].endswith(
         ",2,40,0,1.0,0.3,0.875,1,own,,,,,,,,"
     )
-    assert [line[-1] for line in lines(recorder.folder, "metrics/clients.csv")[1:]] == ["0", "1", "0"]
+    cells = [line.split(",") for line in lines(recorder.folder, "metrics/clients.csv")[1:]]
+    assert [row[10:] for row in cells] == [["0", "", ""], ["1", "", ""], ["0", "", ""]]
+
+
+def test_fine_tuning_by_hand(recorder, make_result):
+    """Clients 0 and 2 before 0.5 and 0.25: mean 0.375; after it 0.75 and 0.5: mean 0.625.
+
+    Client 1 is a newcomer that judged both models, too: it has its cells, but no part in the means.
+    """
+    result = make_result()
+    for client, (shared, tuned, newcomer) in enumerate(
+        [(0.5, 0.75, False), (1.0, 0.0, True), (0.25, 0.5, False)]
+    ):
+        result.clients[client] = dataclasses.replace(
+            result.clients[client], shared_accuracy=shared, tuned_accuracy=tuned, newcomer=newcomer
+        )
+    recorder.write_round(result, LAPS, [])
+    row = lines(recorder.folder, "metrics/global_rounds.csv")[1].split(",")
+    assert row[33:] == ["0.375", "0.25", "0.625", "0.5"]
+    cells = [line.split(",") for line in lines(recorder.folder, "metrics/clients.csv")[1:]]
+    assert [row[10:] for row in cells] == [["0", "0.5", "0.75"], ["1", "1.0", "0.0"], ["0", "0.25", "0.5"]]
 
 
 def test_workers_by_hand(recorder, make_result):
@@ -200,7 +222,7 @@ def test_what_is_not_a_number_is_left_empty(recorder, make_result):
     result = make_result()
     object.__setattr__(result.clients[0], "train_loss", float("nan"))
     recorder.write_round(result, LAPS, [])
-    assert lines(recorder.folder, "metrics/clients.csv")[1] == "1,0,0,10,,4,0.5,0.25,1.5,0.9,0"
+    assert lines(recorder.folder, "metrics/clients.csv")[1] == "1,0,0,10,,4,0.5,0.25,1.5,0.9,0,,"
 
 
 def test_equal_rounds_give_equal_bytes(tmp_path, make_result):

@@ -149,6 +149,27 @@ def test_a_run_of_before_the_workers_were_timed(folder):
     assert "What bound the run" not in write_report(folder).read_text()
 
 
+def test_a_run_of_before_fine_tuning_was_measured(tmp_path):
+    """Its last columns are not missed; a newer run has them as numbers, empty without fine-tuning."""
+    rounds = [round_result(1, [5, 6, 7, 8]), round_result(2, [5, 6, 7, 8], tuned=[6, 6, 8, 8])]
+    run = load_run(folder := write_run(tmp_path / "mine", rounds))
+    assert run.rounds["shared_accuracy_mean"].to_list() == [None, pytest.approx(0.65)]
+    assert run.rounds["shared_accuracy_worst"].to_list() == [None, 0.5]
+    assert run.rounds["tuned_accuracy_mean"].to_list() == [None, pytest.approx(0.7)]
+    assert run.rounds["tuned_accuracy_worst"].to_list() == [None, 0.6]
+    assert run.clients["shared_accuracy"].to_list() == [None] * 4 + [0.5, 0.6, 0.7, 0.8]
+    assert run.clients["tuned_accuracy"].to_list() == [None] * 4 + [0.6, 0.6, 0.8, 0.8]
+    plain = load_run(write_run(tmp_path / "plain", rounds[:1]))
+    assert plain.clients.schema["tuned_accuracy"] == plain.rounds.schema["tuned_accuracy_mean"] == pl.Float64
+    for name, columns in (("global_rounds", GLOBAL_COLUMNS[:-4]), ("clients", CLIENT_COLUMNS[:-2])):
+        table = folder / "metrics" / f"{name}.csv"
+        pl.read_csv(table).select(columns).write_csv(table)
+    run = load_run(folder)
+    assert (run.problems, len(run.rounds), len(run.clients)) == ([], 2, 8)
+    assert "tuned_accuracy" not in run.clients.columns
+    write_report(folder)
+
+
 def test_a_run_before_its_first_round(tmp_path):
     run = load_run(write_run(tmp_path / "young", [], status="running"))
     assert run.rounds.is_empty()

@@ -188,6 +188,12 @@ def test_personal_models_leave_the_federation_alone(carry_out):
     assert any(r["serves"] == "personal" for r in table(tuned))
     seconds = [float(r["train_seconds"]) for r in table(tuned, "clients")]
     assert min(seconds) > 0
+    before = [r["shared_accuracy"] for r in table(tuned, "clients")]
+    assert before == [""] * 18 + [r["test_accuracy"] for r in table(plain, "clients")[18:]]
+    served = {leaf: r["serves"] for leaf, r in enumerate(table(tuned)[6:])}
+    for row in table(tuned, "clients")[18:]:
+        name = "tuned_accuracy" if served[int(row["leaf"])] == "personal" else "shared_accuracy"
+        assert row["test_accuracy"] == row[name]
     losses = [r["train_loss"] for r in table(tuned, "clients")]
     assert losses == [r["train_loss"] for r in table(plain, "clients")]
 

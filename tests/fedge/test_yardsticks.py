@@ -20,6 +20,7 @@ RIGHTS = {  # of 10, of clients 0 and 2 and newcomers 1 and 3
     "local": [10, 3, 9, 4],
     "oracle": [9, 8, 9, 7],
 }
+TUNED = {"personal.leaf-rounds": 3}
 CONFIGS = {"mine": {}, "global": OFF, "local": {"cluster.tau": 1.01}, "oracle": {"gate.enabled": False}}
 
 
@@ -27,13 +28,13 @@ CONFIGS = {"mine": {}, "global": OFF, "local": {"cluster.tau": 1.01}, "oracle": 
 def make(tmp_path):
     """Return what writes and loads a run of three rounds that ends with the given rights."""
 
-    def make(name, seed=1, rights=None, newcomers=(1, 3), **kwargs):
-        first = [2, 2, 2, 2]
+    def make(name, seed=1, rights=None, newcomers=(1, 3), tuned=None, **kwargs):
+        first, last = [2, 2, 2, 2], rights or RIGHTS[name]
         rounds = [
-            round_result(n, r, newcomers=newcomers, truth=(0, 1))
-            for n, r in enumerate([first, rights or RIGHTS[name], rights or RIGHTS[name]], start=1)
+            round_result(n, r, newcomers=newcomers, truth=(0, 1), tuned=fork)
+            for n, (r, fork) in enumerate([(first, None), (last, None), (last, tuned)], start=1)
         ]
-        config = {**CONFIGS.get(name, {}), **kwargs.pop("config", {})}
+        config = {**CONFIGS.get(name, {}), **(TUNED if tuned else {}), **kwargs.pop("config", {})}
         folder = tmp_path / str(len(list(tmp_path.iterdir()))) / f"{name}-{seed}"
         run = load_run(write_run(folder, rounds, seed=seed, newcomers=newcomers, config=config, **kwargs))
         if name == "oracle":
@@ -111,6 +112,77 @@ def test_a_gap_of_less_than_a_point_is_not_recovered(make):
     runs = [make("mine"), make("global", rights=even), make("oracle", rights=even)]
     found = numbers(runs)
     assert ("recovered share of the gap to the oracle, seen users", "mine") not in found
+
+
+# --- fine-tuning --------------------------------------------------------------------------------------
+
+
+def test_fine_tuned_runs_by_hand(make):
+    """Before it, seen users have 0.9 (mine), 0.55 (global) and 0.9 (oracle); 0.9, 0.9 and 0.95 after it.
+
+    Recovered of the gap of the shared models: 0.35/0.35, where the served ones have 0/0.05. Worse off than
+    global by what is served: client 0 has 1.0 instead of 0.8, client 2 has 0.8, or 0.9, instead of 1.0.
+    """
+    tuned = {"mine": [10, 0, 8, 0], "global": [8, 0, 10, 0], "oracle": [10, 0, 9, 0]}
+    found = numbers([make(name, tuned=rights) for name, rights in tuned.items()])
+    for metric, expected in {
+        "mean test accuracy": (0.9, 0.9, 0.95),
+        "seen users: mean accuracy before fine-tuning": (0.9, 0.55, 0.9),
+        "seen users: mean accuracy after fine-tuning": (0.9, 0.9, 0.95),
+        "recovered share of the gap to the oracle, seen users": (1.0, 0.0, 1.0),
+        "share of clients worse off than global": (0.5, None, 0.5),
+    }.items():
+        means = tuple(found[metric, name] for name in tuned)
+        assert means == pytest.approx(expected), metric
+
+
+def test_a_fine_tuned_run_is_measured_by_plain_ones_before_fine_tuning(make):
+    """Without fine-tuned ones beside it: 0.35/0.35 of the gap again, whatever fine-tuning gave."""
+    found = numbers([make("mine", tuned=[2, 2, 2, 2]), make("global"), make("oracle")])
+    assert found["recovered share of the gap to the oracle, seen users", "mine"] == pytest.approx(1.0)
+    assert found["share of clients worse off than global", "mine"] == 1.0
+    assert found["seen users: mean accuracy before fine-tuning", "global"] is None
+
+
+def test_without_fine_tuning_nothing_is_said_of_it(make):
+    assert not any("fine-tuning" in metric for metric, _ in numbers([make("mine"), make("global")]))
+
+
+def test_fine_tuned_runs_measure_those_that_are_so_alike(make):
+    """Whichever comes first: like by like, if there is one; else by one that is not fine-tuned."""
+    rights = [8] * 4
+    other = {"config": {"personal.leaf-rounds": 5}}
+    mine, tuned, five = make("mine"), make("mine", tuned=rights), make("mine", tuned=rights, **other)
+    plain_global, tuned_global = make("global"), make("global", tuned=rights)
+    for globals_ in ([plain_global, tuned_global], [tuned_global, plain_global]):
+        by = Yardsticks(group_runs([mine, tuned, five, *globals_])[0])
+        assert by.of(mine, "global") is plain_global
+        assert by.of(tuned, "global") is tuned_global
+        assert by.of(five, "global") is plain_global
+        assert by.of(tuned_global, "global") is tuned_global
+    by = Yardsticks(group_runs([mine, tuned, five, tuned_global])[0])
+    assert [by.of(run, "global") for run in (mine, tuned, five)] == [None, tuned_global, None]
+
+
+def test_a_knob_that_a_run_does_not_know_has_its_default(make):
+    tuned, tuned_global = make("mine", tuned=[8] * 4), make("global", tuned=[8] * 4)
+    del tuned_global.manifest["config"]["personal.newcomers"]
+    assert Yardsticks(group_runs([tuned, tuned_global])[0]).of(tuned, "global") is tuned_global
+
+
+def test_runs_that_keep_layers_measure_nobody(make):
+    run = make("global", config={"personal.layers": "head"})
+    assert role_of(group_runs([run])[0][0]) is None
+
+
+def test_the_page_says_what_fine_tuned_runs_measure(make, tmp_path):
+    words = "Fine-tuned runs measure only those fine-tuned alike."
+    for name, tuned in (("plain", None), ("tuned", [8] * 4)):
+        write_comparison([make("mine"), make("global", tuned=tuned)], tmp_path / f"{name}.html")
+        assert (words in (tmp_path / f"{name}.html").read_text()) == (tuned is not None)
+
+
+# --- what does not count, and costs -------------------------------------------------------------------
 
 
 def test_clients_that_failed_do_not_count(make):
