@@ -12,17 +12,18 @@ import numpy as np
 
 from fedge import baselines, clusterers, trial
 from fedge.aggregation import State, weighted_mean
-from fedge.config import BY_TEST, ClusterConfig
+from fedge.config import BY_TEST, METHODS_BY_TIME, ClusterConfig
 from fedge.evidence import Answers, CrossLosses, Evidence, Questions, all_to_all
 from fedge.grouping import METHODS, Grouping, Need
 from fedge.ifca import Pool
 from fedge.membership import Membership, events_between
+from fedge.pace import Pace
 from fedge.signals import loss_matrix
 
 assert baselines  # register their methods
 assert clusterers
 
-_RECENT_STEPS = 4  # whose cross-losses are put together with a step's own
+_RECENT_STEPS = 4  # comparisons whose cross-losses are put together with a step's own
 _RECENT = "recent-"  # before their numbers, among the states
 
 
@@ -39,7 +40,8 @@ class CloudStep:
         offers: per leaf the cluster's model, or None for a leaf that is alone in its cluster; empty in the
             record of a round.
         method: how the leaves were grouped.
-        facts: what else was found, as JSON: candidate, events, tests, …
+        facts: what else was found, as JSON: candidate, events, tests, …;
+            `compared` is False where no comparison was due.
     """
 
     signal: str
@@ -93,7 +95,8 @@ class CloudAggregator:
         self._common_start = True
         self._membership = Membership()
         self._recent: deque[CrossLosses] = deque(maxlen=_RECENT_STEPS)
-        self._since_probe = 0  # cloud steps from different starts since the last probe
+        self._since_probe = 0  # comparisons from different starts since the last probe
+        self._pace = Pace(config.regroup_every, settled_after=_RECENT_STEPS + 1)
         self._pool: Pool | None = None
         if self.needs("pool"):
             assert candidate is not None and config.fixed_count is not None  # noqa: PT018
@@ -141,10 +144,8 @@ class CloudAggregator:
             models: per leaf the model that it ended its leaf rounds with.
             weights: per leaf its number of training windows.
         """
-        config = self._config
-        if not config.enabled or not config.probe_every or self._common_start:
-            return None
-        if self._since_probe + 1 < config.probe_every:
+        every = self._config.probe_every
+        if not every or not self._compares or self._common_start or self._since_probe + 1 < every:
             return None
         return weighted_mean(models, weights)
 
@@ -164,6 +165,8 @@ class CloudAggregator:
         """Return what clients must be asked before `step`: per leaf, role → model; empty for nothing."""
         if self._pool is not None:
             return self._pool.questions(len(models))
+        if not self._compares:
+            return [{} for _ in models]
         compared = models if probe is None else probe.models
         asked = all_to_all(compared) if self.needs("cross-losses") else [{} for _ in models]
         candidate, present = self._membership.candidate, self._membership.labels
@@ -172,6 +175,16 @@ class CloudAggregator:
             tried = trial.questions(candidate, present, compared, weights)
             asked = [known | new for known, new in zip(asked, tried, strict=True)]
         return asked
+
+    @property
+    def _compares(self) -> bool:
+        """Whether the coming step compares leaves, or only averages the clusters in force.
+
+        Methods with models or a time of their own have a say in every step.
+        """
+        config = self._config
+        always = self._pool is not None or config.method in METHODS_BY_TIME
+        return config.enabled and (always or self._pace.is_due)
 
     @property
     def _is_tried(self) -> bool:
@@ -199,12 +212,15 @@ class CloudAggregator:
             ValueError: what is compared is not finite in a leaf (the leaf is named).
         """
         config = self._config
-        evidence = self._evidence(models, weights, global_round, answers, probe)
-        if config.enabled:
+        common_start = self._common_start
+        if self._compares:
+            evidence = self._evidence(models, weights, global_round, answers, probe)
             found = METHODS[config.method].group(evidence, config, self._membership.labels)
+            labels, facts = self._settle(found, evidence, probed=probe is not None)
+            common_start = evidence.common_start
         else:
-            found = Grouping(np.zeros(len(models), dtype=np.int64), None)
-        labels, facts = self._settle(found, evidence, probed=probe is not None)
+            found = self._without_comparison(len(models))
+            labels, facts = found.labels, dict(found.facts)
         offers = _offers(labels, models, weights)
         if self._pool is not None:
             assert found.takes is not None
@@ -214,11 +230,20 @@ class CloudAggregator:
             labels=labels,
             similarity=found.similarity,
             tau=config.tau,
-            common_start=evidence.common_start,
+            common_start=common_start,
             offers=offers,
             method=config.method if config.enabled else "off",
             facts=facts,
         )
+
+    def _without_comparison(self, leaves: int) -> Grouping:
+        """Return the clusters in force; one of all leaves if clustering is disabled."""
+        if not self._config.enabled:
+            return Grouping(np.zeros(leaves, dtype=np.int64), None)
+        present = self._membership.labels
+        assert present is not None  # no step rests before one has compared
+        self._pace.note_rest()
+        return Grouping(present, None, {"compared": False})
 
     def _evidence(
         self,
@@ -267,6 +292,7 @@ class CloudAggregator:
             self._recent.clear()
         elif self.needs("cross-losses") and self._config.signal == "affinity" and not probed:
             self._recent.append(evidence.cross)
+        self._pace.note_comparison(quiet=not events and self._membership.candidate is None)
         return labels, facts
 
     # --- what survives the process --------------------------------------------------------------------
@@ -286,13 +312,19 @@ class CloudAggregator:
 
     def facts(self) -> dict[str, Any]:
         """Return what else it needs, as JSON."""
-        taken = None if self._pool is None else self._pool.facts()
-        return {"membership": self._membership.facts(), "since_probe": self._since_probe, "taken": taken}
+        return {
+            "membership": self._membership.facts(),
+            "since_probe": self._since_probe,
+            "pace": self._pace.facts(),
+            "taken": None if self._pool is None else self._pool.facts(),
+        }
 
     def restore(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
         """Go on with what `states` and `facts` gave."""
         self._membership.restore(facts["membership"])
         self._since_probe = facts["since_probe"]
+        if "pace" in facts:  # checkpoints from before it are of runs that compare in every step
+            self._pace.restore(facts["pace"])
         self._recent.extend(
             CrossLosses(state["losses"], state["windows"], state["leaf_of"])
             for name, state in states.items()

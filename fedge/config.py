@@ -282,6 +282,7 @@ class ScaffoldConfig(_Section):
 
 CLUSTER_SIGNALS = ("weights", "update", "update-head", "cross-loss", "cross-loss-rows", "affinity")
 METHODS_WITH_TRUTH = ("oracle", "random")
+METHODS_BY_TIME = ("cfl", "flhc", "kmeans")  # they group when it is time
 CLUSTER_METHODS = (  # those of fedge/grouping.py
     "components", "agglomerative", "spectral", "alone", "ifca", "cfl", "flhc", "kmeans", *METHODS_WITH_TRUTH,
 )  # fmt: skip
@@ -298,6 +299,12 @@ class ClusterConfig(_Section):
     enabled: bool = knob(True, "false: the cloud averages all leaves into one model")
     start_round: int = knob(1, "first global round with a cloud step", minimum=1)
     every: int = knob(1, "global rounds from one cloud step to the next", minimum=1)
+    regroup_every: int = knob(
+        1,
+        "cloud steps from one comparison of leaves to the next once five in a row have changed nothing; in "
+        "between, clusters stay as they are",
+        minimum=1,
+    )
     tau: float = knob(
         0.7, "leaves at least this similar are joined; above 1 every leaf stays alone", minimum=-1.0
     )
@@ -324,7 +331,7 @@ class ClusterConfig(_Section):
     patience: int = knob(1, "cloud steps in a row that must find the same new groups", minimum=1)
     probe_every: int = knob(
         0,
-        "cloud steps from one probe to the next once leaves start from different models: a leaf round from "
+        "comparisons from one probe to the next once leaves start from different models: a leaf round from "
         "the mean of all, for comparison only; 0 = none",
         minimum=0,
     )
@@ -378,7 +385,7 @@ class ClusterConfig(_Section):
                 f'cluster.count "auto" needs cluster.method to be agglomerative or spectral, but it is '
                 f'{self.method!r}; set cluster.count="threshold"'
             )
-        if self.method in ("cfl", "flhc", "kmeans") and self.patience > 1:
+        if self.method in METHODS_BY_TIME and self.patience > 1:
             raise ConfigError(
                 f"cluster.method {self.method} needs cluster.patience to be 1, because it groups when it is "
                 f"time, but it is {self.patience}; set cluster.patience=1"

@@ -82,6 +82,7 @@ _CLUSTERS: dict[str, Any] = {
     "labels": pl.List(_INT),
     "similarity": pl.List(pl.List(_FLOAT)),
     "common_start": pl.Boolean,
+    "compared": pl.Boolean,
     "changes": pl.List(_TEXT),
     "lowest_p": _FLOAT,
 }
@@ -107,7 +108,8 @@ class RunData:
         leaves: metrics/leaf_rounds.csv.
         clients: metrics/clients.csv; newcomers are among them, see `known_clients` and `newcomers`.
         clusters: clusters.jsonl; `labels` and `similarity` are lists; its round is named "global_round";
-            `changes` says in words what happened, `lowest_p` is the smallest of the step's tests for groups.
+            `compared` is false where no comparison was due, `changes` says in words what happened,
+            `lowest_p` is the smallest of the step's tests for groups.
         partition: partition.csv, windows per client, split, user, device and class; newcomers and groups.
         timing: timing.csv: seconds per phase, workers' seconds per lane, percentiles over messages.
         workers: timing/workers.csv: a worker's seconds of the wait per lane.
@@ -342,6 +344,7 @@ def _cluster_entry(line: str) -> dict[str, Any] | None:
     """Return what is needed of a line of clusters.jsonl, or None if it is not whole."""
     try:
         entry = json.loads(line)
+        entry["compared"] = entry.get("compared", True)
         entry["changes"] = [words(event) for event in entry.get("events", ())]
         entry["lowest_p"] = min((float(test["p"]) for test in entry.get("tests", ())), default=None)
         return {key: entry[key] for key in _CLUSTERS}

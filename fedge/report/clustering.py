@@ -72,6 +72,11 @@ def _sentences(run: RunData, compared: pl.DataFrame) -> list[str]:
     counts = steps["labels"].list.n_unique().value_counts().sort("labels")
     found = "; ".join(f"{counted(c, 'cluster')} in {n} of {len(steps)} cloud steps" for c, n in counts.rows())
     text = [f"{found}. {_METHODS.get(method) or _rule(run, compared)}."]
+    if rests := int((~steps["compared"]).sum()):
+        text.append(
+            f"A comparison was due in {len(steps) - rests} of {len(steps)} cloud steps; in the others "
+            "clusters stayed as they were."
+        )
     pairs = np.concatenate([np.empty(0), *(_pairs(s) for s in compared["similarity"])])
     if pairs.size:
         text.append(

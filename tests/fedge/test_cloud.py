@@ -317,3 +317,112 @@ def test_a_restored_cloud_goes_on_alike(after):
         assert steps[0].facts == steps[1].facts
         assert steps[0].labels.tolist() == steps[1].labels.tolist()
         assert steps[0].similarity.tobytes() == steps[1].similarity.tobytes()
+
+
+# --- steps that compare, and steps that rest ------------------------------------------------------------
+
+TOGETHER, APART = [state([1, 0]), state([1, 0])], [state([1, 0]), state([0, 1])]
+
+
+def walk(aggregator, pattern):
+    """Carry out a step per letter: T for two leaves that are alike, A for two that are not, u as T, but from
+    different starts.
+    """
+    steps = []
+    for number, letter in enumerate(pattern, start=1):
+        aggregator.begin_round(APART if letter == "u" else [START] * 2)
+        models = APART if letter == "A" else TOGETHER
+        assert not any(aggregator.questions(models, [1, 3]))
+        steps.append(aggregator.step(models, [1, 3], number))
+    return steps
+
+
+def drawn(steps):
+    """Return a letter per step: c compared, s skipped, - rested; with two clusters C, S, =."""
+    letters = ["-" if "compared" in s.facts else "s" if "skipped" in s.facts else "c" for s in steps]
+    assert [letter == "c" for letter in letters] == [s.similarity is not None for s in steps]
+    return "".join(
+        letter.replace("-", "=").upper() if s.labels[1] else letter
+        for letter, s in zip(letters, steps, strict=True)
+    )
+
+
+def test_by_default_every_step_compares():
+    assert drawn(walk(cloud(), "T" * 9 + "A" * 9)) == "c" * 9 + "C" * 9
+    assert "compared" not in walk(cloud(), "T")[0].facts
+
+
+def test_once_five_comparisons_changed_nothing_every_third_step_compares():
+    """Steps 1 to 5, 8, 11. The leaves part in step 9, which step 11 notices; then 12 to 16, and 19."""
+    steps = walk(cloud(regroup_every=3), "T" * 8 + "A" * 12)
+    assert drawn(steps) == "ccccc--c--" + "CCCCCC==C="
+    assert steps[8].facts == {"compared": False}
+    assert [offer["head"].tolist() for offer in steps[8].offers] == [[[0.25, 0.75]]] * 2
+    assert steps[16].offers == [None, None]
+    assert steps[10].facts["events"][0]["kind"] == "split"
+
+
+def test_groups_that_differ_from_the_start_settle_too():
+    """Step 1 parts the leaves, which is a change; 2 to 6 change nothing."""
+    assert drawn(walk(cloud(regroup_every=4), "A" * 11)) == "CCCCCC" + "===C="
+
+
+def test_while_a_change_waits_every_step_compares():
+    """Patience 2. Step 5 finds two groups, step 6 does not: five more, 6 to 10. Steps 13 and 14 both do."""
+    steps = walk(cloud(regroup_every=3, patience=2), "TTTTA" + "T" * 7 + "A" * 8)
+    assert drawn(steps) == "ccccc" + "ccccc--" + "cC" + "CCCCC="
+    assert [number for number, step in enumerate(steps, start=1) if "candidate" in step.facts] == [5, 13]
+
+
+def test_a_comparison_that_could_not_be_made_remains_due():
+    """Neither counts among the five (steps 3, 4) nor is put off by two steps (steps 10, 11)."""
+    steps = walk(cloud(signal="update", regroup_every=3), "TTuuTTTuuuuTTTT")
+    assert drawn(steps) == "ccss" + "ccc--ssc--c"
+
+
+def test_a_step_that_rests_asks_nobody_and_makes_no_probe():
+    """Groups are in force from step 2 on, 3 to 7 change nothing; 8, 9 and 11 rest."""
+    aggregator = split_cloud(probe_every=1, regroup_every=3)
+    asked, probed = [], []
+    for _ in range(9):
+        aggregator.begin_round(four(2))
+        start = aggregator.probe_start(four(), [1] * 4)
+        probe = None if start is None else Probe(start, four(3))
+        questions = aggregator.questions(four(), [1] * 4, probe)
+        answers = answered([0, 0, 1, 1]) if any(questions) else None
+        step = aggregator.step(four(), [1] * 4, 3, answers, probe)
+        assert step.labels.tolist() == [0, 0, 1, 1]
+        assert step.common_start is (probe is not None)
+        asked.append(answers is not None)
+        probed.append(probe is not None)
+    assert asked == probed == [True] * 5 + [False, False, True, False]
+
+
+def test_a_trial_never_waits():
+    """Groups that the first step finds are asked about in the next, however rarely leaves are compared."""
+    assert split_cloud(regroup_every=100).facts()["membership"]["labels"] == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("method", ["kmeans", "flhc", "cfl"])
+def test_methods_that_group_when_it_is_time_see_every_step(method):
+    aggregator = cloud(
+        method=method, count="2" if method == "kmeans" else "threshold", split_round=8, regroup_every=5
+    )
+    steps = []
+    for number in range(1, 10):
+        aggregator.begin_round([START] * 2)
+        steps.append(aggregator.step([state([3, 1]), state([-1, 1])], [1, 1], number))
+    assert not any("compared" in step.facts for step in steps)
+    first = 1 if method == "cfl" else 8
+    assert [int(step.labels[1]) for step in steps] == [0] * (first - 1) + [1] * (10 - first)
+
+
+@pytest.mark.parametrize("after", range(16))
+def test_a_restored_cloud_compares_in_the_same_steps(after):
+    pattern = "TTTTA" + "T" * 7 + "A" * 4
+    whole = drawn(walk(cloud(regroup_every=3, patience=2), pattern))
+    stopped = cloud(regroup_every=3, patience=2)
+    before = walk(stopped, pattern[:after])
+    again = cloud(regroup_every=3, patience=2)
+    again.restore(stopped.states(), json.loads(json.dumps(stopped.facts())))
+    assert drawn(before + walk(again, pattern[after:])) == whole

@@ -50,8 +50,8 @@ def test_a_candidate_is_the_mean_of_those_who_took_it():
     assert [float(c["w"][0]) for c in candidates] == [0.0, 1.0, 2.0]
 
 
-def aggregator():
-    config = ClusterConfig(method="ifca", count="2")
+def aggregator(**settings):
+    config = ClusterConfig(method="ifca", count="2", **settings)
     return CloudAggregator(config, ["w"], candidate=lambda c: {"w": np.array([10.0 * c])})
 
 
@@ -78,6 +78,17 @@ def test_two_rounds_by_hand():
         assert [float(offer["w"][0]) for offer in step.offers] == expected
         assert (step.labels.tolist(), step.facts["taken"]) == ([0, 1, 1], [0, 1, 1])
         models = step.offers
+
+
+def test_leaves_choose_in_every_step_however_rarely_groups_are_compared():
+    cloud = aggregator(regroup_every=100)
+    both = answers(np.array([[0.0, 1.0], [1.0, 0.0]]), [1, 1], [0, 1])
+    _, models = cloud.first_models(both, 2)
+    for _ in range(8):
+        cloud.begin_round(models)
+        cloud.average_pool(models, [1, 1])
+        assert all(cloud.questions(models, [1, 1]))
+        assert "compared" not in cloud.step(models, [1, 1], answers=both).facts
 
 
 def test_a_leaf_changes_its_mind():

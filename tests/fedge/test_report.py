@@ -378,6 +378,20 @@ def test_tests_for_groups_are_shown(tmp_path):
     assert "Leaves could not be compared in any cloud step" in html_of(tmp_path / "nothing")
 
 
+def test_steps_without_a_comparison_are_told(tmp_path):
+    """Of three cloud steps the second compares nothing; the similarities shown are those of the others."""
+    rounds = [round_result(number, [5, 6, 7, 8]) for number in (1, 2, 3)]
+    rested = dataclasses.replace(rounds[1].cloud, similarity=None, facts={"compared": False})
+    rounds[1] = dataclasses.replace(rounds[1], cloud=rested)
+    folder = write_run(tmp_path / "run", rounds, config={"cluster.regroup-every": 3})
+    assert load_run(folder).clusters["compared"].to_list() == [True, False, True]
+    html = html_of(folder)
+    assert "A comparison was due in 2 of 3 cloud steps; in the others clusters stayed as they were." in html
+    assert "1 cluster in 3 of 3 cloud steps." in html
+    assert "Similarity in round 3" in html
+    assert "Similarity in round 2" not in html
+
+
 def test_many_leaves_and_clients(tmp_path):
     """25 leaves with 2 clients each: ranges for lines, ranks for bars, pictures for matrices."""
     rng = np.random.default_rng(0)
