@@ -18,6 +18,7 @@ from fedge.grouping import METHODS, Grouping, Need
 from fedge.ifca import Pool
 from fedge.membership import Membership, events_between
 from fedge.pace import Pace
+from fedge.round_robin import FEWEST_LEAVES
 from fedge.signals import loss_matrix
 
 assert baselines  # register their methods
@@ -145,7 +146,9 @@ class CloudAggregator:
             weights: per leaf its number of training windows.
         """
         every = self._config.probe_every
-        if not every or not self._compares or self._common_start or self._since_probe + 1 < every:
+        if not every or not self._compares or self._are_too_few(models):
+            return None
+        if self._common_start or self._since_probe + 1 < every:
             return None
         return weighted_mean(models, weights)
 
@@ -165,7 +168,7 @@ class CloudAggregator:
         """Return what clients must be asked before `step`: per leaf, role → model; empty for nothing."""
         if self._pool is not None:
             return self._pool.questions(len(models))
-        if not self._compares:
+        if not self._compares or self._are_too_few(models):
             return [{} for _ in models]
         compared = models if probe is None else probe.models
         asked = all_to_all(compared) if self.needs("cross-losses") else [{} for _ in models]
@@ -185,6 +188,10 @@ class CloudAggregator:
         config = self._config
         always = self._pool is not None or config.method in METHODS_BY_TIME
         return config.enabled and (always or self._pace.is_due)
+
+    def _are_too_few(self, models: Sequence[State]) -> bool:
+        """Tell whether there are too few leaves to find groups in, so that clients need not be asked."""
+        return self._is_tried and len(models) < FEWEST_LEAVES
 
     @property
     def _is_tried(self) -> bool:
@@ -268,7 +275,7 @@ class CloudAggregator:
     def _settle(self, found: Grouping, evidence: Evidence, probed: bool) -> tuple[np.ndarray, dict[str, Any]]:
         """Return the labels in force from now on and what is to be kept of the step."""
         before, facts = self._membership.labels, dict(found.facts)
-        if self.needs("cross-losses"):
+        if self.needs("cross-losses") and evidence.answers is not None:
             facts["cross_loss"] = _as_json(loss_matrix(evidence.cross))
         if evidence.answers is not None:
             facts["exchange_bytes"] = evidence.answers.downlink_bytes

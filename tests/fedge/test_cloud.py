@@ -228,6 +228,17 @@ def test_a_step_tells_what_it_rests_on():
     json.dumps(step.facts, allow_nan=False)
 
 
+def test_three_leaves_are_not_asked_what_cannot_be_tested():
+    aggregator = cloud(**AUTO, probe_every=1)
+    aggregator.begin_round(four(2)[:3])
+    assert aggregator.probe_start(four()[:3], [1] * 3) is None
+    assert aggregator.questions(four()[:3], [1] * 3) == [{}, {}, {}]
+    step = aggregator.step(four()[:3], [1] * 3, 3)
+    assert step.labels.tolist() == [0, 0, 0]
+    assert "from 4 leaves on" in step.facts["skipped"]
+    assert "exchange_bytes" not in step.facts
+
+
 def test_unknown_losses_are_null():
     silent = answered([0, 0, 1, 1])
     for row in silent.losses.values():
