@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedge import baselines, clusterers, trial
-from fedge.aggregation import State, weighted_mean
+from fedge.aggregation import State, cluster_means, weighted_mean
 from fedge.config import BY_TEST, METHODS_BY_TIME, ClusterConfig
 from fedge.evidence import Answers, CrossLosses, Evidence, Questions, all_to_all
 from fedge.grouping import METHODS, Grouping, Need
@@ -43,6 +43,8 @@ class CloudStep:
         method: how the leaves were grouped.
         facts: what else was found, as JSON: candidate, events, tests, …;
             `compared` is False where no comparison was due.
+        trials: per leaf the model with which a fork of it is to train until the next cloud step, for a trial
+            of other groups; None for no fork. Empty in the record of a round.
     """
 
     signal: str
@@ -53,6 +55,7 @@ class CloudStep:
     offers: list[State | None]
     method: str = "components"
     facts: Mapping[str, Any] = field(default_factory=dict)
+    trials: Sequence[State | None] = ()
 
 
 @dataclass(frozen=True)
@@ -163,9 +166,20 @@ class CloudAggregator:
             self._pool.average(models, weights)
 
     def questions(
-        self, models: Sequence[State], weights: Sequence[float], probe: Probe | None = None
+        self,
+        models: Sequence[State],
+        weights: Sequence[float],
+        probe: Probe | None = None,
+        forks: Sequence[State | None] = (),
     ) -> Questions:
-        """Return what clients must be asked before `step`: per leaf, role → model; empty for nothing."""
+        """Return what clients must be asked before `step`: per leaf, role → model; empty for nothing.
+
+        Args:
+            models: per leaf the model that it ended its leaf rounds with.
+            weights: per leaf its number of training windows.
+            probe: made before this step, if there was one.
+            forks: per leaf what has become of its part in `CloudStep.trials`; empty or None for none.
+        """
         if self._pool is not None:
             return self._pool.questions(len(models))
         if not self._compares or self._are_too_few(models):
@@ -173,9 +187,10 @@ class CloudAggregator:
         compared = models if probe is None else probe.models
         asked = all_to_all(compared) if self.needs("cross-losses") else [{} for _ in models]
         candidate, present = self._membership.candidate, self._membership.labels
-        if candidate is not None and self._is_tried and self._membership.probed == (probe is not None):
+        if any(fork is not None for fork in forks):
+            assert candidate is not None
             assert present is not None
-            tried = trial.questions(candidate, present, compared, weights)
+            tried = trial.questions(candidate, present, forks, models, weights)
             asked = [known | new for known, new in zip(asked, tried, strict=True)]
         return asked
 
@@ -187,7 +202,12 @@ class CloudAggregator:
         """
         config = self._config
         always = self._pool is not None or config.method in METHODS_BY_TIME
-        return config.enabled and (always or self._pace.is_due)
+        return config.enabled and (always or self._pace.is_due or self._decides)
+
+    @property
+    def _decides(self) -> bool:
+        """Whether the coming step decides on new groups after a trial."""
+        return self._is_tried and self._membership.is_ripe(self._config.patience)
 
     def _are_too_few(self, models: Sequence[State]) -> bool:
         """Tell whether there are too few leaves to find groups in, so that clients need not be asked."""
@@ -228,7 +248,7 @@ class CloudAggregator:
         else:
             found = self._without_comparison(len(models))
             labels, facts = found.labels, dict(found.facts)
-        offers = _offers(labels, models, weights)
+        offers = cluster_means(labels, models, weights)
         if self._pool is not None:
             assert found.takes is not None
             offers = list(self._pool.take(found.takes))
@@ -241,6 +261,7 @@ class CloudAggregator:
             offers=offers,
             method=config.method if config.enabled else "off",
             facts=facts,
+            trials=self._trials(models, weights),
         )
 
     def _without_comparison(self, leaves: int) -> Grouping:
@@ -286,9 +307,9 @@ class CloudAggregator:
             facts["trial"] = {"candidate": self._membership.candidate.tolist(), **asdict(gain)}
         if "skipped" in found.facts:
             return found.labels, facts
-        useful = (gain is not None and gain.gain > 0) if self._is_tried else None
+        useful = None if gain is None else gain.gain > self._config.min_gain
         patience = self._config.patience if found.takes is None else 1  # what is taken is served
-        labels = self._membership.settle(found.labels, patience, useful, probed)
+        labels = self._membership.settle(found.labels, patience, probed, self._is_tried, useful)
         if self._membership.candidate is not None:
             facts["candidate"] = self._membership.candidate.tolist()
             facts["agreed"] = self._membership.agreed
@@ -299,8 +320,22 @@ class CloudAggregator:
             self._recent.clear()
         elif self.needs("cross-losses") and self._config.signal == "affinity" and not probed:
             self._recent.append(evidence.cross)
-        self._pace.note_comparison(quiet=not events and self._membership.candidate is None)
+        self._pace.note_comparison(quiet=not events and not self._membership.is_unsettled)
         return labels, facts
+
+    def _trials(self, models: Sequence[State], weights: Sequence[float]) -> list[State | None]:
+        """Return with which models forks are to train for a trial, if the next step decides on new groups."""
+        candidate = self._membership.candidate
+        if candidate is None or not self._decides or self._membership.probed != self._next_is_probe:
+            return [None] * len(models)
+        return cluster_means(candidate, models, weights)
+
+    @property
+    def _next_is_probe(self) -> bool:
+        """Whether a probe precedes the next step, as far as can be known before the round."""
+        labels, every = self._membership.labels, self._config.probe_every
+        apart = labels is not None and bool(labels.any())
+        return apart and every > 0 and self._since_probe + 1 >= every
 
     # --- what survives the process --------------------------------------------------------------------
 
@@ -339,18 +374,6 @@ class CloudAggregator:
         )
         if self._pool is not None:
             self._pool.restore(states, facts["taken"])
-
-
-def _offers(labels: np.ndarray, models: Sequence[State], weights: Sequence[float]) -> list[State | None]:
-    """Return the mean model of each leaf's cluster, the same object for all of its leaves; None if alone."""
-    offers: list[State | None] = [None] * len(models)
-    for cluster in range(int(labels.max()) + 1):
-        members = [int(leaf) for leaf in np.flatnonzero(labels == cluster)]
-        if len(members) > 1:
-            mean = weighted_mean([models[m] for m in members], [weights[m] for m in members])
-            for member in members:
-                offers[member] = mean
-    return offers
 
 
 def _as_json(matrix: np.ndarray) -> list[list[float | None]]:

@@ -329,6 +329,11 @@ class ClusterConfig(_Section):
     )
     level: float = knob(0.01, "auto: largest p-value at which leaves are parted", above=0.0, maximum=0.5)
     patience: int = knob(1, "cloud steps in a row that must find the same new groups", minimum=1)
+    min_gain: float = knob(
+        0.05,
+        "auto: by how much log loss must fall in a trial of new groups; 0.05 is about 5 % of the loss",
+        minimum=0.0,
+    )
     probe_every: int = knob(
         0,
         "comparisons from one probe to the next once leaves start from different models: a leaf round from "
@@ -669,6 +674,11 @@ class Config(_Section):
             raise ConfigError(
                 f"cluster.probe-every must be 0 with privacy.kind {kind}, because probes would spend its "
                 f"budget without being counted, but is {self.cluster.probe_every}; set cluster.probe-every=0"
+            )
+        if self.cluster.enabled and self.cluster.count == BY_TEST:
+            raise ConfigError(
+                f"cluster.count must not be auto with privacy.kind {kind}, because trials of new groups "
+                f"would spend its budget without being counted; use a threshold or a number"
             )
         if self.train.model in MODELS_WITH_BATCH_NORM:
             without = " or ".join(m for m in MODELS if m not in MODELS_WITH_BATCH_NORM)

@@ -23,7 +23,7 @@ from fedge.scaffold import control_delta, updated_server_control, way_length, ze
 from fedge.strategy_state import numbers_of, put_back, states_of
 from fedge.training import LocalTraining
 
-_MODELS = ("model", "served", "aside", "cluster_model", "newcomer_model")  # attributes of a leaf
+_MODELS = ("model", "served", "aside", "trial", "cluster_model", "newcomer_model")  # attributes of a leaf
 
 
 class LeafGrid(Grid):
@@ -84,6 +84,8 @@ class Leaf:
         model: with which its next leaf round begins.
         served: what it serves the clients that it knows since the last gate; mostly `model` itself.
         aside: its own line while `model` began with an offer on trial (`fedge.choosing`), or None.
+        trial: the model of the cluster that is proposed for it, trained beside its own (`fedge.trial`); or
+            None.
         cluster_model: its cluster's, as of the last cloud step; None if it is alone in its cluster, or has no
             newcomers to serve it to.
         newcomer_model: what it serves newcomers since the last gate; None where that is `served`.
@@ -114,6 +116,7 @@ class Leaf:
         self.newcomers = tuple(sorted(newcomers))
         self.model = self.served = model
         self.aside: State | None = None
+        self.trial: State | None = None
         self.cluster_model: State | None = None
         self.newcomer_model: State | None = None
         self._parameter_names = tuple(parameter_names)
@@ -133,7 +136,7 @@ class Leaf:
         """
         fork = copy.copy(self)
         fork.model = fork.served = model
-        fork.aside = fork.cluster_model = fork.newcomer_model = None
+        fork.aside = fork.trial = fork.cluster_model = fork.newcomer_model = None
         fork._strategy = copy.deepcopy(self._strategy)
         fork.norms = copy.deepcopy(self.norms)
         fork.control = fork._told = self.control if scaffold else None

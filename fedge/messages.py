@@ -47,9 +47,11 @@ OFFERED: Final = "offered"
 ASIDE: Final = "aside"
 CLUSTER: Final = "cluster"
 PERSONAL: Final = "personal"
-# What trains: a leaf's model, its own line beside an offer on trial, or the one fine-tuned for its clients.
-Line = Literal["leaf", "aside", "personal"]
+# What trains: a leaf's model, its own line beside an offer on trial, the model of the cluster that is
+# proposed for it, or the one fine-tuned for its clients.
+Line = Literal["leaf", "aside", "trial", "personal"]
 LEAF: Final = "leaf"
+TRIAL: Final = "trial"
 SplitName = Literal["val", "test"]
 
 

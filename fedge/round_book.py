@@ -115,7 +115,8 @@ class RoundBook:
         """Take in a cloud step and the bytes that it moves: a model up per leaf, at most two down.
 
         Down go the cluster's model, unless the leaf has it from a question, and, where offers are mixed with
-        it, that of all leaves. One leaf alone has no cloud above it.
+        it, that of all leaves. For a trial of new groups a fork goes down before it and up after it. One leaf
+        alone has no cloud above it.
         """
         self.step, self.offers = step, offers
         if len(leaves) > 1:
@@ -124,6 +125,10 @@ class RoundBook:
                 is_mixed = any(offer.blend < 1 for offer in mine.values())
                 is_new = cluster is not None and id(cluster) not in self.received.get(leaf.index, {})
                 self.cloud_downlink_bytes += state_bytes(leaf.model) * (is_new + is_mixed)
+            self.cloud_uplink_bytes += sum(
+                state_bytes(leaf.trial) for leaf in leaves if leaf.trial is not None
+            )
+            self.cloud_downlink_bytes += sum(state_bytes(start) for start in step.trials if start is not None)
 
     def note_correction(self, leaf: Leaf) -> None:
         """Take in the bytes of the correction that a leaf gets for its new way, if it gets one."""
@@ -170,7 +175,7 @@ class RoundBook:
             global_round=self.global_round,
             clients=[self._client_row(client, leaf, tests.get(client)) for client, leaf in members],
             leaves=[self._leaf_row(leaf, int(labels[leaf.index])) for leaf in leaves],
-            cloud=self.step and replace(self.step, offers=[]),  # a record keeps no models alive
+            cloud=self.step and replace(self.step, offers=[], trials=[]),  # a record keeps no models alive
             clients_ok=len(members) - len(self.failures),
             failures=dict(sorted(self.failures.items())),
             uplink_bytes=self.uplink_bytes,

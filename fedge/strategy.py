@@ -32,6 +32,7 @@ from fedge.messages import (
     LEAF,
     OWN,
     PERSONAL,
+    TRIAL,
     Errand,
     JudgeReply,
     Line,
@@ -58,6 +59,7 @@ from fedge.timing import LapClock
 
 logger = logging.getLogger(__name__)
 
+_BESIDE: Mapping[str, Line] = {"aside": ASIDE, "trial": TRIAL}  # attribute of a leaf → what trains it
 _CLOUD = "cloud/"  # before the name of a state that the cloud keeps
 _NO_TIME = 1e-9  # seconds per window while nothing is known: the order of clients, and no waiting for it
 
@@ -471,7 +473,7 @@ class HierarchicalStrategy(Strategy):
         for within in range(1, per_global + 1):
             leaf_round = (self._book.global_round - 1) * per_global + within
             # first, so that both lines train with the same control variates
-            self._train_asides(grid, arrays, timeout_s, leaf_round)
+            self._train_beside(grid, arrays, timeout_s, leaf_round)
             self._leaf_round(grid, arrays, timeout_s, _Training(LEAF, self.leaves), leaf_round)
             if self._book.counted == 0:
                 client, reason = next(iter(sorted(self._book.failures.items())))
@@ -491,13 +493,19 @@ class HierarchicalStrategy(Strategy):
         self.aggregate_train(leaf_round, exchange.replies.values())
         self._clock.lap("aggregate")
 
-    def _train_asides(self, grid: Grid, arrays: ArrayRecord, timeout_s: float, leaf_round: int) -> None:
-        """Let leaves whose model began with an offer on trial train their own line, too."""
-        forks = [leaf.fork(leaf.aside, scaffold=True) for leaf in self.leaves if leaf.aside is not None]
-        if forks:
-            self._leaf_round(grid, arrays, timeout_s, _Training(ASIDE, forks), leaf_round)
-        for fork in forks:
-            self.leaves[fork.index].aside = fork.model
+    def _train_beside(self, grid: Grid, arrays: ArrayRecord, timeout_s: float, leaf_round: int) -> None:
+        """Let leaves train what stands beside their model, too.
+
+        That is the own line of a leaf whose model began with an offer on trial, and the model of the cluster
+        that is proposed for it.
+        """
+        for attribute, line in _BESIDE.items():
+            models = {leaf: getattr(leaf, attribute) for leaf in self.leaves}
+            forks = [leaf.fork(model, scaffold=True) for leaf, model in models.items() if model is not None]
+            if forks:
+                self._leaf_round(grid, arrays, timeout_s, _Training(line, forks), leaf_round)
+            for fork in forks:
+                setattr(self.leaves[fork.index], attribute, fork.model)
 
     def _personalise(self, grid: Grid, arrays: ArrayRecord, timeout_s: float) -> None:
         """Fine-tune what every leaf serves for the clients that it knows, and serve it if that helps them."""
@@ -525,15 +533,18 @@ class HierarchicalStrategy(Strategy):
             probe = None if start is None else self._probe(grid, start, timeout_s)
             self._cloud.average_pool(models, weights)
             self._cloud.keep_states(self._shared.keep)
-            questions = self._cloud.questions(models, weights, probe)
+            questions = self._cloud.questions(models, weights, probe, [leaf.trial for leaf in self.leaves])
             answers = self._ask(grid, questions, timeout_s) if any(questions) else None
             step = self._cloud.step(models, weights, global_round, answers, probe)
             cloud_control.arrive(self.leaves)
-            kept = {id(offer): self._shared.keep(offer) for offer in step.offers if offer is not None}
-            step = replace(step, offers=[kept.get(id(offer)) for offer in step.offers])
+            made = {id(m): m for m in (*step.offers, *step.trials) if m is not None}
+            kept = {key: self._shared.keep(model) for key, model in made.items()}
+            offers, trials = ([kept.get(id(model)) for model in m] for m in (step.offers, step.trials))
+            step = replace(step, offers=offers, trials=trials)
             self._book.note_cloud_step(step, self._offers(step.offers), self.leaves)
             for leaf in self.leaves:
                 leaf.cluster_model = step.offers[leaf.index] if leaf.newcomers else None
+                leaf.trial = step.trials[leaf.index]
             if global_round > self._config.cluster.start_round:
                 self._book.labels_before = self._labels
             self._labels = step.labels

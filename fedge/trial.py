@@ -1,13 +1,16 @@
 """Would other groups serve strangers better? A proposed grouping against the one in force.
 
-For the clients of leaf j, the mean model of j's cluster *without j* is a model of strangers, as it is for a
-newcomer. So each client judges two of them on its validation windows: the mean of the other leaves in j's
-proposed cluster, and of those in its present one. The proposal is useful if losses fall:
+In the round before a decision every leaf trains twice: its own line, and beside it a fork that began, like
+all leaves of its proposed cluster, with that cluster's mean. Then, for the clients of leaf j, the mean model
+of j's cluster *without j* is a model of strangers, as it is for a newcomer; each client judges two on its
+validation windows: the mean of the forks in j's proposed cluster, and of the models in its present one. The
+proposal is useful if losses fall:
 
     gain = mean over clients of log(loss, present) − log(loss, proposed)
 
 Splitting takes training data from a model and spares it contradictions; which weighs more is measured here,
-not assumed. Called by `fedge.cloud`. Shape letters: S leaf servers, K clients.
+not assumed. It takes a round of training to see: leaves that have just left a model which serves nobody well
+are all still close to it. Called by `fedge.cloud`. Shape letters: S leaf servers, K clients.
 """
 
 from collections.abc import Sequence
@@ -38,27 +41,37 @@ class Gain:
 
 
 def questions(
-    proposed: np.ndarray, present: np.ndarray, models: Sequence[State], weights: Sequence[float]
+    proposed: np.ndarray,
+    present: np.ndarray,
+    forks: Sequence[State | None],
+    models: Sequence[State],
+    weights: Sequence[float],
 ) -> list[dict[str, State]]:
-    """Return per leaf the two models that its clients are to compare; none where there is no difference.
+    """Return per leaf the two models that its clients are to compare; none for those that it leaves alone.
+
+    A leaf whose cluster stays as it is has nothing to compare, nor has one that is alone, now or then.
 
     Args:
         proposed, present: (S,) labels.
+        forks: per leaf what its fork became, trained from the proposed cluster's mean; None for a leaf alone.
         models: per leaf its model.
         weights: per leaf its number of training windows.
     """
-    means: dict[tuple[int, ...], State] = {}
+    means: dict[tuple[bool, tuple[int, ...]], State] = {}
 
-    def mean(members: tuple[int, ...]) -> State:
-        if members not in means:
-            means[members] = weighted_mean([models[m] for m in members], [weights[m] for m in members])
-        return means[members]
+    def mean(members: tuple[int, ...], of_forks: bool) -> State:
+        key = (of_forks, members)
+        if key not in means:
+            trained = [forks[m] if of_forks else models[m] for m in members]
+            known = [model for model in trained if model is not None]
+            means[key] = weighted_mean(known, [weights[m] for m in members])
+        return means[key]
 
     asked: list[dict[str, State]] = []
     for leaf in range(len(models)):
         new, old = others(proposed, leaf), others(present, leaf)
         compare = new and old and new != old
-        asked.append({PROPOSED: mean(new), PRESENT: mean(old)} if compare else {})
+        asked.append({PROPOSED: mean(new, True), PRESENT: mean(old, False)} if compare else {})
     return asked
 
 
