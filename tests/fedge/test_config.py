@@ -271,6 +271,13 @@ AFFINITY = {"cluster.signal": "affinity", "cluster.method": "agglomerative"}
             },
             "cluster.probe-every must be 0 with privacy.kind server-fixed",
         ),
+        (
+            {
+                **AFFINITY, "cluster.count": "auto", "cluster.patience": 2, "hierarchy.num-servers": 4,
+                "privacy.kind": "server-fixed", "scaffold.enabled": False, "train.model": "linear",
+            },
+            "cluster.count must not be auto with privacy.kind server-fixed",
+        ),
     ],
 )  # fmt: skip
 def test_clusterings_that_cannot_be_are_refused(changes, message):

@@ -197,12 +197,44 @@ def test_probes_leave_no_trace_but_what_is_compared(tmp_path):
     assert (probed / final).read_bytes() == (plain / final).read_bytes()
 
 
+AUTO = {"cluster.signal": "affinity", "cluster.count": "auto", "cluster.patience": 2}
+PLANTED = {"scenario": "label-permutation", "hierarchy.num-servers": 4, "num-server-rounds": 3}
+
+
+def test_a_trial_leaves_no_trace_but_what_it_says(tmp_path):
+    """In round 2 all twelve clients train twice: their leaf's model and the mean of its proposed cluster.
+
+    A trial that fails changes no bit of the models.
+    """
+    lines = []
+
+    def watch(message, _):
+        if message.metadata.message_type == TRAIN:
+            errand = Errand.of(message)
+            lines.append((errand.global_round, errand.line))
+
+    changes = {**AUTO, **PLANTED}
+    tried = watched_run(tmp_path / "a", watch, clients=12, **changes, **{"cluster.min-gain": 9.0})
+    plain = watched_run(tmp_path / "b", clients=12, **{**changes, "cluster.patience": 9})
+    assert {line: lines.count(line) for line in set(lines)} == {
+        (1, "leaf"): 12, (2, "leaf"): 12, (2, "trial"): 12, (3, "leaf"): 12,
+    }  # fmt: skip
+    assert ["trial" in step for step in clusters(tried)] == [False, True, False]
+    final = "checkpoints/final.safetensors"
+    assert (tried / final).read_bytes() == (plain / final).read_bytes()
+    up, down = (
+        [int(rows(f, "metrics/global_rounds.csv")[1][f"cloud_{way}_bytes"]) for f in (tried, plain)]
+        for way in ("uplink", "downlink")
+    )
+    assert up[0] == 2 * up[1]  # every leaf's fork, too
+    assert down[0] > down[1]
+
+
 def test_planted_groups_are_found_and_said(tmp_path):
     """Labels renamed in half of four leaves of three clients: found in round 1, in force from round 2 on."""
-    auto = {"cluster.signal": "affinity", "cluster.count": "auto", "cluster.patience": 2}
-    planted = {"scenario": "label-permutation", "hierarchy.num-servers": 4, "num-server-rounds": 3}
     terminal = io.StringIO()
-    folder = watched_run(tmp_path, clients=12, terminal=terminal, **auto, **planted)
+    little = {"cluster.min-gain": 0.0}  # such a small network gains little in a round
+    folder = watched_run(tmp_path, clients=12, terminal=terminal, **AUTO, **PLANTED, **little)
     assert json.loads((folder / "manifest.json").read_text())["scenario"]["groups"] == [1, 1, 0, 0]
     assert [step["labels"] for step in clusters(folder)] == [[0] * 4, [0, 0, 1, 1], [0, 0, 1, 1]]
     assert clusters(folder)[0]["candidate"] == [0, 0, 1, 1]

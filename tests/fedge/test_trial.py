@@ -16,24 +16,28 @@ def values(asked):
     return [{role: float(model["w"][0]) for role, model in roles.items()} for roles in asked]
 
 
+FORKS = [{"w": np.array([float(leaf)], np.float32)} for leaf in range(4)]
+
+
 def test_by_hand():
-    """{0 1 2 3} into {0 1} and {2 3}, weights 1, 2, 1, 1. Leaf 0 compares leaf 1's model with the mean of 4,
-    16, 64 by weights 2, 1, 1: 88 / 4 = 22.
+    """{0 1 2 3} into {0 1} and {2 3}, weights 1, 2, 1, 1. Leaf 0 compares leaf 1's fork with the mean of the
+    models 4, 16, 64 by weights 2, 1, 1: 88 / 4 = 22.
     """
-    asked = values(questions(np.array([0, 0, 1, 1]), np.zeros(4, int), MODELS, [1, 2, 1, 1]))
-    assert asked[0] == {PROPOSED: 4.0, PRESENT: 22.0}
-    assert asked[1] == {PROPOSED: 1.0, PRESENT: pytest.approx((1 + 16 + 64) / 3)}
-    assert asked[2] == {PROPOSED: 64.0, PRESENT: pytest.approx((1 + 8 + 64) / 4)}
-    assert asked[3] == {PROPOSED: 16.0, PRESENT: pytest.approx((1 + 8 + 16) / 4)}
+    asked = values(questions(np.array([0, 0, 1, 1]), np.zeros(4, int), FORKS, MODELS, [1, 2, 1, 1]))
+    assert asked[0] == {PROPOSED: 1.0, PRESENT: 22.0}
+    assert asked[1] == {PROPOSED: 0.0, PRESENT: pytest.approx((1 + 16 + 64) / 3)}
+    assert asked[2] == {PROPOSED: 3.0, PRESENT: pytest.approx((1 + 8 + 64) / 4)}
+    assert asked[3] == {PROPOSED: 2.0, PRESENT: pytest.approx((1 + 8 + 16) / 4)}
 
 
 def test_who_is_not_asked():
     """Leaf 2 would be alone, which is no model of strangers; leaves 0 and 1 compare two others with one.
     Leaf 3 is alone now.
     """
-    asked = questions(np.array([0, 0, 1, 0]), np.array([0, 0, 0, 1]), MODELS, [1] * 4)
+    forks = [*FORKS[:2], None, FORKS[3]]
+    asked = questions(np.array([0, 0, 1, 0]), np.array([0, 0, 0, 1]), forks, MODELS, [1] * 4)
     assert [sorted(roles) for roles in asked] == [[PRESENT, PROPOSED], [PRESENT, PROPOSED], [], []]
-    same = questions(np.array([0, 0, 1, 1]), np.array([0, 0, 1, 1]), MODELS, [1] * 4)
+    same = questions(np.array([0, 0, 1, 1]), np.array([0, 0, 1, 1]), FORKS, MODELS, [1] * 4)
     assert same == [{}, {}, {}, {}]
 
 
