@@ -104,6 +104,8 @@ class Recorder:
         path.touch()
         file = self._files[name] = path.open("r+", newline="", encoding="utf-8")
         file.truncate(offset)
+        if columns and offset:
+            _fit_columns(file, columns)
         file.seek(0, os.SEEK_END)
         if columns:
             self._tables[name] = csv.writer(file, lineterminator="\n")
@@ -258,6 +260,20 @@ def _cell(value: Any) -> Any:
     if value is None or (isinstance(value, float) and value != value):
         return ""
     return repr(float(value)) if isinstance(value, float) else value
+
+
+def _fit_columns(file: TextIO, columns: Sequence[str]) -> None:
+    """Give a table that another version began the columns of this one; what it lacks is left empty."""
+    file.seek(0)
+    reader = csv.DictReader(file)
+    if list(reader.fieldnames or ()) == list(columns):
+        return
+    rows = list(reader)
+    file.seek(0)
+    file.truncate()
+    table = csv.DictWriter(file, columns, restval="", extrasaction="ignore", lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
 
 
 def global_row(result: RoundResult, seconds: float) -> list[Any]:

@@ -16,7 +16,7 @@ from fedge.lanes import LEG_COLUMNS, Lane, MessageTimes, RoundLanes
 from fedge.memory import ProcessMemory
 from fedge.message_log import message_files
 from fedge.personal import PersonalResult
-from fedge.recorder import TIMING_COLUMNS, Recorder, RecordError, utc_now
+from fedge.recorder import CLIENT_COLUMNS, TIMING_COLUMNS, Recorder, RecordError, utc_now
 from fedge.timing import PHASES
 
 HEADERS = {
@@ -306,6 +306,22 @@ def test_a_run_goes_on_behind_the_rows_that_its_checkpoint_knows(tmp_path, make_
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "stopped" / name).read_bytes()
     manifest = json.loads((tmp_path / "stopped" / "manifest.json").read_text())
     assert manifest == {"seed": 1, "status": "running"} == recorder.manifest
+
+
+def test_a_table_that_another_version_began_gets_the_columns_of_this_one(tmp_path):
+    """A column is missing, another one is no longer known, and half a row was written after the checkpoint."""
+    table = tmp_path / "metrics" / "clients.csv"
+    table.parent.mkdir()
+    begun = "global_round,client,mood,leaf\n1,0,good,2\n1,1,,2\n"
+    table.write_text(begun + "2,0,b")
+    with Recorder(tmp_path, {"metrics/clients.csv": len(begun)}):
+        pass
+    with table.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert tuple(rows[0]) == CLIENT_COLUMNS
+    assert [(row["client"], row["leaf"], row["tuned_accuracy"]) for row in rows] == [
+        ("0", "2", ""), ("1", "2", ""),
+    ]  # fmt: skip
 
 
 def test_before_the_first_round_only_headers_are_known(recorder, make_result):
