@@ -309,7 +309,7 @@ def test_a_run_goes_on_behind_the_rows_that_its_checkpoint_knows(tmp_path, make_
 
 
 def test_a_table_that_another_version_began_gets_the_columns_of_this_one(tmp_path):
-    """A column is missing, another one is no longer known, and half a row was written after the checkpoint."""
+    """A column is missing, another is no longer known, and half a row was written after the checkpoint."""
     table = tmp_path / "metrics" / "clients.csv"
     table.parent.mkdir()
     begun = "global_round,client,mood,leaf\n1,0,good,2\n1,1,,2\n"
