@@ -47,7 +47,7 @@ def write_page(studies: Sequence[Study], discussion: str, docs: Path) -> None:
     (docs / FIGURES).mkdir(parents=True, exist_ok=True)
     titled = [(_title(study, c), c) for study in studies for c in study.comparisons]
     planted = [(title, c) for title, c in titled if "oracle" in by_label(c)]
-    controls = [(title, c) for title, c in titled if "oracle" not in by_label(c)]
+    controls = [(t, c) for t, c in titled if "hierfl" in by_label(c) and "oracle" not in by_label(c)]
     first_title, first = titled[0]
     parts = {
         "total": tables.total_line(studies),
@@ -56,7 +56,7 @@ def write_page(studies: Sequence[Study], discussion: str, docs: Path) -> None:
         "gap": tables.gap_table(planted),
         "both": tables.both_table(planted),
         "control": tables.control_table(controls),
-        "cost": tables.cost_table(titled),
+        "cost": tables.cost_table(planted + controls),
         "target": tables.target_table(first),
         "spread": tables.spread_table(first),
         "figures": _figures(first_title, first, docs / FIGURES),
@@ -81,7 +81,8 @@ def _section(study: Study) -> str:
     config = study.comparisons[0].groups[0].runs[0].config
     text = [f"### {study.sweep.name}", "", f"{about} {config['num-server-rounds']} rounds.", ""]
     for comparison in study.comparisons:
-        text += [f"**{comparison.title}**", "", tables.accuracy_table(comparison)]
+        text += [f"**{comparison.title}**", ""] if comparison.title else []
+        text += [tables.accuracy_table(comparison)]
     return "\n".join(text)
 
 

@@ -24,6 +24,16 @@ NAMES = {
     "cfl": "CFL",
     "flhc": "FL+HC",
     "kmeans": "k-means of updates, k = 2",
+    "no-gate": "no gate",
+    "gate-published": "gate as published",
+    "gate-one-standard-error": "gate, one standard error",
+    "gate-paired": "gate, McNemar's test",
+    "gate-after-round": "gate after a round",
+    "blend-0.5": "half the mean of all leaves",
+    "blend-auto": "best blend, gate after a round",
+    "own-batch-norm": "own BatchNorm (FedBN)",
+    "own-head": "own head",
+    "fine-tuned": "fine-tuned at the end",
 }
 REFERENCE = "hierfl"
 _SEEN = ("shared_accuracy_mean", "test_accuracy_mean")
@@ -82,20 +92,21 @@ def _minus(text: str) -> str:
 
 
 def accuracy_table(comparison: Comparison) -> str:
-    """Return what each method reaches on seen and on unseen users, and against the reference."""
-    reference = by_label(comparison)[REFERENCE]
+    """Return what each method reaches on seen and on unseen users, and against the first."""
+    reference = comparison.groups[0]
+    minus = f"minus {name_of(reference).split(' (')[0]}"
     with_unseen = over_seeds(reference, measures.unseen) is not None
     with_tuned = over_seeds(reference, measures.tuned) is not None
     columns: dict[str, Callable[[Group], str]] = {
         "": name_of,
         "seen users": lambda g: percent(over_seeds(g, measures.seen)),
-        "minus one model": lambda g: _versus(g, reference, measures.seen),
+        minus: lambda g: _versus(g, reference, measures.seen),
     }
     if with_tuned:
         columns["fine-tuned"] = lambda g: percent(over_seeds(g, measures.tuned))
     if with_unseen:
         columns["unseen users"] = lambda g: percent(over_seeds(g, measures.unseen))
-        columns["minus one model "] = lambda g: _versus(g, reference, measures.unseen)
+        columns[f"{minus} "] = lambda g: _versus(g, reference, measures.unseen)
     columns["clusters"] = lambda g: _clusters(g)
     return markdown([*columns], [[cell(group) for cell in columns.values()] for group in comparison.groups])
 
