@@ -46,7 +46,7 @@ def curves(comparison: Comparison, column: str, what: str, path: Path) -> None:
 def seen_and_unseen(comparison: Comparison, path: Path) -> None:
     """Draw every method at its mean accuracy on seen (across) and unseen users (up), a small dot per seed."""
     with figure_style():
-        figure, axes = new_figure(4.6)
+        figure, axes = new_figure(5.4)
         for number, group in enumerate(comparison.groups):
             across, up = (_numbers(group, read) for read in (measures.served, measures.unseen))
             axes.plot(across, up, ".", color=colour(number), alpha=0.35, ms=4)

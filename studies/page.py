@@ -77,7 +77,7 @@ def _title(study: Study, comparison: Comparison) -> str:
 def _section(study: Study) -> str:
     """Return the accuracies of one study: what it is, then a table per scenario."""
     lines = study.sweep.path.read_text(encoding="utf-8").splitlines()
-    about = " ".join(line.removeprefix("# ") for line in lines[: lines.index("[sweep]")])
+    about = " ".join(line.removeprefix("# ") for line in lines[: lines.index("[sweep]")] if line)
     config = study.comparisons[0].groups[0].runs[0].config
     text = [f"### {study.sweep.name}", "", f"{about} {config['num-server-rounds']} rounds.", ""]
     for comparison in study.comparisons:

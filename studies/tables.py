@@ -156,7 +156,8 @@ def whole_table(controls: Sequence[tuple[str, Comparison]]) -> str:
 
 def _found(_: Comparison, group: Group) -> str:
     rounds = min(len(run.rounds) for run in group.runs)
-    return " · ".join(str(_right_after(group, at)) for at in (_EARLY, _LATER, rounds))
+    looks = (*(at for at in (_EARLY, _LATER) if at < rounds), rounds)
+    return " · ".join(str(_right_after(group, at)) for at in looks)
 
 
 def _right_after(group: Group, global_round: int) -> int:
