@@ -303,11 +303,12 @@ class CloudAggregator:
         if probed:
             facts["probe"] = True
         gain = trial.gain_of(evidence.answers) if evidence.answers is not None else None
+        useful = None if gain is None else gain.gain > self._config.min_gain
         if gain is not None and self._membership.candidate is not None:
-            facts["trial"] = {"candidate": self._membership.candidate.tolist(), **asdict(gain)}
+            tried = {"candidate": self._membership.candidate.tolist(), **asdict(gain), "useful": useful}
+            facts["trial"] = tried
         if "skipped" in found.facts:
             return found.labels, facts
-        useful = None if gain is None else gain.gain > self._config.min_gain
         patience = self._config.patience if found.takes is None else 1  # what is taken is served
         labels = self._membership.settle(found.labels, patience, probed, self._is_tried, useful)
         if self._membership.candidate is not None:

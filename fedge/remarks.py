@@ -26,6 +26,8 @@ class Remarks:
         self._changes: list[str] = []  # of clusters
         self._skipped: dict[str, int] = {}  # why a cloud step found nothing new → how often
         self._lowest_p: list[float] = []  # of all tests for groups
+        self._failed_trials = 0
+        self._best_failed: list[float] = []  # the largest gain of a trial that failed
 
     def observe(self, result: RoundResult) -> None:
         """Take in one global round."""
@@ -45,6 +47,10 @@ class Remarks:
         if "skipped" in cloud.facts:
             reason = str(cloud.facts["skipped"])
             self._skipped[reason] = self._skipped.get(reason, 0) + 1
+        tried = cloud.facts.get("trial")
+        if tried is not None and not tried["useful"]:
+            self._failed_trials += 1
+            self._best_failed = _ends([*self._best_failed, tried["gain"]])[-1:]
         self._lowest_p = _ends([*self._lowest_p, *(test["p"] for test in cloud.facts.get("tests", ()))])[:1]
         if cloud.similarity is not None:
             self._cluster_counts = _ends([*self._cluster_counts, int(cloud.labels.max()) + 1])
@@ -99,6 +105,11 @@ class Remarks:
             f"clusters stayed as they were in {count} cloud steps: {reason}"
             for reason, count in self._skipped.items()
         ]
+        if self._failed_trials:
+            found.append(
+                f"groups were found that did not prove useful: trials that failed: {self._failed_trials}, "
+                f"gain in log loss at most {self._best_failed[0]:.3f}"
+            )
         if self._cluster_counts and self._similarities:
             low, high = min(self._similarities), max(self._similarities)
             seen = f"similarities between leaves were {low:.4f} to {high:.4f}"

@@ -470,11 +470,11 @@ def _models_at_once(config: Config, clients: int, leaves: int) -> int:
     """Return how many models the files of a round hold at most.
 
     Every client's, every leaf's start, its own, the offered ones and what else it may serve; a trial of new
-    groups adds two per leaf, a probe one, SCAFFOLD on two levels the start of its way. The cloud's own
+    groups adds four per leaf, a probe one, SCAFFOLD on two levels the start of its way. The cloud's own
     models are there twice while they follow the leaves.
     """
     cluster = config.cluster
     per_leaf = 2 + len(blends_of(cluster.blend)) + models_beside(config)
-    per_leaf += 2 * (cluster.count == BY_TEST) + bool(cluster.probe_every) + (config.scaffold.levels > 1)
+    per_leaf += 4 * (cluster.count == BY_TEST) + bool(cluster.probe_every) + (config.scaffold.levels > 1)
     own = cluster.fixed_count or 0 if cluster.enabled and cluster.method == "ifca" else 0
     return clients + per_leaf * leaves + 2 * own

@@ -225,7 +225,7 @@ def test_a_step_tells_what_it_rests_on():
     next_step(aggregator, answered([0, 0, 1, 1]))
     _, step = next_step(aggregator, answered([0, 0, 1, 1], 0.25))
     assert step.facts["trial"] == {
-        "candidate": [0, 0, 1, 1], "gain": pytest.approx(0.25), "better": 1.0, "clients": 16,
+        "candidate": [0, 0, 1, 1], "gain": pytest.approx(0.25), "better": 1.0, "clients": 16, "useful": True,
     }  # fmt: skip
     assert step.facts["events"] == [{"kind": "split", "before": [[0, 1, 2, 3]], "after": [[0, 1], [2, 3]]}]
     assert step.facts["exchange_bytes"] == 1000

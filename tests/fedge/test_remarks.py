@@ -134,6 +134,16 @@ def test_changes_of_clusters_are_told(make_result):
     ]
 
 
+def test_trials_that_failed_are_told(make_result):
+    trials = [
+        with_facts(make_result(r), trial={"gain": g, "useful": g > 0.05})
+        for r, g in enumerate((0.01, 0.2, -0.3))
+    ]
+    assert (
+        "groups were found that did not prove useful: trials that failed: 2, gain in log loss at most 0.010"
+    ) in seen(*trials).lines()
+
+
 def test_steps_that_could_not_compare_are_counted(make_result):
     lines = seen(
         *[with_facts(make_result(), skipped="no client of leaf 1 has judged the models")] * 3
