@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from fedge import exits
-from fedge.config import ConfigError, Scalar, check_keys
+from fedge.config import check_keys
 from fedge.config import knobs as all_knobs
 from fedge.engine.flower import run_on_flower
 from fedge.federation import Federation
+from fedge.knob import ConfigError, Scalar
 from fedge.preflight import check
 from fedge.project import Project, parse_override
 from fedge.report.commands import add_commands

@@ -12,11 +12,12 @@ from flwr.app import Context, Message
 
 from fedge import messages
 from fedge.client_state import load_control, save_control
-from fedge.config import Config, ConfigError, TrainConfig, from_run_config
+from fedge.config import Config, TrainConfig, from_run_config
 from fedge.data import ClientData, open_client
 from fedge.engine.flower_process import catch_interrupts
 from fedge.engine.ray_workers import keep_no_task_history, restart_dead_workers
 from fedge.guarded_app import GuardedApp
+from fedge.knob import ConfigError
 from fedge.logs import log_worker_to
 from fedge.messages import Errand, Hello, Judgement, JudgeReply, SplitName
 from fedge.model import build_model

@@ -12,7 +12,8 @@ import numpy as np
 
 from fedge import baselines, clusterers, trial
 from fedge.aggregation import State, cluster_means, weighted_mean
-from fedge.config import BY_TEST, METHODS_BY_TIME, ClusterConfig
+from fedge.choices import BY_TEST, METHODS_BY_TIME
+from fedge.config import ClusterConfig
 from fedge.evidence import Answers, CrossLosses, Evidence, Questions, all_to_all
 from fedge.grouping import METHODS, Grouping, Need
 from fedge.ifca import Pool

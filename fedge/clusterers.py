@@ -15,8 +15,9 @@ from scipy.linalg import eigh, qr
 from scipy.spatial.distance import squareform
 
 from fedge.auto import auto_grouping
+from fedge.choices import BY_TEST
 from fedge.clustering import number_by_first_appearance, threshold_components
-from fedge.config import BY_TEST, ClusterConfig
+from fedge.config import ClusterConfig
 from fedge.evidence import Evidence
 from fedge.grouping import Grouping, Need, register
 from fedge.signals import SIGNALS, NotComparable, similarity_of

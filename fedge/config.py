@@ -3,141 +3,36 @@
 Flower hands an app one flat mapping, ``{"train.lr": 0.05, ...}``. `from_run_config` turns it into frozen
 dataclasses, one per concern, and refuses what cannot be meant: an unknown key (the nearest known one is
 named), a wrong type, a value out of range, a contradiction. Field names are the keys with ``_`` for ``-``.
+How a knob is checked stands in `fedge.knob`, the names to choose from in `fedge.choices`, what sections must
+not say together in `fedge.contradictions`.
 """
 
-import difflib
-import math
-import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Any, TypeVar, cast
 
-Scalar = bool | int | float | str
-
-
-class ConfigError(ValueError):
-    """What the user asked for cannot be run. One line: name, rule, value, next step."""
-
-    def __init__(self, message: str) -> None:
-        """Escape what would break the line, and leave out the middle of what nobody would read."""
-        line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in message[:_LONGEST_READ])
-        super().__init__(line if len(line) <= _LONGEST else f"{line[:400]} … {line[-400:]}")
-
-
-_LONGEST, _LONGEST_READ = 810, 100_000
-
-
-def shown(value: Any) -> str:
-    """Return a value as an error message shows it: short, whatever it is."""
-    try:
-        text = " ".join(repr(value).split())
-    except Exception:  # an object's own repr may fail; so does a whole number of thousands of digits
-        return f"{type(value).__name__} that cannot be shown"
-    return text if len(text) <= 200 else f"{text[:100]} … {text[-100:]}"
-
-
-def knob(
-    default: Scalar,
-    doc: str,
-    *,
-    minimum: float | None = None,
-    maximum: float | None = None,
-    above: float | None = None,
-    choices: tuple[str, ...] = (),
-    words: tuple[str, ...] = (),
-) -> Any:
-    """Declare one knob: its default (which fixes its type), meaning with unit, and allowed values.
-
-    Args:
-        default: value when the key is absent.
-        doc: what it does, with the unit.
-        minimum: smallest allowed value, inclusive.
-        maximum: largest allowed value, inclusive.
-        above: exclusive lower bound.
-        choices: the allowed strings; empty means any.
-        words: strings that a knob with another type takes, too.
-    """
-    bounds = {"minimum": minimum, "maximum": maximum, "above": above}
-    rule = {"doc": doc, **bounds, "choices": choices, "words": words}
-    return field(default=default, metadata=rule)
-
-
-def key_of(section: str, name: str) -> str:
-    """Return the run-config key of a field: ``("train", "batch_size")`` → ``"train.batch-size"``."""
-    dashed = name.replace("_", "-")
-    return f"{section}.{dashed}" if section else dashed
-
-
-class _Section:
-    """Checks every field of a section against its declaration when the section is made."""
-
-    SECTION = ""
-
-    def __post_init__(self) -> None:
-        for declared in fields(self):  # type: ignore[arg-type]
-            if declared.metadata:
-                key = key_of(self.SECTION, declared.name)
-                value = _checked(key, getattr(self, declared.name), declared.default, declared.metadata)
-                object.__setattr__(self, declared.name, value)
-
-
-def _checked(key: str, value: Any, default: Any, rule: Mapping[str, Any]) -> Any:
-    """Return `value` in the type of `default`, or raise ConfigError."""
-    kind = type(default)
-    if type(value) is str and value in rule["words"]:
-        return value
-    if kind is float and type(value) is int:
-        value = float(value) if abs(value) <= sys.float_info.max else math.inf
-    if type(value) is not kind:
-        raise ConfigError(
-            f"{key} must be {' or '.join([_KIND_NAMES[kind], *map(_toml, rule['words'])])}, "
-            f"but is {shown(value)}; "
-            f"set for example {key}={_toml(default)}"
-        )
-    if kind is float and not math.isfinite(value):
-        raise ConfigError(f"{key} must be a finite number, but is {shown(value)}; its default is {default!r}")
-    if kind is int and abs(value) > _LARGEST_INT:
-        raise ConfigError(
-            f"{key} must be at most {_LARGEST_INT} in size, but is {shown(value)}; its default is {default!r}"
-        )
-    if rule["choices"] and value not in rule["choices"]:
-        raise ConfigError(
-            f"{key} must be one of {', '.join(rule['choices'])}, but is {shown(value)}"
-            f"{nearest(value, rule['choices']) or f'; its default is {default!r}'}"
-        )
-    for bound, holds, words in (
-        ("minimum", lambda v, b: v >= b, "at least"),
-        ("maximum", lambda v, b: v <= b, "at most"),
-        ("above", lambda v, b: v > b, "above"),
-    ):
-        limit = rule[bound]
-        if limit is not None and not holds(value, limit):
-            raise ConfigError(f"{key} must be {words} {limit}, but is {value!r}; its default is {default!r}")
-    return value
-
-
-_LARGEST_INT = 2**63 - 1  # TOML's own
-_KIND_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: 'a string in "quotes"'}
-
-
-def _toml(value: Scalar) -> str:
-    """Return `value` as TOML writes it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f'"{value}"' if isinstance(value, str) else repr(value)
-
-
-def nearest(word: str, known: Sequence[str]) -> str:
-    """Return ``"; did you mean X?"`` for the known word nearest to `word`, or nothing if none is near."""
-    near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    if not near:  # the section may be right and the key wrong, or the other way round
-        tails = [k for k in known if k.split(".")[-1] == word.split(".")[-1]]
-        near = tails[:1]
-    return f"; did you mean {near[0]}?" if near else ""
+from fedge.choices import (
+    BY_TEST,
+    BY_THRESHOLD,
+    CLUSTER_LINKAGES,
+    CLUSTER_METHODS,
+    CLUSTER_SIGNALS,
+    GATE_RULES,
+    LEAF_STRATEGIES,
+    METHODS_BY_TIME,
+    MODELS,
+    PARTITION_KINDS,
+    PERSONAL_LAYERS,
+    PRIVACY_KINDS,
+    SCENARIOS,
+    TRACKERS,
+)
+from fedge.contradictions import refuse_contradictions
+from fedge.knob import ConfigError, Scalar, Section, key_of, knob, nearest, shown
 
 
 @dataclass(frozen=True)
-class HierarchyConfig(_Section):
+class HierarchyConfig(Section):
     """Who stands under whom, and how often they talk."""
 
     SECTION = "hierarchy"
@@ -151,16 +46,8 @@ class HierarchyConfig(_Section):
     )
 
 
-MODELS = ("cnn", "cnn-pool", "linear", "mlp-tiny")  # those of fedge/model.py, which needs torch to be asked
-MODELS_WITH_BATCH_NORM = ("cnn", "mlp-tiny")
-LEAF_STRATEGIES = (
-    "fedavg", "fedmedian", "fedtrimmedavg", "krum", "multikrum", "bulyan",
-    "fedavgm", "fedadagrad", "fedadam", "fedyogi", "qfedavg",
-)  # fmt: skip
-
-
 @dataclass(frozen=True)
-class LeafConfig(_Section):
+class LeafConfig(Section):
     """How a leaf server combines its clients' models: one of Flower's own strategies."""
 
     SECTION = "leaf"
@@ -178,7 +65,7 @@ class LeafConfig(_Section):
 
 
 @dataclass(frozen=True)
-class DataConfig(_Section):
+class DataConfig(Section):
     """Which windows, and how they are split into training, validation and test."""
 
     SECTION = "data"
@@ -215,11 +102,8 @@ class DataConfig(_Section):
             )
 
 
-PARTITION_KINDS = ("user", "device", "dirichlet", "iid", "imbalance")
-
-
 @dataclass(frozen=True)
-class PartitionConfig(_Section):
+class PartitionConfig(Section):
     """How windows are dealt to clients."""
 
     SECTION = "partition"
@@ -240,7 +124,7 @@ class PartitionConfig(_Section):
 
 
 @dataclass(frozen=True)
-class TrainConfig(_Section):
+class TrainConfig(Section):
     """Local training at a client."""
 
     SECTION = "train"
@@ -270,7 +154,7 @@ class TrainConfig(_Section):
 
 
 @dataclass(frozen=True)
-class ScaffoldConfig(_Section):
+class ScaffoldConfig(Section):
     """SCAFFOLD (Karimireddy et al. 2020) between a leaf and its clients, and between cloud and leaves."""
 
     SECTION = "scaffold"
@@ -280,19 +164,11 @@ class ScaffoldConfig(_Section):
     )
 
 
-CLUSTER_SIGNALS = ("weights", "update", "update-head", "cross-loss", "cross-loss-rows", "affinity")
-METHODS_WITH_TRUTH = ("oracle", "random")
-METHODS_BY_TIME = ("cfl", "flhc", "kmeans")  # they group when it is time
-CLUSTER_METHODS = (  # those of fedge/grouping.py
-    "components", "agglomerative", "spectral", "alone", "ifca", "cfl", "flhc", "kmeans", *METHODS_WITH_TRUTH,
-)  # fmt: skip
-CLUSTER_LINKAGES = ("average", "complete")
-BY_THRESHOLD, BY_TEST = "threshold", "auto"
 _MOST_DIGITS = 10  # of a number of clusters
 
 
 @dataclass(frozen=True)
-class ClusterConfig(_Section):
+class ClusterConfig(Section):
     """The cloud step: which leaves share a model."""
 
     SECTION = "cluster"
@@ -412,11 +288,8 @@ class ClusterConfig(_Section):
             )
 
 
-GATE_RULES = ("published", "after-round", "one-standard-error", "paired")
-
-
 @dataclass(frozen=True)
-class GateConfig(_Section):
+class GateConfig(Section):
     """A leaf's choice between the offered cluster model and its own."""
 
     SECTION = "gate"
@@ -441,11 +314,8 @@ class GateConfig(_Section):
             )
 
 
-PERSONAL_LAYERS = ("none", "head", "batch-norm", "both")
-
-
 @dataclass(frozen=True)
-class PersonalConfig(_Section):
+class PersonalConfig(Section):
     """What a leaf keeps or makes for the clients that it knows."""
 
     SECTION = "personal"
@@ -472,7 +342,7 @@ class PersonalConfig(_Section):
 
 
 @dataclass(frozen=True)
-class GuardConfig(_Section):
+class GuardConfig(Section):
     """What the server does about clients that fail, hang or send what cannot count."""
 
     SECTION = "guard"
@@ -511,11 +381,8 @@ class GuardConfig(_Section):
             )
 
 
-PRIVACY_KINDS = ("off", "server-fixed", "server-adaptive", "client-fixed", "client-adaptive", "local")
-
-
 @dataclass(frozen=True)
-class PrivacyConfig(_Section):
+class PrivacyConfig(Section):
     """Differential privacy of clients, by Flower's own wrappers and modifiers; see docs/reliability.md."""
 
     SECTION = "privacy"
@@ -538,7 +405,7 @@ class PrivacyConfig(_Section):
 
 
 @dataclass(frozen=True)
-class TransferConfig(_Section):
+class TransferConfig(Section):
     """How models travel between server and clients that are other processes."""
 
     SECTION = "transfer"
@@ -550,7 +417,7 @@ class TransferConfig(_Section):
 
 
 @dataclass(frozen=True)
-class CheckpointConfig(_Section):
+class CheckpointConfig(Section):
     """How often the state of a run is kept, so that it can go on after whatever stopped it."""
 
     SECTION = "checkpoint"
@@ -558,12 +425,8 @@ class CheckpointConfig(_Section):
     keep: int = knob(2, "newest checkpoints that stay; older ones are removed", minimum=1)
 
 
-SCENARIOS = ("none", "rotate", "flip", "gain", "rate", "label-permutation", "label-skew")
-TRACKERS = ("none", "tensorboard", "wandb", "mlflow")
-
-
 @dataclass(frozen=True)
-class Config(_Section):
+class Config(Section):
     """A whole run, checked. `from_run_config` makes it, `to_run_config` gives the flat mapping back."""
 
     num_server_rounds: int = knob(100, "global rounds", minimum=1)
@@ -598,29 +461,7 @@ class Config(_Section):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.scenario != "none" and self.scenario_groups > self.hierarchy.num_servers:
-            raise ConfigError(
-                f"scenario-groups must be at most hierarchy.num-servers, because groups are of leaves, but "
-                f"is {self.scenario_groups} for {self.hierarchy.num_servers}; change one of them"
-            )
-        if self.cluster.enabled and self.cluster.method in METHODS_WITH_TRUTH and self.scenario == "none":
-            raise ConfigError(
-                f"cluster.method {self.cluster.method} needs true groups, but scenario is 'none', which has "
-                f'none; set for example scenario="rotate", or another cluster.method'
-            )
-        if self.scaffold.enabled and self.leaf.strategy != "fedavg":
-            raise ConfigError(
-                f"scaffold.enabled needs leaf.strategy to be fedavg, because its control variates are "
-                f"averages under the same weights as the model, but it is {self.leaf.strategy!r}; "
-                f"add scaffold.enabled=false"
-            )
-        self._refuse_clusters_that_leaves_cannot_form()
-        self._refuse_privacy_beside_what_it_cannot_cover()
-        if "batch-norm" in self.personal.kept and self.train.model not in MODELS_WITH_BATCH_NORM:
-            raise ConfigError(
-                f"personal.layers {self.personal.layers} needs a model with BatchNorm, but train.model is "
-                f'{self.train.model!r}; use {" or ".join(MODELS_WITH_BATCH_NORM)}, or personal.layers="head"'
-            )
+        refuse_contradictions(self)
         name = self.run_name
         taken = name in (".", "..", "latest")
         if any(c in name for c in "/\\") or not name.isprintable() or taken or len(name.encode()) > 200:
@@ -634,61 +475,8 @@ class Config(_Section):
                 'set for example runs-dir="runs"'
             )
 
-    def _refuse_clusters_that_leaves_cannot_form(self) -> None:
-        """Raise ConfigError when there are too few leaves for what is asked of the cloud."""
-        cluster, leaves = self.cluster, self.hierarchy.num_servers
-        if not cluster.enabled:
-            return
-        if cluster.fixed_count and cluster.fixed_count > leaves:
-            raise ConfigError(
-                f"cluster.count must be at most hierarchy.num-servers, but is {cluster.fixed_count} for "
-                f"{leaves}; change one of them"
-            )
-        if cluster.signal == "affinity" and cluster.count != BY_TEST and leaves < 4:
-            raise ConfigError(
-                f"cluster.signal affinity needs hierarchy.num-servers of at least 4, because among fewer "
-                f"leaves everything is explained by models and clients, but it is {leaves}; use cross-loss"
-            )
 
-    def _refuse_privacy_beside_what_it_cannot_cover(self) -> None:
-        """Raise ConfigError when something would leave a client without noise, or noise would break it."""
-        kind = self.privacy.kind
-        if kind == "off":
-            return
-        if self.scaffold.enabled:
-            raise ConfigError(
-                f"privacy.kind {kind} needs SCAFFOLD off, because control variates follow from updates "
-                f"before clipping, but scaffold.enabled is true; add scaffold.enabled=false"
-            )
-        if self.gate.enabled and self.gate.rule == "after-round":
-            raise ConfigError(
-                f"gate.rule after-round sends two models of every client per leaf round, of which the noise "
-                f"covers one, but privacy.kind is {kind}; use another gate.rule"
-            )
-        if kind != "local" and self.leaf.strategy != "fedavg":
-            raise ConfigError(
-                f"privacy.kind {kind} needs leaf.strategy to be fedavg, for whose mean the noise is "
-                f"measured, but it is {self.leaf.strategy!r}; set one of them otherwise"
-            )
-        if self.cluster.enabled and self.cluster.probe_every:
-            raise ConfigError(
-                f"cluster.probe-every must be 0 with privacy.kind {kind}, because probes would spend its "
-                f"budget without being counted, but is {self.cluster.probe_every}; set cluster.probe-every=0"
-            )
-        if self.cluster.enabled and self.cluster.count == BY_TEST:
-            raise ConfigError(
-                f"cluster.count must not be auto with privacy.kind {kind}, because trials of new groups "
-                f"would spend its budget without being counted; use a threshold or a number"
-            )
-        if self.train.model in MODELS_WITH_BATCH_NORM:
-            without = " or ".join(m for m in MODELS if m not in MODELS_WITH_BATCH_NORM)
-            raise ConfigError(
-                f"privacy.kind {kind} needs a model without BatchNorm, whose variances cannot bear noise, "
-                f"but train.model is {self.train.model!r}; use {without}"
-            )
-
-
-SECTIONS: dict[str, type[_Section]] = {
+SECTIONS: dict[str, type[Section]] = {
     f.name: f.type  # type: ignore[misc]
     for f in fields(Config)
     if not f.metadata
@@ -730,7 +518,7 @@ def from_run_config(run_config: Mapping[str, Any]) -> Config:
     )
 
 
-_SectionT = TypeVar("_SectionT", bound=_Section)
+_SectionT = TypeVar("_SectionT", bound=Section)
 
 
 def _values(run_config: Mapping[str, Any], section: str, kind: type[_SectionT]) -> dict[str, Any]:

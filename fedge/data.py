@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedge.config import Config, ConfigError
+from fedge.config import Config
+from fedge.knob import ConfigError
 from fedge.partition import Partition
 from hhar import synthetic_windows
 from hhar.window_file import WindowFileError, Windows, fingerprint, fingerprint_windows, load_windows

@@ -13,9 +13,9 @@ from typing import Any
 
 from fedge import exits
 from fedge.checkpoint import FOLDER, CheckpointError, checkpoints
-from fedge.config import ConfigError
 from fedge.console import Console
 from fedge.exchange import RunError
+from fedge.knob import ConfigError
 from fedge.recorder import Recorder, RecordError
 from fedge.remarks import Remarks
 from fedge.run_folder import short

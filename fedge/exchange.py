@@ -7,16 +7,17 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 
+from fedge.aggregation import State
 from fedge.lanes import ExchangeTimes
 from fedge.logs import first_engine_error
-from fedge.messages import hello_message, read_hello, work_of
+from fedge.messages import hello_message, read_hello, send_tickets, work_of
 from fedge.ordering import largest_first, waves
 from fedge.timing import LapClock
 from fedge.watchdog import note_progress, refuse_stalled
@@ -103,6 +104,17 @@ class Clients:
     def shares(self, node_id: int) -> bool:
         """Tell whether a node sees the server's state files."""
         return node_id in self._sharing
+
+    def send_tickets(self, messages: Iterable[Message], states: Mapping[str, State | None]) -> None:
+        """Let messages to nodes that see the server's state files name files instead of carrying arrays.
+
+        Args:
+            messages: with `states` as arrays.
+            states: by the name of their record; those that are in no file stay as they are.
+        """
+        for message in messages:
+            if self.shares(message.metadata.dst_node_id):
+                send_tickets(message, states)
 
     @property
     def any_shares(self) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedge.config import ConfigError, shown
+from fedge.knob import ConfigError, shown
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 One entry that is not a number would be averaged into the leaf's model and stay there for ever; a reply with
 other shapes would end the run. So a reply that is not what the leaf asked for is refused as a whole: it loses
-only itself, and everybody learns why. Pure functions on arrays; called by `fedge.strategy`.
+only itself, and everybody learns why. Pure functions on arrays; called by `fedge.counting`,
+`fedge.judging` and `fedge.strategy`.
 
 The size of an update is judged against the median of the leaf's recent ones, which a minority of clients
 cannot move (clipping to a running median: Karimireddy et al. 2021, "Learning from History").

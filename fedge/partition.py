@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedge.config import Config, ConfigError
+from fedge.config import Config
+from fedge.knob import ConfigError
 from fedge.scenario import Scenario, make_scenario
 from fedge.seeding import Purpose, numpy_stream
 from fedge.split import TEST, TRAIN, UNUSED, VAL, blocks, split_by_blocks, split_by_session

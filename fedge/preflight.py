@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fedge.config import Config, ConfigError, from_run_config
+from fedge.config import Config, from_run_config
 from fedge.data import DataSource, load_source
 from fedge.federation import Federation, refuse_hidden_gpu, refuse_missing_resources
+from fedge.knob import ConfigError
 from fedge.partition import partition
 from fedge.project import Project
 from fedge.quorum import refuse_missing_quorum

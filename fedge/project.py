@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedge.config import ConfigError, Scalar, check_keys, shown
+from fedge.config import check_keys
 from fedge.federation import Federation, from_backend
+from fedge.knob import ConfigError, Scalar, shown
 
 if sys.version_info >= (3, 11):
     import tomllib

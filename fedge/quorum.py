@@ -6,7 +6,8 @@ Krum and Multi-Krum tolerate f malicious clients of n >= 2f + 3 (Blanchard et al
 
 from collections.abc import Sequence
 
-from fedge.config import Config, ConfigError, LeafConfig
+from fedge.config import Config, LeafConfig
+from fedge.knob import ConfigError
 
 
 def needed_replies(config: Config) -> int:

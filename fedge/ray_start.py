@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from fedge.config import ConfigError
+from fedge.knob import ConfigError
 
 _LEAST_FREE_BYTES = 100 * 2**20
 _SOCKET_PATH_LIMIT = 107 if sys.platform.startswith("linux") else 103

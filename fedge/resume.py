@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fedge.checkpoint import FOLDER, Checkpoint, CheckpointError, newest_good
-from fedge.config import Config, ConfigError, Scalar, knobs, to_run_config
+from fedge.config import Config, knobs, to_run_config
+from fedge.knob import ConfigError, Scalar
 from fedge.run_folder import short
 
 LATEST = "latest"

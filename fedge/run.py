@@ -16,14 +16,16 @@ from torch import nn
 from fedge import exits
 from fedge.arrays import to_record
 from fedge.checkpoint import FOLDER, prune
+from fedge.choices import BY_TEST
 from fedge.client_state import all_controls
 from fedge.cloud import CloudAggregator
-from fedge.config import BY_TEST, Config, ConfigError, from_run_config, to_run_config
+from fedge.config import Config, from_run_config, to_run_config
 from fedge.console import Console, final_table
 from fedge.data import DataShape, DataSource, forget_source, load_source, write_client_data
 from fedge.ending import Ending, Outcome
 from fedge.exchange import Clients, find_clients
 from fedge.growth import GrowthWatch
+from fedge.knob import ConfigError
 from fedge.lanes import LaneBook
 from fedge.leaf import Leaf
 from fedge.logs import log_to, refuse_failed_log, stop_logging_to

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedge import exits
-from fedge.config import ConfigError
+from fedge.knob import ConfigError
 from fedge.process_id import has_ended
 
 logger = logging.getLogger(__name__)

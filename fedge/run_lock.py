@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from fedge.config import ConfigError
+from fedge.knob import ConfigError
 
 if sys.platform != "win32":
     import fcntl

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from fedge.config import Config, ConfigError
+from fedge.config import Config
+from fedge.knob import ConfigError
 from fedge.seeding import Purpose, numpy_stream
 
 _NEAREST_DEG = 60.0  # an axis of one group is at least this far from the line of the same axis of another

@@ -5,10 +5,10 @@ import sys
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedge.config import ConfigError
 from fedge.engine.flower_process import stop_event
 from fedge.exchange import watch_engine
 from fedge.federation import federation_of_this_process, refuse_missing_resources
+from fedge.knob import ConfigError
 from fedge.logs import divert_descriptors
 from fedge.profile.ending import end_captures
 from fedge.run import run

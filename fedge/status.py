@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from fedge.config import ConfigError
+from fedge.knob import ConfigError
 from fedge.run_folder import read_manifest, short
 
 _RECENT = 10  # rounds over which seconds per round are averaged

@@ -3,7 +3,8 @@
 One global round (McMahan et al. 2017 at the leaves; Liu et al. 2020, HierFAVG, for the two levels):
 `leaf-rounds` exchanges in which all leaves train at once, a hook that calls the cloud aggregator, and one
 exchange in which clients judge their leaf's own and offered model. The strategy routes; what is computed
-stands in `fedge.leaf`, `fedge.cloud`, `fedge.offers`, `fedge.gate`, `fedge.choosing` and `fedge.personal`.
+stands in `fedge.leaf`, `fedge.cloud`, `fedge.offers`, `fedge.gate`, `fedge.choosing` and `fedge.personal`;
+which replies count, in `fedge.counting` and `fedge.judging`.
 """
 
 import logging
@@ -21,28 +22,22 @@ from fedge.aggregation import State
 from fedge.arrays import from_record, to_record
 from fedge.cloud import CloudAggregator, Probe
 from fedge.config import Config
+from fedge.counting import Checked, Counted, checked_reply, count_replies
 from fedge.evidence import Answers, Questions, collect_answers
 from fedge.exchange import Clients, Exchange, RunError
 from fedge.guarded_app import last_words
+from fedge.judging import Asked, Judging
 from fedge.leaf import Leaf
 from fedge.messages import (
     ARRAYS,
     ASIDE,
     CONTROL,
     LEAF,
-    OWN,
     PERSONAL,
     TRIAL,
     Errand,
     JudgeReply,
     Line,
-    SplitName,
-    TrainReply,
-    judge_messages,
-    judged_record,
-    read_judge,
-    read_train,
-    send_tickets,
     tell_accepted,
     total_payload_bytes,
     train_messages,
@@ -112,7 +107,7 @@ class HierarchicalStrategy(Strategy):
         self._clock = clock
         self._shared = shared
         self._held_out = held_out
-        self._classes = classes
+        self._judging = Judging(clients, self.leaves, held_out, classes)
         self._truth = truth
         self._own_layers = own_layers
         self._told: set[tuple[int, str]] = set()
@@ -139,15 +134,9 @@ class HierarchicalStrategy(Strategy):
             made = leaf.configure_train(grid, nodes, errand)
             if leaf.control is not None:
                 tell_accepted(made, {self._clients.node(c): r for c, r in leaf.accepted.items()})
-            self._send_tickets(made, {ARRAYS: leaf.model, CONTROL: leaf.told_control})
+            self._clients.send_tickets(made, {ARRAYS: leaf.model, CONTROL: leaf.told_control})
             messages.extend(made)
         return messages
-
-    def _send_tickets(self, messages: Iterable[Message], states: Mapping[str, State | None]) -> None:
-        """Let messages to clients that see the server's files name files where there are some."""
-        for message in messages:
-            if self._clients.shares(message.metadata.dst_node_id):
-                send_tickets(message, states)
 
     def _training_errand(self, leaf_round: int) -> Errand:
         """Return the errand of a leaf round of what trains now."""
@@ -165,69 +154,49 @@ class HierarchicalStrategy(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Give every leaf its clients' replies, which come in partition-id order."""
-        per_leaf: dict[int, dict[int, _Checked]] = {leaf.index: {} for leaf in self._training.leaves}
-        messages = list(replies)
+        per_leaf = self._checked_replies(replies)
+        settings = local_training(self._config.train, self._book.global_round)
+        errand = self._training_errand(server_round)
+        for leaf in self._training.leaves:
+            counted = self._counted(leaf, per_leaf.pop(leaf.index))
+            if self._has_quorum(leaf, len(counted.replies), server_round):
+                assert counted.mean is not None
+                leaf.aggregate_train(errand, counted.replies, counted.mean, settings, self._seed)
+            leaf.keep_states(self._shared.keep)
+        return None, None
+
+    def _checked_replies(self, messages: Iterable[Message]) -> dict[int, dict[int, Checked]]:
+        """Return leaf → client → reply that may count, for what trains now; note why others do not."""
+        per_leaf: dict[int, dict[int, Checked]] = {leaf.index: {} for leaf in self._training.leaves}
+        messages = list(messages)
         each = in_threads if self._shared.probe else map  # checksums are worth threads
-        for message, checked in zip(messages, each(self._checked, messages), strict=True):
+        for message, checked in zip(messages, each(self._checked_reply, messages), strict=True):
             client = self._clients.partition(message.metadata.src_node_id)
             if isinstance(checked, guard.ReplyRejected):
                 self._note_failure(client, str(checked))
             else:
                 per_leaf[self._leaf_of[client].index][client] = checked
         self._shared.sweep()  # what has been opened stays valid
-        settings = local_training(self._config.train, self._book.global_round)
-        errand = self._training_errand(server_round)
-        for leaf in self._training.leaves:
-            counting, mean = self._counting(leaf, per_leaf.pop(leaf.index))
-            if self._has_quorum(leaf, len(counting), server_round):
-                assert mean is not None
-                leaf.aggregate_train(errand, counting, mean, settings, self._seed)
-            leaf.keep_states(self._shared.keep)
-        return None, None
+        return per_leaf
 
-    def _checked(self, message: Message) -> "_Checked | guard.ReplyRejected":
+    def _checked_reply(self, message: Message) -> Checked | guard.ReplyRejected:
         """Return a client's answer, looked through, or why it does not count."""
         client = self._clients.partition(message.metadata.src_node_id)
         leaf = self._training.leaf_at(self._leaf_of[client].index)
-        try:
-            reply = read_train(message)
-            guard.check_train(
-                reply.state, leaf.model, reply.samples, leaf.train_samples[client], reply.steps, reply.loss
-            )
-        except guard.ReplyRejected as rejected:
-            return rejected
-        except Exception as error:  # whatever a client can put into a message
-            return guard.ReplyRejected("not readable", f"{type(error).__name__}: {error}"[:200])
-        norm = None
-        if self._config.guard.max_norm_factor or self._config.privacy.kind.startswith("server"):
-            norm = guard.update_norm(reply.state, leaf.model)
-        if norm == 0 and self._config.privacy.kind.startswith("server"):
-            return guard.ReplyRejected("no change", "Flower cannot clip an update of norm 0")
-        return _Checked(reply, norm)
+        return checked_reply(message, client, leaf, self._config)
 
-    def _counting(
-        self, leaf: Leaf, checked: Mapping[int, "_Checked"]
-    ) -> tuple[dict[int, TrainReply], State | None]:
-        """Return the replies that count at a leaf and their mean, having kept the books on the others."""
-        replies = {client: entry.reply for client, entry in checked.items()}
-        states = {client: reply.state for client, reply in replies.items()}
-        weights = {client: float(reply.samples) for client, reply in replies.items()}
-        mean, refused = guard.finite_mean(states, weights)
-        norms = {c: e.norm for c, e in checked.items() if e.norm is not None and c not in refused}
-        too_large = leaf.norms.too_large(norms, self._config.guard.max_norm_factor)
-        refused |= too_large
-        counting = {client: reply for client, reply in replies.items() if client not in refused}
-        if too_large:
-            mean, _ = guard.finite_mean({client: states[client] for client in counting}, weights)
-        for client, rejected in refused.items():
+    def _counted(self, leaf: Leaf, checked: Mapping[int, Checked]) -> Counted:
+        """Return the replies that count at a leaf and their mean, having kept the books on all."""
+        counted = count_replies(leaf, checked, self._config.guard.max_norm_factor)
+        for client, rejected in counted.refused.items():
             self._note_failure(client, str(rejected))
-        for client, reply in counting.items():
+        for client, reply in counted.replies.items():
             self._book.note_trained(client, reply, self._training.line)
-        self._book.uplink_bytes += sum(reply.uplink_bytes for reply in replies.values())
-        if counting:
-            trained = sum(leaf.train_samples[client] for client in counting)
-            self._seconds_per_window = sum(reply.seconds for reply in counting.values()) / trained
-        return counting, mean
+        self._book.uplink_bytes += sum(entry.reply.uplink_bytes for entry in checked.values())
+        if counted.replies:
+            trained = sum(leaf.train_samples[client] for client in counted.replies)
+            self._seconds_per_window = sum(reply.seconds for reply in counted.replies.values()) / trained
+        return counted
 
     def _has_quorum(self, leaf: Leaf, count: int, leaf_round: int) -> bool:
         """Tell whether `count` replies may change a leaf's model; say so if not."""
@@ -244,22 +213,22 @@ class HierarchicalStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Return one message per client with its leaf's own model and, if there is one, the offer."""
-        models = self._candidates()
-        return self._judge_messages(server_round, models, ("val", "test"), self._for_newcomers(models))
+        asked = self._asked_for_gates()
+        return self._judging.messages(asked, self._errand(self._book.global_round, server_round))
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Let every leaf's gate decide on its clients' judgements, and the leaf go on accordingly."""
-        models = self._candidates()
-        newcomers = self._for_newcomers(models)
-        self._book.judged = self._read_judgements(replies, models, ("val", "test"), newcomers)
+        asked = self._asked_for_gates()
+        self._book.judged = self._judgements(asked, replies)
         config = self._config.gate
         for leaf in self.leaves:
             judged = self._book.judgements_at(leaf)
             offer = choosing.best_offer(self._book.offers_to(leaf), judged)
             decision = choosing.decide(config, offer, leaf.aside is not None, judged)
-            choosing.settle(leaf, decision, offer and offer[1], models[leaf.index], choosing.on_trial(config))
+            models = asked.models[leaf.index]
+            choosing.settle(leaf, decision, offer and offer[1], models, choosing.on_trial(config))
             role = serving.newcomer_role(self._config.personal, leaf) if leaf.newcomers else None
-            leaf.newcomer_model = newcomers[leaf.index][role] if role else None
+            leaf.newcomer_model = asked.newcomers[leaf.index][role] if role else None
             self._book.gates.append(replace(decision, newcomer_role=role))
         if self._book.step and self._config.scaffold.levels > 1:
             self._begin_new_ways()
@@ -276,99 +245,22 @@ class HierarchicalStrategy(Strategy):
             leaf.keep_states(self._shared.keep)
             self._book.note_correction(leaf)
 
-    def _for_newcomers(self, models: Mapping[int, Mapping[str, State]]) -> dict[int, dict[str, State]]:
-        """Return, leaf by leaf, the models that its newcomers are to judge, given those of its clients."""
-        config = self._config.personal
-        return {leaf.index: serving.newcomers_judge(config, leaf, models[leaf.index]) for leaf in self.leaves}
-
-    def _candidates(self) -> dict[int, dict[str, State]]:
-        """Return, leaf by leaf, the models that its clients are to judge, by role."""
-        return {
-            leaf.index: choosing.candidates(leaf, self._book.offers_to(leaf), self._config.gate)
-            for leaf in self.leaves
-        }
-
-    def _judge_messages(
-        self,
-        leaf_round: int,
-        models: Mapping[int, Mapping[str, State]],
-        splits: Sequence[SplitName],
-        newcomers: Mapping[int, Mapping[str, State]] | None = None,
-    ) -> list[Message]:
-        """Return one message per client that asks it to judge models.
-
-        Args:
-            leaf_round: for the errand.
-            models: leaf → role → model.
-            splits: on which of the client's windows.
-            newcomers: leaf → role → model for its newcomers; None: they are not asked.
-        """
-        errand = self._errand(self._book.global_round, leaf_round)
-        messages: list[Message] = []
-        everything = [*models.values(), *(newcomers or {}).values()]
-        distinct = {id(model): model for roles in everything for model in roles.values()}
-        records = {key: to_record(model) for key, model in distinct.items()}
+    def _asked_for_gates(self) -> Asked:
+        """Return the models that gates choose from, and those that newcomers are served."""
+        config = self._config
+        models: dict[int, dict[str, State]] = {}
+        newcomers: dict[int, dict[str, State]] = {}
         for leaf in self.leaves:
-            for members, by_leaf in ((leaf.clients, models), (leaf.newcomers, newcomers)):
-                if by_leaf is None or not members:
-                    continue
-                nodes, asked = [self._clients.node(client) for client in members], by_leaf[leaf.index]
-                made = judge_messages(nodes, {r: records[id(m)] for r, m in asked.items()}, splits, errand)
-                self._send_tickets(made, {judged_record(r): m for r, m in asked.items()})
-                messages += made
-        return messages
+            models[leaf.index] = choosing.candidates(leaf, self._book.offers_to(leaf), config.gate)
+            newcomers[leaf.index] = serving.newcomers_judge(config.personal, leaf, models[leaf.index])
+        return Asked(models, ("val", "test"), newcomers)
 
-    def _read_judgements(
-        self,
-        replies: Iterable[Message],
-        models: Mapping[int, Collection[str]],
-        splits: Sequence[SplitName],
-        newcomers: Mapping[int, Collection[str]] | None = None,
-    ) -> dict[int, JudgeReply]:
-        """Return the judgements that count, client by client; the others are noted as failures.
-
-        Args:
-            replies: to the messages of `_judge_messages`.
-            models: leaf → the roles that its clients were asked about.
-            splits: that they were asked about.
-            newcomers: the same of its newcomers.
-        """
-        judged: dict[int, JudgeReply] = {}
-        for message in replies:
-            client = self._clients.partition(message.metadata.src_node_id)
-            leaf = self._leaf_of[client]
-            asked = models if newcomers is None or client in leaf.clients else newcomers
-            windows: dict[str, int] = {split: self._held_out[client][split] for split in splits}
-            try:
-                judged[client] = self._checked_judgements(client, message, asked[leaf.index], windows)
-            except guard.ReplyRejected as rejected:
-                self._note_failure(client, str(rejected))
+    def _judgements(self, asked: Asked, replies: Iterable[Message]) -> dict[int, JudgeReply]:
+        """Return the judgements that count, client by client, having noted the failures."""
+        judged, failures = self._judging.read(asked, replies)
+        for client, reason in failures:
+            self._note_failure(client, reason)
         return judged
-
-    def _checked_judgements(
-        self, client: int, message: Message, roles: Collection[str], windows: Mapping[str, int]
-    ) -> JudgeReply:
-        """Return a client's judgements, or raise ReplyRejected.
-
-        A loss that is not finite is that of a model which has diverged: it is said, and the judgement counts.
-        """
-        try:
-            judgements = read_judge(message)
-        except Exception as error:  # whatever a client can put into a message
-            raise guard.ReplyRejected("not readable", f"{type(error).__name__}: {error}"[:200]) from error
-        confusions: dict[tuple[str, str], np.ndarray] = {
-            k: judgement.confusion for k, judgement in judgements.items()
-        }
-        guard.check_judgements(confusions, roles, windows, self._classes)
-        on_val = {role: judgement for (role, split), judgement in judgements.items() if split == "val"}
-        guard.check_only_one_right(
-            {role: judgement.only_one_right for role, judgement in on_val.items()},
-            {role: judgement.confusion for role, judgement in on_val.items()},
-            OWN,
-        )
-        for where in guard.not_finite_losses({key: judgement.loss for key, judgement in judgements.items()}):
-            self._note_failure(client, f"loss not finite ({where})")
-        return judgements
 
     def summary(self) -> None:
         """Log who stands where."""
@@ -515,10 +407,8 @@ class HierarchicalStrategy(Strategy):
             number = (self._book.global_round - 1) * rounds + within
             self._leaf_round(grid, arrays, timeout_s, _Training(PERSONAL, forks), number)
         models = {fork.index: {PERSONAL: fork.model} for fork in forks}
-        newcomers = models if self._config.personal.newcomers == "same" else None
-        messages = self._judge_messages(self._book.global_round, models, ("val", "test"), newcomers)
-        exchange = self._exchange(grid, messages, timeout_s)
-        found = self._read_judgements(exchange.replies.values(), models, ("val", "test"), newcomers)
+        newcomers = models if self._config.personal.newcomers == "same" else {}
+        found = self._let_judge(grid, Asked(models, ("val", "test"), newcomers), timeout_s)
         for leaf, fork in zip(self.leaves, forks, strict=True):
             if self._book.note_personal(leaf, found):
                 leaf.served = fork.model
@@ -566,29 +456,24 @@ class HierarchicalStrategy(Strategy):
         nodes = [self._clients.node(client) for leaf in self.leaves for client in leaf.clients]
         errand = self._errand(self._book.global_round, leaf_round)
         messages = train_messages(nodes, to_record(start), errand)
-        self._send_tickets(messages, {ARRAYS: start})
+        self._clients.send_tickets(messages, {ARRAYS: start})
         exchange = self._exchange(grid, messages, timeout_s, self._seconds_per_window, phase="cluster")
-        states: dict[int, dict[int, State]] = {leaf.index: {} for leaf in self.leaves}
-        for client, message in exchange.replies.items():
-            checked = self._checked(message)
-            if isinstance(checked, guard.ReplyRejected):
-                self._note_failure(client, str(checked))
-            else:
-                states[self._leaf_of[client].index][client] = checked.reply.state
-                self._book.uplink_bytes += checked.reply.uplink_bytes
-        means = [guard.finite_mean(states[leaf.index], leaf.train_samples)[0] for leaf in self.leaves]
-        self._shared.sweep()
+        per_leaf = self._checked_replies(exchange.replies.values())
+        means: list[State | None] = []
+        for leaf in self.leaves:
+            replies = {client: checked.reply for client, checked in per_leaf[leaf.index].items()}
+            self._book.uplink_bytes += sum(reply.uplink_bytes for reply in replies.values())
+            states = {client: reply.state for client, reply in replies.items()}
+            means.append(guard.finite_mean(states, leaf.train_samples)[0])
         return Probe(start, [start if mean is None else self._shared.keep(mean) for mean in means])
 
     def _ask(self, grid: Grid, questions: Questions, timeout_s: float) -> Answers:
         """Let clients judge the models that the cloud asks about on their validation windows."""
         kept = {id(m): self._shared.keep(m) for roles in questions for m in roles.values()}
-        asked = {leaf: {r: kept[id(m)] for r, m in roles.items()} for leaf, roles in enumerate(questions)}
-        self._book.note_questions([asked[leaf.index] for leaf in self.leaves], self.leaves)
+        models = {leaf: {r: kept[id(m)] for r, m in roles.items()} for leaf, roles in enumerate(questions)}
+        self._book.note_questions([models[leaf.index] for leaf in self.leaves], self.leaves)
         bytes_before = self._book.downlink_bytes
-        messages = self._judge_messages(self._book.global_round, asked, ("val",))
-        exchange = self._exchange(grid, messages, timeout_s, phase="cluster")
-        judged = self._read_judgements(exchange.replies.values(), asked, ("val",))
+        judged = self._let_judge(grid, Asked(models, ("val",)), timeout_s, phase="cluster")
         clients = [client for leaf in self.leaves for client in leaf.clients]
         return collect_answers(
             judged,
@@ -596,6 +481,14 @@ class HierarchicalStrategy(Strategy):
             windows={client: self._held_out[client]["val"] for client in clients},
             downlink_bytes=self._book.downlink_bytes - bytes_before,
         )
+
+    def _let_judge(
+        self, grid: Grid, asked: Asked, timeout_s: float, phase: str = ""
+    ) -> dict[int, JudgeReply]:
+        """Run an exchange in which clients judge models; return their judgements, client by client."""
+        errand = self._errand(self._book.global_round, self._book.global_round)
+        exchange = self._exchange(grid, self._judging.messages(asked, errand), timeout_s, phase=phase)
+        return self._judgements(asked, exchange.replies.values())
 
     def _judge(self, grid: Grid, arrays: ArrayRecord, timeout_s: float) -> None:
         """Run the evaluation exchange and the gates."""
@@ -668,11 +561,3 @@ class _Training:
     def leaf_at(self, index: int) -> Leaf:
         """Return the leaf, or its fork, of an index."""
         return next(leaf for leaf in self.leaves if leaf.index == index)
-
-
-@dataclass(frozen=True)
-class _Checked:
-    """A train reply that may count, with the norm of its update where that is needed."""
-
-    reply: TrainReply
-    norm: float | None

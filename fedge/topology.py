@@ -5,7 +5,8 @@ The last `partition.newcomers` clients of every leaf are newcomers: they train a
 
 from collections.abc import Sequence
 
-from fedge.config import ConfigError, HierarchyConfig, shown
+from fedge.config import HierarchyConfig
+from fedge.knob import ConfigError, shown
 
 
 def clients_per_leaf(config: HierarchyConfig, num_clients: int) -> list[int]:

@@ -22,12 +22,12 @@ import pytest
 from flwr.app import Context, Message, RecordDict
 from safetensors.numpy import load_file
 
-from fedge.config import ConfigError
 from fedge.engine import ray_workers
 from fedge.engine.inprocess import InProcessGrid
 from fedge.engine.workers import Workers
 from fedge.federation import Federation
 from fedge.guarded_app import ClientError, GuardedApp
+from fedge.knob import ConfigError
 from fedge.preflight import check
 from fedge.run import run
 from hhar.synthetic import synthetic_windows

@@ -21,7 +21,8 @@ from typing import Any
 import psutil
 
 from fedge import exits
-from fedge.config import Config, ConfigError, Scalar
+from fedge.config import Config
+from fedge.knob import ConfigError, Scalar
 from fedge.resume import resolve
 from fedge.run_folder import MANIFEST, read_manifest, write_manifest
 from fedge.watchdog import GRACE_S, stall_limit_s

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from fedge.client_app import app as client_app
 from fedge.client_app import choose_device
-from fedge.config import ConfigError
 from fedge.engine.inprocess import InProcessGrid
 from fedge.federation import Federation
+from fedge.knob import ConfigError
 from fedge.preflight import check
 from fedge.project import flatten
 from fedge.run import IN_PROCESS, Outcome, run

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from fedge import exits
-from fedge.config import Config, ConfigError, Scalar, knobs
+from fedge.config import Config, knobs
 from fedge.engine.flower import toml_of
 from fedge.federation import Federation
+from fedge.knob import ConfigError, Scalar
 from fedge.preflight import check
 from fedge.profile.allocators import Capture, read_capture
 from fedge.profile.capture import FOLDER

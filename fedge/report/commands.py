@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fedge.config import ConfigError
+from fedge.knob import ConfigError
 
 
 def add_commands(commands: Any) -> None:

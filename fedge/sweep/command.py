@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 
 from fedge import exits
-from fedge.config import ConfigError, shown
+from fedge.knob import ConfigError, shown
 from fedge.report.tables import counted
 from fedge.run_folder import short
 from fedge.run_lock import RunLock

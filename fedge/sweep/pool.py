@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 
 from fedge import exits
 from fedge.checkpoint import FOLDER, remove_all
-from fedge.config import ConfigError, Scalar
 from fedge.federation import Federation
+from fedge.knob import ConfigError, Scalar
 from fedge.run_folder import read_manifest
 from fedge.status import read_status
 from fedge.sweep.standing import Standing

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fedge.config import Config, ConfigError, Scalar
+from fedge.config import Config
 from fedge.data import DataSource, load_source
 from fedge.federation import Federation
+from fedge.knob import ConfigError, Scalar
 from fedge.preflight import check
 from fedge.resume import config_differences, open_resumption
 from fedge.run_folder import read_manifest, short

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from fedge.config import ConfigError, Scalar
+from fedge.knob import ConfigError, Scalar
 
 NONE = "none"
 

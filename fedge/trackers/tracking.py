@@ -17,7 +17,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from fedge.config import Scalar
+from fedge.knob import Scalar
 from fedge.recorder import GLOBAL_COLUMNS, LEAF_COLUMNS, global_row, leaf_row
 from fedge.results import RoundResult
 from fedge.run_folder import write_whole
@@ -68,7 +68,7 @@ class Tracking:
     """The tracker of one run, or none. Its methods return at once, apart from `finish`."""
 
     def __init__(self, kind: str, folder: Path) -> None:
-        """Track with `kind`, one of `fedge.config.TRACKERS`; nothing begins before `start`."""
+        """Track with `kind`, one of `fedge.choices.TRACKERS`; nothing begins before `start`."""
         self._kind = kind
         self._folder = folder
         self._jobs: SimpleQueue[_Round | _End] = SimpleQueue()

@@ -9,10 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedge import baselines, simulate
+from fedge.choices import CLUSTER_METHODS, METHODS_WITH_TRUTH
 from fedge.clustering import cosine_similarity
-from fedge.config import CLUSTER_METHODS, METHODS_WITH_TRUTH, ClusterConfig, ConfigError, from_run_config
+from fedge.config import ClusterConfig, from_run_config
 from fedge.evidence import Evidence
 from fedge.grouping import METHODS
+from fedge.knob import ConfigError
 from fedge.project import parse_override
 from fedge.report.clustering import _METHODS, clustering_section
 from fedge.run_reader import load_run

@@ -7,18 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedge.choices import METHODS_WITH_TRUTH, MODELS
 from fedge.config import (
-    METHODS_WITH_TRUTH,
-    MODELS,
     ClusterConfig,
     Config,
-    ConfigError,
     LeafConfig,
     ScaffoldConfig,
     from_run_config,
     knobs,
     to_run_config,
 )
+from fedge.knob import ConfigError
 from fedge.model import model_names
 from fedge.project import flatten, read_toml
 

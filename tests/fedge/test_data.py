@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedge.config import ConfigError, from_run_config
+from fedge.config import from_run_config
 from fedge.data import DataShape, _normalize, load_source, open_client, write_client_data
+from fedge.knob import ConfigError
 from fedge.partition import Partition, partition
 from hhar.synthetic import synthetic_windows
 from hhar.window_file import Windows, fingerprint, fingerprint_windows, save_windows

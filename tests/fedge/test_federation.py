@@ -3,7 +3,6 @@ import json
 import pytest
 
 from fedge import federation
-from fedge.config import ConfigError
 from fedge.federation import (
     Federation,
     federation_of_this_process,
@@ -12,6 +11,7 @@ from fedge.federation import (
     refuse_missing_cpus,
     refuse_missing_gpu,
 )
+from fedge.knob import ConfigError
 
 
 def test_backend_by_hand():

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fedge.config import Config, ConfigError, from_run_config, knobs
+from fedge.config import Config, from_run_config, knobs
 from fedge.federation import Federation, from_backend
+from fedge.knob import ConfigError
 from fedge.preflight import check
 from fedge.project import Project, parse_override
 from fedge.seeding import resolve_seed

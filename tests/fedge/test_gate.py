@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from fedge.config import ConfigError, GateConfig
+from fedge.config import GateConfig
 from fedge.gate import RULES, GateResult, Paired, decide
+from fedge.knob import ConfigError
 
 COUNTS = st.integers(0, 60)
 PAIRS = st.builds(

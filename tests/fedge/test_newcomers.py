@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 from fedge import simulate
+from fedge.choices import PARTITION_KINDS
 from fedge.client_app import app as client_app
-from fedge.config import PARTITION_KINDS, ConfigError, PersonalConfig, from_run_config
+from fedge.config import PersonalConfig, from_run_config
 from fedge.data import open_client, write_client_data
 from fedge.engine.inprocess import InProcessGrid
 from fedge.gate import GateResult
+from fedge.knob import ConfigError
 from fedge.leaf import Leaf
 from fedge.model import build_model
 from fedge.partition import partition

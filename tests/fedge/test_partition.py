@@ -3,7 +3,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fedge.config import PARTITION_KINDS, ConfigError, from_run_config
+from fedge.choices import PARTITION_KINDS
+from fedge.config import from_run_config
+from fedge.knob import ConfigError
 from fedge.partition import Partition, partition
 from fedge.split import TEST, TRAIN, VAL
 from fedge.topology import clients_per_leaf

@@ -3,8 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedge.config import ConfigError, PersonalConfig, from_run_config
+from fedge.config import PersonalConfig, from_run_config
 from fedge.gate import GateResult
+from fedge.knob import ConfigError
 from fedge.leaf import Leaf
 from fedge.messages import CLUSTER, OWN, PERSONAL, Judgement
 from fedge.personal import PersonalResult, compared, is_due

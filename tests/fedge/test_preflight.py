@@ -7,8 +7,9 @@ import pytest
 
 from fedge import federation
 from fedge.cli import main
-from fedge.config import Config, ConfigError
+from fedge.config import Config
 from fedge.federation import Federation
+from fedge.knob import ConfigError
 from fedge.preflight import REFUSED, check, check_flwr_run
 from hhar.window_file import load_windows, save_windows
 

@@ -3,8 +3,9 @@ from pathlib import Path
 import pytest
 from flwr.common.config import parse_config_args
 
-from fedge.config import ConfigError, from_run_config
+from fedge.config import from_run_config
 from fedge.federation import Federation
+from fedge.knob import ConfigError
 from fedge.project import Project, flatten, parse_override, read_toml
 
 ROOT = Path(__file__).parents[2]

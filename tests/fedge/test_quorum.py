@@ -2,8 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedge.config import ConfigError, from_run_config
+from fedge.config import from_run_config
 from fedge.federation import Federation
+from fedge.knob import ConfigError
 from fedge.preflight import check
 from fedge.quorum import num_training, refuse_missing_quorum
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fedge.config import ConfigError
+from fedge.knob import ConfigError
 from fedge.ray_start import refuse_ray_that_cannot_start as refuse
 
 

@@ -12,7 +12,8 @@ import pytest
 
 from fedge import simulate
 from fedge.cli import main
-from fedge.config import ConfigError, from_run_config, knobs
+from fedge.config import from_run_config, knobs
+from fedge.knob import ConfigError
 from fedge.resume import CHANGEABLE, _refuse_other_config, open_resumption, run_config_of
 from fedge.run_lock import RunLock
 from hhar import synthetic_windows

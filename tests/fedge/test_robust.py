@@ -11,14 +11,8 @@ from flwr.app import Error, Message
 from flwr.serverapp.strategy import FedAvg, Krum
 
 import fedge.privacy
-from fedge.config import (
-    LEAF_STRATEGIES,
-    MODELS,
-    MODELS_WITH_BATCH_NORM,
-    PRIVACY_KINDS,
-    PrivacyConfig,
-    from_run_config,
-)
+from fedge.choices import LEAF_STRATEGIES, MODELS, MODELS_WITH_BATCH_NORM, PRIVACY_KINDS
+from fedge.config import PrivacyConfig, from_run_config
 from fedge.engine.inprocess import InProcessGrid
 from fedge.messages import TrainReply
 from fedge.model import buffer_names, build_model

@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from fedge.config import ConfigError
+from fedge.knob import ConfigError
 from fedge.run_folder import (
     client_data_folder,
     create_run_folder,

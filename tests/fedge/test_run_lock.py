@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from fedge.config import ConfigError
+from fedge.knob import ConfigError
 from fedge.run_lock import RunLock, is_locked
 
 

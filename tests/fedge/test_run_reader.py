@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from run_folders import confusion, round_result, write_run
 
 import fedge
-from fedge.config import ConfigError
+from fedge.knob import ConfigError
 from fedge.message_log import MESSAGE_COLUMNS
 from fedge.recorder import (
     CLIENT_COLUMNS,

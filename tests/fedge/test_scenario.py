@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedge.config import SCENARIOS, ConfigError, from_run_config
+from fedge.choices import SCENARIOS
+from fedge.config import from_run_config
 from fedge.data import open_client, write_client_data
+from fedge.knob import ConfigError
 from fedge.partition import partition
 from fedge.scenario import Change, axes_apart_deg, make_scenario, random_rotation, triples_of
 from hhar.synthetic import synthetic_windows

@@ -7,7 +7,7 @@ from datetime import datetime
 import pytest
 
 from fedge.cli import main
-from fedge.config import ConfigError
+from fedge.knob import ConfigError
 from fedge.process_id import this_process
 from fedge.run_folder import read_manifest
 from fedge.status import find_run, read_status, status_lines

@@ -16,7 +16,7 @@ import pytest
 
 from fedge import load_run, simulate
 from fedge.cli import main
-from fedge.config import ConfigError
+from fedge.knob import ConfigError
 from fedge.run_lock import RunLock
 from fedge.sweep.plan import read_sweep
 from fedge.sweep.pool import Pool

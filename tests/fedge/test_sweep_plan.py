@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedge.config import Config, ConfigError
+from fedge.config import Config
+from fedge.knob import ConfigError
 from fedge.sweep.plan import read_sweep
 
 ROOT = Path(__file__).parents[2]

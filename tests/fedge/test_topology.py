@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedge.config import ConfigError, HierarchyConfig
+from fedge.config import HierarchyConfig
+from fedge.knob import ConfigError
 from fedge.topology import clients_per_leaf
 
 

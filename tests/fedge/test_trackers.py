@@ -14,9 +14,10 @@ from contextlib import closing
 import pytest
 
 from fedge import simulate
+from fedge.choices import TRACKERS
 from fedge.cli import main
-from fedge.config import TRACKERS, ConfigError
 from fedge.federation import Federation
+from fedge.knob import ConfigError
 from fedge.preflight import check
 from fedge.trackers import refuse_missing_extra
 from fedge.trackers.tracking import STATE, Tracking, numbers_of, params_of
