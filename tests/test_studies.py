@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedge.cli import main as fedge
-from fedge.config import ConfigError
+from fedge.knob import ConfigError
 from fedge.report.statistics import Estimate
 from fedge.sweep.plan import read_sweep
 from studies import measures, tables

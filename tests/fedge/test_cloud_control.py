@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fedge import cloud_control, scaffold, simulate
 from fedge.aggregation import State, weighted_mean
-from fedge.cloud import _offers as cluster_models
+from fedge.aggregation import cluster_means as cluster_models
 from fedge.config import from_run_config
 from fedge.leaf import Leaf
 from fedge.messages import OFFERED, Errand, TrainReply
