@@ -131,6 +131,21 @@ def clustering_cost(run: RunData) -> ClusteringCost | None:
     )
 
 
+def similarities(run: RunData) -> list[float]:
+    """Return the similarities of all pairs of leaves in all cloud steps that compared them."""
+    found = []
+    for matrix in run.clusters["similarity"].drop_nulls():
+        pairs = [list(row)[at + 1 :] for at, row in enumerate(matrix)]
+        found += [value for row in pairs for value in row if value is not None]
+    return found
+
+
+def offers_taken(run: RunData) -> tuple[int, int]:
+    """Return how many offers the gates took and how many they were made."""
+    taken, refused = (int(total(run.rounds, column)) for column in ("gate_accepted", "gate_rejected"))
+    return taken, taken + refused
+
+
 # --- over seeds ---------------------------------------------------------------------------------------
 
 

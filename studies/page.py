@@ -1,6 +1,6 @@
-"""Makes docs/results.md and its figures from the runs of studies/*.toml.
+"""Makes docs/results.md, its figures and README's summary from the runs of studies/*.toml.
 
-    python -m studies.page [--studies studies] [--docs docs]
+    python -m studies.page [--studies studies] [--docs docs] [--readme README.md]
 
 What it says in words stands in studies/discussion.md; every number comes from the runs.
 """
@@ -16,6 +16,7 @@ from studies.measures import MissingRuns, Study, by_label, read_study
 
 HERE = Path(__file__).parent
 PAGE, FIGURES = "results.md", "results"
+BEGIN, END = "<!-- printed by `make results` -->", "<!-- end of results -->"
 _MARK = "<!-- {} -->"
 
 
@@ -24,6 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Make docs/results.md from the runs of studies/*.toml.")
     parser.add_argument("--studies", type=Path, default=HERE, help="folder of the sweep files")
     parser.add_argument("--docs", type=Path, default=HERE.parent / "docs", help="folder to write into")
+    parser.add_argument("--readme", type=Path, default=HERE.parent / "README.md", help="gets a summary")
     options = parser.parse_args(arguments)
     try:
         studies = [read_study(path) for path in sorted(options.studies.glob("*.toml"))]
@@ -31,7 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"studies: {missing}", file=sys.stderr)
         return 2
     write_page(studies, (options.studies / "discussion.md").read_text(encoding="utf-8"), options.docs)
-    print(options.docs / PAGE)
+    write_summary(studies, options.readme)
+    print(options.docs / PAGE, options.readme, sep="\n")
     return 0
 
 
@@ -41,13 +44,11 @@ def write_page(studies: Sequence[Study], discussion: str, docs: Path) -> None:
     Args:
         studies: in the order of the page; the first is drawn.
         discussion: Markdown, in which a line ``<!-- NAME -->`` stands for a table: total, found, whole, gap,
-            both, control, cost, target, spread, figures, all.
+            both, published, control, cost, target, spread, figures, all.
         docs: folder to write into.
     """
     (docs / FIGURES).mkdir(parents=True, exist_ok=True)
-    titled = [(_title(study, c), c) for study in studies for c in study.comparisons]
-    planted = [(title, c) for title, c in titled if "oracle" in by_label(c)]
-    controls = [(t, c) for t, c in titled if "hierfl" in by_label(c) and "oracle" not in by_label(c)]
+    titled, planted, controls = _titled(studies)
     first_title, first = titled[0]
     parts = {
         "total": tables.total_line(studies),
@@ -55,6 +56,7 @@ def write_page(studies: Sequence[Study], discussion: str, docs: Path) -> None:
         "whole": tables.whole_table(controls),
         "gap": tables.gap_table(planted),
         "both": tables.both_table(planted),
+        "published": tables.published_table(planted + controls),
         "control": tables.control_table(controls),
         "cost": tables.cost_table(planted + controls),
         "target": tables.target_table(first),
@@ -65,6 +67,28 @@ def write_page(studies: Sequence[Study], discussion: str, docs: Path) -> None:
     for name, text in parts.items():
         discussion = discussion.replace(_MARK.format(name), text.rstrip("\n"))
     (docs / PAGE).write_text(discussion, encoding="utf-8")
+
+
+def write_summary(studies: Sequence[Study], readme: Path) -> None:
+    """Put the summary between the two marks of `readme`; a file without them stays as it is."""
+    text = readme.read_text(encoding="utf-8")
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if begin and end:
+        _, planted, controls = _titled(studies)
+        table = tables.summary_table(planted + controls)
+        readme.write_text(f"{before}{begin}\n\n{table}\n{end}{after}", encoding="utf-8")
+
+
+Titled = list[tuple[str, Comparison]]
+
+
+def _titled(studies: Sequence[Study]) -> tuple[Titled, Titled, Titled]:
+    """Return all comparisons with their titles, those with planted groups, and those without."""
+    titled = [(_title(study, c), c) for study in studies for c in study.comparisons]
+    planted = [(title, c) for title, c in titled if "oracle" in by_label(c)]
+    controls = [(t, c) for t, c in titled if "hierfl" in by_label(c) and "oracle" not in by_label(c)]
+    return titled, planted, controls
 
 
 def _title(study: Study, comparison: Comparison) -> str:

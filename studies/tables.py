@@ -226,6 +226,40 @@ def control_table(controls: Sequence[tuple[str, Comparison]]) -> str:
     return markdown(("fedge minus one model", "seen users", "unseen users"), rows)
 
 
+def published_table(titled: Sequence[tuple[str, Comparison]]) -> str:
+    """Return what the published rule saw and did: similarities, clusters, offers taken at the gate."""
+    rows = []
+    for title, comparison in titled:
+        group = by_label(comparison).get("published")
+        if group is None:
+            continue
+        seen = [value for run in group.runs for value in measures.similarities(run)]
+        one = sum(map(measures.is_whole, group.runs))
+        offers = [measures.offers_taken(run) for run in group.runs]
+        taken, made = sum(o[0] for o in offers), sum(o[1] for o in offers)
+        rows.append([
+            title, f"{min(seen):.2f} to {max(seen):.2f}", f"{one} of {len(group.runs)}",
+            f"{taken / made:.0%}" if made else _NOTHING,
+        ])  # fmt: skip
+    return markdown(("", "similarities", "runs with one cluster throughout", "offers taken"), rows)
+
+
+def summary_table(titled: Sequence[tuple[str, Comparison]]) -> str:
+    """Return what is served, seen · unseen, by one model, leaves alone, fedge and the oracle."""
+    labels = ("hierfl", "local", "fedge", "oracle")
+
+    def cell(comparison: Comparison, label: str) -> str:
+        group = by_label(comparison).get(label)
+        if group is None:
+            return _NOTHING
+        read = measures.served if label == "fedge" else measures.seen
+        scores = [over_seeds(group, read), over_seeds(group, measures.unseen)]
+        return " · ".join(percent(score) for score in scores if score is not None)
+
+    rows = [[title, *(cell(comparison, label) for label in labels)] for title, comparison in titled]
+    return markdown(("seen · unseen", *(NAMES[label] for label in labels)), rows)
+
+
 # --- costs --------------------------------------------------------------------------------------------
 
 

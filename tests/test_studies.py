@@ -12,7 +12,7 @@ from fedge.report.statistics import Estimate
 from fedge.sweep.plan import read_sweep
 from studies import measures, tables
 from studies.measures import MissingRuns, read_study
-from studies.page import main
+from studies.page import BEGIN, END, main
 
 STUDIES = Path(__file__).parents[1] / "studies"
 SMALL = """
@@ -35,6 +35,10 @@ CONFIGS = ("hierfl", "baselines/local", "baselines/oracle", "baselines/random", 
 BLIND = ("hierfl", "baselines/local", "fedge")
 
 
+def make(studies, docs):
+    return main(["--studies", str(studies), "--docs", str(docs), "--readme", str(studies / "README.md")])
+
+
 def variants(names):
     return "".join(f'[[variants]]\nconfig = "configs/{name}.toml"\n' for name in names)
 
@@ -50,7 +54,8 @@ def made(tmp_path_factory):
     marks = re.findall(r"<!-- (\w+) -->", (STUDIES / "discussion.md").read_text())
     (folder / "discussion.md").write_text("".join(f"{mark}:\n\n<!-- {mark} -->\n\n" for mark in marks))
     assert fedge(["sweep", str(folder / "1-planted.toml"), str(folder / "2-control.toml")]) == 0
-    assert main(["--studies", str(folder), "--docs", str(folder / "docs")]) == 0
+    (folder / "README.md").write_text(f"# Before\n{BEGIN}\nold\n{END}\nafter\n")
+    assert make(folder, folder / "docs") == 0
     return folder
 
 
@@ -85,6 +90,28 @@ def test_accuracies_are_those_of_the_runs(made):
     assert cells[6] == "2"
 
 
+def test_the_summary_in_the_readme_is_what_users_get(made):
+    """Of fedge what it serves, fine-tuned or not; of the others the model that they share."""
+    text = (made / "README.md").read_text()
+    assert text.startswith(f"# Before\n{BEGIN}\n\n| seen · unseen |")
+    assert text.endswith(f"{END}\nafter\n")
+    rows = [last_row(made / "runs" / "2-control" / f"fedge-seed{seed}") for seed in (1, 2)]
+    served, unseen = (
+        f"{50 * sum(float(row[column]) for row in rows):.1f}"
+        for column in ("test_accuracy_mean", "unseen_accuracy_mean")
+    )
+    assert text.splitlines()[6].endswith(f"| {served} · {unseen} | – |")
+
+
+def test_what_the_published_rule_saw_is_counted(made):
+    """The published rule has no offers to take where leaves stay alone, and its matrix is symmetric."""
+    group = measures.by_label(read_study(made / "1-planted.toml").comparisons[0])["local"]
+    assert measures.offers_taken(group.runs[0]) == (0, 0)
+    fedge_run = measures.by_label(read_study(made / "1-planted.toml").comparisons[0])["fedge"].runs[0]
+    pairs = 6 * int(fedge_run.clusters["similarity"].drop_nulls().len())
+    assert len(measures.similarities(fedge_run)) == pairs
+
+
 def test_oracle_recovers_the_gap_and_knows_the_groups(made):
     comparison = read_study(made / "1-planted.toml").comparisons[0]
     oracle = measures.by_label(comparison)["oracle"]
@@ -108,7 +135,7 @@ def test_missing_runs_are_one_line(made, tmp_path, capsys):
     (tmp_path / "2-control.toml").write_text(text)
     with pytest.raises(MissingRuns, match=r"hierfl-seed3 must be there; carry it out with: fedge sweep"):
         read_study(tmp_path / "2-control.toml")
-    assert main(["--studies", str(tmp_path), "--docs", str(tmp_path)]) == 2
+    assert make(tmp_path, tmp_path) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 
