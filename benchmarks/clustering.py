@@ -86,11 +86,12 @@ def table_row(scenario: str, runs: list[dict[str, Any]]) -> str:
         firsts = [_since(run["aris"]) for run, found in zip(runs, right, strict=True) if found]
         since = _range(firsts)
     p = [value for run in runs for value in run["p"]]
+    found_p = f"{min(p):.3f}-{max(p):.3f}" if p else "-"
     gains = [run["gains"][-1] for run in runs if run["gains"]]
     share = np.mean([run["cluster_share"] for run in runs])
     ratio = np.mean([run["bytes_ratio"] for run in runs])
     return (
-        f"| {scenario} | {sum(right)} of {len(runs)} | {since} | {min(p):.3f}-{max(p):.3f} | "
+        f"| {scenario} | {sum(right)} of {len(runs)} | {since} | {found_p} | "
         f"{_range([round(g, 2) for g in gains])} | {share:.1%} | {ratio:.2f} |"
     )
 
