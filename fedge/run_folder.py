@@ -148,6 +148,7 @@ def data_folders(folder: Path) -> list[Path]:
 
 
 def short(folder: Path) -> str:
-    """Return a folder relative to the working directory where that is shorter."""
+    """Return a folder relative to the working directory where it lies below that."""
     relative = os.path.relpath(folder)
-    return relative if len(relative) < len(str(folder)) else str(folder)
+    outside = relative == os.pardir or relative.startswith(os.pardir + os.sep)
+    return str(folder) if outside else relative

@@ -25,6 +25,7 @@ def run(code, timeout=20):
 def test_signals_become_exceptions(name, code):
     found, output = run(
         "import os, signal, sys, time\nfrom fedge import exits\n"
+        f"signal.signal(signal.{name}, signal.default_int_handler)\n"  # the tests may run under nohup
         "try:\n"
         "    with exits.signals_as_exceptions():\n"
         f"        os.kill(os.getpid(), signal.{name})\n"
