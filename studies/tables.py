@@ -165,17 +165,15 @@ def _right_after(group: Group, global_round: int) -> int:
 
 
 def _by_method(titled: Sequence[tuple[str, Comparison]], cell: Callable[[Comparison, Group], str]) -> str:
-    """Return a table of methods that form clusters (down) in scenarios (across)."""
+    """Return a table of scenarios (down) and the methods that form clusters (across)."""
     labels = dict.fromkeys(g.label for _, comparison in titled for g in comparison.groups)
     clustering = [label for label in labels if label not in _NEVER_CLUSTER]
     rows = []
-    for label in clustering:
-        cells = []
-        for _, comparison in titled:
-            group = by_label(comparison).get(label)
-            cells.append(_NOTHING if group is None else cell(comparison, group))
-        rows.append([NAMES.get(label, label), *cells])
-    return markdown(["", *(title for title, _ in titled)], rows)
+    for title, comparison in titled:
+        groups = by_label(comparison)
+        cells = (cell(comparison, groups[x]) if x in groups else _NOTHING for x in clustering)
+        rows.append([title, *cells])
+    return markdown(["", *(NAMES.get(label, label) for label in clustering)], rows)
 
 
 _NEVER_CLUSTER = ("hierfl", "fedprox", "scaffold", "mtgc", "local", "oracle")
@@ -215,15 +213,19 @@ def both_table(planted: Sequence[tuple[str, Comparison]]) -> str:
 
 
 def control_table(controls: Sequence[tuple[str, Comparison]]) -> str:
-    """Return what fedge changes for users where no groups are planted, against one model."""
+    """Return what fedge gives where no groups are planted, against one model and against leaves alone."""
     rows = []
     for title, comparison in controls:
         groups = by_label(comparison)
-        fedge, one = groups["fedge"], groups[REFERENCE]
-        rows.append(
-            [title, *(points(difference(fedge, one, read)) for read in (measures.seen, measures.unseen))]
-        )
-    return markdown(("fedge minus one model", "seen users", "unseen users"), rows)
+        fedge, one, local = groups["fedge"], groups[REFERENCE], groups["local"]
+        rows.append([
+            title,
+            *(points(difference(fedge, one, read)) for read in (measures.seen, measures.unseen)),
+            points(difference(fedge, local, measures.served, measures.seen)),
+            points(difference(fedge, local, measures.unseen)),
+        ])  # fmt: skip
+    headers = ("", "seen: minus one model", "unseen", "known, as served: minus leaves alone", "newcomers")
+    return markdown(headers, rows)
 
 
 def published_table(titled: Sequence[tuple[str, Comparison]]) -> str:
