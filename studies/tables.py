@@ -96,7 +96,7 @@ def accuracy_table(comparison: Comparison) -> str:
     reference = comparison.groups[0]
     minus = f"minus {name_of(reference).split(' (')[0]}"
     with_unseen = over_seeds(reference, measures.unseen) is not None
-    with_tuned = over_seeds(reference, measures.tuned) is not None
+    with_tuned = any(over_seeds(group, measures.tuned) for group in comparison.groups)
     columns: dict[str, Callable[[Group], str]] = {
         "": name_of,
         "seen users": lambda g: percent(over_seeds(g, measures.seen)),
