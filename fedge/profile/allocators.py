@@ -127,12 +127,15 @@ def _words(frame: Frame) -> str:
 
 
 def _package(file: str) -> str:
-    """Return the top-level package that a file belongs to; empty if it cannot be told."""
-    for ours in _OURS:
-        if f"/{ours}/" in file:
-            return ours
+    """Return the top-level package that a file belongs to; empty if it cannot be told.
+
+    A checkout may be called like our package, and hold an environment with all others.
+    """
     found = _PACKAGE.match(file) or _STANDARD.match(file)
-    return found.group(1) if found else ""
+    if found:
+        return found.group(1)
+    at, ours = max((file.rfind(f"/{ours}/"), ours) for ours in _OURS)
+    return ours if at >= 0 else ""
 
 
 def _short(file: str) -> str:

@@ -49,6 +49,11 @@ def frames(*places):
         (frames(("train", "/w/fedge/training.py")), ("train in fedge/training.py", "")),
         (frames(("f", "/usr/lib/python3.11/json/decoder.py")), ("f in json/decoder.py", "")),
         (frames(("f", "/home/me/script.py")), ("f in script.py", "")),
+        (  # a checkout that is called like the package
+            frames(("ones", "/w/fedge/.venv/lib/python3.11/site-packages/numpy/core.py"),
+                   ("parse", "/w/fedge/hhar/parse.py")),
+            ("ones in numpy/core.py", "parse in hhar/parse.py"),
+        ),
         (
             frames(
                 ("_compile_bytecode", "<frozen importlib._bootstrap_external>"),
