@@ -107,8 +107,8 @@ class Remarks:
         ]
         if self._failed_trials:
             found.append(
-                f"groups were found that did not prove useful: trials that failed: {self._failed_trials}, "
-                f"gain in log loss at most {self._best_failed[0]:.3f}"
+                f"trials in which new groups did not prove useful: {self._failed_trials}, with a gain in log "
+                f"loss of at most {self._best_failed[0]:.3f}"
             )
         if self._cluster_counts and self._similarities:
             low, high = min(self._similarities), max(self._similarities)

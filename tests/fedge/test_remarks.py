@@ -140,7 +140,7 @@ def test_trials_that_failed_are_told(make_result):
         for r, g in enumerate((0.01, 0.2, -0.3))
     ]
     assert (
-        "groups were found that did not prove useful: trials that failed: 2, gain in log loss at most 0.010"
+        "trials in which new groups did not prove useful: 2, with a gain in log loss of at most 0.010"
     ) in seen(*trials).lines()
 
 
