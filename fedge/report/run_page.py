@@ -118,7 +118,7 @@ def notices(run: RunData) -> list[Notice]:
         )
     if run.status == "partial":
         found.append(Notice("warning", "Clients failed on the way; rounds went on without them."))
-    found += [Notice("warning", text) for text in manifest.get("remarks", [])]
+    found += [Notice("note", text) for text in manifest.get("remarks", [])]
     return found + [Notice("note", f"{problem}.") for problem in run.problems]
 
 
