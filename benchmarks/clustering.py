@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 
 from fedge import simulate
-from fedge.agreement import agreement
-from fedge.project import flatten, parse_override, read_toml
-from hhar.thin import thin
-from hhar.window_file import load_windows, save_windows
+from fedge.launch.project import flatten, parse_override, read_toml
+from fedge.metrics.agreement import agreement
+from hhar.windows.thin import thin
+from hhar.windows.window_file import load_windows, save_windows
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from fedge import simulate
-from fedge.project import flatten, read_toml
+from fedge.launch.project import flatten, read_toml
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 METHODS = {

@@ -26,9 +26,10 @@ from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
 from benchmarks.common import WORKERS
-from fedge import client_app, model, simulate
-from fedge.run import run
-from fedge.training import EvalResult, TrainResult
+from fedge import client_app, simulate
+from fedge.run.run import run
+from fedge.training import models as model
+from fedge.training.local import EvalResult, TrainResult
 
 LAYERS = 8
 _size_bytes = 0  # of the network, where the server builds it

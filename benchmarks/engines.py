@@ -23,8 +23,8 @@ import numpy as np
 import psutil
 
 from benchmarks.common import ROOT, WORKERS
-from fedge.timing import PHASES
-from hhar.window_file import Windows, save_windows
+from fedge.timing.laps import PHASES
+from hhar.windows.window_file import Windows, save_windows
 
 ENGINES = ("inprocess", "ray")
 TRAINING = "train"  # how the sessions of training windows are named
@@ -46,8 +46,8 @@ def write_windows(
     """Write a window file of noise in which client k trains on exactly ``training[k]`` windows.
 
     Each client is a user with three sessions per class: the longest trains, one each of the other two
-    validates and tests, as `fedge.split` deals them. `held_out` gives the windows of a client's validation
-    split and of its test split, fewer than it trains on, each at least one per class.
+    validates and tests, as `fedge.data.split` deals them. `held_out` gives the windows of a client's
+    validation split and of its test split, fewer than it trains on, each at least one per class.
     """
     rng = np.random.default_rng(0)
     y, user, session = [], [], []

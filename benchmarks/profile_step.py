@@ -9,8 +9,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.step import BATCH, CHANNELS, CLASSES, SAMPLES, SETTINGS
-from fedge.model import build_model
-from fedge.training import train
+from fedge.training.local import train
+from fedge.training.models import build_model
 
 WINDOWS = 32 * BATCH
 ROWS = 12

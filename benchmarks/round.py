@@ -65,7 +65,7 @@ from benchmarks.step import (
     plain_network,
 )
 from fedge import simulate
-from hhar.window_file import load_windows
+from hhar.windows.window_file import load_windows
 
 NETWORK = "cnn-pool"
 LEAF_WINDOWS = (5500, 1138, 1046)

@@ -5,8 +5,8 @@
 One thread. Four contestants, each in a process of its own, so that none runs on another's memory settings:
 
     plain        the `nn.Conv1d` network and `torch.optim.SGD` as one would write them, without a DataLoader
-    plain-keep   the same after `fedge.training.keep_freed_memory`: what the allocator alone is worth
-    fedge        `fedge.training.train`
+    plain-keep   the same after `fedge.training.local.keep_freed_memory`: what the allocator alone is worth
+    fedge        `fedge.training.local.train`
     matmul       a large matrix product, the machine's limit
 
 They take turns: each round times one epoch of each on the same windows, in alternating order. A round's
@@ -37,8 +37,8 @@ from benchmarks.common import (
     repeat,
     take_turns,
 )
-from fedge.model import build_model
-from fedge.training import LocalTraining, keep_freed_memory, train
+from fedge.training.local import LocalTraining, keep_freed_memory, train
+from fedge.training.models import build_model
 
 CHANNELS, SAMPLES, CLASSES, WINDOWS, BATCH = 6, 128, 6, 640, 32
 CONTESTANTS = ("plain", "plain-keep", "fedge", "matmul")

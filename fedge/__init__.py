@@ -7,27 +7,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedge.engine.simulate import simulate
+    from fedge.launch.simulate import simulate
+    from fedge.records.reader import load_run
     from fedge.report.compare import compare
-    from fedge.run_reader import load_run
 
 __all__ = ["compare", "load_run", "simulate"]
 
 _HOMES = {
     "compare": "fedge.report.compare",
-    "load_run": "fedge.run_reader",
-    "simulate": "fedge.engine.simulate",
+    "load_run": "fedge.records.reader",
+    "simulate": "fedge.launch.simulate",
 }
 
 if "FEDGE_CAPTURE" in os.environ:  # `fedge profile` looks at what this process asks for, from here on
-    from fedge.profile.capture import begin
+    from fedge.process.capture import begin
 
     begin()
 
 # `flwr run` imports this package to see whether the app is there: the only moment at which a run that cannot
 # work can be refused before Flower starts Ray and its workers.
 if Path(sys.argv[0] if sys.argv else "").name == "flwr" and sys.argv[1:2] == ["run"]:
-    from fedge.preflight import check_flwr_run
+    from fedge.launch.preflight import check_flwr_run
 
     check_flwr_run(sys.argv[2:])
 

@@ -12,17 +12,17 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from fedge import exits
-from fedge.config import check_keys
-from fedge.config import knobs as all_knobs
-from fedge.engine.flower import run_on_flower
-from fedge.federation import Federation
-from fedge.knob import ConfigError, Scalar
-from fedge.preflight import check
-from fedge.project import Project, parse_override
+from fedge.config.option import ConfigError, Scalar
+from fedge.config.sections import check_keys
+from fedge.config.sections import knobs as all_knobs
+from fedge.engine.federation import Federation
+from fedge.launch.flower import run_on_flower
+from fedge.launch.preflight import check
+from fedge.launch.project import Project, parse_override
+from fedge.process import exits
+from fedge.records.status import find_run, read_status, status_lines
 from fedge.report.commands import add_commands
-from fedge.resume import open_resumption, resolve, run_config_of
-from fedge.status import find_run, read_status, status_lines
+from fedge.run.resume import open_resumption, resolve, run_config_of
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -174,7 +174,7 @@ def _run_in_process(
     run_config: dict[str, Scalar], federation: Federation, options: argparse.Namespace
 ) -> int:
     """Run on threads of this process."""
-    from fedge.engine.simulate import run_in_process  # loads torch, which a refused run need not wait for
+    from fedge.launch.simulate import run_in_process  # loads torch, which a refused run need not wait for
 
     outcome = run_in_process(run_config, federation, options.workers, None, options.owns_process)
     return outcome.exit_code

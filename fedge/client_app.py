@@ -10,26 +10,26 @@ from typing import Any
 import torch
 from flwr.app import Context, Message
 
-from fedge import messages
-from fedge.client_state import load_control, save_control
-from fedge.config import Config, TrainConfig, from_run_config
-from fedge.data import ClientData, open_client
+from fedge.client.controls import load_control, save_control
+from fedge.client.guarded_app import GuardedApp
+from fedge.client.privacy import private_state
+from fedge.config.option import ConfigError
+from fedge.config.sections import Config, TrainConfig, from_run_config
+from fedge.data.prepared import ClientData, open_client
+from fedge.engine.capture import end_capture_here
 from fedge.engine.flower_process import catch_interrupts
 from fedge.engine.ray_workers import keep_no_task_history, restart_dead_workers
-from fedge.guarded_app import GuardedApp
-from fedge.knob import ConfigError
-from fedge.logs import log_worker_to
-from fedge.messages import Errand, Hello, Judgement, JudgeReply, SplitName
-from fedge.model import build_model
-from fedge.privacy import private_state
-from fedge.profile.ending import end_capture_here
-from fedge.scaffold import control_delta, correction, updated_client_control, zero_control
-from fedge.schedule import local_training
-from fedge.scores import only_one_right
+from fedge.exchange import messages
+from fedge.exchange.messages import Errand, Hello, Judgement, JudgeReply, SplitName
+from fedge.metrics.scores import only_one_right
+from fedge.process.logs import log_worker_to
 from fedge.seeding import Purpose, torch_stream
-from fedge.state_file import sees
-from fedge.training import EvalResult, evaluate_parts, load_state, tensor_of, train
-from fedge.work import DESERIALISE, EVALUATE, LOAD, SERIALISE, TRAIN, WorkClock
+from fedge.states.files import sees
+from fedge.timing.calls import DESERIALISE, EVALUATE, LOAD, SERIALISE, TRAIN, WorkClock
+from fedge.training.local import EvalResult, evaluate_parts, load_state, tensor_of, train
+from fedge.training.models import build_model
+from fedge.training.scaffold import control_delta, correction, updated_client_control, zero_control
+from fedge.training.schedule import local_training
 
 app = GuardedApp()
 catch_interrupts()

@@ -5,13 +5,13 @@ import sys
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from fedge.config.option import ConfigError
+from fedge.engine.capture import end_captures
+from fedge.engine.federation import federation_of_this_process, refuse_missing_resources
 from fedge.engine.flower_process import stop_event
-from fedge.exchange import watch_engine
-from fedge.federation import federation_of_this_process, refuse_missing_resources
-from fedge.knob import ConfigError
-from fedge.logs import divert_descriptors
-from fedge.profile.ending import end_captures
-from fedge.run import run
+from fedge.exchange.clients import watch_engine
+from fedge.process.logs import divert_descriptors
+from fedge.run.run import run
 
 app = ServerApp()
 

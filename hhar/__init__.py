@@ -4,8 +4,8 @@ Everything that follows works on `Windows`, from a real download or from the syn
 """
 
 from hhar.errors import HharError
-from hhar.synthetic import synthetic_windows
-from hhar.window_file import (
+from hhar.synthetic.generate import synthetic_windows
+from hhar.windows.window_file import (
     WindowFileError,
     Windows,
     fingerprint,

@@ -7,17 +7,17 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from hhar.download import UCI_URL, check_url, download
 from hhar.errors import HharError
-from hhar.info import describe
-from hhar.prepare import DEVICE_GROUPS, prepare
 from hhar.progress import progress_bars
-from hhar.raw_csv import write_raw
-from hhar.synthetic import recordings_by_device, synthetic_windows
-from hhar.thin import thin
-from hhar.unpack import unpack
-from hhar.window_file import load_windows, save_windows
-from hhar.windows import WindowSpec, build_windows
+from hhar.raw.download import UCI_URL, check_url, download
+from hhar.raw.prepare import DEVICE_GROUPS, prepare
+from hhar.raw.unpack import unpack
+from hhar.synthetic.generate import recordings_by_device, synthetic_windows
+from hhar.synthetic.raw_csv import write_raw
+from hhar.windows.cut import WindowSpec, build_windows
+from hhar.windows.info import describe
+from hhar.windows.thin import thin
+from hhar.windows.window_file import load_windows, save_windows
 
 DEFAULT_RAW = Path("data/hhar-raw")
 DEFAULT_WINDOWS = Path("data/hhar-windows.npz")

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fedge.report.grouping import Group
-from fedge.report.palette import SERIES, colour, dashes
-from fedge.report.svg import figure_style, legend_below, new_figure, whole_ticks
-from fedge.report.sweep_page import Comparison
+from fedge.console.palette import SERIES, colour, dashes
+from fedge.report.comparison.groups import Group
+from fedge.report.comparison.sweep_page import Comparison
+from fedge.report.html.svg import figure_style, legend_below, new_figure, whole_ticks
 from studies import measures
 from studies.tables import NAMES
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedge.report.grouping import Group
-from fedge.report.statistics import Estimate, estimate, paired
-from fedge.report.sweep_page import Comparison
-from fedge.report.tables import total
-from fedge.report.yardsticks import Yardsticks
-from fedge.run_reader import RunData, load_run
+from fedge.records.reader import RunData, load_run
+from fedge.report.comparison.groups import Group
+from fedge.report.comparison.statistics import Estimate, estimate, paired
+from fedge.report.comparison.sweep_page import Comparison
+from fedge.report.comparison.yardsticks import Yardsticks
+from fedge.report.html.tables import total
 from fedge.sweep.plan import Sweep, read_sweep
 from fedge.sweep.summary import comparisons
 

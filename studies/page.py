@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedge.report.sweep_page import Comparison
+from fedge.report.comparison.sweep_page import Comparison
 from studies import figures, tables
 from studies.measures import MissingRuns, Study, by_label, read_study
 

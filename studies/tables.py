@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from fedge.report.grouping import Group
-from fedge.report.statistics import Estimate
-from fedge.report.sweep_page import Comparison
-from fedge.report.targets import BYTES, SHARE, megabytes
-from fedge.run_reader import RunData
+from fedge.records.reader import RunData
+from fedge.report.comparison.groups import Group
+from fedge.report.comparison.statistics import Estimate
+from fedge.report.comparison.sweep_page import Comparison
+from fedge.report.comparison.targets import BYTES, SHARE, megabytes
 from studies import measures
 from studies.measures import Study, by_label, clustering_cost, difference, over_seeds
 

@@ -9,6 +9,7 @@ os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+from made_up import make_result, make_windows
 
 torch.set_num_threads(1)
 settings.register_profile(
@@ -25,3 +26,13 @@ def shared_data():
     if not folder.is_dir():
         pytest.skip(f"no real data: {folder} does not exist; set FEDGE_TEST_DATA to the folder that holds it")
     return folder
+
+
+@pytest.fixture(name="make_windows", scope="session")
+def make_windows_fixture():
+    return make_windows
+
+
+@pytest.fixture(name="make_result", scope="session")
+def make_result_fixture():
+    return make_result

@@ -12,8 +12,8 @@ import threading
 from types import FrameType
 from typing import Any
 
-from fedge.exits import end_on_signal
-from fedge.federation import federation_of_this_process
+from fedge.engine.federation import federation_of_this_process
+from fedge.process.exits import end_on_signal
 
 
 def stop_event() -> threading.Event | None:

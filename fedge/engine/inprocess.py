@@ -14,8 +14,8 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
+from fedge.client.guarded_app import ClientError, answered
 from fedge.engine.workers import Workers
-from fedge.guarded_app import ClientError, answered
 
 _CLIENT_RAISED = 200  # Flower's error code for an exception in a ClientApp; its enum is not exported
 _RUN_ID = 1

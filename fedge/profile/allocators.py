@@ -121,7 +121,7 @@ def place_of(stack: Sequence[Frame]) -> tuple[str, str]:
 
 
 def _words(frame: Frame) -> str:
-    """Return a frame as "train in fedge/training.py": without its line, which the next edit moves."""
+    """Return a frame as "train in fedge/training/local.py": without its line, which the next edit moves."""
     function, file, _ = frame
     return f"{function} in {_short(file)}"
 

@@ -16,19 +16,19 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from fedge import exits
-from fedge.config import Config, knobs
-from fedge.engine.flower import toml_of
-from fedge.federation import Federation
-from fedge.knob import ConfigError, Scalar
-from fedge.preflight import check
+from fedge.config.option import ConfigError, Scalar
+from fedge.config.sections import Config, knobs
+from fedge.engine.federation import Federation
+from fedge.launch.flower import toml_of
+from fedge.launch.preflight import check
+from fedge.launch.project import Project
+from fedge.process import exits
+from fedge.process.capture import FOLDER
+from fedge.process.versions import versions
 from fedge.profile.allocators import Capture, read_capture
-from fedge.profile.capture import FOLDER
 from fedge.profile.result import Profile, flame_file, largest, read_profile, resident_changes, write_profile
 from fedge.profile.watch import Sample, run_watched
-from fedge.project import Project
-from fedge.run_folder import read_manifest, short
-from fedge.versions import versions
+from fedge.records.folder import read_manifest, short
 
 PAGE = "profile.html"
 _ROUNDS = 5
@@ -190,7 +190,7 @@ def _draw_flames(folder: Path, captures: Sequence[Capture]) -> None:
 
 def _show(found: Profile, folder: Path) -> None:
     """Write the page and print the largest numbers."""
-    from fedge.report.profile_page import profile_lines, write_profile_page  # Matplotlib
+    from fedge.profile.page import profile_lines, write_profile_page  # Matplotlib
 
     write_profile_page(found, folder / PAGE)
     print(*profile_lines(found), sep="\n")
@@ -199,7 +199,7 @@ def _show(found: Profile, folder: Path) -> None:
 
 def _compare(options: argparse.Namespace) -> int:
     """Compare two profiles; returns the exit code: failed when memory has grown by more than it may."""
-    from fedge.report.profile_page import change_lines, write_comparison_page
+    from fedge.profile.page import change_lines, write_comparison_page
 
     before, after = (read_profile(Path(folder)) for folder in options.compare)
     path = Path(options.output or "profile-compare.html")

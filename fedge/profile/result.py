@@ -1,6 +1,6 @@
 """What was found out about a run's memory, as ``profile.json``, and how two such findings differ.
 
-Read by `fedge.report.profile_page`, written by `fedge.profile.command`.
+Read by `fedge.profile.page`, written by `fedge.profile.command`.
 """
 
 import json
@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fedge.knob import ConfigError
+from fedge.config.option import ConfigError
 from fedge.profile.allocators import Allocator, Capture
 from fedge.profile.watch import ROLES, Sample, peaks
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fedge.knob import ConfigError
+from fedge.config.option import ConfigError
 
 
 def add_commands(commands: Any) -> None:
@@ -62,8 +62,8 @@ def _folder(name: str, runs_dir: Path) -> Path:
 def _report(options: argparse.Namespace) -> int:
     """Carry out ``fedge report``."""
     folder = _folder(options.run, options.runs_dir)
+    from fedge.records.reader import RunFolderError
     from fedge.report.run_page import write_report
-    from fedge.run_reader import RunFolderError
 
     try:
         print(write_report(folder, options.output))
@@ -77,9 +77,9 @@ def _compare(options: argparse.Namespace) -> int:
     folders = [_folder(name, options.runs_dir) for name in options.runs]
     if options.target is not None and not 0 < options.target <= 1:
         raise ConfigError(f"--target must be above 0 and at most 1, but is {options.target:g}; try 0.8")
-    from fedge.report.compare_page import write_comparison
-    from fedge.report.finals import final_lines, write_csv
-    from fedge.run_reader import RunFolderError, load_run
+    from fedge.records.reader import RunFolderError, load_run
+    from fedge.report.comparison.finals import final_lines, write_csv
+    from fedge.report.comparison.page import write_comparison
 
     try:
         runs = list({run.folder: run for run in map(load_run, folders)}.values())
@@ -95,8 +95,8 @@ def _compare(options: argparse.Namespace) -> int:
 
 def _runs(options: argparse.Namespace) -> int:
     """Carry out ``fedge runs``."""
+    from fedge.records.reader import RunFolderError
     from fedge.report.listing import lines, list_runs
-    from fedge.run_reader import RunFolderError
 
     try:
         found = list_runs(options.runs_dir)

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import polars as pl
 
-from fedge.report.compare_page import write_comparison
-from fedge.report.finals import CSV_COLUMNS, csv_cells, finals
-from fedge.report.grouping import group_runs
-from fedge.run_reader import RunData, load_run
+from fedge.records.reader import RunData, load_run
+from fedge.report.comparison.finals import CSV_COLUMNS, csv_cells, finals
+from fedge.report.comparison.groups import group_runs
+from fedge.report.comparison.page import write_comparison
 
 _TEXTS = ("metric", "group", "seeds", "reference")
 _COUNTS = ("n", "n_pairs")

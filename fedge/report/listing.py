@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedge.run_reader import RunFolderError, load_manifest
+from fedge.records.reader import RunFolderError, load_manifest
 
 _NOTHING = "–"
 

@@ -7,18 +7,18 @@ from typing import Any
 
 import polars as pl
 
-from fedge.report.accuracy import accuracy_section
-from fedge.report.clients import clients_section, last_clients, users_of
-from fedge.report.clustering import clustering_section
-from fedge.report.cost import time_section
-from fedge.report.gate import gate_section
-from fedge.report.memory import memory_section, peak_text
-from fedge.report.page import Notice, Page, Section, Tile, write_page
-from fedge.report.setup import reproduce_section, setup_section
-from fedge.report.svg import figure_style
-from fedge.report.tables import bytes_text, counted, seconds_text, text_of, total
-from fedge.report.windows import windows_section
-from fedge.run_reader import RunData, load_run
+from fedge.records.reader import RunData, load_run
+from fedge.report.html.page import Notice, Page, Section, Tile, write_page
+from fedge.report.html.svg import figure_style
+from fedge.report.html.tables import bytes_text, counted, seconds_text, text_of, total
+from fedge.report.sections.accuracy import accuracy_section
+from fedge.report.sections.clients import clients_section, last_clients, users_of
+from fedge.report.sections.clustering import clustering_section
+from fedge.report.sections.data import windows_section
+from fedge.report.sections.gate import gate_section
+from fedge.report.sections.memory import memory_section, peak_text
+from fedge.report.sections.setup import reproduce_section, setup_section
+from fedge.report.sections.time import time_section
 
 FILE_NAME = "report.html"
 _LOG_LINES = 30

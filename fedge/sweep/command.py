@@ -6,16 +6,16 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 
-from fedge import exits
-from fedge.knob import ConfigError, shown
-from fedge.report.tables import counted
-from fedge.run_folder import short
-from fedge.run_lock import RunLock
+from fedge.config.option import ConfigError, shown
+from fedge.process import exits
+from fedge.process.threads import available_cores
+from fedge.records.folder import short
+from fedge.records.lock import RunLock
+from fedge.report.html.tables import counted
 from fedge.sweep.plan import Sweep, read_sweep
 from fedge.sweep.pool import END_S, Ended, Pool
 from fedge.sweep.progress import Pace, run_line, seconds_left
 from fedge.sweep.standing import Standing, standings
-from fedge.threads import available_cores
 
 _LEAVE_S = END_S + 3.0  # after a signal: the runs first
 _WORDS = {"new": "to do", "resume": "to go on", "again": "to start anew", "skip": "complete"}

@@ -31,9 +31,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from fedge.config import Config, check_keys, from_run_config
-from fedge.knob import ConfigError, Scalar, nearest, shown
-from fedge.project import flatten, read_toml
+from fedge.config.option import ConfigError, Scalar, nearest, shown
+from fedge.config.sections import Config, check_keys, from_run_config
+from fedge.launch.project import flatten, read_toml
 
 # What a run of a sweep does not need, unless the file asks for it: a page each, and a checkpoint per round.
 DEFAULTS: Mapping[str, Scalar] = {"report": False, "checkpoint.every": 10, "checkpoint.keep": 1}

@@ -22,12 +22,12 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedge import exits
-from fedge.checkpoint import FOLDER, remove_all
-from fedge.federation import Federation
-from fedge.knob import ConfigError, Scalar
-from fedge.run_folder import read_manifest
-from fedge.status import read_status
+from fedge.config.option import ConfigError, Scalar
+from fedge.engine.federation import Federation
+from fedge.process import exits
+from fedge.records.folder import read_manifest
+from fedge.records.status import read_status
+from fedge.states.checkpoint import FOLDER, remove_all
 from fedge.sweep.standing import Standing
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def _new_context() -> "ForkServerContext | SpawnContext":
     if sys.platform != "linux":  # a fork of loaded libraries may not live there
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["fedge.engine.simulate"])
+    context.set_forkserver_preload(["fedge.launch.simulate"])
     return context
 
 
@@ -195,7 +195,7 @@ def _carry_out(
     """Do the work of a run's process; its exit code is the run's."""
     _leave_the_terminal(Path(log))
     threading.Thread(target=_end_with, args=(lifeline,), name="lifeline", daemon=True).start()
-    from fedge.engine.simulate import run_in_process  # torch: here, not in the process of the command
+    from fedge.launch.simulate import run_in_process  # torch: here, not in the process of the command
 
     code, reason = exits.FAILED, ""
     try:

@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fedge.report.tables import seconds_text
+from fedge.report.html.tables import seconds_text
 
 
 @dataclass

@@ -10,16 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fedge.config import Config
-from fedge.data import DataSource, load_source
-from fedge.federation import Federation
-from fedge.knob import ConfigError, Scalar
-from fedge.preflight import check
-from fedge.resume import config_differences, open_resumption
-from fedge.run_folder import read_manifest, short
-from fedge.run_lock import is_locked
+from fedge.config.option import ConfigError, Scalar
+from fedge.config.sections import Config
+from fedge.data.prepared import DataSource, load_source
+from fedge.engine.federation import Federation
+from fedge.launch.preflight import check
+from fedge.records.folder import read_manifest, short
+from fedge.records.lock import is_locked
+from fedge.run.resume import config_differences, open_resumption
 from fedge.sweep.plan import PlannedRun, Sweep, placed
-from hhar.window_file import Windows
+from hhar.windows.window_file import Windows
 
 Action = Literal["new", "resume", "again", "skip"]
 

@@ -8,13 +8,13 @@ import csv
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from fedge.report.finals import CSV_COLUMNS, METRICS, csv_cells, final_lines, finals
-from fedge.report.grouping import Group, reached_end, seed_of, settings_of
-from fedge.report.page import write_page
-from fedge.report.svg import figure_style
-from fedge.report.sweep_page import Comparison, sweep_page
-from fedge.report.tables import counted
-from fedge.run_reader import RunData, RunFolderError, load_run
+from fedge.records.reader import RunData, RunFolderError, load_run
+from fedge.report.comparison.finals import CSV_COLUMNS, METRICS, csv_cells, final_lines, finals
+from fedge.report.comparison.groups import Group, reached_end, seed_of, settings_of
+from fedge.report.comparison.sweep_page import Comparison, sweep_page
+from fedge.report.html.page import write_page
+from fedge.report.html.svg import figure_style
+from fedge.report.html.tables import counted
 from fedge.sweep.plan import Sweep
 
 PAGE, TABLE, RUNS = "sweep.html", "sweep.csv", "runs.csv"

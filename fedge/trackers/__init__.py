@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from fedge.knob import ConfigError, Scalar
+from fedge.config.option import ConfigError, Scalar
 
 NONE = "none"
 

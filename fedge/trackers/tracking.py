@@ -17,12 +17,12 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from fedge.knob import Scalar
-from fedge.recorder import GLOBAL_COLUMNS, LEAF_COLUMNS, global_row, leaf_row
-from fedge.results import RoundResult
-from fedge.run_folder import write_whole
+from fedge.config.option import Scalar
+from fedge.process.watchdog import note_progress
+from fedge.records.folder import write_whole
+from fedge.records.recorder import GLOBAL_COLUMNS, LEAF_COLUMNS, global_row, leaf_row
+from fedge.rounds.results import RoundResult
 from fedge.trackers import NONE, TrackedRun, open_tracker
-from fedge.watchdog import note_progress
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class Tracking:
     """The tracker of one run, or none. Its methods return at once, apart from `finish`."""
 
     def __init__(self, kind: str, folder: Path) -> None:
-        """Track with `kind`, one of `fedge.choices.TRACKERS`; nothing begins before `start`."""
+        """Track with `kind`, one of `fedge.config.choices.TRACKERS`; nothing begins before `start`."""
         self._kind = kind
         self._folder = folder
         self._jobs: SimpleQueue[_Round | _End] = SimpleQueue()

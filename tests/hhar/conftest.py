@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hhar.recordings import Recording
+from hhar.windows.recordings import Recording
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

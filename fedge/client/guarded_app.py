@@ -1,0 +1,98 @@
+"""A Flower ClientApp that always answers: with a reply to the message, or an exception that says why not.
+
+Flower 1.25 has no answer to three things that a client can do. ``sys.exit()`` ends its worker process, with
+code 0 for good; ``None`` leaves the server waiting until its timeout; any other object that is no reply ends
+the thread that would have sent it. And a client that never returns holds its worker for ever. So the first
+three become exceptions here, and a worker process in which a client takes too long ends itself, which Ray
+notices at once and starts another (`fedge.engine.ray_workers`).
+"""
+
+import faulthandler
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+
+from fedge.exchange.messages import JUDGE, TRAIN, Errand
+
+_LONGEST_S = 1e6  # the timer cannot count further
+
+
+class ClientError(RuntimeError):
+    """A client that gave no answer. One line."""
+
+
+class GuardedApp(ClientApp):
+    """A ClientApp of which every call returns a reply or raises an Exception, within the errand's time."""
+
+    def __call__(self, message: Message, context: Context) -> Message:
+        """Execute the app."""
+        with _time_limit(message, context):
+            return answered(super().__call__, message, context)
+
+
+def answered(app: Callable[[Message, Context], Message], message: Message, context: Context) -> Message:
+    """Return the reply of `app` to a message.
+
+    Raises:
+        ClientError: it returned something else, or tried to end the process.
+        Exception: whatever the client raised.
+    """
+    try:
+        reply = app(message, context)
+    except Exception:
+        raise
+    except BaseException as error:  # SystemExit above all: nothing in here is meant to end the worker
+        raise ClientError(f"{type(error).__name__}({error}): the client tried to end its process") from None
+    if not isinstance(reply, Message):
+        raise ClientError(f"the client returned {type(reply).__name__} instead of a reply")
+    if reply.metadata.reply_to_message_id != message.metadata.message_id:
+        raise ClientError("the client returned a message that is no reply to the one it was sent")
+    return reply
+
+
+@contextmanager
+def _time_limit(message: Message, context: Context) -> Iterator[None]:
+    """End this worker process if the errand takes longer than it may.
+
+    The note lies there while the client is at work. A timer outside the interpreter lock writes into it where
+    the client stood when its time was over, and ends the process; a process killed from outside leaves it
+    empty. In the server's own process (`fedge.engine.inprocess`) threads are watched instead.
+    """
+    if message.metadata.message_type not in (TRAIN, JUDGE):
+        yield
+        return
+    errand = Errand.of(message)
+    if os.getpid() == errand.server_pid:
+        yield
+        return
+    note = _note(errand.data_folder, int(context.node_config["partition-id"]))
+    with note.open("w") as file:
+        faulthandler.dump_traceback_later(min(errand.timeout_s, _LONGEST_S), exit=True, file=file)
+        try:
+            yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+            note.unlink(missing_ok=True)
+
+
+def last_words(data_folder: str, client: int) -> str | None:
+    """Return where a client stood when its time was over and its worker process ended.
+
+    Empty if the process was ended from outside, None if the client was not at work.
+    """
+    note = _note(data_folder, client)
+    try:
+        words = note.read_text(encoding="utf-8", errors="replace")
+        note.unlink()
+    except OSError:
+        return None
+    return words.strip()
+
+
+def _note(data_folder: str, client: int) -> Path:
+    """Return the file that is there while a client is at work in a worker process."""
+    return Path(data_folder) / f"at-work-{client}"

@@ -1,0 +1,99 @@
+"""What the cloud offers each leaf: its cluster's model, mixed with that of all leaves.
+
+    offer = λ · cluster model + (1 − λ) · global model
+
+where the cluster model is the mean over the leaf's cluster and the global model the mean over all leaves.
+λ = 1 (separate) is clustered averaging as published, λ = 0 hierarchical averaging (Liu et al. 2020, HierFAVG)
+whatever the clusters are; between them clusters share what they have in common, as the interpolation of
+Mansour et al. 2020, "Three Approaches for Personalization with Applications to Federated Learning", does for
+a client. Several λ make several offers, each judged under a role of its own by the leaf's clients.
+
+Of an offer a leaf may keep some entries as its own: its BatchNorm (Li et al. 2021, "FedBN") or its head
+(Collins et al. 2021, "FedRep"). Pure functions on arrays; called by `fedge.rounds.strategy`. Shape letter: S
+leaves.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from fedge.exchange.messages import OFFERED
+from fedge.states.averaging import State, weighted_mean
+
+GRID = (0.0, 0.25, 0.5, 0.75, 1.0)  # λ that are tried for cluster.blend = "auto"
+
+
+@dataclass(frozen=True)
+class Offer:
+    """One model that a leaf may take.
+
+    Attributes:
+        blend: λ.
+        model: what is offered.
+    """
+
+    blend: float
+    model: State
+
+
+Offers = dict[str, Offer]  # by role
+
+
+def blends_of(blend: float | str) -> tuple[float, ...]:
+    """Return the λ that `cluster.blend` asks for."""
+    return GRID if isinstance(blend, str) else (blend,)
+
+
+def make_offers(
+    own: Sequence[State],
+    clusters: Sequence[State | None],
+    weights: Sequence[float],
+    blends: Sequence[float],
+    kept: Collection[str] = (),
+) -> list[Offers]:
+    """Return what each of S leaves is offered.
+
+    Where all leaves form one cluster, every λ gives the same model, which is offered once, with λ = 1. A leaf
+    that is alone in its cluster is its own cluster model: for λ = 1 it is offered nothing.
+
+    Args:
+        own: per leaf the model it ended its leaf rounds with.
+        clusters: per leaf its cluster's model, one object per cluster; None for a leaf that is alone in it.
+        weights: per leaf its training windows.
+        blends: λ to offer, each in 0..1; one makes the role "offered", several "offered-0.25" and so on.
+        kept: entries that each leaf keeps as its own.
+
+    Returns:
+        Per leaf its offers by role. Without `kept`, leaves of one cluster share the models.
+    """
+    if len(own) == 1 or (clusters[0] is not None and all(c is clusters[0] for c in clusters)):
+        blends = (1.0,)
+    global_model = weighted_mean(own, weights) if min(blends) < 1 else None
+    mixed: dict[tuple[int, float], State] = {}
+    offers: list[Offers] = []
+    for model, cluster in zip(own, clusters, strict=True):
+        mine: Offers = {}
+        for blend in blends:
+            if blend == 1 and cluster is None:
+                continue
+            base = model if cluster is None else cluster
+            key = (id(base), blend)
+            if key not in mixed:
+                mixed[key] = mix(base, global_model, blend)
+            role = OFFERED if len(blends) == 1 else f"{OFFERED}-{blend:g}"
+            mine[role] = Offer(blend, with_own(mixed[key], model, kept))
+        offers.append(mine)
+    return offers
+
+
+def mix(cluster: State, global_model: State | None, blend: float) -> State:
+    """Return λ · cluster + (1 − λ) · global; the models themselves at the ends."""
+    if blend == 1 or global_model is None:
+        return cluster
+    return weighted_mean([cluster, global_model], [blend, 1 - blend]) if blend > 0 else global_model
+
+
+def with_own(offer: State, own: State, kept: Collection[str]) -> State:
+    """Return an offer in which a leaf keeps its own entries of some names; no array is copied."""
+    if not kept:
+        return offer
+    return {name: own[name] if name in kept else array for name, array in offer.items()}

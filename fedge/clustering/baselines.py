@@ -1,0 +1,171 @@
+"""Ways to group leaves that others have published, and two that need the truth: to compare with.
+
+All of them are methods of `cluster.method`; configs/baselines/ sets them up as published, on leaves in the
+place of clients. What is compared is each leaf's *update*: the change of its trainable entries in a global
+round. Called by `fedge.cloud.step` through `fedge.clustering.registry`. Shape letter: S leaf servers.
+"""
+
+import numpy as np
+
+from fedge.clustering.evidence import Evidence
+from fedge.clustering.registry import Grouping, Need, register
+from fedge.clustering.similarity import number_by_first_appearance
+from fedge.config.sections import ClusterConfig
+from fedge.seeding import Purpose, legacy_stream, numpy_stream
+
+
+def _starts(_: ClusterConfig) -> frozenset[Need]:
+    """Need the models with which the leaves began: updates are compared."""
+    return frozenset({"starts"})
+
+
+@register("alone", compares="nothing")
+def alone(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
+    """Leave every leaf alone: nobody averages with anybody."""
+    return Grouping(np.arange(len(evidence.models)), None)
+
+
+@register("oracle", compares="nothing")
+def oracle(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
+    """Take the groups that a scenario has planted: what grouping could reach at best."""
+    return Grouping(number_by_first_appearance(_truth(evidence)), None)
+
+
+@register("random", compares="nothing")
+def random(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
+    """Take groups of the true groups' sizes, their members drawn once per seed: what sizes alone reach."""
+    shuffled = numpy_stream(evidence.seed, Purpose.GROUPS).permutation(_truth(evidence))
+    return Grouping(number_by_first_appearance(shuffled), None)
+
+
+def _truth(evidence: Evidence) -> np.ndarray:
+    """Return the true groups; the configuration is refused where there are none."""
+    assert evidence.truth is not None
+    return evidence.truth
+
+
+@register("cfl", _starts, "update")
+def cfl(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
+    """Cut a cluster in two once its own training stands still while its leaves still pull.
+
+    With updates u_j and weights w_j, cluster C is cut if |Σ_C w_j u_j| / Σ_C w_j < eps1 and
+    max_C |u_j| > eps2, into the two parts between which the largest cosine of two updates is smallest
+    (single linkage finds them). All leaves begin in one cluster; clusters never join; a part may be cut
+    again at the next cloud step.
+
+    Source: Sattler, Müller, Samek 2020, "Clustered Federated Learning: Model-Agnostic Distributed
+    Multitask Optimization Under Privacy Constraints", algorithms 1 and 2, without its further threshold on
+    the largest cosine between the parts (γ_max = 0). The authors' code cuts by complete linkage instead,
+    and only clusters of three or more, with eps1 = 0.4 and eps2 = 1.6, which depend on model and data.
+    """
+    labels = np.zeros(len(evidence.models), np.int64) if before is None else before.copy()
+    gram = inner_products(evidence)
+    similarity = _cosines(gram)
+    weights = np.asarray(evidence.weights, np.float64)
+    norms = []
+    for cluster in range(int(labels.max()) + 1):
+        members = np.flatnonzero(labels == cluster)
+        within, share = gram[np.ix_(members, members)], weights[members] / weights[members].sum()
+        mean_norm = float(np.sqrt(max(0.0, share @ within @ share)))
+        max_norm = float(np.sqrt(within.diagonal().max()))
+        norms.append([mean_norm, max_norm])
+        if len(members) > 1 and mean_norm < config.still_below and max_norm > config.pull_above:
+            second = _in_two(similarity[np.ix_(members, members)])
+            labels[members[second]] = labels.max() + 1
+    return Grouping(number_by_first_appearance(labels), similarity, {"norms": norms})
+
+
+def _in_two(similarity: np.ndarray) -> np.ndarray:
+    """Return which of the leaves form the second of two parts as little alike as can be, as a mask."""
+    from sklearn.cluster import AgglomerativeClustering  # takes a second to load, which few runs need spend
+
+    parts = AgglomerativeClustering(2, metric="precomputed", linkage="single").fit_predict(1 - similarity)
+    second: np.ndarray = parts != parts[0]
+    return second
+
+
+@register("flhc", _starts, "update")
+def flhc(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
+    """Average all leaves until round `split-round`; group them then, once, by their updates; go on apart.
+
+    Groups are joined bottom-up while their mean cosine is above tau (average linkage).
+
+    Source: Briggs, Fan, Andras 2020, "Federated Learning with Hierarchical Clustering of Local Updates to
+    Improve Training on Non-IID Data" (FL+HC), which tries several distances and linkages; this is one.
+    """
+    if not _splits_now(evidence, config, before):
+        return _as_before(evidence, before)
+    similarity = _cosines(inner_products(evidence))
+    if len(similarity) == 1:
+        return Grouping(np.zeros(1, np.int64), similarity)
+    from sklearn.cluster import AgglomerativeClustering  # as in `_in_two`
+
+    tree = AgglomerativeClustering(
+        None, metric="precomputed", linkage="average", distance_threshold=max(0.0, 1 - config.tau)
+    )
+    return Grouping(number_by_first_appearance(tree.fit_predict(1 - similarity)), similarity)
+
+
+@register("kmeans", _starts, "update")
+def kmeans(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
+    """Average all leaves until round `split-round`; group them then, once, by k-means on their updates.
+
+    k = `count`. Points are placed by their inner products, which keeps all distances: a leaf is then S
+    numbers instead of a model, and k-means of them is k-means of the updates.
+
+    Source: the grouping of CHPFL (Song et al. 2026, "CHPFL: Clustered adaptive hierarchical federated
+    learning for edge-level personalization"), k-means++ (Arthur and Vassilvitskii 2007) on model updates;
+    there it deals clients to edge servers, here leaves to clusters.
+    """
+    if not _splits_now(evidence, config, before):
+        return _as_before(evidence, before)
+    gram = inner_products(evidence)
+    values, vectors = np.linalg.eigh(gram)
+    points = vectors * np.sqrt(np.maximum(values, 0.0))
+    assert config.fixed_count is not None
+    from sklearn.cluster import KMeans  # as in `_in_two`
+
+    draws = legacy_stream(evidence.seed, Purpose.GROUPS)
+    found = KMeans(min(config.fixed_count, len(points)), n_init=10, random_state=draws).fit_predict(points)
+    return Grouping(number_by_first_appearance(found), _cosines(gram))
+
+
+def _splits_now(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> bool:
+    """Tell whether this is the first cloud step in or after round `split-round`."""
+    is_first = before is None or evidence.global_round - config.every < config.split_round
+    return is_first and config.split_round <= evidence.global_round
+
+
+def _as_before(evidence: Evidence, before: np.ndarray | None) -> Grouping:
+    """Keep the groups; before there are any, all leaves are one."""
+    return Grouping(np.zeros(len(evidence.models), np.int64) if before is None else before, None)
+
+
+def inner_products(evidence: Evidence) -> np.ndarray:
+    """Return the (S, S) inner products of the leaves' updates, in float64, entry by entry of the model.
+
+    Raises:
+        ValueError: an update is not finite (the leaf is named).
+    """
+    assert evidence.starts is not None
+    count = len(evidence.models)
+    gram = np.zeros((count, count))
+    for name in evidence.parameter_names:
+        updates = [
+            np.subtract(model[name], start[name], dtype=np.float64)
+            for model, start in zip(evidence.models, evidence.starts, strict=True)
+        ]
+        for i, update in enumerate(updates):
+            if not np.isfinite(update).all():
+                raise ValueError(f"leaf {i} has non-finite weights; its training diverged, lower train.lr")
+            gram[i, : i + 1] += [float((update * other).sum()) for other in updates[: i + 1]]
+    return gram + np.tril(gram, -1).T
+
+
+def _cosines(gram: np.ndarray) -> np.ndarray:
+    """Return the cosines of what has these inner products; 0 for nothing, 1 on the diagonal."""
+    norms = np.sqrt(np.outer(gram.diagonal(), gram.diagonal()))
+    cosines = np.divide(gram, norms, out=np.zeros_like(gram), where=norms > 0)
+    np.fill_diagonal(cosines, 1.0)
+    clipped: np.ndarray = np.clip(cosines, -1.0, 1.0)
+    return clipped

@@ -1,0 +1,53 @@
+"""In which cloud steps leaves are compared: in all until groups have settled, then in every n-th.
+
+For a comparison all clients may have to judge all leaves' models, which is worth its price as long as groups
+are being found; once they have settled, a look now and then shows whether they still hold. Called by
+`fedge.cloud.step`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class Pace:
+    """Counts cloud steps and comparisons.
+
+    A comparison is quiet if it has changed no group and left none waiting to be confirmed.
+
+    Attributes:
+        quiet: quiet comparisons in a row.
+        since: cloud steps since the newest comparison.
+    """
+
+    def __init__(self, every: int, settled_after: int) -> None:
+        """Begin with groups that have not settled.
+
+        Args:
+            every: cloud steps from one comparison to the next once groups have settled.
+            settled_after: quiet comparisons in a row after which they have.
+        """
+        self._every, self._settled_after = every, settled_after
+        self.quiet = 0
+        self.since = 0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the coming cloud step compares."""
+        return self.quiet < self._settled_after or self.since + 1 >= self._every
+
+    def note_comparison(self, quiet: bool) -> None:
+        """Take in a step that has compared; one that could not is not told, so that it remains due."""
+        self.quiet = self.quiet + 1 if quiet else 0
+        self.since = 0
+
+    def note_rest(self) -> None:
+        """Take in a step in which no comparison was due."""
+        self.since += 1
+
+    def facts(self) -> dict[str, Any]:
+        """Return everything as JSON, for `restore`."""
+        return {"quiet": self.quiet, "since": self.since}
+
+    def restore(self, facts: Mapping[str, Any]) -> None:
+        """Go on with what `facts` gave."""
+        self.quiet, self.since = facts["quiet"], facts["since"]

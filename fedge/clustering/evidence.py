@@ -1,0 +1,130 @@
+"""What the cloud knows about the leaves when it groups them, and how it asks clients for what it cannot know.
+
+In one exchange every client judges models on its validation windows: under the role ``leaf-<i>`` the model of
+leaf i, under other roles whatever a method wants to try. Made by `fedge.cloud.step` and
+`fedge.rounds.strategy`, read by the methods of `fedge.clustering.registry`. Shape letters: S leaf servers, K
+clients.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedge.exchange.messages import JudgeReply
+from fedge.states.averaging import State
+
+Questions = Sequence[Mapping[str, State]]
+"""Per leaf the models that its clients are to judge, by role."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What clients said about the models that they were asked to judge.
+
+    Attributes:
+        losses: role → (K,) mean cross entropy on each client's validation windows; NaN where the client was
+            not asked, did not answer, or the loss was not finite.
+        windows: (K,) validation windows of each client.
+        leaf_of: (K,) the leaf that each client belongs to.
+        downlink_bytes: of the models that were sent.
+    """
+
+    losses: Mapping[str, np.ndarray]
+    windows: np.ndarray
+    leaf_of: np.ndarray
+    downlink_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class CrossLosses:
+    """How well every leaf's model does at every client.
+
+    Attributes:
+        losses: (S, K) mean cross entropy of leaf i's model on client u's validation windows; NaN where the
+            client did not answer or the loss was not finite.
+        windows: (K,) validation windows of each client.
+        leaf_of: (K,) the leaf that each client belongs to.
+    """
+
+    losses: np.ndarray
+    windows: np.ndarray
+    leaf_of: np.ndarray
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that a method may look at in one cloud step.
+
+    Attributes:
+        models: per leaf the model that it ended its leaf rounds with.
+        starts: per leaf the model that it began the global round with; None where the method needs none.
+        weights: per leaf its number of training windows.
+        parameter_names: the trainable entries of a model, in layer order.
+        common_start: whether all leaves began the global round from one model.
+        answers: to the questions of this step, or None before they are asked.
+        recent: cross-losses of the cloud steps before, oldest first, as far as they may be put together with
+            this one's: the newest few since the groups changed.
+        truth: (S,) the groups that a scenario has planted, or None; only an oracle may look.
+        global_round: 1, 2, …; 0 for a choice before the first.
+        seed: root of the run's random streams.
+        taken: (S,) the candidate model that each leaf took last, or None.
+    """
+
+    models: Sequence[State]
+    starts: Sequence[State] | None
+    weights: Sequence[float]
+    parameter_names: tuple[str, ...]
+    common_start: bool = True
+    answers: Answers | None = None
+    truth: np.ndarray | None = None
+    global_round: int = 1
+    seed: int = 0
+    recent: Sequence[CrossLosses] = ()
+    taken: np.ndarray | None = None
+
+    @property
+    def cross(self) -> CrossLosses:
+        """The cross-losses, which the method must have asked for."""
+        assert self.answers is not None
+        unknown = np.full(len(self.answers.windows), np.nan)
+        rows = [self.answers.losses.get(leaf_role(leaf), unknown) for leaf in range(len(self.models))]
+        return CrossLosses(np.stack(rows), self.answers.windows, self.answers.leaf_of)
+
+
+def leaf_role(leaf: int) -> str:
+    """Return the role under which the model of a leaf is judged."""
+    return f"leaf-{leaf}"
+
+
+def all_to_all(models: Sequence[State]) -> list[dict[str, State]]:
+    """Return the questions whose answers are the cross-losses: every leaf's model to every client."""
+    return [{leaf_role(leaf): model for leaf, model in enumerate(models)} for _ in models]
+
+
+def collect_answers(
+    judged: Mapping[int, JudgeReply],
+    leaf_of: Mapping[int, int],
+    windows: Mapping[int, int],
+    downlink_bytes: int = 0,
+) -> Answers:
+    """Return the answers of all clients, in order of their partition ids.
+
+    Args:
+        judged: client → its judgements; clients that failed are not in it.
+        leaf_of: client → its leaf; names all K clients.
+        windows: client → its validation windows.
+        downlink_bytes: of the models that were sent.
+    """
+    clients = sorted(leaf_of)
+    losses: dict[str, np.ndarray] = {}
+    for at, client in enumerate(clients):
+        for (role, _), judgement in judged.get(client, {}).items():
+            column = losses.setdefault(role, np.full(len(clients), np.nan))
+            column[at] = judgement.loss if np.isfinite(judgement.loss) else np.nan
+    return Answers(
+        losses,
+        np.array([windows[client] for client in clients], dtype=np.int64),
+        np.array([leaf_of[client] for client in clients], dtype=np.int64),
+        downlink_bytes,
+    )

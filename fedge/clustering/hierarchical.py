@@ -1,0 +1,125 @@
+"""The methods of `cluster.method` that turn a similarity matrix into clusters.
+
+`components` joins by a threshold, as published. `agglomerative` joins the two most similar clusters again and
+again (Briggs et al. 2020, FL+HC); `spectral` cuts where little similarity is lost (Ng, Jordan and Weiss
+2001). How many clusters there are is given by a threshold, a number, or a test (`fedge.clustering.auto`).
+Called by `fedge.cloud.step` through `fedge.clustering.registry`. Shape letter: S leaf servers.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+from scipy.cluster.hierarchy import linkage
+from scipy.linalg import eigh, qr
+from scipy.spatial.distance import squareform
+
+from fedge.clustering.auto import auto_grouping
+from fedge.clustering.evidence import Evidence
+from fedge.clustering.registry import Grouping, Need, register
+from fedge.clustering.signals import SIGNALS, NotComparable, similarity_of
+from fedge.clustering.similarity import number_by_first_appearance, threshold_components
+from fedge.config.choices import BY_TEST
+from fedge.config.sections import ClusterConfig
+
+
+def _needs(config: ClusterConfig) -> frozenset[Need]:
+    """Return what the signal needs."""
+    return SIGNALS[config.signal].needs
+
+
+@register("components", _needs)
+def components(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
+    """Join leaves that are at least `cluster.tau` alike, and whoever is joined to them (contract C5)."""
+    return _grouped(evidence, config, before, lambda s: threshold_components(s, config.tau))
+
+
+@register("agglomerative", _needs)
+def agglomerative(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
+    """Join clusters bottom-up by their mean or worst pair, to `cluster.count` or above `cluster.tau`."""
+    if config.count == BY_TEST:
+        return auto_grouping(evidence, config, before, partial(joined, linkage_=config.linkage, count=2))
+    return _grouped(
+        evidence, config, before, lambda s: joined(s, config.linkage, config.fixed_count, config.tau)
+    )
+
+
+@register("spectral", _needs)
+def spectral(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
+    """Cut by the leading eigenvectors of the similarity into `cluster.count` clusters."""
+    if config.count == BY_TEST:
+        return auto_grouping(evidence, config, before, partial(cut, count=2))
+    assert config.fixed_count is not None
+    count = config.fixed_count
+    return _grouped(evidence, config, before, lambda s: cut(s, count))
+
+
+def _grouped(
+    evidence: Evidence,
+    config: ClusterConfig,
+    before: np.ndarray | None,
+    labels_of: Callable[[np.ndarray], np.ndarray],
+) -> Grouping:
+    """Return the clusters of the configured signal; those in force where it cannot be had."""
+    try:
+        similarity = similarity_of(config.signal, evidence)
+    except NotComparable as reason:
+        return skipped(evidence, before, str(reason))
+    return Grouping(labels_of(similarity), similarity)
+
+
+def joined(similarity: np.ndarray, linkage_: str, count: int | None = None, tau: float = 0.0) -> np.ndarray:
+    """Return labels (S,) of bottom-up clustering.
+
+    Args:
+        similarity: (S, S), symmetric; the diagonal is not looked at.
+        linkage_: "average" or "complete": two clusters are as alike as their mean or their worst pair.
+        count: clusters, at most S; None: by `tau`.
+        tau: clusters at least this alike are joined.
+    """
+    size = len(similarity)
+    if size == 1:
+        return np.zeros(1, dtype=np.int64)
+    highest = similarity[~np.eye(size, dtype=bool)].max()
+    distances = highest - similarity
+    np.fill_diagonal(distances, 0.0)
+    tree = linkage(squareform(distances, checks=False), linkage_)  # (S-1, 4): whom each step joins, how far
+    steps = int((tree[:, 2] <= highest - tau).sum()) if count is None else max(size - count, 0)
+    members = {leaf: [leaf] for leaf in range(size)}
+    for step, (one, other) in enumerate(tree[:steps, :2].astype(int)):
+        members[size + step] = members.pop(one) + members.pop(other)
+    found = np.empty(size, dtype=np.int64)
+    for cluster, leaves in members.items():
+        found[leaves] = cluster
+    return number_by_first_appearance(found)
+
+
+def cut(similarity: np.ndarray, count: int) -> np.ndarray:
+    """Return labels (S,) of spectral clustering into `count` clusters, at most S.
+
+    Similarities are shifted to begin at 0 and normalised by degree; each leaf goes to the eigenvector in
+    which it stands out, found by a pivoted QR decomposition, so nothing is drawn at random.
+
+    Args:
+        similarity: (S, S), symmetric; the diagonal is not looked at.
+        count: clusters.
+
+    Source: Damle, Minden and Ying 2019, Simple, direct and efficient multi-way spectral clustering.
+    """
+    size = len(similarity)
+    if count == 1 or size <= count:
+        return np.zeros(size, dtype=np.int64) if count == 1 else np.arange(size)
+    alone = np.eye(size, dtype=bool)
+    weights = np.where(alone, 0.0, similarity - similarity[~alone].min())
+    roots = np.sqrt(np.maximum(weights.sum(axis=1), np.finfo(np.float64).eps))
+    normalised = weights / (roots[:, None] * roots)
+    _, vectors = eigh(normalised, subset_by_index=(size - count, size - 1))
+    _, _, pivots = qr(vectors.T, pivoting=True, mode="economic")
+    u, _, v = np.linalg.svd(vectors[pivots[:count]].T)
+    return number_by_first_appearance(np.abs(vectors @ (u @ v)).argmax(axis=1))
+
+
+def skipped(evidence: Evidence, before: np.ndarray | None, reason: str) -> Grouping:
+    """Return the clusters in force, or one cluster if there are none yet, and why there is nothing new."""
+    labels = np.zeros(len(evidence.models), dtype=np.int64) if before is None else before
+    return Grouping(labels, None, {"skipped": reason})

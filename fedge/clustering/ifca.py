@@ -1,0 +1,141 @@
+"""IFCA at the leaves: k models at the cloud, and each leaf trains the one that suits its clients best.
+
+Ghosh, Chung, Yin, Ramchandran 2020, "An Efficient Framework for Clustered Federated Learning", algorithm 1
+with model averaging. θ_1 … θ_k start from different seeds. In every round a member takes the model with the
+lowest loss on its own data, ĉ = argmin_c F(θ_c), trains it, and θ_c becomes the weighted mean of what came
+back from those who took it; a θ_c that nobody took stays.
+
+Here the members are leaves, and F is the mean cross entropy over the validation windows of a leaf's clients
+(there, it is the loss on training data). Leaves choose for the first time before global round 1, and then at
+the end of a cloud step, for the round after it: the same models as at that round's start.
+Called by `fedge.cloud.step`. Shape letters: S leaf servers, K clients, k models.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedge.clustering.evidence import Answers, Evidence, Questions
+from fedge.clustering.registry import Grouping, Need, register
+from fedge.clustering.similarity import number_by_first_appearance
+from fedge.config.sections import ClusterConfig
+from fedge.states.averaging import State, weighted_mean
+
+
+class Pool:
+    """The cloud's k models from step to step.
+
+    Attributes:
+        models: θ_1 … θ_k.
+        taken: (S,) the candidate that each leaf took last; None before the first choice.
+    """
+
+    def __init__(self, models: Sequence[State]) -> None:
+        """Begin with these."""
+        self.models = list(models)
+        self.taken: np.ndarray | None = None
+
+    def average(self, models: Sequence[State], weights: Sequence[float]) -> None:
+        """Move every candidate to the mean of what the leaves that took it have made of it."""
+        assert self.taken is not None
+        self.models = averaged(self.models, self.taken, models, weights)
+
+    def questions(self, leaves: int) -> Questions:
+        """Return what the clients of each of so many leaves are to judge: all candidates."""
+        asked = {role(candidate): model for candidate, model in enumerate(self.models)}
+        return [asked for _ in range(leaves)]
+
+    def take(self, taken: np.ndarray) -> list[State]:
+        """Let the leaves take candidates; returns each leaf's model."""
+        self.taken = taken
+        return [self.models[candidate] for candidate in taken]
+
+    def keep_states(self, keep: Callable[[State], State]) -> None:
+        """Let `keep` decide where the models lie."""
+        self.models = [keep(model) for model in self.models]
+
+    def states(self) -> dict[str, State]:
+        """Return the states that the next cloud step starts from."""
+        return {role(candidate): model for candidate, model in enumerate(self.models)}
+
+    def facts(self) -> Any:
+        """Return what else it needs, as JSON."""
+        return None if self.taken is None else self.taken.tolist()
+
+    def restore(self, states: Mapping[str, State], facts: Any) -> None:
+        """Go on with what `states` and `facts` gave."""
+        self.models = [states[role(candidate)] for candidate in range(len(self.models))]
+        self.taken = None if facts is None else np.array(facts, dtype=np.int64)
+
+
+def _pool(_: ClusterConfig) -> frozenset[Need]:
+    """Need k models that clients judge."""
+    return frozenset({"pool"})
+
+
+@register("ifca", _pool, "losses of the cloud's models")
+def ifca(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
+    """Let every leaf take the candidate with the lowest loss at its clients."""
+    assert evidence.answers is not None and config.fixed_count is not None  # noqa: PT018
+    losses = leaf_losses(evidence.answers, config.fixed_count, len(evidence.weights))
+    taken = choose(losses, evidence.taken)
+    shown = [[float(loss) if np.isfinite(loss) else None for loss in row] for row in losses]
+    facts = {"taken": taken.tolist(), "losses": shown}
+    return Grouping(number_by_first_appearance(taken), None, facts, taken)
+
+
+def role(candidate: int) -> str:
+    """Return the role under which clients judge a candidate."""
+    return f"pool-{candidate}"
+
+
+def leaf_losses(answers: Answers, count: int, leaves: int) -> np.ndarray:
+    """Return the (S, k) mean loss per validation window of a leaf's clients for each candidate.
+
+    Clients that did not answer are left out; NaN in the row of a leaf of which no client did. A loss that
+    is not finite makes the leaf's infinite: that candidate has diverged.
+    """
+    unknown = np.full(len(answers.windows), np.nan)
+    losses = np.stack([answers.losses.get(role(c), unknown) for c in range(count)], axis=1)  # (K, k)
+    has_answered = np.isfinite(losses).any(axis=1)
+    found = np.full((leaves, count), np.nan)
+    for leaf in range(leaves):
+        mine = (answers.leaf_of == leaf) & has_answered
+        if mine.any():
+            windows = answers.windows[mine]
+            mean = (losses[mine] * windows[:, None]).sum(axis=0) / windows.sum()
+            found[leaf] = np.where(np.isfinite(mean), mean, np.inf)
+    return found
+
+
+def choose(losses: np.ndarray, before: np.ndarray | None) -> np.ndarray:
+    """Return for each leaf the candidate with the lowest loss, the first of equal ones.
+
+    Args:
+        losses: (S, k); a leaf whose row is NaN keeps what it had.
+        before: (S,) the candidates that were taken last; None for the first choice, when such a leaf
+            takes candidate 0.
+    """
+    kept = np.zeros(len(losses), np.int64) if before is None else before
+    unknown = np.isnan(losses).all(axis=1)
+    return np.where(unknown, kept, np.argmin(np.where(np.isnan(losses), np.inf, losses), axis=1))
+
+
+def averaged(
+    candidates: Sequence[State], taken: np.ndarray, models: Sequence[State], weights: Sequence[float]
+) -> list[State]:
+    """Return θ_c⁺: the mean of the models of those leaves that took θ_c, or θ_c itself if none did.
+
+    Args:
+        candidates: θ_c.
+        taken: (S,) the candidate with which each leaf began.
+        models: per leaf what it made of it.
+        weights: per leaf its training windows.
+    """
+    means = list(candidates)
+    for candidate in range(len(means)):
+        takers = [int(leaf) for leaf in np.flatnonzero(taken == candidate)]
+        if takers:
+            means[candidate] = weighted_mean([models[t] for t in takers], [weights[t] for t in takers])
+    return means

@@ -1,0 +1,194 @@
+"""Who is in which cluster from one cloud step to the next: hysteresis, and changes told as events.
+
+Labels change only when `cluster.patience` cloud steps in a row have found the same new groups, so that a
+leaf on the border does not flap. Where new groups are tried (`fedge.clustering.trial`), the last of these
+steps decides; groups that fail must be found twice as often in a row before they are tried again, and so on.
+Called by `fedge.cloud.step`. Shape letter: S leaf servers.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+import numpy as np
+
+from fedge.clustering.similarity import number_by_first_appearance
+
+_MOST_DOUBLINGS = 6  # of the patience with groups that keep failing their trial
+
+
+class Event(TypedDict):
+    """One change of clusters.
+
+    Attributes:
+        kind: "split", "merge", or "move" where leaves go from one cluster to another.
+        before: the clusters that it touches, as leaves.
+        after: the same after the change.
+    """
+
+    kind: str
+    before: list[list[int]]
+    after: list[list[int]]
+
+
+class Membership:
+    """The labels in force and the change that is being waited for.
+
+    Attributes:
+        labels: (S,), or None before the first cloud step.
+        candidate: (S,) other labels that the newest steps have found; None without.
+        agreed: steps in a row that have, since the candidate last failed a trial.
+        probed: whether these steps were probes; only steps of the same kind count.
+        failed: candidate → trials that it has failed since labels last changed.
+    """
+
+    def __init__(self) -> None:
+        """Start with nothing known."""
+        self.labels: np.ndarray | None = None
+        self.candidate: np.ndarray | None = None
+        self.agreed = 0
+        self.probed = False
+        self.failed: dict[tuple[int, ...], int] = {}
+
+    @property
+    def is_unsettled(self) -> bool:
+        """Whether a candidate waits that has not failed a trial yet."""
+        return self.candidate is not None and tuple(self.candidate.tolist()) not in self.failed
+
+    def is_ripe(self, patience: int) -> bool:
+        """Tell whether the next step will decide on the candidate, if it finds the same groups again."""
+        return self.candidate is not None and self.agreed + 1 >= self._needed(patience)
+
+    def settle(
+        self,
+        found: np.ndarray,
+        patience: int,
+        probed: bool = False,
+        tried: bool = False,
+        useful: bool | None = None,
+    ) -> np.ndarray:
+        """Return the labels in force after a step that has found `found` (S,).
+
+        Before the first labels are in force, all leaves are one cluster.
+
+        Args:
+            found: numbered by first appearance.
+            patience: steps that must agree.
+            probed: whether the step was a probe.
+            tried: whether groups must prove useful before they are in force.
+            useful: what the trial of the candidate says; None without one.
+        """
+        present = self.labels if self.labels is not None else np.zeros_like(found)
+        if np.array_equal(found, present):
+            if self.probed == probed:
+                self._forget()
+            return self._adopt(present)
+        again = self.probed == probed and self.candidate is not None and np.array_equal(found, self.candidate)
+        self.agreed = self.agreed + 1 if again else 1
+        self.candidate, self.probed = found, probed
+        if self.agreed < self._needed(patience):
+            return self._adopt(present)
+        if tried and not (again and useful):
+            self._put_off(refused=again and useful is False)
+            return self._adopt(present)
+        self._forget()
+        self.failed.clear()
+        return self._adopt(found)
+
+    def _needed(self, patience: int) -> int:
+        """Return how many steps in a row must find the candidate."""
+        assert self.candidate is not None
+        return int(patience * 2 ** min(self.failed.get(tuple(self.candidate.tolist()), 0), _MOST_DOUBLINGS))
+
+    def _put_off(self, refused: bool) -> None:
+        """Let the candidate wait: one more step if it was not tried, else twice as long as before."""
+        assert self.candidate is not None
+        self.agreed -= 1
+        if refused:
+            key = tuple(self.candidate.tolist())
+            self.failed[key] = self.failed.get(key, 0) + 1
+            self.agreed = 0
+
+    def _forget(self) -> None:
+        self.candidate, self.agreed = None, 0
+
+    def _adopt(self, labels: np.ndarray) -> np.ndarray:
+        self.labels = labels
+        return labels
+
+    def facts(self) -> dict[str, Any]:
+        """Return everything as JSON, for `restore`."""
+        return {
+            "labels": None if self.labels is None else self.labels.tolist(),
+            "candidate": None if self.candidate is None else self.candidate.tolist(),
+            "agreed": self.agreed,
+            "probed": self.probed,
+            "failed": [[list(labels), count] for labels, count in self.failed.items()],
+        }
+
+    def restore(self, facts: Mapping[str, Any]) -> None:
+        """Go on with what `facts` gave."""
+        self.labels, self.candidate = (
+            None if facts[name] is None else np.array(facts[name], dtype=np.int64)
+            for name in ("labels", "candidate")
+        )
+        self.agreed, self.probed = facts["agreed"], facts["probed"]
+        self.failed = {tuple(labels): count for labels, count in facts.get("failed", [])}
+
+
+def events_between(before: Sequence[int] | np.ndarray, after: Sequence[int] | np.ndarray) -> list[Event]:
+    """Return what happened to the clusters, in order of their smallest leaves; a mere renumbering is nothing.
+
+    Clusters that share leaves, directly or through others, belong to one event: one that comes apart is a
+    split, several that become one are a merge, and whatever is neither is a move.
+    """
+    old, new = np.asarray(before), np.asarray(after)
+    found: list[Event] = []
+    for touched in _connected(old, new):
+        was, now = _clusters(old, touched), _clusters(new, touched)
+        if was != now:
+            kind = "split" if len(was) == 1 else "merge" if len(now) == 1 else "move"
+            found.append({"kind": kind, "before": was, "after": now})
+    return found
+
+
+def _connected(old: np.ndarray, new: np.ndarray) -> list[list[int]]:
+    """Return the leaves whose old and new clusters hang together."""
+    names = np.arange(len(old))
+    while True:
+        joined = names.copy()
+        for labels in (old, new):
+            for label in np.unique(labels):
+                joined[labels == label] = joined[labels == label].min()
+        if np.array_equal(joined, names):
+            break
+        names = joined
+    numbered = number_by_first_appearance(names)
+    return [np.flatnonzero(numbered == k).tolist() for k in range(int(numbered.max()) + 1)]
+
+
+def _clusters(labels: np.ndarray, leaves: Sequence[int]) -> list[list[int]]:
+    """Return the clusters that some leaves are in, each in order."""
+    groups: dict[int, list[int]] = {}
+    for leaf in leaves:
+        groups.setdefault(int(labels[leaf]), []).append(leaf)
+    return list(groups.values())
+
+
+def words(event: Event) -> str:
+    """Return an event as a person says it."""
+    if event["kind"] == "split":
+        return f"leaves {_list(event['before'][0])} split into {_lists(event['after'])}"
+    if event["kind"] == "merge":
+        return f"leaves {_lists(event['before'])} merged into {_list(event['after'][0])}"
+    return f"leaves moved: {_lists(event['before'])} became {_lists(event['after'])}"
+
+
+def _list(leaves: Sequence[int]) -> str:
+    """Return leaves as {0 1 2}."""
+    return "{" + " ".join(map(str, leaves)) + "}"
+
+
+def _lists(clusters: Sequence[Sequence[int]]) -> str:
+    """Return clusters as {0 1} and {2}."""
+    *first, last = map(_list, clusters)
+    return f"{', '.join(first)} and {last}" if first else last

@@ -1,0 +1,192 @@
+"""What says that two leaves are alike: evidence → similarity matrix, one function per `cluster.signal`.
+
+Called by `fedge.clustering.hierarchical`. Shape letters: S leaf servers, K clients.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedge.clustering.affinity import FEWEST_LEAVES, affinity_of, client_relationships, mean_by_leaf
+from fedge.clustering.evidence import CrossLosses, Evidence
+from fedge.clustering.registry import Need
+from fedge.clustering.similarity import cosine_similarity, last_layer
+from fedge.states.averaging import State
+
+
+class NotComparable(Exception):
+    """This step's evidence does not allow a comparison; the message says why."""
+
+
+@dataclass(frozen=True)
+class Signal:
+    """A signal.
+
+    Attributes:
+        similarity: evidence → (S, S), symmetric, larger is more alike.
+        needs: what must be gathered for it.
+    """
+
+    similarity: Callable[[Evidence], np.ndarray]
+    needs: frozenset[Need] = frozenset()
+
+
+def similarity_of(signal: str, evidence: Evidence) -> np.ndarray:
+    """Return the (S, S) similarity of the leaves by a signal.
+
+    Raises:
+        NotComparable: leaves did not start from one model, or clients have not answered.
+        ValueError: what is compared is not finite in a leaf (the leaf is named).
+    """
+    return SIGNALS[signal].similarity(evidence)
+
+
+# --- of models ----------------------------------------------------------------------------------------
+
+
+def weights(evidence: Evidence) -> np.ndarray:
+    """Return the absolute cosine of the last layer's weights, as published (contract C5)."""
+    return np.abs(cosine_similarity([last_layer(_parameters(m, evidence)) for m in evidence.models]))
+
+
+def update(evidence: Evidence) -> np.ndarray:
+    """Return the signed cosine of what changed in the round, over all trainable entries.
+
+    Source: Sattler et al. 2020, Clustered Federated Learning, equation 10.
+    """
+    return cosine_similarity([_flat(list(change.values())) for change in _changes(evidence)])
+
+
+def update_head(evidence: Evidence) -> np.ndarray:
+    """Return the same over the last layer's weights only."""
+    return cosine_similarity([last_layer(change) for change in _changes(evidence)])
+
+
+def _changes(evidence: Evidence) -> list[State]:
+    """Return what changed in each leaf's trainable entries; from different starts that says nothing."""
+    if not evidence.common_start:
+        raise NotComparable("leaves did not start from one model, so their updates cannot be compared")
+    assert evidence.starts is not None
+    return [
+        {name: model[name].astype(np.float64) - start[name] for name in evidence.parameter_names}
+        for model, start in zip(evidence.models, evidence.starts, strict=True)
+    ]
+
+
+def _parameters(state: State, evidence: Evidence) -> State:
+    """Return the trainable entries of a state."""
+    return {name: state[name] for name in evidence.parameter_names}
+
+
+def _flat(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Return all entries as one float64 vector."""
+    return np.concatenate([array.astype(np.float64).ravel() for array in arrays])
+
+
+# --- of losses at each other's clients ----------------------------------------------------------------
+
+
+def cross_loss(evidence: Evidence) -> np.ndarray:
+    """Return minus the excess loss of two leaves' models at each other's clients.
+
+    Excess is over the loss of the clients' own leaf's model; the mean of both directions; 0 on the diagonal.
+    Whom to serve best by losses is the idea of Ghosh et al. 2020, IFCA.
+    """
+    excess = _excess(evidence)
+    mutual: np.ndarray = -(excess + excess.T) / 2
+    return mutual
+
+
+def cross_loss_rows(evidence: Evidence) -> np.ndarray:
+    """Return the correlation of two models' excess losses over all leaves: are they bad at the same places?
+
+    A model that is bad nowhere in particular has no profile: its correlation with every other is 0.
+    """
+    excess = _excess(evidence)
+    return cosine_similarity([row - row.mean() for row in excess])
+
+
+def affinity(evidence: Evidence) -> np.ndarray:
+    """Return how much better two leaves' models do at each other's clients than expected, in log loss.
+
+    Expected is what the quality of the models and the difficulty of the clients explain
+    (`fedge.clustering.affinity`). It is the mean over the newest cloud steps since the groups changed; 0 on
+    the diagonal, and everywhere with fewer than four leaves.
+    """
+    everyone = tuple(range(len(evidence.models)))
+    if len(everyone) < FEWEST_LEAVES:
+        return np.zeros((len(everyone), len(everyone)))
+    _known_losses(evidence)
+    return affinity_of(mean_by_leaf(*relationships_among(evidence, everyone)))
+
+
+def relationships_among(evidence: Evidence, leaves: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the relationships (S, K) of some leaves' models and clients, and the leaf of each client.
+
+    They are the mean over this cloud step and the recent ones; a client that has not answered in one of them
+    does not count in that one, and not at all if it has answered in none.
+
+    Args:
+        evidence: with cross-losses.
+        leaves: S ≥ 4 of them; in the result they are numbered 0..S-1 in this order.
+    """
+    steps = [_among(cross, leaves) for cross in (*evidence.recent, evidence.cross)]
+    leaf_of = steps[-1].leaf_of
+    total, counts = np.zeros((len(leaves), len(leaf_of))), np.zeros(len(leaf_of), dtype=np.int64)
+    for cross in steps:
+        known = np.isfinite(cross.losses).all(axis=0)
+        if len(np.unique(leaf_of[known])) == len(leaves):
+            answered = CrossLosses(cross.losses[:, known], cross.windows[known], leaf_of[known])
+            total[:, known] += client_relationships(answered)
+            counts += known
+    return total[:, counts > 0] / counts[counts > 0], leaf_of[counts > 0]
+
+
+def _among(cross: CrossLosses, leaves: Sequence[int]) -> CrossLosses:
+    """Return the cross-losses of some leaves' models at their clients, the leaves numbered anew."""
+    members = np.isin(cross.leaf_of, leaves)
+    number = {leaf: at for at, leaf in enumerate(leaves)}
+    leaf_of = np.array([number[int(leaf)] for leaf in cross.leaf_of[members]], dtype=np.int64)
+    return CrossLosses(cross.losses[list(leaves)][:, members], cross.windows[members], leaf_of)
+
+
+def loss_matrix(cross: CrossLosses) -> np.ndarray:
+    """Return (S, S): the loss of leaf i's model on all validation windows of leaf j; NaN where unknown."""
+    size = len(cross.losses)
+    matrix = np.full((size, size), np.nan)
+    known = np.isfinite(cross.losses).all(axis=0)
+    for leaf in range(size):
+        own = known & (cross.leaf_of == leaf)
+        if own.any():
+            windows = cross.windows[own]
+            matrix[:, leaf] = (cross.losses[:, own] * windows).sum(axis=1) / windows.sum()
+    return matrix
+
+
+def _excess(evidence: Evidence) -> np.ndarray:
+    """Return (S, S): the loss of leaf i's model at leaf j's clients beyond that of leaf j's own."""
+    matrix = _known_losses(evidence)
+    excess: np.ndarray = matrix - np.diag(matrix)
+    return excess
+
+
+def _known_losses(evidence: Evidence) -> np.ndarray:
+    """Return `loss_matrix`, or raise NotComparable where some of it is unknown."""
+    matrix = loss_matrix(evidence.cross)
+    unknown = np.flatnonzero(np.isnan(matrix).any(axis=0))
+    if unknown.size:
+        raise NotComparable(f"no client of leaf {int(unknown[0])} has judged the models")
+    return matrix
+
+
+_STARTS: frozenset[Need] = frozenset({"starts"})
+_CROSS: frozenset[Need] = frozenset({"cross-losses"})
+SIGNALS: dict[str, Signal] = {
+    "weights": Signal(weights),
+    "update": Signal(update, _STARTS),
+    "update-head": Signal(update_head, _STARTS),
+    "cross-loss": Signal(cross_loss, _CROSS),
+    "cross-loss-rows": Signal(cross_loss_rows, _CROSS),
+    "affinity": Signal(affinity, _CROSS),
+}

@@ -1,0 +1,108 @@
+"""Which leaves agree: a similarity matrix over leaf models, cut at a threshold into connected components.
+
+Pure functions on arrays, called by `fedge.cloud.step`. Shape letter: S leaf servers.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.sparse.csgraph import connected_components
+
+ModelWeights = Mapping[str, np.ndarray] | Sequence[np.ndarray]
+
+
+def weight_clustering(
+    server_weights_list: Sequence[ModelWeights],
+    global_weights: Any = None,
+    reference_imgs: Any = None,
+    round_num: int = 0,
+    tau: float = 0.7,
+    stability_history: list[np.ndarray] | None = None,
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Group leaf servers by the published rule (contract C5).
+
+    Last-layer weights of each leaf model, L2-normalised; absolute cosine similarity; an edge where the
+    similarity is at least `tau`; connected components.
+
+    Args:
+        server_weights_list: S models, each a mapping name → array or a list of arrays, in layer order. The
+            last array with two or more axes is taken as the last layer's weights (biases have one).
+        global_weights: accepted for earlier callers; unused.
+        reference_imgs: accepted for earlier callers; unused.
+        round_num: accepted for earlier callers; unused.
+        tau: threshold on the absolute cosine, -1..1; above 1 every leaf stays alone.
+        stability_history: a list that gets this call's labels appended, to see whether groups last.
+
+    Returns:
+        labels (S,) int64, numbered by first appearance; similarity (S, S) float64, diagonal 1; `tau`.
+
+    Raises:
+        ValueError: no models, no weight matrix in one, different shapes, or non-finite weights (the leaf is
+            named).
+    """
+    heads = [last_layer(model) for model in server_weights_list]
+    similarity = np.abs(cosine_similarity(heads))
+    labels = threshold_components(similarity, tau)
+    if stability_history is not None:
+        stability_history.append(labels.copy())
+    return labels, similarity, tau
+
+
+def last_layer(model: ModelWeights) -> np.ndarray:
+    """Return the last array with two or more axes: the weights of a model's last layer."""
+    arrays = list(model.values()) if isinstance(model, Mapping) else list(model)
+    for array in reversed(arrays):
+        if np.ndim(array) >= 2:
+            return np.asarray(array)
+    raise ValueError("a model without any array of two or more axes has no last-layer weights")
+
+
+def cosine_similarity(vectors: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the (S, S) signed cosines of S arrays, flattened, in float64; 1 on the diagonal.
+
+    An all-zero array has no direction: its cosine with every other is 0.
+
+    Raises:
+        ValueError: no arrays, different sizes, or a non-finite value (the leaf is named).
+    """
+    if not vectors:
+        raise ValueError("clustering needs at least one leaf model, got none")
+    flat = [np.asarray(v, dtype=np.float64).ravel() for v in vectors]
+    for leaf, vector in enumerate(flat):
+        if vector.size != flat[0].size:
+            raise ValueError(
+                f"leaf {leaf} has {vector.size} values where leaf 0 has {flat[0].size}; models must be alike"
+            )
+        if not np.isfinite(vector).all():
+            raise ValueError(f"leaf {leaf} has non-finite weights; its training diverged, lower train.lr")
+    squares = [_dot(v, v) for v in flat]
+    similarity = np.eye(len(flat))
+    for i in range(len(flat)):
+        for j in range(i):
+            norms = math.sqrt(squares[i] * squares[j])  # of the product: equal arrays get exactly 1
+            value = _dot(flat[i], flat[j]) / norms if norms > 0 else 0.0
+            similarity[i, j] = similarity[j, i] = min(1.0, max(-1.0, value))
+    return similarity
+
+
+def _dot(a: np.ndarray, b: np.ndarray) -> float:
+    """Return Σ a·b; not by BLAS, whose last bits depend on how many threads the machine gives it."""
+    return float((a * b).sum())
+
+
+def threshold_components(similarity: np.ndarray, tau: float) -> np.ndarray:
+    """Return the connected components of the graph with an edge where similarity (S, S) ≥ tau.
+
+    Labels (S,) int64 are numbered by first appearance, so leaf 0 is always in cluster 0.
+    """
+    edges = similarity >= tau
+    _, components = connected_components(edges, directed=False)
+    return number_by_first_appearance(components)
+
+
+def number_by_first_appearance(labels: np.ndarray) -> np.ndarray:
+    """Rename labels to 0, 1, 2, … in the order in which they first occur."""
+    names: dict[int, int] = {}
+    return np.array([names.setdefault(int(label), len(names)) for label in labels], dtype=np.int64)

@@ -1,0 +1,110 @@
+"""What sections of a configuration must not say together: checks of a whole `fedge.config.sections.Config`.
+
+What one section says by itself is checked in `fedge.config.sections`, what does not fit the data where the
+data are known. Called by `fedge.config.sections` whenever a configuration is made.
+"""
+
+from typing import TYPE_CHECKING
+
+from fedge.config.choices import BY_TEST, METHODS_WITH_TRUTH, MODELS, MODELS_WITH_BATCH_NORM
+from fedge.config.option import ConfigError
+
+if TYPE_CHECKING:
+    from fedge.config.sections import Config
+
+
+def refuse_contradictions(config: "Config") -> None:
+    """Raise ConfigError for the first pair of settings that cannot both be meant."""
+    _refuse_groups_that_are_not_there(config)
+    _refuse_scaffold_beside_other_averages(config)
+    _refuse_clusters_that_leaves_cannot_form(config)
+    _refuse_privacy_beside_what_it_cannot_cover(config)
+    _refuse_personal_layers_that_the_model_lacks(config)
+
+
+def _refuse_groups_that_are_not_there(config: "Config") -> None:
+    """Raise ConfigError when there are fewer leaves than planted groups, or none for a method to know."""
+    if config.scenario != "none" and config.scenario_groups > config.hierarchy.num_servers:
+        raise ConfigError(
+            f"scenario-groups must be at most hierarchy.num-servers, because groups are of leaves, but "
+            f"is {config.scenario_groups} for {config.hierarchy.num_servers}; change one of them"
+        )
+    if config.cluster.enabled and config.cluster.method in METHODS_WITH_TRUTH and config.scenario == "none":
+        raise ConfigError(
+            f"cluster.method {config.cluster.method} needs true groups, but scenario is 'none', which has "
+            f'none; set for example scenario="rotate", or another cluster.method'
+        )
+
+
+def _refuse_scaffold_beside_other_averages(config: "Config") -> None:
+    """Raise ConfigError when leaves would average models and control variates differently."""
+    if config.scaffold.enabled and config.leaf.strategy != "fedavg":
+        raise ConfigError(
+            f"scaffold.enabled needs leaf.strategy to be fedavg, because its control variates are "
+            f"averages under the same weights as the model, but it is {config.leaf.strategy!r}; "
+            f"add scaffold.enabled=false"
+        )
+
+
+def _refuse_clusters_that_leaves_cannot_form(config: "Config") -> None:
+    """Raise ConfigError when there are too few leaves for what is asked of the cloud."""
+    cluster, leaves = config.cluster, config.hierarchy.num_servers
+    if not cluster.enabled:
+        return
+    if cluster.fixed_count and cluster.fixed_count > leaves:
+        raise ConfigError(
+            f"cluster.count must be at most hierarchy.num-servers, but is {cluster.fixed_count} for "
+            f"{leaves}; change one of them"
+        )
+    if cluster.signal == "affinity" and cluster.count != BY_TEST and leaves < 4:
+        raise ConfigError(
+            f"cluster.signal affinity needs hierarchy.num-servers of at least 4, because among fewer "
+            f"leaves everything is explained by models and clients, but it is {leaves}; use cross-loss"
+        )
+
+
+def _refuse_privacy_beside_what_it_cannot_cover(config: "Config") -> None:
+    """Raise ConfigError when something would leave a client without noise, or noise would break it."""
+    kind = config.privacy.kind
+    if kind == "off":
+        return
+    if config.scaffold.enabled:
+        raise ConfigError(
+            f"privacy.kind {kind} needs SCAFFOLD off, because control variates follow from updates "
+            f"before clipping, but scaffold.enabled is true; add scaffold.enabled=false"
+        )
+    if config.gate.enabled and config.gate.rule == "after-round":
+        raise ConfigError(
+            f"gate.rule after-round sends two models of every client per leaf round, of which the noise "
+            f"covers one, but privacy.kind is {kind}; use another gate.rule"
+        )
+    if kind != "local" and config.leaf.strategy != "fedavg":
+        raise ConfigError(
+            f"privacy.kind {kind} needs leaf.strategy to be fedavg, for whose mean the noise is "
+            f"measured, but it is {config.leaf.strategy!r}; set one of them otherwise"
+        )
+    if config.cluster.enabled and config.cluster.probe_every:
+        raise ConfigError(
+            f"cluster.probe-every must be 0 with privacy.kind {kind}, because probes would spend its "
+            f"budget without being counted, but is {config.cluster.probe_every}; set cluster.probe-every=0"
+        )
+    if config.cluster.enabled and config.cluster.count == BY_TEST:
+        raise ConfigError(
+            f"cluster.count must not be auto with privacy.kind {kind}, because trials of new groups "
+            f"would spend its budget without being counted; use a threshold or a number"
+        )
+    if config.train.model in MODELS_WITH_BATCH_NORM:
+        without = " or ".join(m for m in MODELS if m not in MODELS_WITH_BATCH_NORM)
+        raise ConfigError(
+            f"privacy.kind {kind} needs a model without BatchNorm, whose variances cannot bear noise, "
+            f"but train.model is {config.train.model!r}; use {without}"
+        )
+
+
+def _refuse_personal_layers_that_the_model_lacks(config: "Config") -> None:
+    """Raise ConfigError when a leaf is to keep its own BatchNorm of a model without any."""
+    if "batch-norm" in config.personal.kept and config.train.model not in MODELS_WITH_BATCH_NORM:
+        raise ConfigError(
+            f"personal.layers {config.personal.layers} needs a model with BatchNorm, but train.model is "
+            f'{config.train.model!r}; use {" or ".join(MODELS_WITH_BATCH_NORM)}, or personal.layers="head"'
+        )

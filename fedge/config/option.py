@@ -1,0 +1,140 @@
+"""How one knob of a run is declared and checked, and how an error says what is wrong with it.
+
+A section of the configuration is a frozen dataclass of knobs that is derived from `Section`: every value is
+checked when the section is made. The sections themselves stand in `fedge.config.sections`.
+"""
+
+import difflib
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import field, fields
+from typing import Any
+
+Scalar = bool | int | float | str
+
+
+class ConfigError(ValueError):
+    """What the user asked for cannot be run. One line: name, rule, value, next step."""
+
+    def __init__(self, message: str) -> None:
+        """Escape what would break the line, and leave out the middle of what nobody would read."""
+        line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in message[:_LONGEST_READ])
+        super().__init__(line if len(line) <= _LONGEST else f"{line[:400]} … {line[-400:]}")
+
+
+_LONGEST, _LONGEST_READ = 810, 100_000
+
+
+def shown(value: Any) -> str:
+    """Return a value as an error message shows it: short, whatever it is."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # an object's own repr may fail; so does a whole number of thousands of digits
+        return f"{type(value).__name__} that cannot be shown"
+    return text if len(text) <= 200 else f"{text[:100]} … {text[-100:]}"
+
+
+def knob(
+    default: Scalar,
+    doc: str,
+    *,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    above: float | None = None,
+    choices: tuple[str, ...] = (),
+    words: tuple[str, ...] = (),
+) -> Any:
+    """Declare one knob: its default (which fixes its type), meaning with unit, and allowed values.
+
+    Args:
+        default: value when the key is absent.
+        doc: what it does, with the unit.
+        minimum: smallest allowed value, inclusive.
+        maximum: largest allowed value, inclusive.
+        above: exclusive lower bound.
+        choices: the allowed strings; empty means any.
+        words: strings that a knob with another type takes, too.
+    """
+    bounds = {"minimum": minimum, "maximum": maximum, "above": above}
+    rule = {"doc": doc, **bounds, "choices": choices, "words": words}
+    return field(default=default, metadata=rule)
+
+
+def key_of(section: str, name: str) -> str:
+    """Return the run-config key of a field: ``("train", "batch_size")`` → ``"train.batch-size"``."""
+    dashed = name.replace("_", "-")
+    return f"{section}.{dashed}" if section else dashed
+
+
+class Section:
+    """A part of the configuration, which checks each of its knobs against its declaration when it is made.
+
+    Attributes:
+        SECTION: what stands before the dot in its keys; empty for keys without one.
+    """
+
+    SECTION = ""
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for the first value that its knob does not take."""
+        for declared in fields(self):  # type: ignore[arg-type]
+            if declared.metadata:
+                key = key_of(self.SECTION, declared.name)
+                value = _checked(key, getattr(self, declared.name), declared.default, declared.metadata)
+                object.__setattr__(self, declared.name, value)
+
+
+def _checked(key: str, value: Any, default: Any, rule: Mapping[str, Any]) -> Any:
+    """Return `value` in the type of `default`, or raise ConfigError."""
+    kind = type(default)
+    if type(value) is str and value in rule["words"]:
+        return value
+    if kind is float and type(value) is int:
+        value = float(value) if abs(value) <= sys.float_info.max else math.inf
+    if type(value) is not kind:
+        raise ConfigError(
+            f"{key} must be {' or '.join([_KIND_NAMES[kind], *map(_toml, rule['words'])])}, "
+            f"but is {shown(value)}; "
+            f"set for example {key}={_toml(default)}"
+        )
+    if kind is float and not math.isfinite(value):
+        raise ConfigError(f"{key} must be a finite number, but is {shown(value)}; its default is {default!r}")
+    if kind is int and abs(value) > _LARGEST_INT:
+        raise ConfigError(
+            f"{key} must be at most {_LARGEST_INT} in size, but is {shown(value)}; its default is {default!r}"
+        )
+    if rule["choices"] and value not in rule["choices"]:
+        raise ConfigError(
+            f"{key} must be one of {', '.join(rule['choices'])}, but is {shown(value)}"
+            f"{nearest(value, rule['choices']) or f'; its default is {default!r}'}"
+        )
+    for bound, holds, words in (
+        ("minimum", lambda v, b: v >= b, "at least"),
+        ("maximum", lambda v, b: v <= b, "at most"),
+        ("above", lambda v, b: v > b, "above"),
+    ):
+        limit = rule[bound]
+        if limit is not None and not holds(value, limit):
+            raise ConfigError(f"{key} must be {words} {limit}, but is {value!r}; its default is {default!r}")
+    return value
+
+
+_LARGEST_INT = 2**63 - 1  # TOML's own
+_KIND_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: 'a string in "quotes"'}
+
+
+def _toml(value: Scalar) -> str:
+    """Return `value` as TOML writes it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """Return ``"; did you mean X?"`` for the known word nearest to `word`, or nothing if none is near."""
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    if not near:  # the section may be right and the key wrong, or the other way round
+        tails = [k for k in known if k.split(".")[-1] == word.split(".")[-1]]
+        near = tails[:1]
+    return f"; did you mean {near[0]}?" if near else ""

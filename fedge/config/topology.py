@@ -1,0 +1,73 @@
+"""Which client stands under which leaf: clients 0..k0-1 under leaf 0, the next k1 under leaf 1, …
+
+The last `partition.newcomers` clients of every leaf are newcomers: they train at no time.
+"""
+
+from collections.abc import Sequence
+
+from fedge.config.option import ConfigError, shown
+from fedge.config.sections import HierarchyConfig
+
+
+def clients_per_leaf(config: HierarchyConfig, num_clients: int) -> list[int]:
+    """Return the number of clients of each leaf.
+
+    "auto" splits the clients that are there evenly; where that leaves a rest, the first leaves get one more.
+
+    Raises:
+        ConfigError: the numbers do not fit the clients or `num-servers`.
+    """
+    if config.clients_per_server == "auto":
+        if num_clients < config.num_servers:
+            raise ConfigError(
+                f"hierarchy.num-servers must be at most the number of clients, but is {config.num_servers} "
+                f"for {num_clients} clients; lower it or use a federation with more SuperNodes"
+            )
+        share, rest = divmod(num_clients, config.num_servers)
+        return [share + (leaf < rest) for leaf in range(config.num_servers)]
+    sizes = _parse(config.clients_per_server)
+    if len(sizes) != config.num_servers:
+        raise ConfigError(
+            f"hierarchy.clients-per-server must name one number per leaf server, but "
+            f"{config.clients_per_server!r} names {len(sizes)} and hierarchy.num-servers is "
+            f"{config.num_servers}; set one to fit the other"
+        )
+    if sum(sizes) != num_clients:
+        raise ConfigError(
+            f"hierarchy.clients-per-server must add up to the federation's SuperNodes, but "
+            f"{config.clients_per_server!r} adds up to {sum(sizes)} and there are {num_clients}; "
+            f'change it, set "auto", or use another federation'
+        )
+    return sizes
+
+
+def known_per_leaf(sizes: Sequence[int], newcomers: int) -> list[int]:
+    """Return the number of clients of each leaf that train, given `sizes` clients per leaf.
+
+    Raises:
+        ConfigError: a leaf would have none.
+    """
+    smallest = min(range(len(sizes)), key=lambda leaf: sizes[leaf])
+    if sizes[smallest] <= newcomers:
+        raise ConfigError(
+            f"partition.newcomers must leave every leaf a client that trains, but is {newcomers} and leaf "
+            f"{smallest} has {sizes[smallest]} in all; lower it, or give the leaf more clients"
+        )
+    return [size - newcomers for size in sizes]
+
+
+def newcomer_ids(sizes: Sequence[int], newcomers: int) -> list[int]:
+    """Return the clients that are newcomers, ascending: the last `newcomers` of each leaf."""
+    ends = [sum(sizes[: leaf + 1]) for leaf in range(len(sizes))]
+    return [client for end in ends for client in range(end - newcomers, end)]
+
+
+def _parse(text: str) -> list[int]:
+    """Return "4,3,2" as [4, 3, 2]."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and len(part) < 10 and int(part) > 0 for part in parts):
+        raise ConfigError(
+            f'hierarchy.clients-per-server must be "auto" or positive whole numbers as "4,3,2", but is '
+            f'{shown(text)}; set for example hierarchy.clients-per-server="3,3,3"'
+        )
+    return [int(part) for part in parts]

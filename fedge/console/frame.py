@@ -1,0 +1,329 @@
+"""One frame of the live view: how far the run is, a row per leaf, which clients are at work.
+
+State in, text out; nothing here knows a terminal but its size. Called by `fedge.console.live`.
+
+    round 37/100  ━━━━━━━━━━━━━━━━━━━━━╸━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━  0:52  left 1:28
+
+    leaf  cluster  accuracy  trend         worst      gate     clients
+       0  ■ 0         0.912  ▁▂▃▅▆▆▇▇▇███  0.861 c2   ✓ taken  ●●○
+       1  ■ 1         0.935  ▂▃▄▅▆▇▇▇████  0.901 c5   ✗ kept   ●○○
+     all  2           0.923  ▁▂▄▅▆▇▇▇████  0.861 c2
+    training: 3 of 6 clients back, waiting for 2 4 5
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from fedge.console.lines import minutes
+from fedge.console.palette import colour
+from fedge.exchange.clients import Standing
+from fedge.exchange.messages import JUDGE, TRAIN
+from fedge.rounds.results import LeafResult, RoundResult
+
+_WIDEST = 120  # a longer bar is not easier to read
+_TREND = 12  # rounds of the trend; more where there is room
+_LONGEST_TREND = 40
+_FEW = 3  # leaves that are shown also where they leave little room for the lines above the frame
+_MOST_DOTS = 12  # clients of a leaf that get a dot each; more are counted
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The signs of a frame.
+
+    Attributes:
+        levels: of the trend, lowest first; empty for none.
+    """
+
+    done: str = "━"
+    half: str = "╸"
+    open: str = "━"
+    cluster: str = "■"
+    taken: str = "✓"
+    kept: str = "✗"
+    back: str = "●"
+    out: str = "○"
+    failed: str = "✗"
+    levels: str = "▁▂▃▄▅▆▇█"
+    to: str = "→"
+
+
+FANCY = Marks()
+ASCII = Marks("#", "#", "-", "#", "+", "-", "*", ".", "x", "", "->")
+
+
+def marks_for(encoding: str) -> Marks:
+    """Return the signs that a terminal of this encoding can show."""
+    try:
+        "".join(vars(FANCY).values()).encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        return ASCII
+    return FANCY
+
+
+@dataclass
+class Board:
+    """What a frame shows.
+
+    Attributes:
+        num_rounds: global rounds in all.
+        done: global rounds done.
+        elapsed_s, left_s: seconds; None where nothing is known yet.
+        phase: what the run does while no exchange goes on.
+        leaves: the clients of every leaf.
+        leaf_rounds: per global round.
+        leaf_round: of the current global round.
+        standing: of the exchange that goes on or was the last.
+        result: of the last global round.
+        trends: test accuracies of the last rounds, per leaf and, last, of all.
+    """
+
+    num_rounds: int
+    done: int = 0
+    elapsed_s: float = 0.0
+    left_s: float | None = None
+    phase: str = ""
+    leaves: Sequence[Sequence[int]] = ()
+    leaf_rounds: int = 1
+    leaf_round: int = 0
+    standing: Standing | None = None
+    result: RoundResult | None = None
+    trends: list[deque[float]] = field(default_factory=list)
+
+    def begin(self, leaves: Sequence[Sequence[int]], leaf_rounds: int, done: int) -> None:
+        """Take in who is there, before the first round."""
+        self.leaves, self.leaf_rounds, self.done = leaves, leaf_rounds, done
+        self.trends = [deque(maxlen=_LONGEST_TREND) for _ in range(len(leaves) + 1)]
+
+    def take(self, result: RoundResult) -> None:
+        """Take in a global round."""
+        self.result, self.done, self.leaf_round = result, result.global_round, 0
+        for trend, leaf in zip(self.trends, result.leaves, strict=False):
+            if leaf.test_accuracy is not None:
+                trend.append(leaf.test_accuracy)
+        seen = result.over_clients("test_accuracy")
+        if self.trends and seen:
+            self.trends[-1].append(seen.mean)
+
+
+def frame(board: Board, width: int, height: int, marks: Marks = FANCY) -> list[Text]:
+    """Return the lines of a frame, each narrower than `width`, fewer than `height`."""
+    room = min(width, _WIDEST) - 1
+    lines = [Text(), _bar(board, room, marks)]
+    if board.leaves:
+        lines += [Text(), *_table(board, room, min(height - 7, max(_FEW, height // 2)), marks)]
+    status = _status(board)
+    if status:
+        lines.append(Text(status, style="dim"))
+    for line in lines:
+        line.truncate(room, overflow="ellipsis" if marks.levels else "crop")
+    return lines[: height - 1]
+
+
+def _bar(board: Board, width: int, marks: Marks) -> Text:
+    """Return the line of the round bar."""
+    head = f"round {board.done}/{board.num_rounds}"
+    tail = minutes(board.elapsed_s)
+    if board.left_s is not None:
+        tail += f"  left {minutes(board.left_s)}"
+    cells = max(0, width - len(head) - len(tail) - 4)
+    halves = int(2 * cells * board.done / board.num_rounds)
+    done = marks.done * (halves // 2) + marks.half * (halves % 2)
+    return Text.assemble(
+        (head, "bold"), "  ", (done, colour(0)), (marks.open * (cells - len(done)), "bright_black"), "  ",
+        tail,
+    )  # fmt: skip
+
+
+# --- the table ------------------------------------------------------------------------------------------
+
+_Row = dict[str, Text]
+# Columns from the richest to the poorest table; the first that fits is shown.
+_LAYOUTS = (
+    ("leaf", "cluster", "accuracy", "trend", "worst", "decision", "clients"),
+    ("leaf", "cluster", "accuracy", "trend", "worst", "gate", "clients"),
+    ("leaf", "cluster", "accuracy", "worst", "gate", "clients"),
+    ("leaf", "cluster", "accuracy", "gate", "clients"),
+    ("leaf", "cluster", "accuracy", "gate"),
+    ("leaf", "accuracy"),
+)
+_RIGHT = ("leaf", "accuracy")
+
+
+def _table(board: Board, width: int, height: int, marks: Marks) -> list[Text]:
+    """Return the table of the leaves: its header, at most `height` rows, and the row of all clients."""
+    num_leaves = len(board.leaves)
+    shown = num_leaves if num_leaves <= height else max(0, height - 1)
+    rows = [_leaf_row(board, leaf, marks) for leaf in range(shown)]
+    rows.append(_all_row(board))
+    header = {name: Text(name, style="dim") for name in (*_LAYOUTS[0], "gate")}
+    header["decision"] = Text(f"gate     own {marks.to} offered", style="dim")
+    widths, spare = _fitting([header, *rows], width, with_trend=bool(marks.levels))
+    if "trend" in widths:
+        widths["trend"] = min(_TREND + spare, _LONGEST_TREND)
+        header["trend"] = Text(_trend_title(board.trends, widths["trend"]), style="dim")
+        for row, trend in zip(rows, [*board.trends[:shown], board.trends[-1]], strict=True):
+            row["trend"] = _sparkline(trend, board.trends, widths["trend"], marks.levels)
+    lines = [_joined(row, widths) for row in (header, *rows)]
+    if shown < num_leaves:
+        lines.insert(-1, Text(f"  and {num_leaves - shown} leaves more", style="dim"))
+    return lines
+
+
+def _fitting(rows: Sequence[_Row], width: int, with_trend: bool) -> tuple[dict[str, int], int]:
+    """Return the columns of the richest table that fits, with their widths, and the width that is left."""
+    for layout in _LAYOUTS:
+        widths = {
+            name: max(cell_len(row[name].plain) for row in rows if name in row)
+            for name in layout
+            if name != "trend" or with_trend
+        }
+        if "trend" in widths:
+            widths["trend"] = _TREND
+        spare = width - sum(widths.values()) - 2 * (len(widths) - 1)
+        if spare >= 0:
+            break
+    return widths, spare
+
+
+def _joined(row: _Row, widths: dict[str, int]) -> Text:
+    """Return the cells of a row in their columns."""
+    line = Text()
+    for name, width in widths.items():
+        cell = row.get(name, Text())
+        gap = width - cell_len(cell.plain)
+        before, after = (gap, 0) if name in _RIGHT else (0, gap)
+        line.append(" " * before).append_text(cell).append(" " * (after + 2))
+    line.rstrip()
+    return line
+
+
+def _leaf_row(board: Board, leaf: int, marks: Marks) -> _Row:
+    """Return the cells of one leaf, apart from its trend."""
+    row = {"leaf": Text(str(leaf)), "clients": _clients(board, board.leaves[leaf], marks)}
+    if board.result is None:
+        return row
+    result = board.result.leaves[leaf]
+    short, long = _gate(result, marks)
+    return row | {
+        "cluster": Text.assemble((marks.cluster, colour(result.cluster)), f" {result.cluster}"),
+        "accuracy": Text(_score(result.test_accuracy), style="bold"),
+        "worst": _worst(board.result, leaf),
+        "gate": short,
+        "decision": long,
+    }
+
+
+def _all_row(board: Board) -> _Row:
+    """Return the cells of the row below the leaves."""
+    row = {"leaf": Text("all")}
+    if board.result is None:
+        return row
+    seen = board.result.over_clients("test_accuracy")
+    return row | {
+        "cluster": Text(str(len({leaf.cluster for leaf in board.result.leaves}))),
+        "accuracy": Text(_score(seen.mean if seen else None), style="bold"),
+        "worst": _worst(board.result, None),
+    }
+
+
+def _score(accuracy: float | None) -> str:
+    return "-" if accuracy is None else f"{accuracy:.3f}"
+
+
+def _worst(result: RoundResult, leaf: int | None) -> Text:
+    """Return accuracy and number of the worst client of a leaf, or of all."""
+    scores = [
+        (client.test_accuracy, client.client)
+        for client in result.clients
+        if client.test_accuracy is not None and not client.newcomer and leaf in (None, client.leaf)
+    ]
+    if not scores:
+        return Text("-")
+    accuracy, client = min(scores)
+    return Text.assemble(_score(accuracy), (f" c{client}", "dim"))
+
+
+def _gate(leaf: LeafResult, marks: Marks) -> tuple[Text, Text]:
+    """Return what a leaf's gate decided, without and with the validation accuracies that it compared."""
+    gate = leaf.gate
+    if gate.accuracy_offered is None:
+        return Text("-", style="dim"), Text("-", style="dim")
+    sign, word, style = (
+        (marks.taken, "taken", "green") if gate.serves_offer else (marks.kept, "kept", "yellow")
+    )
+    short = Text.assemble((sign, style), f" {word}")
+    values = f"{gate.accuracy_own:.3f} {marks.to} {gate.accuracy_offered:.3f}"
+    return short, Text.assemble((sign, style), f" {word:<5}  ", (values, "dim"))
+
+
+def _clients(board: Board, clients: Sequence[int], marks: Marks) -> Text:
+    """Return a dot per client of a leaf, or their numbers where there are many."""
+    standing = board.standing
+    if standing is None:
+        return Text()
+    asked = [client for client in clients if client in standing.asked]
+    if len(clients) > _MOST_DOTS:
+        failed = sum(client in standing.failed for client in asked)
+        text = Text(f"{sum(client in standing.back for client in asked)}/{len(asked)}")
+        return text.append(f" {marks.failed}{failed}", style="red") if failed else text
+    text = Text()
+    for client in asked:
+        if client in standing.failed:
+            text.append(marks.failed, style="red")
+        elif client in standing.back:
+            text.append(marks.back, style="green")
+        else:
+            text.append(marks.out, style="dim")
+    return text
+
+
+def _range(rows: Sequence[Sequence[float]], width: int) -> tuple[float, float]:
+    """Return the smallest and the largest of the last `width` values of all rows; (0, 0) without any."""
+    shown = [value for row in rows for value in list(row)[-width:]]
+    return (min(shown), max(shown)) if shown else (0.0, 0.0)
+
+
+def _trend_title(rows: Sequence[Sequence[float]], width: int) -> str:
+    """Return the title of the trends, with their scale where there is room."""
+    low, high = _range(rows, width)
+    title = f"trend, {low:.2f} to {high:.2f}"
+    return title if len(title) <= width and high > low else "trend"
+
+
+def _sparkline(values: Sequence[float], rows: Sequence[Sequence[float]], width: int, levels: str) -> Text:
+    """Return the last `width` values as a line of blocks, on the one scale of all rows."""
+    low, high = _range(rows, width)
+    scale = (len(levels) - 1) / (high - low) if high > low else 0.0
+    line = "".join(levels[round((value - low) * scale)] for value in list(values)[-width:])
+    return Text(line, style=colour(0))
+
+
+# --- the status -----------------------------------------------------------------------------------------
+
+_WORDS = {TRAIN: "training", JUDGE: "judging"}
+
+
+def _status(board: Board) -> str:
+    """Return in a line what goes on."""
+    standing = board.standing
+    if standing is None:
+        return board.phase
+    out = sorted(standing.asked - standing.back - standing.failed)
+    words = _WORDS.get(standing.kind, standing.kind)
+    if standing.kind == TRAIN and board.leaf_rounds > 1:
+        words += f", leaf round {board.leaf_round} of {board.leaf_rounds}"
+    words += f": {len(standing.back)} of {len(standing.asked)} clients back"
+    if standing.failed:
+        words += f", failed {_numbers(sorted(standing.failed))}"
+    return f"{words}, waiting for {_numbers(out)}" if out else words
+
+
+def _numbers(clients: Sequence[int]) -> str:
+    """Return the numbers of clients, of many only the first."""
+    more = f" and {len(clients) - 8} more" if len(clients) > 8 else ""
+    return " ".join(map(str, clients[:8])) + more

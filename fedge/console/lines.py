@@ -1,0 +1,151 @@
+"""What a person sees of a run: one line per global round, a final table, remarks; plain text.
+
+`Console` is for pipes, logs and CI. `fedge.console.live` has the one for terminals, which shows more in
+between.
+"""
+
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TextIO
+
+from fedge.exchange.clients import Standing
+from fedge.rounds.results import ClientResult, RoundResult
+
+_RECENT = 10  # rounds over which seconds per round are averaged
+
+
+class Console:
+    """Writes the progress of one run to a stream."""
+
+    def __init__(self, stream: TextIO, num_rounds: int) -> None:
+        """Write to `stream`; `num_rounds` global rounds are to come."""
+        self._stream = stream
+        self._num_rounds = num_rounds
+        self._seconds: deque[float] = deque(maxlen=_RECENT)
+
+    def say(self, text: str) -> None:
+        """Write a line now."""
+        try:
+            print(text, file=self._stream, flush=True)
+        except UnicodeEncodeError as error:
+            escaped = text.encode(error.encoding, "backslashreplace").decode(error.encoding)
+            print(escaped, file=self._stream, flush=True)
+
+    def phase(self, text: str) -> None:
+        """Note what the run does until its first round."""
+
+    def begin(self, leaves: Sequence[Sequence[int]], leaf_rounds: int, done: int) -> None:
+        """Note the clients of every leaf, the leaf rounds per global round and the global rounds done."""
+
+    def tick(self) -> None:
+        """Take the chance to show that time goes by."""
+
+    def follow(self, standing: Callable[[], Standing]) -> None:
+        """Follow an exchange, as an `fedge.exchange.clients.Observer`."""
+
+    def round(self, result: RoundResult, seconds: float) -> None:
+        """Write the line of one global round."""
+        left_s = self._left_s(result.global_round, seconds)
+        self.say(round_line(result, self._num_rounds, seconds, left_s))
+
+    def _left_s(self, done: int, seconds: float) -> float:
+        """Return the seconds that are left after global round `done`, which took `seconds`."""
+        self._seconds.append(seconds)
+        return sum(self._seconds) / len(self._seconds) * (self._num_rounds - done)
+
+    def close(self, failed: bool = False) -> None:
+        """End what is not a plain line; `say` goes on. The last state stays on the screen if it `failed`."""
+
+    def last_words(self, lines: Sequence[str]) -> None:
+        """Write lines from a signal handler: past all buffers and locks, which may be held right now."""
+        text = "".join(f"{line}\n" for line in lines)
+        with suppress(OSError, ValueError):  # no terminal any more, or a stream without a descriptor
+            os.write(self._stream.fileno(), text.encode("utf-8", "replace"))
+
+
+def round_line(
+    result: RoundResult, num_rounds: int, seconds: float, left_s: float | None, width: int | None = None
+) -> str:
+    """Return one global round in one line.
+
+    Args:
+        result: of the round.
+        num_rounds: global rounds in all.
+        seconds: that it took.
+        left_s: seconds until the last round is done; None leaves this out.
+        width: characters that it may have; the least important parts are left out for it.
+    """
+    seen, unseen = (result.over_clients("test_accuracy", newcomers) for newcomers in (False, True))
+    score = f"accuracy {seen.mean:.3f} worst {seen.worst:.3f}" if seen else "accuracy -"
+    if unseen:
+        score += f"  unseen {unseen.mean:.3f}"
+    parts = [
+        f"round {result.global_round:>{len(str(num_rounds))}}/{num_rounds}",
+        score,
+        f"clusters {len({leaf.cluster for leaf in result.leaves})}",
+        _gates(result),
+        f"{seconds:.1f} s" + ("" if left_s is None else f"  left {minutes(left_s)}"),
+    ]
+    count = len(result.failures)
+    failed = [f"FAILED {count} client{'s' * (count > 1)}"] if count else []
+    while width is not None and len(parts) > 2 and len("  ".join(parts + failed)) > width:
+        parts.pop()
+    return "  ".join(parts + failed)
+
+
+def _gates(result: RoundResult) -> str:
+    """Return what the gates of a round decided."""
+    decisions = [leaf.gate.decision for leaf in result.leaves]
+    if set(decisions) == {"off"}:
+        return "gate off"
+    return f"gate {decisions.count('accepted')} taken {decisions.count('rejected')} kept"
+
+
+def final_table(result: RoundResult) -> list[str]:
+    """Return the lines of the final table: a row per leaf, then all clients; newcomers stand apart."""
+    any_newcomers = any(leaf.newcomers for leaf in result.leaves)
+    header = ("leaf", "cluster", "clients", "train windows", "accuracy", "worst client", "macro-F1")
+    rows: list[Sequence[str]] = [(*header, "newcomers", "unseen") if any_newcomers else header]
+    for leaf in result.leaves:
+        worst = _worst_client(result, leaf.leaf)
+        unseen = (str(leaf.newcomers), _score(leaf.unseen_accuracy)) if any_newcomers else ()
+        rows.append(
+            (
+                str(leaf.leaf),
+                str(leaf.cluster),
+                str(leaf.num_clients),
+                str(leaf.train_samples),
+                _score(leaf.test_accuracy),
+                f"{_score(worst.test_accuracy)} (client {worst.client})" if worst else "-",
+                _score(leaf.macro_f1),
+                *unseen,
+            )
+        )
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    for who, newcomers in (("clients", False), ("newcomers, on users unseen in training", True)):
+        if found := result.over_clients("test_accuracy", newcomers):
+            lines.append(
+                f"all {found.n} {who}: test accuracy {found.mean:.4f} mean, {found.std:.4f} std, "
+                f"{found.worst:.4f} worst"
+            )
+    return lines
+
+
+def _worst_client(result: RoundResult, leaf: int) -> ClientResult | None:
+    """Return the known client of a leaf with the lowest test accuracy, or None without any."""
+    own = [c for c in result.clients if c.leaf == leaf and not c.newcomer and c.test_accuracy is not None]
+    return min(own, key=lambda c: c.test_accuracy or 0.0, default=None)
+
+
+def _score(value: float | None) -> str:
+    """Return an accuracy with four digits, or a dash."""
+    return "-" if value is None else f"{value:.4f}"
+
+
+def minutes(seconds: float) -> str:
+    """Return seconds as m:ss, or h:mm:ss from an hour on."""
+    hours, rest = divmod(int(seconds), 3600)
+    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"

@@ -1,0 +1,189 @@
+"""What a person at a terminal sees of a run: its lines as ever, and below them a frame that is kept fresh.
+
+The frame (`fedge.console.frame`) is redrawn by the thread that waits for clients, never by one that trains,
+at most four times a second and in at most a hundredth of the time. It hides no cursor and takes no other
+screen, so whatever ends the process leaves a terminal that works. When drawing fails, plain lines go on.
+"""
+
+import io
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TextIO
+
+from rich.console import Console as Painter
+
+from fedge.console.frame import Board, frame, marks_for
+from fedge.console.lines import Console, round_line
+from fedge.console.terminal import size
+from fedge.exchange.clients import Standing
+from fedge.exchange.messages import TRAIN
+from fedge.rounds.results import RoundResult
+
+logger = logging.getLogger(__name__)
+
+_LEAST_S = 0.25  # from one frame to the next
+_SHARE = 0.01  # of the time that may go into drawing
+_LOCK_S = 1.0  # a terminal that takes nothing (Ctrl-S) must not hold up the end of a run
+_CLEAR_BELOW = "\x1b[J"
+
+
+class LiveConsole(Console):
+    """Writes a run's lines and, below them, the frame."""
+
+    def __init__(self, stream: TextIO, num_rounds: int, clock: Callable[[], float] = time.monotonic) -> None:
+        """Draw on `stream`; `clock` gives seconds."""
+        super().__init__(stream, num_rounds)
+        self._clock = clock
+        self._began = self._round_began = clock()
+        self._round_s: float | None = None  # expected
+        self._board = Board(num_rounds)
+        self._standing: Callable[[], Standing] | None = None
+        self._marks = marks_for(stream.encoding or "ascii")
+        self._above: list[str] = []  # lines that are to be written above the frame
+        self._widths: list[int] = []  # of the frame's lines on the screen
+        self._is_open = False
+        self._next_draw = 0.0
+        self._lock = threading.RLock()
+
+    # --- what the run tells -------------------------------------------------------------------------
+
+    def say(self, text: str) -> None:
+        """Write a line; while there is a frame, above it and together with the next one."""
+        if not self._is_open:
+            super().say(text)
+            return
+        self._above.append(text)
+        self.tick()
+
+    def phase(self, text: str) -> None:
+        """Show what the run does until its first round."""
+        self._is_open = True
+        self._board.phase = text
+        self._draw()
+
+    def begin(self, leaves: Sequence[Sequence[int]], leaf_rounds: int, done: int) -> None:
+        """Show the leaves."""
+        self._board.begin(leaves, leaf_rounds, done)
+        self._round_began = self._clock()
+
+    def follow(self, standing: Callable[[], Standing]) -> None:
+        """Show which clients are at work."""
+        if standing is not self._standing:  # another exchange
+            self._standing = standing
+            self._board.leaf_round += standing().kind == TRAIN
+        self.tick()
+
+    def round(self, result: RoundResult, seconds: float) -> None:
+        """Write the line of one global round and take it into the frame, which also tells the time left."""
+        self._left_s(result.global_round, seconds)
+        self._round_s = sum(self._seconds) / len(self._seconds)
+        self._round_began = self._clock()
+        self._board.take(result)
+        self.say(round_line(result, self._num_rounds, seconds, None, self._width()))
+
+    def tick(self) -> None:
+        """Draw a frame if it is time for one."""
+        if self._is_open and self._clock() >= self._next_draw:
+            self._draw()
+
+    # --- the screen ---------------------------------------------------------------------------------
+
+    def close(self, failed: bool = False) -> None:
+        """Write the lines that wait, and take the frame away or, if the run failed, leave its last state."""
+        if self._is_open and failed:
+            self._draw()
+        with self._locked():
+            if self._is_open:
+                self._write("\n" if failed else self._erased() + self._waiting_lines())
+            self._is_open = False
+
+    def last_words(self, lines: Sequence[str]) -> None:
+        """Write lines from a signal handler, below the frame, which stays as it is."""
+        below = [""] if self._is_open and self._widths else []
+        self._is_open = False
+        super().last_words([*below, *lines])
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keep other threads (the watchdog's) from writing meanwhile, unless this one waits in vain."""
+        got = self._lock.acquire(timeout=_LOCK_S)
+        try:
+            yield
+        finally:
+            if got:
+                self._lock.release()
+
+    def _draw(self) -> None:
+        """Replace the frame by a new one, below the lines that wait."""
+        began = self._clock()
+        with self._locked():
+            if not self._is_open:
+                return
+            painted = ""
+            widths: list[int] = []
+            try:
+                painted, widths = self._painted()
+            except Exception as error:  # whatever it is, it is not worth a run
+                logger.warning("the live view ends: %s: %s", type(error).__name__, error, exc_info=error)
+                self._is_open = False
+            self._write(self._erased() + self._waiting_lines() + painted)
+            self._widths = widths
+        now = self._clock()
+        self._next_draw = now + max(_LEAST_S, (now - began) / _SHARE)
+
+    def _painted(self) -> tuple[str, list[int]]:
+        """Return a new frame, without an end of line after its last, and the width of each of its lines."""
+        width, height = size(self._stream)
+        now = self._clock()
+        board = self._board
+        board.elapsed_s = now - self._began
+        board.standing = self._standing() if self._standing else None
+        if self._round_s is not None:
+            rounds_s = self._round_s * (self._num_rounds - board.done)
+            board.left_s = max(0.0, rounds_s - (now - self._round_began))
+        lines = frame(board, width, height, self._marks)
+        painter = Painter(
+            file=io.StringIO(), force_terminal=True, width=width, markup=False, highlight=False, emoji=False
+        )
+        with painter.capture() as captured:
+            for line in lines[:-1]:
+                painter.print(line, no_wrap=True)
+            painter.print(lines[-1], no_wrap=True, end="")
+        return captured.get(), [line.cell_len for line in lines]
+
+    def _erased(self) -> str:
+        """Return what takes the frame away; its lines have wrapped where the terminal has become narrower."""
+        if not self._widths:
+            return ""
+        width = self._width()
+        rows = sum(max(1, -(-cells // width)) for cells in self._widths)
+        self._widths = []
+        return "\r" + f"\x1b[{rows - 1}A" * (rows > 1) + _CLEAR_BELOW
+
+    def _waiting_lines(self) -> str:
+        """Return the lines that wait to be written above the frame."""
+        text = "".join(f"{line}\n" for line in self._above)
+        self._above = []
+        return text
+
+    def _width(self) -> int:
+        """Return the terminal's width now."""
+        try:
+            return size(self._stream)[0]
+        except (OSError, ValueError):
+            return 80
+
+    def _write(self, text: str) -> None:
+        """Write to the terminal, escaping what it cannot show; without a terminal, the run goes on unseen."""
+        encoding = self._stream.encoding or "ascii"
+        try:
+            self._stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+            self._stream.flush()
+        except (OSError, ValueError) as error:
+            logger.warning("the terminal is gone: %s", error)
+            self._is_open = False
+            self._stream = open(os.devnull, "w")  # noqa: SIM115

@@ -1,0 +1,41 @@
+"""Which streams are terminals that a live view can be drawn on."""
+
+import os
+from collections.abc import Mapping
+from typing import TextIO
+
+from fedge.console.lines import Console
+
+LEAST_WIDTH, LEAST_HEIGHT = 40, 10  # of a terminal in which a frame says more than plain lines
+
+
+def open_console(stream: TextIO, num_rounds: int, environment: Mapping[str, str] | None = None) -> Console:
+    """Return the console for a stream: live on a terminal that can show it, plain lines on anything else."""
+    if not can_draw(stream, os.environ if environment is None else environment):
+        return Console(stream, num_rounds)
+    from fedge.console.live import LiveConsole  # loads rich, which plain lines need not wait for
+
+    return LiveConsole(stream, num_rounds)
+
+
+def can_draw(stream: TextIO, environment: Mapping[str, str]) -> bool:
+    """Tell whether a stream is a terminal that moves its cursor, large enough, and not that of a CI."""
+    if environment.get("TERM", "").lower() in ("", "dumb", "unknown") or environment.get("CI"):
+        return False
+    try:
+        if not stream.isatty():
+            return False
+        width, height = size(stream)
+    except (OSError, ValueError, AttributeError):  # no descriptor, or one that is gone
+        return False
+    return width >= LEAST_WIDTH and height >= LEAST_HEIGHT
+
+
+def size(stream: TextIO) -> tuple[int, int]:
+    """Return columns and lines of a terminal; one that does not know them is taken to be 80 × 24.
+
+    Raises:
+        OSError, ValueError: the stream is no terminal, or is gone.
+    """
+    width, height = os.get_terminal_size(stream.fileno())
+    return width or 80, height or 24

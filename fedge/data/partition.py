@@ -1,0 +1,409 @@
+"""Windows → clients, each with its own training, validation and test windows.
+
+`user` and `device` deal whole owners and then split; the others split first and then deal windows, so that
+no client ever trains on a recording that another is tested on. Newcomers hold whole users in any case, of
+whom no other client has a window. Called by `fedge.run`.
+Shape letters: N windows, K clients, S leaf servers.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedge.config.option import ConfigError
+from fedge.config.sections import Config
+from fedge.config.topology import known_per_leaf, newcomer_ids
+from fedge.data.scenario import Scenario, make_scenario
+from fedge.data.split import TEST, TRAIN, UNUSED, VAL, blocks, split_by_blocks, split_by_session
+from fedge.seeding import Purpose, numpy_stream
+from hhar.windows.window_file import Windows
+
+_SPLIT_NAMES = {TRAIN: "training", VAL: "validation", TEST: "test"}
+_MAX_DRAWS = 50
+NOBODY = -1  # in place of a client: the window is not used
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Who holds what.
+
+    Attributes:
+        clients: per client, per split (training, validation, test): sorted window indices.
+        split_kind: "session" or "blocks".
+        newcomers: clients that hold users whom no other client has; they take no part in training.
+        scenario: what is done to the windows of whole leaves, or None.
+    """
+
+    clients: list[tuple[np.ndarray, np.ndarray, np.ndarray]]
+    split_kind: str
+    newcomers: frozenset[int] = frozenset()
+    scenario: Scenario | None = None
+
+
+def partition(windows: Windows, config: Config, clients_per_leaf: Sequence[int], seed: int) -> Partition:
+    """Deal the windows to the clients of the hierarchy.
+
+    Args:
+        windows: N windows.
+        config: its `partition` and `data` sections and the scenario are read.
+        clients_per_leaf: S numbers; clients 0..k0-1 belong to leaf 0, the next k1 to leaf 1, …; the last
+            `partition.newcomers` of each are newcomers.
+        seed: root of the streams that shuffle sessions and windows and draw the scenario.
+
+    Raises:
+        ConfigError: too few users or devices, no sessions to split by, a client without training, validation
+            or test windows, or newcomers or a scenario that the data do not allow.
+    """
+    kind = _split_kind(windows, config)
+    _refuse_newcomers_without_users(windows, config, clients_per_leaf)
+    planted = make_scenario(config, windows.channels, len(windows.classes), clients_per_leaf, seed)
+    newcomers = newcomer_ids(clients_per_leaf, config.partition.newcomers)
+    if config.partition.kind in ("user", "device"):
+        client, group = _deal_owners(windows, config, sum(clients_per_leaf), kind)
+        used = _held(client, windows.y, planted)
+        split = _split_apart(windows, config, kind, group, np.isin(client, newcomers), used, seed)
+    else:
+        client = _reserve_users(windows.user, newcomers)
+        reserved = client != NOBODY
+        split = _split_apart(windows, config, kind, _codes(windows.user), reserved, None, seed)
+        client = _deal_among_known(client, windows.y, split, config, clients_per_leaf, seed)
+        split[~_held(client, windows.y, planted)] = UNUSED
+    clients = [_indices(client, split, k) for k in range(sum(clients_per_leaf))]
+    _refuse_empty(clients, windows, config, kind, planted)
+    return Partition(clients, kind, frozenset(newcomers), planted)
+
+
+def _held(client: np.ndarray, y: np.ndarray, planted: Scenario | None) -> np.ndarray:
+    """Tell of each window (N,) whether the group of its client holds its class; True for NOBODY's."""
+    used = np.ones(len(y), dtype=bool)
+    for k in np.unique(client[client != NOBODY]):
+        held = planted.change_of(int(k)).held if planted else None
+        if held is not None:
+            used[client == k] = held[y[client == k]]
+    return used
+
+
+def _indices(client: np.ndarray, split: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return client k's window indices per split."""
+    train, val, test = (np.flatnonzero((client == k) & (split == part)) for part in (TRAIN, VAL, TEST))
+    return train, val, test
+
+
+def _split_kind(windows: Windows, config: Config) -> str:
+    """Return "session" or "blocks", or refuse sessions that are not there."""
+    if config.data.split == "session" and windows.session is None:
+        raise ConfigError(
+            'data.split is "session", but the window file names no sessions; set data.split="blocks"'
+        )
+    if config.data.split == "auto":
+        return "blocks" if windows.session is None else "session"
+    return config.data.split
+
+
+def _split_apart(
+    windows: Windows,
+    config: Config,
+    kind: str,
+    group: np.ndarray,
+    unseen: np.ndarray,
+    used: np.ndarray | None,
+    seed: int,
+) -> np.ndarray:
+    """Return the split of each window (N,), where those of newcomers have no influence on the others'.
+
+    Args:
+        windows: N windows.
+        config: its `data` section is read.
+        kind: "session" or "blocks".
+        group: (N,) stratifies the sessions.
+        unseen: (N,) whether the window is a newcomer's.
+        used: (N,) False for windows that are UNUSED and as if they were not there; None uses all.
+        seed: root of the streams that shuffle sessions.
+    """
+    split = np.full(len(group), UNUSED)
+    for where, mine in (((), ~unseen), ((1,), unseen)):
+        rows = np.flatnonzero(mine if used is None else mine & used)
+        if len(rows):
+            rng = numpy_stream(seed, Purpose.SPLIT, *where)
+            split[rows] = _split(windows, rows, config, kind, group[rows], rng)
+    return split
+
+
+def _split(
+    windows: Windows, rows: np.ndarray, config: Config, kind: str, group: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """Return the split of the windows at `rows`, whose sessions `group` stratifies."""
+    y = windows.y[rows]
+    if kind == "session":
+        return split_by_session(group, _sessions(windows)[rows], y, config.data, rng)
+    # a user that is cut over several clients is a stream of its own at each
+    return split_by_blocks(_pair_codes(group, _streams(windows)[rows]), y, config.data)
+
+
+def _streams(windows: Windows) -> np.ndarray:
+    """Return a number per user and device: windows of one stream are in time order."""
+    return _codes(windows.user) if windows.device is None else _pair_codes(windows.user, windows.device)
+
+
+def _codes(labels: np.ndarray) -> np.ndarray:
+    """Return labels as whole numbers 0, 1, … in sorted order of the distinct labels."""
+    return np.unique(labels, return_inverse=True)[1]
+
+
+def _pair_codes(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Return one whole number per distinct pair."""
+    outer, inner = _codes(first), _codes(second)
+    return _codes(outer * (int(inner.max()) + 1) + inner)
+
+
+def _sessions(windows: Windows) -> np.ndarray:
+    """Return a number per session; equal names of two users are two sessions."""
+    assert windows.session is not None
+    return _pair_codes(windows.user, windows.session)
+
+
+# --- whole users or devices ---------------------------------------------------------------------------
+
+
+def _deal_owners(
+    windows: Windows, config: Config, num_clients: int, kind: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return (client, group that stratifies its sessions) per window for whole users or devices."""
+    what = config.partition.kind
+    labels = windows.user if what == "user" else windows.device
+    if labels is None:
+        raise ConfigError(
+            'partition.kind is "device", but the window file names no devices; set partition.kind="user"'
+        )
+    owner = _codes(labels)
+    num_owners = int(owner.max()) + 1
+    if num_owners >= num_clients:
+        client = owner % num_clients
+    elif not config.partition.split_users:
+        raise ConfigError(
+            f"partition.kind={what} needs at least one {what} per client, but there are {num_owners} "
+            f"{what}s for {num_clients} clients; use a federation of at most {num_owners} SuperNodes or set "
+            f"partition.split-users=true"
+        )
+    else:
+        client = _cut_owners(windows, owner, num_clients, kind, config)
+    # One motion may be recorded on several devices: then its split must be the same at every client.
+    return client, client if what == "user" else _codes(windows.user)
+
+
+def _cut_owners(
+    windows: Windows, owner: np.ndarray, num_clients: int, kind: str, config: Config
+) -> np.ndarray:
+    """Return the client (N,) of each window when every owner is cut over one or more clients in a row.
+
+    Without sessions a user is cut in time, on each of their devices alike, and split afterwards. A device is
+    cut between its users: it is split as a whole, and a block of its time would be of one split only.
+    """
+    cut_users = config.partition.kind == "user"
+    stream = _streams(windows) if cut_users else owner
+    guard_windows = config.data.guard_windows if cut_users else 0
+    client = np.empty(len(owner), dtype=np.int64)
+    first, num_owners = 0, int(owner.max()) + 1
+    for value in range(num_owners):
+        share = num_clients // num_owners + (value < num_clients % num_owners)
+        members = np.flatnonzero(owner == value)
+        if kind == "session":
+            client[members] = first + _deal_sessions_evenly(
+                _sessions(windows)[members], windows.y[members], share
+            )
+        else:
+            part = _deal_blocks(stream[members], windows.y[members], share, guard_windows)
+            client[members] = np.where(part == NOBODY, NOBODY, first + part)
+        first += share
+    return client
+
+
+def _deal_sessions_evenly(session: np.ndarray, y: np.ndarray, share: int) -> np.ndarray:
+    """Deal an owner's sessions, class after class, to `share` clients in turn; 0..share-1 per window."""
+    sessions, first = np.unique(session, return_index=True)
+    order = sessions[np.lexsort((first, y[first]))]
+    turn = {int(s): position % share for position, s in enumerate(order)}
+    return np.array([turn[int(s)] for s in session], dtype=np.int64)
+
+
+def _deal_blocks(stream: np.ndarray, y: np.ndarray, share: int, guard_windows: int) -> np.ndarray:
+    """Cut each class of each stream, in file order, into `share` blocks; returns 0..share-1 per window.
+
+    The last windows before a cut go to NOBODY, because they overlap the first ones of the next client.
+    """
+    part = np.empty(len(y), dtype=np.int64)
+    for members in blocks(stream, y):
+        n = len(members)
+        dealt = np.arange(n) * share // n
+        guarded = np.minimum(np.arange(n) + guard_windows, n - 1)
+        part[members] = np.where(dealt[guarded] == dealt, dealt, NOBODY)
+    return part
+
+
+# --- newcomers ----------------------------------------------------------------------------------------
+
+
+def _refuse_newcomers_without_users(
+    windows: Windows, config: Config, clients_per_leaf: Sequence[int]
+) -> None:
+    """Raise ConfigError when newcomers cannot hold users of whom no other client has a window."""
+    newcomers, kind = config.partition.newcomers, config.partition.kind
+    known = sum(known_per_leaf(clients_per_leaf, newcomers))
+    users = np.unique(windows.user).size
+    if newcomers and kind == "device":
+        raise ConfigError(
+            f"partition.newcomers needs whole users, but partition.kind=device deals each user's windows to "
+            f"several clients, and partition.newcomers is {newcomers}; set partition.kind=user"
+        )
+    if newcomers and kind == "user" and users < sum(clients_per_leaf):
+        raise ConfigError(
+            f"partition.newcomers needs whole users, but {users} users are too few for "
+            f"{sum(clients_per_leaf)} clients; use a federation of at most {users} SuperNodes"
+        )
+    count = sum(clients_per_leaf) - known
+    if newcomers and users <= count:
+        raise ConfigError(
+            f"partition.newcomers must leave users to train on, but {count} newcomers, "
+            f"{newcomers} per leaf, take all of {users} users; lower it or hierarchy.num-servers"
+        )
+
+
+def _reserve_users(users: np.ndarray, newcomers: Sequence[int]) -> np.ndarray:
+    """Return the newcomer (N,) of each window when every newcomer gets one user, NOBODY for all others'.
+
+    The users of newcomers are evenly spaced among all users in sorted order; with as many users as clients
+    and leaves of one size they are those that partition.kind=user would give them.
+    """
+    client = np.full(len(users), NOBODY, dtype=np.int64)
+    user = _codes(users)
+    num_users = int(user.max()) + 1
+    for turn, newcomer in enumerate(newcomers, start=1):
+        client[user == turn * num_users // len(newcomers) - 1] = newcomer
+    return client
+
+
+def _deal_among_known(
+    reserved: np.ndarray,
+    y: np.ndarray,
+    split: np.ndarray,
+    config: Config,
+    clients_per_leaf: Sequence[int],
+    seed: int,
+) -> np.ndarray:
+    """Return the client (N,) of each window: newcomers keep theirs, the others are dealt to those who train.
+
+    Args:
+        reserved: (N,) newcomer of each window, or NOBODY.
+        y, split: (N,) class and split.
+        config: its `partition` section is read.
+        clients_per_leaf: newcomers included.
+        seed: root of the stream that deals.
+    """
+    count = config.partition.newcomers
+    left = np.where(reserved == NOBODY, split, UNUSED)
+    dealt = _deal_windows(y, left, config, known_per_leaf(clients_per_leaf, count), seed)
+    known = np.setdiff1d(np.arange(sum(clients_per_leaf)), newcomer_ids(clients_per_leaf, count))
+    client = reserved.copy()
+    client[dealt != NOBODY] = known[dealt[dealt != NOBODY]]
+    return client
+
+
+# --- single windows -----------------------------------------------------------------------------------
+
+
+def _deal_windows(
+    y: np.ndarray, split: np.ndarray, config: Config, clients_per_leaf: Sequence[int], seed: int
+) -> np.ndarray:
+    """Return the client (N,) of each window when windows are dealt at random within their split.
+
+    Draws again, up to a fixed number of times, while a client would be left without windows of a split.
+    """
+    rng = numpy_stream(seed, Purpose.PARTITION)
+    num_clients = sum(clients_per_leaf)
+    for _ in range(_MAX_DRAWS):
+        shares = _class_shares(config, clients_per_leaf, int(y.max()) + 1, rng)
+        client = np.full(len(y), NOBODY, dtype=np.int64)
+        for part in (TRAIN, VAL, TEST):
+            held = np.zeros(num_clients, dtype=np.int64)
+            for label in range(shares.shape[0]):
+                members = rng.permutation(np.flatnonzero((split == part) & (y == label)))
+                counts = _apportion(len(members), shares[label], held)
+                client[members] = np.repeat(np.arange(num_clients), counts)
+                held += counts
+        filled = [np.unique(client[split == part]).size for part in (TRAIN, VAL, TEST)]
+        if min(filled) == num_clients or config.partition.kind != "dirichlet":
+            break
+    return client
+
+
+def _class_shares(
+    config: Config, clients_per_leaf: Sequence[int], num_classes: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Return (classes, K): the share of each class's windows that each client gets; rows sum to 1."""
+    num_leaves, num_clients = len(clients_per_leaf), sum(clients_per_leaf)
+    kind = config.partition.kind
+    if kind == "iid":
+        return np.full((num_classes, num_clients), 1.0 / num_clients)
+    if kind == "imbalance":
+        weights = np.ones(num_leaves)
+        weights[0] = config.partition.imbalance
+        leaf_shares = np.tile(weights / weights.sum(), (num_classes, 1))
+    else:
+        leaf_shares = rng.dirichlet(np.full(num_leaves, config.partition.alpha_leaves), size=num_classes)
+    columns = []
+    for leaf, count in enumerate(clients_per_leaf):
+        if kind == "imbalance":
+            within = np.full((num_classes, count), 1.0 / count)
+        else:
+            within = rng.dirichlet(np.full(count, config.partition.alpha_clients), size=num_classes)
+        columns.append(leaf_shares[:, leaf : leaf + 1] * within)
+    return np.concatenate(columns, axis=1)
+
+
+def _apportion(total: int, shares: np.ndarray, held: np.ndarray) -> np.ndarray:
+    """Return whole numbers near ``total * shares`` that sum to `total`.
+
+    Largest remainders first (Hamilton); among equal ones, who holds the least so far.
+    """
+    exact = total * shares
+    counts = np.floor(exact).astype(np.int64)
+    order = np.lexsort((held, -np.round(exact - counts, 9)))
+    counts[order[: total - int(counts.sum())]] += 1
+    return counts
+
+
+_REMEDIES = {
+    "user": 'use fewer clients, or set data.split="blocks"',
+    "device": 'use fewer clients, or set data.split="blocks"',
+    "dirichlet": "raise partition.alpha-leaves and partition.alpha-clients, or use fewer clients",
+    "iid": "use fewer clients or more data",
+    "imbalance": "lower partition.imbalance or use fewer clients",
+}
+
+
+def _refuse_empty(
+    clients: list[tuple[np.ndarray, np.ndarray, np.ndarray]],
+    windows: Windows,
+    config: Config,
+    kind: str,
+    planted: Scenario | None,
+) -> None:
+    """Raise ConfigError for the first client that lacks windows of a split."""
+    dealt = config.partition.kind
+    remedy = _REMEDIES["iid"] if kind == "blocks" and dealt in ("user", "device") else _REMEDIES[dealt]
+    for k, parts in enumerate(clients):
+        for part, indices in enumerate(parts):
+            held = planted.change_of(k).held if planted else None
+            if len(indices) == 0 and held is not None:
+                classes = ", ".join(np.array(windows.classes)[held])
+                raise ConfigError(
+                    f"scenario {config.scenario} must leave every client {_SPLIT_NAMES[part]} windows, but "
+                    f"client {k} has none of {classes}; use fewer clients, fewer scenario-groups, another "
+                    f'seed or data.split="blocks"'
+                )
+            if len(indices) == 0:
+                raise ConfigError(
+                    f"partition.kind={dealt} must give every client {_SPLIT_NAMES[part]} windows, "
+                    f"but client {k} of {len(clients)} has none; {remedy}"
+                )

@@ -1,0 +1,196 @@
+"""The windows of a run: chosen, normalised and laid out so that clients read them without loading.
+
+The server writes one folder, ``<run>/data/``: ``x.npy`` and ``y.npy`` with every client's training,
+validation and test windows side by side, and ``index.json`` with the bounds. Workers map the files into
+memory, so all of them share one copy in the page cache. The folder goes when the run ends.
+"""
+
+import json
+import shutil
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from fedge.config.option import ConfigError
+from fedge.config.sections import Config
+from fedge.data.partition import Partition
+from hhar import synthetic_windows
+from hhar.windows.window_file import WindowFileError, Windows, fingerprint, fingerprint_windows, load_windows
+
+PREPARED = Path("data/hhar-windows.npz")
+_HHAR_USERS = 9
+_KEPT_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """Where the windows come from.
+
+    Attributes:
+        name: path of the window file, or "synthetic HHAR (9 users)".
+        fingerprint: sha256 of the file, or of the synthetic arrays.
+        synthetic: True when nothing was measured on a person.
+    """
+
+    name: str
+    fingerprint: str
+    synthetic: bool
+
+
+def load_source(config: Config, num_clients: int) -> tuple[Windows, DataSource]:
+    """Load the window file that `data.path` names, or make the synthetic set, the same for every seed.
+
+    Raises:
+        ConfigError: the file is missing or damaged.
+    """
+    path = config.data.path
+    if path == "auto":
+        path = str(PREPARED) if PREPARED.is_file() else "synthetic"
+    if path == "synthetic":
+        users = config.data.synthetic_users or max(_HHAR_USERS, num_clients)
+        windows = _synthetic(users)
+        return windows, DataSource(f"synthetic HHAR ({users} users)", fingerprint_windows(windows), True)
+    try:
+        return load_windows(path), DataSource(path, fingerprint(path), False)
+    except WindowFileError as error:
+        raise ConfigError(f"data.path: {error}") from error
+
+
+@lru_cache(maxsize=1)
+def _synthetic(users: int) -> Windows:
+    """Make the synthetic set, once for the check before a run and for the run itself."""
+    return synthetic_windows(num_users=users)
+
+
+def forget_source(windows: Windows) -> None:
+    """Free windows that `load_source` made, if they are many: the clients' data have been written.
+
+    A few stay for the next run of the same process.
+    """
+    if windows.x.nbytes > _KEPT_BYTES:
+        _synthetic.cache_clear()
+
+
+@dataclass(frozen=True)
+class ClientBounds:
+    """Rows of one client in x.npy: training, then validation, then test."""
+
+    start: int
+    val: int
+    test: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class ClientData:
+    """One client's windows, mapped read-only.
+
+    Attributes:
+        train: x (N, C, T) float32 and y (N,) int64.
+        held_out: the same of the validation windows, followed by the test windows.
+        num_val: how many of the held-out windows are for validation.
+        classes: number of classes of the whole data set.
+    """
+
+    train: tuple[np.ndarray, np.ndarray]
+    held_out: tuple[np.ndarray, np.ndarray]
+    num_val: int
+    classes: int
+
+    @property
+    def val(self) -> tuple[np.ndarray, np.ndarray]:
+        """Validation windows x and y."""
+        x, y = self.held_out
+        return x[: self.num_val], y[: self.num_val]
+
+    @property
+    def test(self) -> tuple[np.ndarray, np.ndarray]:
+        """Test windows x and y."""
+        x, y = self.held_out
+        return x[self.num_val :], y[self.num_val :]
+
+
+@dataclass(frozen=True)
+class DataShape:
+    """Sizes that a model is built from."""
+
+    channels: int
+    samples: int
+    classes: int
+
+
+def write_client_data(folder: Path, windows: Windows, partition: Partition, normalize: bool) -> DataShape:
+    """Write the windows of all clients into `folder`, replacing what is there.
+
+    Args:
+        folder: written as a whole under a temporary name, then moved into place.
+        windows: N windows.
+        partition: per client its window indices.
+        normalize: scale each channel by the mean and standard deviation of all clients' training windows.
+    """
+    order = np.concatenate([part for parts in partition.clients for part in parts])
+    x, y = windows.x[order], windows.y[order]
+    bounds, at = [], 0
+    train_rows = np.zeros(len(order), dtype=bool)
+    for client, (train, val, test) in enumerate(partition.clients):
+        ends = at + np.cumsum([len(train), len(val), len(test)])
+        bounds.append(ClientBounds(at, int(ends[0]), int(ends[1]), int(ends[2])))
+        train_rows[at : ends[0]] = client not in partition.newcomers
+        if partition.scenario is not None:
+            own = slice(at, int(ends[2]))
+            x[own], y[own] = partition.scenario.change_of(client).apply(x[own], y[own])
+        at = int(ends[2])
+    if normalize:
+        _normalize(x, train_rows)
+    temporary = folder.with_name(folder.name + ".tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    np.save(temporary / "x.npy", x)
+    np.save(temporary / "y.npy", y)
+    index = {"classes": len(windows.classes), "clients": [asdict(b) for b in bounds]}
+    (temporary / "index.json").write_text(json.dumps(index))
+    shutil.rmtree(folder, ignore_errors=True)
+    temporary.rename(folder)
+    return DataShape(x.shape[1], x.shape[2], len(windows.classes))
+
+
+def _normalize(x: np.ndarray, train_rows: np.ndarray) -> None:
+    """Scale each channel of x (N, C, T), in place, by its mean and std over the training rows.
+
+    One channel at a time: all of them in float64, and once more for the deviations, would take several times
+    the memory of the windows.
+    """
+    for channel in range(x.shape[1]):
+        training = x[train_rows, channel].astype(np.float64)
+        mean, std = training.mean(), training.std()
+        if std <= np.finfo(np.float32).eps * abs(mean):
+            std = np.float64(1)  # constant to float32, it carries nothing: keep it at zero, not its rounding
+        x[:, channel] -= np.float32(mean)
+        x[:, channel] /= np.float32(std)
+
+
+@lru_cache(maxsize=2)
+def _open_folder(folder: str) -> tuple[np.ndarray, np.ndarray, int, list[ClientBounds]]:
+    """Map a data folder once per process; the cache holds this run's folder and at most one other."""
+    index = json.loads((Path(folder) / "index.json").read_text())
+    # plain arrays on the mapping: np.memmap repeats its bookkeeping for every slice
+    x = np.load(Path(folder) / "x.npy", mmap_mode="r", allow_pickle=False).view(np.ndarray)
+    y = np.load(Path(folder) / "y.npy", mmap_mode="r", allow_pickle=False).view(np.ndarray)
+    return x, y, index["classes"], [ClientBounds(**b) for b in index["clients"]]
+
+
+def open_client(folder: str, partition_id: int) -> ClientData:
+    """Return one client's windows as read-only views of the mapped files; nothing is loaded.
+
+    Raises:
+        FileNotFoundError: the folder is not on this machine.
+        IndexError: there is no such client.
+    """
+    x, y, classes, clients = _open_folder(folder)
+    if not 0 <= partition_id < len(clients):
+        raise IndexError(f"there is no client {partition_id}: {folder} holds clients 0 to {len(clients) - 1}")
+    b = clients[partition_id]
+    train, held_out = slice(b.start, b.val), slice(b.val, b.stop)
+    return ClientData((x[train], y[train]), (x[held_out], y[held_out]), b.test - b.val, classes)

@@ -1,0 +1,277 @@
+"""Planted groups of leaves: what the sensors or the labels of a whole group of leaf servers are like.
+
+A scenario gives every leaf a group (the truth that clustering should find) and every group a change of its
+windows, group 0 none. It is applied to all windows of the group's clients, whether for training, validation
+or test and of newcomers too, before normalisation. Both are drawn from the seed. Called by
+`fedge.data.partition` and `fedge.data.prepared`. Shape letters: N windows, C channels, T samples, S leaves, G
+groups.
+"""
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedge.config.option import ConfigError
+from fedge.config.sections import Config
+from fedge.seeding import Purpose, numpy_stream
+
+_NEAREST_DEG = 60.0  # an axis of one group is at least this far from the line of the same axis of another
+_DRAWS = 1000
+_LARGEST_GAIN = 4.0
+_SLOWEST_RATE = 0.5
+_AXES = "xyz"
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is done to the windows of one group; nothing by default.
+
+    Attributes:
+        matrix: (C, C) float32 that mixes the channels at every sample.
+        span: share of a window, around its middle, that is stretched to the whole: 0.5 is what a sensor of
+            twice the sampling rate records in as many samples.
+        labels: (classes,) new label of each class.
+        held: (classes,) whether the group holds windows of the class.
+    """
+
+    matrix: np.ndarray | None = None
+    span: float = 1.0
+    labels: np.ndarray | None = None
+    held: np.ndarray | None = None
+
+    def apply(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return windows x (N, C, T) and labels y (N,) as the group has them; `held` is not looked at."""
+        if self.matrix is not None:
+            x = np.matmul(self.matrix, x)
+        if self.span != 1:
+            x = _stretched(x, self.span)
+        return x, y if self.labels is None else self.labels[y]
+
+    def describe(self) -> dict[str, Any]:
+        """Return what is not the default, as JSON."""
+        arrays = {"matrix": self.matrix, "labels": self.labels, "held": self.held}
+        found: dict[str, Any] = {name: array.tolist() for name, array in arrays.items() if array is not None}
+        return found | ({"span": self.span} if self.span != 1 else {})
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """The planted truth of a run.
+
+    Attributes:
+        kind: as in the configuration.
+        groups: (S,) the group of each leaf.
+        changes: (G,) what is done in each group.
+        clients_per_leaf: (S,) newcomers included.
+    """
+
+    kind: str
+    groups: tuple[int, ...]
+    changes: tuple[Change, ...]
+    clients_per_leaf: tuple[int, ...]
+
+    def change_of(self, client: int) -> Change:
+        """Return what is done to the windows of a client."""
+        leaf = int(np.searchsorted(np.cumsum(self.clients_per_leaf), client, side="right"))
+        return self.changes[self.groups[leaf]]
+
+    def describe(self) -> dict[str, Any]:
+        """Return the truth as JSON, for the manifest."""
+        changes = [change.describe() for change in self.changes]
+        return {"kind": self.kind, "groups": list(self.groups), "changes": changes}
+
+
+def make_scenario(
+    config: Config, channels: Sequence[str], num_classes: int, clients_per_leaf: Sequence[int], seed: int
+) -> Scenario | None:
+    """Draw the scenario of a run; None if there is none.
+
+    Args:
+        config: its `scenario` and `scenario_groups` are read; the groups are at most the leaves.
+        channels: names of the C channels.
+        num_classes: of the data.
+        clients_per_leaf: S numbers, newcomers included.
+        seed: root of the streams.
+
+    Raises:
+        ConfigError: the scenario does not fit the data.
+    """
+    if config.scenario == "none":
+        return None
+    groups, count = _assign(len(clients_per_leaf), config.scenario_groups, seed), config.scenario_groups
+    rng = numpy_stream(seed, Purpose.SCENARIO, 1)
+    changes = _MAKERS[config.scenario](count, channels, num_classes, rng)
+    return Scenario(config.scenario, groups, tuple(changes), tuple(clients_per_leaf))
+
+
+def _assign(num_leaves: int, num_groups: int, seed: int) -> tuple[int, ...]:
+    """Return the group of each leaf: sizes differ by at most one, who is where is drawn."""
+    balanced = np.arange(num_leaves) % num_groups
+    return tuple(int(g) for g in numpy_stream(seed, Purpose.SCENARIO, 0).permutation(balanced))
+
+
+# --- the kinds ----------------------------------------------------------------------------------------
+
+
+def _rotate(count: int, channels: Sequence[str], _: int, rng: np.random.Generator) -> list[Change]:
+    """Turn the axes of every sensor of a group by one rotation, drawn uniformly from all that are far enough.
+
+    No axis of a group is within 60° of the line of the same axis of another group: whichever of them gravity
+    lies on, it lies elsewhere. Where 1000 draws find none, it is the farthest of them.
+    """
+    triples = triples_of(channels, "rotate")
+    rotations = [np.eye(3)]
+    while len(rotations) < count:
+        farthest, best_deg = rotations[0], -1.0
+        for _ in range(_DRAWS):
+            drawn = random_rotation(rng)
+            nearest_deg = min(axes_apart_deg(drawn, other) for other in rotations)
+            if nearest_deg > best_deg:
+                farthest, best_deg = drawn, nearest_deg
+            if best_deg >= _NEAREST_DEG:
+                break
+        rotations.append(farthest)
+    return [Change(), *(Change(_on_triples(r, triples, len(channels))) for r in rotations[1:])]
+
+
+def _flip(count: int, channels: Sequence[str], _: int, rng: np.random.Generator) -> list[Change]:
+    """Change the signs of some axes of every sensor of a group, each group's in its own way.
+
+    Two axes come first (a device that is turned over by 180°), then one or three (mirrored).
+    """
+    triples = triples_of(channels, "flip")
+    signs = [np.array(s) for s in itertools.product((1.0, -1.0), repeat=3)][1:]
+    if count > len(signs) + 1:
+        raise ConfigError(
+            f"scenario-groups must be at most {len(signs) + 1} for scenario flip, which has three axes to "
+            f"change the sign of, but is {count}; lower it"
+        )
+    order = sorted(rng.permutation(len(signs)), key=lambda k: -signs[k].prod())  # stable: as drawn
+    flips = [np.diag(signs[k]) for k in order[: count - 1]]
+    return [Change(), *(Change(_on_triples(flip, triples, len(channels))) for flip in flips)]
+
+
+def _gain(count: int, channels: Sequence[str], _: int, rng: np.random.Generator) -> list[Change]:
+    """Scale all channels of a group, by 1 to 4 in equal ratios."""
+    gains = _LARGEST_GAIN ** (np.arange(1, count) / (count - 1))
+    return [Change(), *(Change((g * np.eye(len(channels))).astype(np.float32)) for g in gains)]
+
+
+def _rate(count: int, channels: Sequence[str], _: int, rng: np.random.Generator) -> list[Change]:
+    """Let a group's windows span 1 to 0.5 of the time in equal ratios, as a faster sensor's do."""
+    return [Change(), *(Change(span=float(_SLOWEST_RATE ** (g / (count - 1)))) for g in range(1, count))]
+
+
+def _permute_labels(
+    count: int, channels: Sequence[str], num_classes: int, rng: np.random.Generator
+) -> list[Change]:
+    """Rename the classes of a group, so that no class means the same in two groups.
+
+    Group g moves every class g places on in an order that is drawn.
+    """
+    if count > num_classes:
+        raise ConfigError(
+            f"scenario-groups must be at most the number of classes for scenario label-permutation, but is "
+            f"{count} for {num_classes} classes; lower it"
+        )
+    order = rng.permutation(num_classes)
+    changes = [Change()]
+    for group in range(1, count):
+        labels = np.empty(num_classes, dtype=np.int64)
+        labels[order] = np.roll(order, -group)
+        changes.append(Change(labels=labels))
+    return changes
+
+
+def _skew_labels(
+    count: int, channels: Sequence[str], num_classes: int, rng: np.random.Generator
+) -> list[Change]:
+    """Let a group hold its share of the classes only, at least two, in an order that is drawn.
+
+    Groups share no class if there are twice as many classes as groups, or more.
+    """
+    order = rng.permutation(num_classes)
+    changes = []
+    for group in range(count):
+        first, end = group * num_classes // count, (group + 1) * num_classes // count
+        held = np.zeros(num_classes, dtype=bool)
+        held[order[np.arange(first, max(end, first + 2)) % num_classes]] = True
+        changes.append(Change(held=held))
+    if len({change.held.tobytes() for change in changes if change.held is not None}) < count:
+        raise ConfigError(
+            f"scenario-groups must leave every group other classes for scenario label-skew, but is {count} "
+            f"for {num_classes} classes; lower it"
+        )
+    return changes
+
+
+_Maker = Callable[[int, Sequence[str], int, np.random.Generator], list[Change]]
+_MAKERS: dict[str, _Maker] = {
+    "rotate": _rotate,
+    "flip": _flip,
+    "gain": _gain,
+    "rate": _rate,
+    "label-permutation": _permute_labels,
+    "label-skew": _skew_labels,
+}
+
+
+# --- axes and time ------------------------------------------------------------------------------------
+
+
+def triples_of(channels: Sequence[str], kind: str) -> list[tuple[int, int, int]]:
+    """Return the channels x, y, z of every sensor: names that differ in their last letter only, as acc_x.
+
+    Raises:
+        ConfigError: the channels are not whole triples, by their names; `kind` is the scenario.
+    """
+    sensors: dict[str, dict[str, int]] = {}
+    for index, name in enumerate(channels):
+        sensors.setdefault(name[:-1].lower(), {})[name[-1:].lower()] = index
+    found = [axes for axes in sensors.values() if set(axes) == set(_AXES)]
+    if 3 * len(found) != len(channels):
+        raise ConfigError(
+            f"scenario {kind} needs sensors of three axes, with channels named as acc_x, acc_y, acc_z, but "
+            f"the data have {', '.join(channels)}; rename them or use scenario gain"
+        )
+    return [(axes["x"], axes["y"], axes["z"]) for axes in found]
+
+
+def _on_triples(matrix: np.ndarray, triples: Sequence[tuple[int, int, int]], num_channels: int) -> np.ndarray:
+    """Return (C, C) float32 that applies a (3, 3) matrix to every sensor's axes."""
+    whole = np.zeros((num_channels, num_channels), dtype=np.float32)
+    for triple in triples:
+        whole[np.ix_(triple, triple)] = matrix
+    return whole
+
+
+def random_rotation(rng: np.random.Generator) -> np.ndarray:
+    """Return a (3, 3) rotation drawn uniformly: a unit quaternion of normals (Shoemake 1992)."""
+    w, x, y, z = (q := rng.standard_normal(4)) / np.linalg.norm(q)
+    return np.array(
+        [
+            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+        ]
+    )
+
+
+def axes_apart_deg(one: np.ndarray, other: np.ndarray) -> float:
+    """Return the smallest angle, 0..90 degrees, between the lines of an axis under two rotations."""
+    cosines = np.abs((one * other).sum(axis=1))  # rows: where an axis of the changed sensor points
+    return float(np.degrees(np.arccos(min(1.0, cosines.max()))))
+
+
+def _stretched(x: np.ndarray, span: float) -> np.ndarray:
+    """Return the middle `span` of windows x (N, C, T) stretched to T samples, linear between samples."""
+    samples = x.shape[2]
+    at = (samples - 1) * ((1 - span) / 2 + span * np.linspace(0, 1, samples))
+    left = np.minimum(at.astype(np.int64), max(samples - 2, 0))
+    right = np.minimum(left + 1, samples - 1)
+    share = (at - left).astype(np.float32)
+    stretched: np.ndarray = x[:, :, left] * (1 - share) + x[:, :, right] * share
+    return stretched

@@ -1,0 +1,127 @@
+"""Train, validation and test, split so that no recording is on both sides (contract C8).
+
+By whole sessions where the window file names them, else by contiguous time blocks per class. Called by
+`fedge.data.partition`. Shape letter: N windows.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from fedge.config.sections import DataConfig
+
+TRAIN, VAL, TEST, UNUSED = 0, 1, 2, 3
+
+
+def split_by_session(
+    group: np.ndarray, session: np.ndarray, y: np.ndarray, config: DataConfig, rng: np.random.Generator
+) -> np.ndarray:
+    """Assign every window the split of its session.
+
+    Sessions are stratified by (group, most frequent class), and the longest of a stratum trains. Of n
+    sessions in a stratum, one goes to training if n = 1, one each to training and test if n = 2; from n = 3
+    on each split gets at least one, and test and validation get sessions until they hold their share of the
+    windows. A group without any stratum of three validates on every second of its test sessions, or, having
+    only one, on the shortest training session. So a class may be absent from a group's windows of one split
+    (of training only in that last case): the price of never cutting a session.
+
+    Args:
+        group: (N,) whole number per window: the sessions of one group share a stratum.
+        session: (N,) whole number per window, unique over the file.
+        y: (N,) class.
+        config: the shares.
+        rng: shuffles the sessions of a stratum.
+
+    Returns:
+        (N,) TRAIN, VAL or TEST.
+    """
+    num_classes = int(y.max()) + 1
+    sessions, first, inverse, sizes = np.unique(
+        session, return_index=True, return_inverse=True, return_counts=True
+    )
+    counts = np.zeros((len(sessions), num_classes), dtype=np.int64)
+    np.add.at(counts, (inverse, y), 1)
+    stratum = group[first] * num_classes + counts.argmax(axis=1)
+    split = np.full(len(sessions), TRAIN)
+    for value in np.unique(stratum):
+        members = rng.permutation(np.flatnonzero(stratum == value))
+        longest = members[sizes[members].argmax()]
+        order = np.append(members[members != longest], longest)
+        split[order] = _deal_sessions(sizes[order], config)
+    for value in np.unique(group[first]):
+        members = np.flatnonzero(group[first] == value)
+        if VAL not in split[members]:
+            _find_validation(members, split, stratum, sizes)
+    result: np.ndarray = split[inverse]
+    return result
+
+
+def _find_validation(members: np.ndarray, split: np.ndarray, stratum: np.ndarray, sizes: np.ndarray) -> None:
+    """Turn some of a group's sessions (`members`) into validation sessions; changes `split` in place."""
+    test = members[split[members] == TEST]
+    train = members[split[members] == TRAIN]
+    if len(test) > 1:
+        split[test[np.argsort(stratum[test], kind="stable")][1::2]] = VAL
+    elif len(test) == 1 and len(train) > 1:
+        split[train[sizes[train].argmin()]] = VAL
+
+
+def _deal_sessions(sizes: np.ndarray, config: DataConfig) -> np.ndarray:
+    """Return the split of each session of one stratum, given their sizes; the last one trains."""
+    n = len(sizes)
+    split = np.full(n, TRAIN)
+    if n < 3:
+        split[:-1] = TEST
+        return split
+    next_session = 0
+    for part, share, must_leave in ((TEST, config.test_fraction, 2), (VAL, config.val_fraction, 1)):
+        wanted, taken = share * sizes.sum(), 0
+        while taken == 0 or (next_session < n - must_leave and taken + sizes[next_session] / 2 <= wanted):
+            split[next_session] = part
+            taken += sizes[next_session]
+            next_session += 1
+    return split
+
+
+def split_by_blocks(stream: np.ndarray, y: np.ndarray, config: DataConfig) -> np.ndarray:
+    """Cut each class of each stream, in file order, into a training, a validation and a test block.
+
+    `data.guard-windows` windows before each cut are dropped, because neighbouring windows overlap. A class
+    with too few windows for that stays whole in training.
+
+    Args:
+        stream: (N,) whole number per window: one user on one device, whose windows are in time order.
+        y: (N,) class.
+        config: the shares and the guard.
+
+    Returns:
+        (N,) TRAIN, VAL, TEST, or UNUSED for the dropped windows.
+    """
+    split = np.full(len(y), TRAIN)
+    for members in blocks(stream, y):
+        split[members] = _cut(len(members), config)
+    return split
+
+
+def blocks(stream: np.ndarray, y: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the windows (indices, in file order) of each class of each stream."""
+    for value in np.unique(stream):
+        for label in np.unique(y[stream == value]):
+            yield np.flatnonzero((stream == value) & (y == label))
+
+
+def _cut(n: int, config: DataConfig) -> np.ndarray:
+    """Return the split of n consecutive windows of one class."""
+    num_test = max(1, round(config.test_fraction * n))
+    num_val = max(1, round(config.val_fraction * n))
+    num_train = n - num_test - num_val - 2 * config.guard_windows
+    split = np.full(n, TRAIN)
+    if num_train < 1:
+        return split
+    val_start = num_train + config.guard_windows
+    test_start = n - num_test
+    split[num_train:val_start] = UNUSED
+    split[val_start : val_start + num_val] = VAL
+    split[val_start + num_val : test_start] = UNUSED
+    split[test_start:] = TEST
+    return split

@@ -1,0 +1,132 @@
+"""What a federation of pyproject.toml asks of the machine, and whether the machine has it."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedge.config.option import ConfigError, shown
+
+
+@dataclass(frozen=True)
+class Federation:
+    """A simulated federation.
+
+    Attributes:
+        num_supernodes: clients; 0 where it is not known (a deployed federation).
+        num_cpus: CPUs per client, as Ray counts them.
+        num_gpus: GPU share per client.
+        engine_cpus: CPUs that Ray is told to have; 0 where it counts for itself.
+    """
+
+    num_supernodes: int = 0
+    num_cpus: float = 1.0
+    num_gpus: float = 0.0
+    engine_cpus: float = 0.0
+
+    def describe(self) -> dict[str, Any]:
+        """Return it as the manifest holds it."""
+        return {"num-supernodes": self.num_supernodes, "num-cpus": self.num_cpus, "num-gpus": self.num_gpus}
+
+
+def from_backend(num_supernodes: int, backend: Any) -> Federation:
+    """Return the federation that Flower's backend configuration describes; Flower's default is 2 CPUs."""
+    tables = _dashed("", backend)
+    resources = _dashed("client-resources", tables.get("client-resources") or {"num-cpus": 2})
+    return Federation(
+        num_supernodes,
+        _amount("client-resources.num-cpus", resources.get("num-cpus", 1)),
+        _amount("client-resources.num-gpus", resources.get("num-gpus", 0)),
+        _amount(
+            "init-args.num-cpus", _dashed("init-args", tables.get("init-args") or {}).get("num-cpus") or 0
+        ),
+    )
+
+
+def _amount(key: str, value: Any) -> float:
+    """Return a number of CPUs or GPUs of the backend's table, or raise ConfigError."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1e9:
+        raise ConfigError(
+            f"options.backend.{key} must be a number of at least 0, but is {shown(value)}; "
+            f"set for example {key} = 1"
+        )
+    return float(value)
+
+
+def _dashed(name: str, table: Any) -> dict[str, Any]:
+    """Return a table with dashes in its keys, which Flower writes either way."""
+    if not isinstance(table, Mapping):
+        raise ConfigError(
+            f"options.backend{'.' * bool(name)}{name} must be a table, but is {shown(table)}; see the "
+            f"federations of Fedge's pyproject.toml"
+        )
+    return {key.replace("_", "-"): value for key, value in table.items()}
+
+
+def federation_of_this_process(argv: Sequence[str] | None = None) -> Federation:
+    """Return the federation that Flower's simulation process was started for.
+
+    Flower tells the ServerApp nothing about it, but starts the process with ``--num-supernodes`` and
+    ``--backend-config``. In any other process the answer is a Federation with no known size.
+    """
+    words = list(sys.argv if argv is None else argv)
+    options = {word: words[i + 1] for i, word in enumerate(words[:-1]) if word.startswith("--")}
+    if "--num-supernodes" not in options:
+        return Federation()
+    return from_backend(int(options["--num-supernodes"]), json.loads(options.get("--backend-config", "{}")))
+
+
+def refuse_missing_resources(federation: Federation) -> None:
+    """Raise ConfigError when the machine lacks what each client is to get, which Flower does not survive."""
+    refuse_missing_gpu(federation)
+    refuse_missing_cpus(federation)
+
+
+def refuse_missing_gpu(federation: Federation) -> None:
+    """Raise ConfigError when clients are to get a GPU share and the machine has no NVIDIA GPU.
+
+    Flower by itself would wait for ever.
+    """
+    if federation.num_gpus > 0 and not has_gpu():
+        raise ConfigError(
+            f"options.backend.client-resources.num-gpus is {federation.num_gpus:g}, but this machine has "
+            f"no usable GPU; use a federation without it, for example: flwr run . local-simulation"
+        )
+
+
+def refuse_hidden_gpu(device: str, federation: Federation) -> None:
+    """Raise ConfigError when clients are to use a GPU (`train.device`) that Ray hides from them."""
+    if device == "cuda" and federation.num_gpus == 0:
+        raise ConfigError(
+            'train.device is "cuda", but the federation gives clients no GPU; use one with options.backend.'
+            'client-resources.num-gpus above 0, or train.device="auto"'
+        )
+
+
+def refuse_missing_cpus(federation: Federation) -> None:
+    """Raise ConfigError when a client is to get more CPUs than the machine has.
+
+    Flower by itself would wait for ever.
+    """
+    there = federation.engine_cpus or os.cpu_count() or 1
+    if not 0 < federation.num_cpus <= there:
+        raise ConfigError(
+            f"options.backend.client-resources.num-cpus must be above 0 and at most the machine's "
+            f"{there:g} CPUs, but is {federation.num_cpus:g}; change it or use another federation"
+        )
+
+
+def has_gpu() -> bool:
+    """Tell whether the NVIDIA driver lists a GPU; asks its own tool, so that torch need not be loaded."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1", "NoDevFiles"):
+        return False
+    try:
+        listing = subprocess.run([tool, "-L"], capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return listing.returncode == 0 and "GPU" in listing.stdout

@@ -1,0 +1,121 @@
+"""What can be refused before any worker starts, is: configuration, federation, data, GPU (contract C10)."""
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from fedge.config.option import ConfigError
+from fedge.config.sections import Config, from_run_config
+from fedge.config.topology import clients_per_leaf, known_per_leaf
+from fedge.data.partition import partition
+from fedge.data.prepared import DataSource, load_source
+from fedge.engine.federation import Federation, refuse_hidden_gpu, refuse_missing_resources
+from fedge.launch.project import Project
+from fedge.launch.ray_start import refuse_ray_that_cannot_start
+from fedge.leaf.quorum import refuse_missing_quorum
+from fedge.records.folder import refuse_taken_name
+from fedge.records.lock import RunLock
+from fedge.run.resume import Resumption, find_resumption, refuse_other_data, resolve
+from fedge.seeding import resolve_seed
+from fedge.trackers import refuse_missing_extra
+from hhar.windows.window_file import Windows
+
+
+def check(
+    run_config: Mapping[str, Any],
+    federation: Federation,
+    on_ray: bool = False,
+    load: Callable[[Config, int], tuple[Windows, DataSource]] = load_source,
+) -> Config:
+    """Return the checked configuration of a run on a federation, having tried all but the start.
+
+    Args:
+        run_config: Flower's flat mapping.
+        federation: that the run is to be on.
+        on_ray: the clients are to run on Ray.
+        load: gives the windows; for many checks on the same ones.
+
+    Raises:
+        ConfigError: the run cannot work.
+    """
+    config = from_run_config(run_config)
+    seed, _ = resolve_seed(config.seed)
+    refuse_missing_extra(config.tracker)
+    resumption = _resumption(config, seed)
+    refuse_missing_resources(federation)
+    if federation.num_supernodes:
+        if on_ray:
+            refuse_ray_that_cannot_start()
+            refuse_hidden_gpu(config.train.device, federation)
+        sizes = clients_per_leaf(config.hierarchy, federation.num_supernodes)
+        refuse_missing_quorum(config, known_per_leaf(sizes, config.partition.newcomers))
+        windows, source = load(config, federation.num_supernodes)
+        if resumption is not None:
+            refuse_other_data(resumption, source.fingerprint, sizes)
+        partition(windows, config, sizes, seed)
+    return config
+
+
+def _resumption(config: Config, seed: int) -> Resumption | None:
+    """Return the run to go on with, None for a new one, or raise ConfigError when that cannot be."""
+    if not config.resume:
+        refuse_taken_name(config.runs_dir, config.run_name)
+        return None
+    RunLock(resolve(config.resume, config.runs_dir)).close()
+    return find_resumption(config, seed)
+
+
+REFUSED = 4  # exit code, as of `fedge run`
+
+
+class _Unclear(Exception):
+    """A command line that Flower itself should judge."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise _Unclear(message)
+
+
+def _refuse_mixed(overrides: Sequence[str]) -> None:
+    """Refuse what only `fedge run` understands; Flower would pick pairs out of a file's name."""
+    if len(overrides) > 1 and any(text.strip().endswith(".toml") for text in overrides):
+        raise ConfigError(
+            f"-c of flwr run takes one .toml file or key=value pairs, not both, but has {list(overrides)}; "
+            "use fedge run, which takes any number of both"
+        )
+
+
+def check_flwr_run(words: Sequence[str]) -> None:
+    """Check the command line of ``flwr run``; ends the process with one line if the run cannot work.
+
+    Flower would start the simulation first and show an unknown key as a traceback. What is not understood
+    here is left to Flower.
+
+    Args:
+        words: what follows ``flwr run``.
+    """
+    parser = _Parser(add_help=False, allow_abbrev=False)
+    parser.add_argument("app", nargs="?", default=".")
+    parser.add_argument("federation", nargs="?")
+    parser.add_argument("--run-config", "-c", action="append", default=[])
+    parser.add_argument("--federation-config")
+    parser.add_argument("--stream", action="store_true")
+    parser.add_argument("--format")
+    try:
+        options = parser.parse_args(list(words))
+    except _Unclear:
+        return
+    if options.federation_config or options.app.startswith("@"):
+        return
+    try:
+        _refuse_mixed(options.run_config)
+        project = Project(Path(options.app))
+        # Flower joins several -c with spaces
+        overrides = [" ".join(options.run_config)] if options.run_config else []
+        check(project.run_config(overrides), project.federation(options.federation), on_ray=True)
+    except ConfigError as error:
+        print(f"\nfedge: {error}", file=sys.stderr, flush=True)
+        raise SystemExit(REFUSED) from None

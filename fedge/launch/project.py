@@ -1,0 +1,148 @@
+"""A project's pyproject.toml as `flwr run` reads it: run config, overrides, federations.
+
+For use outside Flower: the check before a run starts, and the in-process engine.
+"""
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedge.config.option import ConfigError, Scalar, shown
+from fedge.config.sections import check_keys
+from fedge.engine.federation import Federation, from_backend
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+# TOMLDecodeError is a ValueError; bytes that are no text and numbers of thousands of digits are others
+_NOT_TOML = (ValueError, RecursionError)
+
+# Flower's own pattern: key=value pairs, where a quoted value may hold spaces.
+_PAIR = re.compile(r"(\S+?)=(\'[^\']*\'|\"[^\"]*\"|\S+)")
+
+
+def read_toml(path: Path, what: str) -> dict[str, Any]:
+    """Return a TOML file as nested tables.
+
+    Raises:
+        ConfigError: there is no such file, or it is not TOML; `what` names it in the message.
+    """
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise ConfigError(
+            f"{what} must be a readable file, but {path}: {error.strerror}; check the path"
+        ) from error
+    except _NOT_TOML as error:
+        raise ConfigError(f"{what} must be TOML, but {path}: {error}; mend that line") from error
+
+
+def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
+    """Return nested tables as one flat mapping with dotted keys."""
+    flat: dict[str, Scalar] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            flat.update(flatten(value, f"{prefix}{key}."))
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def parse_override(text: str) -> dict[str, Scalar]:
+    """Return one ``-c`` argument, ``key=value …`` or the name of a TOML file, as a flat mapping.
+
+    Raises:
+        ConfigError: the file cannot be read, or the text is not a list of TOML values.
+    """
+    if text.strip().endswith(".toml"):
+        return flatten(read_toml(Path(text.strip()), "-c"))
+    lines = "\n".join(f"{key} = {value}" for key, value in _PAIR.findall(text))
+    leftover = _PAIR.sub("", text).strip()
+    try:
+        if leftover:
+            raise ConfigError(
+                f"-c must be key=value pairs or a .toml file, but has {leftover!r}; write -c 'train.lr=0.1'"
+            )
+        return flatten(tomllib.loads(lines))
+    except _NOT_TOML as error:
+        raise ConfigError(
+            f"-c must be key=value pairs with TOML values, but is {text!r} ({error}); "
+            """quote strings, as in -c 'train.model="cnn"'"""
+        ) from error
+
+
+_MOST_SUPERNODES = 100_000
+
+
+class Project:
+    """The Flower part of one pyproject.toml."""
+
+    def __init__(self, app: Path) -> None:
+        """Read ``app/pyproject.toml``.
+
+        Raises:
+            ConfigError: it is missing or is no Flower app.
+        """
+        self.path = app / "pyproject.toml"
+        tool = self._table("tool", read_toml(self.path, "the app's pyproject.toml").get("tool", {}))
+        table = self._table("tool.flwr", tool.get("flwr", {}))
+        if "app" not in table:
+            raise ConfigError(
+                f"pyproject.toml must have [tool.flwr.app], but {self.path} has not; name the app's folder"
+            )
+        app_table = self._table("tool.flwr.app", table["app"])
+        self._config = self._table("tool.flwr.app.config", app_table.get("config", {}))
+        self._federations = self._table("tool.flwr.federations", table.get("federations", {}))
+        self._default = self._federations.pop("default", None)
+
+    def _table(self, name: str, value: Any) -> dict[str, Any]:
+        """Return a table of pyproject.toml, or raise ConfigError when something else has its name."""
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"[{name}] must be a table, but is {shown(value)}; mend {self.path}")
+        return dict(value)
+
+    def run_config(self, overrides: Sequence[str]) -> dict[str, Scalar]:
+        """Return the flat run config with `overrides` (``-c`` arguments) on top; later ones win.
+
+        Raises:
+            ConfigError: an override cannot be read or names an unknown key.
+        """
+        config = flatten(self._config)
+        for text in overrides:
+            override = parse_override(text)
+            check_keys(list(override))
+            config.update(override)
+        return config
+
+    def federation(self, name: str | None) -> Federation:
+        """Return a federation by name, or the default one.
+
+        Raises:
+            ConfigError: there is none of that name, or it does not say how many SuperNodes it has.
+        """
+        wanted = name or self._default
+        if not isinstance(wanted, str) or wanted not in self._federations:
+            known = ", ".join(self._federations) or "none"
+            raise ConfigError(
+                f"federation must be one of {known}, but is {shown(wanted)}; see [tool.flwr.federations]"
+            )
+        table = self._federations[wanted]
+        if isinstance(table, Mapping) and "address" in table:
+            return Federation()
+        count = flatten({"federation": table}).get("federation.options.num-supernodes")
+        if type(count) is not int or count < 1:
+            raise ConfigError(
+                f"federation {wanted} must set options.num-supernodes to a whole number of at least 1, "
+                f"but has {shown(count)}; set it in {self.path}"
+            )
+        if count > _MOST_SUPERNODES:
+            raise ConfigError(
+                f"federation {wanted} must have at most {_MOST_SUPERNODES} options.num-supernodes, "
+                f"but has {shown(count)}; lower it in {self.path}"
+            )
+        return from_backend(count, table["options"].get("backend", {}))

@@ -1,0 +1,86 @@
+"""What Ray needs before it can start: an address that answers, a folder it can write to.
+
+Flower shows Ray's failure as pages of traceback, or waits. Called before a run on Flower's engine starts.
+"""
+
+import os
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from fedge.config.option import ConfigError
+
+_LEAST_FREE_BYTES = 100 * 2**20
+_SOCKET_PATH_LIMIT = 107 if sys.platform.startswith("linux") else 103
+# what Ray 2 appends to its folder for the longest of its sockets
+_SOCKET_TAIL = "/session_2025-01-01_00-00-00_000000_4194304/sockets/plasma_store"
+_CONNECT_S = 5.0
+_HTTP2_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # Ray speaks gRPC
+
+
+def refuse_ray_that_cannot_start(environment: Mapping[str, str] | None = None) -> None:
+    """Raise ConfigError when Ray cannot start, as far as that can be known without starting it."""
+    variables = os.environ if environment is None else environment
+    address = variables.get("RAY_ADDRESS", "")
+    if address not in ("", "local"):
+        _refuse_silent_address(address, tls=variables.get("RAY_USE_TLS", "0") != "0")
+    else:
+        _refuse_bad_folder(*_folder(variables))
+
+
+def _folder(variables: Mapping[str, str]) -> tuple[str, Path]:
+    """Return the variable that names Ray's folder for temporary files, and the folder."""
+    names = ("RAY_TMPDIR", "TMPDIR") if sys.platform.startswith("linux") else ("RAY_TMPDIR",)
+    for name in names:
+        if name in variables:
+            return name, Path(variables[name])
+    return "RAY_TMPDIR", Path("/tmp")
+
+
+def _refuse_bad_folder(name: str, folder: Path) -> None:
+    """Refuse a folder in which Ray cannot make its own."""
+    ours = folder / "ray"
+    try:
+        ours.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=ours) as file:
+            file.write(b"x")
+        free = shutil.disk_usage(ours).free
+    except OSError as error:
+        raise ConfigError(
+            f"{name} must be a folder that Ray can write to, but {ours}: {error.strerror}; "
+            f"set for example RAY_TMPDIR=/var/tmp, or use fedge run, which needs no Ray"
+        ) from error
+    if free < _LEAST_FREE_BYTES:
+        raise ConfigError(
+            f"{name} must have {_LEAST_FREE_BYTES >> 20} MiB free for Ray, but {ours} has {free >> 20}; "
+            f"make room, set RAY_TMPDIR to another folder, or use fedge run, which needs no Ray"
+        )
+    excess = len(os.fsencode(str(ours)) + _SOCKET_TAIL.encode()) - _SOCKET_PATH_LIMIT
+    if excess > 0:
+        raise ConfigError(
+            f"{name} must be a short path, because Ray makes sockets below it, but {folder} is {excess} "
+            f"characters too long; set for example RAY_TMPDIR=/tmp"
+        )
+
+
+def _refuse_silent_address(address: str, tls: bool) -> None:
+    """Refuse a cluster's address (host:port) at which nobody, or something else than Ray, answers."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if address == "auto":
+        return
+    hint = "unset RAY_ADDRESS to let Ray start by itself, or use fedge run, which needs no Ray"
+    if not host or not port.isdecimal():
+        raise ConfigError(f"RAY_ADDRESS must be host:port of a Ray cluster, but is {address!r}; {hint}")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S) as connection:
+            if not tls:
+                connection.sendall(_HTTP2_HELLO)
+                if connection.recv(9)[3:4] != b"\x04":  # the first frame of an HTTP/2 server: SETTINGS
+                    raise OSError("what answers there is not Ray")
+    except (OSError, OverflowError, UnicodeError) as error:
+        raise ConfigError(
+            f"RAY_ADDRESS must name a Ray cluster that answers, but {address!r}: {error}; {hint}"
+        ) from error

@@ -1,0 +1,297 @@
+"""A leaf server: one of Flower's own strategies (`fedge.leaf.rules`) over its own clients, plus SCAFFOLD.
+
+The strategy sees the leaf's clients through `LeafGrid`, a view of the real Grid in which only
+`get_node_ids` differs, so any Flower strategy works per leaf unchanged. Called by `fedge.rounds.strategy`.
+"""
+
+import copy
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+
+from fedge.cloud.control import Way
+from fedge.exchange.messages import CONTROL, Errand, TrainReply
+from fedge.leaf.checks import NormHistory
+from fedge.leaf.rules import combine
+from fedge.leaf.strategy_state import numbers_of, put_back, states_of
+from fedge.states.averaging import State, batches, part_of
+from fedge.states.records import to_record
+from fedge.training.local import LocalTraining
+from fedge.training.scaffold import control_delta, updated_server_control, way_length, zero_control
+
+_MODELS = ("model", "served", "aside", "trial", "cluster_model", "newcomer_model")  # attributes of a leaf
+
+
+class LeafGrid(Grid):
+    """The Grid as one leaf sees it: only the given nodes exist."""
+
+    def __init__(self, grid: Grid, node_ids: Sequence[int]) -> None:
+        """Show `node_ids` of `grid`."""
+        self._grid = grid
+        self._node_ids = list(node_ids)
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Return the nodes of this leaf."""
+        return list(self._node_ids)
+
+    def set_run(self, run_id: int) -> None:
+        """Pass on."""
+        self._grid.set_run(run_id)
+
+    @property
+    def run(self):  # type: ignore[no-untyped-def]  # Flower does not export the type
+        """Pass on."""
+        return self._grid.run
+
+    def create_message(  # type: ignore[no-untyped-def]
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ):
+        """Pass on."""
+        return self._grid.create_message(content, message_type, dst_node_id, group_id, ttl)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Pass on."""
+        return self._grid.push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Pass on."""
+        return self._grid.pull_messages(message_ids)
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """Pass on."""
+        return self._grid.send_and_receive(messages, timeout=timeout)
+
+
+class Leaf:
+    """One leaf server and what it keeps from round to round.
+
+    Attributes:
+        index: 0, 1, …
+        clients: partition ids of those that train, ascending.
+        newcomers: partition ids of those that only judge the models that the leaf would give them.
+        train_samples: partition id → training windows.
+        model: with which its next leaf round begins.
+        served: what it serves the clients that it knows since the last gate; mostly `model` itself.
+        aside: its own line while `model` began with an offer on trial (`fedge.serving.decision`), or None.
+        trial: the model of the cluster that is proposed for it, trained beside its own
+            (`fedge.clustering.trial`); or None.
+        cluster_model: its cluster's, as of the last cloud step; None if it is alone in its cluster, or has no
+            newcomers to serve it to.
+        newcomer_model: what it serves newcomers since the last gate; None where that is `served`.
+        control: SCAFFOLD's c (float64, trainable entries only), or None when SCAFFOLD is off.
+        way: its way since the last cloud step, or None unless SCAFFOLD is on two levels.
+        accepted: partition id → the client's last leaf round that counted, 0 for none; which version of its
+            c_i is valid follows from it.
+        norms: of the recent updates that counted.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        train_samples: Mapping[int, int],
+        model: State,
+        parameter_names: Sequence[str],
+        strategy: Strategy,
+        scaffold_levels: int,
+        newcomers: Sequence[int] = (),
+    ) -> None:
+        """Start with `model`; `train_samples` names the clients that train and their averaging weights.
+
+        `scaffold_levels` is 0 without SCAFFOLD, 1 between leaf and clients, 2 between cloud and leaf, too.
+        """
+        self.index = index
+        self.train_samples = dict(sorted(train_samples.items()))
+        self.clients = tuple(self.train_samples)
+        self.newcomers = tuple(sorted(newcomers))
+        self.model = self.served = model
+        self.aside: State | None = None
+        self.trial: State | None = None
+        self.cluster_model: State | None = None
+        self.newcomer_model: State | None = None
+        self._parameter_names = tuple(parameter_names)
+        self._strategy = strategy
+        self.accepted = dict.fromkeys(self.clients, 0)
+        self.norms = NormHistory(len(self.clients))
+        self.control: State | None = zero_control(self._parameters(model)) if scaffold_levels else None
+        self.way = Way(model) if scaffold_levels > 1 else None
+        self._told: State | None = self.control
+        self._is_fork = False
+
+    def fork(self, model: State, scaffold: bool) -> "Leaf":
+        """Return a leaf that trains `model` with the same clients and of which nothing comes back.
+
+        It has a copy of what its strategy keeps (moments of a server optimiser, a clipping norm), and uses
+        the leaf's control variates as they are, or none without `scaffold`.
+        """
+        fork = copy.copy(self)
+        fork.model = fork.served = model
+        fork.aside = fork.trial = fork.cluster_model = fork.newcomer_model = None
+        fork._strategy = copy.deepcopy(self._strategy)
+        fork.norms = copy.deepcopy(self.norms)
+        fork.control = fork._told = self.control if scaffold else None
+        fork.way = None
+        fork._is_fork = True
+        return fork
+
+    @property
+    def weight(self) -> int:
+        """Training windows of all clients that train: the leaf's weight at the cloud."""
+        return sum(self.train_samples.values())
+
+    @property
+    def told_control(self) -> State | None:
+        """What its clients are told as the server's control: c_j, and with two levels c_j + u_j."""
+        return self._told
+
+    def begin(self, model: State, group: int = 0) -> None:
+        """Begin the run with a model, as all leaves of a group do."""
+        self.model = self.served = model
+        if self.way is not None:
+            self.way = Way(model, group=group)
+
+    def configure_train(self, grid: Grid, node_ids: Sequence[int], errand: Errand) -> list[Message]:
+        """Return the messages of one leaf round to the given nodes of this leaf."""
+        arrays = to_record(self.model)
+        leaf_grid = LeafGrid(grid, node_ids)
+        messages = list(
+            self._strategy.configure_train(errand.leaf_round, arrays, errand.to_record(), leaf_grid)
+        )
+        if self._told is not None and messages:
+            control = to_record(self._told)
+            for message in messages:
+                message.content[CONTROL] = control
+        return messages
+
+    def aggregate_train(
+        self,
+        errand: Errand,
+        replies: Mapping[int, TrainReply],
+        mean: State,
+        settings: LocalTraining,
+        seed: int,
+    ) -> None:
+        """Move to the model that the strategy makes of the replies.
+
+        A fork leaves control variates alone.
+
+        Args:
+            errand: of the leaf round.
+            replies: partition id → reply, ascending; as many as the strategy needs.
+            mean: of their models, weighted by windows.
+            settings: under which the clients trained.
+            seed: root of the run's streams.
+        """
+        if self.control is not None and not self._is_fork:
+            self.control = self._updated_control(self.control, replies, settings)
+        if self.way is not None:
+            steps, samples = zip(*((reply.steps, reply.samples) for reply in replies.values()), strict=True)
+            self.way.length += way_length(steps, samples, settings.lr, settings.momentum)
+        self.model = combine(
+            self._strategy, self.model, mean, list(replies.values()), self._parameter_names, settings, seed,
+            errand.stream_of(self.index),
+        )  # fmt: skip
+        if not self._is_fork:
+            self.accepted.update(dict.fromkeys(replies, errand.leaf_round))
+
+    def keep_states(self, keep: Callable[[State], State]) -> None:
+        """Let `keep` decide where the leaf's states lie."""
+        kept = {name: keep(state) for name, state in self._models().items()}
+        for name, same in self._repeated().items():
+            kept[name] = kept[same]
+        for name, state in kept.items():
+            setattr(self, name, state)
+        if self.control is not None:
+            self.control = keep(self.control)
+        self._told = self.control
+        if self.control is not None and self.way is not None and self.way.correction is not None:
+            self.way.correction = keep(self.way.correction)
+            self._told = keep(_sum(self.control, self.way.correction))
+
+    def states(self) -> dict[str, State]:
+        """Return the states that the leaf keeps from round to round: models, controls, its strategy's."""
+        control: dict[str, State] = {} if self.control is None else {"control": self.control}
+        if self.way is not None and self.way.correction is not None:
+            control["correction"] = self.way.correction
+        if self.way is not None and self.way.length > 0:  # between two cloud steps
+            control["start"] = self.way.start
+        own = {f"strategy.{name}": state for name, state in states_of(self._strategy).items()}
+        return {**self._models(), **control, **own}
+
+    def _models(self) -> dict[str, State]:
+        """Return the different models that the leaf keeps, by attribute."""
+        repeated = self._repeated()
+        models = {name: getattr(self, name) for name in _MODELS if name not in repeated}
+        return {name: model for name, model in models.items() if model is not None}
+
+    def _repeated(self) -> dict[str, str]:
+        """Return attribute → the attribute before it that holds the same model."""
+        first: dict[int, str] = {}
+        there = [name for name in _MODELS if getattr(self, name) is not None]
+        names = {name: first.setdefault(id(getattr(self, name)), name) for name in there}
+        return {name: same for name, same in names.items() if name != same}
+
+    def facts(self) -> dict[str, Any]:
+        """Return what else the leaf keeps from round to round, as JSON."""
+        way = {} if self.way is None else {"way": [self.way.length, self.way.group]}
+        return {
+            "accepted": list(self.accepted.items()),
+            "repeated": self._repeated(),
+            "norms": list(self.norms.norms),
+            "strategy": numbers_of(self._strategy),
+            **way,
+        }
+
+    def restore(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
+        """Go on with what `states` and `facts` gave; the arrays become the leaf's own."""
+        for name in _MODELS:
+            setattr(self, name, states.get(facts["repeated"].get(name, name)))
+        self.control = states.get("control")
+        if self.way is not None:
+            length, group = facts["way"]
+            start = states.get("start", self.model)
+            self.way = Way(start, float(length), int(group), states.get("correction"))
+        self.accepted = {int(client): int(leaf_round) for client, leaf_round in facts["accepted"]}
+        self.norms.norms.extend(facts["norms"])
+        own = {n.removeprefix("strategy."): s for n, s in states.items() if n.startswith("strategy.")}
+        put_back(self._strategy, own, facts["strategy"])
+
+    def _updated_control(
+        self, control: State, replies: Mapping[int, TrainReply], settings: LocalTraining
+    ) -> State:
+        """Return c⁺, worked out in parts: all Δc_i of a large model at once are many times the model.
+
+        A client weighs by the windows that it was given, in every round alike: so c stays their mean.
+        """
+        assert self._told is not None
+        updated = {name: np.empty_like(array) for name, array in control.items()}
+        weights = [float(self.train_samples[client]) for client in replies]
+        for batch in batches(control):
+            c, told, start = (part_of(s, batch) for s in (control, self._told, self.model))
+            deltas = [
+                control_delta(told, start, part_of(r.state, batch), r.steps, settings.lr, settings.momentum)
+                for r in replies.values()
+            ]
+            part = updated_server_control(c, deltas, weights, float(self.weight))
+            for name, at in batch.items():
+                updated[name].reshape(-1)[at] = part[name]
+        return updated
+
+    def _parameters(self, state: State) -> State:
+        """Return the trainable entries of a state."""
+        return {name: state[name] for name in self._parameter_names}
+
+
+def _sum(control: State, correction: State) -> State:
+    """Return c_j + u_j."""
+    return {name: c + correction[name] for name, c in control.items()}

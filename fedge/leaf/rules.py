@@ -1,0 +1,183 @@
+"""How a leaf combines its clients' models: Flower's own strategies, and what each must be told per round.
+
+FedAvg (McMahan et al. 2017), coordinate-wise median and trimmed mean (Yin et al. 2018), Krum and Multi-Krum
+(Blanchard et al. 2017), Bulyan (El Mhamdi et al. 2018), server momentum (Hsu et al. 2019), adaptive server
+optimisers (Reddi et al. 2021), q-FedAvg (Li et al. 2020). Called by `fedge.leaf.leaf`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.common.differential_privacy_constants import KEY_NORM_BIT
+from flwr.serverapp.strategy import (
+    Bulyan,
+    FedAdagrad,
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    FedMedian,
+    FedTrimmedAvg,
+    FedYogi,
+    Krum,
+    MultiKrum,
+    QFedAvg,
+    Strategy,
+)
+from flwr.serverapp.strategy.fedopt import FedOpt
+
+from fedge.client.privacy import numpy_draws_from, with_privacy
+from fedge.config.sections import Config
+from fedge.exchange.messages import ARRAYS, METRICS, NUM_EXAMPLES, TrainReply
+from fedge.states.averaging import State, weighted_mean
+from fedge.states.records import from_record, to_record
+from fedge.training.local import LocalTraining
+
+_TRAIN_LOSS = "train_loss"  # where QFedAvg looks for it
+
+
+class _Lent(ArrayRecord):
+    """A record that gives away copies of its arrays; Flower's would collect all garbage at every call."""
+
+    def to_numpy_ndarrays(self, *, keep_input: bool = True) -> list[np.ndarray]:
+        """Return the arrays, or copies for a caller that wants to write to them (`keep_input` False)."""
+        arrays = [array.numpy() for array in self.values()]
+        return arrays if keep_input else [array.copy() for array in arrays]
+
+
+class ExactFedAvg(FedAvg):
+    """Flower's FedAvg with `weighted_mean`: a float64 sum in a fixed order that keeps every dtype."""
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Average the replies, in the order given, weighted by their number of training windows."""
+        contents = [reply.content for reply in replies]
+        if not contents:
+            return None, None
+        weights = [float(c.metric_records[METRICS][NUM_EXAMPLES]) for c in contents]  # type: ignore[arg-type]
+        return to_record(
+            weighted_mean([from_record(c.array_records[ARRAYS]) for c in contents], weights)
+        ), None
+
+
+class SelectiveMultiKrum(MultiKrum):
+    """Flower's Multi-Krum; asked to select 0, it takes all replies but the malicious ones and two."""
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Average the replies that lie closest together."""
+        messages = list(replies)
+        asked = self.num_nodes_to_select
+        self.num_nodes_to_select = asked or max(1, len(messages) - self.num_malicious_nodes - 2)
+        try:
+            return super().aggregate_train(server_round, messages)
+        finally:
+            self.num_nodes_to_select = asked
+
+
+def make_strategy(config: Config, num_training: int) -> Strategy:
+    """Return a fresh Flower strategy for one leaf; the leaf decides who takes part, so all it sees train.
+
+    Args:
+        config: its `leaf`, `privacy` and `train` sections are read.
+        num_training: clients of the leaf that train in a leaf round.
+    """
+    leaf = config.leaf
+    everyone: dict[str, Any] = {"fraction_train": 1.0, "min_train_nodes": 1, "min_available_nodes": 1}
+    server = {**everyone, "eta": leaf.server_lr}
+    malicious = {**everyone, "num_malicious_nodes": leaf.num_malicious}
+    if leaf.strategy == "fedavg":
+        # the privacy wrappers write to the mean that they are given
+        mean = FedAvg(**everyone) if config.privacy.kind not in ("off", "local") else ExactFedAvg(**everyone)
+        return with_privacy(mean, config.privacy, num_training)
+    makers = {
+        "fedmedian": lambda: FedMedian(**everyone),
+        "fedtrimmedavg": lambda: FedTrimmedAvg(**everyone, beta=leaf.trim_fraction),
+        "krum": lambda: Krum(**malicious),
+        "multikrum": lambda: SelectiveMultiKrum(**malicious, num_nodes_to_select=leaf.num_selected),
+        "bulyan": lambda: Bulyan(**malicious),
+        "fedavgm": lambda: FedAvgM(**everyone, server_momentum=leaf.server_momentum),
+        "fedadagrad": lambda: FedAdagrad(**server),
+        "fedadam": lambda: FedAdam(**server),
+        "fedyogi": lambda: FedYogi(**server),
+        "qfedavg": lambda: QFedAvg(client_learning_rate=config.train.lr, q=leaf.fairness, **everyone),
+    }
+    return makers[leaf.strategy]()
+
+
+def combine(
+    strategy: Strategy,
+    model: State,
+    mean: State,
+    replies: Sequence[TrainReply],
+    parameter_names: Sequence[str],
+    settings: LocalTraining,
+    seed: int,
+    where: tuple[int, ...],
+) -> State:
+    """Return the new model of a leaf.
+
+    Flower's strategies see floating-point entries only (counters would count as distances in Krum), and
+    those that step from the leaf's model trainable entries only: a BatchNorm variance must not get an Adam
+    step. What the strategy does not see is averaged, or copied from the first reply if it is a counter.
+
+    Args:
+        strategy: of `make_strategy`.
+        model: with which the leaf round began.
+        mean: of the replies, weighted by windows.
+        replies: in partition-id order; at least as many as `fedge.leaf.quorum` says.
+        parameter_names: trainable entries of the model.
+        settings: under which the clients trained.
+        seed: root of the run's streams.
+        where: leaf round, leaf and so on, from which the noise follows.
+    """
+    if isinstance(strategy, ExactFedAvg):
+        return mean
+    base = getattr(strategy, "strategy", strategy)  # what a privacy wrapper holds
+    is_wrapped = base is not strategy
+    names = [name for name, array in mean.items() if np.issubdtype(array.dtype, np.floating)]
+    if isinstance(base, (FedOpt, FedAvgM, QFedAvg)):
+        names = list(parameter_names)
+    _prepare(strategy, {name: model[name] for name in names}, len(replies), settings)
+    contents = [_content(reply, names, 1 if is_wrapped else reply.samples) for reply in replies]
+    if is_wrapped:
+        with numpy_draws_from(seed, *where):
+            combined, _ = strategy.aggregate_train(where[0], contents)
+    else:
+        combined, _ = strategy.aggregate_train(where[0], contents)
+    assert combined is not None
+    seen = from_record(combined)
+    return {n: seen[n].astype(a.dtype).reshape(a.shape) if n in seen else a for n, a in mean.items()}
+
+
+def _prepare(
+    strategy: Any, current: Mapping[str, np.ndarray], num_replies: int, settings: LocalTraining
+) -> None:
+    """Tell a strategy what it would have kept from its own rounds: the gate may have changed the model."""
+    if isinstance(strategy, FedOpt):
+        strategy.current_arrays = dict(current)
+    elif hasattr(strategy, "current_arrays"):  # FedAvgM, QFedAvg and the privacy wrappers that clip
+        strategy.current_arrays = _lent(current, list(current))
+    if isinstance(strategy, QFedAvg):
+        strategy.client_learning_rate = settings.lr
+    if hasattr(strategy, "num_sampled_clients"):  # the noise of the mean is that of those who are in it
+        strategy.num_sampled_clients = num_replies
+
+
+def _content(reply: TrainReply, names: Sequence[str], weight: int) -> Message:
+    """Return a message as Flower's strategies expect a reply: one array record, one metric record."""
+    arrays = _lent(reply.state, names)
+    metrics = MetricRecord({NUM_EXAMPLES: weight, _TRAIN_LOSS: reply.loss})
+    if reply.clipped is not None:
+        metrics[KEY_NORM_BIT] = int(reply.clipped)
+    return Message(RecordDict({ARRAYS: arrays, METRICS: metrics}), 0, "train")
+
+
+def _lent(state: State, names: Sequence[str]) -> ArrayRecord:
+    """Return entries of a state as a record on the same memory."""
+    record = _Lent()
+    record.update(to_record(state, names))
+    return record

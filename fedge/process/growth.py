@@ -1,0 +1,81 @@
+"""Does a process grow steadily? A leak of memory or file descriptors, seen while the run goes on.
+
+Steady means: the Theil–Sen slope (Sen 1968, the median of the slopes of all pairs of points, which no few
+outliers move) is above a limit in each half of a window of rounds. A single step, a start-up phase that
+levels off and noise around a level are not steady. `slope` and `grows` are pure; `GrowthWatch` keeps the
+windows of a run. Called by `fedge.run`.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedge.process.memory import ProcessMemory
+
+WINDOW = 100  # rounds that are looked at
+FIRST_ROUNDS = 20  # rounds of a process that are not: caches fill
+KIB_PER_ROUND = 50.0
+SHARE_PER_ROUND = 1e-4  # of the process's memory: large processes fluctuate more
+FDS_PER_ROUND = 0.5
+_ENOUGH = 40  # rounds before anything is said
+_EVERY = 10  # rounds from one look to the next
+
+
+def slope(rounds: Sequence[int], values: Sequence[float]) -> float:
+    """Return the Theil–Sen slope of values over rounds; 0 for fewer than two different rounds."""
+    x, y = np.asarray(rounds, np.float64), np.asarray(values, np.float64)
+    i, j = np.triu_indices(len(x), k=1)
+    run = x[j] - x[i]
+    apart = run != 0
+    return float(np.median((y[j] - y[i])[apart] / run[apart])) if apart.any() else 0.0
+
+
+def grows(rounds: Sequence[int], values: Sequence[float], limit: float) -> bool:
+    """Tell whether values grow by more than `limit` per round in each half of the window."""
+    half = len(rounds) // 2
+    return slope(rounds[:half], values[:half]) > limit and slope(rounds[half:], values[half:]) > limit
+
+
+class GrowthWatch:
+    """Watches all processes of a run and says once per process and kind that it grows."""
+
+    def __init__(self) -> None:
+        """Start with nothing seen."""
+        self._rounds: dict[int, deque[tuple[int, float, int | None]]] = {}  # of the processes that are there
+        self._seen: dict[int, int] = {}
+        self._said: set[tuple[int, str]] = set()
+
+    def observe(self, global_round: int, processes: Sequence[ProcessMemory]) -> list[str]:
+        """Take in one round; returns a line for every process that is newly found to grow."""
+        there = {process.pid for process in processes}
+        self._rounds = {pid: kept for pid, kept in self._rounds.items() if pid in there}
+        self._seen = {pid: self._seen.get(pid, 0) + 1 for pid in there}
+        lines: list[str] = []
+        for process in processes:
+            if self._seen[process.pid] <= FIRST_ROUNDS:
+                continue
+            kept = self._rounds.setdefault(process.pid, deque(maxlen=WINDOW))
+            kept.append((global_round, process.rss_mib, process.fds))
+            if len(kept) >= _ENOUGH and self._seen[process.pid] % _EVERY == 0:
+                lines += self._judge(process, list(kept))
+        return lines
+
+    def _judge(self, process: ProcessMemory, kept: Sequence[tuple[int, float, int | None]]) -> list[str]:
+        """Return what is newly found of one process."""
+        rounds = [round_ for round_, _, _ in kept]
+        memory = [mib * 1024 for _, mib, _ in kept]
+        fds = [float(count) for _, _, count in kept if count is not None]
+        found = {}
+        if grows(rounds, memory, max(KIB_PER_ROUND, SHARE_PER_ROUND * float(np.median(memory)))):
+            found["memory"] = (
+                f"{slope(rounds, memory):.0f} KiB of memory per round, {memory[-1] / 1024:.0f} MiB"
+            )
+        if len(fds) == len(rounds) and grows(rounds, fds, FDS_PER_ROUND):
+            found["files"] = f"{slope(rounds, fds):.1f} open files per round, {fds[-1]:.0f}"
+        new = {what: words for what, words in found.items() if (process.pid, what) not in self._said}
+        self._said.update((process.pid, what) for what in new)
+        return [
+            f"{process.role} process {process.pid} grows steadily: {words} now; see memory.csv"
+            for words in new.values()
+        ]

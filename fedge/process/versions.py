@@ -1,0 +1,27 @@
+"""What results depend on beside configuration and data: versions of packages and of Fedge's own code."""
+
+import hashlib
+import sys
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+_PACKAGES = ("fedge", "flwr", "ray", "torch", "numpy", "scipy", "safetensors")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python, of the packages that results depend on, and of Fedge's own code."""
+    found = {"python": sys.version.split()[0]}
+    for package in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return {**found, "fedge-code": _code_version()}
+
+
+def _code_version() -> str:
+    """Return the first digits of a sha256 over Fedge's source: its version number stands for many edits."""
+    digest = hashlib.sha256()
+    package = Path(__file__).parents[1]
+    for path in sorted(package.rglob("*.py")):
+        digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:12]

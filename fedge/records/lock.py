@@ -1,0 +1,49 @@
+"""The lock on a run folder: held by the process that carries the run out, gone with it however it ends."""
+
+import sys
+from pathlib import Path
+
+from fedge.config.option import ConfigError
+
+if sys.platform != "win32":
+    import fcntl
+
+_NAME = ".lock"
+
+
+class RunLock:
+    """Locks a run folder until it is closed or the process ends; the empty file stays."""
+
+    def __init__(self, folder: Path, rule: str = "a run must have ended before it is resumed") -> None:
+        """Lock `folder`; `rule` is what a locked one breaks.
+
+        Raises:
+            ConfigError: a living process has it, or the folder cannot be written to.
+        """
+        try:
+            self._file = (folder / _NAME).open("a")
+        except OSError as error:
+            raise ConfigError(
+                f"a run's folder must be writable, but {folder}: {error.strerror}; change that or use a copy"
+            ) from error
+        try:
+            if sys.platform != "win32":
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._file.close()
+            raise ConfigError(f"{rule}, but {folder} is still going on; wait or stop it") from error
+
+    def close(self) -> None:
+        """Let go."""
+        self._file.close()
+
+
+def is_locked(folder: Path) -> bool:
+    """Tell whether a living process carries out the run in `folder`."""
+    if not (folder / _NAME).is_file():
+        return False
+    try:
+        RunLock(folder).close()
+    except ConfigError:
+        return True
+    return False

@@ -1,0 +1,109 @@
+"""``timing/messages-000012.csv``: when every message of a round was under way, for three rounds of a run.
+
+All messages of all rounds would be large (1,000 clients × 1,000 rounds), so the first, the slowest and the
+newest round are kept, a file each. The newest is written at most every 5 s, and when the run ends.
+Called by `fedge.records.recorder`.
+"""
+
+import re
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from fedge.timing.calls import PARTS
+from fedge.timing.timeline import MessageTimes
+
+FOLDER = "timing"
+MESSAGE_COLUMNS = ("global_round", "exchange", "client", "worker", "pushed", "began", *PARTS, "received")
+_EVERY_S = 5.0
+_FORMAT = ",".join(["%d"] * 4 + ["%.6f"] * (len(MESSAGE_COLUMNS) - 4)) + "\n"
+
+
+class MessageLog:
+    """The files of one run."""
+
+    def __init__(self, folder: Path, seconds: Mapping[int, float]) -> None:
+        """Go on after some rounds.
+
+        Args:
+            folder: of the run.
+            seconds: of the rounds so far; files of other rounds are removed.
+        """
+        self._folder = folder / FOLDER
+        self._seconds: dict[int, float] = {}  # of the rounds that have a file
+        for path in message_files(folder):
+            global_round = round_of(path)
+            if global_round in seconds:
+                self._seconds[global_round] = seconds[global_round]
+            else:
+                path.unlink()
+        self._written = -np.inf
+        self._pending: tuple[int, float, MessageTimes] | None = None
+
+    def write(self, global_round: int, seconds: float, messages: MessageTimes) -> None:
+        """Take in a round that took `seconds`.
+
+        Raises:
+            OSError: the disk is full or gone.
+        """
+        self._pending = (global_round, seconds, messages)
+        is_slowest = seconds > max(self._seconds.values(), default=-np.inf)
+        if is_slowest or time.monotonic() - self._written >= _EVERY_S:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the newest round if it has not been written."""
+        if self._pending is None:
+            return
+        global_round, seconds, messages = self._pending
+        self._pending = None
+        path = self._folder / f"messages-{global_round:06d}.csv"
+        temporary = path.with_name(f"{path.name}.tmp")
+        try:
+            temporary.write_text(_table(global_round, messages), encoding="utf-8")
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        self._written = time.monotonic()
+        self._seconds[global_round] = seconds
+        self._drop()
+
+    def _drop(self) -> None:
+        """Remove all files but those of the first, the slowest and the newest round."""
+        slowest = max(self._seconds, key=lambda r: (self._seconds[r], -r))
+        for global_round in self._seconds.keys() - {min(self._seconds), slowest, max(self._seconds)}:
+            del self._seconds[global_round]
+            with suppress(FileNotFoundError):
+                (self._folder / f"messages-{global_round:06d}.csv").unlink()
+
+
+def message_files(folder: Path) -> list[Path]:
+    """Return the files of a run folder, by round."""
+    return sorted(folder.glob(f"{FOLDER}/messages-*.csv"), key=round_of)
+
+
+def round_of(path: Path) -> int:
+    """Return the round of a file; 0 for one that is none of ours."""
+    found = re.fullmatch(r"messages-(\d+)\.csv", path.name)
+    return int(found[1]) if found else 0
+
+
+def _table(global_round: int, messages: MessageTimes) -> str:
+    """Return the file of a round; its times are seconds since the round began, its parts seconds."""
+    began, parts = messages.edges[:, :1], np.diff(messages.edges, axis=1)
+    numbers = np.column_stack(
+        [
+            messages.exchange,
+            messages.client,
+            messages.worker,
+            messages.pushed,
+            began,
+            parts,
+            messages.received,
+        ]
+    )
+    rows = [_FORMAT % (global_round, *row) for row in numbers.tolist()]
+    return ",".join(MESSAGE_COLUMNS) + "\n" + "".join(rows)

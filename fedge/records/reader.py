@@ -1,0 +1,365 @@
+"""A run folder as data: tables as Polars frames, the manifest as a mapping, models as arrays.
+
+Reads what `fedge.records.recorder` wrote and nothing else, at any moment: of a run that is in progress,
+failed or was killed it returns what is there. Whatever had to be left out (half a line at the end of a table,
+a missing file) is named in `RunData.problems`. Called by `fedge.load_run`, `fedge.simulate` and
+`fedge.report`.
+"""
+
+import csv
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
+from fedge.clustering.membership import words
+from fedge.process import exits
+from fedge.records.message_log import message_files
+from fedge.states.averaging import State
+
+_INT, _FLOAT, _TEXT = pl.Int64, pl.Float64, pl.String
+
+
+def _schema(ints: str, floats: str = "", texts: str = "") -> dict[str, Any]:
+    """Return column → type of columns named in three lists."""
+    lists = ((ints, _INT), (floats, _FLOAT), (texts, _TEXT))
+    return {column: dtype for names, dtype in lists for column in names.split()}
+
+
+# What each table must have; other columns are welcome.
+TABLES: dict[str, dict[str, Any]] = {
+    "metrics/global_rounds.csv": _schema(
+        "global_round num_clusters gate_accepted gate_rejected clients_ok clients_failed uplink_bytes "
+        "downlink_bytes cloud_uplink_bytes cloud_downlink_bytes",
+        "test_accuracy_mean test_accuracy_std test_accuracy_worst test_loss_mean macro_f1_mean "
+        "train_loss_mean seconds test_accuracy_p10 test_accuracy_jain unseen_accuracy_mean "
+        "unseen_accuracy_std unseen_accuracy_worst unseen_accuracy_p10 unseen_accuracy_jain "
+        "unseen_loss_mean unseen_macro_f1_mean churn ari nmi homogeneity completeness",
+        "cluster_labels",
+    ),
+    "metrics/leaf_rounds.csv": _schema(
+        "global_round leaf cluster num_clients train_samples newcomers",
+        "val_accuracy_own val_accuracy_offered test_accuracy test_loss macro_f1 unseen_accuracy "
+        "unseen_loss unseen_macro_f1",
+        "gate",
+    ),
+    "metrics/clients.csv": _schema(
+        "global_round client leaf train_samples test_samples newcomer",
+        "train_loss test_accuracy test_loss macro_f1 train_seconds",
+    ),
+    "partition.csv": _schema("client leaf windows newcomer group", "", "split user device class"),
+    "timing.csv": _schema("global_round", "total"),
+    "timing/workers.csv": _schema(
+        "global_round worker id messages",
+        "idle deserialise load train evaluate serialise idle_at_end",
+    ),
+    "memory.csv": _schema("global_round pid", "rss_mib", "role"),
+}
+
+_MESSAGES = _schema(
+    "global_round exchange client worker",
+    "pushed began deserialise load train evaluate serialise received",
+)
+
+# What earlier versions did not write: no run is asked for it.
+_ADDED_TABLES = {"timing/workers.csv"}
+_ADDED_COLUMNS = _schema(
+    "workers fds threads",
+    "shared_accuracy tuned_accuracy shared_accuracy_mean shared_accuracy_worst tuned_accuracy_mean "
+    "tuned_accuracy_worst",
+)
+
+_CLUSTERS: dict[str, Any] = {
+    "round": _INT,
+    "signal": _TEXT,
+    "tau": _FLOAT,
+    "labels": pl.List(_INT),
+    "similarity": pl.List(pl.List(_FLOAT)),
+    "common_start": pl.Boolean,
+    "compared": pl.Boolean,
+    "changes": pl.List(_TEXT),
+    "lowest_p": _FLOAT,
+}
+_MODELS = "checkpoints/final.safetensors"
+
+
+class RunFolderError(ValueError):
+    """A run folder cannot be read. One line: the file, what is wrong, the next step."""
+
+
+@dataclass(frozen=True, repr=False)
+class RunData:
+    """What a run has left behind so far.
+
+    A row per global round, or per leaf, client, process or cloud step in it; a cell is null where nothing was
+    measured. Accuracies are shares, 0..1, of the served model on test windows, unless the name says "val",
+    "shared" or "tuned": the model before and after a round's fine-tuning, whichever is served.
+
+    Attributes:
+        folder: where it was read.
+        manifest: manifest.json.
+        rounds: metrics/global_rounds.csv.
+        leaves: metrics/leaf_rounds.csv.
+        clients: metrics/clients.csv; newcomers are among them, see `known_clients` and `newcomers`.
+        clusters: clusters.jsonl; `labels` and `similarity` are lists; its round is named "global_round";
+            `compared` is false where no comparison was due, `changes` says in words what happened,
+            `lowest_p` is the smallest of the step's tests for groups.
+        partition: partition.csv, windows per client, split, user, device and class; newcomers and groups.
+        timing: timing.csv: seconds per phase, workers' seconds per lane, percentiles over messages.
+        workers: timing/workers.csv: a worker's seconds of the wait per lane.
+        messages: when every message was under way, of the first, the slowest and the newest round.
+        memory: memory.csv.
+        confusion: client → (classes, classes) of the newest round, rows true, columns predicted.
+        problems: what had to be left out, a line each.
+        last_written: when a table last grew, in UTC.
+    """
+
+    folder: Path
+    manifest: Mapping[str, Any]
+    rounds: pl.DataFrame
+    leaves: pl.DataFrame
+    clients: pl.DataFrame
+    clusters: pl.DataFrame
+    partition: pl.DataFrame
+    timing: pl.DataFrame
+    workers: pl.DataFrame
+    messages: pl.DataFrame
+    memory: pl.DataFrame
+    confusion: Mapping[int, np.ndarray]
+    problems: Sequence[str]
+    last_written: datetime
+
+    @property
+    def name(self) -> str:
+        """The name of the run: that of its folder."""
+        return self.folder.name
+
+    @property
+    def status(self) -> str:
+        """ "running", "completed", "partial" (a client failed on the way) or "failed"."""
+        return str(self.manifest.get("status", "unknown"))
+
+    @property
+    def exit_code(self) -> int:
+        """What `fedge run` ends with: 0 completed, 3 partial, …, 1 while it runs; see `process.exits`."""
+        return int(self.manifest.get("exit_code", exits.BY_STATUS.get(self.status, exits.FAILED)))
+
+    @property
+    def reason(self) -> str:
+        """Why it failed, in one line; empty otherwise."""
+        return str(self.manifest.get("reason", ""))
+
+    def __repr__(self) -> str:
+        """Return a line for a notebook; the frames are too large for one."""
+        planned = self.config.get("num-server-rounds", "?")
+        text = f"RunData {self.folder}: {self.status}, {len(self.rounds)} of {planned} rounds"
+        if self.rounds.is_empty():
+            return text
+        mean, worst = (self.rounds[f"test_accuracy_{what}"][-1] for what in ("mean", "worst"))
+        return text if mean is None else f"{text}, test accuracy {mean:.3f}, worst client {worst:.3f}"
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """Every knob of the run, flat: ``{"train.lr": 0.05, …}``."""
+        config: Mapping[str, Any] = self.manifest.get("config", {})
+        return config
+
+    @property
+    def known_clients(self) -> pl.DataFrame:
+        """The rows of `clients` of those that train."""
+        return self.clients.filter(pl.col("newcomer").fill_null(0) == 0)
+
+    @property
+    def newcomers(self) -> pl.DataFrame:
+        """The rows of `clients` of newcomers, who hold users unseen in training."""
+        return self.clients.filter(pl.col("newcomer") == 1)
+
+    @property
+    def truth(self) -> list[int] | None:
+        """The group of each leaf in the scenario, or None without one."""
+        scenario = self.manifest.get("scenario")
+        return list(scenario["groups"]) if scenario else None
+
+    def models(self) -> list[State]:
+        """Return what each leaf serves the clients that it knows, name → array; every call loads it anew.
+
+        Raises:
+            RunFolderError: the models are not there (they are written at the end of a run) or damaged.
+        """
+        path = self.folder / _MODELS
+        if not path.is_file():
+            raise RunFolderError(
+                f"{path} is missing: models are written at the end; this run is {self.status}"
+            )
+        try:
+            entries = load_file(path)
+        except (SafetensorError, OSError) as error:
+            raise RunFolderError(f"{path} is damaged ({error}); repeat the run") from error
+        leaves: dict[int, dict[str, np.ndarray]] = {}
+        for key, array in entries.items():
+            leaf, name = key.split("/", 1)
+            if leaf.startswith("leaf-"):
+                leaves.setdefault(int(leaf.removeprefix("leaf-")), {})[name] = array
+        return [leaves[leaf] for leaf in sorted(leaves)]
+
+
+def load_run(path: str | Path) -> RunData:
+    """Read a run folder, ``runs/NAME``, whatever state the run is in.
+
+    Raises:
+        RunFolderError: there is no run, or its manifest cannot be read.
+    """
+    folder = Path(path).resolve()  # "latest" is a link: its target has the run's name
+    manifest = load_manifest(folder)
+    problems: list[str] = []
+    tables = {name: _read_table(folder / name, schema, problems) for name, schema in TABLES.items()}
+    return RunData(
+        folder=folder,
+        manifest=manifest,
+        rounds=tables["metrics/global_rounds.csv"],
+        leaves=tables["metrics/leaf_rounds.csv"],
+        clients=tables["metrics/clients.csv"],
+        clusters=_read_clusters(folder / "clusters.jsonl", problems),
+        partition=tables["partition.csv"],
+        timing=tables["timing.csv"],
+        workers=tables["timing/workers.csv"],
+        messages=_read_messages(folder, problems),
+        memory=tables["memory.csv"],
+        confusion=_read_confusion(folder / "metrics" / "confusion.json", problems),
+        problems=problems,
+        last_written=_last_written(folder),
+    )
+
+
+def load_manifest(folder: Path) -> dict[str, Any]:
+    """Return manifest.json of a run folder.
+
+    Raises:
+        RunFolderError: it is missing or not a JSON object.
+    """
+    path = folder / "manifest.json"
+    if not path.is_file():
+        raise RunFolderError(f"{folder} is not a run folder: it has no manifest.json; give one as runs/NAME")
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise RunFolderError(f"{path} cannot be read ({error}); the run is lost without it") from error
+    if not isinstance(manifest, dict):
+        raise RunFolderError(f"{path} must hold a JSON object, but holds a {type(manifest).__name__}")
+    return manifest
+
+
+def _last_written(folder: Path) -> datetime:
+    """Return when the newest of the files that grow was written."""
+    files = [folder / "manifest.json", folder / "run.log", *(folder / name for name in TABLES)]
+    newest = max(file.stat().st_mtime for file in files if file.is_file())
+    return datetime.fromtimestamp(newest, timezone.utc)
+
+
+def _read_table(path: Path, schema: Mapping[str, Any], problems: list[str]) -> pl.DataFrame:
+    """Return a CSV table; rows that are not whole are left out and named in `problems`."""
+    if not path.exists() and any(path.match(name) for name in _ADDED_TABLES):
+        return pl.DataFrame(schema=schema)
+    lines = _whole_lines(path, problems)
+    header, *rows = csv.reader(lines) if lines else [[]]
+    missing = [column for column in schema if column not in header]
+    if header and missing:
+        problems.append(
+            f"{path.name} has no column {', '.join(missing)}: written by another version of Fedge"
+        )
+    known = _ADDED_COLUMNS | dict(schema)
+    dtypes = {c: known.get(c) or _guess([row[at : at + 1] for row in rows]) for at, c in enumerate(header)}
+    convert = [_converter(dtype) for dtype in dtypes.values()]
+    parsed = [_parse(row, convert) for row in rows]
+    _note_damaged(path.name, [number for number, row in enumerate(parsed, start=2) if row is None], problems)
+    filled = [row + [None] * len(missing) for row in parsed if row is not None]
+    return pl.DataFrame(filled, schema=dtypes | {column: schema[column] for column in missing}, orient="row")
+
+
+def _read_messages(folder: Path, problems: list[str]) -> pl.DataFrame:
+    """Return the messages of the rounds of which they were kept, by round."""
+    tables = [_read_table(path, _MESSAGES, problems) for path in message_files(folder)]
+    return pl.concat([pl.DataFrame(schema=_MESSAGES), *tables])
+
+
+def _parse(cells: Sequence[str], convert: Sequence[Callable[[str], Any]]) -> list[Any] | None:
+    """Return the values of a row, or None if it is not whole."""
+    try:
+        return [to(cell) for to, cell in zip(convert, cells, strict=True)]
+    except ValueError:
+        return None
+
+
+def _guess(cells: Sequence[Sequence[str]]) -> Any:
+    """Return the type of a column that this version does not know: numbers if all of its cells are."""
+    try:
+        for cell in cells:
+            float(cell[0] or "nan") if cell else None
+    except ValueError:
+        return _TEXT
+    return _FLOAT
+
+
+def _converter(dtype: Any) -> Callable[[str], Any]:
+    """Return what turns a cell into its value; nothing measured is None."""
+    kind: Callable[[str], Any] = {_INT: int, _TEXT: str}.get(dtype, float)
+    return lambda cell: kind(cell) if cell else None
+
+
+def _note_damaged(name: str, lines: Sequence[int], problems: list[str]) -> None:
+    """Name the lines of a file that were left out."""
+    if lines:
+        few = ", ".join(map(str, lines[:5])) + (f" and {len(lines) - 5} more" if len(lines) > 5 else "")
+        problems.append(f"{name}: damaged and left out: line {few}")
+
+
+def _whole_lines(path: Path, problems: list[str]) -> list[str]:
+    """Return the lines that end in a line break: the last one may still be being written."""
+    try:
+        text = path.read_bytes().decode("utf-8", errors="replace")
+    except OSError as error:
+        problems.append(f"{path.name} cannot be read: {error.strerror}")
+        return []
+    *lines, rest = text.split("\n")
+    if rest:
+        problems.append(f"{path.name} ends in half a line, which is left out")
+    return lines
+
+
+def _read_clusters(path: Path, problems: list[str]) -> pl.DataFrame:
+    """Return clusters.jsonl; lines that are not whole are left out and named in `problems`."""
+    entries = [_cluster_entry(line) for line in _whole_lines(path, problems)]
+    _note_damaged(path.name, [number for number, entry in enumerate(entries, start=1) if not entry], problems)
+    frame = pl.DataFrame([entry for entry in entries if entry], schema=_CLUSTERS)
+    return frame.rename({"round": "global_round"})
+
+
+def _cluster_entry(line: str) -> dict[str, Any] | None:
+    """Return what is needed of a line of clusters.jsonl, or None if it is not whole."""
+    try:
+        entry = json.loads(line)
+        entry["compared"] = entry.get("compared", True)
+        entry["changes"] = [words(event) for event in entry.get("events", ())]
+        entry["lowest_p"] = min((float(test["p"]) for test in entry.get("tests", ())), default=None)
+        return {key: entry[key] for key in _CLUSTERS}
+    except (ValueError, KeyError, TypeError, IndexError):
+        return None
+
+
+def _read_confusion(path: Path, problems: list[str]) -> dict[int, np.ndarray]:
+    """Return the matrices of metrics/confusion.json; none before the first round has ended."""
+    if not path.is_file():
+        return {}
+    try:
+        clients = json.loads(path.read_text(encoding="utf-8"))["clients"]
+        return {int(client): np.array(cells, dtype=np.int64) for client, cells in clients.items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        problems.append(f"{path.name} is damaged and left out")
+        return {}

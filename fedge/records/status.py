@@ -1,0 +1,123 @@
+"""How a run stands, read from its folder: for `fedge status`, and for whoever else asks."""
+
+import csv
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from fedge.config.option import ConfigError
+from fedge.records.folder import read_manifest, short
+
+_RECENT = 10  # rounds over which seconds per round are averaged
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """A run at one moment.
+
+    Attributes:
+        folder: of the run.
+        status: "running", "completed", "partial" or "failed".
+        exit_code: of `fedge.process.exits`; RUNNING while it runs.
+        reason: why it failed; empty otherwise.
+        last_round: last global round in the metrics; 0 before the first.
+        num_rounds: global rounds in all; 0 where that is not known.
+        seconds_per_round: mean over the last rounds; None before the first.
+        last_row: when the last row was written; None before the first.
+    """
+
+    folder: Path
+    status: str
+    exit_code: int
+    reason: str
+    last_round: int
+    num_rounds: int
+    seconds_per_round: float | None
+    last_row: datetime | None
+
+
+def find_run(run: str, runs_dir: str = "runs") -> Path:
+    """Return the folder of a run, given as the folder itself or as its name under `runs_dir`.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    for folder in (Path(run), Path(runs_dir) / run):
+        with suppress(OSError, ValueError):  # no possible path: too long, a null character
+            if folder.is_dir():
+                return folder.resolve()
+    raise ConfigError(
+        f"RUN must be a run folder or a name under {runs_dir}, but {run!r} is neither; "
+        f"see what is in {runs_dir}, or name another with --runs-dir"
+    )
+
+
+def read_status(folder: Path) -> RunStatus:
+    """Read how a run stands.
+
+    Raises:
+        ConfigError: its manifest is missing or damaged.
+    """
+    manifest = read_manifest(folder)
+    config = manifest.get("config")
+    num_rounds = config.get("num-server-rounds") if isinstance(config, dict) else None
+    table = folder / "metrics" / "global_rounds.csv"
+    rounds = _rounds(table)
+    recent = [seconds for _, seconds in rounds[-_RECENT:]]
+    return RunStatus(
+        folder=folder,
+        status=manifest["status"],
+        exit_code=manifest["exit_code"],
+        reason=_one_line(manifest.get("reason", "")),
+        last_round=rounds[-1][0] if rounds else 0,
+        num_rounds=num_rounds if type(num_rounds) is int else 0,
+        seconds_per_round=sum(recent) / len(recent) if recent else None,
+        last_row=datetime.fromtimestamp(table.stat().st_mtime) if rounds else None,
+    )
+
+
+def _rounds(table: Path) -> list[tuple[int, float]]:
+    """Return (global round, seconds) of every whole row of global_rounds.csv."""
+    try:
+        text = table.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    found = []
+    whole = text[: text.rfind("\n") + 1]  # a row without its end is being written, or was cut off
+    for row in csv.DictReader(whole.splitlines()):
+        with suppress(KeyError, TypeError, ValueError):
+            found.append((int(row["global_round"]), float(row["seconds"])))
+    return found
+
+
+def _one_line(value: Any) -> str:
+    return " ".join(str(value).split())
+
+
+def status_lines(status: RunStatus) -> list[str]:
+    """Return a run's status as lines for a person."""
+    of = f" of {status.num_rounds}" if status.num_rounds else ""
+    lines = [f"{status.folder.name}: {status.status}, global round {status.last_round}{of}"]
+    if status.seconds_per_round is not None and status.last_row is not None:
+        lines.append(
+            f"{status.seconds_per_round:.1f} s per round, last one at {status.last_row:%Y-%m-%d %H:%M:%S}"
+        )
+    if status.reason:
+        lines.append(f"reason: {status.reason}")
+    next_step = _next_step(status)
+    if next_step:
+        lines.append(f"next: {next_step}")
+    return lines
+
+
+def _next_step(status: RunStatus) -> str:
+    """Return what to do about a run that did not end well."""
+    if status.status != "failed":
+        return ""
+    if status.last_round == 0:
+        return f"see {status.folder / 'run.log'}, mend the cause and start it again"
+    ended_by_us = status.exit_code > 128
+    see = "" if ended_by_us else f"see {status.folder / 'run.log'}, then "
+    return f"{see}fedge resume {short(status.folder)}"

@@ -1,0 +1,92 @@
+"""Runs → groups that differ only in seed, and what the groups differ in."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedge.records.reader import RunData
+from fedge.report.sections.setup import PLACE_KEYS
+
+_SEED_TAIL = re.compile(r"[-_. ]?(seed|s)?[-_. ]?\d*$")
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that are repetitions of each other.
+
+    Attributes:
+        label: what their names have in common, or A, B, …
+        runs: in order of seeds; every seed once.
+        settings: what all of them share, by name: knobs, data, clients per leaf.
+    """
+
+    label: str
+    runs: Sequence[RunData]
+    settings: Mapping[str, Any]
+
+    @property
+    def finished(self) -> dict[int, RunData]:
+        """The runs that reached their last round, by seed: only they are compared at the end."""
+        return {seed_of(run): run for run in self.runs if reached_end(run)}
+
+
+def seed_of(run: RunData) -> int:
+    """Return the seed that a run used."""
+    return int(run.manifest.get("seed", -1))
+
+
+def reached_end(run: RunData) -> bool:
+    """Tell whether a run has all of its rounds."""
+    return len(run.rounds) > 0 and run.rounds["global_round"][-1] == run.config.get("num-server-rounds")
+
+
+def settings_of(run: RunData) -> dict[str, Any]:
+    """Return what makes a run what it is, apart from its seed."""
+    settings = {k: v for k, v in run.config.items() if k not in (*PLACE_KEYS, "seed")}
+    fingerprint = run.manifest.get("data", {}).get("fingerprint")
+    if fingerprint:  # the same windows may lie at two places, and other windows at the same
+        settings.pop("data.path", None)
+        settings["data (sha256)"] = fingerprint[:16]
+    settings["clients per leaf"] = " ".join(map(str, run.manifest.get("clients_per_leaf", [])))
+    return settings
+
+
+def group_runs(runs: Sequence[RunData]) -> tuple[list[Group], list[str]]:
+    """Return the groups in the order of their first runs, and what was left out, a line each."""
+    groups: dict[str, list[RunData]] = {}
+    left_out = []
+    for run in runs:
+        members = groups.setdefault(repr(sorted(settings_of(run).items())), [])
+        same = next((other for other in members if seed_of(other) == seed_of(run)), None)
+        if same is None:
+            members.append(run)
+        else:
+            left_out.append(f"{run.name} repeats {same.name}: same configuration and seed {seed_of(run)}")
+    labels = _labels(list(groups.values()))
+    return [
+        Group(label, sorted(members, key=seed_of), settings_of(members[0]))
+        for label, members in zip(labels, groups.values(), strict=True)
+    ], left_out
+
+
+def _labels(groups: Sequence[Sequence[RunData]]) -> list[str]:
+    """Return a short name per group: its runs' common name without the seed, if that tells them apart."""
+    stems = [{_SEED_TAIL.sub("", run.name) for run in members} for members in groups]
+    names = [stem.pop() if len(stem) == 1 else "" for stem in stems]
+    if all(names) and len(set(names)) == len(names) and not any(re.match(r"\d{8}-", name) for name in names):
+        return names
+    return [_letters(index) for index in range(len(groups))]
+
+
+def _letters(index: int) -> str:
+    """Return A, B, …, Z, AA, AB, …"""
+    head = _letters(index // 26 - 1) if index >= 26 else ""
+    return head + chr(ord("A") + index % 26)
+
+
+def differences(groups: Sequence[Group]) -> dict[str, list[Any]]:
+    """Return every setting in which groups differ: name → value per group (None where it has none)."""
+    names = list(dict.fromkeys(name for group in groups for name in group.settings))
+    table = {name: [group.settings.get(name) for group in groups] for name in names}
+    return {name: values for name, values in table.items() if len(set(map(repr, values))) > 1}

@@ -1,0 +1,266 @@
+"""The comparison of several runs: curves, final numbers over seeds, what the groups differ in."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from matplotlib.axes import Axes
+
+from fedge.console.palette import colour, dashes
+from fedge.records.reader import RunData
+from fedge.report.comparison.finals import Final, estimate_text, finals, interval_text
+from fedge.report.comparison.groups import Group, differences, group_runs, reached_end, seed_of
+from fedge.report.comparison.yardsticks import SMALLEST_GAP, is_fine_tuned, role_of
+from fedge.report.html.page import Notice, Page, Panel, Section, write_page
+from fedge.report.html.svg import figure_style, legend_below, new_figure, whole_ticks
+from fedge.report.html.tables import counted, table
+
+_AXES: dict[str, tuple[str, Callable[[pl.DataFrame], pl.Series]]] = {
+    "rounds": ("global round", lambda rounds: rounds["global_round"]),
+    "seconds": ("seconds so far", lambda rounds: rounds["seconds"].cum_sum()),
+    "bytes": (
+        "MB up and down so far",
+        lambda rounds: (rounds["uplink_bytes"] + rounds["downlink_bytes"]).cum_sum() / 1e6,
+    ),
+}
+_SEED_COLUMNS = ("test_accuracy_mean", "test_accuracy_worst", "unseen_accuracy_mean", "ari")
+_OPTIONAL_CURVES = {  # where any run has them
+    "unseen_accuracy_mean": "mean test accuracy on unseen users",
+    "ari": "adjusted Rand index of the clusters",
+}
+_STATISTICS = (
+    "Mean ± sample standard deviation over seeds, after the last round. Intervals are 95 % t-intervals over "
+    "seeds, never over leaves or clients, whose results depend on each other. A difference is paired: the "
+    "same seed in both groups. Each interval stands for itself; of many, one in twenty misses by chance."
+)
+
+
+def write_comparison(runs: Sequence[RunData], path: Path, target: float | None = None) -> list[Final]:
+    """Write the comparison of `runs` to `path`; returns the final numbers.
+
+    `target` is the accuracy to which costs are counted, see `fedge.report.comparison.finals.finals`.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    groups, left_out = group_runs(runs)
+    rows = finals(groups, target)
+    with figure_style():
+        write_page(compare_page(groups, left_out, rows), path)
+    return rows
+
+
+def compare_page(groups: Sequence[Group], left_out: Sequence[str], rows: Sequence[Final]) -> Page:
+    """Return the page; to be called and rendered within `figure_style`."""
+    count = sum(len(group.runs) for group in groups)
+    names = ", ".join(f"{g.label} (seeds {', '.join(str(seed_of(r)) for r in g.runs)})" for g in groups)
+    return Page(
+        title="Comparison: " + " · ".join(group.label for group in groups),
+        lead=[
+            f"{counted(count, 'run')} in {counted(len(groups), 'group')} that differ only in seed: {names}."
+        ],
+        notices=notices(groups, left_out),
+        sections=[final_section(groups, rows), curves_section(groups), settings_section(groups)],
+        footer=f"Made at {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC by `fedge compare`.",
+    )
+
+
+def notices(groups: Sequence[Group], left_out: Sequence[str]) -> list[Notice]:
+    """Return what must be known before the numbers."""
+    runs = [run for group in groups for run in group.runs]
+    found = [Notice("warning", f"Left out: {text}.") for text in left_out]
+    found += [
+        Notice("warning", f"{run.name} ({run.status}) has {len(run.rounds)} of "
+               f"{run.config.get('num-server-rounds', '?')} rounds: in the curves, not in the final numbers.")
+        for run in runs if not reached_end(run)
+    ]  # fmt: skip
+    found += [
+        Notice("warning", f"{run.name}: clients failed on the way.")
+        for run in runs
+        if run.status == "partial"
+    ]
+    if any(run.manifest.get("data", {}).get("synthetic") for run in runs):
+        found.append(Notice("warning", "Synthetic data: accuracies say nothing about people."))
+    for key, meaning in (("data (sha256)", "data"), ("num-server-rounds", "number of rounds")):
+        if key in differences(groups):
+            found.append(
+                Notice(
+                    "warning",
+                    f"The groups differ in their {meaning}: final numbers do not compare like with like.",
+                )
+            )
+    if len({json.dumps(run.manifest.get("versions", {}), sort_keys=True) for run in runs}) > 1:
+        found.append(Notice("note", "The runs were made with different versions of Fedge or its packages."))
+    if any(len(group.finished) < 2 for group in groups):
+        found.append(
+            Notice("note", "A group with one finished seed has no standard deviation and no interval.")
+        )
+    return found
+
+
+# --- final numbers ------------------------------------------------------------------------------------
+
+
+def final_section(groups: Sequence[Group], rows: Sequence[Final]) -> Section:
+    """Return the final numbers."""
+    reference = groups[0].label
+    text = [_STATISTICS]
+    if len(groups) > 1:
+        text.append(f"Differences are to {reference}, the first group.")
+    text += yardstick_sentences(groups)
+    return Section("Final numbers", text, [final_panel(rows, reference), seeds_panel(groups)])
+
+
+def yardstick_sentences(groups: Sequence[Group]) -> list[str]:
+    """Say which groups others are measured by, and how."""
+    roles = {group.label: role for group in groups if (role := role_of(group))}
+    if not roles:
+        return []
+    named = ", ".join(f"{label} ({role})" for label, role in roles.items())
+    sentences = [
+        f"Others are measured by {named}, seed by seed, where all clients have the same test windows. Worse "
+        f"off: a lower test accuracy. Recovered: 0 is the global model's accuracy, 1 the oracle's; a seed in "
+        f"which these are less than {100 * SMALLEST_GAP:g} point apart has nothing to recover."
+    ]
+    if any(is_fine_tuned(group.runs[0]) for group in groups):
+        sentences.append(
+            "Fine-tuned runs measure only those fine-tuned alike. Worse off compares what is served; what is "
+            "recovered of seen users' accuracy, the models before fine-tuning."
+        )
+    return sentences
+
+
+def final_panel(rows: Sequence[Final], reference: str) -> Panel:
+    """Return the table of final numbers."""
+    headers = (
+        "metric",
+        "group",
+        "n",
+        "mean ± std",
+        "95 % interval",
+        f"minus {reference}",
+        "95 % interval",
+        "pairs",
+    )
+    return Panel(
+        "Mean ± std over seeds",
+        table(
+            headers,
+            (
+                (r.metric, r.group, r.over_seeds.n if r.over_seeds else 0, estimate_text(r.over_seeds),
+                 interval_text(r.over_seeds), estimate_text(r.difference), interval_text(r.difference),
+                 r.difference.n if r.difference else None)
+                for r in rows
+            ),
+        ),
+        is_open=True,
+        is_wide=True,
+    )  # fmt: skip
+
+
+def seeds_panel(groups: Sequence[Group]) -> Panel:
+    """Return every seed's final accuracy."""
+    figure, axes = new_figure(1.0 + 0.34 * max(len(groups), 3))
+    rows: list[tuple[Any, ...]] = []
+    for index, group in enumerate(groups):
+        finished = group.finished
+        scores = [run.rounds["test_accuracy_mean"][-1] for run in finished.values()]
+        axes.plot(scores, [index] * len(scores), "o", color=colour(index), markersize=5, alpha=0.75)
+        rows += [
+            (group.label, seed, run.name, *(run.rounds[column][-1] for column in _SEED_COLUMNS))
+            for seed, run in finished.items()
+        ]
+    axes.set_yticks(range(len(groups)), [group.label for group in groups])
+    axes.set_ylim(len(groups) - 0.5, -0.5)
+    axes.set_xlabel("final test accuracy, mean over clients")
+    headers = ("group", "seed", "run", "mean over clients", "worst client", "unseen users", "ARI")
+    return Panel("Every seed", table(headers, rows), figure, "A dot per run that reached its last round.")
+
+
+# --- curves -------------------------------------------------------------------------------------------
+
+
+def curves_section(groups: Sequence[Group]) -> Section:
+    """Return accuracy over rounds, seconds and bytes, and the worst client over rounds."""
+    accuracy = ("test_accuracy_mean", "mean test accuracy")
+    panels = [curve_panel(groups, *accuracy, over) for over in _AXES]
+    panels.append(curve_panel(groups, "test_accuracy_worst", "worst client's test accuracy", "rounds"))
+    for column, label in _OPTIONAL_CURVES.items():
+        if any(not run.rounds[column].is_null().all() for group in groups for run in group.runs):
+            panels.append(curve_panel(groups, column, label, "rounds"))
+    return Section("Curves", ["Thick: mean over seeds; thin: each seed."], panels)
+
+
+def curve_panel(groups: Sequence[Group], column: str, label: str, over: str) -> Panel:
+    """Return one metric of all groups over rounds, seconds or bytes."""
+    axis_label, position = _AXES[over]
+    figure, axes = new_figure()
+    rows: list[tuple[Any, ...]] = []
+    for index, group in enumerate(groups):
+        for run in group.runs:
+            x, y = position(run.rounds).to_numpy(), run.rounds[column].to_numpy()
+            axes.plot(x, y, color=colour(index), linewidth=0.6, alpha=0.5)
+        means = _means(group, column, position)
+        _draw_mean(axes, index, group.label, means)
+        rows += [(group.label, *row) for row in means.rows()]
+    axes.set_xlabel(axis_label)
+    axes.set_ylabel(label)
+    if over == "rounds":
+        whole_ticks(axes)
+    legend_below(figure, axes)
+    headers = ("group", "round", axis_label, label, "std over seeds", "seeds")
+    return Panel(f"{label[0].upper()}{label[1:]} over {over}", table(headers, rows), figure)
+
+
+def _draw_mean(axes: Axes, index: int, label: str, means: pl.DataFrame) -> None:
+    """Draw the mean over seeds."""
+    axes.plot(
+        means["x"].to_numpy(), means["y"].to_numpy(), color=colour(index), linestyle=dashes(index),
+        linewidth=2, label=label, marker="o" if len(means) == 1 else None,
+    )  # fmt: skip
+
+
+def _means(group: Group, column: str, position: Callable[[pl.DataFrame], pl.Series]) -> pl.DataFrame:
+    """Return round, mean position x, mean and std of y, number of seeds: rounds that every run has."""
+    frames = [
+        run.rounds.select(
+            pl.col("global_round").alias("round"), position(run.rounds).cast(pl.Float64).alias("x"),
+            pl.col(column).alias("y"),
+        )
+        for run in group.runs
+    ]  # fmt: skip
+    return (
+        pl.concat(frames)
+        .group_by("round")
+        .agg(pl.col("x").mean(), pl.col("y").mean(), pl.col("y").std().alias("std"), pl.len().alias("n"))
+        .filter(pl.col("n") == len(frames))
+        .sort("round")
+    )
+
+
+# --- settings -----------------------------------------------------------------------------------------
+
+
+def settings_section(groups: Sequence[Group]) -> Section:
+    """Return every setting in which the groups differ."""
+    found = differences(groups)
+    if not found:
+        return Section("What differs", ["There is one group: its runs differ in nothing but the seed."])
+    text = [
+        f"{counted(len(found), 'setting')} {'differs' if len(found) == 1 else 'differ'}, all others agree."
+    ]
+    return Section("What differs", text, [settings_table([g.label for g in groups], found)])
+
+
+def settings_table(labels: Sequence[str], found: Mapping[str, Sequence[Any]]) -> Panel:
+    """Return settings as a table: name → its value in each of `labels`."""
+    rows = [(name, *map(_setting, values)) for name, values in found.items()]
+    return Panel("Settings", table(("setting", *labels), rows), is_open=True, is_wide=True)
+
+
+def _setting(value: Any) -> str:
+    """Return a setting as text."""
+    return "–" if value is None else value if isinstance(value, str) and value else json.dumps(value)

@@ -1,0 +1,102 @@
+"""The page of a sweep: its first axis compared, once for every combination of the others.
+
+Reuses the sections of `fedge.report.comparison.page`. Called by `fedge.sweep.summary`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+
+from fedge.report.comparison.finals import METRICS, Final, estimate_text
+from fedge.report.comparison.groups import Group, differences
+from fedge.report.comparison.page import (
+    curves_section,
+    final_section,
+    notices,
+    settings_section,
+    settings_table,
+)
+from fedge.report.html.page import Notice, Page, Panel, Section
+from fedge.report.html.tables import NOTHING, counted, table
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The groups of one combination of the axes that are not compared.
+
+    Attributes:
+        title: names of its entries; empty where the sweep has one axis.
+        point: axis → entry, by name.
+        groups: in the order of the file; the first is the reference.
+        rows: their final numbers.
+    """
+
+    title: str
+    point: Mapping[str, str]
+    groups: Sequence[Group]
+    rows: Sequence[Final]
+
+
+def sweep_page(name: str, lead: Sequence[str], missing: Sequence[str], found: Sequence[Comparison]) -> Page:
+    """Return the page; to be called and rendered within `figure_style`.
+
+    Args:
+        name: of the sweep.
+        lead: what it is, a paragraph each.
+        missing: runs of the file that have nothing to show, a line each.
+        found: at least one.
+    """
+    sections = [overview_section(found)] if len(found) > 1 else []
+    for comparison in found:
+        sections += [
+            _titled(final_section(comparison.groups, comparison.rows), comparison.title),
+            _titled(curves_section(comparison.groups), comparison.title),
+        ]
+    return Page(
+        title=f"Sweep: {name}",
+        lead=lead,
+        notices=_notices(missing, found),
+        sections=[*sections, *_settings(found)],
+        footer=f"Made at {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC by `fedge sweep`.",
+    )
+
+
+def _titled(section: Section, title: str) -> Section:
+    """Return the section of one comparison with a title of its own."""
+    return replace(section, title=f"{title}: {section.title.lower()}") if title else section
+
+
+def _notices(missing: Sequence[str], found: Sequence[Comparison]) -> list[Notice]:
+    """Return what must be known before the numbers, each once."""
+    lines = [Notice("error", f"Missing: {line}.") for line in missing]
+    lines += [notice for comparison in found for notice in notices(comparison.groups, [])]
+    return list(dict.fromkeys(lines))
+
+
+def overview_section(found: Sequence[Comparison]) -> Section:
+    """Return one table per metric: groups down, combinations across."""
+    labels = list(dict.fromkeys(group.label for comparison in found for group in comparison.groups))
+    headers = ("", *(comparison.title for comparison in found))
+    panels = []
+    for number, metric in enumerate(METRICS):
+        cells = {
+            (comparison.title, row.group): estimate_text(row.over_seeds)
+            for comparison in found
+            for row in comparison.rows
+            if row.metric == metric
+        }
+        rows = [(label, *(cells.get((title, label), NOTHING) for title in headers[1:])) for label in labels]
+        panels.append(Panel(metric.capitalize(), table(headers, rows), is_open=number == 0, is_wide=True))
+    text = ["Mean ± sample standard deviation over seeds, after the last round. Differences stand below."]
+    return Section("Overview", text, panels)
+
+
+def _settings(found: Sequence[Comparison]) -> list[Section]:
+    """Return what the compared groups differ in, and what the combinations do."""
+    sections = [settings_section(found[0].groups)]
+    if len(found) > 1:
+        differing = differences([comparison.groups[0] for comparison in found])
+        text = [f"{counted(len(differing), 'setting')} of {found[0].groups[0].label} over the combinations."]
+        panel = settings_table([comparison.title for comparison in found], differing)
+        sections.append(Section("Combinations", text, [panel]))
+    return sections

@@ -1,0 +1,139 @@
+"""Runs that others are measured by, where they are among those compared: local only, global, oracle.
+
+*Local only*: every leaf serves a model of its own clients. *Global*: the cloud averages all leaves into one
+model, or there is one leaf. *Oracle*: the cloud knows the planted groups. Two runs are measured by each other
+only if they have the seed, the rounds and every client's test windows in common. A run whose leaves fine-tune
+what they serve measures only those that do so in the same way. Called by `fedge.report.comparison.finals`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import polars as pl
+
+from fedge.config.sections import knobs
+from fedge.records.reader import RunData
+from fedge.report.comparison.groups import Group, seed_of
+from fedge.report.html.tables import last
+
+Role = Literal["local only", "global", "oracle"]
+SMALLEST_GAP = 0.01  # of accuracy between global and oracle, below which there is nothing to recover
+
+
+def role_of(group: Group) -> Role | None:
+    """Return what a group's runs can serve as, by their knobs; None for a method that is to be measured."""
+    config = group.runs[0].config
+    if config.get("personal.layers", "none") != "none":
+        return None
+    if not config.get("cluster.enabled"):
+        return None if config.get("gate.enabled") else "global"
+    method = config.get("cluster.method", "components")
+    if method == "alone" or (method == "components" and config.get("cluster.tau", 0) > 1):
+        return "local only"
+    return "oracle" if method == "oracle" and not config.get("gate.enabled") else None
+
+
+def is_fine_tuned(run: RunData) -> bool:
+    """Tell whether a run's leaves fine-tune what they serve."""
+    return bool(run.config.get("personal.leaf-rounds", 0))
+
+
+@dataclass(frozen=True)
+class Yardsticks:
+    """The groups of a comparison, to look up what a run is measured by."""
+
+    groups: Sequence[Group]
+
+    def of(self, run: RunData, role: Role) -> RunData | None:
+        """Return the run with a role that `run` can be measured by: of the first group that has one.
+
+        Before all others come those with the same `personal.…`. Of the others, none that is fine-tuned will
+        do: it would measure what fine-tuning gave it, not what tells the two methods apart.
+        """
+        with_role = (group.finished.get(seed_of(run)) for group in self.groups if role_of(group) == role)
+        found = [other for other in with_role if other is not None]
+        alike = [other for other in found if _personal(other) == _personal(run)]
+        plain = [other for other in found if not is_fine_tuned(other)]
+        return next((other for other in (*alike, *plain) if _same_people(run, other)), None)
+
+    def worse_off(self, role: Role, newcomers: bool) -> Callable[[RunData], float | None]:
+        """Return what gives the share, 0..1, of a run's clients with a lower test accuracy than there.
+
+        Both accuracies are of the served model, fine-tuned or not: what the client gets.
+
+        Args:
+            role: of the run that it is measured by.
+            newcomers: of its newcomers, instead of its known clients.
+        """
+
+        def share(run: RunData) -> float | None:
+            reference = self.of(run, role)
+            if reference is None or reference is run:
+                return None
+            return _worse_off(run, reference, newcomers)
+
+        return share
+
+    def recovered(self, *columns: str) -> Callable[[RunData], float | None]:
+        """Return what gives the share of the gap global → oracle that a run recovers; 1 is the oracle's.
+
+        None where the oracle is not at least `SMALLEST_GAP` better than the global model with that seed.
+        Fine-tuning makes up for much of what clusters give, so it hides the gap: where runs are fine-tuned,
+        the shared models are to be compared, by ``recovered("shared_accuracy_mean", "test_accuracy_mean")``.
+        (A run that an earlier version fine-tuned has only the accuracy of what it served.)
+
+        Args:
+            columns: of global_rounds.csv, mean accuracies; of each run, the first that it has in its last
+                round counts.
+        """
+
+        def score(run: RunData | None) -> float | None:
+            found = (None if run is None else last(run.rounds, column) for column in columns)
+            return next((value for value in found if value is not None), None)
+
+        def share(run: RunData) -> float | None:
+            own, low, high = map(score, (run, self.of(run, "global"), self.of(run, "oracle")))
+            if own is None or low is None or high is None or high - low < SMALLEST_GAP:
+                return None
+            return float((own - low) / (high - low))
+
+        return share
+
+
+def _personal(run: RunData) -> dict[str, object]:
+    """Return the knobs ``personal.…`` of a run; those that its version did not know have their defaults."""
+    defaults = {key: default for key, (default, _) in knobs().items() if key.startswith("personal.")}
+    return {key: run.config.get(key, default) for key, default in defaults.items()}
+
+
+def _same_people(run: RunData, other: RunData) -> bool:
+    """Tell whether both runs test the same clients on the same windows, under the same planted groups."""
+    if run is other:
+        return True
+    data = [
+        (r.manifest.get("data", {}).get("fingerprint"), r.config.get("num-server-rounds"))
+        for r in (run, other)
+    ]
+    return data[0] == data[1] and _tested(run).equals(_tested(other))
+
+
+def _tested(run: RunData) -> pl.DataFrame:
+    """Return whose windows every client is tested on."""
+    columns = ("client", "user", "device", "class", "windows", "newcomer", "group")
+    tested = run.partition.filter(pl.col("split") == "test").select(columns)
+    return tested.with_columns(pl.col("newcomer").fill_null(0)).sort(columns)
+
+
+def _worse_off(run: RunData, reference: RunData, newcomers: bool) -> float | None:
+    """Return the share of clients, evaluated in the last round of both, that do worse than in `reference`."""
+    own, other = (r.newcomers if newcomers else r.known_clients for r in (run, reference))
+    pairs = _in_last_round(own).join(_in_last_round(other), on="client", suffix="_reference").drop_nulls()
+    worse = pairs["test_accuracy"] < pairs["test_accuracy_reference"]
+    return float(worse.mean()) if len(worse) else None  # type: ignore[arg-type]
+
+
+def _in_last_round(clients: pl.DataFrame) -> pl.DataFrame:
+    """Return client and test accuracy in the last round."""
+    rows = clients.filter(pl.col("global_round") == pl.col("global_round").max())
+    return rows.select("client", "test_accuracy")

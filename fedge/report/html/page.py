@@ -1,0 +1,133 @@
+"""What a page consists of, and how it becomes one HTML file that needs no network and no script."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from fedge.console.palette import css_variables
+from fedge.report.html.svg import to_svg
+from fedge.report.html.tables import Table
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A figure with its numbers, or numbers alone.
+
+    Attributes:
+        title: what is shown.
+        table: the numbers of the figure.
+        figure: drawn within `figure_style`.
+        caption: how to read it, in a sentence or two.
+        is_open: whether the table is shown without being asked for.
+        is_wide: whether the panel takes the width of the page.
+    """
+
+    title: str
+    table: Table | None = None
+    figure: Figure | None = None
+    caption: str = ""
+    is_open: bool = False
+    is_wide: bool = False
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page: sentences, then panels, text to copy, and links (words, file beside the page)."""
+
+    title: str
+    text: Sequence[str] = ()
+    panels: Sequence[Panel] = ()
+    code: str = ""
+    links: Sequence[tuple[str, str]] = ()
+
+    @property
+    def anchor(self) -> str:
+        """Name of the section in links."""
+        return self.title.lower().replace(" ", "-")
+
+
+@dataclass(frozen=True)
+class Notice:
+    """What a reader must know before any number."""
+
+    level: Literal["error", "warning", "note"]
+    text: str
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A number that is read first."""
+
+    label: str
+    value: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Page:
+    """A whole page.
+
+    Attributes:
+        title: in the window and on top.
+        lead: what this is, a paragraph each.
+        badge: status, or nothing.
+        footer: what made the page, when, from what.
+    """
+
+    title: str
+    lead: Sequence[str]
+    footer: str
+    badge: str = ""
+    notices: Sequence[Notice] = ()
+    tiles: Sequence[Tile] = ()
+    sections: Sequence[Section] = ()
+
+
+def render(page: Page) -> str:
+    """Return the page as HTML. Everything but our own SVG and CSS is escaped."""
+    environment = Environment(
+        loader=PackageLoader("fedge.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    css, _, _ = environment.loader.get_source(environment, "style.css")  # type: ignore[union-attr]
+    return environment.get_template("page.html").render(
+        page=page,
+        css=Markup(css),
+        light=Markup(_css(css_variables(dark=False))),
+        dark=Markup(_css(css_variables(dark=True))),
+        svg=_svg_maker(),
+    )
+
+
+def write_page(page: Page, path: Path) -> None:
+    """Write the page to `path`, whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(render(page), encoding="utf-8")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _css(variables: dict[str, str]) -> str:
+    """Return CSS declarations."""
+    return " ".join(f"{name}: {value};" for name, value in variables.items())
+
+
+def _svg_maker() -> Callable[[Panel], Markup]:
+    """Return what draws the figure of a panel; it numbers the figures of the page."""
+    number = 0
+
+    def draw(panel: Panel) -> Markup:
+        nonlocal number
+        number += 1
+        assert panel.figure is not None
+        return Markup(to_svg(panel.figure, f"f{number}", f"{panel.title}. {panel.caption}"))
+
+    return draw

@@ -1,0 +1,132 @@
+"""Matplotlib figures as inline SVG: text stays text, colours become CSS variables, bytes repeat."""
+
+import io
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from fedge.console.palette import FAINT, INK, css_name
+
+WIDTH_IN = 5.0  # 360 pt: the width of a phone, so text has its own size there
+
+_STYLE: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "fedge",  # else ids are random
+    "text.parse_math": False,  # a $ in a class name is a $
+    "font.size": 11,
+    "font.family": "DejaVu Sans",  # comes with Matplotlib; the page shows its own font, which is narrower
+    "axes.labelsize": 11,
+    "legend.fontsize": 10,
+    "xtick.labelsize": 10,
+    "ytick.labelsize": 10,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": INK,
+    "axes.linewidth": 0.6,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": FAINT,
+    "grid.linewidth": 0.5,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "savefig.facecolor": "none",
+    "legend.frameon": False,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 4,
+    "axes.formatter.use_mathtext": False,
+    "axes.formatter.useoffset": False,
+}
+
+
+@contextmanager
+def figure_style() -> Iterator[None]:
+    """Draw everything inside in the style of the report."""
+    with matplotlib.rc_context(_STYLE):
+        yield
+
+
+def new_figure(height_in: float = 2.9) -> tuple[Figure, Axes]:
+    """Return an empty figure of the usual width with one pair of axes."""
+    figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
+    return figure, figure.add_subplot()
+
+
+def whole_ticks(axes: Axes) -> None:
+    """Let the x axis have whole numbers only: it counts rounds."""
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7, min_n_ticks=1))
+
+
+def legend_below(figure: Figure, axes: Axes, columns: int = 3) -> None:
+    """Put the legend under the axes, where it hides nothing."""
+    handles, labels = axes.get_legend_handles_labels()
+    if handles:
+        figure.legend(handles, labels, loc="outside lower left", ncols=columns, handlelength=1.8)
+
+
+def stacked_over_rounds(
+    rounds: Sequence[int], parts: Sequence[tuple[str, np.ndarray, str]], what: str
+) -> Figure:
+    """Return a figure of parts that add up, a step per round.
+
+    Args:
+        rounds: in ascending order, at least one.
+        parts: (label, value per round, colour), from the bottom to the top.
+        what: is stacked; at the y axis.
+    """
+    figure, axes = new_figure()
+    edges = np.append(np.array(rounds) - 0.5, rounds[-1] + 0.5)
+    base = np.zeros(len(rounds))
+    for label, values, hex_colour in parts:
+        axes.stairs(base + values, edges, baseline=base, fill=True, color=hex_colour, label=label)
+        base = base + values
+    axes.set_xlabel("global round")
+    axes.set_ylabel(what)
+    axes.set_ylim(bottom=0)
+    whole_ticks(axes)
+    legend_below(figure, axes)
+    return figure
+
+
+def to_svg(figure: Figure, name: str, description: str) -> str:
+    """Return `figure` as an SVG element for an HTML page.
+
+    Args:
+        figure: drawn within `figure_style`.
+        name: unique on the page; prefixed to all ids, which Matplotlib repeats from figure to figure.
+        description: what a screen reader says.
+    """
+    stream = io.StringIO()
+    figure.savefig(
+        stream, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None}
+    )
+    svg = stream.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"<[^>]+>", lambda tag: _fit_tag(tag.group(), name), svg)
+    label = re.sub(r'[<>&"]', " ", description)
+    return re.sub(r'^<svg [^>]*?(viewBox="[^"]*")[^>]*>', rf'<svg \1 role="img" aria-label="{label}">', svg)
+
+
+def _fit_tag(tag: str, name: str) -> str:
+    """Return a tag with ids of its own, colours as variables and no more digits than show."""
+    tag = re.sub(r'\b(id="|href="#|url\(#)', rf"\g<1>{name}-", tag)
+    tag = re.sub(r"#[0-9a-f]{6}\b", lambda found: _as_variable(found.group()), tag)
+    tag = re.sub(r"(\d\.\d\d)\d+", r"\1", tag)  # a hundredth of a point is enough
+    return re.sub(r"\s*\n\s*", " ", tag)
+
+
+def _as_variable(hex_colour: str) -> str:
+    """Return the CSS variable of a colour of the palette; any other colour stays."""
+    name = css_name(hex_colour)
+    return f"var({name})" if name else hex_colour

@@ -1,0 +1,163 @@
+"""The section on accuracy and loss: a line per leaf, the spread of its clients around it."""
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+
+from fedge.console.palette import colour, dashes
+from fedge.records.reader import RunData
+from fedge.report.html.page import Panel, Section
+from fedge.report.html.svg import legend_below, new_figure, whole_ticks
+from fedge.report.html.tables import Table, table
+
+MANY_LEAVES = 12  # above, leaves are shown as a range: lines would hide each other
+
+
+def accuracy_section(run: RunData) -> Section:
+    """Return accuracy and loss over rounds."""
+    return Section(
+        "Accuracy and loss",
+        ["The model that a leaf serves at the end of a round, on test windows on which nothing was chosen."],
+        [accuracy_panel(run), loss_panel(run), overall_panel(run), *unseen_panels(run)],
+    )
+
+
+def accuracy_panel(run: RunData) -> Panel:
+    """Return test accuracy per leaf over rounds."""
+    return _per_leaf(run, "Test accuracy per leaf", "test_accuracy", "test accuracy")
+
+
+def loss_panel(run: RunData) -> Panel:
+    """Return test loss per leaf over rounds."""
+    return _per_leaf(run, "Test loss per leaf", "test_loss", "cross entropy per window")
+
+
+def overall_panel(run: RunData) -> Panel:
+    """Return mean and worst client over rounds."""
+    rounds = run.rounds
+    figure, axes = new_figure()
+    x = rounds["global_round"]
+    mean, std = (_floats(rounds[f"test_accuracy_{name}"]) for name in ("mean", "std"))
+    axes.fill_between(
+        x, (mean - std).clip(0, 1), (mean + std).clip(0, 1), color=colour(0), alpha=0.18, linewidth=0
+    )
+    axes.plot(x, mean, color=colour(0), marker=_marker(x), label="mean over clients (± std)")
+    axes.plot(
+        x, rounds["test_accuracy_worst"], color=colour(1), linestyle="dashed", marker=_marker(x),
+        label="worst client",
+    )  # fmt: skip
+    _finish(axes, "test accuracy")
+    legend_below(figure, axes, columns=2)
+    numbers = table(
+        ("round", "mean", "std", "worst", "macro-F1", "test loss", "training loss"),
+        rounds.select(
+            "global_round", "test_accuracy_mean", "test_accuracy_std", "test_accuracy_worst",
+            "macro_f1_mean", "test_loss_mean", "train_loss_mean",
+        ).iter_rows(),
+    )  # fmt: skip
+    return Panel("All clients", numbers, figure, "Every client counts the same, whatever its windows.")
+
+
+def unseen_panels(run: RunData) -> list[Panel]:
+    """Return accuracy on users unseen in training beside that on seen ones; nothing without newcomers."""
+    rounds = run.rounds
+    if rounds["unseen_accuracy_mean"].is_null().all():
+        return []
+    figure, axes = new_figure()
+    x = rounds["global_round"]
+    lines = (
+        ("test_accuracy_mean", "seen users: mean", "solid"),
+        ("unseen_accuracy_mean", "unseen users: mean", "dashed"),
+        ("unseen_accuracy_worst", "unseen users: worst", "dotted"),
+    )
+    for index, (column, label, style) in enumerate(lines):
+        axes.plot(
+            x, _floats(rounds[column]), color=colour(index), linestyle=style, marker=_marker(x), label=label
+        )
+    _finish(axes, "test accuracy")
+    legend_below(figure, axes, columns=2)
+    numbers = table(
+        ("round", "seen mean", "unseen mean", "std", "worst", "10th percentile", "Jain index", "macro-F1"),
+        rounds.select(
+            "global_round", "test_accuracy_mean", "unseen_accuracy_mean", "unseen_accuracy_std",
+            "unseen_accuracy_worst", "unseen_accuracy_p10", "unseen_accuracy_jain", "unseen_macro_f1_mean",
+        ).iter_rows(),
+    )  # fmt: skip
+    caption = "Unseen: newcomers, whose users no leaf has a window of; each gets the model of its leaf."
+    return [Panel("Seen and unseen users", numbers, figure, caption)]
+
+
+def _per_leaf(run: RunData, title: str, column: str, label: str) -> Panel:
+    """Return one of the leaves' numbers over rounds."""
+    figure, axes = new_figure()
+    leaves = run.leaves["leaf"].unique().sort().to_list()
+    if len(leaves) > MANY_LEAVES:
+        _draw_range(axes, run.leaves, column)
+        caption = f"{len(leaves)} leaves: median, middle 80 % and range."
+    else:
+        for leaf in leaves:
+            _draw_leaf(axes, run, leaf, column)
+        caption = "Pooled over the leaf's windows; the band spans its clients. Newcomers are left out."
+    _finish(axes, label)
+    legend_below(figure, axes, columns=4)
+    return Panel(title, _leaf_table(run.leaves, column, leaves), figure, caption)
+
+
+def _draw_leaf(axes: Axes, run: RunData, leaf: int, column: str) -> None:
+    """Draw one leaf: its pooled number and the range of its clients'."""
+    own = run.leaves.filter(pl.col("leaf") == leaf)
+    spread = (
+        run.known_clients.filter(pl.col("leaf") == leaf)
+        .group_by("global_round", maintain_order=True)
+        .agg(low=pl.col(column).min(), high=pl.col(column).max())
+    )
+    axes.fill_between(
+        spread["global_round"], _floats(spread["low"]), _floats(spread["high"]), color=colour(leaf),
+        alpha=0.15, linewidth=0,
+    )  # fmt: skip
+    x = own["global_round"]
+    axes.plot(
+        x, _floats(own[column]), color=colour(leaf), linestyle=dashes(leaf), marker=_marker(x),
+        label=f"leaf {leaf}",
+    )  # fmt: skip
+
+
+def _draw_range(axes: Axes, leaves: pl.DataFrame, column: str) -> None:
+    """Draw many leaves as median, middle 80 % and range."""
+    per_round = leaves.group_by("global_round", maintain_order=True).agg(
+        *(pl.col(column).quantile(q, "linear").alias(str(q)) for q in (0.0, 0.1, 0.5, 0.9, 1.0))
+    )
+    x = per_round["global_round"]
+    for low, high, label in (("0.0", "1.0", "all leaves"), ("0.1", "0.9", "middle 80 %")):
+        axes.fill_between(
+            x, _floats(per_round[low]), _floats(per_round[high]), color=colour(0), alpha=0.18, linewidth=0,
+            label=label,
+        )  # fmt: skip
+    axes.plot(x, _floats(per_round["0.5"]), color=colour(0), marker=_marker(x), label="median leaf")
+
+
+def _leaf_table(leaves: pl.DataFrame, column: str, names: list[int]) -> Table:
+    """Return a row per round, a column per leaf."""
+    wide = leaves.pivot("leaf", index="global_round", values=column)
+    return table(("round", *(f"leaf {leaf}" for leaf in names)), wide.select(
+        "global_round", *(str(leaf) for leaf in names)
+    ).iter_rows())  # fmt: skip
+
+
+def _finish(axes: Axes, label: str) -> None:
+    """Name the axes."""
+    axes.set_xlabel("global round")
+    axes.set_ylabel(label)
+    whole_ticks(axes)
+
+
+def _floats(column: pl.Series) -> np.ndarray:
+    """Return a column as floats; what was not measured is NaN, which is not drawn."""
+    return column.cast(pl.Float64).fill_null(float("nan")).to_numpy()
+
+
+def _marker(rounds: pl.Series) -> Any:
+    """Return a marker where a line alone would not show: a single round."""
+    return "o" if len(rounds) == 1 else None

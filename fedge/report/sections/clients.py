@@ -1,0 +1,209 @@
+"""The section on clients: who is served well, who is not, and what is taken for what."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fedge.console.palette import colour
+from fedge.metrics.scores import accuracy
+from fedge.records.reader import RunData
+from fedge.report.html.page import Panel, Section
+from fedge.report.html.svg import legend_below, new_figure
+from fedge.report.html.tables import table, text_of
+from fedge.report.sections.spread import spread_panel
+
+MANY_CLIENTS = 40  # above, bars become a curve over ranks
+
+
+def clients_section(run: RunData) -> Section:
+    """Return every client's accuracy after the last round, its spread, and confusion matrices."""
+    last = last_clients(run)
+    panels = [clients_panel(last, users_of(run)), spread_panel(run)]
+    return Section("Clients", _sentences(run, last), panels + _confusion_panels(run, last))
+
+
+def _confusion_panels(run: RunData, last: pl.DataFrame) -> list[Panel]:
+    """Return the confusion matrices of all known clients, of the worst of them, and of all newcomers."""
+    newcomers = set(last.filter(pl.col("newcomer") == 1)["client"])
+    known = {client: matrix for client, matrix in run.confusion.items() if client not in newcomers}
+    unseen = {client: matrix for client, matrix in run.confusion.items() if client in newcomers}
+    panels = []
+    if known:
+        worst, matrix = min(known.items(), key=lambda item: (accuracy(item[1]), item[0]))
+        panels = [
+            _confusion(run, np.sum(list(known.values()), axis=0), "all clients"),
+            _confusion(run, matrix, f"worst client ({worst})"),
+        ]
+    if unseen:
+        panels.append(_confusion(run, np.sum(list(unseen.values()), axis=0), "all newcomers"))
+    return panels
+
+
+def last_clients(run: RunData) -> pl.DataFrame:
+    """Return the rows of clients.csv of the last round."""
+    return run.clients.filter(pl.col("global_round") == pl.col("global_round").max())
+
+
+def users_of(run: RunData) -> dict[int, str]:
+    """Return the users whose windows each client holds, at most three by name."""
+    grouped = run.partition.group_by("client").agg(pl.col("user").unique().sort())
+    return {client: _few(users) for client, users in grouped.iter_rows()}
+
+
+def _few(names: Sequence[str | None]) -> str:
+    """Return names, or the first two and how many more."""
+    known = [name for name in names if name]
+    return ", ".join(known) if len(known) <= 3 else f"{known[0]}, {known[1]} and {len(known) - 2} more"
+
+
+def _sentences(run: RunData, last: pl.DataFrame) -> list[str]:
+    """Say who is worst and best, seen and unseen users apart."""
+    users, text = users_of(run), []
+    for flag, what in ((0, "client"), (1, "newcomer")):
+        mine = last.filter(pl.col("newcomer").fill_null(0) == flag)
+        scored = mine.drop_nulls("test_accuracy").sort("test_accuracy", "client")
+        if scored.is_empty():
+            text += [] if mine.is_empty() else [f"No {what} was evaluated."]
+            continue
+        worst, best = scored.row(0, named=True), scored.row(-1, named=True)
+        text.append(
+            f"After round {worst['global_round']}, the worst {what} is {_named(worst, users)}; "
+            f"the best is {_named(best, users)}."
+        )
+    return text or ["No client was evaluated."]
+
+
+def _named(row: dict[str, float], users: dict[int, str]) -> str:
+    """Return "client 3 (user d, leaf 1) with 0.9123 on 92 test windows"."""
+    user = users.get(int(row["client"]))
+    who = f"user {user}, " if user and "," not in user else ""
+    return (
+        f"client {row['client']} ({who}leaf {row['leaf']}) with {text_of(row['test_accuracy'])} "
+        f"on {row['test_samples']} test windows"
+    )
+
+
+def clients_panel(last: pl.DataFrame, users: dict[int, str]) -> Panel:
+    """Return the accuracy of every client after the last round."""
+    if len(last) > MANY_CLIENTS:
+        figure, caption = _ranked(last), "Sorted; colours are leaves, crosses are newcomers."
+    else:
+        figure, caption = _bars(last), "Colours are leaves; the worst is named; newcomers are hatched."
+    ordered = last.sort("test_accuracy", "client", nulls_last=True)
+    numbers = table(
+        (
+            "client", "leaf", "user", "in training", "test accuracy", "macro-F1", "test windows",
+            "training windows",
+        ),
+        (
+            (r["client"], r["leaf"], users.get(r["client"], "–"), "unseen" if r["newcomer"] else "seen",
+             r["test_accuracy"], r["macro_f1"], r["test_samples"], r["train_samples"])
+            for r in ordered.iter_rows(named=True)
+        ),
+    )  # fmt: skip
+    return Panel("Final test accuracy per client", numbers, figure, caption)
+
+
+def _bars(last: pl.DataFrame) -> Figure:
+    """Draw a bar per client, in order of clients, so that leaves stand together."""
+    figure, axes = new_figure(0.9 + 0.24 * max(len(last), 6))
+    scores = last["test_accuracy"].cast(pl.Float64).fill_null(0.0).to_numpy()
+    rows = np.arange(len(last))
+    seen: set[int] = set()
+    for row, score, leaf, newcomer in zip(rows, scores, last["leaf"], last["newcomer"], strict=True):
+        axes.barh(
+            row, score, height=0.72, color=colour(leaf), label=None if leaf in seen else f"leaf {leaf}",
+            hatch="//" if newcomer else None,
+        )  # fmt: skip
+        seen.add(leaf)
+    known = np.where(last["newcomer"].fill_null(0).to_numpy() == 1, np.inf, scores)
+    worst = int(np.argmin(known)) if last["test_accuracy"].null_count() == 0 else None
+    for row, score in zip(rows, scores, strict=True):
+        axes.annotate(
+            f"{score:.3f}" + ("  worst" if row == worst else ""), (score, row), (3, 0),
+            textcoords="offset points", va="center", fontsize=9.5, annotation_clip=False,
+        )  # fmt: skip
+    names = [f"{'new' if new else 'client'} {c}" for c, new in last.select("client", "newcomer").iter_rows()]
+    axes.set_yticks(rows, names)
+    axes.set_ylim(len(last) - 0.4, -0.6)
+    axes.set_xlim(0, 1.18)
+    axes.set_xticks(np.linspace(0, 1, 6))
+    axes.set_xlabel("test accuracy")
+    axes.grid(False, axis="y")
+    legend_below(figure, axes, columns=4)
+    return figure
+
+
+def _ranked(last: pl.DataFrame) -> Figure:
+    """Draw many clients sorted by accuracy."""
+    figure, axes = new_figure()
+    ordered = last.drop_nulls("test_accuracy").sort("test_accuracy")
+    ranked = ordered.with_row_index("rank", offset=1)
+    for newcomers, style in (
+        (False, {"s": 6, "linewidths": 0}),
+        (True, {"s": 14, "linewidths": 0.8, "marker": "x"}),
+    ):
+        mine = ranked.filter((pl.col("newcomer").fill_null(0) == 1) == newcomers)
+        axes.scatter(mine["rank"], mine["test_accuracy"], c=[colour(leaf) for leaf in mine["leaf"]], **style)
+    axes.set_xlabel("clients, worst first")
+    axes.set_ylabel("test accuracy")
+    return figure
+
+
+# --- confusion ----------------------------------------------------------------------------------------
+
+
+def _confusion(run: RunData, matrix: np.ndarray, whose: str) -> Panel:
+    """Return a confusion matrix under the run's names of classes."""
+    return confusion_panel(matrix, classes_of(run, len(matrix)), f"Confusion matrix, {whose}")
+
+
+def classes_of(run: RunData, count: int) -> list[str]:
+    """Return the names of the classes, or their numbers."""
+    named = list(run.manifest.get("data", {}).get("classes", []))
+    return named if len(named) == count else [str(number) for number in range(count)]
+
+
+def confusion_panel(matrix: np.ndarray, classes: Sequence[str], title: str) -> Panel:
+    """Return a confusion matrix: shares of each true class in the figure, windows in the table."""
+    of_row = matrix.sum(axis=1, keepdims=True)
+    shares = matrix / np.maximum(of_row, 1)
+    figure, axes = new_figure(3.6 if len(classes) <= 8 else 4.6)
+    axes.pcolormesh(shares, cmap="cividis", vmin=0, vmax=1)
+    if len(classes) <= 12:
+        annotate_cells(axes, shares, lambda share: f"{100 * share:.0f}", 0.0)
+    axes.set_xticks(np.arange(len(classes)) + 0.5, classes, rotation=35, ha="right")
+    axes.set_yticks(np.arange(len(classes)) + 0.5, classes)
+    axes.set_ylim(len(classes), 0)
+    axes.set_xlabel("predicted")
+    axes.set_ylabel("true")
+    axes.grid(False)
+    axes.tick_params(length=0)
+    diagonal = np.diag(matrix)
+    predicted = matrix.sum(axis=0)
+    numbers = table(
+        ("true", *(f"as {name}" for name in classes), "recall", "precision"),
+        (
+            (name, *map(int, matrix[k]), _share(diagonal[k], of_row[k, 0]), _share(diagonal[k], predicted[k]))
+            for k, name in enumerate(classes)
+        ),
+    )
+    return Panel(title, numbers, figure, "Percent of the windows of each true class.")
+
+
+def annotate_cells(axes: Axes, values: np.ndarray, text: Callable[[float], str], low: float) -> None:
+    """Write the values into the cells of a cividis map that spans `low` (below 1) to 1."""
+    for (row, column), value in np.ndenumerate(values):
+        dark = (value - low) / (1 - low) < 0.45
+        axes.text(
+            column + 0.5, row + 0.5, text(float(value)), ha="center", va="center", fontsize=9,
+            color="#ffffff" if dark else "#000000",
+        )  # fmt: skip
+
+
+def _share(part: int, whole: int) -> float | None:
+    """Return part / whole, or None of nothing."""
+    return float(part / whole) if whole else None

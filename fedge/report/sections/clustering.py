@@ -1,0 +1,292 @@
+"""The section on clusters: who was grouped with whom and when, and how alike the leaves' models were."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from fedge.console.palette import INK, PAPER, colour
+from fedge.records.reader import RunData
+from fedge.report.html.page import Panel, Section
+from fedge.report.html.svg import legend_below, new_figure, whole_ticks
+from fedge.report.html.tables import Table, counted, ranges, table, text_of
+from fedge.report.sections.clients import annotate_cells
+
+_SIGNALS = {
+    "weights": "the last layer's weights",
+    "update": "the changes of all parameters in the round",
+    "update-head": "the changes of the last layer's weights in the round",
+    "cross-loss": "losses at each other's clients",
+    "cross-loss-rows": "patterns of losses at each other's clients",
+    "affinity": "losses at each other's clients beyond what models and clients explain",
+}
+_METHODS = {  # what is told of methods that go by no similarity, or not by it alone
+    "alone": "Every leaf is left alone",
+    "oracle": "Leaves are in the planted groups",
+    "random": "Leaves are in random groups of the planted ones' sizes",
+    "ifca": "Every leaf takes that of the cloud's models with which its clients lose least",
+    "cfl": "A cluster is cut by the cosine of updates when its mean update is small and its largest is not",
+    "flhc": "Leaves are grouped once, by the cosine of updates",
+    "kmeans": "Leaves are grouped once, by the distance of updates",
+}
+_AGREEMENT = {  # column → name, line: they often lie upon each other
+    "ari": ("adjusted Rand index", "solid"),
+    "nmi": ("mutual information", "dashed"),
+    "homogeneity": ("homogeneity", "dotted"),
+    "completeness": ("completeness", "dashdot"),
+}
+_MANY_CHANGES = 12  # that are told in words; the table has all
+_MANY_CELLS = 20  # leaves above which a similarity map is one picture, without numbers in its cells
+
+
+def clustering_section(run: RunData) -> Section:
+    """Return clusters over rounds and similarities."""
+    steps = run.clusters
+    if steps.is_empty():
+        return Section("Clusters", ["There was no cloud step yet."])
+    panels = [membership_panel(steps), *truth_panels(run)]
+    compared = steps.drop_nulls("similarity")
+    if not compared.is_empty() and len(compared["similarity"][0]) > 1:
+        panels.append(similarity_range_panel(compared, by_tau=_by_tau(run)))
+        panels += p_value_panels(compared, float(run.config.get("cluster.level", 0)))
+        lowest = min(_pairs(s).min() for s in compared["similarity"])
+        low = min(0.9, math.floor(10 * lowest) / 10)
+        panels += [similarity_panel(compared, step, low) for step in chosen_steps(compared)]
+    return Section("Clusters", _sentences(run, compared) + _truth_sentences(run), panels)
+
+
+def _by_tau(run: RunData) -> bool:
+    """Tell whether leaves are joined by a threshold."""
+    is_told = run.config.get("cluster.method") in _METHODS
+    return not is_told and bool(run.config.get("cluster.count", "threshold") == "threshold")
+
+
+def _sentences(run: RunData, compared: pl.DataFrame) -> list[str]:
+    """Say how many clusters there were and how alike the leaves."""
+    steps, method = run.clusters, str(run.config.get("cluster.method"))
+    if compared.is_empty() and (method not in _METHODS or steps["signal"][0] == "off"):
+        if steps["signal"][0] == "off":
+            return ["Clustering is off: the cloud averages all leaves into one model."]
+        return ["Leaves could not be compared in any cloud step; the remarks say why."]
+    counts = steps["labels"].list.n_unique().value_counts().sort("labels")
+    found = "; ".join(f"{counted(c, 'cluster')} in {n} of {len(steps)} cloud steps" for c, n in counts.rows())
+    text = [f"{found}. {_METHODS.get(method) or _rule(run, compared)}."]
+    if rests := int((~steps["compared"]).sum()):
+        text.append(
+            f"A comparison was due in {len(steps) - rests} of {len(steps)} cloud steps; in the others "
+            "clusters stayed as they were."
+        )
+    pairs = np.concatenate([np.empty(0), *(_pairs(s) for s in compared["similarity"])])
+    if pairs.size:
+        text.append(
+            f"Similarities between leaves lay between {text_of(pairs.min())} and {text_of(pairs.max())}."
+        )
+    moves = steps["labels"].to_list()
+    moved = [r for r, a, b in zip(steps["global_round"][1:], moves, moves[1:], strict=False) if a != b]
+    text.append(f"The groups changed in rounds {ranges(moved)}." if moved else "The groups never changed.")
+    told = steps.select("global_round", "changes").explode("changes").drop_nulls()
+    return text + [f"Round {r}: {change}." for r, change in told.head(_MANY_CHANGES).iter_rows()]
+
+
+def _rule(run: RunData, compared: pl.DataFrame) -> str:
+    """Say by what leaves are compared and when they are joined."""
+    signal, tau = compared["signal"][0], compared["tau"][0]
+    count = run.config.get("cluster.count")
+    rule = {
+        "threshold": f"leaves at least {tau:g} alike are joined",
+        "auto": "leaves are parted where a test finds groups and a trial finds them useful",
+    }.get(str(count or "threshold"), f"there are to be {count} clusters")
+    return f"Compared are {_SIGNALS.get(signal, signal)}; {rule}"
+
+
+def _truth_sentences(run: RunData) -> list[str]:
+    """Say which groups were planted and when they were found; nothing without a scenario."""
+    if run.truth is None:
+        return []
+    exact = run.rounds.filter(pl.col("ari") == 1)["global_round"].to_list()
+    found = f"found exactly in rounds {ranges(exact)}" if exact else "found exactly in no round"
+    kind = run.config.get("scenario", "?")
+    return [f"Planted groups ({kind}): {groups_text(run.truth)}; {found}."]
+
+
+def truth_panels(run: RunData) -> list[Panel]:
+    """Return how well the clusters agree with the planted groups over rounds; nothing without a scenario."""
+    if run.truth is None:
+        return []
+    figure, axes = new_figure()
+    x = run.rounds["global_round"]
+    for index, (column, (label, style)) in enumerate(_AGREEMENT.items()):
+        y = run.rounds[column].cast(pl.Float64).fill_null(float("nan")).to_numpy()
+        axes.plot(
+            x, y, color=colour(index), linestyle=style, label=label,
+            marker="o" if len(x) == 1 else None,
+        )  # fmt: skip
+    axes.set_xlabel("global round")
+    axes.set_ylabel("agreement")
+    whole_ticks(axes)
+    legend_below(figure, axes, columns=2)
+    numbers = table(
+        ("round", *(label for label, _ in _AGREEMENT.values()), "churn"),
+        run.rounds.select("global_round", *_AGREEMENT, "churn").iter_rows(),
+    )
+    caption = "1: the planted groups, exactly. Churn: share of pairs of leaves that were joined or parted."
+    return [Panel("Clusters and planted groups", numbers, figure, caption)]
+
+
+def _pairs(similarity: Sequence[Sequence[float]]) -> np.ndarray:
+    """Return the similarity of every pair of leaves."""
+    matrix = np.array([list(row) for row in similarity])
+    return matrix[np.triu_indices(len(matrix), k=1)]
+
+
+def membership_panel(steps: pl.DataFrame) -> Panel:
+    """Return the cluster of each leaf in each cloud step."""
+    labels = np.array(steps["labels"].to_list())
+    num_steps, num_leaves = labels.shape
+    figure, axes = new_figure(min(0.9 + 0.3 * max(num_leaves, 2), 6.0))
+    rounds = steps["global_round"].to_list()
+    for cluster in range(int(labels.max()) + 1):
+        for leaf in range(num_leaves):
+            spans = _spans(labels[:, leaf] == cluster)
+            bars = [(rounds[a] - 0.5, rounds[b - 1] - rounds[a] + 1) for a, b in spans]
+            axes.broken_barh(bars, (leaf - 0.4, 0.8), facecolors=colour(cluster), edgecolor=PAPER)
+    for leaf in range(num_leaves if num_leaves <= _MANY_CELLS else 0):
+        for a, b in _spans(np.ones(num_steps, bool), np.diff(labels[:, leaf]) != 0):
+            middle = (rounds[a] + rounds[b - 1]) / 2
+            axes.text(
+                middle, leaf, str(labels[a, leaf]), ha="center", va="center", fontsize=9, color="#000000"
+            )
+    axes.set_xlim(rounds[0] - 0.5, rounds[-1] + 0.5)
+    axes.set_ylim(num_leaves - 0.5, -0.5)
+    if num_leaves <= _MANY_CELLS:
+        axes.set_yticks(range(num_leaves), [f"leaf {leaf}" for leaf in range(num_leaves)])
+    else:
+        axes.set_ylabel("leaf")
+    axes.set_xlabel("global round")
+    axes.grid(False)
+    whole_ticks(axes)
+    return Panel(
+        "Cluster of each leaf",
+        _moves_table(steps),
+        figure,
+        "Equal numbers and colours in a column are one cluster; the table lists who moved when.",
+    )
+
+
+def _spans(holds: np.ndarray, cuts: np.ndarray | None = None) -> list[tuple[int, int]]:
+    """Return the half-open index ranges where `holds`, cut where `cuts` (one shorter) is true."""
+    spans, start = [], None
+    for index in range(len(holds) + 1):
+        ends = index == len(holds) or not holds[index] or (cuts is not None and index and cuts[index - 1])
+        if start is not None and ends:
+            spans.append((start, index))
+            start = None
+        if index < len(holds) and holds[index] and start is None:
+            start = index
+    return spans
+
+
+def groups_text(labels: Sequence[int]) -> str:
+    """Return a grouping of leaves as "{0 2}  {1}"."""
+    groups = [[leaf for leaf, own in enumerate(labels) if own == k] for k in sorted(set(labels))]
+    return "  ".join("{" + " ".join(map(str, group)) + "}" for group in groups)
+
+
+def _moves_table(steps: pl.DataFrame) -> Table:
+    """Return a row per change: from which round on, the groups, who moved."""
+    rows: list[tuple[str, str, str]] = []
+    before: list[int] | None = None
+    for global_round, labels in steps.select("global_round", "labels").iter_rows():
+        if labels == before:
+            continue
+        moved = [] if before is None else [leaf for leaf, old in enumerate(before) if old != labels[leaf]]
+        rows.append(
+            (
+                str(global_round),
+                groups_text(labels),
+                ", ".join(map(str, moved)) or "–",
+            )
+        )
+        before = labels
+    return table(("from round", "leaves by cluster", "changed number"), rows)
+
+
+def p_value_panels(compared: pl.DataFrame, level: float) -> list[Panel]:
+    """Return the p-values of the tests for groups over rounds; nothing where none was made."""
+    tested = compared.drop_nulls("lowest_p")
+    if tested.is_empty():
+        return []
+    rounds, p = tested["global_round"].to_list(), tested["lowest_p"].to_list()
+    figure, axes = new_figure()
+    axes.semilogy(rounds, p, color=colour(0), marker="o", markersize=3, label="lowest p of the step")
+    axes.axhline(level, color=INK, linestyle="dashed", linewidth=1, label="cluster.level")
+    axes.set_xlabel("global round")
+    axes.set_ylabel("p")
+    whole_ticks(axes)
+    legend_below(figure, axes)
+    numbers = table(("round", "lowest p"), zip(rounds, p, strict=True))
+    caption = "Client sign-flip test: how often clients alone, without groups, would part leaves so clearly."
+    return [Panel("Are there groups?", numbers, figure, caption)]
+
+
+def similarity_range_panel(compared: pl.DataFrame, by_tau: bool = True) -> Panel:
+    """Return the range of the similarities over rounds, beside the threshold if there is one."""
+    rounds = compared["global_round"].to_list()
+    pairs = [_pairs(s) for s in compared["similarity"]]
+    low, middle, high = ([float(f(p)) for p in pairs] for f in (np.min, np.median, np.max))
+    figure, axes = new_figure()
+    axes.fill_between(rounds, low, high, color=colour(0), alpha=0.18, linewidth=0, label="all pairs")
+    axes.plot(rounds, middle, color=colour(0), marker="o" if len(rounds) == 1 else None, label="median pair")
+    if by_tau:
+        axes.plot(rounds, compared["tau"], color=INK, linestyle="dashed", linewidth=1, label="tau")
+    axes.set_xlabel("global round")
+    axes.set_ylabel("similarity")
+    whole_ticks(axes)
+    legend_below(figure, axes)
+    numbers = table(
+        ("round", "lowest", "median", "highest", "tau", "clusters", "one start"),
+        zip(
+            rounds, low, middle, high, compared["tau"], compared["labels"].list.n_unique(),
+            ("yes" if same else "no" for same in compared["common_start"]), strict=True,
+        ),
+    )  # fmt: skip
+    caption = "Pairs above tau are joined. " if by_tau else ""
+    caption += "One start: all leaves began the round, or a probe, from one model."
+    return Panel("Similarity between leaves", numbers, figure, caption)
+
+
+def chosen_steps(compared: pl.DataFrame) -> list[int]:
+    """Return the cloud steps whose matrices are shown: first, first change (or middle), last."""
+    labels = compared["labels"].to_list()
+    changes = [step for step in range(1, len(labels)) if labels[step] != labels[step - 1]]
+    middle = changes[0] if changes else len(labels) // 2
+    return sorted({0, middle, len(labels) - 1})
+
+
+def similarity_panel(compared: pl.DataFrame, step: int, low: float) -> Panel:
+    """Return the similarity matrix of one cloud step; colours span `low` to 1, the same for all steps."""
+    row = compared.row(step, named=True)
+    matrix = np.array(row["similarity"])
+    size = len(matrix)
+    figure, axes = new_figure(3.2)
+    if size <= _MANY_CELLS:
+        axes.pcolormesh(matrix, cmap="cividis", vmin=low, vmax=1)
+        if size <= 8:
+            annotate_cells(axes, matrix, lambda value: f"{value:.2f}", low)
+        axes.set_xticks(np.arange(size) + 0.5, [str(leaf) for leaf in range(size)])
+        axes.set_yticks(np.arange(size) + 0.5, [str(leaf) for leaf in range(size)])
+    else:
+        axes.imshow(matrix, cmap="cividis", vmin=low, vmax=1, extent=(0, size, size, 0), aspect="auto")
+    axes.set_ylim(size, 0)
+    axes.set_xlabel("leaf")
+    axes.set_ylabel("leaf")
+    axes.grid(False)
+    axes.tick_params(length=0)
+    numbers = table(
+        ("leaf", "cluster", *map(str, range(size))),
+        ((leaf, row["labels"][leaf], *map(float, matrix[leaf])) for leaf in range(size)),
+    )
+    return Panel(
+        f"Similarity in round {row['global_round']}", numbers, figure, f"Yellow is 1, dark blue {low:g}."
+    )

@@ -1,0 +1,112 @@
+"""The section on data: how many windows of which class, user and device each client holds."""
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from fedge.console.palette import colour
+from fedge.records.reader import RunData
+from fedge.report.html.page import Panel, Section
+from fedge.report.html.svg import legend_below, new_figure
+from fedge.report.html.tables import table
+from fedge.report.sections.clients import MANY_CLIENTS, users_of
+
+
+def windows_section(run: RunData) -> Section:
+    """Return the data of every client."""
+    panels = []
+    if not run.partition.is_empty():
+        panels = [classes_panel(run), holdings_panel(run)]
+    return Section("Data", _sentences(run), panels)
+
+
+def _sentences(run: RunData) -> list[str]:
+    """Say what was run on and how it was split."""
+    data = run.manifest.get("data")
+    if not data:
+        return ["The run ended before its data were loaded."]
+    plant = run.manifest.get("scenario")
+    planted = f" Scenario {plant['kind']}: each leaf's group is in the table." if plant else ""
+    split = {"session": "whole sessions", "blocks": "contiguous blocks of time per class"}
+    return [
+        f"Source: {data['name']}, {data['windows']:,} windows of {len(data['classes'])} classes, "
+        f"{len(data['channels'])} channels ({', '.join(data['channels'])}). "
+        f"Training, validation and test windows are split by {split.get(data['split'], data['split'])}."
+        + planted,
+        f"Fingerprint (sha256): {data['fingerprint']}",
+    ]
+
+
+def _classes(run: RunData) -> list[str]:
+    """Return the classes in label order."""
+    return list(run.manifest.get("data", {}).get("classes", run.partition["class"].unique().sort()))
+
+
+def classes_panel(run: RunData) -> Panel:
+    """Return windows per class, stacked, for every client; for every leaf if there are many clients."""
+    by = "client" if run.partition["client"].n_unique() <= MANY_CLIENTS else "leaf"
+    classes = _classes(run)
+    counts = _per_class(run.partition, by, classes)
+    figure, axes = new_figure(0.9 + 0.24 * max(len(counts), 6))
+    base = [0] * len(counts)
+    for index, name in enumerate(classes):
+        windows = counts[name].to_list()
+        axes.barh(
+            range(len(counts)), windows, left=base, height=0.75, color=colour(index), label=name,
+            hatch="//" if index >= 7 else None,
+        )  # fmt: skip
+        base = [a + b for a, b in zip(base, windows, strict=True)]
+    axes.set_yticks(range(len(counts)), [f"{by} {key}" for key in counts[by]])
+    axes.set_ylim(len(counts) - 0.4, -0.6)
+    axes.set_xlabel("windows (training, validation and test)")
+    axes.grid(False, axis="y")
+    legend_below(figure, axes, columns=4)
+    numbers = table((by, *classes, "all"), (
+        (*row, sum(row[1:])) for row in counts.iter_rows()
+    ))  # fmt: skip
+    return Panel(f"Windows per class and {by}", numbers, figure)
+
+
+def _per_class(partition: pl.DataFrame, by: str, classes: Sequence[str]) -> pl.DataFrame:
+    """Return a row per client or leaf, a column per class: windows."""
+    counts = partition.pivot("class", index=by, values="windows", aggregate_function="sum")
+    missing = [pl.lit(0).alias(name) for name in classes if name not in counts.columns]
+    return counts.with_columns(*missing).select(by, *classes).fill_null(0).sort(by)
+
+
+def holdings_panel(run: RunData) -> Panel:
+    """Return a table of what each client holds."""
+    per_client = (
+        run.partition.group_by("client", "leaf", "newcomer", "group")
+        .agg(
+            *(
+                pl.col("windows").filter(pl.col("split") == split).sum().alias(split)
+                for split in ("train", "val", "test")
+            ),
+            pl.col("device").unique().drop_nulls().sort(),
+        )
+        .sort("client")
+    )
+    users = users_of(run)
+    rows = (
+        (
+            r["client"],
+            r["leaf"],
+            *([] if run.truth is None else [r["group"]]),
+            users[r["client"]] or "–",
+            "unseen" if r["newcomer"] else "seen",
+            _devices(r["device"]),
+            r["train"],
+            r["val"],
+            r["test"],
+        )
+        for r in per_client.iter_rows(named=True)
+    )
+    group = () if run.truth is None else ("planted group",)
+    headers = ("client", "leaf", *group, "users", "in training", "devices", "training", "validation", "test")
+    return Panel("What each client holds", table(headers, rows), is_open=len(per_client) <= MANY_CLIENTS)
+
+
+def _devices(names: Sequence[str]) -> str:
+    """Return the names of devices, or how many there are."""
+    return ", ".join(names) or "–" if len(names) <= 4 else f"{len(names)} devices"

@@ -1,0 +1,152 @@
+"""The section on the gate: what each leaf was offered, how both models did on validation, what it took and
+served.
+"""
+
+import polars as pl
+
+from fedge.console.palette import INK, colour
+from fedge.records.reader import RunData
+from fedge.report.html.page import Panel, Section
+from fedge.report.html.svg import legend_below, new_figure, whole_ticks
+from fedge.report.html.tables import frame_table, table
+from fedge.report.sections.accuracy import MANY_LEAVES
+
+_MANY_PANELS = 4  # leaves above which only the gain is drawn
+
+
+def gate_section(run: RunData) -> Section:
+    """Return the gate's decisions."""
+    offers = run.leaves.drop_nulls("val_accuracy_offered")
+    tuned = personal_panels(run)
+    if offers.is_empty():
+        off = not run.config.get("gate.enabled", True)
+        said = "The gate is off: every offer is taken." if off else "No leaf got an offer."
+        return Section("Gate", [said], tuned)
+    leaves = offers["leaf"].unique().sort().to_list()
+    panels = [gain_panel(run, offers)]
+    if len(leaves) <= _MANY_PANELS:
+        last = run.rounds["global_round"][-1]
+        panels += [leaf_panel(offers.filter(pl.col("leaf") == leaf), leaf, last) for leaf in leaves]
+    return Section("Gate", _sentences(run, offers), [*panels, *evidence_panels(offers), *tuned])
+
+
+def _sentences(run: RunData, offers: pl.DataFrame) -> list[str]:
+    """Say how many offers were taken and the rule."""
+    taken = (offers["gate"] == "accepted").sum()
+    if (offers["gate"] == "off").all():
+        return [
+            f"The gate is off: all {len(offers)} offers were taken. Accuracies are of validation windows."
+        ]
+    return [
+        f"{taken} of {len(offers)} offers were taken. {_rule(run)} "
+        "Accuracies are of the validation windows of the leaf's own clients."
+    ]
+
+
+def _rule(run: RunData) -> str:
+    """Say when an offer is taken."""
+    gain, level = run.config.get("gate.min-gain", 0.0), run.config.get("gate.level", 0.05)
+    rules = {
+        "after-round": f"An offer is trained for a global round beside the leaf's own model, and taken if it "
+        f"is then more accurate by {gain:g} or more; the row is of the round in which that is decided.",
+        "one-standard-error": f"A leaf takes an offer unless it misses a gain of {gain:g} by more than one "
+        f"standard error of the paired difference.",
+        "paired": f"A leaf takes an offer unless McNemar's exact one-sided test says at level {level:g} that "
+        f"it is worse.",
+    }
+    published = f"A leaf takes an offer if it is more accurate by {gain:g} or more."
+    return rules.get(str(run.config.get("gate.rule")), published)
+
+
+def gain_panel(run: RunData, offers: pl.DataFrame) -> Panel:
+    """Return what each offer would have changed, and whether it was taken."""
+    figure, axes = new_figure()
+    num_leaves = int(offers["leaf"].max()) + 1  # type: ignore[arg-type]
+    for (leaf,), own in offers.group_by("leaf", maintain_order=True):
+        gain = (own["val_accuracy_offered"] - own["val_accuracy_own"]).to_numpy()
+        few = num_leaves <= MANY_LEAVES
+        shade = colour(int(leaf)) if few else colour(0)
+        taken = (own["gate"] != "rejected").to_numpy()
+        rounds = own["global_round"].to_numpy()
+        axes.scatter(rounds[taken], gain[taken], s=18, color=shade)
+        axes.scatter(rounds[~taken], gain[~taken], s=18, facecolors="none", edgecolors=shade, linewidths=1)
+        if few:
+            axes.scatter([], [], s=18, color=shade, label=f"leaf {leaf}")
+    axes.axhline(
+        run.config.get("gate.min-gain", 0.0), color=INK, linewidth=1, linestyle="dashed", label="needed"
+    )
+    axes.set_xlim(0.5, run.rounds["global_round"][-1] + 0.5)
+    axes.set_xlabel("global round")
+    axes.set_ylabel("offered − own")
+    whole_ticks(axes)
+    legend_below(figure, axes, columns=4)
+    numbers = table(
+        ("round", "leaf", "own", "offered", "decision"),
+        offers.select("global_round", "leaf", "val_accuracy_own", "val_accuracy_offered", "gate").iter_rows(),
+    )
+    return Panel(
+        "Gain of every offer", numbers, figure, "In validation accuracy. Filled: taken; hollow: turned down."
+    )
+
+
+def evidence_panels(offers: pl.DataFrame) -> list[Panel]:
+    """Return what each decision rests on, where the run has kept it."""
+    headers = {
+        "global_round": "round", "leaf": "leaf", "blend": "λ", "val_windows": "windows",
+        "val_only_own": "only own right", "val_only_offered": "only offered right",
+        "val_standard_error": "standard error", "val_p_value": "p, offer is worse", "gate": "decision",
+    }  # fmt: skip
+    if "val_windows" not in offers.columns:
+        return []
+    counts = pl.col("val_windows", "val_only_own", "val_only_offered").cast(pl.Int64)
+    numbers = frame_table(offers.with_columns(counts), **headers)
+    return [
+        Panel(
+            "What each decision rests on",
+            numbers,
+            caption="Windows that only one of the two models has right; the standard error is that of "
+            "offered − own; p is McNemar's. Both take windows for independent.",
+            is_wide=True,
+        )
+    ]
+
+
+def personal_panels(run: RunData) -> list[Panel]:
+    """Return what training on for the known clients gave, if the leaves did."""
+    if "val_accuracy_personal" not in run.leaves.columns:
+        return []
+    tuned = run.leaves.drop_nulls("val_accuracy_personal")
+    if tuned.is_empty():
+        return []
+    headers = {
+        "global_round": "round", "leaf": "leaf", "val_accuracy_before": "before",
+        "val_accuracy_personal": "personal", "serves": "served",
+    }  # fmt: skip
+    rounds = run.config.get("personal.leaf-rounds", "?")
+    caption = f"Validation accuracy before and after {rounds} leaf rounds for the clients that a leaf knows."
+    return [Panel("Personal models", frame_table(tuned, **headers), caption=caption)]
+
+
+def leaf_panel(own: pl.DataFrame, leaf: int, last_round: int) -> Panel:
+    """Return both validation accuracies of one leaf."""
+    figure, axes = new_figure(2.4)
+    rounds = own["global_round"].to_numpy()
+    taken = (own["gate"] != "rejected").to_numpy()
+    offered = own["val_accuracy_offered"].to_numpy()
+    axes.plot(rounds, own["val_accuracy_own"], color=colour(leaf), marker=".", label="own")
+    axes.plot(rounds, offered, color=INK, linewidth=0.9, linestyle="dotted", label="offered")
+    axes.scatter(rounds[taken], offered[taken], s=20, color=INK, label="taken", zorder=3)
+    axes.scatter(
+        rounds[~taken], offered[~taken], s=20, facecolors="none", edgecolors=INK, linewidths=0.9, zorder=3,
+        label="turned down",
+    )  # fmt: skip
+    axes.set_xlabel("global round")
+    axes.set_ylabel("validation accuracy")
+    whole_ticks(axes)
+    axes.set_xlim(0.5, last_round + 0.5)
+    legend_below(figure, axes, columns=4)
+    numbers = table(
+        ("round", "own", "offered", "decision"),
+        own.select("global_round", "val_accuracy_own", "val_accuracy_offered", "gate").iter_rows(),
+    )
+    return Panel(f"Leaf {leaf}: own and offered model", numbers, figure)

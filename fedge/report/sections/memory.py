@@ -1,0 +1,110 @@
+"""The section on memory: what every role held, where the peaks were."""
+
+import polars as pl
+
+from fedge.console.palette import colour, dashes
+from fedge.records.reader import RunData
+from fedge.report.html.page import Panel, Section
+from fedge.report.html.svg import legend_below, new_figure, whole_ticks
+from fedge.report.html.tables import table, text_of
+
+# column → what it is called in sentences, in order of what is said first
+_MEASURES = {
+    "rss_mib": "resident memory",
+    "uss_mib": "memory of its own (USS)",
+    "cuda_allocated_mib": "memory on its GPU in tensors",
+    "cuda_reserved_mib": "memory on its GPU held by PyTorch",
+}
+_ROLES = {"server": "the server", "worker": "a worker", "ray": "one of Ray's own processes"}
+_COUNTS = {"threads": "threads", "fds": "open files"}
+
+
+def memory_section(run: RunData) -> Section:
+    """Return memory by role, with the peaks named."""
+    if run.memory.is_empty():
+        return Section("Memory", ["Memory was not measured."])
+    text = [
+        " ".join(peak_sentence(run, column) for column in measured(run, _MEASURES)),
+        "Resident memory counts pages that processes share in each of them; USS is what no other process "
+        "has, measured as often as takes 0.5 % of the time.",
+    ]
+    panels = [memory_panel(run, "rss_mib", "Resident memory by role")]
+    if measured(run, ("uss_mib",)):
+        panels.append(memory_panel(run, "uss_mib", "Memory of their own (USS) by role"))
+    return Section("Memory", text, [*panels, peaks_panel(run)])
+
+
+def measured(run: RunData, columns: dict[str, str] | tuple[str, ...]) -> list[str]:
+    """Return those columns of memory.csv that have a number."""
+    there = run.memory.columns
+    return [column for column in columns if column in there and run.memory[column].count() > 0]
+
+
+def peak_of(run: RunData, column: str, role: str | None = None) -> dict[str, object]:
+    """Return the row of memory.csv, of a role or of any, with the largest number in a column."""
+    memory = run.memory.drop_nulls(column)
+    if role is not None:
+        memory = memory.filter(pl.col("role") == role)
+    return memory.sort(column, "global_round", "pid", descending=[True, False, False]).row(0, named=True)
+
+
+def peak_sentence(run: RunData, column: str) -> str:
+    """Name the process that had most."""
+    peak = peak_of(run, column)
+    who = _ROLES.get(str(peak["role"]), str(peak["role"]))
+    return (
+        f"Most {_MEASURES[column]} had {who} (process {peak['pid']}) in round {peak['global_round']}: "
+        f"{peak[column]:,.0f} MiB."
+    )
+
+
+def memory_panel(run: RunData, column: str, title: str) -> Panel:
+    """Return a column of memory.csv for every role over rounds, summed over its processes."""
+    per_role = (
+        run.memory.drop_nulls(column)
+        .group_by("role", "global_round", maintain_order=True)
+        .agg(mib=pl.col(column).sum(), processes=pl.len(), largest=pl.col(column).max())
+    )
+    figure, axes = new_figure()
+    roles = per_role["role"].unique(maintain_order=True).to_list()
+    for index, role in enumerate(roles):
+        own = per_role.filter(pl.col("role") == role)
+        axes.plot(
+            own["global_round"], own["mib"], color=colour(index), linestyle=dashes(index), label=role,
+            marker="o" if len(own) == 1 else None,
+        )  # fmt: skip
+    axes.set_xlabel("global round")
+    axes.set_ylabel("MiB")
+    axes.set_ylim(0, 1.1 * float(per_role["mib"].to_numpy().max()))
+    whole_ticks(axes)
+    legend_below(figure, axes)
+    rows = []
+    for role in roles:
+        own = per_role.filter(pl.col("role") == role)
+        top = own.sort("mib", descending=True).row(0, named=True)
+        rows.append(
+            (role, top["processes"], top["mib"], top["global_round"], own["largest"].max(), own["mib"][-1])
+        )
+    headers = ("role", "processes", "peak MiB, all", "in round", "peak MiB, one process", "at the end")
+    return Panel(title, table(headers, rows), figure, "Summed over the role's processes.")
+
+
+def peaks_panel(run: RunData) -> Panel:
+    """Return a table of each role's peaks: the most that one process had, and in which round."""
+    rows = []
+    for column, name in (_MEASURES | _COUNTS).items():
+        if column not in measured(run, (column,)):
+            continue
+        with_any = run.memory.drop_nulls(column)["role"].unique(maintain_order=True).to_list()
+        for role in with_any:
+            peak = peak_of(run, column, role)
+            rows.append((name, role, peak[column], peak["global_round"], peak["pid"]))
+    return Panel("Peaks of one process", table(("what", "role", "most", "in round", "process"), rows))
+
+
+def peak_text(run: RunData) -> tuple[str, str] | None:
+    """Return the largest sum over all processes of a round, and its round."""
+    if run.memory.is_empty():
+        return None
+    top = run.memory.group_by("global_round").agg(pl.col("rss_mib").sum()).sort("rss_mib").row(-1, named=True)
+    return f"{text_of(top['rss_mib'])} MiB", f"all processes, in round {top['global_round']}"

@@ -1,0 +1,82 @@
+"""The section on configuration: every knob, which of them were changed, versions, how to run it again."""
+
+import json
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from fedge.config.sections import knobs
+from fedge.records.reader import RunData
+from fedge.report.html.page import Panel, Section
+from fedge.report.html.tables import table
+
+PLACE_KEYS = ("run-name", "runs-dir", "report")  # say what is left behind where, not what is run
+
+
+def setup_section(run: RunData) -> Section:
+    """Return what the run was configured with."""
+    changed = changed_knobs(run.config)
+    words = ", ".join(f"{key}={json.dumps(value)}" for key, value in changed.items())
+    return Section(
+        "Configuration",
+        [f"Changed from the defaults of this Fedge: {words or 'nothing'}."],
+        [knobs_panel(run.config), surroundings_panel(run.manifest)],
+    )
+
+
+def changed_knobs(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the knobs that differ from their defaults, without the seed and the place of the run."""
+    defaults = {key: default for key, (default, _) in knobs().items()}
+    return {
+        key: value
+        for key, value in config.items()
+        if key not in (*PLACE_KEYS, "seed") and defaults.get(key) != value
+    }
+
+
+def knobs_panel(config: Mapping[str, Any]) -> Panel:
+    """Return all knobs with their meaning."""
+    known = knobs()
+    rows = []
+    for key, value in config.items():
+        default, rule = known.get(key, (None, {"doc": ""}))
+        rows.append((key, json.dumps(value), "" if value == default else json.dumps(default), rule["doc"]))
+    return Panel("All knobs", table(("key", "value", "default, if other", "meaning"), rows))
+
+
+def surroundings_panel(manifest: Mapping[str, Any]) -> Panel:
+    """Return versions, engine and federation."""
+    rows = [(name, version) for name, version in manifest.get("versions", {}).items()]
+    rows.append(("engine", str(manifest.get("engine", "–"))))
+    rows += [
+        (f"federation: {key}", json.dumps(value)) for key, value in manifest.get("federation", {}).items()
+    ]
+    return Panel("Versions and engine", table(("what", "value"), rows))
+
+
+def reproduce_section(run: RunData) -> Section:
+    """Return the command that gives the same bits."""
+    data = run.manifest.get("data", {})
+    text = [
+        "On a CPU, the same configuration and seed give the same models and metrics, bit for bit, on either "
+        "engine and any number of workers."
+    ]
+    if data and not data["synthetic"]:
+        text.append(f"The window file must have the fingerprint {data['fingerprint']}.")
+    return Section("How to reproduce", text, code=command(run.manifest))
+
+
+def command(manifest: Mapping[str, Any]) -> str:
+    """Return the shell command that repeats a run, for a POSIX shell in the folder of pyproject.toml."""
+    config = manifest.get("config", {})
+    clients = int(manifest.get("federation", {}).get("num-supernodes", 0))
+    overrides = " ".join(f"{key}={_toml(value)}" for key, value in changed_knobs(config).items())
+    words = [f"SEED={manifest.get('seed')}", "fedge", "run", "."]
+    line = " ".join(words) + (f" -c {shlex.quote(overrides)}" if overrides else "")
+    needs = f"# in a clone of Fedge {manifest.get('versions', {}).get('fedge', '')}, "
+    return f"{needs}with a federation of {clients} SuperNodes\n{line}"
+
+
+def _toml(value: Any) -> str:
+    """Return a knob's value as `-c` reads it."""
+    return json.dumps(value, ensure_ascii=False)

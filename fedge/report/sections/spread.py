@@ -1,0 +1,68 @@
+"""How evenly a run serves people: the spread of scores over clients and leaves, seen and unseen users apart.
+
+Each client, or leaf, counts the same. Called by the report's section on clients and by
+`fedge.report.comparison.finals`.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import polars as pl
+
+from fedge.metrics.scores import Spread, spread
+from fedge.records.reader import RunData
+from fedge.report.html.page import Panel
+from fedge.report.html.tables import table
+
+_SCORES = (("accuracy", "test_accuracy", "unseen_accuracy"), ("macro-F1", "macro_f1", "unseen_macro_f1"))
+
+
+def client_spread(run: RunData, column: str, newcomers: bool) -> Spread | None:
+    """Return the spread of a column of clients.csv over clients in the last round, or None without any.
+
+    Args:
+        run: with at least one round.
+        column: of the table.
+        newcomers: over newcomers instead of the clients that train.
+    """
+    clients = run.newcomers if newcomers else run.known_clients
+    return _spread_of(_last(run, clients)[column])
+
+
+def leaf_spread(run: RunData, column: str) -> Spread | None:
+    """Return the spread of a column of leaf_rounds.csv over leaves in the last round, or None without any."""
+    return _spread_of(_last(run, run.leaves)[column])
+
+
+def spread_panel(run: RunData) -> Panel:
+    """Return the spread of accuracy and macro-F1 over clients and leaves after the last round."""
+    headers = ("over", "users", "score", "number", "mean", "std", "worst", "10th percentile", "Jain index")
+    caption = (
+        "After the last round. Leaves: scores pooled over the leaf's windows. Unseen: users of newcomers, of "
+        "whom no leaf has a window. Jain's index is 1 if all are served alike."
+    )
+    return Panel("Spread over clients and leaves", table(headers, _rows(run)), None, caption, True, True)
+
+
+def _rows(run: RunData) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of the panel; none where nobody was evaluated."""
+    for score, seen, unseen in _SCORES:
+        for over, users, found in (
+            ("clients", "seen", client_spread(run, seen, newcomers=False)),
+            ("clients", "unseen", client_spread(run, seen, newcomers=True)),
+            ("leaves", "seen", leaf_spread(run, seen)),
+            ("leaves", "unseen", leaf_spread(run, unseen)),
+        ):
+            if found:
+                yield over, users, score, found.n, found.mean, found.std, found.worst, found.p10, found.jain
+
+
+def _last(run: RunData, frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of the run's last round."""
+    return frame.filter(pl.col("global_round") == run.rounds["global_round"][-1])
+
+
+def _spread_of(column: pl.Series) -> Spread | None:
+    """Return the spread of what was measured, or None of nothing."""
+    values = column.drop_nulls().to_list()
+    return spread(values) if values else None

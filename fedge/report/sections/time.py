@@ -1,0 +1,104 @@
+"""The section on time: where the seconds of every round went, and the bytes."""
+
+import polars as pl
+
+from fedge.console.palette import colour
+from fedge.records.reader import RunData
+from fedge.report.html.page import Panel, Section
+from fedge.report.html.svg import legend_below, new_figure, stacked_over_rounds, whole_ticks
+from fedge.report.html.tables import bytes_text, counted, percent, seconds_text, table, total
+from fedge.report.sections.timeline import bound_sentence, has_lanes, lane_panels
+from fedge.timing.laps import PHASES
+
+_SMALL = 0.01  # phases with a smaller share of the time are drawn together
+_TRAFFIC = {
+    "uplink_bytes": "client to leaf", "downlink_bytes": "leaf to client",
+    "cloud_uplink_bytes": "leaf to cloud", "cloud_downlink_bytes": "cloud to leaf",
+}  # fmt: skip
+_MEANING = {
+    "configure": "make messages",
+    "push": "hand messages out",
+    "wait": "clients train and evaluate",
+    "check": "check replies",
+    "aggregate": "average models",
+    "cluster": "compare and group leaves",
+    "gate": "decide on offers",
+    "report": "work out the rows of the round, show the last one",
+    "record": "write the last round",
+    "checkpoint": "keep the state after the last round",
+    "other": "everything else",
+}
+
+
+def time_section(run: RunData) -> Section:
+    """Return seconds per phase, what the workers did meanwhile, and bytes per round."""
+    if run.timing.is_empty():
+        return Section("Time", ["No round has ended."])
+    panels = [phases_panel(run), *lane_panels(run), traffic_panel(run)]
+    return Section("Time", _time_sentences(run), panels)
+
+
+def phases_of(run: RunData) -> list[str]:
+    """Return the phases that add up to a round."""
+    return [phase for phase in PHASES if phase in run.timing.columns]
+
+
+def _time_sentences(run: RunData) -> list[str]:
+    """Say how long it took and what it waited for."""
+    seconds = total(run.timing, "total")
+    share = total(run.timing, "wait") / seconds if "wait" in run.timing.columns and seconds else None
+    text = f"{counted(len(run.timing), 'round')} took {seconds_text(seconds)}"
+    text += f"; {100 * share:.0f} % of it the server waited for clients." if share is not None else "."
+    sentences = [text + " The phases of a round add up to its wall time."]
+    return [*sentences, bound_sentence(run)] if has_lanes(run) else sentences
+
+
+def phases_panel(run: RunData) -> Panel:
+    """Return the seconds of every round, stacked by phase."""
+    timing, seconds = run.timing, {phase: total(run.timing, phase) for phase in phases_of(run)}
+    ordered = sorted(seconds, key=lambda phase: -seconds[phase])
+    large = [phase for phase in ordered if seconds[phase] >= _SMALL * sum(seconds.values())]
+    small = [phase for phase in ordered if phase not in large]
+    shown = [(phase, timing[phase].to_numpy(), colour(index)) for index, phase in enumerate(large)]
+    if small:
+        rest = timing.select(pl.sum_horizontal(small)).to_series().to_numpy()
+        shown.append(("all others", rest, colour(len(large))))
+    figure = stacked_over_rounds(timing["global_round"].to_list(), shown, "seconds")
+    numbers = table(
+        ("phase", "what", "seconds", "share", "median per round", "longest"),
+        (
+            (p, _MEANING.get(p, ""), seconds[p], percent(seconds[p], sum(seconds.values())),
+             timing[p].median(), timing[p].max())
+            for p in ordered
+        ),
+    )  # fmt: skip
+    return Panel(
+        "Seconds per round by phase", numbers, figure, f"Phases under {100 * _SMALL:.0f} % are drawn as one."
+    )
+
+
+def traffic_panel(run: RunData) -> Panel:
+    """Return bytes up and down per round, tier by tier."""
+    rounds = run.rounds
+    figure, axes = new_figure()
+    for index, (column, label) in enumerate(_TRAFFIC.items()):
+        axes.plot(
+            rounds["global_round"], (rounds[column].cum_sum() / 1e6).to_numpy(), color=colour(index),
+            label=label, linestyle="dashed" if index % 2 else "solid",
+            marker="o" if len(rounds) == 1 else None,
+        )  # fmt: skip
+    axes.set_xlabel("global round")
+    axes.set_ylabel("MB so far")
+    axes.set_ylim(bottom=0)
+    whole_ticks(axes)
+    legend_below(figure, axes)
+    up, down, cloud_up, cloud_down = (bytes_text(total(rounds, column)) for column in _TRAFFIC)
+    numbers = table(
+        ("round", *_TRAFFIC.values(), "seconds"),
+        rounds.select("global_round", *_TRAFFIC, "seconds").iter_rows(),
+    )
+    return Panel(
+        "Bytes by tier", numbers, figure,
+        f"Arrays between clients and leaves: {up} up, {down} down; between leaves and the cloud: "
+        f"{cloud_up} up, {cloud_down} down.",
+    )  # fmt: skip

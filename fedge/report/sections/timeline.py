@@ -1,0 +1,293 @@
+"""What the workers did while the server waited, and how long messages were under way.
+
+The numbers are those of `fedge.timing.timeline`, as the run folder has them.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+
+from fedge.console.palette import FAINT, PAPER, colour
+from fedge.records.reader import RunData
+from fedge.report.html.page import Panel
+from fedge.report.html.svg import legend_below, new_figure, stacked_over_rounds
+from fedge.report.html.tables import Table, counted, percent, table, total
+from fedge.timing.calls import PARTS
+from fedge.timing.timeline import LANES, LEGS, PERCENTILES, cut_lanes
+
+_WORDS = {
+    "train": "training",
+    "evaluate": "evaluating",
+    "load": "loading",
+    "deserialise": "deserialising",
+    "serialise": "serialising",
+    "idle": "idle or transport",
+}  # from the bottom of a stack to its top
+_COLOURS = {part: colour(6 if part == "idle" else index) for index, part in enumerate(_WORDS)}
+_MEANING = {
+    "train": "SGD, SCAFFOLD's and privacy's arithmetic",
+    "evaluate": "judge models",
+    "load": "find windows, put the state into the network",
+    "deserialise": "read the states of the message",
+    "serialise": "keep c_i, make the reply",
+    "idle": "no message, or one on its way",
+    "queue": "pushed, until its worker was free",
+    "dispatch": "until the client's code began",
+    "run": "in the client's code",
+    "return": "until the server had the reply",
+}
+_WORTH_NAMING = 0.005  # share of the time from which a part is named
+_WORTH_SAYING = 0.05  # idle share of a worker from which its reason is given
+_UNEVEN = 1.25  # of an even share of the work, from which a client is large
+_LANES_DRAWN = 24
+_HEIGHT = 0.8  # of a lane
+_ONE_BY_ONE = 200  # messages, up to which each is drawn by itself
+_SEEN = 0.001  # share of the figure's width from which a bar can be seen
+_WIDE = 0.035  # and from which it has room for a label
+_BINS = 240  # into which more messages are put
+_ROWS = 100  # messages in a table
+
+
+def lane_panels(run: RunData) -> list[Panel]:
+    """Return all panels; none if the workers' times are not known."""
+    if not has_lanes(run):
+        return []
+    return [lanes_panel(run), workers_panel(run), legs_panel(run), *gantt_panels(run)]
+
+
+def has_lanes(run: RunData) -> bool:
+    """Tell whether the workers' times of any round are known."""
+    return "workers" in run.timing.columns and total(_timed(run), "wait") > 0
+
+
+def _timed(run: RunData) -> pl.DataFrame:
+    """Return the rows of timing.csv whose workers' times are known."""
+    return run.timing.drop_nulls("workers")
+
+
+# --- in words -------------------------------------------------------------------------------------------
+
+
+def bound_sentence(run: RunData) -> str:
+    """Say what bound the run: where its time went, and why the idlest worker was idle."""
+    timing = _timed(run)
+    seconds, wait = total(timing, "total"), total(timing, "wait")
+    lanes = {lane: total(timing, f"lane_{lane}") for lane in LANES}
+    shares = {_WORDS[lane]: wait / seconds * lanes[lane] / sum(lanes.values()) for lane in LANES}
+    shares["the server's own work"] = 1 - wait / seconds
+    ordered = sorted(shares, key=lambda word: -round(shares[word], 4))
+    large = [word for word in ordered if shares[word] >= _WORTH_NAMING]
+    text = "What bound the run: " + ", ".join(f"{100 * shares[word]:.0f} % {word}" for word in large)
+    reason = idle_reason(run)
+    return text + (f"; {reason}." if reason else ".")
+
+
+def idle_reason(run: RunData) -> str:
+    """Say which worker was idle most and why; nothing if none was for long, or if there is only one."""
+    per_worker = per_worker_of(run)
+    idlest = per_worker.sort("idle_share", "worker", descending=[True, False]).row(0, named=True)
+    if len(per_worker) < 2 or idlest["idle_share"] < _WORTH_SAYING:
+        return ""
+    text = f"worker {idlest['worker']} idle {100 * idlest['idle_share']:.0f} % of the wait because "
+    workers = int(_timed(run)["workers"].max())  # type: ignore[arg-type]
+    clients = run.clients["client"].n_unique()
+    if clients < workers:
+        return text + f"{counted(workers, 'worker')} share {counted(clients, 'client')}"
+    if idlest["idle_at_end"] < idlest["idle"] / 2:
+        return text + "messages were on their way"
+    client, share = largest_client(run)
+    if share >= _UNEVEN / clients:
+        return text + f"client {client} holds {100 * share:.0f} % of the work"
+    return text + f"{counted(clients, 'client')} do not divide evenly among {counted(workers, 'worker')}"
+
+
+def largest_client(run: RunData) -> tuple[int, float]:
+    """Return the client that trained longest over the run, and its share of all clients' training seconds."""
+    work = run.clients.group_by("client").agg(pl.col("train_seconds").sum()).sort("train_seconds", "client")
+    return int(work["client"][-1]), float(work["train_seconds"][-1]) / (total(work, "train_seconds") or 1.0)
+
+
+def per_worker_of(run: RunData) -> pl.DataFrame:
+    """Return a row per worker: rounds, messages, seconds of the wait, of each lane, share of idle time."""
+    wait = pl.sum_horizontal(LANES)
+    return (
+        run.workers.group_by("worker", maintain_order=True)
+        .agg(
+            pl.len().alias("rounds"),
+            pl.col("messages").sum(),
+            wait.sum().alias("wait"),
+            pl.col(*LANES, "idle_at_end").sum(),
+        )
+        .with_columns(idle_share=pl.when(wait > 0).then(pl.col("idle") / wait).otherwise(0.0))
+        .sort("worker")
+    )
+
+
+# --- figures --------------------------------------------------------------------------------------------
+
+
+def lanes_panel(run: RunData) -> Panel:
+    """Return what all workers together did in the wait of every round, stacked."""
+    timing = _timed(run)
+    seconds = {part: total(timing, f"lane_{part}") for part in _WORDS}
+    shown = [(_WORDS[p], timing[f"lane_{p}"].to_numpy(), _COLOURS[p]) for p in _WORDS if seconds[p]]
+    figure = stacked_over_rounds(timing["global_round"].to_list(), shown, "seconds, all workers")
+    numbers = table(
+        ("part", "what", "seconds", "share"),
+        ((_WORDS[p], _MEANING[p], seconds[p], percent(seconds[p], sum(seconds.values()))) for p in _WORDS),
+    )
+    return Panel(
+        "Workers while the server waits", numbers, figure, "The parts of a round add up to workers × wait."
+    )
+
+
+def workers_panel(run: RunData) -> Panel:
+    """Return a table of what each worker did."""
+    rows = [
+        (r["worker"], r["rounds"], r["messages"], r["wait"],
+         *(percent(r[part], r["wait"]) for part in _WORDS), percent(r["idle_at_end"], r["wait"]))
+        for r in per_worker_of(run).iter_rows(named=True)
+    ]  # fmt: skip
+    headers = ("worker", "rounds", "messages", "wait, s", *_WORDS.values(), "idle at the end")
+    return Panel(
+        "What each worker did", table(headers, rows), is_open=len(rows) <= _LANES_DRAWN, is_wide=True,
+        caption="Shares of the wait. Idle at the end: others were still at work on an exchange.",
+    )  # fmt: skip
+
+
+def legs_panel(run: RunData) -> Panel:
+    """Return how long messages took, as percentiles."""
+    timing = _timed(run)
+    rows = [
+        (
+            leg,
+            *(timing[f"{leg}_{p}"].median() for p in PERCENTILES),
+            timing[f"{leg}_max"].max(),
+            _MEANING[leg],
+        )
+        for leg in LEGS
+    ]
+    headers = ("leg", *PERCENTILES, "longest", "what")
+    return Panel(
+        "How long messages take", table(headers, rows), is_open=True, is_wide=True,
+        caption="Seconds: percentiles over the messages of a round, of which the median over rounds is "
+        "shown; and the longest of all. Messages overlap: nothing here adds up.",
+    )  # fmt: skip
+
+
+def gantt_panels(run: RunData) -> list[Panel]:
+    """Return the workers of the first, the slowest and the newest of the rounds whose messages were kept."""
+    kept = run.messages["global_round"].unique().sort().to_list()
+    if not kept:
+        return []
+    slowest = run.timing.sort("total", "global_round", descending=[True, False])["global_round"][0]
+    special = {
+        "first": run.timing["global_round"][0],
+        "slowest": slowest,
+        "last": run.timing["global_round"][-1],
+    }
+    return [
+        gantt_panel(run, number, [name for name, of in special.items() if of == number]) for number in kept
+    ]
+
+
+def gantt_panel(run: RunData, global_round: int, special: Sequence[str]) -> Panel:
+    """Return when each worker did what in one round; `special` says what it is known for."""
+    messages = run.messages.filter(pl.col("global_round") == global_round)
+    everyone = messages["worker"].unique().sort().to_list()
+    workers = everyone[:_LANES_DRAWN]
+    messages = messages.filter(pl.col("worker").is_in(workers))
+    lasted = run.timing.filter(pl.col("global_round") == global_round)["total"].sum()
+    end = max(float(lasted), float(messages["received"].to_numpy().max()))
+    figure, axes = new_figure(1.3 + 0.3 * max(len(workers), 2))
+    for _, exchange in messages.group_by("exchange"):
+        axes.axvspan(*_span(exchange), color=FAINT, alpha=0.5, linewidth=0)
+    rows = np.array([workers.index(worker) for worker in messages["worker"]])
+    if len(messages) <= _ONE_BY_ONE:
+        _draw_calls(axes, messages, rows, end)
+    else:
+        _draw_shares(axes, messages, rows, end)
+    axes.set_xlim(0, end)
+    axes.set_ylim(len(workers) - 0.4, -0.6)
+    axes.set_yticks(range(len(workers)), [f"worker {worker}" for worker in workers])
+    axes.set_xlabel("seconds since the round began")
+    axes.grid(False, axis="y")
+    legend_below(figure, axes)
+    name = f", the {' and the '.join(special)}" if special else ""
+    return Panel(
+        f"Workers in round {global_round}{name}", _messages_table(messages), figure,
+        _how_to_read(len(messages), len(everyone)),
+    )  # fmt: skip
+
+
+def _how_to_read(messages: int, workers: int) -> str:
+    """Return the caption of a round's figure."""
+    text = "Grey: messages are under way; white: the server is at work."
+    if messages <= _ONE_BY_ONE:
+        text += " Bars are labelled with the client."
+    if workers > _LANES_DRAWN:
+        text += f" The first {_LANES_DRAWN} of {workers} workers."
+    if messages > _ROWS:
+        text += f" The table has the {_ROWS} longest of {messages} messages."
+    return text
+
+
+def _span(exchange: pl.DataFrame) -> tuple[float, float]:
+    """Return when an exchange began and ended."""
+    return float(exchange["pushed"].to_numpy().min()), float(exchange["received"].to_numpy().max())
+
+
+def _edges(messages: pl.DataFrame) -> np.ndarray:
+    """Return (M, parts + 1) when a call began and when each of its parts ended."""
+    return np.cumsum(messages.select("began", *PARTS).to_numpy(), axis=1)
+
+
+def _draw_calls(axes: Axes, messages: pl.DataFrame, rows: np.ndarray, end: float) -> None:
+    """Draw every call as a bar, part by part, with its client where there is room for it."""
+    edges = _edges(messages)
+    for part in _WORDS:
+        if part == "idle":
+            continue
+        place = PARTS.index(part)
+        lasted = edges[:, place + 1] - edges[:, place]
+        seen = lasted >= _SEEN * end
+        if seen.any():
+            axes.barh(
+                rows[seen], lasted[seen], left=edges[seen, place], height=_HEIGHT, color=_COLOURS[part],
+                label=_WORDS[part],
+            )  # fmt: skip
+    for client, row, began, ended in zip(messages["client"], rows, edges[:, 0], edges[:, -1], strict=True):
+        if ended - began >= _WIDE * end:
+            middle = (began + ended) / 2
+            axes.text(middle, row, str(client), color=PAPER, ha="center", va="center", fontsize=9)
+
+
+def _draw_shares(axes: Axes, messages: pl.DataFrame, rows: np.ndarray, end: float) -> None:
+    """Draw the lanes in bins, of each of which a part fills the share that it takes."""
+    ticks = np.linspace(0, end, _BINS + 1)
+    count = int(rows.max()) + 1
+    windows = zip(ticks[:-1].tolist(), ticks[1:].tolist(), strict=True)
+    edges = _edges(messages)
+    seconds = np.stack([cut_lanes(edges, rows, count, [window]) for window in windows])
+    heights = _HEIGHT * seconds / (end / _BINS)
+    bottom = np.broadcast_to(np.arange(count) + _HEIGHT / 2, (_BINS, count))
+    for part in _WORDS:
+        height = heights[:, :, LANES.index(part)]
+        if part == "idle" or not height.any():
+            continue
+        for row in range(count):
+            axes.stairs(
+                (bottom - height)[:, row], ticks, baseline=bottom[:, row], fill=True, color=_COLOURS[part],
+                label=None if row else _WORDS[part],
+            )  # fmt: skip
+        bottom = bottom - height
+
+
+def _messages_table(messages: pl.DataFrame) -> Table:
+    """Return the messages of a round in the order in which they began, the longest if there are many."""
+    ended = pl.sum_horizontal("began", *PARTS)
+    shown = messages.with_columns(ended=ended, lasted=ended - pl.col("began")).top_k(_ROWS, by="lasted")
+    columns = ("exchange", "client", "worker", "pushed", "began", *PARTS, "ended", "received")
+    return table(columns, shown.sort("began").select(columns).iter_rows())

@@ -1,0 +1,230 @@
+"""What one global round has measured so far, and the rows that come of it.
+
+Kept by `fedge.rounds.strategy` while the round goes on; its result is written by `fedge.records.recorder`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from fedge.cloud.offers import Offers
+from fedge.cloud.step import CloudStep
+from fedge.clustering.evidence import Questions
+from fedge.exchange.messages import LEAF, PERSONAL, Judgement, JudgeReply, Line, SplitName, TrainReply
+from fedge.leaf.leaf import Leaf
+from fedge.metrics.agreement import churn
+from fedge.rounds.results import ClientResult, LeafResult, RoundResult, accuracy, macro_f1, pooled
+from fedge.serving.gate import GateResult
+from fedge.serving.personal import PersonalResult, compared
+from fedge.serving.roles import served_role
+from fedge.states.averaging import State
+from fedge.states.files import state_bytes
+from fedge.timing.timeline import ExchangeTimes
+
+
+@dataclass
+class RoundBook:
+    """The books of one global round.
+
+    Attributes:
+        global_round: 1, 2, …; 0 before the first.
+        train_loss: client → mean loss of its last leaf round that counted.
+        train_seconds: client → over all leaf rounds.
+        judged: client → its judgements of its leaf's models.
+        offers: per leaf, in order, what it is offered, by role; empty without a cloud step.
+        gates: per leaf, in order, its decision.
+        personal: leaf → what fine-tuning gave, in a round with it.
+        failures: client → reason of its first failure.
+        kept_model: leaf → leaf rounds in which too few replies counted.
+        step: the cloud step, if there was one.
+        uplink_bytes, downlink_bytes: arrays from and to clients.
+        cloud_uplink_bytes, cloud_downlink_bytes: arrays from leaves to the cloud and back.
+        received: leaf → the models that it got from the cloud for its clients to judge, by id.
+        labels_before: the leaves' clusters that this round's are compared with; None before there are any.
+        counted: training replies that counted in the current leaf round.
+        began: when the round did, by the clock of the exchanges.
+        exchanges: when whose messages were worked on.
+    """
+
+    global_round: int
+    train_loss: dict[int, float] = field(default_factory=dict)
+    train_seconds: dict[int, float] = field(default_factory=dict)
+    judged: dict[int, JudgeReply] = field(default_factory=dict)
+    offers: list[Offers] = field(default_factory=list)
+    gates: list[GateResult] = field(default_factory=list)
+    personal: dict[int, PersonalResult] = field(default_factory=dict)
+    failures: dict[int, str] = field(default_factory=dict)
+    kept_model: dict[int, int] = field(default_factory=dict)
+    step: CloudStep | None = None
+    uplink_bytes: int = 0
+    downlink_bytes: int = 0
+    cloud_uplink_bytes: int = 0
+    cloud_downlink_bytes: int = 0
+    received: dict[int, dict[int, State]] = field(default_factory=dict)
+    labels_before: np.ndarray | None = None
+    counted: int = 0
+    began: float = 0.0
+    exchanges: list[ExchangeTimes] = field(default_factory=list)
+
+    def note_trained(self, client: int, reply: TrainReply, line: Line) -> None:
+        """Take in a training reply that counts; the loss of a fork is not the leaf's."""
+        if line == LEAF:
+            self.train_loss[client] = reply.loss
+        self.train_seconds[client] = self.train_seconds.get(client, 0.0) + reply.seconds
+        self.counted += 1
+
+    def offers_to(self, leaf: Leaf) -> Offers:
+        """Return what a leaf is offered, by role."""
+        return self.offers[leaf.index] if self.offers else {}
+
+    def note_personal(self, leaf: Leaf, judged: Mapping[int, JudgeReply]) -> bool:
+        """Take in how a leaf's clients judge its personal model; tell whether the leaf serves it.
+
+        Args:
+            leaf: after its gate has decided.
+            judged: client → its judgements of the personal model.
+        """
+        for client in (*leaf.clients, *leaf.newcomers):
+            if client in self.judged and client in judged:
+                self.judged[client] = {**self.judged[client], **judged[client]}
+        both = [j for j in self.judgements_at(leaf) if (PERSONAL, "val") in j]
+        before = pooled([j[self.gates[leaf.index].role, "val"] for j in both])
+        after = pooled([j[PERSONAL, "val"] for j in both])
+        if before is None or after is None:
+            return False
+        self.personal[leaf.index] = compared(before[0], after[0])
+        return self.personal[leaf.index].serves
+
+    def role_at(self, leaf: Leaf, newcomers: bool = False) -> str:
+        """Return the role of the model that a leaf serves."""
+        return served_role(self.gates[leaf.index], self.personal.get(leaf.index), newcomers)
+
+    def note_questions(self, questions: Questions, leaves: Sequence[Leaf]) -> None:
+        """Take in the bytes of models that leaves get from the cloud for their clients to judge.
+
+        A leaf has its own model, and one leaf alone has no cloud above it.
+        """
+        if len(leaves) > 1:
+            for leaf, asked in zip(leaves, questions, strict=True):
+                others = {id(model): model for model in asked.values() if model is not leaf.model}
+                self.cloud_downlink_bytes += sum(state_bytes(model) for model in others.values())
+                self.received.setdefault(leaf.index, {}).update(others)
+
+    def note_cloud_step(self, step: CloudStep, offers: list[Offers], leaves: Sequence[Leaf]) -> None:
+        """Take in a cloud step and the bytes that it moves: a model up per leaf, at most two down.
+
+        Down go the cluster's model, unless the leaf has it from a question, and, where offers are mixed with
+        it, that of all leaves. For a trial of new groups a fork goes down before it and up after it. One leaf
+        alone has no cloud above it.
+        """
+        self.step, self.offers = step, offers
+        if len(leaves) > 1:
+            self.cloud_uplink_bytes += sum(state_bytes(leaf.model) for leaf in leaves)
+            for leaf, cluster, mine in zip(leaves, step.offers, offers, strict=True):
+                is_mixed = any(offer.blend < 1 for offer in mine.values())
+                is_new = cluster is not None and id(cluster) not in self.received.get(leaf.index, {})
+                self.cloud_downlink_bytes += state_bytes(leaf.model) * (is_new + is_mixed)
+            self.cloud_uplink_bytes += sum(
+                state_bytes(leaf.trial) for leaf in leaves if leaf.trial is not None
+            )
+            self.cloud_downlink_bytes += sum(state_bytes(start) for start in step.trials if start is not None)
+
+    def note_correction(self, leaf: Leaf) -> None:
+        """Take in the bytes of the correction that a leaf gets for its new way, if it gets one."""
+        if leaf.way is not None and leaf.way.correction is not None:
+            self.cloud_downlink_bytes += state_bytes(leaf.way.correction)
+
+    def judgements_at(self, leaf: Leaf) -> list[JudgeReply]:
+        """Return what the known clients of a leaf judged, in order of their ids; failed ones are left out."""
+        return [self.judged[client] for client in leaf.clients if client in self.judged]
+
+    def served(self, leaf: Leaf, newcomers: bool = False) -> dict[int, Judgement]:
+        """Return client → judgement of the model that its leaf serves it, on test windows.
+
+        Args:
+            leaf: whose clients, in order of their ids; those that failed are left out.
+            newcomers: its newcomers instead of the clients that it knows.
+        """
+        key: tuple[str, SplitName] = (self.role_at(leaf, newcomers), "test")
+        members = leaf.newcomers if newcomers else leaf.clients
+        return {c: self.judged[c][key] for c in members if key in self.judged.get(c, {})}
+
+    def before_and_after(self, client: int, leaf: Leaf) -> tuple[Judgement, Judgement] | None:
+        """Return how a client judges, on test windows, what its leaf fine-tuned and what came of it.
+
+        None without fine-tuning, and if it did not judge both: means over clients are of the same ones.
+        """
+        judged = self.judged.get(client, {})
+        shared, tuned = judged.get((self.gates[leaf.index].role, "test")), judged.get((PERSONAL, "test"))
+        return None if shared is None or tuned is None else (shared, tuned)
+
+    def result(
+        self, leaves: Sequence[Leaf], labels: np.ndarray, truth: Sequence[int] | None = None
+    ) -> RoundResult:
+        """Return the rows of the round.
+
+        Args:
+            leaves: in order.
+            labels: (S,) the cluster that each leaf is in after the round.
+            truth: (S,) the group that each leaf is truly in, or None where nobody knows.
+        """
+        tests = {c: t for leaf in leaves for who in (False, True) for c, t in self.served(leaf, who).items()}
+        members = sorted((client, leaf) for leaf in leaves for client in (*leaf.clients, *leaf.newcomers))
+        return RoundResult(
+            global_round=self.global_round,
+            clients=[self._client_row(client, leaf, tests.get(client)) for client, leaf in members],
+            leaves=[self._leaf_row(leaf, int(labels[leaf.index])) for leaf in leaves],
+            cloud=self.step and replace(self.step, offers=[], trials=[]),  # a record keeps no models alive
+            clients_ok=len(members) - len(self.failures),
+            failures=dict(sorted(self.failures.items())),
+            uplink_bytes=self.uplink_bytes,
+            downlink_bytes=self.downlink_bytes,
+            cloud_uplink_bytes=self.cloud_uplink_bytes,
+            cloud_downlink_bytes=self.cloud_downlink_bytes,
+            churn=None if self.labels_before is None else churn(self.labels_before, labels),
+            truth=truth,
+            began=self.began,
+            exchanges=self.exchanges,
+        )
+
+    def _client_row(self, client: int, leaf: Leaf, test: Judgement | None) -> ClientResult:
+        """Return the row of one client, given its judgement of the model that it is served."""
+        both = self.before_and_after(client, leaf)
+        return ClientResult(
+            client=client,
+            leaf=leaf.index,
+            train_samples=leaf.train_samples.get(client, 0),
+            train_loss=self.train_loss.get(client),
+            test_samples=int(test.confusion.sum()) if test else 0,
+            test_accuracy=accuracy(test.confusion) if test else None,
+            test_loss=test.loss if test else None,
+            macro_f1=macro_f1(test.confusion) if test else None,
+            train_seconds=self.train_seconds.get(client),
+            confusion=test.confusion if test else None,
+            newcomer=client in leaf.newcomers,
+            shared_accuracy=accuracy(both[0].confusion) if both else None,
+            tuned_accuracy=accuracy(both[1].confusion) if both else None,
+        )
+
+    def _leaf_row(self, leaf: Leaf, cluster: int) -> LeafResult:
+        """Return the row of one leaf."""
+        test = pooled(list(self.served(leaf).values()))
+        unseen = pooled(list(self.served(leaf, newcomers=True).values()))
+        return LeafResult(
+            leaf=leaf.index,
+            cluster=cluster,
+            gate=self.gates[leaf.index],
+            test_accuracy=test[0] if test else None,
+            test_loss=test[1] if test else None,
+            macro_f1=test[2] if test else None,
+            num_clients=len(leaf.clients),
+            train_samples=leaf.weight,
+            kept_model=self.kept_model.get(leaf.index, 0),
+            personal=self.personal.get(leaf.index),
+            serves=self.role_at(leaf),
+            unseen_accuracy=unseen[0] if unseen else None,
+            unseen_loss=unseen[1] if unseen else None,
+            unseen_macro_f1=unseen[2] if unseen else None,
+            newcomers=len(leaf.newcomers),
+        )

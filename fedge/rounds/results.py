@@ -1,0 +1,156 @@
+"""What one global round measured: a row per client, a row per leaf, a row for the whole.
+
+Built by `fedge.rounds.strategy`, written by `fedge.records.recorder`, printed by `fedge.console.lines`.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedge.cloud.step import CloudStep
+from fedge.exchange.messages import OWN, Judgement
+from fedge.leaf.checks import kind_of
+from fedge.metrics.scores import Spread, accuracy, macro_f1, spread
+from fedge.serving.gate import GateResult
+from fedge.serving.personal import PersonalResult
+from fedge.timing.timeline import ExchangeTimes
+
+
+@dataclass(frozen=True)
+class ClientResult:
+    """One client in one global round; None where it did not take part or failed.
+
+    Attributes:
+        train_loss: mean loss of its last leaf round's training.
+        test_samples: test windows.
+        test_accuracy: of its leaf's served model on its test windows, 0..1.
+        macro_f1: unweighted mean F1 over the classes that occur.
+        train_seconds: over all leaf rounds of the global round.
+        confusion: of the served model on its test windows, (classes, classes), rows true, columns predicted.
+        newcomer: whether it holds users whom no leaf has seen; it does not train, so it has no train_samples.
+        shared_accuracy: like test_accuracy, but of the model that its leaf fine-tuned in this round.
+        tuned_accuracy: of what came of it, whether or not the leaf serves it. Both or neither: None without
+            fine-tuning, and where it did not judge both models (newcomers, who get another one).
+    """
+
+    client: int
+    leaf: int
+    train_samples: int
+    train_loss: float | None
+    test_samples: int
+    test_accuracy: float | None
+    test_loss: float | None
+    macro_f1: float | None
+    train_seconds: float | None
+    confusion: np.ndarray | None = None
+    newcomer: bool = False
+    shared_accuracy: float | None = None
+    tuned_accuracy: float | None = None
+
+
+@dataclass(frozen=True)
+class LeafResult:
+    """One leaf in one global round; scores are pooled over the test windows of its clients.
+
+    Attributes:
+        test_accuracy, test_loss, macro_f1: of the clients that it knows.
+        num_clients: that it knows.
+        kept_model: leaf rounds in which it kept its model because too few replies counted.
+        unseen_accuracy, unseen_loss, unseen_macro_f1: of its newcomers; None without any.
+        newcomers: how many it has.
+        personal: what fine-tuning gave; None in a round without it.
+        serves: role of the model that its clients are served.
+    """
+
+    leaf: int
+    cluster: int
+    gate: GateResult
+    test_accuracy: float | None
+    test_loss: float | None
+    macro_f1: float | None
+    num_clients: int
+    train_samples: int
+    kept_model: int = 0
+    unseen_accuracy: float | None = None
+    unseen_loss: float | None = None
+    unseen_macro_f1: float | None = None
+    newcomers: int = 0
+    personal: PersonalResult | None = None
+    serves: str = OWN
+
+
+@dataclass(frozen=True)
+class RoundResult:
+    """One global round.
+
+    Attributes:
+        cloud: the cloud step of this round, or None in a round without one.
+        clients_ok: clients whose every exchange of the round succeeded.
+        failures: client → reason of its first failure in the round.
+        uplink_bytes, downlink_bytes: arrays from and to clients, all exchanges of the round.
+        cloud_uplink_bytes, cloud_downlink_bytes: arrays from leaves to the cloud and back.
+        churn: of a cloud step, against the labels before it (`fedge.metrics.agreement.churn`); None for the
+            first.
+        truth: (S,) true group of each leaf, or None where nobody knows.
+        began: when the round did, by the clock of the exchanges.
+        exchanges: when whose messages were worked on.
+    """
+
+    global_round: int
+    clients: list[ClientResult]
+    leaves: list[LeafResult]
+    cloud: CloudStep | None
+    clients_ok: int
+    failures: dict[int, str]
+    uplink_bytes: int
+    downlink_bytes: int
+    cloud_uplink_bytes: int = 0
+    cloud_downlink_bytes: int = 0
+    churn: float | None = None
+    truth: Sequence[int] | None = None
+    began: float = 0.0
+    exchanges: Sequence[ExchangeTimes] = ()
+
+    @property
+    def failure_kinds(self) -> dict[str, int]:
+        """Return how many clients failed for each kind of reason, in alphabetical order."""
+        return dict(sorted(Counter(map(kind_of, self.failures.values())).items()))
+
+    def over_clients(self, name: str, newcomers: bool = False) -> Spread | None:
+        """Return one of ClientResult's numbers over the clients that have it, or None without any.
+
+        Args:
+            name: of the number.
+            newcomers: over newcomers instead of the clients that train.
+        """
+        found = [getattr(c, name) for c in self.clients if c.newcomer == newcomers]
+        values = [value for value in found if value is not None]
+        return spread(values) if values else None
+
+    @property
+    def labels(self) -> list[int]:
+        """The cluster of each leaf after the round."""
+        return [leaf.cluster for leaf in self.leaves]
+
+    @property
+    def train_loss(self) -> float | None:
+        """Return the mean training loss over clients, weighted by training windows."""
+        pairs = [(c.train_loss, c.train_samples) for c in self.clients if c.train_loss is not None]
+        if not pairs:
+            return None
+        return float(np.average([loss for loss, _ in pairs], weights=[n for _, n in pairs]))
+
+
+def pooled(judgements: Sequence[Judgement]) -> tuple[float, float, float] | None:
+    """Return (accuracy, loss, macro F1) over the windows of all judgements; None without any.
+
+    Sample-weighted by construction: the confusion matrices are added.
+    """
+    if not judgements:
+        return None
+    sizes = [int(j.confusion.sum()) for j in judgements]
+    confusion = np.sum([j.confusion for j in judgements], axis=0)
+    loss = sum(j.loss * n for j, n in zip(judgements, sizes, strict=True)) / sum(sizes)
+    return accuracy(confusion), loss, macro_f1(confusion)

@@ -1,0 +1,135 @@
+"""What must be said aloud at the end of a run: a part of the method that never acted, clients that failed."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedge.clustering.membership import words
+from fedge.rounds.results import RoundResult
+
+_MOST_CHANGES = 6  # of clusters that are told
+
+
+class Remarks:
+    """Watches a run and says what a reader of its accuracies should know."""
+
+    def __init__(self) -> None:
+        """Start with nothing seen."""
+        self._cluster_counts: list[float] = []  # smallest and largest
+        self._similarities: list[float] = []  # smallest and largest
+        self._num_leaves = 0
+        self._accepted = self._rejected = 0
+        self._failed: dict[int, str] = {}
+        self._notes: list[str] = []
+        self._kept_model: dict[int, int] = {}
+        self._changes: list[str] = []  # of clusters
+        self._skipped: dict[str, int] = {}  # why a cloud step found nothing new → how often
+        self._lowest_p: list[float] = []  # of all tests for groups
+        self._failed_trials = 0
+        self._best_failed: list[float] = []  # the largest gain of a trial that failed
+
+    def observe(self, result: RoundResult) -> None:
+        """Take in one global round."""
+        self._num_leaves = len(result.leaves)
+        decisions = [leaf.gate.decision for leaf in result.leaves]
+        self._accepted += decisions.count("accepted")
+        self._rejected += decisions.count("rejected")
+        for client, reason in result.failures.items():
+            self._failed.setdefault(client, f"round {result.global_round}: {reason}")
+        for leaf in result.leaves:
+            if leaf.kept_model:
+                self._kept_model[leaf.leaf] = self._kept_model.get(leaf.leaf, 0) + leaf.kept_model
+        self._changes += changes_of(result)
+        cloud = result.cloud
+        if cloud is None:
+            return
+        if "skipped" in cloud.facts:
+            reason = str(cloud.facts["skipped"])
+            self._skipped[reason] = self._skipped.get(reason, 0) + 1
+        tried = cloud.facts.get("trial")
+        if tried is not None and not tried["useful"]:
+            self._failed_trials += 1
+            self._best_failed = _ends([*self._best_failed, tried["gain"]])[-1:]
+        self._lowest_p = _ends([*self._lowest_p, *(test["p"] for test in cloud.facts.get("tests", ()))])[:1]
+        if cloud.similarity is not None:
+            self._cluster_counts = _ends([*self._cluster_counts, int(cloud.labels.max()) + 1])
+            above_diagonal = cloud.similarity[np.triu_indices(self._num_leaves, k=1)]
+            self._similarities = _ends([*self._similarities, *map(float, above_diagonal)])
+
+    def note(self, line: str) -> None:
+        """Take in a line to be said as it is."""
+        self._notes.append(line)
+
+    def facts(self) -> dict[str, Any]:
+        """Return all that was seen, as JSON (mappings as pairs), for `restore`."""
+        return {name: list(v.items()) if isinstance(v, dict) else v for name, v in vars(self).items()}
+
+    def restore(self, facts: Mapping[str, Any]) -> None:
+        """Go on with what `facts` gave."""
+        for name, value in facts.items():
+            setattr(self, name, dict(value) if isinstance(getattr(self, name), dict) else value)
+
+    @property
+    def any_failed(self) -> bool:
+        """Whether a client failed in any round."""
+        return bool(self._failed)
+
+    def lines(self) -> list[str]:
+        """Return the remarks, most important first."""
+        found = [
+            f"client {client} failed, first in {reason}" for client, reason in sorted(self._failed.items())
+        ]
+        found += [
+            f"leaf {leaf} kept its model in {count} leaf rounds, because too few replies counted"
+            for leaf, count in sorted(self._kept_model.items())
+        ]
+        found += self._on_clusters()
+        decisions = self._accepted + self._rejected
+        if decisions and not self._rejected:
+            found.append(f"the gate never rejected: all {decisions} offers were taken")
+        if decisions and not self._accepted:
+            found.append(f"the gate always rejected: all {decisions} offers were turned down")
+        return found + self._notes
+
+    def _on_clusters(self) -> list[str]:
+        """Return what clustering did, or that it did nothing."""
+        found = self._changes
+        if len(found) > _MOST_CHANGES:
+            found = [
+                *found[: _MOST_CHANGES - 1],
+                f"{len(found) - _MOST_CHANGES} further changes of clusters, see clusters.jsonl",
+                found[-1],
+            ]
+        found = found + [
+            f"clusters stayed as they were in {count} cloud steps: {reason}"
+            for reason, count in self._skipped.items()
+        ]
+        if self._failed_trials:
+            found.append(
+                f"trials in which new groups did not prove useful: {self._failed_trials}, with a gain in log "
+                f"loss of at most {self._best_failed[0]:.3f}"
+            )
+        if self._cluster_counts and self._similarities:
+            low, high = min(self._similarities), max(self._similarities)
+            seen = f"similarities between leaves were {low:.4f} to {high:.4f}"
+            if self._lowest_p:
+                seen += f", the lowest p of a split was {self._lowest_p[0]:.3f}"
+            if max(self._cluster_counts) == 1:
+                found.append(
+                    f"clustering never split: all leaves were one cluster in every cloud step; {seen}"
+                )
+            elif min(self._cluster_counts) == self._num_leaves:
+                found.append(f"clustering never joined: every leaf stayed alone in every cloud step; {seen}")
+        return found
+
+
+def changes_of(result: RoundResult) -> list[str]:
+    """Return how the clusters changed in a round, a line per change."""
+    events = result.cloud.facts.get("events", ()) if result.cloud else ()
+    return [f"round {result.global_round}: {words(event)}" for event in events]
+
+
+def _ends(values: Sequence[float]) -> list[float]:
+    """Return the smallest and the largest value; nothing of nothing."""
+    return [min(values), max(values)] if values else []

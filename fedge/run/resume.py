@@ -1,0 +1,209 @@
+"""Which run is to go on, from where, and whether it may: the same configuration, data and seed.
+
+Called before a run starts (`fedge.launch.preflight`, `fedge.cli`) and when it does (`fedge.run`). Loads no
+torch.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedge.config.option import ConfigError, Scalar
+from fedge.config.sections import Config, knobs, to_run_config
+from fedge.records.folder import short
+from fedge.states.checkpoint import FOLDER, Checkpoint, CheckpointError, newest_good
+
+LATEST = "latest"
+
+# What may differ between a run and its continuation, because no result depends on it:
+_PLACES = frozenset({"run-name", "runs-dir", "resume", "report"})
+_COMPARED_OTHERWISE = frozenset({"seed", "data.path"})  # by the seed in force and the data's fingerprint
+_TUNING = frozenset(
+    {
+        "num-server-rounds", "guard.start-timeout", "guard.client-timeout", "guard.stall-timeout",
+        "transfer.share-above-mb", "tracker",
+        "checkpoint.every", "checkpoint.keep",
+    }
+)  # fmt: skip
+CHANGEABLE = _PLACES | _COMPARED_OTHERWISE | _TUNING
+
+
+@dataclass(frozen=True)
+class Resumption:
+    """A run that goes on.
+
+    Attributes:
+        folder: of the run.
+        checkpoint: where it goes on.
+        notes: what a person should know: checkpoints that are damaged, one line each.
+        manifest: of the run, as it was left.
+    """
+
+    folder: Path
+    checkpoint: Checkpoint
+    notes: list[str]
+    manifest: dict[str, Any] = field(repr=False)
+
+    @property
+    def run(self) -> Mapping[str, Any]:
+        """The run's manifest as it was at the checkpoint."""
+        described: Mapping[str, Any] = self.checkpoint.facts["run"]
+        return described
+
+    def is_complete(self, num_rounds: int) -> bool:
+        """Tell whether nothing is left to do."""
+        return self.manifest.get("status") in ("completed", "partial") and (
+            self.checkpoint.global_round == num_rounds
+        )
+
+    def manifest_to_go_on(
+        self, config: Config, engine: str, versions: Mapping[str, str], now: str
+    ) -> dict[str, Any]:
+        """Return the manifest with which the run goes on: its own, and one more entry in `resumed`."""
+        given = {key: value for key, value in to_run_config(config).items() if key in _TUNING}
+        entry = {"when": now, "after_round": self.checkpoint.global_round, "engine": engine}
+        changed = {
+            name: [before, versions.get(name)]
+            for name, before in self.run["versions"].items()
+            if versions.get(name) != before
+        }
+        if changed:
+            entry["versions_changed"] = changed
+        return {
+            **self.run,
+            "status": "running",
+            "config": {**self.run["config"], **given},
+            "resumed": [*self.manifest.get("resumed", []), entry],
+        }
+
+
+def find_resumption(config: Config, seed: int) -> Resumption:
+    """Return the run that `config.resume` names, with its newest checkpoint that is whole.
+
+    Raises:
+        ConfigError: there is no such run, it has no whole checkpoint, or configuration or seed differ.
+    """
+    found = open_resumption(resolve(config.resume, config.runs_dir))
+    _refuse_other_config(found, config, seed)
+    done = found.checkpoint.global_round
+    if done > config.num_server_rounds:
+        raise ConfigError(
+            f"num-server-rounds must be at least {done}, the rounds that {short(found.folder)} has done, "
+            f"but is {config.num_server_rounds}; raise it"
+        )
+    return found
+
+
+def resolve(resume: str, runs_dir: str) -> Path:
+    """Return the folder of the run that is to go on.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    candidates = [Path(runs_dir) / LATEST] if resume == LATEST else [Path(resume), Path(runs_dir) / resume]
+    for folder in candidates:
+        if folder.is_dir():
+            return folder.resolve()
+    raise ConfigError(
+        f"resume must name a run, but there is no folder {candidates[0]}; start one with: flwr run ."
+        if resume == LATEST
+        else f"resume must be latest or the folder of a run, but there is no {resume}; look into {runs_dir}/"
+    )
+
+
+def open_resumption(folder: Path) -> Resumption:
+    """Return the run in `folder` with its newest checkpoint that is whole.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    parent = folder / FOLDER
+    checkpoint, damaged = newest_good(parent)
+    while checkpoint is not None and (problem := _lost_rows(folder, checkpoint)):
+        damaged.append(problem)
+        checkpoint, more = newest_good(parent, before=checkpoint.global_round)
+        damaged += more
+    if checkpoint is None:
+        reasons = "; ".join(map(str, damaged)) or (
+            "it was stopped before its first, or checkpoint.every is 0, or it is no run"
+        )
+        raise ConfigError(
+            f"resume needs a whole checkpoint, but {short(folder)} has none: {reasons}; start a new run"
+        )
+    notes = [f"{error}; going on from round {checkpoint.global_round}" for error in damaged]
+    return Resumption(folder, checkpoint, notes, _manifest(folder) or dict(checkpoint.facts["run"]))
+
+
+def _lost_rows(folder: Path, checkpoint: Checkpoint) -> CheckpointError | None:
+    """Return an error when a table is shorter than it was at the checkpoint, as after a power failure."""
+    for name, size in checkpoint.facts["offsets"].items():
+        path = folder / name
+        there = path.stat().st_size if path.is_file() else 0
+        if there < size:
+            return CheckpointError(
+                f"checkpoint {checkpoint.folder} does not fit: {name} has {there} bytes and had {size}"
+            )
+    return None
+
+
+def _manifest(folder: Path) -> dict[str, Any] | None:
+    """Return the run's manifest.json, or None where it cannot be read; the checkpoint has a copy."""
+    try:
+        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return manifest if isinstance(manifest, dict) else None
+
+
+def _refuse_other_config(found: Resumption, config: Config, seed: int) -> None:
+    """Raise ConfigError that names every knob, and the seed, that differ."""
+    differing = config_differences(found.run["config"], config)
+    if seed != found.run["seed"]:
+        differing.append(f"seed is {seed}, was {found.run['seed']}")
+    if differing:
+        raise ConfigError(
+            f"resume must go on as {short(found.folder)} began, but {'; '.join(differing)}; "
+            f"give the same values, as fedge resume {short(found.folder)} does"
+        )
+
+
+def config_differences(before: Mapping[str, Any], config: Config) -> list[str]:
+    """Return "key is X, was Y" for every knob that differs from a manifest's and may not (`CHANGEABLE`)."""
+    defaults = {key: default for key, (default, _) in knobs().items()}
+    now = to_run_config(config)
+    return [
+        f"{key} is {_show(now.get(key))}, was {_show(before.get(key, defaults.get(key)))}"
+        for key in sorted(now.keys() | before.keys())
+        if key not in CHANGEABLE and now.get(key) != before.get(key, defaults.get(key))
+    ]
+
+
+def refuse_other_data(found: Resumption, fingerprint: str, clients_per_leaf: list[int]) -> None:
+    """Raise ConfigError when the windows or the clients are not those of the run."""
+    if clients_per_leaf != found.run["clients_per_leaf"]:
+        raise ConfigError(
+            f"resume must go on with the clients of {short(found.folder)}, but clients per leaf are "
+            f"{clients_per_leaf}, were {found.run['clients_per_leaf']}; use a federation of "
+            f"{sum(found.run['clients_per_leaf'])} SuperNodes"
+        )
+    before = found.run["data"]
+    if fingerprint != before["fingerprint"]:
+        raise ConfigError(
+            f"resume must go on with the data of {short(found.folder)}, but their sha256 is "
+            f"{fingerprint[:12]}…, was {before['fingerprint'][:12]}… ({before['name']}); "
+            f"set data.path to that file"
+        )
+
+
+def run_config_of(found: Resumption) -> dict[str, Scalar]:
+    """Return the run config with which a run goes on as it began, seed included."""
+    known = knobs()
+    config = {key: value for key, value in found.run["config"].items() if key in known}
+    return {**config, "seed": found.run["seed"], "resume": str(found.folder)}
+
+
+def _show(value: Any) -> str:
+    """Return a value as TOML has it; "nothing" for a knob that this version does not know."""
+    return "nothing" if value is None else json.dumps(value)

@@ -1,0 +1,95 @@
+"""A running run ↔ its checkpoint: what is kept after a global round, and how a run goes on from it.
+
+Kept are all states that the next round starts from (leaf models, control variates of leaves and clients,
+states of server optimisers), cluster labels, what the remarks and the final table need, and how far the
+tables were written. Not kept: random streams, which follow from seed and round; the clients' optimisers,
+which start anew with every leaf round. Called by `fedge.run`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fedge.client.controls import put_controls
+from fedge.config.sections import CheckpointConfig
+from fedge.records.recorder import Recorder
+from fedge.rounds.strategy import HierarchicalStrategy
+from fedge.run.remarks import Remarks
+from fedge.states.averaging import State
+from fedge.states.checkpoint import FOLDER, Checkpoint, prune, write_checkpoint
+
+_LEAVES, _CLIENTS = "leaves", "clients"  # groups
+
+
+class Snapshots:
+    """Writes the checkpoints of one run."""
+
+    def __init__(
+        self,
+        config: CheckpointConfig,
+        num_rounds: int,
+        recorder: Recorder,
+        strategy: HierarchicalStrategy,
+        remarks: Remarks,
+        controls: Callable[[], Mapping[int, State]],
+    ) -> None:
+        """Watch the parts of a run.
+
+        Args:
+            config: how often.
+            num_rounds: the last global round, which is always kept unless none is.
+            recorder, strategy, remarks: of the run.
+            controls: gives every client's c_i, by partition id.
+        """
+        self._config = config
+        self._num_rounds = num_rounds
+        self._recorder = recorder
+        self._strategy = strategy
+        self._remarks = remarks
+        self._controls = controls
+
+    def after(self, global_round: int, table: Callable[[], Sequence[str]]) -> None:
+        """Write the checkpoint of a global round if one is due, and remove old ones.
+
+        Args:
+            global_round: 0 before the first.
+            table: gives the lines of the final table, should this be the last round.
+
+        Raises:
+            CheckpointError: the disk is full or gone.
+        """
+        every = self._config.every
+        if not every or (global_round % every and global_round != self._num_rounds):
+            return
+        facts = {
+            "run": self._recorder.manifest,
+            "offsets": self._recorder.offsets(),
+            "strategy": self._strategy.facts(),
+            "remarks": self._remarks.facts(),
+            "table": list(table()),
+        }
+        groups = {
+            _LEAVES: self._strategy.states(),
+            _CLIENTS: {str(client): control for client, control in self._controls().items()},
+        }
+        parent = self._recorder.folder / FOLDER
+        write_checkpoint(parent, global_round, groups, facts, beside=self._recorder.paths)
+        prune(parent, self._config.keep)
+
+
+def go_on(
+    checkpoint: Checkpoint, strategy: HierarchicalStrategy, remarks: Remarks, data_folder: Path
+) -> list[str]:
+    """Let a run go on from a checkpoint; returns the lines of the final table as they were then."""
+    states = {name: _copy(state) for name, state in checkpoint.groups[_LEAVES].items()}
+    strategy.restore(checkpoint.global_round, states, checkpoint.facts["strategy"])
+    remarks.restore(checkpoint.facts["remarks"])
+    clients = checkpoint.groups.get(_CLIENTS, {})
+    put_controls(data_folder, {int(client): c for client, c in clients.items()}, strategy.accepted)
+    return list(checkpoint.facts["table"])
+
+
+def _copy(state: State) -> State:
+    """Return a state in memory, so that the checkpoint's file can go."""
+    return {name: np.array(array) for name, array in state.items()}

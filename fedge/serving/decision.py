@@ -1,0 +1,129 @@
+"""What a leaf goes on with after a global round: from its clients' judgements to the next round's models.
+
+Which of several offers (`fedge.cloud.offers`) is considered, whether the gate (`fedge.serving.gate`) takes
+it, and what follows from it. With gate.rule = "after-round" the last step comes one global round later:
+
+    round r       the offer becomes the leaf's model; its own model stands aside
+    round r + 1   both are trained by the leaf's clients, on the same windows in the same order; the cloud
+                  sees the one that began with the offer; the gate compares the two, and the better is served
+
+so that a model trained here is compared with a model trained here. It costs a second training exchange per
+leaf round, and twice the models up and down in it; what the offer would have done untrained is not asked.
+Whatever the gate says, the next offer goes on trial: a leaf that turns down every offer still sends the cloud
+what its clients make of the cluster's model, instead of a model that has long gone its own way.
+Called by `fedge.rounds.strategy`.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from fedge.cloud.offers import Offer, Offers
+from fedge.config.sections import GateConfig
+from fedge.exchange.messages import ASIDE, OWN, JudgeReply
+from fedge.leaf.leaf import Leaf
+from fedge.rounds.results import pooled
+from fedge.serving import gate
+from fedge.serving.gate import GateResult, Paired
+from fedge.states.averaging import State
+
+
+def on_trial(config: GateConfig) -> bool:
+    """Tell whether offers are trained for a round before the gate decides."""
+    return config.enabled and config.rule == "after-round"
+
+
+def candidates(leaf: Leaf, offers: Offers, config: GateConfig) -> dict[str, State]:
+    """Return the models that the leaf's clients are to judge, by role: its own, what it may take, what chose.
+
+    A single offer that goes on trial need not be judged before.
+    """
+    models = {OWN: leaf.model}
+    if leaf.aside is not None:
+        models[ASIDE] = leaf.aside
+    if len(offers) > 1 or not on_trial(config):
+        models.update({role: offer.model for role, offer in offers.items()})
+    return models
+
+
+def best_offer(offers: Offers, judged: Sequence[JudgeReply]) -> tuple[str, Offer] | None:
+    """Return the role and the offer with the highest validation accuracy, pooled; None without any offer.
+
+    Of equal accuracies the lower loss counts, of equal losses the larger λ; so does it where nobody judged.
+    """
+    if len(offers) < 2:
+        return next(iter(offers.items()), None)
+
+    def merit(entry: tuple[str, Offer]) -> tuple[float, float, float]:
+        role, offer = entry
+        scores = pooled([j[role, "val"] for j in judged])
+        return (scores[0], -scores[1], offer.blend) if scores else (0.0, 0.0, offer.blend)
+
+    return max(offers.items(), key=merit)
+
+
+def decide(
+    config: GateConfig, offer: tuple[str, Offer] | None, has_aside: bool, judged: Sequence[JudgeReply]
+) -> GateResult:
+    """Return a leaf's gate decision; without any judgement the leaf keeps its own model.
+
+    Args:
+        config: the rule.
+        offer: role and offer that are considered, or None.
+        has_aside: whether the leaf's own line stands aside, and its model began with an offer.
+        judged: per client, its judgements of all models that are there.
+    """
+    role, blend = (offer[0], offer[1].blend) if offer else (OWN, None)
+    own = pooled([j[OWN, "val"] for j in judged])
+    if own is None:
+        return GateResult("off", float("nan"), None, False, role=ASIDE if has_aside else OWN)
+    if on_trial(config):
+        if not has_aside:
+            return GateResult("off", own[0], None, serves_offer=False, blend=blend)
+        return _result(paired(judged, ASIDE).swapped, config, (ASIDE, OWN), blend)
+    if offer is None:
+        return GateResult("off", own[0], None, serves_offer=False)
+    return _result(paired(judged, role), config, (OWN, role), blend)
+
+
+def _result(pair: Paired, config: GateConfig, roles: tuple[str, str], blend: float | None) -> GateResult:
+    """Return the decision between two models of roles (own, offered); a disabled gate takes every offer."""
+    takes = not config.enabled or gate.decide(pair, config)
+    decision: gate.Decision = "off" if not config.enabled else "accepted" if takes else "rejected"
+    return GateResult(
+        decision,
+        pair.accuracy_own,
+        pair.accuracy_offered,
+        takes,
+        pair,
+        blend,
+        roles[1] if takes else roles[0],
+    )
+
+
+def paired(judged: Sequence[JudgeReply], role: str) -> Paired:
+    """Return how the model of a role does beside the own model on the validation windows of all clients."""
+    only_own = only_this = right_own = windows = 0
+    for judgements in judged:
+        counts = judgements[role, "val"].only_one_right
+        assert counts is not None  # a reply without them has been refused
+        own = judgements[OWN, "val"].confusion
+        only_own, only_this = only_own + counts[0], only_this + counts[1]
+        right_own, windows = right_own + int(own.trace()), windows + int(own.sum())
+    return Paired(right_own - only_own, only_own, only_this, windows)
+
+
+def settle(
+    leaf: Leaf, decision: GateResult, offer: Offer | None, models: Mapping[str, State], trial: bool
+) -> None:
+    """Let a leaf serve what the gate chose, and go on with it or with an offer on trial.
+
+    Args:
+        leaf: changes.
+        decision: of its gate.
+        offer: made in this round, or None.
+        models: by role, what was judged.
+        trial: whether offers go on trial.
+    """
+    leaf.served = models[decision.role]
+    leaf.model, leaf.aside = leaf.served, None
+    if trial and offer is not None:
+        leaf.model, leaf.aside = offer.model, leaf.served

@@ -1,0 +1,130 @@
+"""The gate at a leaf: take the offered model, or keep its own. The published rule (contract C7) and others.
+
+Every rule is a pure function of how two models do on the same N validation windows, pooled over the leaf's
+clients: `a` windows that both have right, `b` that only the own model has right, `c` that only the offered
+one has. So the accuracies are (a + b) / N and (a + c) / N, and the offer gains (c − b) / N.
+
+    published           gain ≥ min-gain
+    after-round         the same, of two models that have both been trained for one global round by this
+                        leaf's clients, one from the offer, one from the leaf's own (see
+                        `fedge.serving.decision`)
+    one-standard-error  gain ≥ min-gain − √(b + c − (b − c)² / N) / N: no worse than by the standard error of
+                        a paired difference of two shares (McNemar 1947; the rule is that of Breiman et al.
+                        1984 for choosing between trees)
+    paired              McNemar's exact test: if both were equally good, each of the b + c windows on which
+                        they differ would be a coin toss; the offer is turned down only if b or more tosses
+                        of b + c come up "own" with probability at most `level`
+
+Both tests take windows for independent. Windows that overlap, or of one recording, are not: their effective
+number is smaller, so the true standard error is larger and the true p-value too. Called by
+`fedge.serving.decision`.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from scipy.special import bdtrc
+
+from fedge.config.sections import GateConfig
+
+Decision = Literal["accepted", "rejected", "off"]
+
+
+@dataclass(frozen=True)
+class Paired:
+    """How two models do on the same windows.
+
+    Attributes:
+        both: windows that both have right, `a`.
+        only_own: windows that only the own model has right, `b`.
+        only_offered: windows that only the offered model has right, `c`.
+        windows: all of them, N ≥ 1.
+    """
+
+    both: int
+    only_own: int
+    only_offered: int
+    windows: int
+
+    @property
+    def swapped(self) -> "Paired":
+        """The same with the models' parts changed over."""
+        return Paired(self.both, self.only_offered, self.only_own, self.windows)
+
+    @property
+    def accuracy_own(self) -> float:
+        """Share of windows that the own model has right."""
+        return (self.both + self.only_own) / self.windows
+
+    @property
+    def accuracy_offered(self) -> float:
+        """Share of windows that the offered model has right."""
+        return (self.both + self.only_offered) / self.windows
+
+    @property
+    def standard_error(self) -> float:
+        """Standard error of accuracy_offered − accuracy_own."""
+        b, c = self.only_own, self.only_offered
+        return math.sqrt(b + c - (b - c) ** 2 / self.windows) / self.windows
+
+    @property
+    def p_value(self) -> float:
+        """Probability of `only_own` or more of the windows on which they differ, were both equally good."""
+        b, c = self.only_own, self.only_offered
+        return float(bdtrc(b - 1, b + c, 0.5)) if b else 1.0
+
+
+@dataclass(frozen=True)
+class GateResult:
+    """One leaf's decision and what it rests on.
+
+    Attributes:
+        decision: "off" where the gate did not decide: it is disabled, or nothing else than the leaf's own
+            model was there.
+        accuracy_own: validation accuracy of the leaf's own model, pooled over its clients' windows, 0..1.
+        accuracy_offered: the same of the offered model; None without an offer.
+        serves_offer: whether the leaf goes on with the offered model.
+        pair: the windows behind the accuracies; None without an offer.
+        blend: λ of the offer; None without one (see `fedge.cloud.offers`).
+        role: of the model that the leaf goes on with, as its clients judged it.
+        newcomer_role: of the model that newcomers are served; None where it is the same.
+    """
+
+    decision: Decision
+    accuracy_own: float
+    accuracy_offered: float | None
+    serves_offer: bool
+    pair: Paired | None = None
+    blend: float | None = None
+    role: str = "own"
+    newcomer_role: str | None = None
+
+
+def decide(pair: Paired, config: GateConfig) -> bool:
+    """Tell whether the rule in force takes the offer."""
+    return RULES[config.rule](pair, config)
+
+
+def published(pair: Paired, config: GateConfig) -> bool:
+    """Take it if it gains at least min-gain."""
+    return pair.accuracy_offered >= pair.accuracy_own + config.min_gain
+
+
+def one_standard_error(pair: Paired, config: GateConfig) -> bool:
+    """Take it unless it gains less than min-gain by more than one standard error."""
+    return pair.accuracy_offered >= pair.accuracy_own + config.min_gain - pair.standard_error
+
+
+def not_significantly_worse(pair: Paired, config: GateConfig) -> bool:
+    """Take it unless McNemar's exact one-sided test says at the level that it is worse."""
+    return pair.p_value > config.level
+
+
+RULES: dict[str, Callable[[Paired, GateConfig], bool]] = {
+    "published": published,
+    "after-round": published,
+    "one-standard-error": one_standard_error,
+    "paired": not_significantly_worse,
+}

@@ -1,0 +1,64 @@
+"""Which of the models that clients judge a leaf serves, and to whom: the clients it knows, or newcomers.
+
+Known clients train and vote at the gate. Newcomers hold users of whom no leaf has seen a window; they do
+neither, and are evaluated with the model that their leaf would give them. By default that is the model of the
+leaf's cluster: an average over more users carries over to new ones better than a model that a few users have
+been fitted to, while those few are better off with what was fitted to them. Called by `fedge.rounds.strategy`
+and `fedge.rounds.book`.
+"""
+
+from collections.abc import Mapping
+
+from fedge.config.sections import Config, PersonalConfig
+from fedge.exchange.messages import CLUSTER, OWN, PERSONAL
+from fedge.leaf.leaf import Leaf
+from fedge.serving.gate import GateResult
+from fedge.serving.personal import PersonalResult
+from fedge.states.averaging import State
+
+
+def models_beside(config: Config) -> int:
+    """Return how many models a leaf may keep beside its own and what it is offered."""
+    on_trial = config.gate.enabled and config.gate.rule == "after-round"
+    return on_trial + (config.personal.leaf_rounds > 0) + (config.partition.newcomers > 0)
+
+
+def newcomer_role(config: PersonalConfig, leaf: Leaf) -> str | None:
+    """Return the role of the model that a leaf serves newcomers; None where it is that of known clients.
+
+    A leaf that is alone in its cluster, or before the first cloud step, is its own cluster.
+    """
+    if config.newcomers == "same":
+        return None
+    return OWN if leaf.cluster_model is None else CLUSTER
+
+
+def newcomers_judge(config: PersonalConfig, leaf: Leaf, models: Mapping[str, State]) -> dict[str, State]:
+    """Return the models that a leaf's newcomers are to judge, by role.
+
+    Args:
+        config: what newcomers are served.
+        leaf: theirs.
+        models: that the clients it knows judge.
+    """
+    role = newcomer_role(config, leaf)
+    if role is None:
+        return dict(models)
+    return {role: models[OWN] if leaf.cluster_model is None else leaf.cluster_model}
+
+
+def served_role(gate: GateResult, personal: PersonalResult | None, newcomer: bool) -> str:
+    """Return the role, in the judge exchange, of the model that a leaf serves.
+
+    Every accuracy that a run reports is of this model, unless the name says "shared" or "tuned". A
+    role that is served only to some must have been sent to them in
+    `fedge.rounds.strategy.HierarchicalStrategy.configure_evaluate`.
+
+    Args:
+        gate: the leaf's decision in this round.
+        personal: what fine-tuning gave; None in a round without it.
+        newcomer: whether the client is one.
+    """
+    if newcomer and gate.newcomer_role is not None:
+        return gate.newcomer_role
+    return PERSONAL if personal is not None and personal.serves else gate.role

@@ -1,0 +1,139 @@
+"""Averages of model states: at a leaf over its clients, at the cloud over the leaves of a cluster.
+
+A state maps names to arrays. Pure functions; they import nothing of Flower or torch.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from fedge.process.threads import in_threads
+
+State = Mapping[str, np.ndarray]
+
+_LOOKUP = 2**20  # numbers of an entry that are worked on from one lookup to the next
+_STEP = 2**16  # numbers that are worked on at a time: they stay in the processor's cache
+
+
+def weighted_mean(states: Sequence[Mapping[str, np.ndarray]], weights: Sequence[float]) -> State:
+    """Average K model states entry by entry.
+
+    Sums in float64 in the order given, then casts back, so equal inputs in equal order give equal
+    bits. Entries that are not floating point (step counters) are copied from the first state.
+    Large states are cut into parts for several threads, which changes no bit, and their entries are looked
+    up for every part, so that a state that maps a file can let go of the rest.
+
+    Args:
+        states: K mappings, name → array; names, shapes and dtypes agree.
+        weights: K non-negative numbers on any common scale, e.g. window counts.
+
+    Raises:
+        ValueError: K is zero, the lengths differ, names or shapes differ, or the weights do not sum to a
+            positive finite number.
+
+    Source: McMahan et al. 2017, Algorithm 1, server update.
+    """
+    shares = _shares(len(states), weights)
+    first = states[0]
+    for index, state in enumerate(states[1:], start=1):
+        if state.keys() != first.keys():
+            raise ValueError(
+                f"state {index} has other entries than state 0: {sorted(state.keys() ^ first.keys())}"
+            )
+    mean = {name: _result_entry(states, name) for name in first}
+    whole = {name: entry for name, entry in mean.items() if np.issubdtype(entry.dtype, np.floating)}
+
+    def work(batch: dict[str, slice]) -> None:
+        for name, at in batch.items():
+            _mean_into(mean[name].reshape(-1)[at], [state[name].reshape(-1)[at] for state in states], shares)
+
+    parts = list(batches(whole))
+    if len(parts) > 1:
+        in_threads(work, parts)
+    else:
+        for batch in parts:
+            work(batch)
+    return mean
+
+
+def batches(state: State) -> Iterator[dict[str, slice]]:
+    """Cut a state into parts of at most 2^20 numbers: name → slice of the flattened entry.
+
+    For work entry by entry whose intermediate results would not fit in memory for a whole large state.
+    """
+    batch: dict[str, slice] = {}
+    used = 0
+    for name, size in [(name, array.size) for name, array in state.items()]:
+        for start in range(0, max(size, 1), _LOOKUP):
+            count = min(size - start, _LOOKUP)
+            if used + count > _LOOKUP:
+                yield batch
+                batch, used = {}, 0
+            batch[name] = slice(start, start + count)
+            used += count
+    if batch:
+        yield batch
+
+
+def part_of(state: State, batch: Mapping[str, slice]) -> dict[str, np.ndarray]:
+    """Return a part of a state: flattened slices of its entries."""
+    return {name: state[name].reshape(-1)[at] for name, at in batch.items()}
+
+
+def _shares(count: int, weights: Sequence[float]) -> np.ndarray:
+    """Return the weights divided by their sum (float64), or raise ValueError."""
+    values = np.asarray(weights, dtype=np.float64)
+    if count == 0 or values.shape != (count,):
+        raise ValueError(
+            f"need one weight per state and at least one state, got {count} states, {len(weights)} weights"
+        )
+    total = values.sum()
+    if not np.isfinite(total) or total <= 0 or (values < 0).any():
+        raise ValueError(f"weights must be non-negative with a positive finite sum, got {list(weights)}")
+    shares: np.ndarray = values / total
+    return shares
+
+
+def _result_entry(states: Sequence[State], name: str) -> np.ndarray:
+    """Return an array for the mean of an entry, or the copy if it is not floating point."""
+    first = states[0][name]
+    kinds = [(array.shape, array.dtype) for array in (state[name] for state in states)]
+    if any(kind != kinds[0] for kind in kinds):
+        raise ValueError(f"entry {name!r} has different shapes or dtypes: {[(s, str(d)) for s, d in kinds]}")
+    return np.empty(first.shape, first.dtype) if np.issubdtype(first.dtype, np.floating) else first.copy()
+
+
+def _mean_into(mean: np.ndarray, arrays: Sequence[np.ndarray], shares: np.ndarray) -> None:
+    """Write Σ share·array of flat arrays into `mean`."""
+    total, term = np.empty((2, min(_STEP, mean.size)), np.float64)
+    for start in range(0, mean.size, _STEP):
+        at = slice(start, start + _STEP)
+        count = len(mean[at])
+        sum_, product = total[:count], term[:count]
+        sum_[...] = arrays[0][at]
+        sum_ *= shares[0]  # not added to zeros: 0.0 + -0.0 would lose a sign
+        for array, share in zip(arrays[1:], shares[1:], strict=True):
+            product[...] = array[at]
+            product *= share
+            sum_ += product
+        mean[at] = sum_
+
+
+def cluster_means(
+    labels: np.ndarray, models: Sequence[State], weights: Sequence[float]
+) -> list[State | None]:
+    """Return per leaf the mean model of its cluster, one object for all of its leaves; None if alone.
+
+    Args:
+        labels: (S,) cluster of each leaf.
+        models: per leaf its model.
+        weights: per leaf its number of training windows.
+    """
+    means: list[State | None] = [None] * len(models)
+    for cluster in np.unique(labels):
+        members = [int(leaf) for leaf in np.flatnonzero(labels == cluster)]
+        if len(members) > 1:
+            mean = weighted_mean([models[m] for m in members], [weights[m] for m in members])
+            for member in members:
+                means[member] = mean
+    return means

@@ -1,0 +1,252 @@
+"""Checkpoints: the state of a run after a global round, in one folder that is whole or not there.
+
+``checkpoints/round-000007/`` holds one safetensors file per group of states and, written last,
+``manifest.json``: the sha256 of every file, of itself, and whatever else the run wants to remember (its
+*facts*). Everything is written under a temporary name and made durable before the folder gets its own, so a
+process that is killed at any moment leaves the checkpoints before untouched. Reading compares every byte.
+Called by `fedge.run.snapshot` and `fedge.run.resume`.
+"""
+
+import hashlib
+import json
+import math
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedge.process.threads import in_threads
+from fedge.states.averaging import State
+from fedge.states.files import FileState, Joined, StateFileError, map_state, write_state
+
+FOLDER = "checkpoints"
+MANIFEST = "manifest.json"
+_FORMAT = 1
+_NAME = re.compile(r"round-(\d{6,})")
+_UNFINISHED = ".round-*"  # what is being written or removed
+_BLOCK_BYTES = 2**20
+
+Groups = Mapping[str, Mapping[str, State]]  # group → name → state; a group is a file
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint cannot be written, or is not what was written. One line."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint that was read and found whole.
+
+    Attributes:
+        folder: where it lies.
+        global_round: the last round that it includes; 0 before the first.
+        facts: what else was to be remembered, as JSON.
+        groups: the states as views of the mapped files, entries in their order; copy what is to stay.
+    """
+
+    folder: Path
+    global_round: int
+    facts: Mapping[str, Any]
+    groups: Groups
+
+
+def write_checkpoint(
+    parent: Path, global_round: int, groups: Groups, facts: Mapping[str, Any], beside: Iterable[Path] = ()
+) -> Path:
+    """Write the checkpoint of a global round into `parent`, replacing one of the same round.
+
+    Args:
+        parent: the run's folder of checkpoints; made if it is not there.
+        global_round: the last round that it includes.
+        groups: the states; a group without any gets no file.
+        facts: JSON.
+        beside: files that grow with the run and are made durable together with the checkpoint.
+
+    Raises:
+        CheckpointError: the disk is full or gone. Checkpoints of other rounds are as they were.
+        TypeError, ValueError: a fact is not JSON, or safetensors has no word for a dtype.
+    """
+    folder = parent / f"round-{global_round:06d}"
+    unfinished = parent / f".{folder.name}.part"
+    try:
+        parent.mkdir(exist_ok=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir()
+        files = {group: _write_group(unfinished, group, states) for group, states in groups.items() if states}
+        content = {"format": _FORMAT, "round": global_round, "files": files, "facts": facts}
+        (unfinished / MANIFEST).write_bytes(_manifest_bytes(content))
+        in_threads(_sync, [*beside, *sorted(unfinished.iterdir()), unfinished])  # takes as long as one alone
+        _remove(folder)
+        unfinished.rename(folder)
+        _sync(parent)
+    except (OSError, StateFileError) as error:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise CheckpointError(
+            f"cannot write checkpoint {folder}: {reason}; earlier ones are intact: make room, then "
+            f"fedge resume {parent.parent}"
+        ) from error
+    return folder
+
+
+def _write_group(folder: Path, group: str, states: Mapping[str, State]) -> dict[str, Any]:
+    """Write one file of states; returns its entry in the manifest."""
+    path = folder / f"{group}.safetensors"
+    write_state(path, Joined(states))
+    return {"sha256": _sha256(path), "states": [[name, len(state)] for name, state in states.items()]}
+
+
+def _manifest_bytes(content: Any) -> bytes:
+    """Return the manifest with its own sha256. There is one way to write it, so bytes can be compared."""
+    own = hashlib.sha256(json.dumps(content).encode()).hexdigest()
+    return json.dumps({"content": content, "sha256": own}, indent=1).encode() + b"\n"
+
+
+def read_checkpoint(folder: Path) -> Checkpoint:
+    """Read a checkpoint, having compared every byte with its checksum.
+
+    Raises:
+        CheckpointError: something is missing or damaged (it is named).
+    """
+    content = _read_manifest(folder)
+    groups = {
+        group: dict(_states(_checked(folder / f"{group}.safetensors", entry["sha256"]), entry["states"]))
+        for group, entry in content["files"].items()
+    }
+    return Checkpoint(folder, content["round"], content["facts"], groups)
+
+
+def _read_manifest(folder: Path) -> Any:
+    """Return the content of a checkpoint's manifest, or raise CheckpointError."""
+    path = folder / MANIFEST
+    try:
+        written = path.read_bytes()
+        content = json.loads(written)["content"]
+        whole = _manifest_bytes(content) == written
+    except OSError as error:
+        raise CheckpointError(f"checkpoint {folder} is damaged: {MANIFEST}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, RecursionError):
+        whole = False
+    if not whole:
+        raise CheckpointError(f"checkpoint {folder} is damaged: {MANIFEST} is not what was written")
+    if content["format"] != _FORMAT:
+        raise CheckpointError(
+            f"checkpoint {folder} has format {content['format']}, which this version of Fedge does not read"
+        )
+    if folder.name != f"round-{content['round']:06d}":
+        raise CheckpointError(f"checkpoint {folder} is damaged: its manifest is of round {content['round']}")
+    return content
+
+
+def _checked(path: Path, sha256: str) -> FileState:
+    """Map a file of states after comparing its checksum, or raise CheckpointError."""
+    try:
+        if _sha256(path) != sha256:
+            raise CheckpointError(f"checkpoint {path.parent} is damaged: {path.name} has another sha256")
+        return map_state(path)
+    except OSError as error:
+        raise CheckpointError(
+            f"checkpoint {path.parent} is damaged: {path.name}: {error.strerror}"
+        ) from error
+
+
+class _Part(Mapping[str, np.ndarray]):
+    """One state of a joined file."""
+
+    def __init__(self, joined: FileState, entries: Mapping[str, str]) -> None:
+        self._joined = joined
+        self._entries = entries
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._joined[self._entries[name]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+def _states(joined: FileState, states: Iterable[tuple[str, int]]) -> Iterator[tuple[str, State]]:
+    """Return the states of a joined file: name and number of entries, in the order of the file."""
+    entries = iter(joined)
+    for name, count in states:
+        yield name, _Part(joined, {entry[len(name) + 1 :]: entry for entry in islice(entries, count)})
+
+
+def newest_good(parent: Path, before: float = math.inf) -> tuple[Checkpoint | None, list[CheckpointError]]:
+    """Return the newest whole checkpoint, or None, and what is wrong with those newer than it.
+
+    Args:
+        parent: the run's folder of checkpoints.
+        before: only rounds smaller than this are looked at.
+    """
+    damaged: list[CheckpointError] = []
+    for folder in reversed(checkpoints(parent)):
+        if _round_of(folder) < before:
+            try:
+                return read_checkpoint(folder), damaged
+            except CheckpointError as error:
+                damaged.append(error)
+    return None, damaged
+
+
+def checkpoints(parent: Path) -> list[Path]:
+    """Return the folders of all checkpoints, whole or not, oldest first."""
+    found = [path for path in parent.glob("round-*") if _NAME.fullmatch(path.name) and path.is_dir()]
+    return sorted(found, key=_round_of)
+
+
+def _round_of(folder: Path) -> int:
+    """Return the round that a checkpoint's name says."""
+    return int(folder.name.removeprefix("round-"))
+
+
+def prune(parent: Path, keep: int, after: int | None = None) -> None:
+    """Remove all but the newest `keep` checkpoints, what interrupted writes left, and rounds past `after`."""
+    found = checkpoints(parent)
+    later = [path for path in found if after is not None and _round_of(path) > after]
+    older = [path for path in found if path not in later][:-keep]
+    for path in (*later, *older):
+        _remove(path)
+    for path in parent.glob(_UNFINISHED):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def remove_all(parent: Path) -> None:
+    """Remove every checkpoint of a run that is not to go on."""
+    for folder in checkpoints(parent):
+        _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a checkpoint, which loses its name first: half a checkpoint would look like a damaged one."""
+    gone = folder.with_name(f".{folder.name}.gone")
+    shutil.rmtree(gone, ignore_errors=True)
+    if folder.exists():
+        folder.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
+
+
+def _sha256(path: Path) -> str:
+    """Return the sha256 of a file, read block by block."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file or folder is on disk, as far as the system can tell."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

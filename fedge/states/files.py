@@ -1,0 +1,243 @@
+"""Model states as files: written once, mapped read-only by every process that is to see them.
+
+The format is safetensors (8 bytes for the length of the header, the header as JSON, raw arrays), so nothing
+is unpickled. It is written and mapped here because the library's NumPy functions copy every array into bytes
+on the way. The header lists the entries in the state's order, which is part of a state; the arrays lie
+largest item first, so each is aligned. Called by `fedge.exchange.messages` and `fedge.states.shared`.
+"""
+
+import hashlib
+import json
+import mmap
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+REPLY = "reply-"  # begins the name of a file that a client writes
+_BLOCK_BYTES = 2**20  # what is copied, summed and written at a time: stays in the processor's cache
+_ROW_WORDS = 512  # of 8 bytes; a block is 256 such rows
+_GIVE_BACK_BYTES = 2**24
+_DTYPES = {
+    "<f8": "F64", "<f4": "F32", "<f2": "F16", "<i8": "I64", "<i4": "I32", "<i2": "I16", "|i1": "I8",
+    "<u8": "U64", "<u4": "U32", "<u2": "U16", "|u1": "U8", "|b1": "BOOL",
+}  # fmt: skip
+_NUMPY_DTYPES = {name: np.dtype(code) for code, name in _DTYPES.items()}
+
+
+class StateFileError(RuntimeError):
+    """A state cannot be written, or its file is not what it was. One line."""
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """What a message carries instead of a state.
+
+    Attributes:
+        path: the state's file.
+        checksum: of the whole file; see `_add_block`.
+        array_bytes: bytes of all arrays, without the header.
+    """
+
+    path: str
+    checksum: str
+    array_bytes: int
+
+
+class FileState(Mapping[str, np.ndarray]):
+    """A state whose arrays are read-only views of a mapped file; it stays valid when the file is removed.
+
+    Pages of entries looked up before are given back to the system now and then (and come again when they
+    are touched), so whoever goes through a state entry by entry holds a few of them at a time.
+    """
+
+    def __init__(self, ticket: Ticket) -> None:
+        """Map the file without looking at its checksum.
+
+        Raises:
+            StateFileError: there is no such file, or it is not a state.
+        """
+        self.ticket = ticket
+        try:
+            with Path(ticket.path).open("rb") as file:
+                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            length = int.from_bytes(self._map[:8], "little")
+            header = json.loads(self._map[8 : 8 + length])
+            self._entries = {
+                name: (_NUMPY_DTYPES[e["dtype"]], tuple(e["shape"]), 8 + length + e["data_offsets"][0])
+                for name, e in header.items()
+            }
+        except OSError as error:
+            raise StateFileError(f"cannot read state {ticket.path}: {error.strerror}") from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StateFileError(f"{ticket.path} is damaged: it has no safetensors header") from error
+        self._handed_out = 0
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        dtype, shape, offset = self._entries[name]
+        size = int(np.prod(shape, dtype=np.int64))
+        self._handed_out += size * dtype.itemsize
+        if self._handed_out > _GIVE_BACK_BYTES:
+            self._give_back()
+            self._handed_out = 0
+        return (
+            np.frombuffer(self._map, dtype, size, offset).reshape(shape) if size else np.empty(shape, dtype)
+        )
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def check(self) -> None:
+        """Raise StateFileError when the file does not have its checksum."""
+        digest = hashlib.sha256()
+        content = np.frombuffer(self._map, np.uint8)
+        for start in range(0, len(content), _BLOCK_BYTES):
+            _add_block(digest, content[start : start + _BLOCK_BYTES])
+            if start % _GIVE_BACK_BYTES == 0:
+                self._give_back()
+        self._give_back()
+        if digest.hexdigest() != self.ticket.checksum:
+            raise StateFileError(f"{self.ticket.path} is damaged: its checksum is not that of its message")
+
+    def _give_back(self) -> None:
+        """Tell the system that this process needs none of the file's pages just now."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED)
+
+
+class Joined(Mapping[str, np.ndarray]):
+    """Several states as one, entries named ``<state>/<entry>``, in order; looked up only when asked for."""
+
+    def __init__(self, states: Mapping[str, Mapping[str, np.ndarray]]) -> None:
+        """Join `states`."""
+        self._entries = {f"{own}/{name}": (state, name) for own, state in states.items() for name in state}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        state, inner = self._entries[name]
+        return state[inner]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+def map_state(path: Path) -> FileState:
+    """Map a state whose file has no ticket, or another guard than its ticket.
+
+    Raises:
+        StateFileError: there is no such file, or it is not a state.
+    """
+    return FileState(Ticket(str(path), "", 0))
+
+
+def open_state(ticket: Ticket) -> FileState:
+    """Map a state; its checksum is compared the first time that this process sees the ticket.
+
+    Raises:
+        StateFileError: there is no such file, or it is not what the ticket says.
+    """
+    _check_once(ticket)
+    return FileState(ticket)
+
+
+@lru_cache(maxsize=64)
+def _check_once(ticket: Ticket) -> None:
+    """Compare a checksum; failures are not remembered."""
+    FileState(ticket).check()
+
+
+def write_state(path: Path, state: Mapping[str, np.ndarray]) -> Ticket:
+    """Write a state under a temporary name, then move it to `path`.
+
+    Raises:
+        StateFileError: the folder is full or gone.
+        ValueError: safetensors has no word for an entry's dtype.
+    """
+    temporary = path.with_name(path.name + ".part")
+    digest = hashlib.sha256()
+    try:
+        with temporary.open("wb", buffering=0) as file:
+            for block in _blocks(_contents(state)):
+                _add_block(digest, block)
+                left = memoryview(block)  # type: ignore[arg-type]
+                while left:
+                    left = left[file.write(left) :]
+        temporary.replace(path)
+    except OSError as error:
+        raise StateFileError(f"cannot write state {path}: {error.strerror}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    return Ticket(str(path), digest.hexdigest(), state_bytes(state))
+
+
+def sees(probe: str) -> bool:
+    """Tell, at a client, whether the server's folder is here and can be written to."""
+    return bool(probe) and Path(probe).is_file() and os.access(Path(probe).parent, os.W_OK)
+
+
+def state_bytes(state: Mapping[str, np.ndarray]) -> int:
+    """Return the bytes of all arrays of a state."""
+    if isinstance(state, FileState):
+        return state.ticket.array_bytes
+    return sum(array.nbytes for array in state.values())
+
+
+def _contents(state: Mapping[str, np.ndarray]) -> Iterator[np.ndarray]:
+    """Return a safetensors file piece by piece, as bytes: header, then the entries, largest item first."""
+    entries = {name: (array.dtype, array.shape) for name, array in state.items()}
+    order = sorted(entries, key=lambda name: -entries[name][0].itemsize)
+    offsets, at = {}, 0
+    for name in order:
+        dtype, shape = entries[name]
+        if dtype.str not in _DTYPES:
+            raise ValueError(f"entry {name!r} has dtype {dtype}, which a safetensors file cannot hold")
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        offsets[name] = [at, at + size]
+        at += size
+    header = json.dumps(
+        {
+            name: {"dtype": _DTYPES[dtype.str], "shape": list(shape), "data_offsets": offsets[name]}
+            for name, (dtype, shape) in entries.items()
+        }
+    ).encode()
+    header += b" " * (-len(header) % 8)
+    yield np.frombuffer(len(header).to_bytes(8, "little") + header, np.uint8)
+    for name in order:
+        yield np.ascontiguousarray(state[name]).reshape(-1).view(np.uint8)
+
+
+def _blocks(pieces: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+    """Return pieces of bytes as blocks of `_BLOCK_BYTES` (the last may be smaller), in one reused buffer."""
+    buffer, used = np.empty(_BLOCK_BYTES, np.uint8), 0
+    for piece in pieces:
+        start = 0
+        while start < len(piece):
+            count = min(len(piece) - start, _BLOCK_BYTES - used)
+            buffer[used : used + count] = piece[start : start + count]
+            start, used = start + count, used + count
+            if used == _BLOCK_BYTES:
+                yield buffer
+                used = 0
+    if used:
+        yield buffer[:used]
+
+
+def _add_block(digest: "hashlib._Hash", block: np.ndarray) -> None:
+    """Add a block's checksum to `digest`: the sums of its rows and of its columns, as 64-bit words.
+
+    One changed word, two exchanged words or another order of blocks change the sums. That finds what happens
+    to files by accident, at the speed of memory: over all bytes, SHA-256 would take longer than the exchange.
+    """
+    whole = len(block) // (8 * _ROW_WORDS) * (8 * _ROW_WORDS)
+    words = block[:whole].view(np.uint64).reshape(-1, _ROW_WORDS)
+    digest.update(words.sum(axis=0))
+    digest.update(words.sum(axis=1))
+    digest.update(block[whole:].tobytes())

@@ -1,0 +1,163 @@
+"""The server's files of large states: where they lie, which states are kept in them, when they go.
+
+A leaf's model goes to its clients once per machine, as a file that all of them map into memory, and their
+trained models come back the same way; messages carry tickets (`fedge.states.files`). The folder is in
+`/dev/shm` if there is room, else in the run folder, and holds what is in flight only. It goes when the run
+ends; a run that was killed leaves it behind, and the next run removes it. Called by `fedge.run` and
+`fedge.rounds.strategy`.
+"""
+
+import logging
+import math
+import os
+import shutil
+import sys
+import tempfile
+import weakref
+from collections.abc import Iterable
+from itertools import count
+from pathlib import Path
+from typing import TextIO
+
+import psutil
+
+from fedge.states.averaging import State
+from fedge.states.files import REPLY, FileState, StateFileError, state_bytes, write_state
+
+if sys.platform != "win32":  # there, neither is a mapped file removable nor a lock gone with its owner
+    import fcntl
+
+logger = logging.getLogger(__name__)
+
+MEMORY = Path("/dev/shm")  # a file system in memory, on Linux
+_IN_MESSAGES = "from now on models go in messages, which takes longer"
+_PREFIX = "fedge-states-"
+_OWNER = "owner"  # locked as long as the run lives; holds the path of its run folder
+
+
+class SharedStates:
+    """Keeps large states in files of one folder."""
+
+    def __init__(self, run_folder: Path, enabled: bool = True, memory: Path | None = None) -> None:
+        """Make the folder and remove those that killed runs left.
+
+        Args:
+            run_folder: of the run.
+            enabled: False where clients see the server's memory anyway: no folder is made, no state kept.
+            memory: folder in memory that is taken if it is there; `MEMORY` by default.
+        """
+        self._run_folder = run_folder
+        self._memory = memory or MEMORY
+        self._folder: Path | None = None
+        self._lock: TextIO | None = None
+        self._above_bytes = math.inf
+        self._numbers = count(1)
+        if sys.platform != "win32":
+            remove_abandoned([self._memory, *run_folder.parent.glob("*")])
+            _ = enabled and (self._claim(self._memory) or self._claim(run_folder))
+
+    def _claim(self, parent: Path) -> bool:
+        """Make and lock a folder of our own; tell whether that was possible."""
+        try:
+            made = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}{os.getpid()}-", dir=parent))
+        except OSError as error:
+            logger.info("no state files in %s: %s", parent, error)
+            return False
+        self._folder = made
+        try:
+            self._lock = (made / _OWNER).open("w", encoding="utf-8")
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock.write(f"{self._run_folder}\n")
+            self._lock.flush()
+            self._folder = made.rename(made.with_name(made.name[1:]))  # others look at it once it is locked
+        except OSError as error:
+            logger.info("no state files in %s: %s", parent, error)
+            self.close()
+        return self._folder is not None
+
+    @property
+    def probe(self) -> str:
+        """Path of a file that a client on this machine sees and no other; empty when nothing is shared."""
+        return "" if self._folder is None else str(self._folder / _OWNER)
+
+    def prepare(self, above_bytes: float, model_bytes: int, round_bytes: int) -> None:
+        """Decide what is shared from now on.
+
+        Args:
+            above_bytes: states larger than this are kept in files.
+            model_bytes: size of the model; when it is not above, nothing is shared.
+            round_bytes: what the files of a round take.
+        """
+        self._above_bytes = above_bytes
+        if self._folder is None or model_bytes <= above_bytes:
+            self.close()
+            return
+        if self._folder.parent == self._memory and _room(self._memory, in_memory=True) < round_bytes:
+            self.close()
+            self._claim(self._run_folder)
+        if self._folder is None or _room(self._folder, in_memory=False) < round_bytes:
+            self.close()
+            logger.warning(
+                "a round's models need %.0f MB, and neither %s nor %s has room for them; %s",
+                round_bytes / 1e6, self._memory, self._run_folder, _IN_MESSAGES,
+            )  # fmt: skip
+        else:
+            logger.info("models go through files in %s", self._folder)
+
+    def keep(self, state: State) -> State:
+        """Return a large state as a file, which goes with the last reference, and any other as it is."""
+        if self._folder is None or isinstance(state, FileState) or state_bytes(state) <= self._above_bytes:
+            return state
+        try:
+            ticket = write_state(self._folder / f"server-{next(self._numbers)}", state)
+            kept = FileState(ticket)
+        except StateFileError as error:
+            logger.warning("%s; %s", error, _IN_MESSAGES)
+            self._above_bytes = math.inf
+            return state
+        weakref.finalize(kept, Path(ticket.path).unlink, missing_ok=True)
+        return kept
+
+    def sweep(self) -> None:
+        """Remove what clients have written, read or not; what has been opened stays valid."""
+        if self._folder is not None:
+            for path in self._folder.glob(f"{REPLY}*"):
+                path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Remove the folder with all that is in it."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+
+def _room(folder: Path, in_memory: bool) -> float:
+    """Return the bytes that may be written into a folder."""
+    free = shutil.disk_usage(folder).free
+    return min(free, psutil.virtual_memory().available) if in_memory else free
+
+
+def remove_abandoned(parents: Iterable[Path]) -> None:
+    """Remove the state folders in `parents` that no living run has locked."""
+    for parent in parents:
+        for folder in parent.glob(f"{_PREFIX}*"):
+            if _is_abandoned(folder):
+                logger.info("removing %s, left by a run that was killed", folder)
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_abandoned(folder: Path) -> bool:
+    """Tell whether a state folder of this user has no living owner."""
+    try:
+        if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+            return False
+        with (folder / _OWNER).open("r+") as owner:
+            fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except FileNotFoundError:  # half removed
+        return True
+    except OSError:  # locked, or not ours to judge
+        return False

@@ -1,0 +1,90 @@
+"""A training step recorded once as a CUDA graph and replayed: small kernels no longer wait for Python.
+
+The graph holds forward pass, backward pass and update, all of which work in place on tensors that stay where
+they are. It is compared with a plain step before it is used, and given up if it differs. Called by
+`fedge.training.local`, on a GPU only. Source: PyTorch's notes on CUDA graphs (warm-up on a side stream,
+static inputs).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+logger = logging.getLogger(__name__)
+
+Step = Callable[[Tensor, Tensor], Tensor]
+_WARMUP = 3  # steps before recording, in which libraries choose their kernels and take their memory
+_TOLERANCE = 1e-4  # of the largest weight; kernels that add in any order differ by less
+
+
+class GraphedStep:
+    """Replays one step for batches of one shape."""
+
+    def __init__(self, step: Step, state: Sequence[Tensor], x: Tensor, y: Tensor) -> None:
+        """Record `step`; `state` is afterwards as it was.
+
+        Args:
+            step: (x, y) → loss, scalar; changes the tensors of `state` in place and no others.
+            state: weights, velocities, BatchNorm statistics.
+            x: a batch on the GPU, any values.
+            y: its labels.
+
+        Raises:
+            RuntimeError: CUDA cannot record it, or the recorded step differs from the plain one.
+        """
+        self._x, self._y = x.clone(), y.clone()
+        before = [tensor.clone() for tensor in state]
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(_WARMUP):
+                _restore(state, before)
+                step(self._x, self._y)
+        torch.cuda.current_stream().wait_stream(side)
+        plain = [tensor.clone() for tensor in state]  # after one plain step from `before`
+        self._graph = torch.cuda.CUDAGraph()
+        # other clients' threads may use the GPU meanwhile: only this thread's calls must be recordable
+        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+            self._loss = step(self._x, self._y)
+        _restore(state, before)
+        self._graph.replay()
+        if not all(map(_close, state, plain)):
+            raise RuntimeError("the recorded step does not compute what the plain step does")
+        _restore(state, before)
+
+    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
+        """Take one step on a batch of the recorded shape; returns its loss."""
+        self._x.copy_(x)
+        self._y.copy_(y)
+        self._graph.replay()
+        return self._loss.clone()
+
+
+def graphed_or_plain(step: Step, state: Sequence[Tensor], x: Tensor, y: Tensor) -> Step:
+    """Return `step` as a graph, or `step` itself where that does not work (logged)."""
+    before = [tensor.clone() for tensor in state]
+    try:
+        return GraphedStep(step, state, x, y)
+    except RuntimeError as error:
+        logger.warning("train.cuda-graph: plain steps instead: %s", str(error).splitlines()[0])
+        _restore(state, before)
+        return step
+
+
+@torch.no_grad()
+def _restore(state: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+    """Write values back in place."""
+    for tensor, value in zip(state, values, strict=True):
+        tensor.copy_(value)
+
+
+def _close(got: Tensor, expected: Tensor) -> bool:
+    """Tell whether two tensors agree but for the order of sums."""
+    if not got.is_floating_point():
+        return torch.equal(got, expected)
+    scale = float(expected.abs().max()) if expected.numel() else 0.0
+    return torch.allclose(got, expected, rtol=0.0, atol=_TOLERANCE * max(scale, 1e-3))

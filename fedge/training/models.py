@@ -1,0 +1,218 @@
+"""The networks that clients train, by name, and the names of their parts.
+
+`build_model` is the only way a model is made; `register` is the only place one is added. A model takes
+(N, C, T) float32 windows and returns (N, classes) logits. Its state dict has the names and shapes of
+the plain `nn.Conv1d` network, whatever memory layout it runs in (see `layout.py`).
+
+Shape letters: N windows, C channels, T samples.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Collection
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fedge.training import layout
+
+ModelFactory = Callable[[int, int, int], nn.Module]
+
+_FACTORIES: dict[str, ModelFactory] = {}
+
+
+def register(name: str) -> Callable[[type[nn.Module]], type[nn.Module]]:
+    """Class decorator: make a model known as `name`. Its constructor takes (channels, samples, classes)."""
+
+    def add(factory: type[nn.Module]) -> type[nn.Module]:
+        assert name not in _FACTORIES, f"model {name!r} is registered twice"
+        _FACTORIES[name] = factory
+        return factory
+
+    return add
+
+
+def model_names() -> list[str]:
+    """Names `build_model` knows, sorted."""
+    return sorted(_FACTORIES)
+
+
+def build_model(
+    name: str, channels: int, samples: int, classes: int, generator: torch.Generator
+) -> nn.Module:
+    """A freshly initialised model on the CPU, in training mode.
+
+    Weights have the distributions of PyTorch's own layers and are drawn from `generator` alone: equal
+    generator states give equal bits, and the global random state is neither read nor changed.
+
+    Args:
+        name: one of `model_names()`.
+        channels: C, sensor channels per window, at least 1.
+        samples: T, samples per window, at least 1 (`cnn-pool`: at least 4).
+        classes: number of logits, at least 1.
+        generator: a CPU generator; it advances.
+
+    Raises:
+        ValueError: the name is unknown, or a size is too small for the model.
+    """
+    if name not in _FACTORIES:
+        raise ValueError(_unknown_model(name))
+    for what, size in (("channels", channels), ("samples", samples), ("classes", classes)):
+        if size < 1:
+            raise ValueError(f"model {name}: {what} must be at least 1, got {size}")
+    with torch.device("meta"):
+        model = _FACTORIES[name](channels, samples, classes)
+    with torch.no_grad():
+        for layer in model.modules():
+            _allocate(layer)
+            _initialise(layer, generator)
+    return model
+
+
+def _allocate(layer: nn.Module) -> None:
+    """Give a layer made on the meta device memory on the CPU; `to_empty` would first import SymPy: 0.6 s."""
+    for name, parameter in layer.named_parameters(recurse=False):
+        empty = torch.empty(parameter.shape, dtype=parameter.dtype)
+        setattr(layer, name, nn.Parameter(empty, parameter.requires_grad))
+    for name, buffer in layer.named_buffers(recurse=False):
+        setattr(layer, name, torch.empty(buffer.shape, dtype=buffer.dtype))
+
+
+def parameter_names(model: nn.Module) -> list[str]:
+    """Names of the trainable parameters, in state-dict order."""
+    return [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+
+
+def buffer_names(model: nn.Module) -> list[str]:
+    """Names of the state-dict entries that are not trained (BatchNorm statistics and counters)."""
+    trained = set(parameter_names(model))
+    return [name for name in model.state_dict() if name not in trained]
+
+
+def head_names(model: nn.Module) -> tuple[str, str]:
+    """(weight, bias) names of the head: the last `nn.Linear` of the model.
+
+    Raises:
+        ValueError: the model has no linear layer, or the last one has no bias.
+    """
+    linear = [name for name, layer in model.named_modules() if isinstance(layer, nn.Linear)]
+    if not linear:
+        raise ValueError(f"{type(model).__name__} has no nn.Linear layer to call its head")
+    head = model.get_submodule(linear[-1])
+    if head.bias is None:
+        raise ValueError(f"the head of {type(model).__name__} ({linear[-1]}) has no bias")
+    prefix = f"{linear[-1]}." if linear[-1] else ""
+    return f"{prefix}weight", f"{prefix}bias"
+
+
+def layer_names(model: nn.Module, kinds: Collection[str]) -> list[str]:
+    """Names of the state-dict entries of layers of some kinds, in state-dict order.
+
+    Args:
+        model: any.
+        kinds: "head", the last linear layer; "batch-norm", every BatchNorm with its statistics and counter.
+
+    Raises:
+        ValueError: the model has no head.
+    """
+    chosen = set(head_names(model)) if "head" in kinds else set()
+    if "batch-norm" in kinds:
+        norms = (name for name, layer in model.named_modules() if isinstance(layer, nn.BatchNorm1d))
+        chosen |= {f"{norm}.{entry}" for norm in norms for entry in model.get_submodule(norm).state_dict()}
+    return [name for name in model.state_dict() if name in chosen]
+
+
+@register("cnn")
+class Cnn(nn.Module):
+    """The reference network: two Conv–BatchNorm–ReLU blocks, average over time, linear head.
+
+    23,174 trainable parameters at 6 channels and 6 classes, for any number of samples.
+    """
+
+    def __init__(self, channels: int, samples: int, classes: int) -> None:
+        super().__init__()
+        self.conv1 = layout.Conv(channels, 64, 5)
+        self.norm1 = layout.BatchNorm(64)
+        self.conv2 = layout.Conv(64, 64, 5)
+        self.norm2 = layout.BatchNorm(64)
+        self.head = nn.Linear(64, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, T) → (N, classes)."""
+        x = layout.to_layout(x)
+        x = layout.relu(self.norm1(self.conv1(x)))
+        x = layout.relu(self.norm2(self.conv2(x)))
+        return self.head(layout.mean_over_time(x))
+
+
+@register("cnn-pool")
+class CnnPool(nn.Module):
+    """The benchmark network: two Conv–ReLU–MaxPool(2) blocks, Linear(128)–ReLU, linear head."""
+
+    def __init__(self, channels: int, samples: int, classes: int) -> None:
+        super().__init__()
+        if samples < 4:
+            raise ValueError(
+                f"model cnn-pool: samples must be at least 4 (it pools by 2 twice), got {samples}"
+            )
+        self.conv1 = layout.Conv(channels, 64, 5)
+        self.conv2 = layout.Conv(64, 64, 5)
+        self.hidden = nn.Linear(64 * (samples // 2 // 2), 128)
+        self.head = nn.Linear(128, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, T) → (N, classes)."""
+        x = layout.to_layout(x)
+        x = layout.relu_max_pool2(self.conv1(x))
+        x = layout.relu_max_pool2(self.conv2(x))
+        return self.head(F.relu(self.hidden(layout.flatten(x))))
+
+
+@register("mlp-tiny")
+class MlpTiny(nn.Module):
+    """A few hundred parameters: mean over time, Linear(16)–BatchNorm–ReLU, head. For tests of plumbing."""
+
+    def __init__(self, channels: int, samples: int, classes: int) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(channels, 16)
+        self.norm = nn.BatchNorm1d(16)
+        self.head = nn.Linear(16, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, T) → (N, classes)."""
+        return self.head(F.relu(self.norm(self.hidden(x.mean(dim=2)))))
+
+
+@register("linear")
+class SoftmaxRegression(nn.Module):
+    """Multinomial logistic regression on the flattened window: a convex problem."""
+
+    def __init__(self, channels: int, samples: int, classes: int) -> None:
+        super().__init__()
+        self.head = nn.Linear(channels * samples, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, T) → (N, classes)."""
+        return self.head(x.flatten(1))
+
+
+def _initialise(layer: nn.Module, generator: torch.Generator) -> None:
+    """PyTorch's default initialisation of one layer (not its children), drawn from `generator`."""
+    if isinstance(layer, (nn.Conv1d, nn.Linear)):
+        nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5), generator=generator)
+        if layer.bias is not None:
+            bound = 1 / math.sqrt(layer.weight[0].numel())
+            nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
+    elif isinstance(layer, nn.BatchNorm1d):
+        layer.reset_parameters()
+    else:
+        own = [*layer.parameters(recurse=False), *layer.buffers(recurse=False)]
+        assert not own, f"build_model cannot initialise {type(layer).__name__}: add it to _initialise"
+
+
+def _unknown_model(name: str) -> str:
+    near = difflib.get_close_matches(name.lower(), model_names(), n=1, cutoff=0.0)
+    return f"model: unknown name {name!r}; did you mean {near[0]!r}? Known: {', '.join(model_names())}"

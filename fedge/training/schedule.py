@@ -1,0 +1,20 @@
+"""How clients train in a given global round: the run's configuration with the step size of that round."""
+
+from fedge.config.sections import TrainConfig
+from fedge.training.local import LocalTraining
+
+
+def local_training(config: TrainConfig, global_round: int) -> LocalTraining:
+    """Return the settings of local training in a global round (1, 2, …); lr decays by a factor per round."""
+    return LocalTraining(
+        lr=config.lr * config.lr_decay ** (global_round - 1),
+        momentum=config.momentum,
+        weight_decay=config.weight_decay,
+        clip_norm=config.clip_norm,
+        label_smoothing=config.label_smoothing,
+        epochs=config.local_epochs,
+        batch_size=config.batch_size,
+        prox_mu=config.prox_mu,
+        threads=config.threads,
+        cuda_graph=config.cuda_graph == "auto",
+    )

@@ -1,0 +1,208 @@
+"""Fetch HHAR's archive over https, resuming where an earlier try stopped.
+
+Pooch is not used: it begins a broken download anew, and 822 MB over a slow line is where resuming matters.
+What arrives goes to `NAME.part`; its entity tag, kept in `NAME.part.etag`, makes the server say whether the
+rest still belongs to the same file. The SHA-256 is checked when one is given and always written beside the
+archive as `NAME.sha256`, in the form that `sha256sum -c` reads.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import os
+import re
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from hhar.errors import HharError
+from hhar.progress import ProgressCallback, no_progress
+from hhar.windows.window_file import fingerprint
+
+UCI_URL = "https://archive.ics.uci.edu/static/public/344/heterogeneity+activity+recognition.zip"
+BLOCK_BYTES = 1 << 20
+
+
+def download(
+    url: str,
+    target: str | Path,
+    *,
+    sha256: str | None = None,
+    timeout_s: float = 60.0,
+    report: ProgressCallback = no_progress,
+) -> str:
+    """Fetch `url` to the file `target`, unless a file with the right checksum is there already.
+
+    Args:
+        url: https; http is allowed for a loopback address only.
+        target: appears only when complete and checked.
+        sha256: expected checksum, 64 hex digits, or None to trust https and record what came.
+        timeout_s: longest silence of the server.
+        report: told the bytes received.
+
+    Returns:
+        The SHA-256 of the file in hex.
+
+    Raises:
+        HharError: the address is refused, the server fails, or the checksum differs. After a broken
+            connection the part stays and the same call resumes.
+    """
+    check_url(url)
+    expected = _check_sha256(sha256)
+    path = Path(target)
+    if path.is_file():
+        return _known_file(path, expected)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    _receive(url, part, timeout_s, report)
+    found = fingerprint(part)
+    if expected is not None and found != expected:
+        _forget(part)
+        raise HharError(
+            f"{url}: sha256 must be {expected}, is {found}; the download was removed, check the address "
+            "or the sum"
+        )
+    os.replace(part, path)
+    _forget(part)
+    _checksum_file(path).write_text(f"{found}  {path.name}\n")
+    return found
+
+
+def check_url(url: str) -> None:
+    """Raise `HharError` unless `url` is https, or http to a loopback address."""
+    parts = urllib.parse.urlsplit(url)
+    if parts.scheme == "https" and parts.hostname:
+        return
+    if parts.scheme == "http" and _is_loopback(parts.hostname or ""):
+        return
+    raise HharError(f"url: must begin with https://, is {url[:200]!r}; use the https address of the archive")
+
+
+class _CheckedRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows a redirect only where the address itself would have been allowed."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        check_url(newurl)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _receive(url: str, part: Path, timeout_s: float, report: ProgressCallback) -> None:
+    """Append what is missing of `url` to `part`."""
+    opener = urllib.request.build_opener(_CheckedRedirects)
+    tag = _read_tag(part)
+    have = part.stat().st_size if part.is_file() and tag else 0
+    headers = {"User-Agent": "hhar", "Accept-Encoding": "identity"}
+    if have and tag:
+        headers |= {"Range": f"bytes={have}-", "If-Range": tag}
+    try:
+        with opener.open(urllib.request.Request(url, headers=headers), timeout=timeout_s) as reply:
+            have, total = _start_and_total(reply, have, url)
+            _write_tag(part, reply)
+            _copy(reply, part, have, total, url, report)
+    except urllib.error.HTTPError as error:
+        if error.code == 416 and have:  # nothing is left to send, or the part is longer than the file
+            size = re.fullmatch(r"bytes \*/(\d+)", error.headers.get("Content-Range", ""))
+            if size and int(size[1]) == have:
+                return
+            _forget(part)
+        raise HharError(
+            f"{url}: server must send the file, answers {error.code} {error.reason}; try again or use --url"
+        ) from error
+    except (OSError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", error)
+        raise HharError(
+            f"{url}: download broke off ({reason}); run the same command again to resume"
+        ) from error
+
+
+def _start_and_total(reply: Any, have: int, url: str) -> tuple[int, int]:
+    """Where the reply's first byte belongs, and the size of the whole file (0: not told)."""
+    length = int(reply.headers.get("Content-Length") or 0)
+    if reply.status != 206:
+        return 0, length
+    answer = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", reply.headers.get("Content-Range", ""))
+    if not answer or int(answer[1]) != have:
+        raise HharError(
+            f"{url}: server must resume at byte {have}, sends {reply.headers.get('Content-Range')!r}; "
+            "delete the .part file"
+        )
+    return have, have + length
+
+
+def _copy(reply: Any, part: Path, have: int, total: int, url: str, report: ProgressCallback) -> None:
+    with part.open("r+b" if have else "wb") as stream:
+        stream.seek(have)
+        stream.truncate()
+        while block := reply.read(BLOCK_BYTES):
+            stream.write(block)
+            have += len(block)
+            report("downloading", have, total)
+    if total and have != total:
+        raise HharError(
+            f"{url}: download broke off at {have} of {total} bytes; run the same command again to resume"
+        )
+
+
+def _known_file(path: Path, expected: str | None) -> str:
+    """Check a file that is there already, against the given sum or the recorded one."""
+    found = fingerprint(path)
+    record = _checksum_file(path)
+    if expected is None and record.is_file():
+        expected = record.read_text().split()[0] if record.read_text().split() else None
+    if expected is not None and found != expected:
+        raise HharError(
+            f"{path}: sha256 must be {expected}, is {found}; delete the file to download it again"
+        )
+    record.write_text(f"{found}  {path.name}\n")
+    return found
+
+
+def _check_sha256(sha256: str | None) -> str | None:
+    if sha256 is None:
+        return None
+    text = sha256.strip().lower()
+    if not re.fullmatch(r"[0-9a-f]{64}", text):
+        raise HharError(
+            f"sha256: must be 64 hex digits, is {sha256[:80]!r}; copy the whole checksum or leave it out"
+        )
+    return text
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _checksum_file(path: Path) -> Path:
+    return path.with_name(path.name + ".sha256")
+
+
+def _tag_file(part: Path) -> Path:
+    return part.with_name(part.name + ".etag")
+
+
+def _read_tag(part: Path) -> str | None:
+    return _tag_file(part).read_text() if _tag_file(part).is_file() else None
+
+
+def _write_tag(part: Path, reply: Any) -> None:
+    """Keep what identifies this version of the file: a strong entity tag, else its last change."""
+    tag = reply.headers.get("ETag") or ""
+    if not tag.startswith('"'):
+        tag = reply.headers.get("Last-Modified") or ""
+    if tag:
+        _tag_file(part).write_text(tag)
+    else:
+        _tag_file(part).unlink(missing_ok=True)
+
+
+def _forget(part: Path) -> None:
+    part.unlink(missing_ok=True)
+    _tag_file(part).unlink(missing_ok=True)

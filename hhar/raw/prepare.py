@@ -1,0 +1,74 @@
+"""Raw folder → windows: phones, then watches, one (user, device) at a time, so that samples are held once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hhar.errors import HharError
+from hhar.facts import RAW_FILES
+from hhar.progress import ProgressCallback, no_progress
+from hhar.raw.parse import Pieces, read_raw, recordings_of
+from hhar.windows.cut import WindowBuilder, WindowSpec
+from hhar.windows.window_file import Windows
+
+DEVICE_GROUPS = {"phones": ("phones",), "watches": ("watches",), "all": ("phones", "watches")}
+
+
+def prepare(
+    raw_folder: str | Path, spec: WindowSpec, devices: str = "phones", report: ProgressCallback = no_progress
+) -> Windows:
+    """Windows of all users from HHAR's raw CSV files.
+
+    Args:
+        raw_folder: holds the CSV files, at any depth.
+        spec: sensors, rate, window and stride.
+        devices: "phones", "watches" or "all".
+        report: told bytes read and devices done.
+
+    Raises:
+        HharError: a file is missing or malformed, or nothing gives a window.
+    """
+    if devices not in DEVICE_GROUPS:
+        raise HharError(f"devices: must be phones, watches or all, is {devices!r}; choose one of the three")
+    groups = DEVICE_GROUPS[devices]
+    wanted = [RAW_FILES[group, sensor] for group in groups for sensor in spec.sensor_names]
+    files = find_raw_files(raw_folder, wanted)
+    builder = WindowBuilder(spec)
+    for group in groups:
+        read = {sensor: read_raw(files[RAW_FILES[group, sensor]], report) for sensor in spec.sensor_names}
+        _add_devices(builder, read, f"windows of {group}", report)
+    return builder.finish()
+
+
+def find_raw_files(raw_folder: str | Path, names: list[str]) -> dict[str, Path]:
+    """Where each named file lies under `raw_folder`; the one nearest to the top if there are several."""
+    folder = Path(raw_folder)
+    if not folder.is_dir():
+        raise HharError(
+            f"{folder}: folder with HHAR's raw CSV files must exist; fetch it with `hhar download`"
+        )
+    found: dict[str, Path] = {}
+    for name in names:
+        places = [path for path in folder.rglob(name) if path.is_file() and "__MACOSX" not in path.parts]
+        if not places:
+            raise HharError(
+                f"{folder}: must hold {name}, does not; fetch it with `hhar download` or choose other "
+                "--devices/--sensors"
+            )
+        found[name] = min(places, key=lambda path: (len(path.parts), str(path)))
+    return found
+
+
+def _add_devices(
+    builder: WindowBuilder, read: dict[str, Pieces], what: str, report: ProgressCallback
+) -> None:
+    keys = sorted({key for pieces in read.values() for key in pieces})
+    for done, (user, device) in enumerate(keys):
+        report(what, done, len(keys), "recordings")
+        recordings = []
+        for sensor, pieces in read.items():
+            own = pieces.pop((user, device), None)
+            if own:
+                recordings.extend(recordings_of(user, device, sensor, own))
+        builder.add(recordings)
+    report(what, len(keys), len(keys), "recordings")

@@ -1,0 +1,310 @@
+"""The synthetic set: HHAR's structure with physics of our own, so that work can start with no data on disk.
+
+Two sizes share all code. `synthetic_windows` is small and quick (216 windows per user, three phones, six
+short bouts per activity); `synthetic_recordings` follows the facts in full: bouts, twelve devices, losses,
+gaps and clocks. Both go through `hhar.windows.cut`, the path of real CSV files. User k is drawn from (seed,
+k) alone, so it is the same whatever the number of users. Accuracy on it says nothing about people: report it
+as synthetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+
+from hhar.errors import HharError
+from hhar.facts import (
+    ACTIVITIES,
+    DEVICES,
+    MISSING_PAIRS,
+    NULL_LABEL,
+    SENSORS,
+    USERS,
+    Bout,
+    DeviceFacts,
+    bouts_of,
+    device_names,
+    first_arrival_ms,
+    user_name,
+)
+from hhar.progress import ProgressCallback, no_progress
+from hhar.synthetic.devices import DeviceInstance, device_presence, make_device, record
+from hhar.synthetic.motion import Person, Spread, bout_motion, make_person, rotation
+from hhar.windows.cut import WindowSpec, build_windows
+from hhar.windows.recordings import Recording
+from hhar.windows.window_file import Windows
+
+EMBEDDED_DEVICES = ("nexus4_1", "s3_2", "s3mini_1")
+MAX_USERS = 100_000
+
+# purposes of random streams: second entry of the spawn key
+_PERSON, _CARRY, _BOUT, _SAMPLE, _PRESENCE, _NULL = range(6)
+_UNIT = 1 << 30  # first entry for what belongs to a device and not to a user
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """A user with what they carry: the waist moves one way (phones), the wrist another (watches)."""
+
+    index: int
+    name: str
+    seed: int
+    persons: dict[str, Person]
+    devices: dict[str, DeviceInstance]
+
+
+def synthetic_windows(
+    num_users: int = 9,
+    seed: int = 0,
+    *,
+    sensors: str = "acc+gyro",
+    rate_hz: float = 50.0,
+    window_s: float = 2.56,
+    stride_s: float = 2.56,
+    bouts: int = 6,
+    windows_per_bout: int = 2,
+    devices: Sequence[str] = EMBEDDED_DEVICES,
+    spread: Spread | None = None,
+) -> Windows:
+    """The embedded set: every user does each of the six activities `bouts` times.
+
+    Args:
+        num_users: 1 to 100,000; about 0.1 s and 216 windows each by default.
+        seed: any non-negative integer.
+        sensors: "acc" (3 channels) or "acc+gyro" (6).
+        rate_hz: of the windows; 50 Hz × 2.56 s = 128 samples.
+        window_s: length of a window.
+        stride_s: from window to window; not overlapping by default.
+        bouts: sessions per user and activity.
+        windows_per_bout: windows per session and device.
+        devices: names out of `hhar.facts.DEVICES`.
+        spread: how much people and bouts differ; changes the difficulty.
+
+    Raises:
+        HharError: a value out of range.
+    """
+    spec = WindowSpec(sensors, rate_hz, window_s, stride_s)
+    _check_counts(num_users, seed, {"bouts": bouts, "windows_per_bout": windows_per_bout})
+    unknown = [name for name in devices if name not in DEVICES]
+    if unknown or not devices:
+        raise HharError(
+            f"devices: must be out of {', '.join(DEVICES)}, is {list(devices)}; choose some of these"
+        )
+    duration_s = window_s + (windows_per_bout - 1) * stride_s + 2 / rate_hz + 0.35
+    spread = spread or Spread()
+    groups = (
+        group
+        for index in range(num_users)
+        for group in _embedded_user(index, seed, devices, bouts, duration_s, spread, spec.sensor_names)
+    )
+    windows = build_windows(groups, spec)
+    return _limit_per_bout(windows, windows_per_bout)
+
+
+def synthetic_recordings(
+    index: int,
+    seed: int,
+    *,
+    devices: str = "all",
+    sensors: Sequence[str] = ("acc", "gyro"),
+    fraction: float = 1.0,
+    with_null: bool = False,
+    spread: Spread | None = None,
+) -> dict[str, list[Recording]]:
+    """Everything user `index` recorded, per device, in order of time, with HHAR's structure.
+
+    Args:
+        index: 0 is user a.
+        seed: any non-negative integer.
+        devices: "phones", "watches" or "all".
+        sensors: which to record.
+        fraction: share of each bout's length to keep, 0 < fraction <= 1 (a bout keeps at least 6 s).
+        with_null: also what lies between bouts, with the activity "null" (only raw files need it).
+        spread: how much people and bouts differ.
+    """
+    if not 0 < fraction <= 1:
+        raise HharError(f"fraction: must lie in 0 < fraction <= 1, is {fraction}; 1 gives HHAR's full size")
+    spread = spread or Spread()
+    names = [name for name in device_names(devices) if (USERS[index % len(USERS)], name) not in MISSING_PAIRS]
+    carrier = make_carrier(index, seed, names, spread)
+    found: dict[str, list[Recording]] = {name: [] for name in names}
+    schedule = scaled_schedule(index, fraction)
+    for number, bout in enumerate(schedule):
+        _record_bout(carrier, number, bout, bout.activity, spread, sensors, found)
+        if number + 1 < len(schedule):
+            end_s = bout.start_s + bout.duration_s
+            pause = Bout("stand", end_s + 0.3, schedule[number + 1].start_s - end_s - 0.6)
+            if pause.duration_s > 0.5:
+                _record_bout(carrier, number, pause, NULL_LABEL, spread, sensors, found)
+    return {name: as_delivered(recordings, with_null) for name, recordings in found.items()}
+
+
+def as_delivered(recordings: Sequence[Recording], with_null: bool) -> list[Recording]:
+    """What a reader of the rows would see: per sensor, neighbours of equal label are one recording.
+
+    A device that slept through the bout between two alike has no row to tell them apart, in HHAR too.
+    """
+    merged: list[Recording] = []
+    for sensor in SENSORS:
+        runs = [made for made in recordings if made.sensor == sensor]
+        for _, group in groupby(runs, key=lambda made: made.activity):
+            merged.append(_joined(list(group)))
+    return merged if with_null else [made for made in merged if made.activity != NULL_LABEL]
+
+
+def recordings_by_device(
+    num_users: int, seed: int, report: ProgressCallback = no_progress, **options: object
+) -> Iterator[list[Recording]]:
+    """The recordings of each (user, device) in turn; options as for `synthetic_recordings`."""
+    _check_counts(num_users, seed, {})
+    for index in range(num_users):
+        report("making", index, num_users, "users")
+        yield from synthetic_recordings(index, seed, **options).values()  # type: ignore[arg-type]
+    report("making", num_users, num_users, "users")
+
+
+def scaled_schedule(index: int, fraction: float) -> list[Bout]:
+    """The bouts of user `index`, each cut to `fraction` of its length (at least 6 s), pauses cut alike."""
+    schedule, clock_s, previous_end_s = [], 0.0, 0.0
+    for bout in bouts_of(index):
+        clock_s += (bout.start_s - previous_end_s) * fraction
+        previous_end_s = bout.start_s + bout.duration_s
+        duration_s = max(bout.duration_s * fraction, min(6.0, bout.duration_s))
+        schedule.append(Bout(bout.activity, clock_s, duration_s))
+        clock_s += duration_s
+    return schedule
+
+
+def make_carrier(index: int, seed: int, names: Sequence[str], spread: Spread) -> Carrier:
+    """User `index` and the named devices: sensors differ by device, the way they are carried by user."""
+    person_rng = stream(seed, index, _PERSON)
+    persons = {"waist": make_person(person_rng, spread), "wrist": make_person(person_rng, spread, swing=4.0)}
+    devices = {}
+    for name in names:
+        facts = DEVICES[name]
+        number = list(DEVICES).index(name)
+        place = 1 if facts.is_watch else 0
+        place_rng = stream(seed, index, _CARRY, 1000 + place)
+        pouch = rotation(*place_rng.normal(0, [0.20, 0.30, 0.35]))  # how the pouch or strap sits on this user
+        device = make_device(facts, stream(seed, _UNIT, number), stream(seed, index, _CARRY, number))
+        devices[name] = DeviceInstance(
+            facts, device.mounting @ pouch, device.gain, device.acc_bias, device.gyro_bias
+        )
+    return Carrier(index, user_name(index), seed, persons, devices)
+
+
+def stream(seed: int, *key: int) -> np.random.Generator:
+    """An independent random stream for (seed, key)."""
+    return np.random.Generator(np.random.SFC64(np.random.SeedSequence(seed, spawn_key=key)))
+
+
+def _embedded_user(
+    index: int,
+    seed: int,
+    devices: Sequence[str],
+    bouts: int,
+    duration_s: float,
+    spread: Spread,
+    sensors: Sequence[str],
+) -> list[list[Recording]]:
+    carrier = make_carrier(index, seed, devices, spread)
+    found: dict[str, list[Recording]] = {name: [] for name in devices}
+    for number in range(bouts * len(ACTIVITIES)):
+        activity = ACTIVITIES[number % len(ACTIVITIES)]
+        bout = Bout(activity, number * (duration_s + 30.0), duration_s)
+        _record_bout(carrier, number, bout, activity, spread, sensors, found, embedded=True)
+    return list(found.values())
+
+
+def _record_bout(
+    carrier: Carrier,
+    number: int,
+    bout: Bout,
+    label: str,
+    spread: Spread,
+    sensors: Sequence[str],
+    found: dict[str, list[Recording]],
+    embedded: bool = False,
+) -> None:
+    """Let every device record one bout; the motion at waist and wrist is drawn once and shared."""
+    seed, index = carrier.seed, carrier.index
+    shift = 0 if label != NULL_LABEL else _NULL * 10
+    motions = {}
+    for place, vibration in (("waist", 1.0), ("wrist", 1.6)):
+        if any(device.facts.is_watch == (place == "wrist") for device in carrier.devices.values()):
+            rng = stream(seed, index, _BOUT + shift, number, place == "wrist")
+            motions[place] = bout_motion(
+                carrier.persons[place], bout.activity, bout.duration_s, spread, rng, vibration
+            )
+    start_ms = first_arrival_ms(index) + round(bout.start_s * 1000)
+    for name, device in carrier.devices.items():
+        key = list(DEVICES).index(name)
+        rng = stream(seed, index, _PRESENCE + shift, number, key)
+        if not embedded and not _is_present(device.facts, bout.activity, number, rng):
+            continue
+        facts = _without_losses(device.facts) if embedded else device.facts
+        presence = device_presence(facts, bout.activity, bout.duration_s, rng)
+        motion = motions["wrist" if facts.is_watch else "waist"]
+        for sensor in sensors:
+            made = record(
+                device, carrier.name, sensor, bout.activity, motion, presence, start_ms, bout.duration_s, rng
+            )
+            if made is not None:
+                found[name].append(made if label == bout.activity else _relabelled(made, label))
+
+
+def _is_present(facts: DeviceFacts, activity: str, number: int, rng: np.random.Generator) -> bool:
+    """Whether the device recorded a bout at all; every user has the fourth bout on every device."""
+    return bool(rng.uniform() < facts.presence[ACTIVITIES.index(activity)]) or number == 3
+
+
+def _without_losses(facts: DeviceFacts) -> DeviceFacts:
+    return DeviceFacts(
+        facts.name, facts.model, facts.acc_hz, facts.gyro_hz, (1.0,) * 6, (0.0,) * 6,
+        facts.clock, facts.boot_epoch_s, facts.burst_ms,
+    )  # fmt: skip
+
+
+def _joined(parts: Sequence[Recording]) -> Recording:
+    if len(parts) == 1:
+        return parts[0]
+    first = parts[0]
+    arrival_ms = np.concatenate([part.arrival_ms for part in parts])
+    creation_ns = np.concatenate([part.creation_ns for part in parts])
+    values = np.concatenate([part.values for part in parts])
+    return Recording(first.user, first.device, first.sensor, first.activity, arrival_ms, creation_ns, values)
+
+
+def _relabelled(made: Recording, label: str) -> Recording:
+    return Recording(
+        made.user, made.device, made.sensor, label, made.arrival_ms, made.creation_ns, made.values
+    )
+
+
+def _check_counts(num_users: int, seed: int, positive: dict[str, int]) -> None:
+    if not 1 <= num_users <= MAX_USERS:
+        raise HharError(f"num_users: must lie in 1..{MAX_USERS}, is {num_users}; HHAR has 9")
+    if seed < 0:
+        raise HharError(f"seed: must not be negative, is {seed}; choose any integer from 0")
+    for name, value in positive.items():
+        if value < 1:
+            raise HharError(f"{name}: must be at least 1, is {value}; choose a larger number")
+
+
+def _limit_per_bout(windows: Windows, windows_per_bout: int) -> Windows:
+    """Keep the first `windows_per_bout` windows per (session, device); the margin may have given one more."""
+    assert windows.session is not None
+    assert windows.device is not None
+    changed = (windows.session[1:] != windows.session[:-1]) | (windows.device[1:] != windows.device[:-1])
+    starts = np.flatnonzero(np.concatenate([[True], changed]))
+    rank = np.arange(len(windows)) - np.repeat(starts, np.diff(np.append(starts, len(windows))))
+    keep = rank < windows_per_bout
+    if keep.all():
+        return windows
+    return Windows(
+        windows.x[keep], windows.y[keep], windows.user[keep], windows.device[keep], windows.session[keep],
+        windows.classes, windows.channels,
+    )  # fmt: skip

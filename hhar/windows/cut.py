@@ -1,0 +1,222 @@
+"""Recordings → windows: the one path that CSV files and synthetic recordings both take.
+
+Per (user, device): cut each recording into segments, bring the sensors onto one regular grid by linear
+interpolation inside a segment, cut the grid into windows. At the end: name sessions across devices and put
+all in a fixed order.
+Shapes: N windows, C channels, T samples per window.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hhar.errors import HharError
+from hhar.facts import ACTIVITIES, AXES
+from hhar.windows.recordings import Recording
+from hhar.windows.sessions import Segment, Span, name_sessions, overlap_ns, segments, split_at_silence
+from hhar.windows.window_file import Windows
+
+
+@dataclass(frozen=True)
+class WindowSpec:
+    """What windows are wanted: sensors ("acc" or "acc+gyro"), rate in Hz, window and stride in seconds."""
+
+    sensors: str = "acc+gyro"
+    rate_hz: float = 50.0
+    window_s: float = 2.56
+    stride_s: float = 1.28
+
+    def __post_init__(self) -> None:
+        if self.sensors not in ("acc", "acc+gyro"):
+            raise HharError(f"sensors: must be acc or acc+gyro, is {self.sensors!r}; choose one of the two")
+        for name in ("rate_hz", "window_s", "stride_s"):
+            value = getattr(self, name)
+            if not (np.isfinite(value) and value > 0):
+                raise HharError(
+                    f"{name}: must be a positive number, is {value}; give e.g. {getattr(WindowSpec, name)}"
+                )
+        if not 1 <= self.rate_hz <= 1000:
+            raise HharError(
+                f"rate_hz: must lie in 1..1000, is {self.rate_hz}; HHAR's devices sample at 50 to 200 Hz"
+            )
+        for name, samples in (("window_s", self.window_samples), ("stride_s", self.stride_samples)):
+            if not 1 <= samples <= 100_000:
+                raise HharError(
+                    f"{name}: must hold 1 to 100000 samples at {self.rate_hz} Hz, holds {samples}; "
+                    f"change {name} or rate_hz"
+                )
+
+    @property
+    def sensor_names(self) -> tuple[str, ...]:
+        """The sensors one by one; the first decides where windows may lie."""
+        return tuple(self.sensors.split("+"))
+
+    @property
+    def window_samples(self) -> int:
+        """T, the window in samples, rounded to the nearest."""
+        return round(self.window_s * self.rate_hz)
+
+    @property
+    def stride_samples(self) -> int:
+        """The stride in samples, rounded to the nearest."""
+        return round(self.stride_s * self.rate_hz)
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """C names, sensor by sensor: acc_x, acc_y, acc_z, gyro_x, …."""
+        return tuple(f"{sensor}_{axis}" for sensor in self.sensor_names for axis in AXES)
+
+
+@dataclass
+class _Block:
+    """Windows of one accelerometer recording: (n, C, T), and where they belong."""
+
+    user: str
+    device: str
+    activity: str
+    start_ms: int
+    key: int
+    x: NDArray[np.float32]
+
+
+@dataclass
+class WindowBuilder:
+    """Collects windows device by device; `finish` names sessions and orders them.
+
+    All sensors of one (user, device) have to come in one call of `add`, which frees the caller to drop the
+    samples.
+    """
+
+    spec: WindowSpec
+    _blocks: list[_Block] = field(default_factory=list)
+    _spans: list[Span] = field(default_factory=list)
+
+    def add(self, recordings: Sequence[Recording]) -> int:
+        """Cut the recordings of one (user, device) into windows; returns how many."""
+        by_sensor: dict[str, list[Recording]] = defaultdict(list)
+        for recording in recordings:
+            by_sensor[recording.sensor].extend(split_at_silence(recording))
+        first, *others = self.spec.sensor_names
+        count = 0
+        for recording in by_sensor[first]:
+            start_ms, end_ms = recording.arrival_span_ms
+            key = len(self._spans)
+            self._spans.append(Span(recording.user, recording.activity, start_ms, end_ms, key))
+            partners = [_partners(recording, by_sensor[sensor]) for sensor in others]
+            x = recording_windows(segments(recording), partners, self.spec)
+            if len(x):
+                count += len(x)
+                self._blocks.append(
+                    _Block(recording.user, recording.device, recording.activity, start_ms, key, x)
+                )
+        return count
+
+    def finish(self) -> Windows:
+        """All windows, ordered by user, session, device, time.
+
+        Raises:
+            HharError: nothing was long enough to give a window.
+        """
+        if not self._blocks:
+            raise HharError(
+                f"windows: recordings must hold {self.spec.window_s} s of {self.spec.sensors} without a "
+                "gap over 1 s, "
+                "none does; choose a shorter window, other sensors or other devices"
+            )
+        names = name_sessions(self._spans)
+        blocks = sorted(self._blocks, key=lambda b: (b.user, names[b.key], b.device, b.start_ms, b.key))
+        self._blocks = []
+        sizes = np.array([len(block.x) for block in blocks])
+        x = np.empty((sizes.sum(), len(self.spec.channels), self.spec.window_samples), dtype=np.float32)
+        user, device, session, y = [], [], [], []
+        position = 0
+        for block in blocks:
+            x[position : position + len(block.x)] = block.x
+            position += len(block.x)
+            block.x = block.x[:0]  # frees the block, so that memory holds the windows once and not twice
+            user.append(block.user)
+            device.append(block.device)
+            session.append(names[block.key])
+            y.append(ACTIVITIES.index(block.activity))
+        return Windows(
+            x=x,
+            y=np.repeat(np.array(y, dtype=np.int64), sizes),
+            user=np.repeat(np.array(user), sizes),
+            device=np.repeat(np.array(device), sizes),
+            session=np.repeat(np.array(session), sizes),
+            classes=ACTIVITIES,
+            channels=self.spec.channels,
+        )
+
+
+def recording_windows(
+    own: Sequence[Segment], partners: Sequence[Sequence[Segment]], spec: WindowSpec
+) -> NDArray[np.float32]:
+    """Windows (n, C, T) of one recording, in order of time.
+
+    Args:
+        own: its segments.
+        partners: for each further sensor the segments of the same device, activity and bout.
+        spec: rate, window, stride.
+    """
+    found = []
+    for group in _joint_segments(own, partners):
+        span = overlap_ns(group)
+        assert span is not None
+        grid = resample(group, span, spec.rate_hz)
+        if grid.shape[1] >= spec.window_samples:
+            views = np.lib.stride_tricks.sliding_window_view(grid, spec.window_samples, axis=1)
+            found.append(views[:, :: spec.stride_samples].transpose(1, 0, 2))
+    if not found:
+        return np.empty((0, len(spec.channels), spec.window_samples), dtype=np.float32)
+    return np.concatenate(found)
+
+
+def resample(parts: Sequence[Segment], span_ns: tuple[int, int], rate_hz: float) -> NDArray[np.float32]:
+    """Linear interpolation of segments of one device on a common regular grid, float32 (3·parts, n).
+
+    The grid starts at the first instant of `span_ns` and steps 1/rate_hz; it ends with the last step inside
+    the span, so nothing is extrapolated. Segments hold no gap over one second, so none is crossed.
+    """
+    start_ns, end_ns = span_ns
+    num = int((end_ns - start_ns) * rate_hz / 1e9 + 1e-6) + 1
+    grid_s = np.arange(num) / rate_hz
+    rows = np.empty((3 * len(parts), num), dtype=np.float32)
+    for index, part in enumerate(parts):
+        time_s = (part.time_ns - start_ns) / 1e9
+        for axis in range(3):
+            rows[3 * index + axis] = np.interp(grid_s, time_s, part.values[:, axis])
+    return rows
+
+
+def build_windows(groups: Iterable[Sequence[Recording]], spec: WindowSpec) -> Windows:
+    """Windows of all groups; each group holds every recording of one (user, device)."""
+    builder = WindowBuilder(spec)
+    for group in groups:
+        builder.add(group)
+    return builder.finish()
+
+
+def _partners(recording: Recording, candidates: Sequence[Recording]) -> list[Segment]:
+    """Another sensor's segments of the same bout, found by arrival: clocks restart and labels recur."""
+    start_ms, end_ms = recording.arrival_span_ms
+    found: list[Segment] = []
+    for candidate in candidates:
+        if candidate.activity == recording.activity:
+            other_start, other_end = candidate.arrival_span_ms
+            if other_start <= end_ms and start_ms <= other_end:
+                found.extend(segments(candidate))
+    return found
+
+
+def _joint_segments(own: Sequence[Segment], partners: Sequence[Sequence[Segment]]) -> list[list[Segment]]:
+    """Combinations of one segment per sensor that overlap in time, in order of time."""
+    groups = [[segment] for segment in own]
+    for candidates in partners:
+        groups = [[*group, other] for group in groups for other in candidates if overlap_ns([*group, other])]
+    return groups

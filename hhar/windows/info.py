@@ -1,0 +1,47 @@
+"""Describe a window file in a few lines of text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from hhar.windows.window_file import fingerprint, fingerprint_windows, load_windows
+
+
+def describe(path: str | Path) -> str:
+    """Users, devices, classes, windows per user and class, sessions, shape and fingerprints of a window file.
+
+    Raises:
+        WindowFileError: the file is missing or damaged.
+    """
+    windows = load_windows(path)
+    users = sorted(set(windows.user.tolist()))
+    num, channels, samples = windows.x.shape
+    lines = [
+        f"file         {path}",
+        f"shape        {num} windows × {channels} channels × {samples} samples",
+        f"channels     {', '.join(windows.channels)}",
+        f"classes      {', '.join(windows.classes)}",
+        f"users        {len(users)}",
+    ]
+    if windows.device is None:
+        lines.append("devices      not recorded")
+    else:
+        names, counts = np.unique(windows.device, return_counts=True)
+        shown = ", ".join(
+            f"{name} ({count})" for name, count in zip(names.tolist(), counts.tolist(), strict=True)
+        )
+        lines.append(f"devices      {shown}")
+    if windows.session is None:
+        lines.append("sessions     not recorded")
+    else:
+        lines.append(f"sessions     {len(set(windows.session.tolist()))}")
+    lines += [f"contents     {fingerprint_windows(windows)}", f"file sha256  {fingerprint(path)}", ""]
+    width = max(8, *(len(name) for name in windows.classes)) + 1
+    lines.append("windows".ljust(10) + "".join(name.rjust(width) for name in (*windows.classes, "all")))
+    for user in users:
+        counts_of_user = np.bincount(windows.y[windows.user == user], minlength=len(windows.classes)).tolist()
+        row = (*counts_of_user, sum(counts_of_user))
+        lines.append(user.ljust(10) + "".join(str(count).rjust(width) for count in row))
+    return "\n".join(lines)

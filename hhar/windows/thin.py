@@ -1,0 +1,44 @@
+"""A smaller window file from a larger one: fewer windows, fewer samples each. For studies of many runs.
+
+Shape letters: N windows, C channels, T samples.
+"""
+
+import numpy as np
+
+from hhar.errors import HharError
+from hhar.windows.window_file import Windows
+
+
+def thin(windows: Windows, keep_every: int = 1, mean_of: int = 1) -> Windows:
+    """Return every n-th window of each user, its samples averaged in runs.
+
+    Windows that overlap say little that their neighbours do not. The mean of k samples in a row is a
+    low-pass filter and a k-th of the sampling rate in one.
+
+    Args:
+        windows: N windows; those of a user in order of time.
+        keep_every: n; 1 keeps all, otherwise each user's first, (n + 1)-th, …
+        mean_of: k samples that become one; must divide T.
+
+    Raises:
+        HharError: n or k is below 1, or k does not divide T.
+    """
+    samples = windows.x.shape[2]
+    for name, value in (("keep-every", keep_every), ("mean-of", mean_of)):
+        if value < 1:
+            raise HharError(
+                f"thin: {name} must be at least 1, but is {value}; leave it out to change nothing"
+            )
+    if samples % mean_of:
+        raise HharError(
+            f"thin: mean-of must divide the {samples} samples of a window, but is {mean_of}; "
+            f"choose one of {', '.join(str(k) for k in range(1, samples + 1) if samples % k == 0)}"
+        )
+    users = np.unique(windows.user)
+    kept = np.sort(np.concatenate([np.flatnonzero(windows.user == user)[::keep_every] for user in users]))
+    runs = windows.x[kept].reshape(len(kept), windows.x.shape[1], -1, mean_of)
+    device, session = (None if part is None else part[kept] for part in (windows.device, windows.session))
+    return Windows(
+        runs.mean(axis=3, dtype=np.float64).astype(np.float32), windows.y[kept], windows.user[kept], device,
+        session, windows.classes, windows.channels,
+    )  # fmt: skip

@@ -1,0 +1,305 @@
+import dataclasses
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedge.config.choices import METHODS_WITH_TRUTH, MODELS
+from fedge.config.option import ConfigError
+from fedge.config.sections import (
+    ClusterConfig,
+    Config,
+    LeafConfig,
+    ScaffoldConfig,
+    from_run_config,
+    knobs,
+    to_run_config,
+)
+from fedge.launch.project import flatten, read_toml
+from fedge.training.models import model_names
+
+PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
+KEYS = list(knobs())
+# with these, every value of every single key stands in no contradiction
+HARMLESS = {
+    "scaffold.enabled": False,
+    "data.val-fraction": 0.1,
+    "data.test-fraction": 0.1,
+    "train.model": "linear",
+}
+
+
+def allowed(key):
+    """Return a strategy for the values that a key takes."""
+    default, rule = knobs()[key]
+    if rule["choices"]:
+        return st.sampled_from(rule["choices"])
+    if isinstance(default, bool):
+        return st.booleans()
+    if key == "cluster.count":
+        return st.sampled_from(["threshold", "auto", "1", "3", "12"])
+    if isinstance(default, str):
+        return st.text(st.characters(codec="ascii", categories=("L", "N")), min_size=1, max_size=8)
+    if key == "guard.max-norm-factor":
+        return st.just(0.0) | st.floats(1, 1000)
+    words = st.sampled_from(rule["words"]) if rule["words"] else st.nothing()
+    low = rule["above"] if rule["minimum"] is None else rule["minimum"]
+    high = low + 1000 if rule["maximum"] is None else rule["maximum"]
+    if isinstance(default, int):
+        return st.integers(int(low), int(high))
+    return words | st.floats(low, high, exclude_min=rule["above"] is not None)
+
+
+WRONG_TYPES = {
+    bool: st.sampled_from([0, 1, 0.5, "true", "", [True]]),
+    int: st.sampled_from([True, 1.0, 2.5, "3", [3], None]),
+    float: st.sampled_from([True, "0.1", [0.1], None, float("nan"), float("inf"), 10**400]),
+    str: st.sampled_from([True, 3, 0.5, ["cnn"], None]),
+}
+
+
+def test_defaults_by_hand():
+    """The first values of the configuration page: 100 global rounds, seed 42, 3 leaves, tau 0.7, lr 0.05."""
+    config = from_run_config({})
+    assert config == Config()
+    assert (config.num_server_rounds, config.seed, config.hierarchy.num_servers) == (100, 42, 3)
+    assert (config.cluster.tau, config.train.lr, config.gate.min_gain) == (0.7, 0.05, 0.0)
+
+
+def test_pyproject_lists_exactly_the_knobs_with_their_defaults():
+    written = flatten(read_toml(PYPROJECT, "pyproject.toml")["tool"]["flwr"]["app"]["config"])
+    defaults = {key: default for key, (default, _) in knobs().items()}
+    assert written.keys() == defaults.keys()
+    assert {k: (type(v), v) for k, v in written.items()} == {k: (type(v), v) for k, v in defaults.items()}
+
+
+def test_pyproject_says_what_the_declarations_say():
+    """Each line's comment in pyproject.toml begins with the knob's own words."""
+    section = ""
+    comments = {}
+    for line in PYPROJECT.read_text().split("[tool.flwr.app.config]")[1].splitlines():
+        if line.startswith("["):
+            if not line.startswith("[tool.flwr.app.config."):
+                break
+            section = line.removeprefix("[tool.flwr.app.config.").rstrip("]") + "."
+        elif "#" in line and "=" in line.split("#")[0]:
+            comments[section + line.split("=")[0].strip()] = line.split("#", 1)[1].strip()
+    assert comments.keys() == set(KEYS)
+    wrong = {k: c for k, c in comments.items() if not c.startswith(knobs()[k][1]["doc"].split("; see")[0])}
+    assert not wrong
+
+
+def test_models_are_those_that_can_be_built():
+    assert sorted(MODELS) == model_names()
+
+
+@given(st.data())
+def test_every_key_round_trips(data):
+    key = data.draw(st.sampled_from(KEYS))
+    value = data.draw(allowed(key))
+    harmless = HARMLESS | ({"train.model": "cnn"} if key == "personal.layers" else {})
+    config = from_run_config({**harmless, key: value})
+    flat = to_run_config(config)
+    assert list(flat) == KEYS
+    assert flat[key] == value
+    assert from_run_config(flat) == config
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_whole_number_is_a_number_but_nothing_else_changes_type(key):
+    default, _ = knobs()[key]
+    wrong = {bool: 1, int: 1.0, float: "1", str: 1}[type(default)]
+    with pytest.raises(ConfigError, match=f"^{re.escape(key)} must be ") as caught:
+        from_run_config({key: wrong})
+    assert repr(wrong) in str(caught.value)
+    assert f"set for example {key}=" in str(caught.value)
+    if type(default) is float:
+        assert to_run_config(from_run_config({**HARMLESS, "train.lr": 1}))["train.lr"] == 1.0
+
+
+@given(st.data())
+def test_a_wrong_type_is_one_line_with_key_value_and_next_step(data):
+    key = data.draw(st.sampled_from(KEYS))
+    default, _ = knobs()[key]
+    value = data.draw(WRONG_TYPES[type(default)])
+    with pytest.raises(ConfigError) as caught:
+        from_run_config({key: value})
+    message = str(caught.value)
+    assert message.startswith(f"{key} must be ")
+    assert "but is" in message
+    assert "set for example" in message or "its default is" in message
+    assert "\n" not in message
+
+
+@given(st.data())
+def test_out_of_range_names_the_bound(data):
+    bounded = [k for k in KEYS if any(knobs()[k][1][b] is not None for b in ("minimum", "maximum", "above"))]
+    key = data.draw(st.sampled_from(bounded))
+    default, rule = knobs()[key]
+    bounds = [b for b in ("minimum", "maximum", "above") if rule[b] is not None]
+    bound = data.draw(st.sampled_from(bounds))
+    beyond = {"minimum": rule["minimum"], "maximum": rule["maximum"], "above": rule["above"]}[bound]
+    distance = data.draw(st.integers(0 if bound == "above" else 1, 1000))
+    value = type(default)(beyond + (distance if bound == "maximum" else -distance) * max(1, abs(beyond)))
+    with pytest.raises(ConfigError) as caught:
+        from_run_config({key: value})
+    words = {"minimum": "at least", "maximum": "at most", "above": "above"}[bound]
+    assert f"{key} must be {words} {rule[bound]}, but is {value!r}; its default is" in str(caught.value)
+
+
+@pytest.mark.parametrize("key", [k for k in KEYS if knobs()[k][1]["choices"]])
+def test_a_choice_misspelt_is_answered_with_the_list_and_the_nearest(key):
+    choice = knobs()[key][1]["choices"][0]
+    with pytest.raises(ConfigError) as caught:
+        from_run_config({key: choice + "x"})
+    assert f"{key} must be one of {choice}" in str(caught.value)
+    assert f"did you mean {choice}?" in str(caught.value)
+    with pytest.raises(ConfigError, match="its default is"):
+        from_run_config({key: "%"})
+
+
+def misspellings(key):
+    """Yield a key with one letter less, one more, two swapped, an underscore, capitals, and without its
+    section.
+    """
+    for i in range(len(key)):
+        yield key[:i] + key[i + 1 :]
+        yield key[:i] + "x" + key[i:]
+        yield key[:i] + key[i + 1 : i + 2] + key[i] + key[i + 2 :]
+    yield key.replace("-", "_")
+    yield key.title()
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_every_misspelling_of_a_key_is_refused_with_the_right_one(key):
+    for wrong in set(misspellings(key)) - {key}:
+        with pytest.raises(ConfigError) as caught:
+            from_run_config({wrong: knobs()[key][0]})
+        assert str(caught.value) == f"{wrong} is not a configuration key; did you mean {key}?"
+
+
+def test_a_key_without_its_section_and_one_that_resembles_nothing():
+    with pytest.raises(ConfigError, match=r"^lr is not a configuration key; did you mean train\.lr\?"):
+        from_run_config({"lr": 0.1})
+    with pytest.raises(ConfigError, match=r"pyproject.toml lists all of them"):
+        from_run_config({"%%%%": 0.1})
+
+
+def test_scaffold_needs_fedavg():
+    for strategy in ("fedmedian", "fedtrimmedavg", "krum", "fedadam"):
+        with pytest.raises(ConfigError, match=f"but it is '{strategy}'; add scaffold.enabled=false"):
+            from_run_config({"leaf.strategy": strategy})
+        assert (
+            from_run_config({"leaf.strategy": strategy, "scaffold.enabled": False}).leaf.strategy == strategy
+        )
+    with pytest.raises(ConfigError, match=r"scaffold\.enabled needs"):
+        Config(leaf=LeafConfig(strategy="krum"), scaffold=ScaffoldConfig())
+
+
+@pytest.mark.parametrize("method", ["oracle", "random"])
+def test_who_needs_the_truth_is_refused_without(method):
+    with pytest.raises(
+        ConfigError, match=rf"^cluster\.method {method} needs true groups, but scenario is 'none'"
+    ):
+        from_run_config({"cluster.method": method})
+    assert from_run_config({"cluster.method": method, "scenario": "flip"}).cluster.method == method
+    assert not from_run_config({"cluster.method": method, "cluster.enabled": False}).cluster.enabled
+
+
+def test_something_must_be_left_for_training():
+    """0.5 + 0.4 = 0.9 leaves a tenth; 0.5 + 0.45 does not."""
+    assert from_run_config({"data.val-fraction": 0.5, "data.test-fraction": 0.4}).data.val_fraction == 0.5
+    with pytest.raises(ConfigError, match=r"0\.5 \+ 0\.45; lower one of them"):
+        from_run_config({"data.val-fraction": 0.5, "data.test-fraction": 0.45})
+
+
+@pytest.mark.parametrize("name", ["x" * 201, "a/b", "..\\x", ".", "..", "latest", "a\nb", "a\0"])
+def test_a_run_name_stays_in_the_runs_folder(name):
+    with pytest.raises(ConfigError, match="run-name must be a plain folder name"):
+        from_run_config({"run-name": name})
+
+
+@pytest.mark.parametrize("folder", ["", "  ", "a\0b"])
+def test_a_runs_dir_is_a_path(folder):
+    with pytest.raises(ConfigError, match="runs-dir must be the path of a folder"):
+        from_run_config({"runs-dir": folder})
+
+
+def test_configurations_do_not_change():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Config().train.lr = 1.0  # type: ignore[misc]
+
+
+def test_the_largest_whole_number_that_is_a_number():
+    assert from_run_config({"guard.client-timeout": 10**300}).guard.client_timeout == 1e300
+    with pytest.raises(ConfigError, match=r"guard\.client-timeout must be a finite number"):
+        from_run_config({"guard.client-timeout": int(sys.float_info.max) * 2})
+
+
+@pytest.mark.parametrize("count", ["0", "-1", "two", "", "1.5", "9" * 5000])
+def test_a_number_of_clusters_that_is_none_is_refused(count):
+    with pytest.raises(ConfigError, match=r'^cluster.count must be "threshold", "auto" or a number'):
+        from_run_config({"cluster.count": count})
+
+
+AFFINITY = {"cluster.signal": "affinity", "cluster.method": "agglomerative"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"cluster.count": "2"}, "cluster.method components needs cluster.count to be \"threshold\""),
+        ({"cluster.method": "spectral"}, "cluster.method spectral needs cluster.count to be \"auto\" or"),
+        (
+            {"cluster.method": "agglomerative", "cluster.count": "auto", "cluster.patience": 2},
+            "cluster.count \"auto\" needs cluster.signal to be affinity",
+        ),
+        ({**AFFINITY, "cluster.count": "auto"}, "cluster.count \"auto\" needs cluster.patience of at least"),
+        (
+            {"cluster.method": "agglomerative", "cluster.count": "4"},
+            "cluster.count must be at most hierarchy.num-servers, but is 4 for 3",
+        ),
+        ({**AFFINITY, "cluster.count": "2"}, "cluster.signal affinity needs hierarchy.num-servers of at"),
+        (
+            {
+                "privacy.kind": "server-fixed", "scaffold.enabled": False, "train.model": "linear",
+                "cluster.probe-every": 3,
+            },
+            "cluster.probe-every must be 0 with privacy.kind server-fixed",
+        ),
+        (
+            {
+                **AFFINITY, "cluster.count": "auto", "cluster.patience": 2, "hierarchy.num-servers": 4,
+                "privacy.kind": "server-fixed", "scaffold.enabled": False, "train.model": "linear",
+            },
+            "cluster.count must not be auto with privacy.kind server-fixed",
+        ),
+    ],
+)  # fmt: skip
+def test_clusterings_that_cannot_be_are_refused(changes, message):
+    with pytest.raises(ConfigError, match=f"^{re.escape(message)}") as caught:
+        from_run_config(changes)
+    assert "\n" not in str(caught.value)
+    from_run_config({**changes, "cluster.enabled": False, "cluster.probe-every": 0})
+
+
+def test_fixed_and_other_numbers_of_clusters():
+    counts = ("threshold", "auto", "7")
+    assert [ClusterConfig(enabled=False, count=c).fixed_count for c in counts] == [None, None, 7]
+
+
+CONFIGS = sorted(PYPROJECT.parent.glob("configs/**/*.toml"))
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_configurations_are_accepted(path):
+    groups = {"scenario": "rotate"} if path.stem in METHODS_WITH_TRUTH else {}
+    assert from_run_config({**flatten(read_toml(path, "config")), **groups})
+
+
+def test_the_published_configuration_is_the_default():
+    published = next(path for path in CONFIGS if path.stem == "published")
+    assert from_run_config(flatten(read_toml(published, "config"))) == Config()

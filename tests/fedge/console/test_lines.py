@@ -1,0 +1,96 @@
+import dataclasses
+import io
+
+from fedge.console.lines import Console, final_table, minutes, round_line
+
+
+def test_a_round_by_hand(make_result):
+    """Accuracies 0.5 and 1.0; two leaves in clusters 0 and 1; one offer taken, one not; 125 s are 2:05."""
+    assert round_line(make_result(), 100, 3.14159, 125.0) == (
+        "round   1/100  accuracy 0.750 worst 0.500  clusters 2  gate 1 taken 1 kept  3.1 s  left 2:05"
+    )
+
+
+def test_a_round_with_failures_a_closed_gate_and_nobody_evaluated(make_result):
+    result = make_result(decisions=("off", "off"), failures={0: "a", 2: "b"})
+    result = dataclasses.replace(result, clients=result.clients[2:])
+    assert round_line(result, 9, 0.0, 0.0) == (
+        "round 1/9  accuracy -  clusters 2  gate off  0.0 s  left 0:00  FAILED 2 clients"
+    )
+
+
+def test_time_left_is_the_mean_of_the_last_ten_rounds(make_result):
+    """Rounds 1 and 2 took 100 s, the next ten 2 s each: after round 12 of 15, 3 · 2 s are left."""
+    stream = io.StringIO()
+    console = Console(stream, 15)
+    for round_ in range(1, 13):
+        console.round(make_result(global_round=round_), 100.0 if round_ <= 2 else 2.0)
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 12
+    assert lines[0].endswith("100.0 s  left 23:20")
+    assert lines[-1].endswith("2.0 s  left 0:06")
+    assert lines[-1].startswith("round 12/15 ")
+
+
+def test_times_by_hand():
+    assert [minutes(s) for s in (0, 59.9, 60, 3599, 3600, 36061)] == [
+        "0:00", "0:59", "1:00", "59:59", "1:00:00", "10:01:01",
+    ]  # fmt: skip
+
+
+def test_the_final_table_by_hand(make_result):
+    assert final_table(make_result()) == [
+        "leaf  cluster  clients  train windows  accuracy       worst client  macro-F1",
+        "   0        0        2             40    0.7500  0.5000 (client 0)    0.7000",
+        "   1        1        1             20         -                  -         -",
+        "all 2 clients: test accuracy 0.7500 mean, 0.2500 std, 0.5000 worst",
+    ]
+
+
+def test_newcomers_stand_apart(make_result):
+    """Client 1 of leaf 0 as a newcomer: it is neither in the mean of the known nor the worst of its leaf."""
+    result = make_result()
+    result.clients[1] = dataclasses.replace(result.clients[1], newcomer=True, test_accuracy=0.25)
+    result.leaves[0] = dataclasses.replace(result.leaves[0], num_clients=1, unseen_accuracy=0.25, newcomers=1)
+    assert "  accuracy 0.500 worst 0.500  unseen 0.250  clusters 2  " in round_line(result, 9, 1.0, 1.0)
+    assert final_table(result) == [
+        "leaf  cluster  clients  train windows  accuracy       worst client  macro-F1  newcomers  unseen",
+        "   0        0        1             40    0.7500  0.5000 (client 0)    0.7000          1  0.2500",
+        "   1        1        1             20         -                  -         -          0       -",
+        "all 1 clients: test accuracy 0.5000 mean, 0.0000 std, 0.5000 worst",
+        "all 1 newcomers, on users unseen in training: test accuracy 0.2500 mean, 0.0000 std, 0.2500 worst",
+    ]
+
+
+def test_an_accuracy_of_zero_is_the_worst(make_result):
+    result = make_result()
+    result.clients[1] = dataclasses.replace(result.clients[1], test_accuracy=0.0)
+    assert "0.0000 (client 1)" in final_table(result)[1]
+
+
+def test_a_line_that_must_be_short_loses_its_least_important_parts(make_result):
+    result = make_result(failures={0: "a"})
+    whole = "round 1/9  accuracy 0.750 worst 0.500  clusters 2  gate 1 taken 1 kept  2.0 s  FAILED 1 client"
+    assert round_line(result, 9, 2.0, None) == whole
+    assert round_line(result, 9, 2.0, None, len(whole)) == whole
+    assert round_line(result, 9, 2.0, None, len(whole) - 1) == whole.replace("  2.0 s", "")
+    assert round_line(result, 9, 2.0, None, 10) == "round 1/9  accuracy 0.750 worst 0.500  FAILED 1 client"
+
+
+def test_what_a_stream_cannot_show_is_escaped():
+    buffer = io.BytesIO()
+    console = Console(io.TextIOWrapper(buffer, encoding="ascii"), 1)
+    console.say("run folder: Läufe/1")
+    assert buffer.getvalue() == b"run folder: L\\xe4ufe/1\n"
+
+
+def test_the_last_words_pass_the_stream_s_own_buffer(tmp_path):
+    with (tmp_path / "out").open("w") as stream:
+        Console(stream, 1).last_words(["fedge: interrupted", "go on with: fedge resume x"])
+        assert (tmp_path / "out").read_text() == "fedge: interrupted\ngo on with: fedge resume x\n"
+    Console(io.StringIO(), 1).last_words(["a stream without a descriptor"])
+
+
+def test_without_any_evaluation_there_is_no_last_line(make_result):
+    result = make_result()
+    assert len(final_table(dataclasses.replace(result, clients=[]))) == 3

@@ -1,0 +1,66 @@
+"""partition.csv against counts made by hand and against the partition that it describes."""
+
+import csv
+
+import numpy as np
+
+from fedge.config.sections import from_run_config
+from fedge.data.composition import write_partition
+from fedge.data.partition import Partition, partition
+from fedge.data.scenario import Change, Scenario
+
+
+def rows(path):
+    with path.open(newline="") as table:
+        return list(csv.DictReader(table))
+
+
+def test_counts_by_hand(tmp_path, make_windows):
+    windows = make_windows(
+        [("ann", "s3", "1", 0), ("ann", "s3", "1", 0), ("ann", "s4", "1", 1), ("bob", "s3", "2", 1)]
+    )
+    dealt = Partition(
+        [(np.array([0, 1]), np.array([2]), np.array([], int)), (np.array([3]),) + (np.array([], int),) * 2],
+        "blocks",
+    )
+    write_partition(tmp_path / "partition.csv", windows, dealt, [1, 1])
+    assert (tmp_path / "partition.csv").read_text().splitlines() == [
+        "client,leaf,split,user,device,class,windows,newcomer,group",
+        "0,0,train,ann,s3,p,2,0,",
+        "0,0,val,ann,s4,q,1,0,",
+        "1,1,train,bob,s3,q,1,0,",
+    ]
+
+
+def test_newcomers_and_groups_by_hand(tmp_path, make_windows):
+    """Leaf 1 is of group 1, where p is called q and q is called p; client 1 is a newcomer."""
+    windows = make_windows([("ann", None, None, 0), ("bob", None, None, 0), ("bob", None, None, 1)], 2)
+    nothing = (np.array([], int),) * 2
+    dealt = Partition(
+        [(np.array([0]), *nothing), (np.array([1, 2]), *nothing)],
+        "blocks",
+        frozenset([1]),
+        Scenario("label-permutation", (0, 1), (Change(), Change(labels=np.array([1, 0]))), (1, 1)),
+    )
+    write_partition(tmp_path / "partition.csv", windows, dealt, [1, 1])
+    assert (tmp_path / "partition.csv").read_text().splitlines()[1:] == [
+        "0,0,train,ann,,p,1,0,0",
+        "1,1,train,bob,,p,1,1,1",
+        "1,1,train,bob,,q,1,1,1",
+    ]
+
+
+def test_adds_up_to_the_partition(tmp_path):
+    from hhar import synthetic_windows
+
+    windows = synthetic_windows(num_users=4)
+    sizes = [2, 1]
+    dealt = partition(windows, from_run_config({"partition.kind": "iid"}), sizes, seed=1)
+    write_partition(tmp_path / "partition.csv", windows, dealt, sizes)
+    table = rows(tmp_path / "partition.csv")
+    for client, parts in enumerate(dealt.clients):
+        for split, indices in zip(("train", "val", "test"), parts, strict=True):
+            mine = [r for r in table if r["client"] == str(client) and r["split"] == split]
+            assert sum(int(r["windows"]) for r in mine) == len(indices)
+            assert {r["user"] for r in mine} == set(windows.user[indices])
+    assert [r["leaf"] for r in table] == [str(int(r["client"]) // 2) for r in table]

@@ -1,0 +1,351 @@
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from fedge.config.choices import PARTITION_KINDS
+from fedge.config.option import ConfigError
+from fedge.config.sections import from_run_config
+from fedge.config.topology import clients_per_leaf
+from fedge.data.partition import Partition, partition
+from fedge.data.split import TEST, TRAIN, VAL
+from hhar.synthetic.generate import synthetic_windows
+from hhar.windows.window_file import load_windows
+
+SPLITS = (TRAIN, VAL, TEST)
+
+
+def deal(windows, clients_per_server, seed=0, **keys):
+    """Partition `windows` over leaves of the given sizes; keys as in `partition__kind="iid"`."""
+    named = {k.replace("__", ".").replace("_", "-"): v for k, v in keys.items()}
+    return partition(windows, from_run_config(named), clients_per_server, seed)
+
+
+def holders(dealt: Partition, num_windows):
+    """Return (client, split) per window, −1 where nobody has it; each window may be held once."""
+    client, split = np.full((2, num_windows), -1)
+    for k, parts in enumerate(dealt.clients):
+        for part, indices in zip(SPLITS, parts, strict=True):
+            assert (np.diff(indices) > 0).all(), "sorted"
+            assert (client[indices] == -1).all(), "held once"
+            client[indices], split[indices] = k, part
+    return client, split
+
+
+@st.composite
+def window_rows(draw, sessions):
+    """Draw 2 to 5 users on 1 or 2 devices with 2 or 3 classes of some sessions each."""
+    devices = draw(st.sampled_from([(None,), ("phone", "watch")]))
+    num_classes = draw(st.integers(2, 3))
+    rows = []
+    for user in "abcde"[: draw(st.integers(2, 5))]:
+        for label in range(num_classes):
+            bouts = draw(st.lists(st.integers(1, 6), min_size=3, max_size=6))
+            for device in devices:
+                for bout, size in enumerate(bouts):
+                    rows += [(user, device, f"{label}/{bout}" if sessions else None, label)] * size
+    if draw(st.booleans()):
+        order = draw(st.permutations(range(len(rows))))
+        rows = [rows[i] for i in order]
+    return rows
+
+
+def leaves_of(num_clients):
+    return [num_clients - num_clients // 2, num_clients // 2] if num_clients > 1 else [1]
+
+
+CASES = st.tuples(st.sampled_from(PARTITION_KINDS), st.booleans(), st.integers(1, 7), st.integers(0, 99))
+
+
+def try_to_deal(windows, kind, split_users, num_clients, seed, **keys):
+    """Partition, or give up on the example where the data is too little for so many clients."""
+    try:
+        keys.update(partition__kind=kind, partition__split_users=split_users)
+        return deal(windows, leaves_of(num_clients), seed, **keys)
+    except ConfigError:
+        assume(False)
+        raise
+
+
+@settings(max_examples=120)
+@given(window_rows(sessions=True), CASES)
+def test_sessions_are_never_on_two_sides(make_windows, rows, case):
+    windows = make_windows(rows)
+    dealt = try_to_deal(windows, *case)
+    client, split = holders(dealt, len(rows))
+    assert dealt.split_kind == "session"
+    assert (client >= 0).all(), "all windows are used"
+    session = np.array([f"{user}/{session}" for user, _, session, _ in rows])
+    for name in np.unique(session):
+        # one split for the whole recording, at whichever clients and on whichever devices it lies
+        assert len(set(split[session == name])) == 1
+
+
+@settings(max_examples=120)
+@given(window_rows(sessions=False), CASES, st.integers(0, 2))
+def test_neighbouring_windows_are_never_on_two_sides(make_windows, rows, case, guard):
+    kind, split_users, num_clients, seed = case
+    windows = make_windows(rows)
+    dealt = try_to_deal(windows, kind, split_users, num_clients, seed, data__guard_windows=guard)
+    client, split = holders(dealt, len(rows))
+    assert dealt.split_kind == "blocks"
+    stream = np.array([f"{user}/{device}/{label}" for user, device, _, label in rows])
+    for name in np.unique(stream):
+        members = np.flatnonzero(stream == name)
+        for distance in range(1, guard + 1):
+            near, far = members[:-distance], members[distance:]
+            both = (client[near] >= 0) & (client[far] >= 0)
+            assert (split[near] == split[far])[both].all()
+            if kind == "user":
+                assert (client[near] == client[far])[both].all()
+        if kind == "user":
+            # a client's blocks of a class of a stream follow each other: training, validation, test
+            for k in np.unique(client[members][client[members] >= 0]):
+                assert (np.diff(split[members[client[members] == k]]) >= 0).all()
+
+
+def test_without_split_users_only_guard_windows_are_dropped(make_windows):
+    """20 windows per user and class, two guards of one window: 18 are used, of 4 streams: 72."""
+    rows = [(user, None, None, label) for user in "ab" for label in (0, 1) for _ in range(20)]
+    client, _ = holders(deal(make_windows(rows), [1, 1]), len(rows))
+    assert (client >= 0).sum() == 72
+
+
+@given(window_rows(sessions=True), st.integers(1, 5), st.integers(0, 9))
+def test_users_stay_whole(make_windows, rows, num_clients, seed):
+    windows = make_windows(rows)
+    users = np.unique(windows.user)
+    assume(num_clients <= len(users))
+    client, _ = holders(deal(windows, leaves_of(num_clients), seed), len(rows))
+    for index, user in enumerate(users):
+        assert set(client[windows.user == user]) == {index % num_clients}
+
+
+def test_devices_stay_whole(make_windows):
+    rows = [(u, d, f"{c}/{s}", c) for u in "ab" for d in ("p", "q", "r") for c in (0, 1) for s in range(3)]
+    windows = make_windows(rows)
+    client, _ = holders(deal(windows, [2, 1], partition__kind="device"), len(rows))
+    for index, device in enumerate("pqr"):
+        assert set(client[windows.device == device]) == {index}
+
+
+def test_users_are_cut_by_whole_sessions(make_windows):
+    """Two users over five clients: user a over three, b over two; sessions stay whole."""
+    rows = [(u, None, f"{c}/{s}", c) for u in "ab" for c in (0, 1) for s in range(9) for _ in range(2)]
+    windows = make_windows(rows)
+    client, _ = holders(deal(windows, [3, 2], partition__split_users=True), len(rows))
+    assert set(client[windows.user == "a"]) == {0, 1, 2}
+    assert set(client[windows.user == "b"]) == {3, 4}
+    for user in "ab":
+        for session in np.unique(windows.session):
+            assert len(set(client[(windows.user == user) & (windows.session == session)])) == 1
+    assert [sum(map(len, parts)) for parts in dealt_sizes(windows)] == [12, 12, 12, 18, 18]
+
+
+def dealt_sizes(windows):
+    return deal(windows, [3, 2], partition__split_users=True).clients
+
+
+def test_a_cut_between_two_clients_drops_the_guard(make_windows):
+    """40 windows over two clients with guard 2: client 0 gets 0..17, client 1 gets 20..39, nobody 18 and 19.
+
+    Client 0's 18 windows: a fifth of 18 is 4 (rounded), so 18 − 4 − 4 − 2·2 = 6 train.
+    """
+    rows = [("a", None, None, c) for c in (0, 1) for _ in range(40)]
+    dealt = deal(make_windows(rows), [1, 1], partition__split_users=True, data__guard_windows=2)
+    train, val, test = ([i for i in part if i < 40] for part in dealt.clients[0])
+    assert (train, val, test) == (list(range(6)), list(range(8, 12)), list(range(14, 18)))
+    client, _ = holders(dealt, len(rows))
+    assert set(np.flatnonzero(client[:40] == 1)) == set(range(20, 40)) - {28, 29, 34, 35}
+
+
+def test_devices_without_sessions_are_cut_between_their_users(make_windows):
+    """Two devices of three users over four clients: of 60 windows of a class on a device, half go to each.
+
+    That is user a and the first ten windows of b, and the rest; no window is dropped beyond the two guards
+    in each of the 2 · 3 · 2 streams.
+    """
+    rows = [(u, d, None, c) for u in "abc" for d in "pq" for c in (0, 1) for _ in range(20)]
+    windows = make_windows(rows)
+    dealt = deal(windows, [2, 2], partition__kind="device", partition__split_users=True)
+    client, split = holders(dealt, len(rows))
+    assert (client >= 0).sum() == len(rows) - 2 * 2 * 3 * 2
+    assert [sorted(set(windows.user[client == k])) for k in range(4)] == [["a", "b"], ["b", "c"]] * 2
+    assert [set(windows.device[client == k]) for k in range(4)] == [{"p"}, {"p"}, {"q"}, {"q"}]
+    for k in range(4):
+        assert set(split[client == k]) == set(SPLITS)
+
+
+def test_sessions_of_equal_name_are_those_of_their_user(make_windows):
+    """Users a and b both have sessions 0/0, 0/1, …: each is split alone, so some fall on different sides."""
+    windows = make_windows(class_rows(num_users=2, sessions=10, size=1))
+    _, split = holders(deal(windows, [2]), len(windows))
+    of_a, of_b = split[windows.user == "a"], split[windows.user == "b"]
+    assert np.bincount(of_a).tolist() == np.bincount(of_b).tolist() == [18, 6, 6]
+    assert (of_a != of_b).any()
+
+
+def class_rows(num_users=4, classes=3, sessions=10, size=6):
+    return [
+        (u, None, f"{c}/{s}", c)
+        for u in "abcdefgh"[:num_users]
+        for c in range(classes)
+        for s in range(sessions)
+        for _ in range(size)
+    ]
+
+
+@given(st.integers(1, 9), st.integers(0, 99))
+def test_iid_is_even_in_every_split_and_class(make_windows, num_clients, seed):
+    windows = make_windows(class_rows())
+    client, split = holders(deal(windows, leaves_of(num_clients), seed, partition__kind="iid"), len(windows))
+    for part in SPLITS:
+        totals = np.bincount(client[split == part], minlength=num_clients)
+        assert totals.max() - totals.min() <= 1
+        for label in range(3):
+            counts = np.bincount(client[(split == part) & (windows.y == label)], minlength=num_clients)
+            assert counts.max() - counts.min() <= 1
+
+
+@pytest.mark.parametrize("factor", [5.0, 2.0, 0.5])
+def test_imbalance_gives_leaf_0_a_multiple(make_windows, factor):
+    windows = make_windows(class_rows())
+    dealt = deal(windows, [3, 3, 3], partition__kind="imbalance", partition__imbalance=factor)
+    client, _ = holders(dealt, len(windows))
+    leaf = np.bincount(client // 3)
+    assert leaf[0] == pytest.approx(factor * leaf[1], rel=0.1)
+    assert leaf[1] == pytest.approx(leaf[2], rel=0.1)
+    assert np.bincount(client)[:3] == pytest.approx(leaf[0] / 3, rel=0.1)
+
+
+def skew(windows, dealt, groups):
+    """Return the mean total variation distance of the groups' class shares from those of all windows."""
+    client, _ = holders(dealt, len(windows))
+    overall = np.bincount(windows.y, minlength=3) / len(windows)
+    distances = [
+        np.abs(
+            np.bincount(windows.y[np.isin(client, g)], minlength=3) / np.isin(client, g).sum() - overall
+        ).sum()
+        / 2
+        for g in groups
+    ]
+    return float(np.mean(distances))
+
+
+def mean_skew(windows, groups, alpha_leaves, alpha_clients):
+    """Return the skew of the groups under a Dirichlet partition over three leaves of three: ten seeds."""
+    keys = {"partition__alpha_leaves": alpha_leaves, "partition__alpha_clients": alpha_clients}
+    dealt = [deal(windows, [3] * 3, seed, partition__kind="dirichlet", **keys) for seed in range(10)]
+    return float(np.mean([skew(windows, d, groups) for d in dealt]))
+
+
+def test_a_small_alpha_is_more_skewed_than_a_large_one(make_windows):
+    windows = make_windows(class_rows(sessions=20))
+    leaves, clients = [range(3 * s, 3 * s + 3) for s in range(3)], [[k] for k in range(9)]
+    small, middle, large = (mean_skew(windows, leaves, a, 10.0) for a in (0.5, 5.0, 1000.0))
+    assert small > 1.5 * middle > 3 * large
+    assert large < 0.05
+    small, middle, large = (mean_skew(windows, clients, 1000.0, a) for a in (0.5, 5.0, 1000.0))
+    assert small > 1.5 * middle > 3 * large
+
+
+@pytest.mark.parametrize("kind", PARTITION_KINDS)
+def test_a_seed_is_a_partition(kind):
+    windows = synthetic_windows(num_users=4, seed=1)
+    clients = [1, 2] if kind == "device" else [2, 2]
+    first, again, other = (deal(windows, clients, seed, partition__kind=kind) for seed in (7, 7, 8))
+
+    def flat(dealt):
+        return [indices.tolist() for parts in dealt.clients for indices in parts]
+
+    assert flat(first) == flat(again)
+    assert flat(first) != flat(other)
+
+
+def test_a_client_without_windows_is_refused(make_windows):
+    rows = [("a", None, f"{c}/{s}", c) for c in (0, 1) for s in range(3)]
+    with pytest.raises(ConfigError) as caught:
+        deal(make_windows(rows), [3, 3], partition__kind="iid")
+    assert str(caught.value) == (
+        "partition.kind=iid must give every client training windows, but client 2 of 6 has none; "
+        "use fewer clients or more data"
+    )
+    with pytest.raises(ConfigError, match=r'use fewer clients, or set data.split="blocks"'):
+        deal(make_windows([("a", None, str(c), c) for c in (0, 1)]), [1])
+    with pytest.raises(ConfigError, match=r"raise partition.alpha-leaves"):
+        deal(make_windows(rows), [3, 3], partition__kind="dirichlet")
+
+
+def test_what_the_file_does_not_name_cannot_be_dealt(make_windows):
+    windows = make_windows([("a", None, None, c) for c in (0, 1) for _ in range(20)])
+    with pytest.raises(ConfigError, match=r'^data\.split is "session", but .* set data\.split="blocks"$'):
+        deal(windows, [1], data__split="session")
+    with pytest.raises(
+        ConfigError, match=r'^partition\.kind is "device", but .* set partition\.kind="user"$'
+    ):
+        deal(windows, [1], partition__kind="device")
+
+
+def test_more_clients_than_users_are_refused(make_windows):
+    windows = make_windows(class_rows(num_users=2))
+    with pytest.raises(ConfigError) as caught:
+        deal(windows, [3])
+    assert str(caught.value) == (
+        "partition.kind=user needs at least one user per client, but there are 2 users for 3 clients; "
+        "use a federation of at most 2 SuperNodes or set partition.split-users=true"
+    )
+
+
+def test_blocks_can_be_asked_for_where_sessions_are_known(make_windows):
+    windows = make_windows(class_rows(num_users=2))
+    assert deal(windows, [2], data__split="blocks").split_kind == "blocks"
+    assert deal(windows, [2]).split_kind == "session"
+
+
+# --- real data ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=["hhar", "motionsense"])
+def real(request, shared_data):
+    """Return (windows, number of users) of a real data set."""
+    name, users = {
+        "hhar": ("hhar-9users/hhar-9users-128x3.npz", 9),
+        "motionsense": ("motionsense-24users/motionsense-24users-128x6.npz", 24),
+    }[request.param]
+    return load_windows(shared_data / name), users
+
+
+def test_real_people_are_dealt_one_by_one_and_more_clients_are_refused(real):
+    windows, users = real
+    config = from_run_config({})
+    for clients in (9, users):
+        dealt = partition(windows, config, clients_per_leaf(config.hierarchy, clients), 42)
+        client, split = holders(dealt, len(windows))
+        for k in range(clients):
+            assert set(np.unique(client[np.isin(windows.user, np.unique(windows.user)[k::clients])])) <= {
+                -1,
+                k,
+            }
+        used = split[split >= 0]
+        assert (used == TRAIN).mean() > 0.5
+        assert 0.1 < (used == VAL).mean() < 0.25
+        assert 0.1 < (used == TEST).mean() < 0.35
+        if windows.session is not None:
+            for session in np.unique(windows.session):
+                assert len(set(split[windows.session == session])) == 1
+    with pytest.raises(ConfigError, match=f"there are {users} users for 30 clients"):
+        partition(windows, config, [10, 10, 10], 42)
+
+
+def test_real_people_can_be_cut_over_thirty_clients(real):
+    windows, _ = real
+    for seed in range(3):
+        dealt = deal(windows, [10, 10, 10], seed, partition__split_users=True)
+        client, split = holders(dealt, len(windows))
+        assert set(np.unique(client)) - {-1} == set(range(30))
+        for k in range(30):
+            assert len(np.unique(windows.user[client == k])) == 1
+            # what a client is tested on, it was trained on
+            assert set(windows.y[(client == k) & (split == TEST)]) <= set(
+                windows.y[(client == k) & (split == TRAIN)]
+            )

@@ -1,0 +1,194 @@
+import json
+import mmap
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedge.config.option import ConfigError
+from fedge.config.sections import from_run_config
+from fedge.data.partition import Partition, partition
+from fedge.data.prepared import DataShape, _normalize, load_source, open_client, write_client_data
+from hhar.synthetic.generate import synthetic_windows
+from hhar.windows.window_file import Windows, fingerprint, fingerprint_windows, save_windows
+
+
+def windows_of(x):
+    x = np.asarray(x, dtype=np.float32)
+    n = len(x)
+    y = np.arange(n, dtype=np.int64) % 2
+    return Windows(x, y, np.array(["a"] * n), None, None, ("p", "q"), tuple("xyz"[: x.shape[1]]))
+
+
+def one_each(*parts):
+    return Partition([tuple(np.array(p) for p in client) for client in parts], "blocks")
+
+
+def test_normalisation_by_hand(tmp_path):
+    """Two channels, two samples. Training windows 0 and 2 hold 1, 3 | 5, 7 in channel 0: mean 4, std √5.
+
+    Channel 1 is 10 throughout training: it is centred and not scaled. The test window 3 is far away and must
+    not move the mean.
+    """
+    x = [[[1, 3], [10, 10]], [[4, 4], [10, 11]], [[5, 7], [10, 10]], [[1000, -1000], [12, 10]]]
+    dealt = one_each(([0], [1], [3]), ([2], [1], [3]))
+    write_client_data(tmp_path / "data", windows_of(x), dealt, normalize=True)
+    first = open_client(str(tmp_path / "data"), 0)
+    root = np.sqrt(5)
+    np.testing.assert_allclose(first.train[0], [[[-3 / root, -1 / root], [0, 0]]], rtol=1e-6)
+    np.testing.assert_allclose(first.val[0], [[[0, 0], [0, 1]]], rtol=1e-6)
+    np.testing.assert_allclose(first.test[0], [[[996 / root, -1004 / root], [2, 0]]], rtol=1e-6)
+
+
+def test_what_is_tested_on_does_not_influence_what_is_trained_on(tmp_path):
+    x = np.random.default_rng(0).normal(size=(6, 2, 4))
+    dealt = one_each(([0, 1], [2], [3]), ([4], [2], [5]))
+    moved = x.copy()
+    moved[[2, 3, 5]] *= 1000
+    for name, values in (("one", x), ("two", moved)):
+        write_client_data(tmp_path / name, windows_of(values), dealt, normalize=True)
+    for client in (0, 1):
+        one, two = (open_client(str(tmp_path / name), client) for name in ("one", "two"))
+        assert one.train[0].tobytes() == two.train[0].tobytes()
+        assert one.test[0].tobytes() != two.test[0].tobytes()
+
+
+def test_normalisation_takes_little_memory(tmp_path):
+    """float64 of one channel, not of all windows twice over."""
+    x = np.random.default_rng(0).normal(size=(2000, 6, 128)).astype(np.float32)
+    rows = np.arange(2000) % 5 < 3
+    tracemalloc.start()
+    _normalize(x, rows)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 0.6 * x.nbytes
+
+
+def test_a_channel_that_is_constant_to_float32_is_not_blown_up(tmp_path):
+    """9.81 but for one last bit: its standard deviation is rounding, not a scale."""
+    x = np.full((40, 1, 3), 9.81, np.float32)
+    x[0, 0, 0] = np.nextafter(x[0, 0, 0], np.float32(10))
+    x[39] = 10.81
+    dealt = one_each((range(38), [38], [39]))
+    write_client_data(tmp_path / "data", windows_of(x), dealt, normalize=True)
+    client = open_client(str(tmp_path / "data"), 0)
+    assert np.abs(client.train[0]).max() < 1e-5
+    np.testing.assert_allclose(client.test[0], 1.0, rtol=1e-5)
+
+
+@given(st.integers(0, 2**32 - 1), st.booleans())
+def test_training_data_have_mean_0_and_std_1(tmp_path_factory, seed, shuffled):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(rng.normal(size=(3, 1)) * 10, rng.uniform(0.1, 10, (3, 1)), (30, 3, 8))
+    order = rng.permutation(30) if shuffled else np.arange(30)
+    dealt = one_each(
+        (np.sort(order[:10]), order[10:12], order[12:15]), (order[15:25], order[25:28], order[28:])
+    )
+    folder = tmp_path_factory.mktemp("data") / "data"
+    write_client_data(folder, windows_of(x), dealt, normalize=True)
+    train = np.concatenate([open_client(str(folder), k).train[0] for k in (0, 1)]).astype(np.float64)
+    np.testing.assert_allclose(train.mean(axis=(0, 2)), 0, atol=1e-5)
+    np.testing.assert_allclose(train.std(axis=(0, 2)), 1, atol=1e-5)
+
+
+def test_slices_are_the_original_windows(tmp_path):
+    windows = synthetic_windows(num_users=3, seed=0)
+    dealt = partition(windows, from_run_config({}), [2, 1], 5)
+    shape = write_client_data(tmp_path / "data", windows, dealt, normalize=False)
+    assert shape == DataShape(windows.x.shape[1], windows.x.shape[2], len(windows.classes))
+    for k, parts in enumerate(dealt.clients):
+        client = open_client(str(tmp_path / "data"), k)
+        assert client.classes == len(windows.classes)
+        for (x, y), indices in zip((client.train, client.val, client.test), parts, strict=True):
+            assert x.dtype == np.float32
+            assert y.dtype == np.int64
+            assert x.tobytes() == windows.x[indices].tobytes()
+            assert y.tolist() == windows.y[indices].tolist()
+
+
+def is_mapped(array):
+    """Whether an array's memory is a mapped file."""
+    while isinstance(array, np.ndarray):
+        array = array.base
+    return isinstance(array, mmap.mmap)
+
+
+def test_clients_map_the_files_and_cannot_write(tmp_path):
+    write_client_data(tmp_path / "data", windows_of(np.ones((3, 1, 2))), one_each(([0], [1], [2])), False)
+    x, y = open_client(str(tmp_path / "data"), 0).train
+    for array in (x, y):
+        assert is_mapped(array)
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0
+
+
+def test_inputs_are_left_alone(tmp_path):
+    windows = windows_of(np.random.default_rng(0).normal(size=(3, 1, 2)))
+    before = windows.x.copy()
+    write_client_data(tmp_path / "data", windows, one_each(([0], [1], [2])), normalize=True)
+    assert (windows.x == before).all()
+
+
+def test_an_older_folder_is_replaced_as_a_whole(tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "stray").write_text("")
+    (tmp_path / "data.tmp").mkdir()
+    write_client_data(folder, windows_of(np.ones((3, 1, 2))), one_each(([0], [1], [2])), False)
+    assert sorted(p.name for p in folder.iterdir()) == ["index.json", "x.npy", "y.npy"]
+    assert [p.name for p in tmp_path.iterdir()] == ["data"]
+    assert json.loads((folder / "index.json").read_text()) == {
+        "classes": 2,
+        "clients": [{"start": 0, "val": 1, "test": 2, "stop": 3}],
+    }
+
+
+def test_a_client_or_folder_that_is_not_there(tmp_path):
+    write_client_data(tmp_path / "data", windows_of(np.ones((3, 1, 2))), one_each(([0], [1], [2])), False)
+    for client in (-1, 1):
+        with pytest.raises(IndexError, match=f"there is no client {client}: .* holds clients 0 to 0"):
+            open_client(str(tmp_path / "data"), client)
+    with pytest.raises(FileNotFoundError):
+        open_client(str(tmp_path / "nowhere"), 0)
+
+
+# --- which windows ------------------------------------------------------------------------------------
+
+
+def test_auto_takes_the_prepared_file_and_else_the_synthetic_set(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        "fedge.data.prepared.synthetic_windows", lambda num_users: synthetic_windows(num_users, bouts=1)
+    )
+    config = from_run_config({})
+    _, source = load_source(config, 9)
+    assert (source.name, source.synthetic) == ("synthetic HHAR (9 users)", True)
+    prepared = save_windows(tmp_path / "data" / "hhar-windows.npz", windows_of(np.ones((4, 1, 2))))
+    windows, source = load_source(config, 9)
+    assert (len(windows), source.name, source.synthetic) == (4, "data/hhar-windows.npz", False)
+    assert source.fingerprint == fingerprint(prepared)
+    _, source = load_source(from_run_config({"data.path": "synthetic", "data.synthetic-users": 2}), 9)
+    assert (source.name, source.synthetic) == ("synthetic HHAR (2 users)", True)
+
+
+def test_the_synthetic_set_grows_with_the_clients_and_knows_no_seed():
+    windows, source = load_source(from_run_config({"data.path": "synthetic", "data.synthetic-users": 1}), 1)
+    again, same = load_source(
+        from_run_config({"data.path": "synthetic", "data.synthetic-users": 1, "seed": 3}), 1
+    )
+    assert windows.x.tobytes() == again.x.tobytes()
+    assert source == same
+    assert source.fingerprint == fingerprint_windows(windows)
+    _, source = load_source(from_run_config({"data.path": "synthetic"}), 11)
+    assert source.name == "synthetic HHAR (11 users)"
+
+
+def test_a_missing_or_damaged_file_is_refused(tmp_path):
+    path = tmp_path / "w.npz"
+    with pytest.raises(ConfigError, match=r"^data\.path: .*w\.npz: window file must exist; make one with"):
+        load_source(from_run_config({"data.path": str(path)}), 1)
+    np.savez(path, x=np.ones(3))
+    with pytest.raises(ConfigError, match=r"^data\.path: .*w\.npz: must hold the arrays x, y, user"):
+        load_source(from_run_config({"data.path": str(path)}), 1)

@@ -1,0 +1,53 @@
+"""What a reply tells of the client's time, and that nothing else comes of it."""
+
+import pytest
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+
+from fedge.exchange.messages import (
+    METRICS,
+    WORK,
+    hello_message,
+    judge_reply,
+    read_judge,
+    train_reply,
+    work_of,
+)
+from fedge.timing.calls import NUMBERS
+from fedge.training.local import TrainResult
+
+NUMBERS_OF_A_CALL = [float(n) for n in range(NUMBERS)]
+
+
+@pytest.fixture
+def asked():
+    message = hello_message(1)
+    message.metadata.__dict__["_message_id"] = "1"
+    return message
+
+
+def test_numbers_come_back_beside_the_metrics(asked):
+    trained = train_reply(asked, TrainResult({}, 0.5, 3), 7, 1.5, None, lambda: NUMBERS_OF_A_CALL)
+    judged = judge_reply(asked, {}, lambda: NUMBERS_OF_A_CALL)
+    assert work_of(trained) == work_of(judged) == NUMBERS_OF_A_CALL
+    assert read_judge(judged) == {}
+
+
+def test_a_client_may_tell_nothing(asked):
+    assert work_of(train_reply(asked, TrainResult({}, 0.5, 3), 7, 1.5)) is None
+    assert work_of(judge_reply(asked, {})) is None
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        {},
+        {METRICS: MetricRecord()},
+        {METRICS: MetricRecord({WORK: 1.0})},
+        {METRICS: MetricRecord({WORK: NUMBERS_OF_A_CALL[1:]})},
+        {METRICS: MetricRecord({WORK: [10**400] * NUMBERS})},
+        {METRICS: ArrayRecord()},
+    ],
+    ids=["nothing", "empty", "a number", "too short", "whole numbers", "arrays"],
+)
+def test_what_cannot_be_read_is_nothing(asked, records):
+    assert work_of(Message(RecordDict(records), reply_to=asked)) is None

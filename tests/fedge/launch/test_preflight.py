@@ -1,0 +1,206 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedge.cli import main
+from fedge.config.option import ConfigError
+from fedge.config.sections import Config
+from fedge.engine import federation
+from fedge.engine.federation import Federation
+from fedge.launch.preflight import REFUSED, check, check_flwr_run
+from hhar.windows.window_file import load_windows, save_windows
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def data(tmp_path, make_windows):
+    """Return the configuration that names a file of nine users with two classes of four sessions each."""
+    rows = [
+        (user, None, f"{label}-{s}", label)
+        for user in "abcdefghi"
+        for label in (0, 1)
+        for s in range(4)
+        for _ in (1, 2)
+    ]
+    return {"data.path": str(save_windows(tmp_path / "w.npz", make_windows(rows, classes=2)))}
+
+
+def test_a_run_that_can_work_is_given_its_configuration(data):
+    config = check(data, Federation(9))
+    assert isinstance(config, Config)
+    assert config.data.path == data["data.path"]
+
+
+def test_a_federation_of_unknown_size_is_checked_as_far_as_possible():
+    assert check({"data.path": "not looked for"}, Federation()).seed == 42
+
+
+@pytest.mark.parametrize(
+    ("extra", "clients", "words"),
+    [
+        ({"train.lt": 1.0}, 9, "did you mean train.lr?"),
+        ({}, 10, "there are 9 users for 10 clients; use a federation of at most 9 SuperNodes"),
+        ({"hierarchy.clients-per-server": "3,3"}, 9, "names 2 and hierarchy.num-servers is 3; set one"),
+        ({"hierarchy.clients-per-server": "3,3,4"}, 9, "adds up to 10 and there are 9; change it"),
+        ({"hierarchy.num-servers": 10}, 9, "must be at most the number of clients, but is 10 for 9 clients"),
+        ({"partition.kind": "device"}, 9, 'names no devices; set partition.kind="user"'),
+        ({"data.path": "no/such.npz"}, 9, "no/such.npz: window file must exist; make one with"),
+        ({"train.model": "cnnn"}, 9, "train.model must be one of"),
+    ],
+)  # fmt: skip
+def test_what_cannot_work_is_refused_in_one_line(data, extra, clients, words):
+    with pytest.raises(ConfigError) as caught:
+        check({**data, **extra}, Federation(clients))
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_damaged_data_is_refused(tmp_path):
+    path = tmp_path / "damaged.npz"
+    path.write_bytes(b"PK\x03\x04 not a zip")
+    with pytest.raises(ConfigError, match=r"^data\.path: .*damaged\.npz: must be an \.npz archive"):
+        check({"data.path": str(path)}, Federation(9))
+
+
+def arrays_of(windows):
+    named = {key: getattr(windows, key) for key in ("x", "y", "user", "session")}
+    return {**named, "classes": np.array(windows.classes), "channels": np.array(windows.channels)}
+
+
+def spoilt(arrays, how):
+    """Return a window file's arrays with one fault."""
+    x, y = arrays["x"].copy(), arrays["y"].copy()
+    few = np.sort(
+        np.concatenate([np.flatnonzero(arrays["user"] != "c"), np.flatnonzero(arrays["user"] == "c")[:2]])
+    )
+    if how in ("nan", "inf"):
+        x[5] = float(how)
+    return {
+        "nan": arrays | {"x": x},
+        "inf": arrays | {"x": x},
+        "one class": arrays | {"y": y * 0},
+        "label": arrays | {"y": y + 1},
+        "dtype": arrays | {"x": x.astype(np.float64)},
+        "lengths": arrays | {"y": y[:-1]},
+        "channels": arrays | {"channels": np.array(["a", "b"])},
+        "missing": {key: value for key, value in arrays.items() if key != "user"},
+        "pickled": arrays | {"user": arrays["user"].astype(object)},
+        "empty client": {key: arrays[key][few] for key in ("x", "y", "user")}
+        | {key: arrays[key] for key in ("classes", "channels")},
+    }[how]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("nan", "x must be finite, 1 of 144 windows hold NaN or infinity, first is window 5"),
+        ("inf", "x must be finite"),
+        ("one class", "at least two classes must occur in y"),
+        ("label", "y must lie in 0..1"),
+        ("dtype", "x must be float32"),
+        ("lengths", "y must have one entry per window, has 143 for 144 windows"),
+        ("channels", "channels must name each of the 1 channels"),
+        ("missing", "lacks user"),
+        ("pickled", "user must be a plain array, holds pickled objects"),
+        ("empty client", "partition.kind=user must give every client validation windows, but client 2 of 9"),
+    ],
+)
+def test_spoilt_data_are_refused_before_anything_starts(data, tmp_path, capsys, monkeypatch, how, words):
+    """By the check alone, by `flwr run` as it loads the app, and by `fedge run`: one line, exit code 4."""
+    monkeypatch.delenv("SEED", raising=False)
+    arrays = spoilt(arrays_of(load_windows(data["data.path"])), how)
+    path = tmp_path / "spoilt.npz"
+    np.savez(path, **arrays)
+    with pytest.raises(ConfigError) as caught:
+        check({"data.path": str(path)}, Federation(9))
+    assert words in str(caught.value)
+    override = f"data.path='{path}' runs-dir='{tmp_path / 'runs'}'"
+    with pytest.raises(SystemExit) as ended:
+        check_flwr_run([str(ROOT), "-c", override])
+    assert ended.value.code == 4
+    assert main(["run", str(ROOT), "-c", override]) == 4
+    first, second = capsys.readouterr().err.strip().splitlines()
+    assert first == second == f"fedge: {caught.value}"
+    assert not (tmp_path / "runs").exists()
+
+
+def test_clients_of_ray_see_no_gpu_that_is_not_given(data):
+    cuda = {**data, "train.device": "cuda"}
+    with pytest.raises(
+        ConfigError, match=r"train\.device is \"cuda\", but the federation gives clients no GPU"
+    ):
+        check(cuda, Federation(9), on_ray=True)
+    check(cuda, Federation(9))  # in this process there may be one
+
+
+def test_a_gpu_federation_needs_a_gpu(data, monkeypatch):
+    monkeypatch.setattr(federation, "has_gpu", lambda: False)
+    with pytest.raises(ConfigError, match=r"num-gpus is 0\.25, but this machine has no usable GPU"):
+        check(data, Federation(9, 1.0, 0.25))
+
+
+def test_the_machine_must_have_the_cpus(data):
+    with pytest.raises(ConfigError, match=r"num-cpus must be above 0 and at most"):
+        check(data, Federation(9, 4096.0))
+
+
+def test_a_wrong_seed_in_the_environment_is_refused(data, monkeypatch):
+    monkeypatch.setenv("SEED", "-1")
+    with pytest.raises(ConfigError, match="SEED must be a whole number"):
+        check(data, Federation(9))
+
+
+def test_a_taken_run_name_is_refused(data, tmp_path):
+    (tmp_path / "runs" / "first").mkdir(parents=True)
+    named = {**data, "runs-dir": str(tmp_path / "runs"), "run-name": "first"}
+    with pytest.raises(ConfigError, match=r"run-name must be new, but .*first exists; choose another"):
+        check(named, Federation(9))
+
+
+def test_flwr_run_ends_with_one_line(capsys, monkeypatch):
+    monkeypatch.delenv("SEED", raising=False)
+    with pytest.raises(SystemExit) as caught:
+        check_flwr_run([str(ROOT), "-c", "train.lt=0.1", "--stream"])
+    assert caught.value.code == REFUSED == 4
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert lines == ["fedge: train.lt is not a configuration key; did you mean train.lr?"]
+    with pytest.raises(SystemExit):
+        check_flwr_run([str(ROOT), "nowhere"])
+    assert "fedge: federation must be one of local-simulation" in capsys.readouterr().err
+
+
+def test_flwr_run_with_several_overrides(data, capsys):
+    """Flower joins several -c with a space, and the last of equal keys does not win there: it is an error."""
+    check_flwr_run([str(ROOT), "-c", f'data.path="{data["data.path"]}"', "--run-config", "seed=3"])
+    with pytest.raises(SystemExit):
+        check_flwr_run([str(ROOT), "-c", "seed=3", "--run-config", "seed=4"])
+    assert "fedge: -c must be key=value pairs" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        check_flwr_run([str(ROOT), "-c", "configs/smoke.toml", "-c", "seed=3"])
+    assert (
+        "fedge: -c of flwr run takes one .toml file or key=value pairs, not both" in capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--help"],
+        ["@owner/app"],
+        [".", "a", "b"],
+        ["--run-con", "train.lt=1"],
+        ["--federation-config", "x=1"],
+    ],
+)
+def test_what_is_not_understood_is_left_to_flower(words, capsys):
+    check_flwr_run(words)
+    assert capsys.readouterr().err == ""
+
+
+def test_the_check_does_not_wait_for_torch():
+    code = "import sys, fedge.launch.preflight; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

@@ -1,0 +1,139 @@
+from pathlib import Path
+
+import pytest
+from flwr.common.config import parse_config_args
+
+from fedge.config.option import ConfigError
+from fedge.config.sections import from_run_config
+from fedge.engine.federation import Federation
+from fedge.launch.project import Project, flatten, parse_override, read_toml
+
+ROOT = Path(__file__).parents[3]
+
+OVERRIDES = [
+    "train.lr=0.1",
+    "train.lr=1e-3 cluster.tau=0.9",
+    'train.model="cnn-pool"',
+    "train.model='cnn-pool'",
+    'data.path="my data/windows file.npz" seed=7',
+    "data.path='my data/windows file.npz' seed=7",
+    "scaffold.enabled=false gate.enabled=true",
+    'hierarchy.clients-per-server="4,3,2"',
+    "num-server-rounds=5",
+    "  seed=1   train.local-epochs=2  ",
+    'run-name="a=b"',
+    'run-name=""',
+    "gate.min-gain=-0.5",
+    "train.lr=1_000.5",
+    'train."lr"=0.5',
+    "seed=0x10",
+]
+
+
+def write_project(folder, text):
+    """Write pyproject.toml with `text` under the app's tables, and return the folder."""
+    (folder / "pyproject.toml").write_text(f'[tool.flwr.app]\npublisher = "x"\n{text}')
+    return folder
+
+
+def test_nested_tables_by_hand():
+    assert flatten({"a": 1, "b": {"c": 2, "d": {"e": 3}}}) == {"a": 1, "b.c": 2, "b.d.e": 3}
+
+
+@pytest.mark.parametrize("text", OVERRIDES)
+def test_an_override_means_what_it_means_to_flower(text):
+    ours, flowers = parse_override(text), parse_config_args([text])
+    assert ours == flowers
+    assert [type(v) for v in ours.values()] == [type(v) for v in flowers.values()]
+
+
+@pytest.mark.parametrize("name", ["fedge", "fedavg", "hierfl", "scaffold", "smoke"])
+def test_a_file_means_what_it_means_to_flower(name):
+    path = str(ROOT / "configs" / f"{name}.toml")
+    assert parse_override(path) == parse_config_args([path])
+    from_run_config(Project(ROOT).run_config([path]))
+
+
+def test_later_overrides_win():
+    config = Project(ROOT).run_config(["train.lr=0.1 seed=1", "train.lr=0.2"])
+    assert (config["train.lr"], config["seed"], config["num-server-rounds"]) == (0.2, 1, 100)
+
+
+def test_an_override_may_name_only_known_keys(tmp_path):
+    with pytest.raises(ConfigError, match=r"train\.lt is not a configuration key; did you mean train\.lr\?"):
+        Project(ROOT).run_config(["train.lt=0.1"])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("train.lr", "has 'train.lr'; write -c 'train.lr=0.1'"),
+        ("train.lr=0.1 stray", "has 'stray'"),
+        ("train.model=cnn", "quote strings, as in"),
+        ("seed=1 seed=2", "must be key=value pairs with TOML values"),
+        ("nowhere.toml", "nowhere.toml: No such file or directory; check the path"),
+    ],
+)
+def test_what_cannot_be_read_is_answered_in_one_line(text, words):
+    with pytest.raises(ConfigError) as caught:
+        parse_override(text)
+    assert str(caught.value).startswith("-c must be ")
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_damaged_toml_names_file_and_place(tmp_path):
+    path = tmp_path / "x.toml"
+    path.write_text("a = \n")
+    with pytest.raises(ConfigError, match=r"must be TOML, but .*x\.toml: .*line 1.*; mend that line"):
+        read_toml(path, "-c")
+
+
+def test_no_project_and_no_app(tmp_path):
+    with pytest.raises(ConfigError, match="must be a readable file"):
+        Project(tmp_path)
+    (tmp_path / "pyproject.toml").write_text("[project]\nname='x'\n")
+    with pytest.raises(ConfigError, match=r"must have \[tool\.flwr\.app\], but .* has not"):
+        Project(tmp_path)
+
+
+def test_the_federations_of_this_project():
+    """As pyproject.toml has them: 9 clients with a CPU each, 30 with half of one, 9 with a quarter GPU."""
+    project = Project(ROOT)
+    assert project.federation(None) == project.federation("local-simulation") == Federation(9, 1.0, 0.0)
+    assert project.federation("local-simulation-30") == Federation(30, 0.5, 0.0)
+    assert project.federation("local-simulation-gpu") == Federation(9, 1.0, 0.25)
+
+
+def test_an_unknown_federation_is_answered_with_the_known_ones():
+    with pytest.raises(ConfigError) as caught:
+        Project(ROOT).federation("local")
+    message = str(caught.value)
+    assert message.startswith("federation must be one of local-simulation, local-simulation-30, ")
+    assert "but is 'local'; see [tool.flwr.federations]" in message
+
+
+def test_a_deployed_federation_has_no_known_size(tmp_path):
+    app = write_project(tmp_path, "[tool.flwr.federations.far]\naddress = '127.0.0.1:9093'\n")
+    assert Project(app).federation("far") == Federation()
+
+
+@pytest.mark.parametrize(
+    ("table", "found"),
+    [
+        ("insecure = true", "None"),
+        ("options.num-supernodes = 0", "0"),
+        ("options.num-supernodes = '9'", "'9'"),
+        ("options.num-supernodes = true", "True"),
+        ("options.num-supernodes = 9.0", "9.0"),
+        ("options = 3", "None"),
+    ],
+)
+def test_a_federation_must_say_how_many(tmp_path, table, found):
+    app = write_project(tmp_path, f"[tool.flwr.federations.near]\n{table}\n")
+    with pytest.raises(ConfigError) as caught:
+        Project(app).federation("near")
+    words = (
+        f"federation near must set options.num-supernodes to a whole number of at least 1, but has {found}; "
+    )
+    assert str(caught.value).startswith(words)

@@ -1,0 +1,110 @@
+"""`fedge.process.exits`: signals and ends, each in a process of its own."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from fedge.process import exits
+
+HANGING = "import threading, time; threading.Thread(target=time.sleep, args=(60,)).start()\n"
+
+
+def run(code, timeout=20):
+    """Run Python code; returns exit code and output."""
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=timeout, check=False
+    )
+    return process.returncode, process.stdout + process.stderr
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+def test_signals_become_exceptions(name, code):
+    found, output = run(
+        "import os, signal, sys, time\nfrom fedge.process import exits\n"
+        f"signal.signal(signal.{name}, signal.default_int_handler)\n"  # the tests may run under nohup
+        "try:\n"
+        "    with exits.signals_as_exceptions():\n"
+        f"        os.kill(os.getpid(), signal.{name})\n"
+        "        time.sleep(10)\n"
+        "except KeyboardInterrupt as error:\n"
+        "    print(error.reason)\n"
+        "    sys.exit(error.exit_code)\n"
+    )
+    assert found == code
+    assert output.strip() == ("interrupted" if name == "SIGINT" else f"interrupted ({name})")
+
+
+def test_what_is_ignored_from_outside_stays_ignored():
+    """As under nohup."""
+    code = (
+        "import os, signal\nfrom fedge.process import exits\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "with exits.signals_as_exceptions():\n"
+        "    os.kill(os.getpid(), signal.SIGHUP)\n"
+        "print('on')"
+    )
+    assert run(code) == (0, "on\n")
+
+
+def test_handlers_are_put_back():
+    before = signal.getsignal(signal.SIGTERM)
+    with exits.signals_as_exceptions():
+        assert signal.getsignal(signal.SIGTERM) != before
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_other_threads_leave_signals_alone():
+    seen = []
+
+    def look():
+        with exits.signals_as_exceptions():
+            seen.append(signal.getsignal(signal.SIGTERM))
+
+    before = signal.getsignal(signal.SIGTERM)
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert seen == [before]
+
+
+def test_a_hanging_thread_does_not_hold_up_the_end():
+    """Output that was written is not lost, and the exit code is the first one that was set."""
+    code = HANGING + (
+        "import sys\nfrom fedge.process import exits\nprint('last words', end='')\n"
+        "exits.leave_within(0.2, 5)\nexits.leave_within(0.1, 6)\n"
+    )
+    assert run(code) == (5, "last words")
+
+
+def test_a_hanging_thread_does_not_hold_up_an_interrupted_process():
+    code = HANGING + (
+        "import os, signal\nfrom fedge.process import exits\n"
+        "with exits.signals_as_exceptions(leave_s=0.2):\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    time.sleep(10)\n"
+    )
+    found, output = run(code)
+    assert found == 143
+    assert "Interrupted" in output
+
+
+def test_a_process_that_ends_by_itself_is_not_waited_for():
+    began = time.monotonic()
+    assert run("from fedge.process import exits; exits.leave_within(30, 5)")[0] == 0
+    assert time.monotonic() - began < 30
+
+
+def test_interruptions():
+    assert exits.interrupted_by(KeyboardInterrupt()).exit_code == 130
+    assert exits.interrupted_by(exits.Interrupted(signal.SIGTERM)).exit_code == 143
+    assert exits.interrupted_by(ValueError()) is None
+    seen = []
+    exits.end_on_signal(2)  # nobody is there
+    with exits.ending_on_signal(seen.append):
+        exits.end_on_signal(2)
+    exits.end_on_signal(15)
+    assert seen == [2]

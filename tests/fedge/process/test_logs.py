@@ -1,0 +1,144 @@
+import logging
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+from fedge.process import logs
+from fedge.process.logs import first_engine_error, log_to, log_worker_to, refuse_failed_log, stop_logging_to
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def log(tmp_path):
+    """Log to a file for the length of a test."""
+    handler = log_to(tmp_path / "run.log")
+    yield tmp_path / "run.log"
+    if handler in logging.getLogger().handlers:
+        stop_logging_to(handler)
+
+
+def test_loggers_and_warnings_go_to_the_file(log):
+    logging.getLogger("fedge.somewhere").info("an info")
+    logging.getLogger("flwr").info("chatter of Flower")
+    logging.getLogger("flwr").warning("a warning of Flower")
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        logging.captureWarnings(False)
+        logging.captureWarnings(True)
+        warnings.warn("a Python warning", stacklevel=1)
+    text = log.read_text()
+    assert f" {os.getpid()} INFO fedge.somewhere: an info" in text
+    assert "WARNING flwr: a warning of Flower" in text
+    assert "a Python warning" in text
+    assert "chatter" not in text
+
+
+def test_everything_is_as_before_afterwards(tmp_path, monkeypatch):
+    root, flower = logging.getLogger(), logging.getLogger("flwr")
+    own = logging.NullHandler()
+    flower.addHandler(own)
+    monkeypatch.setattr(root, "level", logging.ERROR)
+
+    def state():
+        return (
+            root.level,
+            root.handlers[:],
+            flower.level,
+            flower.handlers[:],
+            flower.propagate,
+            warnings.showwarning,
+        )
+
+    before = state()
+    handler = log_to(tmp_path / "run.log")
+    assert own not in flower.handlers
+    assert state() != before
+    stop_logging_to(handler)
+    assert state() == before
+    flower.removeHandler(own)
+    size = (tmp_path / "run.log").stat().st_size
+    logging.getLogger("fedge").error("too late")
+    assert (tmp_path / "run.log").stat().st_size == size
+
+
+def test_a_worker_logs_once_and_leaves_an_earlier_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(logs, "_worker_log", None)
+    filters = warnings.filters[:]
+    one, two = tmp_path / "one.log", tmp_path / "two.log"
+    try:
+        for path in (one, one, two):
+            log_worker_to(str(path))
+            logging.getLogger("fedge").warning("to %s", path.stem)
+    finally:
+        stop_logging_to(logs._worker_log[1])
+        warnings.filters[:] = filters
+    assert [line.split("fedge: ")[1] for line in one.read_text().splitlines()] == ["to one", "to one"]
+    assert [line.split("fedge: ")[1] for line in two.read_text().splitlines()] == ["to two"]
+
+
+def test_a_worker_elsewhere_does_not_log(tmp_path, monkeypatch):
+    monkeypatch.setattr(logs, "_worker_log", None)
+    before = logging.getLogger().handlers[:]
+    log_worker_to(str(tmp_path / "not here" / "run.log"))
+    assert logging.getLogger().handlers == before
+
+
+def test_output_of_all_kinds_is_diverted_and_the_terminal_stays(tmp_path):
+    """In a process of its own: prints, native writes and a child's output go to the file."""
+    code = """
+import os, subprocess, sys
+from pathlib import Path
+from fedge.process.logs import divert_descriptors
+terminal = divert_descriptors(Path(sys.argv[1]))
+print("printed", flush=True)
+print("complained", file=sys.stderr, flush=True)
+os.write(1, b"native\\n")
+subprocess.run([sys.executable, "-c", "print('a child')"])
+print("progress ✓", file=terminal)
+"""
+    log = tmp_path / "run.log"
+    log.write_text("before\n")
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(log)], cwd=ROOT, capture_output=True, check=True, timeout=60
+    )
+    assert done.stdout.decode() == "progress ✓\n"
+    assert done.stderr == b""
+    assert log.read_text().splitlines() == ["before", "printed", "complained", "native", "a child"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device /dev/full")
+def test_a_log_on_a_full_disk_ends_the_run_and_prints_no_tracebacks(capfd):
+    handler = log_to(Path("/dev/full"))
+    try:
+        refuse_failed_log()
+        for _ in range(3):
+            logging.getLogger("fedge.somewhere").info("lost")
+        with pytest.raises(OSError, match="No space left") as caught:
+            refuse_failed_log()
+    finally:
+        stop_logging_to(handler)
+    assert caught.value.filename == "/dev/full"
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "An exception occured!! Unknown keyword: bogus",
+        "Traceback (most recent call last):\n  File 'a.py', line 1\nRuntimeError: Unknown keyword: bogus\n",
+    ],
+)
+def test_the_first_error_of_the_engine_is_kept_in_one_line(tmp_path, text):
+    """Flower logs a sentence and then a traceback; which comes first here depends on when it failed."""
+    handler = log_to(tmp_path / "run.log")
+    try:
+        logging.getLogger("flwr").error(text)
+        logging.getLogger("flwr").error("a consequence")
+        assert first_engine_error() == "Unknown keyword: bogus"
+    finally:
+        stop_logging_to(handler)

@@ -1,0 +1,229 @@
+"""Statistics over seeds by hand and against SciPy; groups; the page, the CSV and the printed table."""
+
+import csv
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from run_folders import round_result, write_run
+from scipy import stats
+
+from fedge.cli import main
+from fedge.records.reader import load_run
+from fedge.report.compare import compare
+from fedge.report.comparison.finals import finals, write_csv
+from fedge.report.comparison.groups import differences, group_runs
+from fedge.report.comparison.page import compare_page, write_comparison
+from fedge.report.comparison.statistics import Estimate, estimate, paired
+
+SCORES = st.lists(st.floats(0, 1), min_size=2, max_size=8)
+
+
+# --- statistics ---------------------------------------------------------------------------------------
+
+
+def test_interval_by_hand():
+    """0.8, 0.9, 1.0: std 0.1, t(0.975, 2) = 4.302653, half 4.302653 · 0.1 / √3 = 0.248414."""
+    found = estimate([0.8, 0.9, 1.0])
+    assert (found.n, found.mean, found.std) == (3, pytest.approx(0.9), pytest.approx(0.1))
+    assert found.low == pytest.approx(0.9 - 0.248414, abs=1e-6)
+    assert found.high == pytest.approx(0.9 + 0.248414, abs=1e-6)
+
+
+def test_paired_difference_by_hand():
+    """Seeds 1 and 2 are in both: differences 0.1 and 0.3, mean 0.2, std √0.02, t(0.975, 1) = 12.7062."""
+    found = paired({1: 0.6, 2: 0.9, 7: 0.0}, {2: 0.6, 1: 0.5, 3: 1.0})
+    assert found is not None
+    assert (found.n, found.mean) == (2, pytest.approx(0.2))
+    half = 12.7062 * 0.02**0.5 / 2**0.5
+    assert (found.low, found.high) == (
+        pytest.approx(0.2 - half, abs=1e-5),
+        pytest.approx(0.2 + half, abs=1e-5),
+    )
+    assert paired({1: 0.5}, {2: 0.5}) is None
+
+
+def test_one_seed_has_no_spread_and_none_no_mean():
+    assert estimate([0.5]) == Estimate(0.5, None, None, None, 1)
+    with pytest.raises(ValueError, match="nothing to average"):
+        estimate([])
+
+
+def test_equal_values_have_no_spread():
+    found = estimate([0.1] * 3)
+    assert (found.std, found.low, found.high) == (0.0, found.mean, found.mean)
+
+
+@given(SCORES)
+def test_against_scipy(values):
+    found = estimate(values)
+    assert found.std == pytest.approx(np.std(values, ddof=1), abs=1e-12)
+    if found.std > 1e-9:
+        low, high = stats.t.interval(0.95, len(values) - 1, np.mean(values), stats.sem(values))
+        assert (found.low, found.high) == (pytest.approx(low, rel=1e-9), pytest.approx(high, rel=1e-9))
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=2, max_size=8))
+def test_paired_against_scipy(pairs):
+    ours, theirs = ({seed: pair[k] for seed, pair in enumerate(pairs)} for k in (0, 1))
+    found = paired(ours, theirs)
+    if found.std > 1e-9:
+        interval = stats.ttest_rel(*zip(*pairs, strict=True)).confidence_interval(0.95)
+        assert found.low == pytest.approx(interval.low, rel=1e-6, abs=1e-9)
+        assert found.high == pytest.approx(interval.high, rel=1e-6, abs=1e-9)
+
+
+# --- groups -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Return what writes a run of two rounds that ends with the given rights of 10, and loads it."""
+
+    def make(name, seed, rights, **kwargs):
+        rounds = [round_result(1, [5, 5, 5, 5]), round_result(2, rights)]
+        return load_run(write_run(tmp_path / name, rounds, seed=seed, **kwargs))
+
+    return make
+
+
+@pytest.fixture
+def six(make):
+    """hierfl and fedge with seeds 1 to 3; means 0.8, 0.85, 0.9 and 0.9, 0.95, 0.9."""
+    off = {"cluster.enabled": False}
+    return [
+        make("hierfl-seed2", 2, [8, 9, 8, 9], config=off),
+        make("hierfl-seed1", 1, [8, 8, 8, 8], config=off),
+        make("hierfl-seed3", 3, [9, 9, 9, 9], config=off),
+        make("fedge-seed3", 3, [9, 9, 9, 9]),
+        make("fedge-seed1", 1, [9, 9, 9, 9]),
+        make("fedge-seed2", 2, [10, 9, 10, 9]),
+    ]
+
+
+def test_runs_that_differ_only_in_seed_are_one_group(six):
+    groups, left_out = group_runs(six)
+    assert [(g.label, [r.name[-1] for r in g.runs]) for g in groups] == [
+        ("hierfl", ["1", "2", "3"]),
+        ("fedge", ["1", "2", "3"]),
+    ]
+    assert left_out == []
+    assert differences(groups) == {"cluster.enabled": [False, True]}
+
+
+def test_other_data_or_clients_are_another_group(make):
+    runs = [
+        make("a-1", 1, [8] * 4),
+        make("b-2", 2, [8] * 4, data={"fingerprint": "1" * 64}),
+        make("c-3", 3, [8] * 4, data={"name": "elsewhere.npz"}, config={"data.path": "elsewhere.npz"}),
+    ]
+    groups, _ = group_runs(runs)
+    assert [[r.name for r in g.runs] for g in groups] == [["a-1", "c-3"], ["b-2"]]
+    assert list(differences(groups)) == ["data (sha256)"]
+    assert [g.label for g in groups] == ["A", "B"]  # "a" and "c" have nothing in common
+
+
+def test_a_repeated_seed_counts_once(make):
+    groups, left_out = group_runs([make("x-1", 1, [8] * 4), make("x-1b", 1, [9] * 4)])
+    assert [[r.name for r in g.runs] for g in groups] == [["x-1"]]
+    assert left_out == ["x-1b repeats x-1: same configuration and seed 1"]
+
+
+def test_names_made_of_dates_are_no_labels(make):
+    groups, _ = group_runs(
+        [make("20250101-101010-seed1", 1, [8] * 4), make("20250102-101010-seed2", 2, [8] * 4)]
+    )
+    assert [g.label for g in groups] == ["A"]
+
+
+# --- final numbers ------------------------------------------------------------------------------------
+
+
+def test_final_numbers_by_hand(six):
+    """fedge − hierfl per seed: 0.1, 0.1, 0; mean 1/15, over seeds; not 4 clients × 3 seeds = 12 values."""
+    rows = {(r.metric, r.group): r for r in finals(group_runs(six)[0])}
+    ours, theirs = (rows["mean test accuracy", name] for name in ("fedge", "hierfl"))
+    assert (theirs.over_seeds.n, theirs.over_seeds.mean) == (3, pytest.approx(0.85))
+    assert theirs.over_seeds.std == pytest.approx(0.05)
+    assert theirs.difference is None
+    assert (ours.difference.n, ours.difference.mean) == (3, pytest.approx(1 / 15))
+    assert ours.difference.std == pytest.approx(np.std([0.1, 0.1, 0.0], ddof=1))
+    assert rows["worst client's test accuracy", "hierfl"].over_seeds.mean == pytest.approx(
+        (0.8 + 0.8 + 0.9) / 3
+    )
+    assert rows["seconds of all rounds", "fedge"].over_seeds.mean == 4.0
+    assert rows["megabytes up and down", "fedge"].over_seeds.mean == pytest.approx(0.006)
+
+
+def test_runs_that_did_not_reach_their_end_do_not_count(six, make):
+    half = make("fedge-seed4", 4, [0, 0, 0, 0], planned=5, status="failed")
+    groups, left_out = group_runs([*six, half])
+    assert [g.label for g in groups] == ["A", "B", "C"]  # the number of rounds is a difference, too
+    page = compare_page(groups, left_out, finals(groups))
+    assert any("fedge-seed4 (failed) has 2 of 5 rounds" in n.text for n in page.notices)
+    assert any("differ in their number of rounds" in n.text for n in page.notices)
+    assert {r.over_seeds for r in finals(groups) if r.group == "C"} == {None}
+
+
+# --- page, CSV, command line --------------------------------------------------------------------------
+
+
+def test_the_page_names_what_differs_and_escapes_it(six, tmp_path):
+    write_comparison(six, tmp_path / "c.html")
+    html = (tmp_path / "c.html").read_text()
+    assert "<td>cluster.enabled</td><td>false</td><td>true</td>" in html
+    assert "hierfl (seeds 1, 2, 3), fedge (seeds 1, 2, 3)" in html
+    assert "0.8500 ± 0.0500" in html
+    for over in ("rounds", "seconds", "bytes"):
+        assert f"<strong>Mean test accuracy over {over}</strong>" in html
+
+
+def test_the_command_writes_page_csv_and_table(six, tmp_path, capsys):
+    names = [run.name for run in six]
+    words = ["--runs-dir", str(tmp_path), "-o", str(tmp_path / "c.html"), "--csv", str(tmp_path / "c.csv")]
+    assert main(["compare", *names, names[0], *words]) == 0
+    with (tmp_path / "c.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    (ours,) = (r for r in rows if (r["metric"], r["group"]) == ("mean test accuracy", "fedge"))
+    assert (ours["seeds"], ours["n"], ours["reference"], ours["n_pairs"]) == ("1 2 3", "3", "hierfl", "3")
+    assert float(ours["difference"]) == pytest.approx(1 / 15)
+    low, high = stats.t.interval(0.95, 2, 1 / 15, stats.sem([0.1, 0.1, 0.0]))
+    assert (float(ours["difference_low"]), float(ours["difference_high"])) == pytest.approx((low, high))
+    (first,) = (r for r in rows if (r["metric"], r["group"]) == ("mean test accuracy", "hierfl"))
+    assert (first["reference"], first["difference"]) == ("", "")
+    printed = capsys.readouterr().out
+    assert "0.8500 ± 0.0500" in printed
+    assert printed.endswith(f"{tmp_path / 'c.html'}\n")
+
+
+def test_from_python_it_is_a_frame(six, tmp_path):
+    """Runs or their folders; the same numbers as in the CSV."""
+    found = compare([run.folder for run in six], page=tmp_path / "c.html")
+    assert found.equals(compare(six))
+    write_csv(tmp_path / "c.csv", finals(group_runs(six)[0]))
+    with (tmp_path / "c.csv").open(newline="") as file:
+        header, *rows = csv.reader(file)
+    assert (tuple(found.columns), len(found)) == (tuple(header), len(rows))
+    assert [["" if cell is None else str(cell) for cell in row] for row in found.iter_rows()] == rows
+    assert "0.8500 ± 0.0500" in (tmp_path / "c.html").read_text()
+    with pytest.raises(ValueError, match="at least one run"):
+        compare([])
+
+
+def test_a_run_that_is_not_there_is_refused(tmp_path, capsys):
+    assert main(["compare", "nowhere", "--runs-dir", str(tmp_path)]) == 4
+    assert "RUN must be a run folder or a name in" in capsys.readouterr().err
+
+
+def test_single_running_run_compares(make, tmp_path):
+    run = make("only", 1, [8, None, 8, 8], status="running", planned=9)
+    rows = write_comparison([run], tmp_path / "c.html")
+    assert {row.over_seeds for row in rows} == {None}
+    assert "There is one group" in (tmp_path / "c.html").read_text()
+
+
+def test_a_run_without_rounds_compares(make, tmp_path):
+    young = load_run(write_run(tmp_path / "young", [], status="running"))
+    write_comparison([make("old", 1, [8] * 4), young], tmp_path / "c.html")
+    assert "young (running) has 0 of 1 rounds" in (tmp_path / "c.html").read_text()

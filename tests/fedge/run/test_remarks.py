@@ -1,0 +1,163 @@
+import dataclasses
+import json
+
+import numpy as np
+
+from fedge.cloud.step import CloudStep
+from fedge.run.remarks import Remarks
+
+
+def seen(*results):
+    remarks = Remarks()
+    for result in results:
+        remarks.observe(result)
+    return remarks
+
+
+def with_cloud(result, labels, off_diagonal):
+    """Put in a cloud step with these labels and this similarity of the two leaves; None compares nothing."""
+    similarity = None if off_diagonal is None else np.array([[1, off_diagonal], [off_diagonal, 1]])
+    step = CloudStep("weights", np.array(labels), similarity, 0.7, True, [None, None])
+    return dataclasses.replace(result, cloud=step)
+
+
+def test_a_run_in_which_everything_acted_needs_no_remark(make_result):
+    joined, split = (with_cloud(make_result(), labels, 0.5) for labels in ([0, 0], [0, 1]))
+    assert seen(joined, split).lines() == []
+    assert not seen(joined).any_failed
+
+
+def test_clusters_that_never_split(make_result):
+    results = [with_cloud(make_result(), [0, 0], s) for s in (0.75, 0.99996)]
+    assert seen(*results).lines() == [
+        "clustering never split: all leaves were one cluster in every cloud step; "
+        "similarities between leaves were 0.7500 to 1.0000"
+    ]
+
+
+def test_clusters_that_never_joined(make_result):
+    results = [with_cloud(make_result(), [0, 1], s) for s in (0.1, 0.6)]
+    assert seen(*results).lines() == [
+        "clustering never joined: every leaf stayed alone in every cloud step; "
+        "similarities between leaves were 0.1000 to 0.6000"
+    ]
+
+
+def test_nothing_is_said_of_clusters_that_were_not_looked_for(make_result):
+    assert seen(make_result(cloud=False)).lines() == []
+    assert seen(with_cloud(make_result(), [0, 0], None)).lines() == []
+    assert seen().lines() == []
+
+
+def test_one_leaf_is_not_a_clustering(make_result):
+    result = make_result()
+    step = CloudStep("weights", np.array([0]), np.ones((1, 1)), 0.7, True, [None])
+    assert seen(dataclasses.replace(result, leaves=result.leaves[:1], cloud=step)).lines() == [
+        "the gate never rejected: all 1 offers were taken"
+    ]
+
+
+def test_a_gate_that_never_or_always_rejects(make_result):
+    """Two rounds of two offers each: all four taken, or all four turned down; one of each says nothing."""
+    for decision, line in (
+        ("accepted", "the gate never rejected: all 4 offers were taken"),
+        ("rejected", "the gate always rejected: all 4 offers were turned down"),
+    ):
+        results = [make_result(decisions=(decision, decision), cloud=False) for _ in range(2)]
+        assert seen(*results).lines() == [line]
+    taken, kept = (make_result(decisions=(d, d), cloud=False) for d in ("accepted", "rejected"))
+    assert seen(taken, kept).lines() == []
+    assert seen(make_result(decisions=("off", "off"), cloud=False)).lines() == []
+
+
+def test_failures_come_first_by_client_with_their_first_reason(make_result):
+    first = make_result(global_round=1, failures={2: "late"}, cloud=False)
+    second = make_result(global_round=2, failures={2: "gone", 0: "broken"}, decisions=("off", "off"))
+    remarks = seen(first, second)
+    assert remarks.any_failed
+    assert remarks.lines()[:2] == [
+        "client 0 failed, first in round 2: broken",
+        "client 2 failed, first in round 1: late",
+    ]
+    assert len(remarks.lines()) == 3
+
+
+def test_remarks_go_on_where_they_were(make_result):
+    """Through JSON, after each of three rounds: the same lines as without a break, and nothing else kept."""
+    results = [
+        with_cloud(make_result(1, ("accepted", "rejected"), {2: "late"}), [0, 0], 0.75),
+        with_cloud(make_result(2, ("rejected", "rejected"), {0: "broken", 2: "gone"}), [0, 0], 0.5),
+        make_result(3, ("off", "off"), cloud=False),
+    ]
+    whole = seen(*results)
+    whole.note("it grows")
+    for stop in range(4):
+        before, after = seen(*results[:stop]), Remarks()
+        after.restore(json.loads(json.dumps(before.facts())))
+        assert vars(after) == vars(before)
+        for result in results[stop:]:
+            after.observe(result)
+        after.note("it grows")
+        assert vars(after) == vars(whole)
+        assert after.lines() == whole.lines()
+        assert after.lines()[-1] == "it grows"
+
+
+def test_what_is_kept_does_not_grow_with_the_rounds(make_result):
+    sizes = [
+        len(json.dumps(seen(*[with_cloud(make_result(), [0, 1], 0.5)] * rounds).facts())) for rounds in (2, 9)
+    ]
+    assert sizes[0] == sizes[1]
+
+
+def with_facts(result, **facts):
+    """Put in a cloud step of four leaves with these facts."""
+    similarity = None if "skipped" in facts else np.eye(4)
+    step = CloudStep("affinity", np.zeros(4, int), similarity, 0.7, True, [], "agglomerative", facts)
+    return dataclasses.replace(result, cloud=step, leaves=result.leaves * 2)
+
+
+SPLIT = {"kind": "split", "before": [[0, 1, 2, 3]], "after": [[0, 1], [2, 3]]}
+MERGE = {"kind": "merge", "before": [[0, 1], [2, 3]], "after": [[0, 1, 2, 3]]}
+
+
+def test_changes_of_clusters_are_told(make_result):
+    """Of ten changes the first five and the last."""
+    few = seen(with_facts(make_result(3), events=[SPLIT]), with_facts(make_result(5)))
+    assert few.lines()[0] == "round 3: leaves {0 1 2 3} split into {0 1} and {2 3}"
+    many = seen(*(with_facts(make_result(r), events=[SPLIT, MERGE]) for r in range(1, 6)))
+    lines = many.lines()[:7]
+    assert lines[4:] == [
+        "round 3: leaves {0 1 2 3} split into {0 1} and {2 3}",
+        "4 further changes of clusters, see clusters.jsonl",
+        "round 5: leaves {0 1} and {2 3} merged into {0 1 2 3}",
+    ]
+
+
+def test_trials_that_failed_are_told(make_result):
+    trials = [
+        with_facts(make_result(r), trial={"gain": g, "useful": g > 0.05})
+        for r, g in enumerate((0.01, 0.2, -0.3))
+    ]
+    assert (
+        "trials in which new groups did not prove useful: 2, with a gain in log loss of at most 0.010"
+    ) in seen(*trials).lines()
+
+
+def test_steps_that_could_not_compare_are_counted(make_result):
+    lines = seen(
+        *[with_facts(make_result(), skipped="no client of leaf 1 has judged the models")] * 3
+    ).lines()
+    assert lines[0] == (
+        "clusters stayed as they were in 3 cloud steps: no client of leaf 1 has judged the models"
+    )
+
+
+def test_the_lowest_p_is_told_where_nothing_was_parted(make_result):
+    tests = [[{"p": 0.2}, {"p": 0.04}], [{"p": 0.3}], []]
+    restored = Remarks()
+    restored.restore(
+        json.loads(json.dumps(seen(*(with_facts(make_result(), tests=t) for t in tests)).facts()))
+    )
+    assert "clustering never split" in restored.lines()[0]
+    assert restored.lines()[0].endswith("the lowest p of a split was 0.040")

@@ -1,0 +1,149 @@
+"""Two leaves with two clients each whose judgements are written down here."""
+
+import math
+
+import numpy as np
+import pytest
+from flwr.serverapp.strategy import FedAvg
+
+from fedge.cloud.offers import Offer
+from fedge.config.sections import GateConfig
+from fedge.exchange.messages import Judgement
+from fedge.leaf.leaf import Leaf
+from fedge.serving.decision import best_offer, candidates, decide, on_trial, paired, settle
+from fedge.serving.gate import Paired
+
+TRIAL = GateConfig(rule="after-round")
+
+
+def state(value):
+    return {"w": np.array([value], np.float32)}
+
+
+def judgement(right, windows=10, loss=1.0, beside_own=None):
+    """Return a judgement of two classes, all windows of class 0."""
+    return Judgement(np.array([[right, windows - right], [0, 0]]), loss, beside_own)
+
+
+def reply(own, **others):
+    """Return a client's judgements on 10 windows: right of the own model; role=(only own, only this)."""
+    found = {("own", "val"): judgement(own)}
+    for role, (only_own, only_this) in others.items():
+        right = own - only_own + only_this
+        found[role.replace("_", "-"), "val"] = judgement(right, beside_own=(only_own, only_this))
+    return found
+
+
+def leaf():
+    return Leaf(0, {0: 30, 1: 10}, state(1), ["w"], FedAvg(), scaffold_levels=0)
+
+
+OFFER = Offer(1.0, state(5))
+
+
+def test_pairs_are_pooled_over_clients():
+    """Client 0: own 8 of 10, 2 only own, 1 only offered. Client 1: 6, 0, 3. Both: 6 + 6 = 12."""
+    judged = [reply(8, offered=(2, 1)), reply(6, offered=(0, 3))]
+    assert paired(judged, "offered") == Paired(12, 2, 4, 20)
+    decision = decide(GateConfig(), ("offered", OFFER), False, judged)
+    assert (decision.decision, decision.accuracy_own, decision.accuracy_offered) == ("accepted", 0.7, 0.8)
+    assert (decision.serves_offer, decision.role, decision.blend) == (True, "offered", 1.0)
+
+
+def test_a_worse_offer_is_turned_down_and_says_why():
+    judged = [reply(8, offered=(2, 1)), reply(6, offered=(2, 0))]
+    decision = decide(GateConfig(), ("offered", OFFER), False, judged)
+    assert (decision.decision, decision.serves_offer, decision.role) == ("rejected", False, "own")
+    assert decision.pair == Paired(10, 4, 1, 20)
+    lenient = decide(GateConfig(rule="paired"), ("offered", OFFER), False, judged)
+    assert (lenient.decision, lenient.role) == ("accepted", "offered")
+
+
+def test_an_open_gate_takes_every_offer_whatever_the_rule():
+    judged = [reply(9, offered=(9, 0))]
+    for rule in ("published", "after-round", "one-standard-error", "paired"):
+        decision = decide(GateConfig(enabled=False, rule=rule), ("offered", OFFER), False, judged)
+        assert (decision.decision, decision.serves_offer, decision.role) == ("off", True, "offered")
+        assert (decision.accuracy_own, decision.accuracy_offered) == (0.9, 0.0)
+
+
+@pytest.mark.parametrize("config", [GateConfig(), GateConfig(enabled=False), TRIAL])
+def test_without_an_offer_or_a_judgement_there_is_nothing_to_decide(config):
+    decision = decide(config, None, False, [reply(4)])
+    assert (decision.decision, decision.accuracy_own, decision.serves_offer) == ("off", 0.4, False)
+    assert (decision.accuracy_offered, decision.pair, decision.role) == (None, None, "own")
+    nobody = decide(config, ("offered", OFFER), False, [])
+    assert math.isnan(nobody.accuracy_own)
+    assert (nobody.decision, nobody.serves_offer, nobody.role) == ("off", False, "own")
+    assert decide(config, ("offered", OFFER), True, []).role == "aside"
+
+
+def test_the_best_of_several_offers():
+    """Right of 20: λ = 0 has 12, λ = 0.5 has 14, λ = 1 has 14 with a higher loss."""
+    offers = {f"offered-{b:g}": Offer(b, state(b)) for b in (0.0, 0.5, 1.0)}
+    judged = [reply(5, offered_0=(0, 1), offered_1=(0, 2)), reply(5, offered_0=(0, 1), offered_1=(0, 2))]
+    for client in judged:
+        client["offered-0.5", "val"] = judgement(7, loss=0.5, beside_own=(0, 2))
+    role, offer = best_offer(offers, judged)
+    assert (role, offer.blend) == ("offered-0.5", 0.5)
+    for client in judged:
+        client["offered-1", "val"] = judgement(7, loss=0.5, beside_own=(0, 2))
+    assert best_offer(offers, judged)[1].blend == 1.0  # all alike: the most of the cluster's
+    assert best_offer(offers, [])[1].blend == 1.0
+    assert best_offer({"offered": OFFER}, []) == ("offered", OFFER)
+    assert best_offer({}, judged) is None
+
+
+def test_the_model_that_is_taken_is_served_and_trained_on():
+    own = leaf()
+    models = candidates(own, {"offered": OFFER}, GateConfig())
+    assert models == {"own": own.model, "offered": OFFER.model}
+    taken = decide(GateConfig(), ("offered", OFFER), False, [reply(5, offered=(0, 1))])
+    settle(own, taken, OFFER, models, trial=False)
+    assert own.model is OFFER.model
+    assert own.served is OFFER.model
+    assert own.aside is None
+
+
+def test_a_trial_round_by_round():
+    """Round 1: no aside yet; the offer (5) becomes the model, the own model (1) stands aside and is served.
+
+    Round 2: trained, they are 6 and 2. The trained offer has 1 window more right: it is served. A new offer
+    (7) goes on trial against it.
+    Round 3: trained, they are 8 and 6.5; this time the own line has 3 windows more right and is served.
+    No new offer: the leaf goes on with its own line alone.
+    """
+    own = leaf()
+    assert on_trial(TRIAL)
+    assert not on_trial(GateConfig(rule="after-round", enabled=False))
+    models = candidates(own, {"offered": OFFER}, TRIAL)
+    assert list(models) == ["own"]  # what the offer does untrained is not asked
+    first = decide(TRIAL, ("offered", OFFER), False, [reply(5)])
+    assert (first.decision, first.accuracy_offered, first.blend) == ("off", None, 1.0)
+    settle(own, first, OFFER, models, trial=True)
+    assert (own.model["w"], own.aside["w"], own.served["w"]) == (5, 1, 1)
+
+    own.model, own.aside = state(6), state(2)
+    models = candidates(own, {"offered": Offer(1.0, state(7))}, TRIAL)
+    assert list(models) == ["own", "aside"]
+    second = decide(TRIAL, ("offered", OFFER), True, [reply(5, aside=(2, 1))])
+    assert (second.decision, second.role, second.serves_offer) == ("accepted", "own", True)
+    assert (second.accuracy_own, second.accuracy_offered) == (0.4, 0.5)
+    assert second.pair == Paired(3, 1, 2, 10)
+    settle(own, second, Offer(1.0, state(7)), models, trial=True)
+    assert (own.model["w"], own.aside["w"], own.served["w"]) == (7, 6, 6)
+
+    own.model, own.aside = state(8), state(6.5)
+    models = candidates(own, {}, TRIAL)
+    third = decide(TRIAL, None, True, [reply(5, aside=(1, 4))])
+    assert (third.decision, third.role, third.serves_offer) == ("rejected", "aside", False)
+    assert third.pair == Paired(4, 4, 1, 10)
+    settle(own, third, None, models, trial=True)
+    assert (own.model["w"], own.served["w"]) == (6.5, 6.5)
+    assert own.aside is None
+
+
+def test_several_offers_are_judged_before_one_goes_on_trial():
+    own = leaf()
+    offers = {f"offered-{b:g}": Offer(b, state(b)) for b in (0.0, 1.0)}
+    assert list(candidates(own, offers, TRIAL)) == ["own", "offered-0", "offered-1"]

@@ -1,0 +1,125 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedge.config.option import ConfigError
+from fedge.config.sections import PersonalConfig, from_run_config
+from fedge.exchange.messages import CLUSTER, OWN, PERSONAL, Judgement
+from fedge.leaf.leaf import Leaf
+from fedge.rounds.book import RoundBook
+from fedge.serving.gate import GateResult
+from fedge.serving.personal import PersonalResult, compared, is_due
+
+
+@pytest.mark.parametrize(
+    ("leaf_rounds", "every", "due"),
+    [(0, 0, []), (0, 2, []), (1, 0, [7]), (3, 3, [3, 6, 7]), (1, 1, [1, 2, 3, 4, 5, 6, 7])],
+)
+def test_due_rounds_by_hand(leaf_rounds, every, due):
+    config = PersonalConfig(leaf_rounds=leaf_rounds, every=every)
+    assert [r for r in range(1, 8) if is_due(config, r, 7)] == due
+
+
+@given(st.integers(1, 9), st.integers(1, 50))
+def test_the_last_round_always_has_one(every, rounds):
+    assert is_due(PersonalConfig(leaf_rounds=1, every=every), rounds, rounds)
+
+
+def test_served_if_at_least_as_good():
+    assert compared(0.5, 0.5) == PersonalResult(0.5, 0.5, serves=True)
+    assert compared(0.5, 0.75).serves
+    assert not compared(0.5, 0.499).serves
+
+
+@pytest.mark.parametrize("layers", ["batch-norm", "both"])
+def test_a_model_without_batch_norm_has_none_to_keep(layers):
+    settings = {"personal.layers": layers, "train.model": "linear"}
+    with pytest.raises(ConfigError, match=rf"^personal\.layers {layers} needs a model with BatchNorm, but "):
+        from_run_config(settings)
+    assert from_run_config({**settings, "train.model": "cnn"}).personal.kept[-1] == "batch-norm"
+    assert from_run_config({**settings, "personal.layers": "head"}).personal.kept == ("head",)
+    assert from_run_config({}).personal.kept == ()
+
+
+def test_noise_covers_one_model_per_leaf_round():
+    settings = {"privacy.kind": "local", "scaffold.enabled": False, "train.model": "linear"}
+    with pytest.raises(
+        ConfigError, match=r"^gate\.rule after-round sends two models .* but privacy\.kind is local;"
+    ):
+        from_run_config({**settings, "gate.rule": "after-round"})
+    from_run_config({**settings, "gate.rule": "after-round", "gate.enabled": False})
+    from_run_config({**settings, "gate.rule": "paired"})
+
+
+# --- accuracy before and after it ---------------------------------------------------------------------
+
+
+def judged(role, val, test):
+    """Return a client's judgements of one model that has `val` and `test` of 4 windows right."""
+    return {
+        (role, split): Judgement(np.array([[right, 4 - right], [0, 0]]), 0.5)
+        for split, right in (("val", val), ("test", test))
+    }
+
+
+@pytest.fixture
+def book():
+    """Return the books of a round, and their leaf, before fine-tuning.
+
+    Leaf 0 knows clients 0, 1 and 2, who took an offer, and has newcomers 3 and 4. The offer has 1, 2 and 3 of
+    4 test windows right, and 2 of each client's 4 validation windows. Newcomer 3 judges the cluster's model.
+    """
+    leaf = Leaf(0, {0: 9, 1: 9, 2: 9}, {"w": np.zeros(1)}, ["w"], None, 0, newcomers=(3, 4))
+    gate = GateResult("accepted", 0.25, 0.5, True, role="offered", newcomer_role=CLUSTER)
+    offers = {client: judged(OWN, 1, 0) | judged("offered", 2, 1 + client) for client in (0, 1, 2)}
+    return RoundBook(1, judged=offers | {3: judged(CLUSTER, 4, 4)}, gates=[gate]), leaf
+
+
+def before_after_served(book, leaf):
+    """Return client → its accuracies before and after fine-tuning, and with the served model."""
+    rows = book.result([leaf], np.zeros(1, int)).clients
+    return {row.client: (row.shared_accuracy, row.tuned_accuracy, row.test_accuracy) for row in rows}
+
+
+@pytest.mark.parametrize(("val", "serves"), [(4, True), (0, False)])
+def test_both_accuracies_are_kept_whichever_is_served(book, val, serves):
+    book, leaf = book
+    replies = {client: judged(PERSONAL, val, 4) for client in (0, 1, 2)}
+    assert book.note_personal(leaf, replies) is serves
+    assert before_after_served(book, leaf) == {
+        0: (0.25, 1.0, 1.0 if serves else 0.25),
+        1: (0.5, 1.0, 1.0 if serves else 0.5),
+        2: (0.75, 1.0, 1.0 if serves else 0.75),
+        3: (None, None, 1.0),
+        4: (None, None, None),
+    }
+
+
+def test_a_round_without_fine_tuning_has_neither(book):
+    assert {row[:2] for row in before_after_served(*book).values()} == {(None, None)}
+
+
+def test_a_client_that_did_not_judge_both_has_neither(book):
+    """Client 0 fails after fine-tuning, client 1 before it; both means are of client 2 alone."""
+    book, leaf = book
+    del book.judged[1]
+    book.note_personal(leaf, {1: judged(PERSONAL, 4, 4), 2: judged(PERSONAL, 4, 4)})
+    found = {client: row[:2] for client, row in before_after_served(book, leaf).items()}
+    assert found == {0: (None, None), 1: (None, None), 2: (0.75, 1.0), 3: (None, None), 4: (None, None)}
+    result = book.result([leaf], np.zeros(1, int))
+    assert result.over_clients("shared_accuracy").mean == 0.75
+    assert result.over_clients("tuned_accuracy").n == 1
+
+
+def test_newcomers_who_are_served_the_same_judge_both(book):
+    """They count neither for what is served nor in the means over known clients."""
+    book, leaf = book
+    book.gates = [GateResult("accepted", 0.25, 0.5, True, role="offered")]
+    book.judged[3] = judged(OWN, 1, 0) | judged("offered", 0, 2)
+    book.note_personal(leaf, {client: judged(PERSONAL, 3 * (client < 3), 3) for client in range(4)})
+    assert book.personal == {0: PersonalResult(0.5, 0.75, serves=True)}
+    assert before_after_served(book, leaf)[3] == (0.5, 0.75, 0.75)
+    result = book.result([leaf], np.zeros(1, int))
+    assert result.over_clients("shared_accuracy").mean == 0.5  # (0.25 + 0.5 + 0.75) / 3
+    assert result.over_clients("shared_accuracy").n == 3

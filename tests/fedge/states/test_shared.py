@@ -1,0 +1,400 @@
+import csv
+import gc
+import json
+import logging
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import psutil
+import pytest
+from flwr.app import Context, Message
+
+from fedge.client_app import app as client_app
+from fedge.engine.inprocess import InProcessGrid
+from fedge.exchange import clients as exchange
+from fedge.exchange import messages
+from fedge.exchange.clients import find_clients
+from fedge.exchange.messages import Hello
+from fedge.run.run import IN_PROCESS, run
+from fedge.states import shared as shared_states
+from fedge.states.files import REPLY, FileState
+from fedge.states.shared import SharedStates
+
+STATE = {"weight": np.arange(6, dtype=np.float32).reshape(2, 3)}  # 24 bytes
+
+
+@pytest.fixture
+def memory(tmp_path, monkeypatch):
+    """A folder that stands for /dev/shm."""
+    folder = tmp_path / "shm"
+    folder.mkdir()
+    monkeypatch.setattr(shared_states, "MEMORY", folder)
+    return folder
+
+
+@pytest.fixture
+def run_folder(tmp_path):
+    folder = tmp_path / "runs" / "one"
+    folder.mkdir(parents=True)
+    return folder
+
+
+@pytest.fixture
+def shared(memory, run_folder):
+    """Shared states that keep what is larger than 20 bytes, in memory."""
+    made = SharedStates(run_folder)
+    made.prepare(20, 24, 1000)
+    yield made
+    made.close()
+
+
+def files(folder):
+    """Return the names of all files in the state folders in `folder`, without the owner."""
+    return sorted(p.name for p in folder.glob("*states*/*") if p.name != "owner")
+
+
+# --- what is kept -------------------------------------------------------------------------------------
+
+
+def test_large_states_are_kept_as_files_as_long_as_they_are_used(shared, memory):
+    kept = shared.keep(STATE)
+    assert isinstance(kept, FileState)
+    np.testing.assert_array_equal(kept["weight"], STATE["weight"])
+    assert shared.keep(kept) is kept
+    other = shared.keep(STATE)
+    assert files(memory) == ["server-1", "server-2"]
+    del kept
+    gc.collect()
+    assert files(memory) == ["server-2"]
+    del other
+    gc.collect()
+    assert files(memory) == []
+
+
+def test_small_states_stay_as_they_are(shared, memory):
+    """20 bytes is not above 20 bytes."""
+    small = {"weight": np.zeros(5, np.float32)}
+    assert shared.keep(small) is small
+    assert files(memory) == []
+
+
+def test_replies_are_swept_and_what_is_open_stays_valid(shared, memory):
+    kept = shared.keep(STATE)
+    folder = next(memory.iterdir())
+    for name in (f"{REPLY}1", f"{REPLY}2.part"):
+        (folder / name).write_bytes(b"x")
+    shared.sweep()
+    assert files(memory) == ["server-1"]
+    np.testing.assert_array_equal(kept["weight"], STATE["weight"])
+
+
+def test_the_folder_goes_at_the_end(shared, memory):
+    kept = shared.keep(STATE)
+    assert os.stat(next(memory.iterdir())).st_mode & 0o077 == 0
+    shared.close()
+    shared.close()
+    assert list(memory.iterdir()) == []
+    assert shared.probe == ""
+    assert shared.keep(STATE) is STATE
+    np.testing.assert_array_equal(kept["weight"], STATE["weight"])
+
+
+def test_a_model_that_is_not_above_the_limit_leaves_no_folder(memory, run_folder):
+    made = SharedStates(run_folder)
+    assert os.path.isfile(made.probe)
+    made.prepare(24, 24, 1000)
+    assert (list(memory.iterdir()), list(run_folder.iterdir()), made.probe) == ([], [], "")
+    assert made.keep(STATE) is STATE
+
+
+def test_without_a_folder_in_memory_the_run_folder_is_taken(tmp_path, run_folder):
+    made = SharedStates(run_folder, memory=tmp_path / "nowhere")
+    made.prepare(20, 24, 1000)
+    kept = made.keep(STATE)
+    assert files(run_folder) == ["server-1"]
+    del kept
+    made.close()
+    assert list(run_folder.iterdir()) == []
+
+
+def test_where_there_is_no_room(memory, run_folder, monkeypatch, caplog):
+    """A round of 1000 bytes: 999 in memory is too little, so the run folder; 999 there too, so messages."""
+    room = {True: 999, False: 1000}
+    monkeypatch.setattr(shared_states, "_room", lambda folder, in_memory: room[in_memory])
+    made = SharedStates(run_folder)
+    made.prepare(20, 24, 1000)
+    assert made.probe.startswith(str(run_folder))
+    assert list(memory.iterdir()) == []
+    made.close()
+    room[False] = 999
+    other = SharedStates(run_folder)
+    other.prepare(20, 24, 1000)
+    assert (other.probe, list(memory.iterdir()), list(run_folder.iterdir())) == ("", [], [])
+    (warning,) = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert "has room for them; from now on models go in messages" in warning
+
+
+def test_a_folder_that_fills_up_or_vanishes_costs_a_warning(shared, memory, caplog):
+    (next(memory.iterdir()) / "owner").unlink()
+    next(memory.iterdir()).rmdir()
+    assert shared.keep(STATE) is STATE
+    assert shared.keep(STATE) is STATE
+    (warning,) = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert "No such file" in warning
+    assert "\n" not in warning
+
+
+# --- what killed runs leave ---------------------------------------------------------------------------
+
+OWNER = """
+import sys
+from pathlib import Path
+from fedge.states.shared import SharedStates
+shared = SharedStates(Path(sys.argv[1]), memory=Path(sys.argv[2]))
+print(shared.probe, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def other_run(tmp_path, memory):
+    """Start a process that owns a state folder, in memory or in its run folder; return it and the folder."""
+    started = []
+
+    def start(in_memory=True):
+        folder = tmp_path / "runs" / f"other{len(started)}"
+        folder.mkdir(parents=True)
+        words = [str(folder), str(memory if in_memory else tmp_path / "nowhere")]
+        process = subprocess.Popen(
+            [sys.executable, "-c", OWNER, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        started.append(process)
+        probe = process.stdout.readline().strip()
+        return process, os.path.dirname(probe)
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_the_folder_of_a_killed_run_goes_and_that_of_a_living_one_stays(other_run, run_folder, in_memory):
+    living, stays = other_run(in_memory)
+    killed, goes = other_run(in_memory)
+    assert str(living.pid) in stays
+    SharedStates(run_folder).close()
+    assert os.path.isdir(stays)
+    assert os.path.isdir(goes)
+    killed.kill()
+    killed.wait()
+    SharedStates(run_folder, enabled=False)
+    assert os.path.isdir(stays)
+    assert not os.path.exists(goes)
+
+
+def test_only_state_folders_of_ours_are_removed(memory, run_folder, tmp_path):
+    """A half removed folder goes; a link and other names stay."""
+    (memory / "fedge-states-1-half").mkdir()
+    (memory / "fedge-states-1-half" / "server-1").write_bytes(b"x")
+    (tmp_path / "precious").mkdir()
+    (memory / "fedge-states-2-link").symlink_to(tmp_path / "precious")
+    (memory / "other").mkdir()
+    SharedStates(run_folder).close()
+    assert sorted(p.name for p in memory.iterdir()) == ["fedge-states-2-link", "other"]
+    assert (tmp_path / "precious").is_dir()
+
+
+# --- who shares ---------------------------------------------------------------------------------------
+
+
+def answering(shares):
+    """Return a client app that answers a hello as the clients `shares` say, whatever they see."""
+
+    def app(message: Message, context: Context) -> Message:
+        if message.metadata.message_type == messages.HELLO:
+            node = context.node_config
+            partition = int(node["partition-id"])
+            return messages.hello_reply(
+                Hello(partition, int(node["num-partitions"]), partition in shares), message
+            )
+        return client_app(message, context)
+
+    return app
+
+
+def test_clients_say_whether_they_see_the_probe(tmp_path):
+    (tmp_path / "owner").write_text("")
+    for probe, expected in (
+        (str(tmp_path / "owner"), True),
+        (str(tmp_path / "elsewhere"), False),
+        ("", False),
+    ):
+        with InProcessGrid(client_app, 2, {}, 1) as grid:
+            clients = find_clients(grid, 10, probe)
+            assert [clients.shares(node) for node in grid.get_node_ids()] == [expected] * 2
+            assert clients.any_shares is expected
+
+
+@pytest.mark.parametrize(("machines", "expected"), [(1, True), (2, False)])
+def test_nobody_shares_when_ray_spreads_over_machines(tmp_path, monkeypatch, machines, expected):
+    """Ray may run any client anywhere, so it does not matter where it said hello."""
+    nodes = [{"Alive": True}] * machines + [{"Alive": False}]
+    ray = SimpleNamespace(is_initialized=lambda: True, nodes=lambda: nodes)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr(exchange, "_ray_was_up", False)
+    (tmp_path / "owner").write_text("")
+    with InProcessGrid(client_app, 2, {}, 1) as grid:
+        assert find_clients(grid, 10, str(tmp_path / "owner")).any_shares is expected
+
+
+# --- whole runs: the in-process engine under another name uses files, as other processes would -------
+
+
+def rows(folder, table):
+    """Return a table without its times."""
+    with (folder / "metrics" / table).open(newline="") as file:
+        found = list(csv.DictReader(file))
+    return [{k: v for k, v in row.items() if k not in ("seconds", "train_seconds")} for row in found]
+
+
+def results(folder):
+    """Return what must have equal bytes in equal runs."""
+    tables = ("global_rounds.csv", "leaf_rounds.csv", "clients.csv")
+    found = {table: rows(folder, table) for table in tables}
+    found["clusters"] = (folder / "clusters.jsonl").read_bytes()
+    found["models"] = (folder / "checkpoints" / "final.safetensors").read_bytes()
+    return found
+
+
+@pytest.fixture
+def study(tmp_path, memory):
+    """Carry out three rounds of the smallest network, and say which state files the clients saw."""
+
+    def carry_out(app=client_app, engine="flower", **changes):
+        config = {
+            "num-server-rounds": 3,
+            "hierarchy.leaf-rounds": 2,
+            "train.model": "mlp-tiny",
+            "train.local-epochs": 1,
+            "gate.min-gain": -1.0,
+            "data.path": "synthetic",
+            "runs-dir": str(tmp_path / "runs"),
+            "report": False,
+            **changes,
+        }
+        seen = []
+
+        def watched(message: Message, context: Context) -> Message:
+            reply = app(message, context)
+            seen.append(files(memory))
+            return reply
+
+        with InProcessGrid(watched, 9, config, 2) as grid, (tmp_path / "terminal.txt").open("w") as terminal:
+            outcome = run(grid, config, engine, {}, lambda _: terminal)
+        gc.collect()
+        assert list(memory.iterdir()) == []
+        assert list(outcome.folder.glob("*states*")) == []
+        return outcome, seen
+
+    return carry_out
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"scaffold.enabled": False, "cluster.signal": "update", "cluster.tau": -1.0},
+        {"scaffold.enabled": False, "leaf.strategy": "fedmedian"},
+        {"scaffold.enabled": False, "leaf.strategy": "krum"},
+        {"scaffold.enabled": False, "leaf.strategy": "fedadam"},
+    ],
+)
+def test_files_and_messages_give_the_same_bits(study, changes):
+    """Models, metrics and counted bytes, with SCAFFOLD and offers, and for Flower's own strategies."""
+    by_file, seen = study(**changes, **{"transfer.share-above-mb": 0.0})
+    by_message, nothing_seen = study(**changes, **{"transfer.share-above-mb": 1e9})
+    in_process, _ = study(engine=IN_PROCESS, **changes, **{"transfer.share-above-mb": 0.0})
+    assert by_file.status == "completed"
+    assert results(by_file.folder) == results(by_message.folder) == results(in_process.folder)
+    assert int(rows(by_file.folder, "global_rounds.csv")[0]["uplink_bytes"]) > 0
+    assert any(name.startswith(REPLY) for names in seen for name in names)
+    assert all(names == [] for names in nothing_seen)
+
+
+def test_files_go_with_their_round(study):
+    """At most per leaf: a start, a model, an offer and two control variates; per client: one reply."""
+    _, seen = study(**{"transfer.share-above-mb": 0.0, "num-server-rounds": 5})
+    kept = [[name for name in names if not name.startswith(REPLY)] for names in seen]
+    assert 3 <= max(map(len, kept)) <= 5 * 3
+    assert max(len(names) for names in seen[-9:]) <= 5 * 3  # nothing of the last training is left at the end
+    assert all(len(names) - len(own) <= 9 for names, own in zip(seen, kept, strict=True))
+
+
+def test_clients_elsewhere_get_arrays(study):
+    """Clients 0 and 4 do not see the files: same bits."""
+    mixed, seen = study(answering({1, 2, 3, 5, 6, 7, 8}), **{"transfer.share-above-mb": 0.0})
+    everyone, _ = study(**{"transfer.share-above-mb": 0.0})
+    none, nothing_seen = study(answering(set()), **{"transfer.share-above-mb": 0.0})
+    assert results(mixed.folder) == results(everyone.folder) == results(none.folder)
+    assert any(seen)
+    assert not any(nothing_seen)
+
+
+def test_a_failed_run_leaves_no_files(study):
+    def broken(message: Message, context: Context) -> Message:
+        if message.metadata.message_type == messages.TRAIN and message.content["config"]["leaf_round"] == 2:
+            raise RuntimeError("no battery")
+        return client_app(message, context)
+
+    outcome, seen = study(broken, **{"transfer.share-above-mb": 0.0})
+    assert outcome.status == "failed"
+    assert any(seen)
+
+
+def test_a_damaged_reply_is_its_clients_failure(study):
+    """One flipped byte in what client 4 wrote in leaf round 3: named, left out, and the run goes on."""
+
+    def damaging(message: Message, context: Context) -> Message:
+        reply = client_app(message, context)
+        is_train = message.metadata.message_type == messages.TRAIN
+        if is_train and (context.node_config["partition-id"], message.content["config"]["leaf_round"]) == (
+            4,
+            3,
+        ):
+            with open(reply.content["arrays"]["path"], "r+b") as file:
+                file.seek(-1, os.SEEK_END)
+                last = file.read(1)[0]
+                file.seek(-1, os.SEEK_END)
+                file.write(bytes([last ^ 1]))
+        return reply
+
+    outcome, _ = study(damaging, **{"transfer.share-above-mb": 0.0})
+    assert outcome.status == "partial"
+    assert [row["clients_failed"] for row in rows(outcome.folder, "global_rounds.csv")] == ["0", "1", "0"]
+    assert "client 4 failed" in json.dumps(json.loads((outcome.folder / "manifest.json").read_text()))
+
+
+def test_a_client_without_room_answers_in_the_message(study, monkeypatch):
+    from fedge.states.files import StateFileError
+
+    def full(path, state):
+        raise StateFileError(f"cannot write state {path}: No space left on device")
+
+    expected, _ = study(**{"transfer.share-above-mb": 0.0})
+    monkeypatch.setattr(messages, "write_state", full)
+    outcome, _ = study(**{"transfer.share-above-mb": 0.0})
+    assert results(outcome.folder) == results(expected.folder)
+    assert (
+        "No space left on device; the model goes in the message" in (outcome.folder / "run.log").read_text()
+    )
+
+
+def test_no_file_descriptor_is_lost(study):
+    study(**{"transfer.share-above-mb": 0.0})
+    before = psutil.Process().num_fds()
+    study(**{"transfer.share-above-mb": 0.0})
+    assert psutil.Process().num_fds() <= before

@@ -1,0 +1,59 @@
+"""The recorded step: equal to the plain one on a GPU, given up cleanly where there is none."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from fedge.training import local as training
+from fedge.training.cuda_graph import GraphedStep, _close, graphed_or_plain
+from fedge.training.local import LocalTraining, train
+from fedge.training.models import build_model, model_names
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+
+
+def test_without_cuda_the_plain_step_is_kept_and_nothing_has_moved(caplog):
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    weight = torch.ones(3)
+
+    def step(x, y):
+        weight.mul_(2)
+        return weight.sum()
+
+    assert graphed_or_plain(step, [weight], torch.zeros(1), torch.zeros(1)) is step
+    assert weight.tolist() == [1, 1, 1]
+    assert "train.cuda-graph: plain steps instead" in caplog.text
+
+
+def test_close_allows_the_order_of_sums_and_nothing_more():
+    expected = torch.tensor([1.0, -2.0])
+    assert _close(expected + 1e-5, expected)
+    assert not _close(expected + 1e-3, expected)
+    assert not _close(torch.tensor([torch.nan, 0.0]), expected)
+    assert _close(torch.tensor(3), torch.tensor(3))
+    assert not _close(torch.tensor(3), torch.tensor(4))
+    assert _close(torch.zeros(0), torch.zeros(0))
+
+
+@needs_gpu
+@pytest.mark.parametrize("name", model_names())
+def test_graph_gives_the_weights_of_plain_steps(name, monkeypatch):
+    monkeypatch.setattr(training, "_GRAPH_FROM", 1)
+    recorded = []
+    monkeypatch.setattr(
+        training, "graphed_or_plain", lambda *args: recorded.append(GraphedStep(*args)) or recorded[-1]
+    )
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(150, 6, 32, generator=generator), torch.randint(0, 4, (150,), generator=generator)
+    settings = LocalTraining(lr=0.05, momentum=0.9, clip_norm=1.0, epochs=2, batch_size=32, prox_mu=0.1)
+    states = []
+    for graph in (True, False):
+        model = build_model(name, 6, 32, 4, torch.Generator().manual_seed(1)).to("cuda")
+        run = replace(settings, cuda_graph=graph)
+        states.append(train(model, x, y, run, torch.Generator().manual_seed(2)).state)
+    assert len(recorded) == 1
+    for key, plain in states[1].items():
+        np.testing.assert_allclose(states[0][key], plain, rtol=1e-3, atol=1e-4, err_msg=key)

@@ -1,0 +1,59 @@
+"""Thinner window files: which windows stay, what becomes of samples, what is refused."""
+
+import numpy as np
+import pytest
+
+from hhar.cli import main
+from hhar.errors import HharError
+from hhar.windows.thin import thin
+from hhar.windows.window_file import Windows, load_windows, save_windows
+
+
+def windows() -> Windows:
+    """Seven windows of one channel, four samples: b has the first two and the last, a those between."""
+    user = np.array(["b", "b", "a", "a", "a", "a", "b"])
+    x = np.arange(28, dtype=np.float32).reshape(7, 1, 4)
+    session = np.array([f"s{n}" for n in range(7)])
+    return Windows(x, np.arange(7, dtype=np.int64) // 2 % 2, user, None, session, ("sit", "walk"), ("acc_x",))
+
+
+def test_every_second_window_of_each_user_stays_in_order():
+    kept = thin(windows(), keep_every=2)
+    assert kept.session is not None
+    assert kept.session.tolist() == ["s0", "s2", "s4", "s6"]
+    assert kept.user.tolist() == ["b", "a", "a", "b"]
+    assert kept.y.tolist() == [0, 1, 0, 1]
+    assert kept.device is None
+
+
+def test_samples_become_means():
+    halved = thin(windows(), mean_of=2)
+    assert halved.x.dtype == np.float32
+    assert halved.x[:2].tolist() == [[[0.5, 2.5]], [[4.5, 6.5]]]
+    assert thin(windows(), mean_of=4).x[1].tolist() == [[5.5]]
+
+
+def test_ones_change_nothing():
+    assert np.array_equal(thin(windows()).x, windows().x)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"keep_every": 0}, "keep-every must be at least 1, but is 0"),
+        ({"mean_of": 3}, "must divide the 4 samples of a window, but is 3; choose one of 1, 2, 4"),
+    ],
+)
+def test_what_cannot_be_is_said(options, message):
+    with pytest.raises(HharError, match=message):
+        thin(windows(), **options)
+
+
+def test_from_the_command_line(tmp_path, capsys):
+    source, target = tmp_path / "all.npz", tmp_path / "thin.npz"
+    save_windows(source, windows())
+    assert main(["thin", str(source), str(target), "--keep-every", "2", "--mean-of", "2"]) == 0
+    assert "4 windows of 1 channels × 2 samples" in capsys.readouterr().out
+    assert load_windows(target).x.shape == (4, 1, 2)
+    assert main(["thin", str(source), str(target), "--mean-of", "5"]) == 2
+    assert "mean-of must divide" in capsys.readouterr().err

@@ -1,0 +1,324 @@
+"""How runs end, as their users see it: exit codes, manifests, `fedge status`, and nothing left behind.
+
+Real processes, real signals, both engines.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).parents[2]
+QUICK = "report=false data.path='synthetic' train.model='linear' train.local-epochs=1"
+ENDLESS = f"{QUICK} num-server-rounds=100000"
+
+
+def environment(**variables):
+    """Return this environment with this project's programs first on the path."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    found = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), **variables}
+    found.pop("SEED", None)
+    return found
+
+
+def fedge(*words):
+    """Return the command line of `fedge`."""
+    return [sys.executable, "-m", "fedge.cli", *map(str, words)]
+
+
+def broken_fedge(fault, *words):
+    """Return the command line of `fedge` with a line of Python carried out before it."""
+    code = f"import sys, time\n{fault}\nsys.argv[0] = 'fedge'\nfrom fedge.cli import main\nsys.exit(main())"
+    return [sys.executable, "-c", code, *map(str, words)]
+
+
+def finish(command, timeout=120, **options):
+    """Run a command to its end."""
+    env = options.pop("env", None) or environment()
+    return subprocess.run(
+        command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=timeout, check=False, **options
+    )
+
+
+def manifest_of(runs):
+    """Return the manifest of the last run, as it is written."""
+    return json.loads((runs / "latest" / "manifest.json").read_text())
+
+
+def status_of(runs):
+    """Return exit code and output of `fedge status`."""
+    process = finish(fedge("status", "--runs-dir", runs))
+    return process.returncode, process.stdout + process.stderr
+
+
+class Started:
+    """A run that has finished its second round, with all processes below it."""
+
+    def __init__(self, command):
+        self.process = subprocess.Popen(
+            command, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            start_new_session=True,
+        )  # fmt: skip
+        self.output = ""
+        for line in self.process.stdout:
+            self.output += line
+            if line.startswith("round") and "2/100000" in line:
+                break
+        self.below = psutil.Process(self.process.pid).children(recursive=True)
+
+    def end(self, timeout):
+        """Wait for the end; returns the exit code."""
+        self.output += self.process.communicate(timeout=timeout)[0]
+        return self.process.returncode
+
+    def left(self):
+        """Return what is still there of the processes below."""
+        return [p for p in self.below if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+
+
+@pytest.mark.parametrize(
+    ("engine", "number", "code"),
+    [("inprocess", signal.SIGTERM, 143), ("flower", signal.SIGTERM, 143)],
+)
+def test_a_signal_ends_the_run_and_all_its_processes(tmp_path, engine, number, code):
+    """Exit code 128 + signal, manifest failed with the reason, no process left within 20 s."""
+    run = Started(fedge("run", "--engine", engine, "-c", f"{ENDLESS} runs-dir='{tmp_path}'"))
+    assert (len(run.below) > 3) == (engine == "flower"), run.output
+    began = time.monotonic()
+    run.process.send_signal(number)
+    assert run.end(timeout=20) == code, run.output
+    assert run.left() == []
+    assert time.monotonic() - began < 20
+    assert "Traceback" not in run.output
+    assert run.output.count("go on with: fedge resume ") == 1
+    manifest = manifest_of(tmp_path)
+    reason = "interrupted (SIGTERM)"
+    assert (manifest["status"], manifest["exit_code"], manifest["reason"]) == ("failed", code, reason)
+    assert not (tmp_path / "latest" / "data").exists()
+    if engine == "inprocess":
+        found, text = status_of(tmp_path)
+        assert found == code
+        assert f"reason: {reason}\nnext: fedge resume {(tmp_path / 'latest').resolve()}\n" in text
+
+
+def test_ctrl_c_while_flower_starts(tmp_path):
+    """The run folder is there, Ray is not yet: exit code 130, nothing is left."""
+    command = fedge("run", "--engine", "flower", "-c", f"{ENDLESS} runs-dir='{tmp_path}'")
+    with (tmp_path / "output.txt").open("w") as output:
+        process = subprocess.Popen(command, cwd=ROOT, env=environment(), stdout=output, stderr=output)
+    try:
+        while not (tmp_path / "latest" / "manifest.json").exists():
+            assert process.poll() is None, (tmp_path / "output.txt").read_text()
+            time.sleep(0.05)
+        below = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 130, (tmp_path / "output.txt").read_text()
+    finally:
+        process.terminate()
+        process.wait(timeout=20)
+    assert len(below) >= 2
+    assert not [p for p in below if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+    manifest = manifest_of(tmp_path)
+    assert (manifest["status"], manifest["reason"]) == ("failed", "interrupted")
+
+
+def test_ctrl_c_of_a_plain_flwr_run_is_in_the_manifest(tmp_path):
+    """A terminal's Ctrl-C goes to all processes at once; Flower 1.25 kills its simulation 0.25 s later.
+
+    That is enough to say what happened and how to go on.
+    """
+    run = Started(["flwr", "run", ".", "-c", f"{ENDLESS} runs-dir='{tmp_path}'"])
+    os.killpg(run.process.pid, signal.SIGINT)
+    run.end(timeout=20)
+    for process in run.left():  # Ray's helpers take a minute to notice that they are alone
+        process.kill()
+    manifest = manifest_of(tmp_path)
+    assert (manifest["status"], manifest["exit_code"]) == ("failed", 130)
+    assert manifest["reason"] == "interrupted"
+    assert run.output.count("fedge: interrupted\n") == 1
+    assert "(failed; see run.log)\ngo on with: fedge resume " in run.output
+
+
+def test_a_killed_run_is_known_to_have_died(tmp_path):
+    """SIGKILL leaves "running" in the manifest; whoever reads it looks whether the process is there."""
+    run = Started(fedge("run", "-c", f"{ENDLESS} runs-dir='{tmp_path}'"))
+    code, text = status_of(tmp_path)
+    assert code == 1
+    assert ": running, global round " in text
+    assert " of 100000\n" in text
+    run.process.kill()
+    run.end(timeout=20)
+    assert manifest_of(tmp_path)["status"] == "running"
+    code, text = status_of(tmp_path)
+    assert code == 4
+    assert ": failed, global round " in text
+    assert f"reason: died: process {run.process.pid} is gone" in text
+
+
+# --- stalls -------------------------------------------------------------------------------------------
+
+HANGING_CLIENT = "import fedge.client_app as c; c.train = lambda *a, **k: time.sleep(600)"
+HANGING_SERVER = "import fedge.cloud.step as c; c.CloudAggregator.step = lambda *a: time.sleep(600)"
+
+
+@pytest.mark.parametrize("fault", [HANGING_CLIENT, HANGING_SERVER], ids=["client", "server"])
+def test_a_run_in_which_nothing_happens_ends_as_stalled(tmp_path, fault):
+    """A client that hangs is noticed by the waiting server, a server that hangs by its watchdog."""
+    config = f"{QUICK} num-server-rounds=2 guard.stall-timeout=2 runs-dir='{tmp_path}'"
+    process = finish(broken_fedge(fault, "run", "-c", config), timeout=60)
+    assert process.returncode == 5, process.stdout + process.stderr
+    manifest = manifest_of(tmp_path)
+    assert (manifest["status"], manifest["exit_code"]) == ("failed", 5)
+    assert "stalled: no reply and no finished step for 2 s (guard.stall-timeout)" in manifest["reason"]
+    assert manifest["reason"] in process.stdout
+    log = (tmp_path / "latest" / "run.log").read_text()
+    assert "what every thread is doing" in log
+    assert "in <lambda>" in log  # the culprit
+    assert not (tmp_path / "latest" / "data").exists()
+
+
+HANGING_APP = """
+import time
+from flwr.clientapp import ClientApp
+from fedge import client_app
+
+app = ClientApp()
+app.query("hello")(client_app.hello)
+
+@app.train()
+def train(message, context):
+    time.sleep(600)
+"""
+
+
+def project(folder, old, new, **files):
+    """Make an app of Fedge's pyproject.toml with one change in it."""
+    text = (ROOT / "pyproject.toml").read_text()
+    assert old in text
+    folder.mkdir()
+    (folder / "pyproject.toml").write_text(text.replace(old, new, 1))
+    for name, content in files.items():
+        (folder / f"{name}.py").write_text(content)
+    return folder
+
+
+def test_hanging_workers_stall_a_run_on_ray(tmp_path):
+    """Ray's workers hang, so Flower would wait for ever: exit code 5, and the workers are gone."""
+    app = project(tmp_path / "app", "fedge.client_app:app", "hanging:app", hanging=HANGING_APP)
+    config = f"{QUICK} guard.stall-timeout=3 runs-dir='{tmp_path / 'runs'}'"
+    before = set(psutil.pids())
+    process = finish(fedge("run", app, "--engine", "flower", "-c", config))
+    assert process.returncode == 5, process.stdout + process.stderr
+    manifest = manifest_of(tmp_path / "runs")
+    assert manifest["exit_code"] == 5
+    assert "data" in manifest  # the clients had said hello
+    started = [psutil.Process(pid) for pid in psutil.pids() if pid not in before and psutil.pid_exists(pid)]
+    assert not [p for p in started if "ClientAppActor" in p.name()]
+
+
+# --- engines that cannot work -------------------------------------------------------------------------
+
+
+def test_an_engine_that_does_not_start_is_one_line_and_exit_4(tmp_path):
+    """Ray refuses an option: the run does not wait for its clients, and the manifest has Ray's words."""
+    app = project(
+        tmp_path / "app",
+        "options.num-supernodes = 9\n",
+        "options.num-supernodes = 9\noptions.backend.init-args.bogus = 1\n",
+    )
+    process = finish(
+        fedge("run", app, "--engine", "flower", "-c", f"{QUICK} runs-dir='{tmp_path / 'runs'}'"), timeout=60
+    )
+    assert process.returncode == 4, process.stdout + process.stderr
+    reason = manifest_of(tmp_path / "runs")["reason"]
+    assert reason.startswith("the simulation engine did not start: Unknown keyword argument(s): bogus;")
+    assert f"fedge: {reason}\n" in process.stdout
+    assert "Traceback" not in process.stdout + process.stderr
+
+
+@pytest.mark.parametrize("program", ["fedge", "flwr"])
+@pytest.mark.parametrize(
+    ("variables", "federation", "telling"),
+    [
+        ({"RAY_ADDRESS": "127.0.0.1:9"}, None, "RAY_ADDRESS must name a Ray cluster that answers"),
+        ({"RAY_TMPDIR": "/proc"}, None, "RAY_TMPDIR must be a folder that Ray can write to, but /proc/ray"),
+        ({"CUDA_VISIBLE_DEVICES": ""}, "local-simulation-gpu", "this machine has no usable GPU"),
+    ],
+)
+def test_what_ray_cannot_do_is_refused_before_it_starts(tmp_path, program, variables, federation, telling):
+    """One line and exit code 4, from `fedge run` and, while Flower loads the app, from `flwr run`."""
+    words = ["run", ".", *([federation] if federation else [])]
+    words += ["-c", f"{QUICK} runs-dir='{tmp_path / 'runs'}'"]
+    command = ["flwr", *words] if program == "flwr" else fedge(*words, "--engine", "flower")
+    process = finish(command, timeout=30, env=environment(**variables))
+    assert process.returncode == 4
+    (line,) = process.stderr.strip().splitlines()
+    assert line.startswith("fedge: ")
+    assert telling in line
+    assert not (tmp_path / "runs").exists()
+
+
+def test_more_cpus_per_client_than_there_are(tmp_path):
+    app = project(tmp_path / "app", "client-resources.num-cpus = 1 ", "client-resources.num-cpus = 4096 ")
+    process = finish(fedge("run", app, "--engine", "flower", "-c", QUICK), timeout=30)
+    assert process.returncode == 4
+    assert "num-cpus must be above 0 and at most the machine's" in process.stderr
+    assert process.stderr.count("\n") == 1
+
+
+# --- a disk that is full ------------------------------------------------------------------------------
+
+
+def test_metrics_that_cannot_be_written_end_the_run(tmp_path):
+    """File size limit: clients.csv reaches it in round 15 or so, the client data (1 MB) never do."""
+    config = f"{QUICK} num-server-rounds=100000 runs-dir='{tmp_path}'"
+    process = finish(
+        broken_fedge(
+            "import fedge.data.prepared as d, resource\n"
+            "write = d.write_client_data\n"
+            "def limited(*a):\n"
+            "    shape = write(*a)\n"
+            "    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))\n"
+            "    return shape\n"
+            "import fedge.run.run as r; r.write_client_data = limited",
+            "run", "-c", config,
+        )
+    )  # fmt: skip
+    assert process.returncode == 4, process.stdout + process.stderr
+    manifest = manifest_of(tmp_path)
+    assert (manifest["status"], manifest["exit_code"]) == ("failed", 4)
+    assert manifest["reason"].startswith("the run folder could not be written (")
+    assert "File too large" in manifest["reason"]
+    assert f"fedge: {manifest['reason']}\n" in process.stdout
+    assert "Traceback" not in process.stdout + process.stderr
+    assert not (tmp_path / "latest" / "data").exists()
+    code, text = status_of(tmp_path)
+    assert code == 4
+    assert "next: see " in text
+
+
+def test_a_log_on_a_full_device_ends_the_run(tmp_path):
+    """run.log leads to /dev/full: a run whose warnings are lost does not go on, and says so once."""
+    if not Path("/dev/full").exists():
+        pytest.skip("this machine has no /dev/full")
+    fault = (
+        "import fedge.run.run as r, os\n"
+        "create = r.create_run_folder\n"
+        "def full(*a):\n"
+        "    folder = create(*a)\n"
+        "    os.symlink('/dev/full', folder / 'run.log')\n"
+        "    return folder\n"
+        "r.create_run_folder = full"
+    )
+    process = finish(broken_fedge(fault, "run", "-c", f"{QUICK} num-server-rounds=3 runs-dir='{tmp_path}'"))
+    assert process.returncode == 4, process.stdout + process.stderr
+    manifest = manifest_of(tmp_path)
+    assert "run.log: No space left on device" in manifest["reason"]
+    assert process.stderr == ""
+    assert "Traceback" not in process.stdout

@@ -1,0 +1,131 @@
+"""Real runs through `flwr run` on Ray, as a user starts them."""
+
+import json
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from flower_runs import ROOT, SERVING, SMALL, comparable, flwr_run, one_worker_run, without
+from timing_sums import assert_times_add_up
+
+from fedge import simulate
+from fedge.config.sections import knobs
+
+
+def ray_processes():
+    """Return the ids of Ray's own processes on this machine."""
+    return {p.pid for p in psutil.process_iter(["name"]) if p.info["name"] in ("raylet", "gcs_server")}
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory):
+    """The smoke run: five global rounds of the default run on Ray."""
+    tmp_path = tmp_path_factory.mktemp("smoke")
+    config = {"num-server-rounds": 5, "runs-dir": str(tmp_path / "runs"), "data.path": "synthetic"}
+    before = ray_processes()
+    process = flwr_run(tmp_path, config, seed="42")
+    assert ray_processes() <= before, "Ray processes were left behind"
+    return process, tmp_path / "runs" / "latest"
+
+
+def test_smoke_config_is_the_smoke_run():
+    """configs/smoke.toml changes nothing but the number of rounds."""
+    assert (ROOT / "configs" / "smoke.toml").read_text().splitlines()[-1] == "num-server-rounds = 5"
+
+
+def test_smoke_run_completes(smoke):
+    """The manifest says completed, names seed, data, engine, versions, and all knobs."""
+    process, run = smoke
+    assert process.returncode == 0, process.stdout + process.stderr
+    manifest = json.loads((run / "manifest.json").read_text())
+    assert manifest["status"] == "completed"
+    assert (manifest["seed"], manifest["seed_source"], manifest["engine"]) == (42, "environment", "flower")
+    assert manifest["data"]["synthetic"] is True
+    assert len(manifest["data"]["fingerprint"]) == 64
+    assert set(manifest["config"]) == set(knobs())
+    assert manifest["federation"]["num-supernodes"] == 9
+    assert {"flwr", "ray", "torch", "numpy"} <= set(manifest["versions"])
+    assert manifest["started"] <= manifest["ended"]
+
+
+def test_smoke_run_leaves_its_files(smoke):
+    """Five rows of rounds, 15 of leaves, 45 of clients, five cluster lines; no copy of the data."""
+    _, run = smoke
+    counts = {"global_rounds.csv": 5, "leaf_rounds.csv": 15, "clients.csv": 45}
+    for table, count in counts.items():
+        assert len(without((run / "metrics" / table).read_text())) == count
+    assert len((run / "clusters.jsonl").read_text().splitlines()) == 5
+    assert {row["role"] for row in without((run / "memory.csv").read_text())} == {"server", "worker", "ray"}
+    assert_times_add_up(run, messages_per_round=18)
+    assert all(float(row["uss_mib"]) > 0 for row in without((run / "memory.csv").read_text())[:2])
+    assert (run / "checkpoints" / "final.safetensors").stat().st_size > 3 * 23174 * 4
+    assert not (run / "data").exists()
+
+
+def test_smoke_run_is_quiet(smoke):
+    """The terminal shows what a person reads: Flower's two lines and ours; warnings are in run.log."""
+    process, run = smoke
+    lines = [line for line in (process.stdout + process.stderr).splitlines() if line.strip()]
+    assert len(lines) <= 25, "\n".join(lines)
+    assert sum(line.startswith("round ") for line in lines) == 5
+    assert not any(
+        word in line for line in lines for word in ("Warning", "WARNING", "INFO", "Traceback", "pid=")
+    )
+    assert any("synthetic data" in line for line in lines)
+    assert any(str(run.resolve().name) in line for line in lines)
+    assert (run / "run.log").stat().st_size > 0
+
+
+def test_engines_and_workers_give_the_same_bits(tmp_path):
+    """Contract C3: Ray with its workers, Ray with one worker, and threads in this process."""
+    config = {**SMALL, **SERVING, "scaffold.levels": 2}  # which have what one has, too
+    results = {}
+    for name, run in {"ray": flwr_run, "one-worker": one_worker_run}.items():
+        process = run(tmp_path, {**config, "runs-dir": str(tmp_path / name)})
+        assert (tmp_path / name / "latest" / "manifest.json").is_file(), process.stdout + process.stderr
+        results[name] = comparable(tmp_path / name / "latest")
+    with (tmp_path / "terminal.txt").open("w") as terminal:
+        outcome = simulate({**config, "seed": 5, "runs-dir": str(tmp_path / "inprocess")}, terminal=terminal)
+    results["in process"] = comparable(outcome.folder)
+    memory = without((tmp_path / "one-worker" / "latest" / "memory.csv").read_text())
+    assert len({row["pid"] for row in memory if row["role"] == "worker"}) == 1
+    for part in results["ray"]:
+        for name in results:
+            assert results[name][part] == results["ray"][part], f"{part} differs: {name}"
+
+
+@pytest.mark.parametrize(
+    ("words", "config", "telling"),
+    [
+        ((), {"train.lrr": 0.1}, "train.lrr is not a configuration key; did you mean train.lr?"),
+        ((), {"cluster.tau": "high"}, "cluster.tau must be a number"),
+        ((), {"data.path": "nowhere.npz"}, "nowhere.npz"),
+        ((), {"hierarchy.clients-per-server": "4,4,2"}, "adds up to 10 and there are 9"),
+        (("local-simulation-gpu",), {}, "this machine has no usable GPU"),
+        ((), {"train.device": "cuda"}, "the federation gives clients no GPU"),
+    ],
+)
+def test_what_cannot_work_is_refused_in_one_line(tmp_path, words, config, telling):
+    """Contract C10: before Flower starts anything, with a failing exit code."""
+    if words == ("local-simulation-gpu",) and Path("/dev/nvidia0").exists():
+        pytest.skip("this machine has a GPU")
+    began = time.monotonic()
+    process = flwr_run(tmp_path, {**config, "runs-dir": str(tmp_path / "runs")}, *words)
+    assert time.monotonic() - began < 30
+    assert process.returncode == 4
+    (line,) = process.stderr.strip().splitlines()
+    assert line.startswith("fedge: ")
+    assert telling in line
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_that_fails_on_ray_says_so_and_ends(tmp_path):
+    """Clients that all fail: one line, manifest failed, the process ends by itself."""
+    config = {**SMALL, "train.lr": 1e6, "train.clip-norm": 0.0, "runs-dir": str(tmp_path / "runs")}
+    process = flwr_run(tmp_path, config, timeout=120)
+    manifest = json.loads((tmp_path / "runs" / "latest" / "manifest.json").read_text())
+    assert (manifest["status"], manifest["exit_code"]) == ("failed", 4)
+    assert "no client could train in global round 1; client 0: FloatingPointError: " in manifest["reason"]
+    assert "Traceback" not in process.stdout + process.stderr
+    assert manifest["reason"] in process.stdout

@@ -1,0 +1,104 @@
+"""Models that go through state files on Ray, in real runs."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from flower_runs import ROOT, SERVING, comparable, flwr_run, write_overrides
+
+from fedge import simulate
+
+SMALL = {
+    "report": False,
+    "num-server-rounds": 2,
+    "hierarchy.leaf-rounds": 2,
+    "train.model": "mlp-tiny",
+    "train.local-epochs": 1,
+    "data.path": "synthetic",
+}
+
+
+def state_folders():
+    """Return the state folders of all runs of this machine by the run folder that they name."""
+    return {
+        (folder / "owner").read_text().strip(): folder
+        for folder in Path("/dev/shm").glob("fedge-states-*")
+        if (folder / "owner").is_file()
+    }
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is no file system in memory at /dev/shm")
+def test_files_and_messages_give_the_same_bits_on_ray(tmp_path):
+    """The threshold at 0 and out of reach: equal models, metrics and counted bytes; no file is left.
+
+    All kinds of states travel: several offers per leaf, lines beside them, models for known clients and for
+    newcomers, the cloud's own models, control variates of two levels.
+    """
+    results = {}
+    many = {
+        **SMALL,
+        **SERVING,
+        "partition.newcomers": 1,
+        "cluster.method": "ifca",
+        "cluster.count": "2",
+        "scaffold.levels": 2,
+    }
+    for name, above_mb in {"files": 0.0, "messages": 1e9}.items():
+        config = {**many, "transfer.share-above-mb": above_mb, "runs-dir": str(tmp_path / name)}
+        process = flwr_run(tmp_path, config)
+        run = tmp_path / name / "latest"
+        assert json.loads((run / "manifest.json").read_text())["status"] == "completed", process.stdout
+        assert ("models go through files in /dev/shm" in (run / "run.log").read_text()) == (name == "files")
+        assert str(run.resolve()) not in state_folders()
+        assert not list(run.glob("*states*"))
+        results[name] = comparable(run)
+    with (tmp_path / "terminal.txt").open("w") as terminal:
+        outcome = simulate({**many, "seed": 5, "runs-dir": str(tmp_path / "inprocess")}, terminal=terminal)
+    results["in process"] = comparable(outcome.folder)
+    for part in results["files"]:
+        for name in results:
+            assert results["files"][part] == results[name][part], f"{part} differs: {name}"
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is no file system in memory at /dev/shm")
+def test_the_next_run_removes_what_a_killed_run_left(tmp_path):
+    """Killed in the middle with all its processes: files stay in memory until the next run, on any engine."""
+    runs = str(tmp_path / "runs")
+    config = {**SMALL, "num-server-rounds": 10_000, "transfer.share-above-mb": 0.0, "runs-dir": runs}
+    program = Path(sys.executable).parent / "flower-simulation"
+    words = ["--app", ".", "--num-supernodes", "9", "--run-config", write_overrides(tmp_path, config)]
+    with (tmp_path / "output.txt").open("w") as output:
+        process = subprocess.Popen(
+            [program, *words], cwd=ROOT, stdout=output, stderr=output, start_new_session=True,
+            env={**os.environ, "SEED": "5"},
+        )  # fmt: skip
+    try:
+        left = wait_for_files(tmp_path / "runs", process)
+    finally:
+        started = [*psutil.Process(process.pid).children(recursive=True), process]
+        for one in started:
+            one.send_signal(signal.SIGKILL)
+        process.wait()
+    assert list(left.glob("server-*"))
+    with (tmp_path / "terminal.txt").open("w") as terminal:
+        simulate({**SMALL, "num-server-rounds": 1, "runs-dir": runs}, terminal=terminal)
+    assert not left.exists()
+
+
+def wait_for_files(runs, process):
+    """Return the state folder of the run under `runs` once it has written a round."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        assert process.poll() is None, "the run ended by itself"
+        for run, folder in state_folders().items():
+            table = Path(run) / "metrics" / "clients.csv"
+            if Path(run).is_relative_to(runs) and table.is_file() and table.read_text().count("\n") > 9:
+                return folder
+        time.sleep(0.05)
+    raise AssertionError("no state folder within 120 s")

@@ -1,0 +1,156 @@
+"""Real runs on a real (pseudo)terminal, as a person sees them, with a real Ctrl-C."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from screen import Terminal
+
+ROOT = Path(__file__).parents[2]
+QUICK = "report=false data.path='synthetic' train.model='linear' train.local-epochs=1"
+CTRL_C = b"\x03"
+
+
+def environment(**variables):
+    """Return this environment as that of a person's terminal, with this project's programs on the path."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    found = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color", **variables}
+    for name in ("SEED", "CI", "NO_COLOR", "COLUMNS", "LINES"):
+        found.pop(name, None)
+    return found | variables
+
+
+class OnTerminal:
+    """A program on a terminal of its own, which is its controlling one."""
+
+    def __init__(self, command, width=80, height=24, **variables):
+        self.terminal = Terminal(width, height)
+        slave = self.terminal.slave
+        self.process = subprocess.Popen(
+            [str(word) for word in command], cwd=ROOT, env=environment(**variables), stdin=slave,
+            stdout=slave, stderr=slave, start_new_session=True, preexec_fn=self.terminal.make_controlling,
+        )  # fmt: skip
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.terminal.__exit__()
+
+    def until(self, pattern, timeout_s=90):
+        """Read until something on the screen matches; returns the match."""
+        deadline = time.monotonic() + timeout_s
+        while not (found := re.search(pattern, "\n".join(self.terminal.look(0.05)), re.MULTILINE)):
+            assert self.process.poll() is None, self.terminal.look()
+            assert time.monotonic() < deadline, self.terminal.look()
+        return found
+
+    def end(self, timeout_s=60):
+        """Read until the program ends; returns its exit code and the screen."""
+        deadline = time.monotonic() + timeout_s
+        while self.process.poll() is None:
+            self.terminal.look(0.05)
+            assert time.monotonic() < deadline, self.terminal.look()
+        return self.process.returncode, self.terminal.look(0.2)
+
+
+def fedge(*words):
+    return [sys.executable, "-m", "fedge.cli", *words]
+
+
+@pytest.mark.parametrize("engine", ["inprocess", "flower"])
+def test_ctrl_c_leaves_a_readable_screen_that_says_how_to_go_on(tmp_path, engine):
+    """Exit code 130; the last state of the leaves, then three lines; what the third one says works."""
+    config = f"{QUICK} num-server-rounds=100000 runs-dir='{tmp_path}' run-name='it'"
+    with OnTerminal(fedge("run", "--engine", engine, "-c", config), 100, 30) as run:
+        run.until(r"^round +2/100000  accuracy .*\n(.*\n)*^round \d+/100000  [━╸]+ +\d+:\d\d  left [\d:]+$")
+        run.terminal.press(CTRL_C)
+        code, lines = run.end()
+    assert code == 130, lines
+    folder = os.path.relpath(tmp_path / "it", ROOT)
+    folder = folder if len(folder) < len(str(tmp_path / "it")) else str(tmp_path / "it")
+    # Flower's own processes get the signal, too; `flwr run` says how its simulation died, before or after
+    lines = [line for line in lines if line and "<Signals.SIG" not in line]
+    assert lines[-3:] == [
+        "fedge: interrupted", f"run folder: {folder} (failed; see run.log)",
+        f"go on with: fedge resume {shlex.quote(folder)}",
+    ]  # fmt: skip
+    assert re.match(r"(training|judging): \d of 9 clients back", lines[-4])
+    assert lines[-5].startswith(" all  ")
+    assert [line.split()[0] for line in lines[-9:-5]] == ["leaf", "0", "1", "2"]
+    rounds = [
+        int(line.split("/")[0].split()[1]) for line in lines if re.match(r"round +\d+/100000  accuracy", line)
+    ]
+    assert rounds == list(range(1, rounds[-1] + 1))
+    manifest = json.loads((tmp_path / "it" / "manifest.json").read_text())
+    assert (manifest["status"], manifest["exit_code"], manifest["reason"]) == ("failed", 130, "interrupted")
+    if engine == "inprocess":
+        words = shlex.split(lines[-1].removeprefix("go on with: fedge "))
+        last = f"num-server-rounds={rounds[-1] + 10}"
+        with OnTerminal(fedge(*words, "-c", last)) as again:
+            code, lines = again.end()
+        assert code == 0, lines
+        assert lines[0].startswith(f"resuming {folder} after global round ")
+        assert lines[-2] == f"run folder: {folder}"
+
+
+@pytest.mark.parametrize(
+    ("variables", "size", "live"),
+    [
+        ({"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C", "NO_COLOR": "1"}, (44, 12), True),
+        ({"TERM": "dumb"}, (80, 24), False),
+    ],
+    ids=["narrow, no colour, no unicode", "dumb"],
+)
+def test_a_run_on_all_sorts_of_terminals(tmp_path, variables, size, live):
+    """The screen ends with the lines of a plain run, whatever was drawn meanwhile."""
+    config = f"{QUICK} num-server-rounds=3 runs-dir='{tmp_path}' run-name='it'"
+    with OnTerminal(fedge("run", "-c", config), *size, **variables) as run:
+        code, lines = run.end()
+    assert code == 0, lines
+    assert run.terminal.screen.sent.isascii()
+    assert ("\x1b[" in run.terminal.screen.sent) == live
+    assert run.terminal.screen.codes <= {"0m", "1m", "2m"}  # bold and faint, no colour
+    assert [line.split()[1] for line in lines if line.startswith("round")] == ["1/3", "2/3", "3/3"]
+    table = next(i for i, line in enumerate(lines) if line.startswith("leaf  cluster"))
+    assert lines[table + 4].startswith("all 9 clients: test accuracy ")
+    assert lines[-2].startswith("run folder: ")
+    assert not any("waiting" in line or "back" in line for line in lines)
+
+
+def test_hhar_shows_bars_on_a_terminal_and_nothing_in_a_pipe(tmp_path):
+    raw = tmp_path / "raw"
+    make = [sys.executable, "-m", "hhar", "synthesize", "--raw", raw, "--users", "2", "--fraction", "0.02"]
+    with OnTerminal(make, 80) as on_terminal:
+        code, _ = on_terminal.end()
+    assert code == 0
+    assert "2 of 2 users" in on_terminal.terminal.screen.sent
+    prepare = [sys.executable, "-m", "hhar", "prepare", raw, "--out", tmp_path / "w.npz"]
+    with OnTerminal(prepare, 80) as on_terminal:
+        code, _ = on_terminal.end()
+    sent = on_terminal.terminal.screen.sent
+    assert code == 0
+    for part in (
+        "Phones_accelerometer.csv",
+        "Phones_gyroscope.csv",
+        "windows of phones",
+        " recordings",
+        " MB",
+    ):
+        assert part in sent
+    done = subprocess.run(prepare, cwd=ROOT, env=environment(), capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert done.stdout.count("\n") == 1
+    with OnTerminal(prepare, 80, TERM="dumb") as on_terminal:
+        code, lines = on_terminal.end()
+    assert code == 0
+    assert len(lines) == 2

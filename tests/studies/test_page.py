@@ -1,0 +1,163 @@
+"""docs/results.md as it is made: a small real sweep, numbers against the runs' own tables, formats."""
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+
+from fedge.cli import main as fedge
+from fedge.config.option import ConfigError
+from fedge.report.comparison.statistics import Estimate
+from fedge.sweep.plan import read_sweep
+from studies import measures, tables
+from studies.measures import MissingRuns, read_study
+from studies.page import BEGIN, END, main
+
+STUDIES = Path(__file__).parents[2] / "studies"
+SMALL = """
+[sweep]
+seeds = [1, 2]
+supernodes = 12
+runs-dir = {runs!r}
+
+[base]
+num-server-rounds = 2
+data.path = "synthetic"
+data.synthetic-users = 12
+hierarchy.num-servers = 4
+train.model = "linear"
+train.local-epochs = 1
+partition.newcomers = 1
+personal.leaf-rounds = 1
+"""
+CONFIGS = ("hierfl", "baselines/local", "baselines/oracle", "baselines/random", "fedge")
+BLIND = ("hierfl", "baselines/local", "fedge")
+
+
+def make(studies, docs):
+    return main(["--studies", str(studies), "--docs", str(docs), "--readme", str(studies / "README.md")])
+
+
+def variants(names):
+    return "".join(f'[[variants]]\nconfig = "configs/{name}.toml"\n' for name in names)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """The folder of a page made from two studies, one with planted groups and one without."""
+    folder = tmp_path_factory.mktemp("studies")
+    head = SMALL.format(runs=str(folder / "runs"))
+    rotate = '[[scenarios]]\nname = "rotate"\nscenario = "rotate"\n'
+    (folder / "1-planted.toml").write_text("# Groups,\n# planted.\n" + head + variants(CONFIGS) + rotate)
+    (folder / "2-control.toml").write_text("# Nothing planted.\n" + head + variants(BLIND))
+    marks = re.findall(r"<!-- (\w+) -->", (STUDIES / "discussion.md").read_text())
+    (folder / "discussion.md").write_text("".join(f"{mark}:\n\n<!-- {mark} -->\n\n" for mark in marks))
+    assert fedge(["sweep", str(folder / "1-planted.toml"), str(folder / "2-control.toml")]) == 0
+    (folder / "README.md").write_text(f"# Before\n{BEGIN}\nold\n{END}\nafter\n")
+    assert make(folder, folder / "docs") == 0
+    return folder
+
+
+def last_row(run):
+    with (run / "metrics" / "global_rounds.csv").open(newline="") as table:
+        return list(csv.DictReader(table))[-1]
+
+
+def test_every_table_is_there_and_every_mark_is_filled(made):
+    page = (made / "docs" / "results.md").read_text()
+    assert "<!--" not in page
+    for name in ("seen", "unseen", "both"):
+        assert f"](results/{name}.svg)" in page
+        assert (made / "docs" / "results" / f"{name}.svg").read_text().startswith("<?xml")
+    assert "16 runs" in page
+    assert "Groups, planted. 2 rounds." in page
+
+
+def test_accuracies_are_those_of_the_runs(made):
+    """Mean over two seeds, before and after fine-tuning, and of users whom nobody trained on."""
+    rows = [last_row(made / "runs" / "1-planted" / f"oracle-rotate-seed{seed}") for seed in (1, 2)]
+    means = [
+        sum(float(row[column]) for row in rows) / 2
+        for column in ("shared_accuracy_mean", "tuned_accuracy_mean", "unseen_accuracy_mean")
+    ]
+    page = (made / "docs" / "results.md").read_text()
+    line = next(
+        line for line in page.split("### 1-planted")[1].splitlines() if line.startswith("| true groups")
+    )
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert [cells[1], cells[3], cells[4]] == [f"{100 * mean:.1f}" for mean in means]
+    assert cells[6] == "2"
+
+
+def test_the_summary_in_the_readme_is_what_users_get(made):
+    """Of fedge what it serves, fine-tuned or not; of the others the model that they share."""
+    text = (made / "README.md").read_text()
+    assert text.startswith(f"# Before\n{BEGIN}\n\n| seen · unseen |")
+    assert text.endswith(f"{END}\nafter\n")
+    rows = [last_row(made / "runs" / "2-control" / f"fedge-seed{seed}") for seed in (1, 2)]
+    served, unseen = (
+        f"{50 * sum(float(row[column]) for row in rows):.1f}"
+        for column in ("test_accuracy_mean", "unseen_accuracy_mean")
+    )
+    assert text.splitlines()[6].endswith(f"| {served} · {unseen} | – |")
+
+
+def test_what_the_published_rule_saw_is_counted(made):
+    """The published rule has no offers to take where leaves stay alone, and its matrix is symmetric."""
+    group = measures.by_label(read_study(made / "1-planted.toml").comparisons[0])["local"]
+    assert measures.offers_taken(group.runs[0]) == (0, 0)
+    fedge_run = measures.by_label(read_study(made / "1-planted.toml").comparisons[0])["fedge"].runs[0]
+    pairs = 6 * int(fedge_run.clusters["similarity"].drop_nulls().len())
+    assert len(measures.similarities(fedge_run)) == pairs
+
+
+def test_oracle_recovers_the_gap_and_knows_the_groups(made):
+    comparison = read_study(made / "1-planted.toml").comparisons[0]
+    oracle = measures.by_label(comparison)["oracle"]
+    found = measures.recovered(comparison, oracle, "shared_accuracy_mean")
+    assert found is None or found.mean == 1
+    assert all(measures.is_right(run, 2) for run in oracle.runs)
+    assert all(map(measures.is_whole, measures.by_label(comparison)["hierfl"].runs))
+
+
+def test_a_comparison_costs_a_model_of_every_leaf_for_every_client(made):
+    """Four leaves; in the second step a trial may add two models."""
+    run = measures.by_label(read_study(made / "2-control.toml").comparisons[0])["fedge"].runs[0]
+    cost = measures.clustering_cost(run)
+    assert cost is not None
+    assert cost.comparisons == 2
+    assert 4 <= cost.bytes_each <= 5.01
+
+
+def test_missing_runs_are_one_line(made, tmp_path, capsys):
+    text = (made / "2-control.toml").read_text().replace("[1, 2]", "[1, 2, 3]")
+    (tmp_path / "2-control.toml").write_text(text)
+    with pytest.raises(MissingRuns, match=r"hierfl-seed3 must be there; carry it out with: fedge sweep"):
+        read_study(tmp_path / "2-control.toml")
+    assert make(tmp_path, tmp_path) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_numbers_as_text():
+    found = Estimate(-0.0123, 0.01, -0.02, 0.0049, 5)
+    assert tables.percent(Estimate(0.8316, None, None, None, 1)) == "83.2"
+    assert tables.points(found) == "−1.2 (−2.0 to 0.5)"
+    assert tables.points(Estimate(0.0, 0.0, 0.0, 0.0, 5)) == "0.0 (0.0 to 0.0)"
+    assert tables.share(Estimate(0.984, 0.1, 0.9, 1.07, 5)) == "98 % (90 to 107)"
+    assert tables.percent(None) == tables.points(None) == tables.share(None) == "–"
+
+
+@pytest.mark.parametrize("path", sorted(STUDIES.glob("*.toml")), ids=lambda path: path.stem)
+def test_every_study_can_be_meant(path, monkeypatch):
+    monkeypatch.chdir(STUDIES.parent)
+    sweep = read_sweep(path)
+    assert list(sweep.seeds) == [1, 2, 3, 4, 5]
+    labels = {run.point["variants"] for run in sweep.runs}
+    assert labels <= tables.NAMES.keys()
+
+
+def test_a_study_that_cannot_be_meant_is_refused(tmp_path):
+    (tmp_path / "x.toml").write_text("[sweep]\nseeds = [1]\n[base]\ntrain.lr = -1\n")
+    with pytest.raises(ConfigError, match=r"train\.lr"):
+        read_study(tmp_path / "x.toml")
