@@ -52,7 +52,7 @@ class LargeNetwork(nn.Module):
 
 
 def remember_state(_: Any, state: Mapping[str, np.ndarray]) -> None:
-    """Take the state that is to be trained or judged."""
+    """Take the state that is to be trained or evaluated."""
     _given.state = state
 
 
@@ -101,7 +101,7 @@ def train(message: Message, context: Context) -> Message:
 @app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
     """As the real client."""
-    return client_app.judge_round(message, context)
+    return client_app.evaluate_round(message, context)
 
 
 def main() -> None:

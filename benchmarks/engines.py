@@ -192,7 +192,7 @@ def carry_out(
 
     Args:
         engine: "inprocess", or "ray" for `flwr run .`.
-        config: knobs that differ from their defaults.
+        config: options that differ from their defaults.
         folder: made if absent.
         clients: SuperNodes.
         watch_memory: sample the process tree's memory meanwhile.

@@ -3,12 +3,12 @@
     python -m benchmarks.exchange [--full]      10,000 clients, and 100 on Ray, with --full only
 
     empty   clients send back what they got (`benchmarks.echo`): what the engine and the server cost
-    tiny    each client has two windows of 1 × 4 per split, takes one step with `linear` and judges two
+    tiny    each client has two windows of 1 × 4 per split, takes one step with `linear` and evaluates two
             models: some forty calls of PyTorch per client and round, which at this size are nearly all
 
 The strategy, the messages and the client app are the real ones; no SCAFFOLD. A global round is two exchanges:
-train and judge. Seconds per round are from timing.csv and hold everything, also what the server writes down;
-seconds per exchange are half of a round's `configure`, `push`, `wait` and `check`.
+train and evaluate. Seconds per round are from timing.csv and hold everything, also what the server writes
+down; seconds per exchange are half of a round's `configure`, `push`, `wait` and `check`.
 """
 
 from __future__ import annotations

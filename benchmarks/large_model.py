@@ -4,9 +4,10 @@
 
 Clients send back what they got (`benchmarks.echo`); all else is Fedge's own. A global round is two exchanges:
 every client gets its leaf's model and sends one back, the leaves average, and every client gets the average
-to judge. Seconds per exchange are half of a round's, aggregation and records included; the checkpoint, which
-writes every leaf's model to the disk, is a figure of its own. The cloud makes no offers, and SCAFFOLD is off:
-each would send a second set of arrays. With one leaf, the server has to hold one model; with three, three.
+to evaluate. Seconds per exchange are half of a round's, aggregation and records included; the checkpoint,
+which writes every leaf's model to the disk, is a figure of its own. The cloud makes no offers, and SCAFFOLD
+is off: each would send a second set of arrays. With one leaf, the server has to hold one model; with three,
+three.
 """
 
 from __future__ import annotations

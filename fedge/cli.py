@@ -14,7 +14,7 @@ from typing import Any
 
 from fedge.config.option import ConfigError, Scalar
 from fedge.config.sections import check_keys
-from fedge.config.sections import knobs as all_knobs
+from fedge.config.sections import options as all_options
 from fedge.engine.federation import Federation
 from fedge.launch.flower import run_on_flower
 from fedge.launch.preflight import check
@@ -87,8 +87,8 @@ def _parser() -> argparse.ArgumentParser:
         help="with --compare: exit code 4 if RSS or USS grew more",
     )
     profile.set_defaults(command=_profile)
-    knobs = commands.add_parser("knobs", help="print a table of all configuration keys (Markdown)")
-    knobs.set_defaults(command=_print_knobs)
+    options = commands.add_parser("options", help="print a table of all configuration keys (Markdown)")
+    options.set_defaults(command=_print_options)
     add_commands(commands)
     return parser
 
@@ -153,7 +153,7 @@ def _resume(options: argparse.Namespace) -> int:
 
 def _as_it_began(run: str) -> tuple[dict[str, Scalar], str, Federation]:
     """Return configuration, last engine and federation of the run that a word names."""
-    found = open_resumption(resolve(run, str(all_knobs()["runs-dir"][0])))
+    found = open_resumption(resolve(run, str(all_options()["runs-dir"][0])))
     last = [found.manifest, *found.manifest.get("resumed", [])][-1]
     described = found.run["federation"]
     federation = Federation(described["num-supernodes"], described["num-cpus"], described["num-gpus"])
@@ -202,22 +202,22 @@ def _print_status(options: argparse.Namespace) -> int:
     return status.exit_code
 
 
-def _print_knobs(_: argparse.Namespace) -> int:
-    """Carry out ``fedge knobs``."""
-    print(knob_table())
+def _print_options(_: argparse.Namespace) -> int:
+    """Carry out ``fedge options``."""
+    print(option_table())
     return 0
 
 
-def knob_table() -> str:
-    """Return a Markdown table of every knob: key, default, allowed values, meaning."""
+def option_table() -> str:
+    """Return a Markdown table of every option: key, default, allowed values, meaning."""
     lines = ["| key | default | allowed | meaning |", "|---|---|---|---|"]
-    for key, (default, rule) in all_knobs().items():
+    for key, (default, rule) in all_options().items():
         lines.append(f"| `{key}` | `{json.dumps(default)}` | {_allowed(default, rule)} | {rule['doc']} |")
     return "\n".join(lines)
 
 
 def _allowed(default: Scalar, rule: Mapping[str, Any]) -> str:
-    """Return what a knob may be, in a few signs."""
+    """Return what a option may be, in a few signs."""
     if rule["choices"]:
         return ", ".join(f"`{choice}`" for choice in rule["choices"])
     if isinstance(default, bool):

@@ -20,7 +20,7 @@ from fedge.engine.capture import end_capture_here
 from fedge.engine.flower_process import catch_interrupts
 from fedge.engine.ray_workers import keep_no_task_history, restart_dead_workers
 from fedge.exchange import messages
-from fedge.exchange.messages import Errand, Hello, Judgement, JudgeReply, SplitName
+from fedge.exchange.messages import EvaluateReply, Evaluation, Hello, RoundContext, SplitName
 from fedge.metrics.scores import only_one_right
 from fedge.process.logs import log_worker_to
 from fedge.seeding import Purpose, torch_stream
@@ -57,7 +57,7 @@ def end_capture(message: Message, context: Context) -> Message:
 def train_round(message: Message, context: Context) -> Message:
     """Train the leaf's model on this client's training windows."""
     clock = WorkClock()
-    errand, config, data, client = _open(message, context)
+    round_context, config, data, client = _open(message, context)
     model = _model(config.train, data)
     clock.lap(LOAD)
     start = messages.arrays_of(message, messages.ARRAYS)
@@ -67,29 +67,29 @@ def train_round(message: Message, context: Context) -> Message:
     own_control, accepted = None, 0
     if server_control is not None:
         accepted = messages.accepted_of(message)
-        own_control = load_control(context, errand, client, accepted) or zero_control(server_control)
+        own_control = load_control(context, round_context, client, accepted) or zero_control(server_control)
     load_state(model, start)
     clock.lap(LOAD)
-    settings = local_training(config.train, errand.global_round)
+    settings = local_training(config.train, round_context.global_round)
     x, y = data.train
     result = train(
         model,
         tensor_of(x),
         tensor_of(y),
         settings,
-        torch_stream(errand.seed, Purpose.BATCHES, *errand.stream_of(client)),
+        torch_stream(round_context.seed, Purpose.BATCHES, *round_context.stream_of(client)),
         correction=correction(server_control, own_control) if server_control and own_control else None,
     )
     clock.lap(TRAIN)
-    if server_control and own_control and errand.line == messages.LEAF:
+    if server_control and own_control and round_context.line == messages.LEAF:
         delta = control_delta(
             server_control, start, result.state, result.steps, settings.lr, settings.momentum
         )
-        save_control(context, errand, client, accepted, updated_client_control(own_control, delta))
+        save_control(context, round_context, client, accepted, updated_client_control(own_control, delta))
         clock.lap(SERIALISE)
     state, clipped = private_state(
         config.privacy, messages.clip_norm_of(message), start, result.state,
-        (errand.seed, *errand.stream_of(client)),
+        (round_context.seed, *round_context.stream_of(client)),
     )  # fmt: skip
     clock.lap(TRAIN)
     result = replace(result, state=state)
@@ -97,30 +97,30 @@ def train_round(message: Message, context: Context) -> Message:
 
 
 @app.evaluate()
-def judge_round(message: Message, context: Context) -> Message:
+def evaluate_round(message: Message, context: Context) -> Message:
     """Evaluate each of the given models on the splits asked for of this client's windows."""
     clock = WorkClock()
     _, config, data, _ = _open(message, context)
     model = _model(config.train, data)
-    splits = messages.splits_to_judge(message)
+    splits = messages.splits_to_evaluate(message)
     x, y, sizes = _windows_of(data, splits)
     clock.lap(LOAD)
     found: dict[tuple[str, SplitName], EvalResult] = {}
-    for role, state in messages.models_to_judge(message):
+    for role, state in messages.models_to_evaluate(message):
         clock.lap(DESERIALISE)
         load_state(model, state)
         clock.lap(LOAD)
         parts = evaluate_parts(model, x, y, sizes, threads=config.train.threads)
         found.update({(role, split): part for split, part in zip(splits, parts, strict=True)})
         clock.lap(EVALUATE)
-    return messages.judge_reply(message, _judgements(found), clock.finish)
+    return messages.evaluate_reply(message, _evaluations(found), clock.finish)
 
 
-def _judgements(found: Mapping[tuple[str, SplitName], EvalResult]) -> JudgeReply:
+def _evaluations(found: Mapping[tuple[str, SplitName], EvalResult]) -> EvaluateReply:
     """Return what is reported: on validation windows also where the own model and another one differ."""
     own = found.get((messages.OWN, "val"))
     return {
-        (role, split): Judgement(
+        (role, split): Evaluation(
             part.confusion,
             part.loss,
             only_one_right(own.right, part.right) if own and split == "val" and part is not own else None,
@@ -144,14 +144,14 @@ def _windows_of(
     return tensor_of(x), tensor_of(y), [len(y)]
 
 
-def _open(message: Message, context: Context) -> tuple[Errand, Config, ClientData, int]:
-    """Return what a message and its context say: errand, configuration, this client's windows and id."""
-    errand = Errand.of(message)
-    if os.getpid() != errand.server_pid:
-        log_worker_to(errand.log_path)
+def _open(message: Message, context: Context) -> tuple[RoundContext, Config, ClientData, int]:
+    """Return what a message and its context say: the round, configuration, this client's windows, its id."""
+    round_context = RoundContext.of(message)
+    if os.getpid() != round_context.server_pid:
+        log_worker_to(round_context.log_path)
     client = int(context.node_config["partition-id"])
     config = _config(tuple(sorted(context.run_config.items())))
-    return errand, config, open_client(errand.data_folder, client), client
+    return round_context, config, open_client(round_context.data_folder, client), client
 
 
 @lru_cache(maxsize=4)

@@ -56,7 +56,7 @@ def seen_and_unseen(comparison: Comparison, path: Path) -> None:
                 [np.mean(across)], [np.mean(up)], marker, color=colour(number), ms=7, label=label, ls=""
             )
         axes.set_xlabel("mean test accuracy of what known clients are served")
-        axes.set_ylabel("of what newcomers are served")
+        axes.set_ylabel("of what unseen clients are served")
         legend_below(figure, axes, columns=2)
         figure.savefig(path, format="svg", facecolor="white", metadata=_METADATA)
 

@@ -186,9 +186,9 @@ def recovered(comparison: Comparison, group: Group, *columns: str) -> Estimate |
     return over_seeds(group, Yardsticks(comparison.groups).recovered(*columns))
 
 
-def worse_off(comparison: Comparison, group: Group, newcomers: bool) -> Estimate | None:
+def worse_off(comparison: Comparison, group: Group, unseen_clients: bool) -> Estimate | None:
     """Return the share of clients that are served worse than by local-only training."""
-    return over_seeds(group, Yardsticks(comparison.groups).worse_off("local only", newcomers))
+    return over_seeds(group, Yardsticks(comparison.groups).worse_off("local only", unseen_clients))
 
 
 def by_label(comparison: Comparison) -> Mapping[str, Group]:

@@ -120,9 +120,11 @@ def spread_table(comparison: Comparison) -> str:
         "worst": lambda g: percent(over_seeds(g, measures.last("test_accuracy_worst"))),
         "10th percentile": lambda g: percent(over_seeds(g, measures.last("test_accuracy_p10"))),
         "Jain": lambda g: _plain(over_seeds(g, measures.last("test_accuracy_jain"))),
-        "worse off than alone": lambda g: percent(measures.worse_off(comparison, g, newcomers=False)),
+        "worse off than alone": lambda g: percent(measures.worse_off(comparison, g, unseen_clients=False)),
         "unseen: worst": lambda g: percent(over_seeds(g, measures.last("unseen_accuracy_worst"))),
-        "unseen: worse off than alone": lambda g: percent(measures.worse_off(comparison, g, newcomers=True)),
+        "unseen: worse off than alone": lambda g: percent(
+            measures.worse_off(comparison, g, unseen_clients=True)
+        ),
     }
     return markdown([*columns], [[cell(group) for cell in columns.values()] for group in comparison.groups])
 
@@ -194,7 +196,7 @@ def gap_table(planted: Sequence[tuple[str, Comparison]]) -> str:
 
 
 def both_table(planted: Sequence[tuple[str, Comparison]]) -> str:
-    """Return fedge against leaves alone on known clients, and against the oracle on newcomers."""
+    """Return fedge against leaves alone on known clients, and against the oracle on unseen clients."""
     rows = []
     for title, comparison in planted:
         groups = by_label(comparison)
@@ -207,7 +209,7 @@ def both_table(planted: Sequence[tuple[str, Comparison]]) -> str:
         "",
         "known: minus leaves alone",
         "minus leaves alone, fine-tuned too",
-        "newcomers: minus oracle",
+        "unseen clients: minus oracle",
     )
     return markdown(headers, rows)
 
@@ -224,7 +226,13 @@ def control_table(controls: Sequence[tuple[str, Comparison]]) -> str:
             points(difference(fedge, local, measures.served, measures.seen)),
             points(difference(fedge, local, measures.unseen)),
         ])  # fmt: skip
-    headers = ("", "seen: minus one model", "unseen", "known, as served: minus leaves alone", "newcomers")
+    headers = (
+        "",
+        "seen: minus one model",
+        "unseen",
+        "known, as served: minus leaves alone",
+        "unseen_clients",
+    )
     return markdown(headers, rows)
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from flwr.app import ArrayRecord, Context
 
-from fedge.exchange.messages import Errand
+from fedge.exchange.messages import RoundContext
 from fedge.states.averaging import State
 from fedge.states.files import FileState, map_state, write_state
 from fedge.states.records import from_record, to_record
@@ -28,7 +28,7 @@ _KEY = "scaffold-control-"
 _OPEN = 8  # files that are open at a time while all controls are read: there may be thousands
 
 
-def load_control(context: Context, errand: Errand, client: int, accepted: int) -> State | None:
+def load_control(context: Context, round_context: RoundContext, client: int, accepted: int) -> State | None:
     """Return the client's c_i as of the leaf round that counted last; None if none has yet (`accepted` 0).
 
     Raises:
@@ -39,34 +39,36 @@ def load_control(context: Context, errand: Errand, client: int, accepted: int) -
     record = context.state.get(f"{_KEY}{accepted}")
     if isinstance(record, ArrayRecord):
         return from_record(record)
-    path = _path(Path(errand.data_folder), client, accepted)
+    path = _path(Path(round_context.data_folder), client, accepted)
     if not path.is_file():
         raise FileNotFoundError(f"the control variate of leaf round {accepted} is gone")
     return map_state(path)
 
 
-def save_control(context: Context, errand: Errand, client: int, accepted: int, control: State) -> None:
-    """Keep the c_i that becomes valid if the errand's leaf round counts; its arrays must not change any more.
+def save_control(
+    context: Context, round_context: RoundContext, client: int, accepted: int, control: State
+) -> None:
+    """Keep the c_i that becomes valid if the leaf round counts; its arrays must not change any more.
 
     Versions that cannot become valid any more are dropped.
     """
-    if os.getpid() == errand.server_pid:
-        context.state[f"{_KEY}{errand.leaf_round}"] = to_record(control)
+    if os.getpid() == round_context.server_pid:
+        context.state[f"{_KEY}{round_context.leaf_round}"] = to_record(control)
         for key in [str(key) for key in context.state]:
-            if key.startswith(_KEY) and _is_past(int(key.removeprefix(_KEY)), accepted, errand):
+            if key.startswith(_KEY) and _is_past(int(key.removeprefix(_KEY)), accepted, round_context):
                 del context.state[key]
         return
-    path = _path(Path(errand.data_folder), client, errand.leaf_round)
+    path = _path(Path(round_context.data_folder), client, round_context.leaf_round)
     path.parent.mkdir(exist_ok=True)
     write_state(path, control)
     for old in path.parent.glob("*.safetensors"):
-        if _is_past(int(old.stem), accepted, errand):
+        if _is_past(int(old.stem), accepted, round_context):
             old.unlink(missing_ok=True)
 
 
-def _is_past(leaf_round: int, accepted: int, errand: Errand) -> bool:
+def _is_past(leaf_round: int, accepted: int, round_context: RoundContext) -> bool:
     """Tell whether a leaf round neither counted last nor still can."""
-    return leaf_round < errand.leaf_round and leaf_round != accepted
+    return leaf_round < round_context.leaf_round and leaf_round != accepted
 
 
 def all_controls(

@@ -16,7 +16,7 @@ from pathlib import Path
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from fedge.exchange.messages import JUDGE, TRAIN, Errand
+from fedge.exchange.messages import EVALUATE, TRAIN, RoundContext
 
 _LONGEST_S = 1e6  # the timer cannot count further
 
@@ -26,7 +26,7 @@ class ClientError(RuntimeError):
 
 
 class GuardedApp(ClientApp):
-    """A ClientApp of which every call returns a reply or raises an Exception, within the errand's time."""
+    """A ClientApp of which every call returns a reply or raises an Exception, in its round's time."""
 
     def __call__(self, message: Message, context: Context) -> Message:
         """Execute the app."""
@@ -56,22 +56,22 @@ def answered(app: Callable[[Message, Context], Message], message: Message, conte
 
 @contextmanager
 def _time_limit(message: Message, context: Context) -> Iterator[None]:
-    """End this worker process if the errand takes longer than it may.
+    """End this worker process if the round context takes longer than it may.
 
     The note lies there while the client is at work. A timer outside the interpreter lock writes into it where
     the client stood when its time was over, and ends the process; a process killed from outside leaves it
     empty. In the server's own process (`fedge.engine.inprocess`) threads are watched instead.
     """
-    if message.metadata.message_type not in (TRAIN, JUDGE):
+    if message.metadata.message_type not in (TRAIN, EVALUATE):
         yield
         return
-    errand = Errand.of(message)
-    if os.getpid() == errand.server_pid:
+    round_context = RoundContext.of(message)
+    if os.getpid() == round_context.server_pid:
         yield
         return
-    note = _note(errand.data_folder, int(context.node_config["partition-id"]))
+    note = _note(round_context.data_folder, int(context.node_config["partition-id"]))
     with note.open("w") as file:
-        faulthandler.dump_traceback_later(min(errand.timeout_s, _LONGEST_S), exit=True, file=file)
+        faulthandler.dump_traceback_later(min(round_context.timeout_s, _LONGEST_S), exit=True, file=file)
         try:
             yield
         finally:

@@ -6,7 +6,7 @@ where the cluster model is the mean over the leaf's cluster and the global model
 λ = 1 (separate) is clustered averaging as published, λ = 0 hierarchical averaging (Liu et al. 2020, HierFAVG)
 whatever the clusters are; between them clusters share what they have in common, as the interpolation of
 Mansour et al. 2020, "Three Approaches for Personalization with Applications to Federated Learning", does for
-a client. Several λ make several offers, each judged under a role of its own by the leaf's clients.
+a client. Several λ make several offers, each evaluated under a role of its own by the leaf's clients.
 
 Of an offer a leaf may keep some entries as its own: its BatchNorm (Li et al. 2021, "FedBN") or its head
 (Collins et al. 2021, "FedRep"). Pure functions on arrays; called by `fedge.rounds.strategy`. Shape letter: S

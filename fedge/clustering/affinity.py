@@ -1,6 +1,6 @@
-"""What is left of a round robin when how good each judged and how easy each judge is has been taken out.
+"""What is left of a round robin when how good each model and how easy each client is has been taken out.
 
-Every leaf's model is judged by every other leaf's clients. Three things make a cross-loss: the model (some
+Every leaf's model is evaluated by every other leaf's clients. Three things make a cross-loss: the model (some
 leaves train better ones), the clients (some are hard for every model), and how the two suit each other. Only
 the last tells groups: the *relationship* of the social relations model,
 

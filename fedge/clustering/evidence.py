@@ -1,7 +1,7 @@
 """What the cloud knows about the leaves when it groups them, and how it asks clients for what it cannot know.
 
-In one exchange every client judges models on its validation windows: under the role ``leaf-<i>`` the model of
-leaf i, under other roles whatever a method wants to try. Made by `fedge.cloud.step` and
+In one exchange every client evaluates models on its validation windows: under the role ``leaf-<i>`` the model
+of leaf i, under other roles whatever a method wants to try. Made by `fedge.cloud.step` and
 `fedge.rounds.strategy`, read by the methods of `fedge.clustering.registry`. Shape letters: S leaf servers, K
 clients.
 """
@@ -11,16 +11,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedge.exchange.messages import JudgeReply
+from fedge.exchange.messages import EvaluateReply
 from fedge.states.averaging import State
 
 Questions = Sequence[Mapping[str, State]]
-"""Per leaf the models that its clients are to judge, by role."""
+"""Per leaf the models that its clients are to evaluate, by role."""
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What clients said about the models that they were asked to judge.
+    """What clients said about the models that they were asked to evaluate.
 
     Attributes:
         losses: role → (K,) mean cross entropy on each client's validation windows; NaN where the client was
@@ -93,7 +93,7 @@ class Evidence:
 
 
 def leaf_role(leaf: int) -> str:
-    """Return the role under which the model of a leaf is judged."""
+    """Return the role under which the model of a leaf is evaluated."""
     return f"leaf-{leaf}"
 
 
@@ -103,7 +103,7 @@ def all_to_all(models: Sequence[State]) -> list[dict[str, State]]:
 
 
 def collect_answers(
-    judged: Mapping[int, JudgeReply],
+    evaluated: Mapping[int, EvaluateReply],
     leaf_of: Mapping[int, int],
     windows: Mapping[int, int],
     downlink_bytes: int = 0,
@@ -111,7 +111,7 @@ def collect_answers(
     """Return the answers of all clients, in order of their partition ids.
 
     Args:
-        judged: client → its judgements; clients that failed are not in it.
+        evaluated: client → its evaluations; clients that failed are not in it.
         leaf_of: client → its leaf; names all K clients.
         windows: client → its validation windows.
         downlink_bytes: of the models that were sent.
@@ -119,9 +119,9 @@ def collect_answers(
     clients = sorted(leaf_of)
     losses: dict[str, np.ndarray] = {}
     for at, client in enumerate(clients):
-        for (role, _), judgement in judged.get(client, {}).items():
+        for (role, _), evaluation in evaluated.get(client, {}).items():
             column = losses.setdefault(role, np.full(len(clients), np.nan))
-            column[at] = judgement.loss if np.isfinite(judgement.loss) else np.nan
+            column[at] = evaluation.loss if np.isfinite(evaluation.loss) else np.nan
     return Answers(
         losses,
         np.array([windows[client] for client in clients], dtype=np.int64),

@@ -42,7 +42,7 @@ class Pool:
         self.models = averaged(self.models, self.taken, models, weights)
 
     def questions(self, leaves: int) -> Questions:
-        """Return what the clients of each of so many leaves are to judge: all candidates."""
+        """Return what the clients of each of so many leaves are to evaluate: all candidates."""
         asked = {role(candidate): model for candidate, model in enumerate(self.models)}
         return [asked for _ in range(leaves)]
 
@@ -70,7 +70,7 @@ class Pool:
 
 
 def _pool(_: ClusterConfig) -> frozenset[Need]:
-    """Need k models that clients judge."""
+    """Need k models that clients evaluate."""
     return frozenset({"pool"})
 
 
@@ -86,7 +86,7 @@ def ifca(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -
 
 
 def role(candidate: int) -> str:
-    """Return the role under which clients judge a candidate."""
+    """Return the role under which clients evaluate a candidate."""
     return f"pool-{candidate}"
 
 

@@ -176,7 +176,7 @@ def _known_losses(evidence: Evidence) -> np.ndarray:
     matrix = loss_matrix(evidence.cross)
     unknown = np.flatnonzero(np.isnan(matrix).any(axis=0))
     if unknown.size:
-        raise NotComparable(f"no client of leaf {int(unknown[0])} has judged the models")
+        raise NotComparable(f"no client of leaf {int(unknown[0])} has evaluated the models")
     return matrix
 
 

@@ -2,9 +2,9 @@
 
 In the round before a decision every leaf trains twice: its own line, and beside it a fork that began, like
 all leaves of its proposed cluster, with that cluster's mean. Then, for the clients of leaf j, the mean model
-of j's cluster *without j* is a model of strangers, as it is for a newcomer; each client judges two on its
-validation windows: the mean of the forks in j's proposed cluster, and of the models in its present one. The
-proposal is useful if losses fall:
+of j's cluster *without j* is a model of strangers, as it is for an unseen client; each client evaluates two
+on its validation windows: the mean of the forks in j's proposed cluster, and of the models in its present
+one. The proposal is useful if losses fall:
 
     gain = mean over clients of log(loss, present) − log(loss, proposed)
 
@@ -30,9 +30,9 @@ class Gain:
     """What a trial found.
 
     Attributes:
-        gain: by how much the log loss falls, over all clients that judged both; 0.1 is about 10 %.
+        gain: by how much the log loss falls, over all clients that evaluated both; 0.1 is about 10 %.
         better: share of the clients for whom it falls.
-        clients: how many judged both.
+        clients: how many evaluated both.
     """
 
     gain: float
@@ -81,7 +81,7 @@ def others(labels: np.ndarray, leaf: int) -> tuple[int, ...]:
 
 
 def gain_of(answers: Answers) -> Gain | None:
-    """Return what the clients' answers say, or None if none of them judged both models."""
+    """Return what the clients' answers say, or None if none of them evaluated both models."""
     if PROPOSED not in answers.losses or PRESENT not in answers.losses:
         return None
     both = [np.log(np.maximum(answers.losses[role], _SMALLEST_LOSS)) for role in (PRESENT, PROPOSED)]

@@ -1,4 +1,4 @@
-"""The names that knobs can be set to: what `fedge.config.sections` declares, `contradictions` reads."""
+"""The names that options can be set to: what `fedge.config.sections` declares, `contradictions` reads."""
 
 MODELS = (
     "cnn",

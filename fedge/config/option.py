@@ -1,6 +1,6 @@
-"""How one knob of a run is declared and checked, and how an error says what is wrong with it.
+"""How one option of a run is declared and checked, and how an error says what is wrong with it.
 
-A section of the configuration is a frozen dataclass of knobs that is derived from `Section`: every value is
+A section of the configuration is a frozen dataclass of options that is derived from `Section`: every value is
 checked when the section is made. The sections themselves stand in `fedge.config.sections`.
 """
 
@@ -35,7 +35,7 @@ def shown(value: Any) -> str:
     return text if len(text) <= 200 else f"{text[:100]} … {text[-100:]}"
 
 
-def knob(
+def option(
     default: Scalar,
     doc: str,
     *,
@@ -45,7 +45,7 @@ def knob(
     choices: tuple[str, ...] = (),
     words: tuple[str, ...] = (),
 ) -> Any:
-    """Declare one knob: its default (which fixes its type), meaning with unit, and allowed values.
+    """Declare one option: its default (which fixes its type), meaning with unit, and allowed values.
 
     Args:
         default: value when the key is absent.
@@ -54,7 +54,7 @@ def knob(
         maximum: largest allowed value, inclusive.
         above: exclusive lower bound.
         choices: the allowed strings; empty means any.
-        words: strings that a knob with another type takes, too.
+        words: strings that a option with another type takes, too.
     """
     bounds = {"minimum": minimum, "maximum": maximum, "above": above}
     rule = {"doc": doc, **bounds, "choices": choices, "words": words}
@@ -68,7 +68,7 @@ def key_of(section: str, name: str) -> str:
 
 
 class Section:
-    """A part of the configuration, which checks each of its knobs against its declaration when it is made.
+    """A part of the configuration, which checks each of its options against its declaration when it is made.
 
     Attributes:
         SECTION: what stands before the dot in its keys; empty for keys without one.
@@ -77,7 +77,7 @@ class Section:
     SECTION = ""
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for the first value that its knob does not take."""
+        """Raise ConfigError for the first value that its option does not take."""
         for declared in fields(self):  # type: ignore[arg-type]
             if declared.metadata:
                 key = key_of(self.SECTION, declared.name)

@@ -1,9 +1,9 @@
-"""Every knob of a run: name, default, unit, range. The only reader of run-config keys.
+"""Every option of a run: name, default, unit, range. The only reader of run-config keys.
 
 Flower hands an app one flat mapping, ``{"train.lr": 0.05, ...}``. `from_run_config` turns it into frozen
 dataclasses, one per concern, and refuses what cannot be meant: an unknown key (the nearest known one is
 named), a wrong type, a value out of range, a contradiction. Field names are the keys with ``_`` for ``-``.
-How a knob is checked stands in `fedge.config.option`, the names to choose from in `fedge.config.choices`,
+How a option is checked stands in `fedge.config.option`, the names to choose from in `fedge.config.choices`,
 what sections must not say together in `fedge.config.contradictions`.
 """
 
@@ -28,7 +28,7 @@ from fedge.config.choices import (
     TRACKERS,
 )
 from fedge.config.contradictions import refuse_contradictions
-from fedge.config.option import ConfigError, Scalar, Section, key_of, knob, nearest, shown
+from fedge.config.option import ConfigError, Scalar, Section, key_of, nearest, option, shown
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,12 @@ class HierarchyConfig(Section):
     """Who stands under whom, and how often they talk."""
 
     SECTION = "hierarchy"
-    num_servers: int = knob(3, "leaf servers", minimum=1)
-    clients_per_server: str = knob(
+    num_servers: int = option(3, "leaf servers", minimum=1)
+    clients_per_server: str = option(
         "auto", '"auto" splits the clients evenly over the leaves; or one number per leaf, as "4,3,2"'
     )
-    leaf_rounds: int = knob(1, "leaf rounds (client exchanges) per global round", minimum=1)
-    fraction_train: float = knob(
+    leaf_rounds: int = option(1, "leaf rounds (client exchanges) per global round", minimum=1)
+    fraction_train: float = option(
         1.0, "share of each leaf's clients that train in a leaf round", above=0.0, maximum=1.0
     )
 
@@ -51,17 +51,17 @@ class LeafConfig(Section):
     """How a leaf server combines its clients' models: one of Flower's own strategies."""
 
     SECTION = "leaf"
-    strategy: str = knob("fedavg", "Flower strategy of every leaf", choices=LEAF_STRATEGIES)
-    trim_fraction: float = knob(0.34, "fedtrimmedavg: share cut off at each end", minimum=0.0, maximum=0.49)
-    num_malicious: int = knob(0, "krum, multikrum, bulyan: clients per leaf assumed malicious", minimum=0)
-    num_selected: int = knob(
+    strategy: str = option("fedavg", "Flower strategy of every leaf", choices=LEAF_STRATEGIES)
+    trim_fraction: float = option(0.34, "fedtrimmedavg: share cut off at each end", minimum=0.0, maximum=0.49)
+    num_malicious: int = option(0, "krum, multikrum, bulyan: clients per leaf assumed malicious", minimum=0)
+    num_selected: int = option(
         0, "multikrum: clients that are averaged; 0 = all but the malicious and two", minimum=0
     )
-    server_lr: float = knob(
+    server_lr: float = option(
         0.01, "fedadagrad, fedadam, fedyogi: server learning rate (eta)", above=0.0, maximum=1e6
     )
-    server_momentum: float = knob(0.9, "fedavgm: server momentum", minimum=0.0, maximum=0.999)
-    fairness: float = knob(0.1, "qfedavg: q; 0 = all clients count alike", minimum=0.0)
+    server_momentum: float = option(0.9, "fedavgm: server momentum", minimum=0.0, maximum=0.999)
+    fairness: float = option(0.1, "qfedavg: q; 0 = all clients count alike", minimum=0.0)
 
 
 @dataclass(frozen=True)
@@ -69,24 +69,26 @@ class DataConfig(Section):
     """Which windows, and how they are split into training, validation and test."""
 
     SECTION = "data"
-    path: str = knob(
+    path: str = option(
         "auto",
         'window file (.npz); "synthetic"; or "auto": data/hhar-windows.npz if it is there, else synthetic',
     )
-    split: str = knob(
+    split: str = option(
         "auto",
         "by whole sessions, by time blocks per class, or auto: sessions where they are known",
         choices=("auto", "session", "blocks"),
     )
-    val_fraction: float = knob(0.2, "share of the windows for validation (the gate)", above=0.0, maximum=0.8)
-    test_fraction: float = knob(
+    val_fraction: float = option(
+        0.2, "share of the windows for validation (the gate)", above=0.0, maximum=0.8
+    )
+    test_fraction: float = option(
         0.2, "share of the windows for test (the reported accuracy)", above=0.0, maximum=0.8
     )
-    guard_windows: int = knob(
+    guard_windows: int = option(
         1, "blocks: windows dropped before each cut; 1 suits an overlap of up to half a window", minimum=0
     )
-    normalize: bool = knob(True, "scale each channel by mean and std of the training windows")
-    synthetic_users: int = knob(
+    normalize: bool = option(True, "scale each channel by mean and std of the training windows")
+    synthetic_users: int = option(
         0,
         "users in the synthetic set; 0: nine as in HHAR, or one per client if there are more clients",
         minimum=0,
@@ -107,18 +109,20 @@ class PartitionConfig(Section):
     """How windows are dealt to clients."""
 
     SECTION = "partition"
-    kind: str = knob("user", "what is dealt: whole users, whole devices, or windows", choices=PARTITION_KINDS)
-    split_users: bool = knob(
+    kind: str = option(
+        "user", "what is dealt: whole users, whole devices, or windows", choices=PARTITION_KINDS
+    )
+    split_users: bool = option(
         False, "user: with more clients than users, cut users by session instead of refusing"
     )
-    alpha_leaves: float = knob(
+    alpha_leaves: float = option(
         0.5, "dirichlet: concentration of the classes over leaves (small = skewed)", above=0.0, maximum=1e6
     )
-    alpha_clients: float = knob(
+    alpha_clients: float = option(
         10.0, "dirichlet: concentration of a leaf's classes over its clients", above=0.0, maximum=1e6
     )
-    imbalance: float = knob(5.0, "imbalance: windows of leaf 0 relative to each other leaf", above=0.0)
-    newcomers: int = knob(
+    imbalance: float = option(5.0, "imbalance: windows of leaf 0 relative to each other leaf", above=0.0)
+    unseen_clients: int = option(
         0, "last clients of each leaf that hold whole users out of training; evaluated every round", minimum=0
     )
 
@@ -128,27 +132,27 @@ class TrainConfig(Section):
     """Local training at a client."""
 
     SECTION = "train"
-    model: str = knob("cnn", "network; see fedge/training/models.py", choices=MODELS)
-    lr: float = knob(0.05, "SGD step size in global round 1", above=0.0, maximum=1e6)
-    lr_decay: float = knob(0.99, "factor on lr per global round", above=0.0, maximum=1.0)
-    momentum: float = knob(0.9, "SGD momentum", minimum=0.0, maximum=0.999)
-    weight_decay: float = knob(1e-4, "L2 penalty, as torch.optim.SGD applies it", minimum=0.0, maximum=1e6)
-    clip_norm: float = knob(1.0, "largest L2 norm of a step's gradient; 0 = off", minimum=0.0, maximum=1e30)
-    label_smoothing: float = knob(
+    model: str = option("cnn", "network; see fedge/training/models.py", choices=MODELS)
+    lr: float = option(0.05, "SGD step size in global round 1", above=0.0, maximum=1e6)
+    lr_decay: float = option(0.99, "factor on lr per global round", above=0.0, maximum=1.0)
+    momentum: float = option(0.9, "SGD momentum", minimum=0.0, maximum=0.999)
+    weight_decay: float = option(1e-4, "L2 penalty, as torch.optim.SGD applies it", minimum=0.0, maximum=1e6)
+    clip_norm: float = option(1.0, "largest L2 norm of a step's gradient; 0 = off", minimum=0.0, maximum=1e30)
+    label_smoothing: float = option(
         0.1, "share of the target spread over all classes", minimum=0.0, maximum=0.99
     )
-    local_epochs: int = knob(5, "passes over a client's training windows per leaf round", minimum=1)
-    batch_size: int = knob(32, "windows per step", minimum=1)
-    prox_mu: float = knob(
+    local_epochs: int = option(5, "passes over a client's training windows per leaf round", minimum=1)
+    batch_size: int = option(32, "windows per step", minimum=1)
+    prox_mu: float = option(
         0.0, "FedProx strength: pulls a client to its leaf's model; 0 = off", minimum=0.0, maximum=1e6
     )
-    threads: int = knob(
+    threads: int = option(
         1, "torch threads per client; another number gives other last bits", minimum=1, maximum=1024
     )
-    device: str = knob(
+    device: str = option(
         "auto", "auto takes a GPU when the federation gives one", choices=("auto", "cpu", "cuda")
     )
-    cuda_graph: str = knob(
+    cuda_graph: str = option(
         "auto", "auto: on a GPU, record long training as a graph and replay it", choices=("auto", "off")
     )
 
@@ -158,8 +162,8 @@ class ScaffoldConfig(Section):
     """SCAFFOLD (Karimireddy et al. 2020) between a leaf and its clients, and between cloud and leaves."""
 
     SECTION = "scaffold"
-    enabled: bool = knob(True, "control variates at every leaf")
-    levels: int = knob(
+    enabled: bool = option(True, "control variates at every leaf")
+    levels: int = option(
         1, "1: between leaf and clients; 2: between cloud and leaves, too (MTGC)", minimum=1, maximum=2
     )
 
@@ -172,60 +176,60 @@ class ClusterConfig(Section):
     """The cloud step: which leaves share a model."""
 
     SECTION = "cluster"
-    enabled: bool = knob(True, "false: the cloud averages all leaves into one model")
-    start_round: int = knob(1, "first global round with a cloud step", minimum=1)
-    every: int = knob(1, "global rounds from one cloud step to the next", minimum=1)
-    regroup_every: int = knob(
+    enabled: bool = option(True, "false: the cloud averages all leaves into one model")
+    start_round: int = option(1, "first global round with a cloud step", minimum=1)
+    every: int = option(1, "global rounds from one cloud step to the next", minimum=1)
+    regroup_every: int = option(
         1,
         "cloud steps from one comparison of leaves to the next once five in a row have changed nothing; in "
         "between, clusters stay as they are",
         minimum=1,
     )
-    tau: float = knob(
+    tau: float = option(
         0.7, "leaves at least this similar are joined; above 1 every leaf stays alone", minimum=-1.0
     )
-    signal: str = knob(
+    signal: str = option(
         "weights",
         "what is compared: last layers, updates, or losses at each other's clients; see docs/clustering.md",
         choices=CLUSTER_SIGNALS,
     )
-    method: str = knob(
+    method: str = option(
         "components",
         "how similar leaves become clusters; see docs/clustering.md",
         choices=CLUSTER_METHODS,
     )
-    linkage: str = knob(
+    linkage: str = option(
         "average",
         "agglomerative: similarity of two clusters: of their mean or worst pair",
         choices=CLUSTER_LINKAGES,
     )
-    count: str = knob(
+    count: str = option(
         BY_THRESHOLD,
         'number of clusters: "threshold" cuts at tau; "auto" tests for groups (affinity); or as "3"',
     )
-    level: float = knob(0.01, "auto: largest p-value at which leaves are parted", above=0.0, maximum=0.5)
-    patience: int = knob(1, "cloud steps in a row that must find the same new groups", minimum=1)
-    min_gain: float = knob(
+    level: float = option(0.01, "auto: largest p-value at which leaves are parted", above=0.0, maximum=0.5)
+    patience: int = option(1, "cloud steps in a row that must find the same new groups", minimum=1)
+    min_gain: float = option(
         0.05,
         "auto: by how much log loss must fall in a trial of new groups; 0.05 is about 5 % of the loss",
         minimum=0.0,
     )
-    probe_every: int = knob(
+    probe_every: int = option(
         0,
         "comparisons from one probe to the next once leaves start from different models: a leaf round from "
         "the mean of all, for comparison only; 0 = none",
         minimum=0,
     )
-    split_round: int = knob(
+    split_round: int = option(
         5, "flhc, kmeans: global round in which leaves are grouped, once; before it all are one", minimum=1
     )
-    still_below: float = knob(
+    still_below: float = option(
         0.4, "cfl: a cluster may be cut when the norm of its mean update is below this (eps1)", minimum=0.0
     )
-    pull_above: float = knob(
+    pull_above: float = option(
         1.6, "cfl: and the largest norm of a leaf's update is above this (eps2)", minimum=0.0
     )
-    blend: float | str = knob(
+    blend: float | str = option(
         1.0,
         "share of the cluster's model in an offer, the rest is the mean of all leaves; auto: each leaf tries "
         "0, 0.25 … 1 on validation data",
@@ -293,17 +297,19 @@ class GateConfig(Section):
     """A leaf's choice between the offered cluster model and its own."""
 
     SECTION = "gate"
-    enabled: bool = knob(True, "false: every offer is taken")
-    min_gain: float = knob(
+    enabled: bool = option(True, "false: every offer is taken")
+    min_gain: float = option(
         0.0, "validation accuracy (0..1) an offer must add to be taken", minimum=-1.0, maximum=1.0
     )
-    rule: str = knob(
+    rule: str = option(
         "published",
         "an offer is taken if, on validation data, it is as accurate; as accurate after a round of training; "
         "not worse by more than one standard error; not worse by McNemar's test",
         choices=GATE_RULES,
     )
-    level: float = knob(0.05, "paired: level of the test; smaller takes more offers", above=0.0, maximum=0.5)
+    level: float = option(
+        0.05, "paired: level of the test; smaller takes more offers", above=0.0, maximum=0.5
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -319,18 +325,18 @@ class PersonalConfig(Section):
     """What a leaf keeps or makes for the clients that it knows."""
 
     SECTION = "personal"
-    layers: str = knob(
+    layers: str = option(
         "none", "what a leaf keeps as its own when it takes an offer: its last layer, its BatchNorm, both",
         choices=PERSONAL_LAYERS,
     )  # fmt: skip
-    leaf_rounds: int = knob(
+    leaf_rounds: int = option(
         0, "leaf rounds that a leaf trains on before it serves the clients that it knows; 0 = none", minimum=0
     )
-    every: int = knob(
+    every: int = option(
         0, "global rounds from one such model to the next; the last round always has one; 0 = only that",
         minimum=0,
     )  # fmt: skip
-    newcomers: str = knob(
+    unseen_clients: str = option(
         "cluster", "what clients outside training are served: their cluster's model, or the same as others",
         choices=("cluster", "same"),
     )  # fmt: skip
@@ -346,29 +352,29 @@ class GuardConfig(Section):
     """What the server does about clients that fail, hang or send what cannot count."""
 
     SECTION = "guard"
-    start_timeout: float = knob(
+    start_timeout: float = option(
         120.0, "seconds until every client must have answered the first call", above=0.0
     )
-    client_timeout: float = knob(
+    client_timeout: float = option(
         3600.0,
         "seconds a client may work on one call; then it is given up and its worker replaced",
         above=0.0,
     )
-    stall_timeout: float = knob(
+    stall_timeout: float = option(
         0.0,
         "seconds without a reply or a finished step until the run ends as stalled; 0: twice "
         "guard.client-timeout, at least 600",
         minimum=0.0,
     )
-    retries: int = knob(
+    retries: int = option(
         1,
         "times a failed client is tried again in the same leaf round, with the same random stream",
         minimum=0,
     )
-    min_clients: int = knob(
+    min_clients: int = option(
         1, "replies that a leaf needs in a leaf round; with fewer it keeps its model", minimum=1
     )
-    max_norm_factor: float = knob(
+    max_norm_factor: float = option(
         0.0, "largest update, in medians of the leaf's recent updates; 0 = off, else at least 1", minimum=0.0
     )
 
@@ -386,22 +392,22 @@ class PrivacyConfig(Section):
     """Differential privacy of clients, by Flower's own wrappers and modifiers; see docs/reliability.md."""
 
     SECTION = "privacy"
-    kind: str = knob(
+    kind: str = option(
         "off", "who clips, and how: the leaf, or each client (local: which adds the noise, too)",
         choices=PRIVACY_KINDS,
     )  # fmt: skip
-    clip_norm: float = knob(1.0, "largest L2 norm of a client's update; adaptive: the first one", above=0.0)
-    noise_multiplier: float = knob(
+    clip_norm: float = option(1.0, "largest L2 norm of a client's update; adaptive: the first one", above=0.0)
+    noise_multiplier: float = option(
         1.0, "noise of the leaf's mean: its std is this × clip-norm / clients; 0 = none", minimum=0.0
     )
-    clip_quantile: float = knob(
+    clip_quantile: float = option(
         0.5, "adaptive: share of updates that are to stay unclipped", minimum=0.0, maximum=1.0
     )
-    clip_lr: float = knob(0.2, "adaptive: step size of the clipping norm", above=0.0)
-    epsilon: float = knob(
+    clip_lr: float = option(0.2, "adaptive: step size of the clipping norm", above=0.0)
+    epsilon: float = option(
         1.0, "local: privacy budget per leaf round; its formula is proven up to 1", above=0.0
     )
-    delta: float = knob(1e-5, "local: probability that the budget does not hold", above=0.0, maximum=0.5)
+    delta: float = option(1e-5, "local: probability that the budget does not hold", above=0.0, maximum=0.5)
 
 
 @dataclass(frozen=True)
@@ -409,7 +415,7 @@ class TransferConfig(Section):
     """How models travel between server and clients that are other processes."""
 
     SECTION = "transfer"
-    share_above_mb: float = knob(
+    share_above_mb: float = option(
         8.0,
         "models larger than this (10^6 bytes) go through files that all processes map, not in messages",
         minimum=0.0,
@@ -421,26 +427,26 @@ class CheckpointConfig(Section):
     """How often the state of a run is kept, so that it can go on after whatever stopped it."""
 
     SECTION = "checkpoint"
-    every: int = knob(1, "global rounds from one checkpoint to the next; 0 = none", minimum=0)
-    keep: int = knob(2, "newest checkpoints that stay; older ones are removed", minimum=1)
+    every: int = option(1, "global rounds from one checkpoint to the next; 0 = none", minimum=0)
+    keep: int = option(2, "newest checkpoints that stay; older ones are removed", minimum=1)
 
 
 @dataclass(frozen=True)
 class Config(Section):
     """A whole run, checked. `from_run_config` makes it, `to_run_config` gives the flat mapping back."""
 
-    num_server_rounds: int = knob(100, "global rounds", minimum=1)
-    seed: int = knob(42, "root of every random stream; SEED in the environment wins", minimum=0)
-    run_name: str = knob("", "name of the run folder; empty: date, time and seed")
-    runs_dir: str = knob("runs", "folder of all run folders")
-    resume: str = knob("", 'run to go on with: "latest" or its folder, as "runs/NAME"; empty: a new run')
-    report: bool = knob(True, "write report.html when the run has ended; takes seconds")
-    scenario: str = knob(
+    num_server_rounds: int = option(100, "global rounds", minimum=1)
+    seed: int = option(42, "root of every random stream; SEED in the environment wins", minimum=0)
+    run_name: str = option("", "name of the run folder; empty: date, time and seed")
+    runs_dir: str = option("runs", "folder of all run folders")
+    resume: str = option("", 'run to go on with: "latest" or its folder, as "runs/NAME"; empty: a new run')
+    report: bool = option(True, "write report.html when the run has ended; takes seconds")
+    scenario: str = option(
         "none", "shift planted in groups of leaves, a known truth to find; see docs/study.md",
         choices=SCENARIOS,
     )  # fmt: skip
-    scenario_groups: int = knob(2, "groups of leaves that differ; group 0 stays as it is", minimum=2)
-    tracker: str = knob(
+    scenario_groups: int = option(2, "groups of leaves that differ; group 0 stays as it is", minimum=2)
+    tracker: str = option(
         "none",
         "where the numbers of every round also go; each but none is an extra, as pip install 'fedge[mlflow]'",
         choices=TRACKERS,
@@ -483,7 +489,7 @@ SECTIONS: dict[str, type[Section]] = {
 }
 
 
-def knobs() -> dict[str, tuple[Scalar, Mapping[str, Any]]]:
+def options() -> dict[str, tuple[Scalar, Mapping[str, Any]]]:
     """Return every key with its default and its declaration, in the order of the classes."""
     table: dict[str, tuple[Scalar, Mapping[str, Any]]] = {}
     classes: dict[str, Any] = {"": Config, **SECTIONS}
@@ -495,8 +501,8 @@ def knobs() -> dict[str, tuple[Scalar, Mapping[str, Any]]]:
 
 
 def check_keys(keys: list[str]) -> None:
-    """Raise ConfigError for the first key that no knob has."""
-    known = list(knobs())
+    """Raise ConfigError for the first key that no option has."""
+    known = list(options())
     for key in keys:
         if key not in known:
             raise ConfigError(

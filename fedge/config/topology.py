@@ -1,6 +1,6 @@
 """Which client stands under which leaf: clients 0..k0-1 under leaf 0, the next k1 under leaf 1, …
 
-The last `partition.newcomers` clients of every leaf are newcomers: they train at no time.
+The last `partition.unseen-clients` clients of every leaf are unseen clients: they train at no time.
 """
 
 from collections.abc import Sequence
@@ -41,25 +41,26 @@ def clients_per_leaf(config: HierarchyConfig, num_clients: int) -> list[int]:
     return sizes
 
 
-def known_per_leaf(sizes: Sequence[int], newcomers: int) -> list[int]:
+def known_per_leaf(sizes: Sequence[int], unseen_clients: int) -> list[int]:
     """Return the number of clients of each leaf that train, given `sizes` clients per leaf.
 
     Raises:
         ConfigError: a leaf would have none.
     """
     smallest = min(range(len(sizes)), key=lambda leaf: sizes[leaf])
-    if sizes[smallest] <= newcomers:
+    if sizes[smallest] <= unseen_clients:
         raise ConfigError(
-            f"partition.newcomers must leave every leaf a client that trains, but is {newcomers} and leaf "
-            f"{smallest} has {sizes[smallest]} in all; lower it, or give the leaf more clients"
+            f"partition.unseen-clients must leave every leaf a client that trains, but is "
+            f"{unseen_clients} and leaf {smallest} has {sizes[smallest]} in all; lower it, or "
+            "give the leaf more clients"
         )
-    return [size - newcomers for size in sizes]
+    return [size - unseen_clients for size in sizes]
 
 
-def newcomer_ids(sizes: Sequence[int], newcomers: int) -> list[int]:
-    """Return the clients that are newcomers, ascending: the last `newcomers` of each leaf."""
+def unseen_ids(sizes: Sequence[int], unseen_clients: int) -> list[int]:
+    """Return the clients that are unseen clients, ascending: the last `unseen_clients` of each leaf."""
     ends = [sum(sizes[: leaf + 1]) for leaf in range(len(sizes))]
-    return [client for end in ends for client in range(end - newcomers, end)]
+    return [client for end in ends for client in range(end - unseen_clients, end)]
 
 
 def _parse(text: str) -> list[int]:

@@ -21,7 +21,7 @@ from rich.text import Text
 from fedge.console.lines import minutes
 from fedge.console.palette import colour
 from fedge.exchange.clients import Standing
-from fedge.exchange.messages import JUDGE, TRAIN
+from fedge.exchange.messages import EVALUATE, TRAIN
 from fedge.rounds.results import LeafResult, RoundResult
 
 _WIDEST = 120  # a longer bar is not easier to read
@@ -240,7 +240,7 @@ def _worst(result: RoundResult, leaf: int | None) -> Text:
     scores = [
         (client.test_accuracy, client.client)
         for client in result.clients
-        if client.test_accuracy is not None and not client.newcomer and leaf in (None, client.leaf)
+        if client.test_accuracy is not None and not client.unseen_client and leaf in (None, client.leaf)
     ]
     if not scores:
         return Text("-")
@@ -305,7 +305,7 @@ def _sparkline(values: Sequence[float], rows: Sequence[Sequence[float]], width: 
 
 # --- the status -----------------------------------------------------------------------------------------
 
-_WORDS = {TRAIN: "training", JUDGE: "judging"}
+_WORDS = {TRAIN: "training", EVALUATE: "evaluating"}
 
 
 def _status(board: Board) -> str:

@@ -77,7 +77,7 @@ def round_line(
         left_s: seconds until the last round is done; None leaves this out.
         width: characters that it may have; the least important parts are left out for it.
     """
-    seen, unseen = (result.over_clients("test_accuracy", newcomers) for newcomers in (False, True))
+    seen, unseen = (result.over_clients("test_accuracy", unseen_clients) for unseen_clients in (False, True))
     score = f"accuracy {seen.mean:.3f} worst {seen.worst:.3f}" if seen else "accuracy -"
     if unseen:
         score += f"  unseen {unseen.mean:.3f}"
@@ -104,13 +104,13 @@ def _gates(result: RoundResult) -> str:
 
 
 def final_table(result: RoundResult) -> list[str]:
-    """Return the lines of the final table: a row per leaf, then all clients; newcomers stand apart."""
-    any_newcomers = any(leaf.newcomers for leaf in result.leaves)
+    """Return the lines of the final table: a row per leaf, then all clients; unseen clients stand apart."""
+    any_unseen_clients = any(leaf.unseen_clients for leaf in result.leaves)
     header = ("leaf", "cluster", "clients", "train windows", "accuracy", "worst client", "macro-F1")
-    rows: list[Sequence[str]] = [(*header, "newcomers", "unseen") if any_newcomers else header]
+    rows: list[Sequence[str]] = [(*header, "unseen clients", "accuracy") if any_unseen_clients else header]
     for leaf in result.leaves:
         worst = _worst_client(result, leaf.leaf)
-        unseen = (str(leaf.newcomers), _score(leaf.unseen_accuracy)) if any_newcomers else ()
+        unseen = (str(leaf.unseen_clients), _score(leaf.unseen_accuracy)) if any_unseen_clients else ()
         rows.append(
             (
                 str(leaf.leaf),
@@ -125,8 +125,8 @@ def final_table(result: RoundResult) -> list[str]:
         )
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    for who, newcomers in (("clients", False), ("newcomers, on users unseen in training", True)):
-        if found := result.over_clients("test_accuracy", newcomers):
+    for who, unseen_clients in (("clients", False), ("clients on users unseen in training", True)):
+        if found := result.over_clients("test_accuracy", unseen_clients):
             lines.append(
                 f"all {found.n} {who}: test accuracy {found.mean:.4f} mean, {found.std:.4f} std, "
                 f"{found.worst:.4f} worst"
@@ -136,7 +136,9 @@ def final_table(result: RoundResult) -> list[str]:
 
 def _worst_client(result: RoundResult, leaf: int) -> ClientResult | None:
     """Return the known client of a leaf with the lowest test accuracy, or None without any."""
-    own = [c for c in result.clients if c.leaf == leaf and not c.newcomer and c.test_accuracy is not None]
+    own = [
+        c for c in result.clients if c.leaf == leaf and not c.unseen_client and c.test_accuracy is not None
+    ]
     return min(own, key=lambda c: c.test_accuracy or 0.0, default=None)
 
 

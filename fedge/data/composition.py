@@ -15,7 +15,17 @@ import numpy as np
 from fedge.data.partition import Partition
 from hhar.windows.window_file import Windows
 
-PARTITION_COLUMNS = ("client", "leaf", "split", "user", "device", "class", "windows", "newcomer", "group")
+PARTITION_COLUMNS = (
+    "client",
+    "leaf",
+    "split",
+    "user",
+    "device",
+    "class",
+    "windows",
+    "unseen_client",
+    "group",
+)
 
 
 def write_partition(
@@ -30,7 +40,7 @@ def write_partition(
         for client, parts in enumerate(partition.clients):
             leaf = leaf_of[client]
             labels = planted.change_of(client).labels if planted else None
-            who = (int(client in partition.newcomers), planted.groups[leaf] if planted else "")
+            who = (int(client in partition.unseen_clients), planted.groups[leaf] if planted else "")
             for split, indices in zip(("train", "val", "test"), parts, strict=True):
                 y = windows.y[indices] if labels is None else labels[windows.y[indices]]
                 for owner, count in _counts(windows, indices, y):

@@ -1,8 +1,8 @@
 """Windows → clients, each with its own training, validation and test windows.
 
 `user` and `device` deal whole owners and then split; the others split first and then deal windows, so that
-no client ever trains on a recording that another is tested on. Newcomers hold whole users in any case, of
-whom no other client has a window. Called by `fedge.run`.
+no client ever trains on a recording that another is tested on. Unseen clients hold whole users in any case,
+of whom no other client has a window. Called by `fedge.run`.
 Shape letters: N windows, K clients, S leaf servers.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from fedge.config.option import ConfigError
 from fedge.config.sections import Config
-from fedge.config.topology import known_per_leaf, newcomer_ids
+from fedge.config.topology import known_per_leaf, unseen_ids
 from fedge.data.scenario import Scenario, make_scenario
 from fedge.data.split import TEST, TRAIN, UNUSED, VAL, blocks, split_by_blocks, split_by_session
 from fedge.seeding import Purpose, numpy_stream
@@ -31,13 +31,13 @@ class Partition:
     Attributes:
         clients: per client, per split (training, validation, test): sorted window indices.
         split_kind: "session" or "blocks".
-        newcomers: clients that hold users whom no other client has; they take no part in training.
+        unseen clients: clients that hold users whom no other client has; they take no part in training.
         scenario: what is done to the windows of whole leaves, or None.
     """
 
     clients: list[tuple[np.ndarray, np.ndarray, np.ndarray]]
     split_kind: str
-    newcomers: frozenset[int] = frozenset()
+    unseen_clients: frozenset[int] = frozenset()
     scenario: Scenario | None = None
 
 
@@ -48,30 +48,30 @@ def partition(windows: Windows, config: Config, clients_per_leaf: Sequence[int],
         windows: N windows.
         config: its `partition` and `data` sections and the scenario are read.
         clients_per_leaf: S numbers; clients 0..k0-1 belong to leaf 0, the next k1 to leaf 1, …; the last
-            `partition.newcomers` of each are newcomers.
+            `partition.unseen-clients` of each are unseen clients.
         seed: root of the streams that shuffle sessions and windows and draw the scenario.
 
     Raises:
         ConfigError: too few users or devices, no sessions to split by, a client without training, validation
-            or test windows, or newcomers or a scenario that the data do not allow.
+            or test windows, or unseen clients or a scenario that the data do not allow.
     """
     kind = _split_kind(windows, config)
-    _refuse_newcomers_without_users(windows, config, clients_per_leaf)
+    _refuse_unseen_clients_without_users(windows, config, clients_per_leaf)
     planted = make_scenario(config, windows.channels, len(windows.classes), clients_per_leaf, seed)
-    newcomers = newcomer_ids(clients_per_leaf, config.partition.newcomers)
+    unseen_clients = unseen_ids(clients_per_leaf, config.partition.unseen_clients)
     if config.partition.kind in ("user", "device"):
         client, group = _deal_owners(windows, config, sum(clients_per_leaf), kind)
         used = _held(client, windows.y, planted)
-        split = _split_apart(windows, config, kind, group, np.isin(client, newcomers), used, seed)
+        split = _split_apart(windows, config, kind, group, np.isin(client, unseen_clients), used, seed)
     else:
-        client = _reserve_users(windows.user, newcomers)
+        client = _reserve_users(windows.user, unseen_clients)
         reserved = client != NOBODY
         split = _split_apart(windows, config, kind, _codes(windows.user), reserved, None, seed)
         client = _deal_among_known(client, windows.y, split, config, clients_per_leaf, seed)
         split[~_held(client, windows.y, planted)] = UNUSED
     clients = [_indices(client, split, k) for k in range(sum(clients_per_leaf))]
     _refuse_empty(clients, windows, config, kind, planted)
-    return Partition(clients, kind, frozenset(newcomers), planted)
+    return Partition(clients, kind, frozenset(unseen_clients), planted)
 
 
 def _held(client: np.ndarray, y: np.ndarray, planted: Scenario | None) -> np.ndarray:
@@ -110,14 +110,14 @@ def _split_apart(
     used: np.ndarray | None,
     seed: int,
 ) -> np.ndarray:
-    """Return the split of each window (N,), where those of newcomers have no influence on the others'.
+    """Return the split of each window (N,), where those of unseen clients have no influence on the others'.
 
     Args:
         windows: N windows.
         config: its `data` section is read.
         kind: "session" or "blocks".
         group: (N,) stratifies the sessions.
-        unseen: (N,) whether the window is a newcomer's.
+        unseen: (N,) whether the window is an unseen client's.
         used: (N,) False for windows that are UNUSED and as if they were not there; None uses all.
         seed: root of the streams that shuffle sessions.
     """
@@ -241,45 +241,46 @@ def _deal_blocks(stream: np.ndarray, y: np.ndarray, share: int, guard_windows: i
     return part
 
 
-# --- newcomers ----------------------------------------------------------------------------------------
+# --- unseen clients ----------------------------------------------------------------------------------------
 
 
-def _refuse_newcomers_without_users(
+def _refuse_unseen_clients_without_users(
     windows: Windows, config: Config, clients_per_leaf: Sequence[int]
 ) -> None:
-    """Raise ConfigError when newcomers cannot hold users of whom no other client has a window."""
-    newcomers, kind = config.partition.newcomers, config.partition.kind
-    known = sum(known_per_leaf(clients_per_leaf, newcomers))
+    """Raise ConfigError when unseen clients cannot hold users of whom no other client has a window."""
+    unseen_clients, kind = config.partition.unseen_clients, config.partition.kind
+    known = sum(known_per_leaf(clients_per_leaf, unseen_clients))
     users = np.unique(windows.user).size
-    if newcomers and kind == "device":
+    if unseen_clients and kind == "device":
         raise ConfigError(
-            f"partition.newcomers needs whole users, but partition.kind=device deals each user's windows to "
-            f"several clients, and partition.newcomers is {newcomers}; set partition.kind=user"
+            f"partition.unseen-clients needs whole users, but partition.kind=device deals each "
+            f"user's windows to "
+            f"several clients, and partition.unseen-clients is {unseen_clients}; set partition.kind=user"
         )
-    if newcomers and kind == "user" and users < sum(clients_per_leaf):
+    if unseen_clients and kind == "user" and users < sum(clients_per_leaf):
         raise ConfigError(
-            f"partition.newcomers needs whole users, but {users} users are too few for "
+            f"partition.unseen-clients needs whole users, but {users} users are too few for "
             f"{sum(clients_per_leaf)} clients; use a federation of at most {users} SuperNodes"
         )
     count = sum(clients_per_leaf) - known
-    if newcomers and users <= count:
+    if unseen_clients and users <= count:
         raise ConfigError(
-            f"partition.newcomers must leave users to train on, but {count} newcomers, "
-            f"{newcomers} per leaf, take all of {users} users; lower it or hierarchy.num-servers"
+            f"partition.unseen-clients must leave users to train on, but {count} unseen clients, "
+            f"{unseen_clients} per leaf, take all of {users} users; lower it or hierarchy.num-servers"
         )
 
 
-def _reserve_users(users: np.ndarray, newcomers: Sequence[int]) -> np.ndarray:
-    """Return the newcomer (N,) of each window when every newcomer gets one user, NOBODY for all others'.
+def _reserve_users(users: np.ndarray, unseen_clients: Sequence[int]) -> np.ndarray:
+    """Return the unseen client (N,) of each window if each such gets one user, NOBODY for all others'.
 
-    The users of newcomers are evenly spaced among all users in sorted order; with as many users as clients
-    and leaves of one size they are those that partition.kind=user would give them.
+    The users of unseen clients are evenly spaced among all users in sorted order; with as many users as
+    clients and leaves of one size they are those that partition.kind=user would give them.
     """
     client = np.full(len(users), NOBODY, dtype=np.int64)
     user = _codes(users)
     num_users = int(user.max()) + 1
-    for turn, newcomer in enumerate(newcomers, start=1):
-        client[user == turn * num_users // len(newcomers) - 1] = newcomer
+    for turn, unseen_client in enumerate(unseen_clients, start=1):
+        client[user == turn * num_users // len(unseen_clients) - 1] = unseen_client
     return client
 
 
@@ -291,19 +292,19 @@ def _deal_among_known(
     clients_per_leaf: Sequence[int],
     seed: int,
 ) -> np.ndarray:
-    """Return the client (N,) of each window: newcomers keep theirs, the others are dealt to those who train.
+    """Return the client (N,) of each window: unseen clients keep theirs, others go to those who train.
 
     Args:
-        reserved: (N,) newcomer of each window, or NOBODY.
+        reserved: (N,) unseen client of each window, or NOBODY.
         y, split: (N,) class and split.
         config: its `partition` section is read.
-        clients_per_leaf: newcomers included.
+        clients_per_leaf: unseen clients included.
         seed: root of the stream that deals.
     """
-    count = config.partition.newcomers
+    count = config.partition.unseen_clients
     left = np.where(reserved == NOBODY, split, UNUSED)
     dealt = _deal_windows(y, left, config, known_per_leaf(clients_per_leaf, count), seed)
-    known = np.setdiff1d(np.arange(sum(clients_per_leaf)), newcomer_ids(clients_per_leaf, count))
+    known = np.setdiff1d(np.arange(sum(clients_per_leaf)), unseen_ids(clients_per_leaf, count))
     client = reserved.copy()
     client[dealt != NOBODY] = known[dealt[dealt != NOBODY]]
     return client

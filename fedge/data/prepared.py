@@ -137,7 +137,7 @@ def write_client_data(folder: Path, windows: Windows, partition: Partition, norm
     for client, (train, val, test) in enumerate(partition.clients):
         ends = at + np.cumsum([len(train), len(val), len(test)])
         bounds.append(ClientBounds(at, int(ends[0]), int(ends[1]), int(ends[2])))
-        train_rows[at : ends[0]] = client not in partition.newcomers
+        train_rows[at : ends[0]] = client not in partition.unseen_clients
         if partition.scenario is not None:
             own = slice(at, int(ends[2]))
             x[own], y[own] = partition.scenario.change_of(client).apply(x[own], y[own])

@@ -2,7 +2,7 @@
 
 A scenario gives every leaf a group (the truth that clustering should find) and every group a change of its
 windows, group 0 none. It is applied to all windows of the group's clients, whether for training, validation
-or test and of newcomers too, before normalisation. Both are drawn from the seed. Called by
+or test and of unseen clients too, before normalisation. Both are drawn from the seed. Called by
 `fedge.data.partition` and `fedge.data.prepared`. Shape letters: N windows, C channels, T samples, S leaves, G
 groups.
 """
@@ -65,7 +65,7 @@ class Scenario:
         kind: as in the configuration.
         groups: (S,) the group of each leaf.
         changes: (G,) what is done in each group.
-        clients_per_leaf: (S,) newcomers included.
+        clients_per_leaf: (S,) unseen clients included.
     """
 
     kind: str
@@ -93,7 +93,7 @@ def make_scenario(
         config: its `scenario` and `scenario_groups` are read; the groups are at most the leaves.
         channels: names of the C channels.
         num_classes: of the data.
-        clients_per_leaf: S numbers, newcomers included.
+        clients_per_leaf: S numbers, unseen clients included.
         seed: root of the streams.
 
     Raises:

@@ -59,7 +59,7 @@ class Standing:
     """How an exchange stands at one moment, in partition ids.
 
     Attributes:
-        kind: message type, `fedge.exchange.messages.TRAIN` or `JUDGE`.
+        kind: message type, `fedge.exchange.messages.TRAIN` or `EVALUATE`.
         asked: clients that were sent a message.
         back: clients whose reply is there.
         failed: clients that have failed, and are not tried again or have not answered since.

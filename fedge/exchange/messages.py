@@ -1,6 +1,6 @@
 """What server and clients say to each other: the only file that knows record names.
 
-Three exchanges: *hello* (who are you), *train* (one leaf round), *judge* (any number of models, each under
+Three exchanges: *hello* (who are you), *train* (one leaf round), *evaluate* (any number of models, each under
 the role that it plays, on validation and test windows, all in one call). Numbers travel as plain Python
 numbers, states as float arrays by name, or as tickets for files that both sides see.
 """
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 HELLO = "query.hello"
 END_CAPTURE = "query.end_capture"
 TRAIN = "train"
-JUDGE = "evaluate"
+EVALUATE = "evaluate"
 
 ARRAYS = "arrays"  # the model; Flower's own strategies look for this name
 CONFIG = "config"
@@ -37,9 +37,9 @@ CONTROL = "control"
 ACCEPTED = "accepted"
 SPLITS = "splits"
 WORK = "work"  # among the metrics: what the client did with its time, as `fedge.timing.calls` has it
-_JUDGED = "model/"  # before the role of a model that is to be judged
+_EVALUATED = "model/"  # before the role of a model that is to be evaluated
 
-# Roles of models that are judged: what a leaf's leaf rounds made, what the cloud offers it (see
+# Roles of models that are evaluated: what a leaf's leaf rounds made, what the cloud offers it (see
 # `fedge.cloud.offers` for several offers), its own line beside an offer on trial, its cluster's model, and
 # the one fine-tuned for its clients.
 OWN: Final = "own"
@@ -104,7 +104,7 @@ def _record_bytes(record: ArrayRecord | ConfigRecord | MetricRecord) -> int:
 
 
 @dataclass(frozen=True)
-class Errand:
+class RoundContext:
     """What a client must know beyond its own configuration.
 
     Attributes:
@@ -133,15 +133,15 @@ class Errand:
         return (self.leaf_round, who, *((int(Purpose.PERSONAL),) if self.line == PERSONAL else ()))
 
     def to_record(self) -> ConfigRecord:
-        """Return the errand as a Flower record."""
+        """Return the round context as a Flower record."""
         return ConfigRecord(asdict(self))
 
     @staticmethod
-    def of(message: Message) -> "Errand":
-        """Read the errand of a train or judge message; other entries of its record are ignored."""
+    def of(message: Message) -> "RoundContext":
+        """Read the round context of a train or evaluate message; other entries of its record are ignored."""
         record = _config(message)
-        values: dict[str, Any] = {name: record[name] for name in Errand.__dataclass_fields__}
-        return Errand(**values)
+        values: dict[str, Any] = {name: record[name] for name in RoundContext.__dataclass_fields__}
+        return RoundContext(**values)
 
 
 def tell_accepted(messages: Sequence[Message], accepted: Mapping[int, int]) -> None:
@@ -262,9 +262,9 @@ class TrainReply:
     clipped: bool | None = None
 
 
-def train_messages(node_ids: Sequence[int], model: ArrayRecord, errand: Errand) -> list[Message]:
+def train_messages(node_ids: Sequence[int], model: ArrayRecord, round_context: RoundContext) -> list[Message]:
     """Ask clients to train a model as it is, without control variates; the messages share their content."""
-    content = RecordDict({ARRAYS: model, CONFIG: errand.to_record()})
+    content = RecordDict({ARRAYS: model, CONFIG: round_context.to_record()})
     return [Message(content, node_id, TRAIN) for node_id in node_ids]
 
 
@@ -322,11 +322,11 @@ def read_train(reply: Message) -> TrainReply:
     )
 
 
-# --- judge --------------------------------------------------------------------------------------------
+# --- evaluate --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Judgement:
+class Evaluation:
     """One model on one split of one client.
 
     Attributes:
@@ -341,11 +341,14 @@ class Judgement:
     only_one_right: tuple[int, int] | None = None
 
 
-JudgeReply = dict[tuple[str, SplitName], Judgement]  # by role and split
+EvaluateReply = dict[tuple[str, SplitName], Evaluation]  # by role and split
 
 
-def judge_messages(
-    node_ids: Sequence[int], models: Mapping[str, ArrayRecord], splits: Sequence[SplitName], errand: Errand
+def evaluate_messages(
+    node_ids: Sequence[int],
+    models: Mapping[str, ArrayRecord],
+    splits: Sequence[SplitName],
+    round_context: RoundContext,
 ) -> list[Message]:
     """Ask clients to evaluate models on splits of their windows; the messages share their content.
 
@@ -353,62 +356,64 @@ def judge_messages(
         node_ids: of the clients.
         models: role → model as a record, for example "own" and "offered".
         splits: on which.
-        errand: of the round.
+        round context: of the round.
     """
     asked = ConfigRecord({SPLITS: [str(split) for split in splits]})
-    content = RecordDict({CONFIG: errand.to_record(), SPLITS: asked})
-    content.update({judged_record(role): model for role, model in models.items()})
-    return [Message(content, node_id, JUDGE) for node_id in node_ids]
+    content = RecordDict({CONFIG: round_context.to_record(), SPLITS: asked})
+    content.update({evaluated_record(role): model for role, model in models.items()})
+    return [Message(content, node_id, EVALUATE) for node_id in node_ids]
 
 
-def judged_record(role: str) -> str:
-    """Return the name of the record of a model that is to be judged."""
-    return _JUDGED + role
+def evaluated_record(role: str) -> str:
+    """Return the name of the record of a model that is to be evaluated."""
+    return _EVALUATED + role
 
 
-def models_to_judge(message: Message) -> Iterator[tuple[str, State]]:
+def models_to_evaluate(message: Message) -> Iterator[tuple[str, State]]:
     """Yield (role, model) one by one: large models are opened when their turn comes."""
     for name in message.content:
-        if name.startswith(_JUDGED):
+        if name.startswith(_EVALUATED):
             state = arrays_of(message, name)
             assert state is not None
-            yield name.removeprefix(_JUDGED), state
+            yield name.removeprefix(_EVALUATED), state
 
 
-def splits_to_judge(message: Message) -> list[SplitName]:
-    """Return the splits on which models are to be judged."""
+def splits_to_evaluate(message: Message) -> list[SplitName]:
+    """Return the splits on which models are to be evaluated."""
     record = message.content[SPLITS]
     assert isinstance(record, ConfigRecord)
     return list(record[SPLITS])  # type: ignore[arg-type]
 
 
-def judge_reply(message: Message, judgements: JudgeReply, work: Callable[[], list[float]] = list) -> Message:
-    """Answer a judge message; `work` tells, once all else is done, what the client did with its time."""
+def evaluate_reply(
+    message: Message, evaluations: EvaluateReply, work: Callable[[], list[float]] = list
+) -> Message:
+    """Answer a evaluate message; `work` tells, once all else is done, what the client did with its time."""
     values: dict[str, Any] = {}
-    for (role, split), judgement in judgements.items():
-        values[f"{role}/{split}/loss"] = float(judgement.loss)
-        values[f"{role}/{split}/confusion"] = judgement.confusion.ravel().tolist()
-        if judgement.only_one_right is not None:
-            values[f"{role}/{split}/only-one-right"] = list(judgement.only_one_right)
+    for (role, split), evaluation in evaluations.items():
+        values[f"{role}/{split}/loss"] = float(evaluation.loss)
+        values[f"{role}/{split}/confusion"] = evaluation.confusion.ravel().tolist()
+        if evaluation.only_one_right is not None:
+            values[f"{role}/{split}/only-one-right"] = list(evaluation.only_one_right)
     values[WORK] = work()
     return Message(RecordDict({METRICS: fill(MetricRecord(), values)}), reply_to=message)
 
 
-def read_judge(reply: Message) -> JudgeReply:
-    """Read a client's answer to a judge message."""
+def read_evaluate(reply: Message) -> EvaluateReply:
+    """Read a client's answer to a evaluate message."""
     metrics = _metrics(reply)
-    judgements: JudgeReply = {}
+    evaluations: EvaluateReply = {}
     for name in metrics:
         if name.endswith("/loss"):
             role, split, _ = name.rsplit("/", 2)
             cells = np.array(metrics[f"{role}/{split}/confusion"], dtype=np.int64)
             classes = round(len(cells) ** 0.5)
-            judgements[role, cast(SplitName, split)] = Judgement(
+            evaluations[role, cast(SplitName, split)] = Evaluation(
                 cells.reshape(classes, classes),
                 _number(metrics, name),
                 _pair(metrics, f"{role}/{split}/only-one-right"),
             )
-    return judgements
+    return evaluations
 
 
 def _config(message: Message) -> ConfigRecord:

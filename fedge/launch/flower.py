@@ -38,7 +38,7 @@ def run_on_flower(app: str, federation: str | None, run_config: Mapping[str, Sca
     Args:
         app: folder of pyproject.toml.
         federation: name of one; None for the default.
-        run_config: all knobs, as the run is to have them.
+        run_config: all options, as the run is to have them.
         config: the same, checked.
     """
     name = config.run_name or f"{datetime.now():%Y%m%d-%H%M%S-%f}"

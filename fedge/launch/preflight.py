@@ -50,7 +50,7 @@ def check(
             refuse_ray_that_cannot_start()
             refuse_hidden_gpu(config.train.device, federation)
         sizes = clients_per_leaf(config.hierarchy, federation.num_supernodes)
-        refuse_missing_quorum(config, known_per_leaf(sizes, config.partition.newcomers))
+        refuse_missing_quorum(config, known_per_leaf(sizes, config.partition.unseen_clients))
         windows, source = load(config, federation.num_supernodes)
         if resumption is not None:
             refuse_other_data(resumption, source.fingerprint, sizes)
@@ -71,7 +71,7 @@ REFUSED = 4  # exit code, as of `fedge run`
 
 
 class _Unclear(Exception):
-    """A command line that Flower itself should judge."""
+    """A command line that Flower itself should evaluate."""
 
 
 class _Parser(argparse.ArgumentParser):

@@ -29,7 +29,7 @@ def simulate(
     """Carry out one run on threads of this process, leave its run folder behind and read it.
 
     Args:
-        config: knobs that differ from their defaults, flat (``{"train.lr": 0.1}``) or nested
+        config: options that differ from their defaults, flat (``{"train.lr": 0.1}``) or nested
             (``{"train": {"lr": 0.1}}``); see pyproject.toml for all of them.
         num_supernodes: number of clients.
         workers: clients that train at a time; by default as many as this process may use cores.

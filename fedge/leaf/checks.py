@@ -5,7 +5,7 @@ other shapes would end the run. So a reply that is not what the leaf asked for i
 only itself, and everybody learns why. Pure functions on arrays; called by `fedge.leaf.counting`,
 `fedge.rounds.evaluation` and `fedge.rounds.strategy`.
 
-The size of an update is judged against the median of the leaf's recent ones, which a minority of clients
+The size of an update is evaluated against the median of the leaf's recent ones, which a minority of clients
 cannot move (clipping to a running median: Karimireddy et al. 2021, "Learning from History").
 """
 
@@ -177,17 +177,17 @@ class NormHistory:
         return refused
 
 
-def check_judgements(
+def check_evaluations(
     confusions: Mapping[tuple[str, str], np.ndarray],
     roles: Iterable[str],
     windows: Mapping[str, int],
     classes: int,
 ) -> None:
-    """Raise ReplyRejected unless a judge reply says what was asked.
+    """Raise ReplyRejected unless a evaluate reply says what was asked.
 
     Args:
         confusions: (model role, split) → confusion matrix.
-        roles: the models that the client was to judge.
+        roles: the models that the client was to evaluate.
         windows: split → windows of the client.
         classes: of the run.
     """
@@ -216,7 +216,7 @@ def check_only_one_right(
 
     Args:
         counts: model role → (only the own model is right, only this one is), on validation windows.
-        confusions: model role → confusion matrix on validation windows, as `check_judgements` lets through.
+        confusions: model role → confusion matrix on validation windows, as `check_evaluations` lets through.
         own: role of the own model; where it was not asked about, nobody can count.
     """
     for role, pair in counts.items():
@@ -236,7 +236,7 @@ def check_only_one_right(
 
 
 def not_finite_losses(losses: Mapping[tuple[str, str], float]) -> Sequence[str]:
-    """Return what is to be said of the losses of a judge reply: a model can diverge and still be judged."""
+    """Return what is to be said of the losses of a reply: a model can diverge and still be evaluated."""
     return [
         f"{role} model, {split} windows" for (role, split), loss in losses.items() if not np.isfinite(loss)
     ]

@@ -14,7 +14,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from fedge.cloud.control import Way
-from fedge.exchange.messages import CONTROL, Errand, TrainReply
+from fedge.exchange.messages import CONTROL, RoundContext, TrainReply
 from fedge.leaf.checks import NormHistory
 from fedge.leaf.rules import combine
 from fedge.leaf.strategy_state import numbers_of, put_back, states_of
@@ -23,7 +23,7 @@ from fedge.states.records import to_record
 from fedge.training.local import LocalTraining
 from fedge.training.scaffold import control_delta, updated_server_control, way_length, zero_control
 
-_MODELS = ("model", "served", "aside", "trial", "cluster_model", "newcomer_model")  # attributes of a leaf
+_MODELS = ("model", "served", "aside", "trial", "cluster_model", "unseen_model")  # attributes of a leaf
 
 
 class LeafGrid(Grid):
@@ -79,7 +79,7 @@ class Leaf:
     Attributes:
         index: 0, 1, …
         clients: partition ids of those that train, ascending.
-        newcomers: partition ids of those that only judge the models that the leaf would give them.
+        unseen clients: partition ids of those that only evaluate the models that the leaf would give them.
         train_samples: partition id → training windows.
         model: with which its next leaf round begins.
         served: what it serves the clients that it knows since the last gate; mostly `model` itself.
@@ -87,8 +87,8 @@ class Leaf:
         trial: the model of the cluster that is proposed for it, trained beside its own
             (`fedge.clustering.trial`); or None.
         cluster_model: its cluster's, as of the last cloud step; None if it is alone in its cluster, or has no
-            newcomers to serve it to.
-        newcomer_model: what it serves newcomers since the last gate; None where that is `served`.
+            unseen clients to serve it to.
+        unseen_model: what it serves unseen clients since the last gate; None where that is `served`.
         control: SCAFFOLD's c (float64, trainable entries only), or None when SCAFFOLD is off.
         way: its way since the last cloud step, or None unless SCAFFOLD is on two levels.
         accepted: partition id → the client's last leaf round that counted, 0 for none; which version of its
@@ -104,7 +104,7 @@ class Leaf:
         parameter_names: Sequence[str],
         strategy: Strategy,
         scaffold_levels: int,
-        newcomers: Sequence[int] = (),
+        unseen_clients: Sequence[int] = (),
     ) -> None:
         """Start with `model`; `train_samples` names the clients that train and their averaging weights.
 
@@ -113,12 +113,12 @@ class Leaf:
         self.index = index
         self.train_samples = dict(sorted(train_samples.items()))
         self.clients = tuple(self.train_samples)
-        self.newcomers = tuple(sorted(newcomers))
+        self.unseen_clients = tuple(sorted(unseen_clients))
         self.model = self.served = model
         self.aside: State | None = None
         self.trial: State | None = None
         self.cluster_model: State | None = None
-        self.newcomer_model: State | None = None
+        self.unseen_model: State | None = None
         self._parameter_names = tuple(parameter_names)
         self._strategy = strategy
         self.accepted = dict.fromkeys(self.clients, 0)
@@ -136,7 +136,7 @@ class Leaf:
         """
         fork = copy.copy(self)
         fork.model = fork.served = model
-        fork.aside = fork.trial = fork.cluster_model = fork.newcomer_model = None
+        fork.aside = fork.trial = fork.cluster_model = fork.unseen_model = None
         fork._strategy = copy.deepcopy(self._strategy)
         fork.norms = copy.deepcopy(self.norms)
         fork.control = fork._told = self.control if scaffold else None
@@ -160,12 +160,16 @@ class Leaf:
         if self.way is not None:
             self.way = Way(model, group=group)
 
-    def configure_train(self, grid: Grid, node_ids: Sequence[int], errand: Errand) -> list[Message]:
+    def configure_train(
+        self, grid: Grid, node_ids: Sequence[int], round_context: RoundContext
+    ) -> list[Message]:
         """Return the messages of one leaf round to the given nodes of this leaf."""
         arrays = to_record(self.model)
         leaf_grid = LeafGrid(grid, node_ids)
         messages = list(
-            self._strategy.configure_train(errand.leaf_round, arrays, errand.to_record(), leaf_grid)
+            self._strategy.configure_train(
+                round_context.leaf_round, arrays, round_context.to_record(), leaf_grid
+            )
         )
         if self._told is not None and messages:
             control = to_record(self._told)
@@ -175,7 +179,7 @@ class Leaf:
 
     def aggregate_train(
         self,
-        errand: Errand,
+        round_context: RoundContext,
         replies: Mapping[int, TrainReply],
         mean: State,
         settings: LocalTraining,
@@ -186,7 +190,7 @@ class Leaf:
         A fork leaves control variates alone.
 
         Args:
-            errand: of the leaf round.
+            round context: of the leaf round.
             replies: partition id → reply, ascending; as many as the strategy needs.
             mean: of their models, weighted by windows.
             settings: under which the clients trained.
@@ -199,10 +203,10 @@ class Leaf:
             self.way.length += way_length(steps, samples, settings.lr, settings.momentum)
         self.model = combine(
             self._strategy, self.model, mean, list(replies.values()), self._parameter_names, settings, seed,
-            errand.stream_of(self.index),
+            round_context.stream_of(self.index),
         )  # fmt: skip
         if not self._is_fork:
-            self.accepted.update(dict.fromkeys(replies, errand.leaf_round))
+            self.accepted.update(dict.fromkeys(replies, round_context.leaf_round))
 
     def keep_states(self, keep: Callable[[State], State]) -> None:
         """Let `keep` decide where the leaf's states lie."""

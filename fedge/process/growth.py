@@ -58,10 +58,10 @@ class GrowthWatch:
             kept = self._rounds.setdefault(process.pid, deque(maxlen=WINDOW))
             kept.append((global_round, process.rss_mib, process.fds))
             if len(kept) >= _ENOUGH and self._seen[process.pid] % _EVERY == 0:
-                lines += self._judge(process, list(kept))
+                lines += self._evaluate(process, list(kept))
         return lines
 
-    def _judge(self, process: ProcessMemory, kept: Sequence[tuple[int, float, int | None]]) -> list[str]:
+    def _evaluate(self, process: ProcessMemory, kept: Sequence[tuple[int, float, int | None]]) -> list[str]:
         """Return what is newly found of one process."""
         rounds = [round_ for round_, _, _ in kept]
         memory = [mib * 1024 for _, mib, _ in kept]

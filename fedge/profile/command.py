@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fedge.config.option import ConfigError, Scalar
-from fedge.config.sections import Config, knobs
+from fedge.config.sections import Config, options
 from fedge.engine.federation import Federation
 from fedge.launch.flower import toml_of
 from fedge.launch.preflight import check
@@ -112,8 +112,8 @@ def _measured(
 
 
 def _changed(run_config: Mapping[str, Scalar]) -> dict[str, Any]:
-    """Return the knobs that differ from their defaults, but for those that only say where things go."""
-    defaults = {key: default for key, (default, _) in knobs().items()}
+    """Return the options that differ from their defaults, but for those that only say where things go."""
+    defaults = {key: default for key, (default, _) in options().items()}
     places = ("runs-dir", "run-name", "report", "resume")
     return {key: value for key, value in run_config.items() if key not in places and defaults[key] != value}
 

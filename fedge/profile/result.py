@@ -23,7 +23,7 @@ class Profile:
 
     Attributes:
         name: of the profile's folder.
-        facts: engine, command, number of rounds, changed knobs, versions, when, seconds of both runs.
+        facts: engine, command, number of rounds, changed options, versions, when, seconds of both runs.
         samples: of the run that was watched.
         captures: of the run under memray, the server's first, then workers, largest first.
     """

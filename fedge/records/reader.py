@@ -45,16 +45,16 @@ TABLES: dict[str, dict[str, Any]] = {
         "cluster_labels",
     ),
     "metrics/leaf_rounds.csv": _schema(
-        "global_round leaf cluster num_clients train_samples newcomers",
+        "global_round leaf cluster num_clients train_samples unseen_clients",
         "val_accuracy_own val_accuracy_offered test_accuracy test_loss macro_f1 unseen_accuracy "
         "unseen_loss unseen_macro_f1",
         "gate",
     ),
     "metrics/clients.csv": _schema(
-        "global_round client leaf train_samples test_samples newcomer",
+        "global_round client leaf train_samples test_samples unseen_client",
         "train_loss test_accuracy test_loss macro_f1 train_seconds",
     ),
-    "partition.csv": _schema("client leaf windows newcomer group", "", "split user device class"),
+    "partition.csv": _schema("client leaf windows unseen_client group", "", "split user device class"),
     "timing.csv": _schema("global_round", "total"),
     "timing/workers.csv": _schema(
         "global_round worker id messages",
@@ -107,13 +107,14 @@ class RunData:
         manifest: manifest.json.
         rounds: metrics/global_rounds.csv.
         leaves: metrics/leaf_rounds.csv.
-        clients: metrics/clients.csv; newcomers are among them, see `known_clients` and `newcomers`.
+        clients: metrics/clients.csv; unseen clients are among them, see `known_clients` and `unseen_clients`.
         clusters: clusters.jsonl; `labels` and `similarity` are lists; its round is named "global_round";
             `compared` is false where no comparison was due, `changes` says in words what happened,
             `lowest_p` is the smallest of the step's tests for groups.
-        partition: partition.csv, windows per client, split, user, device and class; newcomers and groups.
-        timing: timing.csv: seconds per phase, workers' seconds per lane, percentiles over messages.
-        workers: timing/workers.csv: a worker's seconds of the wait per lane.
+        partition: partition.csv, windows per client, split, user, device and class; unseen clients and
+            groups.
+        timing: timing.csv: seconds per phase, workers' seconds per timeline, percentiles over messages.
+        workers: timing/workers.csv: a worker's seconds of the wait per timeline.
         messages: when every message was under way, of the first, the slowest and the newest round.
         memory: memory.csv.
         confusion: client → (classes, classes) of the newest round, rows true, columns predicted.
@@ -167,19 +168,19 @@ class RunData:
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """Every knob of the run, flat: ``{"train.lr": 0.05, …}``."""
+        """Every option of the run, flat: ``{"train.lr": 0.05, …}``."""
         config: Mapping[str, Any] = self.manifest.get("config", {})
         return config
 
     @property
     def known_clients(self) -> pl.DataFrame:
         """The rows of `clients` of those that train."""
-        return self.clients.filter(pl.col("newcomer").fill_null(0) == 0)
+        return self.clients.filter(pl.col("unseen_client").fill_null(0) == 0)
 
     @property
-    def newcomers(self) -> pl.DataFrame:
-        """The rows of `clients` of newcomers, who hold users unseen in training."""
-        return self.clients.filter(pl.col("newcomer") == 1)
+    def unseen_clients(self) -> pl.DataFrame:
+        """The rows of `clients` of unseen clients, who hold users unseen in training."""
+        return self.clients.filter(pl.col("unseen_client") == 1)
 
     @property
     def truth(self) -> list[int] | None:

@@ -23,7 +23,7 @@ from fedge.records.message_log import MessageLog
 from fedge.rounds.results import ClientResult, LeafResult, RoundResult
 from fedge.states.averaging import State
 from fedge.states.files import write_state
-from fedge.timing.timeline import LANES, LEG_COLUMNS, Lane, RoundLanes
+from fedge.timing.timeline import LANES, LEG_COLUMNS, RoundLanes, Timeline
 
 GLOBAL_COLUMNS = (
     "global_round", "test_accuracy_mean", "test_accuracy_std", "test_accuracy_worst", "test_loss_mean",
@@ -38,16 +38,17 @@ GLOBAL_COLUMNS = (
 LEAF_COLUMNS = (
     "global_round", "leaf", "cluster", "val_accuracy_own", "val_accuracy_offered", "gate", "test_accuracy",
     "test_loss", "macro_f1", "num_clients", "train_samples", "kept_model", "unseen_accuracy", "unseen_loss",
-    "unseen_macro_f1", "newcomers", "serves", "blend", "val_windows", "val_only_own", "val_only_offered",
+    "unseen_macro_f1", "unseen_clients", "serves", "blend", "val_windows", "val_only_own", "val_only_offered",
     "val_standard_error", "val_p_value", "val_accuracy_before", "val_accuracy_personal",
 )  # fmt: skip
 CLIENT_COLUMNS = (
     "global_round", "client", "leaf", "train_samples", "train_loss", "test_samples", "test_accuracy",
-    "macro_f1", "train_seconds", "test_loss", "newcomer", "shared_accuracy", "tuned_accuracy",
+    "macro_f1", "train_seconds", "test_loss", "unseen_client", "shared_accuracy", "tuned_accuracy",
 )  # fmt: skip
 TIMING_COLUMNS = (
     "global_round", "configure", "push", "wait", "check", "aggregate", "cluster", "gate", "record",
-    "checkpoint", "other", "total", "report", "workers", *(f"lane_{lane}" for lane in LANES), *LEG_COLUMNS,
+    "checkpoint", "other", "total", "report", "workers", 
+    *(f"timeline_{part}" for part in LANES), *LEG_COLUMNS,
 )  # fmt: skip
 WORKER_COLUMNS = ("global_round", "worker", "id", "messages", *LANES, "idle_at_end")
 MEMORY_COLUMNS = (
@@ -174,7 +175,7 @@ class Recorder:
         result: RoundResult,
         laps: Mapping[str, float],
         memory: Sequence[ProcessMemory],
-        lanes: RoundLanes | None = None,
+        timelines: RoundLanes | None = None,
     ) -> None:
         """Append one global round to every table.
 
@@ -182,14 +183,14 @@ class Recorder:
             result: of the round.
             laps: phase → seconds.
             memory: a process each.
-            lanes: what the workers did meanwhile; None where that is not known.
+            timelines: what the workers did meanwhile; None where that is not known.
 
         Raises:
             RecordError: the disk is full or gone. Rows may be there in part.
         """
         with self._explained("metrics"):
             self._write_round(result, laps, memory)
-            self._write_times(result.global_round, laps, lanes)
+            self._write_times(result.global_round, laps, timelines)
             self._flush()
 
     def _write_round(
@@ -204,14 +205,21 @@ class Recorder:
             self._files["clusters.jsonl"].write(json.dumps(_cluster_entry(result)) + "\n")
         write_whole(self.folder / "metrics" / "confusion.json", _confusion_entry(result))
 
-    def _write_times(self, global_round: int, laps: Mapping[str, float], lanes: RoundLanes | None) -> None:
+    def _write_times(
+        self, global_round: int, laps: Mapping[str, float], timelines: RoundLanes | None
+    ) -> None:
         """Append one global round to the tables of times."""
         row: dict[str, Any] = {"global_round": global_round, **laps, "total": sum(laps.values())}
-        if lanes is not None:
-            seconds = {f"lane_{lane}": s for lane, s in zip(LANES, lanes.seconds, strict=True)}
-            row |= {"workers": len(lanes.lanes), **seconds, **lanes.legs}
-            self._rows("timing/workers.csv", [_worker_row(global_round, lane) for lane in lanes.lanes])
-            self._messages.write(global_round, row["total"], lanes.messages)
+        if timelines is not None:
+            seconds = {
+                f"timeline_{timeline}": s for timeline, s in zip(LANES, timelines.seconds, strict=True)
+            }
+            row |= {"workers": len(timelines.timelines), **seconds, **timelines.legs}
+            self._rows(
+                "timing/workers.csv",
+                [_worker_row(global_round, timeline) for timeline in timelines.timelines],
+            )
+            self._messages.write(global_round, row["total"], timelines.messages)
         self._rows("timing.csv", [[row.get(column) for column in TIMING_COLUMNS]])
 
     def _flush(self) -> None:
@@ -224,17 +232,19 @@ class Recorder:
         for row in rows:
             self._tables[table].writerow([_cell(value) for value in row])
 
-    def write_models(self, models: Sequence[State], newcomers: Mapping[int, State] | None = None) -> None:
+    def write_models(
+        self, models: Sequence[State], unseen_clients: Mapping[int, State] | None = None
+    ) -> None:
         """Write checkpoints/final.safetensors: every served leaf model, entries named ``leaf-0/…``.
 
         Args:
             models: per leaf what it serves the clients that it knows.
-            newcomers: leaf → what it serves others, where that is another one; ``newcomers-0/…``.
+            unseen_clients: leaf → what it serves others, where that is another one; ``unseen-0/…``.
         """
         path = self.folder / "checkpoints" / "final.safetensors"
         path.parent.mkdir(exist_ok=True)
         named = {f"leaf-{leaf}/": model for leaf, model in enumerate(models)}
-        named |= {f"newcomers-{leaf}/": model for leaf, model in (newcomers or {}).items()}
+        named |= {f"unseen-{leaf}/": model for leaf, model in (unseen_clients or {}).items()}
         write_state(path, _Joined(named))
 
 
@@ -277,9 +287,9 @@ def _fit_columns(file: TextIO, columns: Sequence[str]) -> None:
 
 
 def global_row(result: RoundResult, seconds: float) -> list[Any]:
-    """Return the row of global_rounds.csv; spreads are over clients, unseen ones over newcomers."""
+    """Return the row of global_rounds.csv; spreads are over clients, unseen ones over unseen clients."""
     seen = result.over_clients("test_accuracy")
-    unseen = result.over_clients("test_accuracy", newcomers=True)
+    unseen = result.over_clients("test_accuracy", unseen_clients=True)
     decisions = [leaf.gate.decision for leaf in result.leaves]
     return [
         result.global_round,
@@ -299,8 +309,8 @@ def global_row(result: RoundResult, seconds: float) -> list[Any]:
         "; ".join(f"{kind} {count}" for kind, count in result.failure_kinds.items()),
         *_numbers(seen, "p10", "jain"),
         *_numbers(unseen, "mean", "std", "worst", "p10", "jain"),
-        *_numbers(result.over_clients("test_loss", newcomers=True), "mean"),
-        *_numbers(result.over_clients("macro_f1", newcomers=True), "mean"),
+        *_numbers(result.over_clients("test_loss", unseen_clients=True), "mean"),
+        *_numbers(result.over_clients("macro_f1", unseen_clients=True), "mean"),
         result.cloud_uplink_bytes,
         result.cloud_downlink_bytes,
         result.churn,
@@ -325,7 +335,7 @@ def leaf_row(global_round: int, leaf: LeafResult) -> list[Any]:
         global_round, leaf.leaf, leaf.cluster, decision.accuracy_own, decision.accuracy_offered,
         decision.decision, leaf.test_accuracy, leaf.test_loss, leaf.macro_f1, leaf.num_clients,
         leaf.train_samples, leaf.kept_model, leaf.unseen_accuracy, leaf.unseen_loss, leaf.unseen_macro_f1,
-        leaf.newcomers, leaf.serves, decision.blend,
+        leaf.unseen_clients, leaf.serves, decision.blend,
         *((pair.windows, pair.only_own, pair.only_offered) if pair else (None,) * 3),
         *((pair.standard_error, pair.p_value) if pair else (None,) * 2),
         *((personal.accuracy_before, personal.accuracy) if personal else (None,) * 2),
@@ -337,14 +347,14 @@ def _client_row(global_round: int, client: ClientResult) -> list[Any]:
     return [
         global_round, client.client, client.leaf, client.train_samples, client.train_loss,
         client.test_samples, client.test_accuracy, client.macro_f1, client.train_seconds, client.test_loss,
-        int(client.newcomer), client.shared_accuracy, client.tuned_accuracy,
+        int(client.unseen_client), client.shared_accuracy, client.tuned_accuracy,
     ]  # fmt: skip
 
 
-def _worker_row(global_round: int, lane: Lane) -> list[Any]:
+def _worker_row(global_round: int, timeline: Timeline) -> list[Any]:
     """Return the row of workers.csv; nanoseconds are enough."""
-    seconds = [round(s, 9) for s in (*lane.seconds, lane.idle_at_end)]
-    return [global_round, lane.worker, lane.id, lane.messages, *seconds]
+    seconds = [round(s, 9) for s in (*timeline.seconds, timeline.idle_at_end)]
+    return [global_round, timeline.worker, timeline.id, timeline.messages, *seconds]
 
 
 def _memory_row(global_round: int, process: ProcessMemory) -> list[Any]:

@@ -6,7 +6,7 @@ imports nothing by itself: Matplotlib and Polars are loaded only when a page is 
     page        what a page consists of, and the page itself
     palette     colours;  svg: figures as inline SVG;  tables: numbers as text
     run_page    the report: one module per section (accuracy, clients, clustering, gate, windows, cost with
-                lanes, memory, setup)
+                timelines, memory, setup)
     grouping    runs → groups that differ only in seed;  statistics: means and intervals over seeds
     compare_page  the comparison
     listing     the list of runs

@@ -19,7 +19,7 @@ class Listed:
         rounds: "30/30": done and planned.
         accuracy: mean over clients of the served models' test accuracy in the newest round.
         worst: the lowest of a client.
-        unseen: mean over newcomers, on users unseen in training.
+        unseen: mean over unseen clients, on users unseen in training.
     """
 
     name: str

@@ -64,8 +64,8 @@ def lead(run: RunData) -> list[str]:
     manifest, config = run.manifest, run.config
     sizes = manifest.get("clients_per_leaf", [])
     who = f"{counted(sum(sizes), 'client')} under {counted(len(sizes), 'leaf')}, " if sizes else ""
-    if manifest.get("newcomers"):
-        who += f"{counted(len(manifest['newcomers']), 'newcomer')} among them, "
+    if manifest.get("unseen_clients"):
+        who += f"{counted(len(manifest['unseen_clients']), 'unseen_client')} among them, "
     planned = config.get("num-server-rounds", "?")
     data = manifest.get("data", {}).get("name", "data not loaded yet")
     return [
@@ -145,10 +145,10 @@ def _spread(std: float | None) -> str:
 
 
 def _unseen_tiles(final: dict[str, Any]) -> list[Tile]:
-    """Return the accuracy on users unseen in training, if there are newcomers."""
+    """Return the accuracy on users unseen in training, if there are unseen clients."""
     if final["unseen_accuracy_mean"] is None:
         return []
-    worst = f"mean of newcomers, worst {text_of(final['unseen_accuracy_worst'])}"
+    worst = f"mean of unseen clients, worst {text_of(final['unseen_accuracy_worst'])}"
     return [Tile("On unseen users", text_of(final["unseen_accuracy_mean"]), worst)]
 
 
@@ -160,8 +160,8 @@ def _truth(run: RunData, final: dict[str, Any]) -> str:
 
 
 def _worst_tile(run: RunData) -> Tile:
-    """Return the worst client by name; newcomers have a tile of their own."""
-    known = last_clients(run).filter(pl.col("newcomer").fill_null(0) == 0)
+    """Return the worst client by name; unseen clients have a tile of their own."""
+    known = last_clients(run).filter(pl.col("unseen_client").fill_null(0) == 0)
     scored = known.drop_nulls("test_accuracy").sort("test_accuracy", "client")
     if scored.is_empty():
         return Tile("Worst client", text_of(None))

@@ -11,7 +11,7 @@ import numpy as np
 from fedge.cloud.offers import Offers
 from fedge.cloud.step import CloudStep
 from fedge.clustering.evidence import Questions
-from fedge.exchange.messages import LEAF, PERSONAL, Judgement, JudgeReply, Line, SplitName, TrainReply
+from fedge.exchange.messages import LEAF, PERSONAL, EvaluateReply, Evaluation, Line, SplitName, TrainReply
 from fedge.leaf.leaf import Leaf
 from fedge.metrics.agreement import churn
 from fedge.rounds.results import ClientResult, LeafResult, RoundResult, accuracy, macro_f1, pooled
@@ -31,7 +31,7 @@ class RoundBook:
         global_round: 1, 2, …; 0 before the first.
         train_loss: client → mean loss of its last leaf round that counted.
         train_seconds: client → over all leaf rounds.
-        judged: client → its judgements of its leaf's models.
+        evaluated: client → its evaluations of its leaf's models.
         offers: per leaf, in order, what it is offered, by role; empty without a cloud step.
         gates: per leaf, in order, its decision.
         personal: leaf → what fine-tuning gave, in a round with it.
@@ -40,7 +40,7 @@ class RoundBook:
         step: the cloud step, if there was one.
         uplink_bytes, downlink_bytes: arrays from and to clients.
         cloud_uplink_bytes, cloud_downlink_bytes: arrays from leaves to the cloud and back.
-        received: leaf → the models that it got from the cloud for its clients to judge, by id.
+        received: leaf → the models that it got from the cloud for its clients to evaluate, by id.
         labels_before: the leaves' clusters that this round's are compared with; None before there are any.
         counted: training replies that counted in the current leaf round.
         began: when the round did, by the clock of the exchanges.
@@ -50,7 +50,7 @@ class RoundBook:
     global_round: int
     train_loss: dict[int, float] = field(default_factory=dict)
     train_seconds: dict[int, float] = field(default_factory=dict)
-    judged: dict[int, JudgeReply] = field(default_factory=dict)
+    evaluated: dict[int, EvaluateReply] = field(default_factory=dict)
     offers: list[Offers] = field(default_factory=list)
     gates: list[GateResult] = field(default_factory=list)
     personal: dict[int, PersonalResult] = field(default_factory=dict)
@@ -78,17 +78,17 @@ class RoundBook:
         """Return what a leaf is offered, by role."""
         return self.offers[leaf.index] if self.offers else {}
 
-    def note_personal(self, leaf: Leaf, judged: Mapping[int, JudgeReply]) -> bool:
-        """Take in how a leaf's clients judge its personal model; tell whether the leaf serves it.
+    def note_personal(self, leaf: Leaf, evaluated: Mapping[int, EvaluateReply]) -> bool:
+        """Take in how a leaf's clients evaluate its personal model; tell whether the leaf serves it.
 
         Args:
             leaf: after its gate has decided.
-            judged: client → its judgements of the personal model.
+            evaluated: client → its evaluations of the personal model.
         """
-        for client in (*leaf.clients, *leaf.newcomers):
-            if client in self.judged and client in judged:
-                self.judged[client] = {**self.judged[client], **judged[client]}
-        both = [j for j in self.judgements_at(leaf) if (PERSONAL, "val") in j]
+        for client in (*leaf.clients, *leaf.unseen_clients):
+            if client in self.evaluated and client in evaluated:
+                self.evaluated[client] = {**self.evaluated[client], **evaluated[client]}
+        both = [j for j in self.evaluations_at(leaf) if (PERSONAL, "val") in j]
         before = pooled([j[self.gates[leaf.index].role, "val"] for j in both])
         after = pooled([j[PERSONAL, "val"] for j in both])
         if before is None or after is None:
@@ -96,12 +96,12 @@ class RoundBook:
         self.personal[leaf.index] = compared(before[0], after[0])
         return self.personal[leaf.index].serves
 
-    def role_at(self, leaf: Leaf, newcomers: bool = False) -> str:
+    def role_at(self, leaf: Leaf, unseen_clients: bool = False) -> str:
         """Return the role of the model that a leaf serves."""
-        return served_role(self.gates[leaf.index], self.personal.get(leaf.index), newcomers)
+        return served_role(self.gates[leaf.index], self.personal.get(leaf.index), unseen_clients)
 
     def note_questions(self, questions: Questions, leaves: Sequence[Leaf]) -> None:
-        """Take in the bytes of models that leaves get from the cloud for their clients to judge.
+        """Take in the bytes of models that leaves get from the cloud for their clients to evaluate.
 
         A leaf has its own model, and one leaf alone has no cloud above it.
         """
@@ -135,28 +135,31 @@ class RoundBook:
         if leaf.way is not None and leaf.way.correction is not None:
             self.cloud_downlink_bytes += state_bytes(leaf.way.correction)
 
-    def judgements_at(self, leaf: Leaf) -> list[JudgeReply]:
-        """Return what the known clients of a leaf judged, in order of their ids; failed ones are left out."""
-        return [self.judged[client] for client in leaf.clients if client in self.judged]
+    def evaluations_at(self, leaf: Leaf) -> list[EvaluateReply]:
+        """Return what the known clients of a leaf evaluated, in order of their ids, without failed ones."""
+        return [self.evaluated[client] for client in leaf.clients if client in self.evaluated]
 
-    def served(self, leaf: Leaf, newcomers: bool = False) -> dict[int, Judgement]:
-        """Return client → judgement of the model that its leaf serves it, on test windows.
+    def served(self, leaf: Leaf, unseen_clients: bool = False) -> dict[int, Evaluation]:
+        """Return client → evaluation of the model that its leaf serves it, on test windows.
 
         Args:
             leaf: whose clients, in order of their ids; those that failed are left out.
-            newcomers: its newcomers instead of the clients that it knows.
+            unseen clients: its unseen clients instead of the clients that it knows.
         """
-        key: tuple[str, SplitName] = (self.role_at(leaf, newcomers), "test")
-        members = leaf.newcomers if newcomers else leaf.clients
-        return {c: self.judged[c][key] for c in members if key in self.judged.get(c, {})}
+        key: tuple[str, SplitName] = (self.role_at(leaf, unseen_clients), "test")
+        members = leaf.unseen_clients if unseen_clients else leaf.clients
+        return {c: self.evaluated[c][key] for c in members if key in self.evaluated.get(c, {})}
 
-    def before_and_after(self, client: int, leaf: Leaf) -> tuple[Judgement, Judgement] | None:
-        """Return how a client judges, on test windows, what its leaf fine-tuned and what came of it.
+    def before_and_after(self, client: int, leaf: Leaf) -> tuple[Evaluation, Evaluation] | None:
+        """Return how a client evaluates, on test windows, what its leaf fine-tuned and what came of it.
 
-        None without fine-tuning, and if it did not judge both: means over clients are of the same ones.
+        None without fine-tuning, and if it did not evaluate both: means over clients are of the same ones.
         """
-        judged = self.judged.get(client, {})
-        shared, tuned = judged.get((self.gates[leaf.index].role, "test")), judged.get((PERSONAL, "test"))
+        evaluated = self.evaluated.get(client, {})
+        shared, tuned = (
+            evaluated.get((self.gates[leaf.index].role, "test")),
+            evaluated.get((PERSONAL, "test")),
+        )
         return None if shared is None or tuned is None else (shared, tuned)
 
     def result(
@@ -170,7 +173,9 @@ class RoundBook:
             truth: (S,) the group that each leaf is truly in, or None where nobody knows.
         """
         tests = {c: t for leaf in leaves for who in (False, True) for c, t in self.served(leaf, who).items()}
-        members = sorted((client, leaf) for leaf in leaves for client in (*leaf.clients, *leaf.newcomers))
+        members = sorted(
+            (client, leaf) for leaf in leaves for client in (*leaf.clients, *leaf.unseen_clients)
+        )
         return RoundResult(
             global_round=self.global_round,
             clients=[self._client_row(client, leaf, tests.get(client)) for client, leaf in members],
@@ -188,8 +193,8 @@ class RoundBook:
             exchanges=self.exchanges,
         )
 
-    def _client_row(self, client: int, leaf: Leaf, test: Judgement | None) -> ClientResult:
-        """Return the row of one client, given its judgement of the model that it is served."""
+    def _client_row(self, client: int, leaf: Leaf, test: Evaluation | None) -> ClientResult:
+        """Return the row of one client, given its evaluation of the model that it is served."""
         both = self.before_and_after(client, leaf)
         return ClientResult(
             client=client,
@@ -202,7 +207,7 @@ class RoundBook:
             macro_f1=macro_f1(test.confusion) if test else None,
             train_seconds=self.train_seconds.get(client),
             confusion=test.confusion if test else None,
-            newcomer=client in leaf.newcomers,
+            unseen_client=client in leaf.unseen_clients,
             shared_accuracy=accuracy(both[0].confusion) if both else None,
             tuned_accuracy=accuracy(both[1].confusion) if both else None,
         )
@@ -210,7 +215,7 @@ class RoundBook:
     def _leaf_row(self, leaf: Leaf, cluster: int) -> LeafResult:
         """Return the row of one leaf."""
         test = pooled(list(self.served(leaf).values()))
-        unseen = pooled(list(self.served(leaf, newcomers=True).values()))
+        unseen = pooled(list(self.served(leaf, unseen_clients=True).values()))
         return LeafResult(
             leaf=leaf.index,
             cluster=cluster,
@@ -226,5 +231,5 @@ class RoundBook:
             unseen_accuracy=unseen[0] if unseen else None,
             unseen_loss=unseen[1] if unseen else None,
             unseen_macro_f1=unseen[2] if unseen else None,
-            newcomers=len(leaf.newcomers),
+            unseen_clients=len(leaf.unseen_clients),
         )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedge.cloud.step import CloudStep
-from fedge.exchange.messages import OWN, Judgement
+from fedge.exchange.messages import OWN, Evaluation
 from fedge.leaf.checks import kind_of
 from fedge.metrics.scores import Spread, accuracy, macro_f1, spread
 from fedge.serving.gate import GateResult
@@ -29,10 +29,11 @@ class ClientResult:
         macro_f1: unweighted mean F1 over the classes that occur.
         train_seconds: over all leaf rounds of the global round.
         confusion: of the served model on its test windows, (classes, classes), rows true, columns predicted.
-        newcomer: whether it holds users whom no leaf has seen; it does not train, so it has no train_samples.
+        unseen client: whether it holds users whom no leaf has seen; it does not train, so it has no
+            train_samples.
         shared_accuracy: like test_accuracy, but of the model that its leaf fine-tuned in this round.
         tuned_accuracy: of what came of it, whether or not the leaf serves it. Both or neither: None without
-            fine-tuning, and where it did not judge both models (newcomers, who get another one).
+            fine-tuning, and where it did not evaluate both models (unseen clients, who get another one).
     """
 
     client: int
@@ -45,7 +46,7 @@ class ClientResult:
     macro_f1: float | None
     train_seconds: float | None
     confusion: np.ndarray | None = None
-    newcomer: bool = False
+    unseen_client: bool = False
     shared_accuracy: float | None = None
     tuned_accuracy: float | None = None
 
@@ -58,8 +59,8 @@ class LeafResult:
         test_accuracy, test_loss, macro_f1: of the clients that it knows.
         num_clients: that it knows.
         kept_model: leaf rounds in which it kept its model because too few replies counted.
-        unseen_accuracy, unseen_loss, unseen_macro_f1: of its newcomers; None without any.
-        newcomers: how many it has.
+        unseen_accuracy, unseen_loss, unseen_macro_f1: of its unseen clients; None without any.
+        unseen clients: how many it has.
         personal: what fine-tuning gave; None in a round without it.
         serves: role of the model that its clients are served.
     """
@@ -76,7 +77,7 @@ class LeafResult:
     unseen_accuracy: float | None = None
     unseen_loss: float | None = None
     unseen_macro_f1: float | None = None
-    newcomers: int = 0
+    unseen_clients: int = 0
     personal: PersonalResult | None = None
     serves: str = OWN
 
@@ -118,14 +119,14 @@ class RoundResult:
         """Return how many clients failed for each kind of reason, in alphabetical order."""
         return dict(sorted(Counter(map(kind_of, self.failures.values())).items()))
 
-    def over_clients(self, name: str, newcomers: bool = False) -> Spread | None:
+    def over_clients(self, name: str, unseen_clients: bool = False) -> Spread | None:
         """Return one of ClientResult's numbers over the clients that have it, or None without any.
 
         Args:
             name: of the number.
-            newcomers: over newcomers instead of the clients that train.
+            unseen clients: over unseen clients instead of the clients that train.
         """
-        found = [getattr(c, name) for c in self.clients if c.newcomer == newcomers]
+        found = [getattr(c, name) for c in self.clients if c.unseen_client == unseen_clients]
         values = [value for value in found if value is not None]
         return spread(values) if values else None
 
@@ -143,14 +144,14 @@ class RoundResult:
         return float(np.average([loss for loss, _ in pairs], weights=[n for _, n in pairs]))
 
 
-def pooled(judgements: Sequence[Judgement]) -> tuple[float, float, float] | None:
-    """Return (accuracy, loss, macro F1) over the windows of all judgements; None without any.
+def pooled(evaluations: Sequence[Evaluation]) -> tuple[float, float, float] | None:
+    """Return (accuracy, loss, macro F1) over the windows of all evaluations; None without any.
 
     Sample-weighted by construction: the confusion matrices are added.
     """
-    if not judgements:
+    if not evaluations:
         return None
-    sizes = [int(j.confusion.sum()) for j in judgements]
-    confusion = np.sum([j.confusion for j in judgements], axis=0)
-    loss = sum(j.loss * n for j, n in zip(judgements, sizes, strict=True)) / sum(sizes)
+    sizes = [int(j.confusion.sum()) for j in evaluations]
+    confusion = np.sum([j.confusion for j in evaluations], axis=0)
+    loss = sum(j.loss * n for j, n in zip(evaluations, sizes, strict=True)) / sum(sizes)
     return accuracy(confusion), loss, macro_f1(confusion)

@@ -2,7 +2,7 @@
 
 One global round (McMahan et al. 2017 at the leaves; Liu et al. 2020, HierFAVG, for the two levels):
 `leaf-rounds` exchanges in which all leaves train at once, a hook that calls the cloud aggregator, and one
-exchange in which clients judge their leaf's own and offered model. The strategy routes; what is computed
+exchange in which clients evaluate their leaf's own and offered model. The strategy routes; what is computed
 stands in `fedge.leaf.leaf`, `fedge.cloud.step`, `fedge.cloud.offers`, `fedge.serving.gate`,
 `fedge.serving.decision` and `fedge.serving.personal`; which replies count, in `fedge.leaf.counting` and
 `fedge.rounds.evaluation`.
@@ -32,9 +32,9 @@ from fedge.exchange.messages import (
     LEAF,
     PERSONAL,
     TRIAL,
-    Errand,
-    JudgeReply,
+    EvaluateReply,
     Line,
+    RoundContext,
     tell_accepted,
     total_payload_bytes,
     train_messages,
@@ -45,7 +45,7 @@ from fedge.leaf.leaf import Leaf
 from fedge.leaf.quorum import needed_replies, num_training
 from fedge.process.threads import in_threads
 from fedge.rounds.book import RoundBook
-from fedge.rounds.evaluation import Asked, Judging
+from fedge.rounds.evaluation import Asked, Evaluating
 from fedge.rounds.results import RoundResult
 from fedge.seeding import Purpose, numpy_stream
 from fedge.serving import decision as choosing
@@ -76,7 +76,7 @@ class HierarchicalStrategy(Strategy):
         clients: Clients,
         leaves: Sequence[Leaf],
         cloud: CloudAggregator,
-        errand: Callable[[int, int], Errand],
+        round_context: Callable[[int, int], RoundContext],
         on_round: RoundHook,
         clock: LapClock,
         shared: SharedStates,
@@ -91,9 +91,9 @@ class HierarchicalStrategy(Strategy):
             config: the run's configuration.
             seed: root of the streams that sample clients.
             clients: who is there.
-            leaves: in order; together they hold every client once, newcomers included.
+            leaves: in order; together they hold every client once, unseen clients included.
             cloud: called after the leaf rounds of every global round in which it is due.
-            errand: (global round, leaf round) → what clients must know.
+            round context: (global round, leaf round) → what clients must know.
             on_round: called with every round's result and laps.
             clock: charged throughout the round.
             shared: keeps large states in files.
@@ -107,16 +107,18 @@ class HierarchicalStrategy(Strategy):
         self._seed = seed
         self._clients = clients
         self._cloud = cloud
-        self._errand = errand
+        self._round_context = round_context
         self._on_round = on_round
         self._clock = clock
         self._shared = shared
         self._held_out = held_out
-        self._judging = Judging(clients, self.leaves, held_out, classes)
+        self._evaluating = Evaluating(clients, self.leaves, held_out, classes)
         self._truth = truth
         self._own_layers = own_layers
         self._told: set[tuple[int, str]] = set()
-        self._leaf_of = {client: leaf for leaf in self.leaves for client in (*leaf.clients, *leaf.newcomers)}
+        self._leaf_of = {
+            client: leaf for leaf in self.leaves for client in (*leaf.clients, *leaf.unseen_clients)
+        }
         self._labels = np.arange(len(self.leaves))  # until the first cloud step every leaf stands alone
         self._seconds_per_window = _NO_TIME  # as last measured
         self._restored: int | None = None  # the global round after which this run goes on
@@ -132,27 +134,27 @@ class HierarchicalStrategy(Strategy):
 
         `arrays` and `config` are Flower's single global model and settings; every leaf has its own.
         """
-        errand = self._training_errand(server_round)
+        round_context = self._training_round_context(server_round)
         messages: list[Message] = []
         for leaf in self._training.leaves:
-            nodes = [self._clients.node(client) for client in self._sample(leaf, errand)]
-            made = leaf.configure_train(grid, nodes, errand)
+            nodes = [self._clients.node(client) for client in self._sample(leaf, round_context)]
+            made = leaf.configure_train(grid, nodes, round_context)
             if leaf.control is not None:
                 tell_accepted(made, {self._clients.node(c): r for c, r in leaf.accepted.items()})
             self._clients.send_tickets(made, {ARRAYS: leaf.model, CONTROL: leaf.told_control})
             messages.extend(made)
         return messages
 
-    def _training_errand(self, leaf_round: int) -> Errand:
-        """Return the errand of a leaf round of what trains now."""
-        return replace(self._errand(self._book.global_round, leaf_round), line=self._training.line)
+    def _training_round_context(self, leaf_round: int) -> RoundContext:
+        """Return the round context of a leaf round of what trains now."""
+        return replace(self._round_context(self._book.global_round, leaf_round), line=self._training.line)
 
-    def _sample(self, leaf: Leaf, errand: Errand) -> list[int]:
+    def _sample(self, leaf: Leaf, round_context: RoundContext) -> list[int]:
         """Return the clients of a leaf that train in a leaf round, drawn by (seed, round, leaf)."""
         count = num_training(self._config, len(leaf.clients))
         if count == len(leaf.clients):
             return list(leaf.clients)
-        rng = numpy_stream(self._seed, Purpose.SAMPLING, *errand.stream_of(leaf.index))
+        rng = numpy_stream(self._seed, Purpose.SAMPLING, *round_context.stream_of(leaf.index))
         return sorted(int(c) for c in rng.choice(leaf.clients, size=count, replace=False))
 
     def aggregate_train(
@@ -161,12 +163,12 @@ class HierarchicalStrategy(Strategy):
         """Give every leaf its clients' replies, which come in partition-id order."""
         per_leaf = self._checked_replies(replies)
         settings = local_training(self._config.train, self._book.global_round)
-        errand = self._training_errand(server_round)
+        round_context = self._training_round_context(server_round)
         for leaf in self._training.leaves:
             counted = self._counted(leaf, per_leaf.pop(leaf.index))
             if self._has_quorum(leaf, len(counted.replies), server_round):
                 assert counted.mean is not None
-                leaf.aggregate_train(errand, counted.replies, counted.mean, settings, self._seed)
+                leaf.aggregate_train(round_context, counted.replies, counted.mean, settings, self._seed)
             leaf.keep_states(self._shared.keep)
         return None, None
 
@@ -219,22 +221,22 @@ class HierarchicalStrategy(Strategy):
     ) -> Iterable[Message]:
         """Return one message per client with its leaf's own model and, if there is one, the offer."""
         asked = self._asked_for_gates()
-        return self._judging.messages(asked, self._errand(self._book.global_round, server_round))
+        return self._evaluating.messages(asked, self._round_context(self._book.global_round, server_round))
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Let every leaf's gate decide on its clients' judgements, and the leaf go on accordingly."""
+        """Let every leaf's gate decide on its clients' evaluations, and the leaf go on accordingly."""
         asked = self._asked_for_gates()
-        self._book.judged = self._judgements(asked, replies)
+        self._book.evaluated = self._evaluations(asked, replies)
         config = self._config.gate
         for leaf in self.leaves:
-            judged = self._book.judgements_at(leaf)
-            offer = choosing.best_offer(self._book.offers_to(leaf), judged)
-            decision = choosing.decide(config, offer, leaf.aside is not None, judged)
+            evaluated = self._book.evaluations_at(leaf)
+            offer = choosing.best_offer(self._book.offers_to(leaf), evaluated)
+            decision = choosing.decide(config, offer, leaf.aside is not None, evaluated)
             models = asked.models[leaf.index]
             choosing.settle(leaf, decision, offer and offer[1], models, choosing.on_trial(config))
-            role = serving.newcomer_role(self._config.personal, leaf) if leaf.newcomers else None
-            leaf.newcomer_model = asked.newcomers[leaf.index][role] if role else None
-            self._book.gates.append(replace(decision, newcomer_role=role))
+            role = serving.unseen_role(self._config.personal, leaf) if leaf.unseen_clients else None
+            leaf.unseen_model = asked.unseen_clients[leaf.index][role] if role else None
+            self._book.gates.append(replace(decision, unseen_role=role))
         if self._book.step and self._config.scaffold.levels > 1:
             self._begin_new_ways()
         return None
@@ -251,33 +253,35 @@ class HierarchicalStrategy(Strategy):
             self._book.note_correction(leaf)
 
     def _asked_for_gates(self) -> Asked:
-        """Return the models that gates choose from, and those that newcomers are served."""
+        """Return the models that gates choose from, and those that unseen clients are served."""
         config = self._config
         models: dict[int, dict[str, State]] = {}
-        newcomers: dict[int, dict[str, State]] = {}
+        unseen_clients: dict[int, dict[str, State]] = {}
         for leaf in self.leaves:
             models[leaf.index] = choosing.candidates(leaf, self._book.offers_to(leaf), config.gate)
-            newcomers[leaf.index] = serving.newcomers_judge(config.personal, leaf, models[leaf.index])
-        return Asked(models, ("val", "test"), newcomers)
+            unseen_clients[leaf.index] = serving.unseen_clients_evaluate(
+                config.personal, leaf, models[leaf.index]
+            )
+        return Asked(models, ("val", "test"), unseen_clients)
 
-    def _judgements(self, asked: Asked, replies: Iterable[Message]) -> dict[int, JudgeReply]:
-        """Return the judgements that count, client by client, having noted the failures."""
-        judged, failures = self._judging.read(asked, replies)
+    def _evaluations(self, asked: Asked, replies: Iterable[Message]) -> dict[int, EvaluateReply]:
+        """Return the evaluations that count, client by client, having noted the failures."""
+        evaluated, failures = self._evaluating.read(asked, replies)
         for client, reason in failures:
             self._note_failure(client, reason)
-        return judged
+        return evaluated
 
     def summary(self) -> None:
         """Log who stands where."""
         for leaf in self.leaves:
             logger.info(
-                "leaf %d: clients %s, newcomers %s, %d training windows",
-                leaf.index, list(leaf.clients), list(leaf.newcomers), leaf.weight,
+                "leaf %d: clients %s, unseen clients %s, %d training windows",
+                leaf.index, list(leaf.clients), list(leaf.unseen_clients), leaf.weight,
             )  # fmt: skip
 
-    def newcomer_models(self) -> dict[int, State]:
-        """Return leaf → what it serves newcomers, where that is another model than known clients get."""
-        models = {leaf.index: leaf.newcomer_model for leaf in self.leaves}
+    def unseen_models(self) -> dict[int, State]:
+        """Return leaf → what it serves unseen clients, where that is another model than known clients get."""
+        models = {leaf.index: leaf.unseen_model for leaf in self.leaves}
         return {i: m for i, m in models.items() if m is not None and m is not self.leaves[i].served}
 
     # --- what survives the process --------------------------------------------------------------------
@@ -346,7 +350,7 @@ class HierarchicalStrategy(Strategy):
             self._cloud.begin_round([leaf.model for leaf in self.leaves])
             self._train(grid, initial_arrays, timeout)
             self._cloud_hook(grid, global_round, timeout)
-            self._judge(grid, initial_arrays, timeout)
+            self._evaluate(grid, initial_arrays, timeout)
             if personal.is_due(self._config.personal, global_round, num_rounds):
                 self._personalise(grid, initial_arrays, timeout)
             result = self._book.result(self.leaves, self._labels, self._truth)
@@ -412,8 +416,8 @@ class HierarchicalStrategy(Strategy):
             number = (self._book.global_round - 1) * rounds + within
             self._leaf_round(grid, arrays, timeout_s, _Training(PERSONAL, forks), number)
         models = {fork.index: {PERSONAL: fork.model} for fork in forks}
-        newcomers = models if self._config.personal.newcomers == "same" else {}
-        found = self._let_judge(grid, Asked(models, ("val", "test"), newcomers), timeout_s)
+        unseen_clients = models if self._config.personal.unseen_clients == "same" else {}
+        found = self._let_evaluate(grid, Asked(models, ("val", "test"), unseen_clients), timeout_s)
         for leaf, fork in zip(self.leaves, forks, strict=True):
             if self._book.note_personal(leaf, found):
                 leaf.served = fork.model
@@ -438,7 +442,7 @@ class HierarchicalStrategy(Strategy):
             step = replace(step, offers=offers, trials=trials)
             self._book.note_cloud_step(step, self._offers(step.offers), self.leaves)
             for leaf in self.leaves:
-                leaf.cluster_model = step.offers[leaf.index] if leaf.newcomers else None
+                leaf.cluster_model = step.offers[leaf.index] if leaf.unseen_clients else None
                 leaf.trial = step.trials[leaf.index]
             if global_round > self._config.cluster.start_round:
                 self._book.labels_before = self._labels
@@ -459,8 +463,8 @@ class HierarchicalStrategy(Strategy):
         start = self._shared.keep(start)
         leaf_round = self._book.global_round * self._config.hierarchy.leaf_rounds
         nodes = [self._clients.node(client) for leaf in self.leaves for client in leaf.clients]
-        errand = self._errand(self._book.global_round, leaf_round)
-        messages = train_messages(nodes, to_record(start), errand)
+        round_context = self._round_context(self._book.global_round, leaf_round)
+        messages = train_messages(nodes, to_record(start), round_context)
         self._clients.send_tickets(messages, {ARRAYS: start})
         exchange = self._exchange(grid, messages, timeout_s, self._seconds_per_window, phase="cluster")
         per_leaf = self._checked_replies(exchange.replies.values())
@@ -473,29 +477,31 @@ class HierarchicalStrategy(Strategy):
         return Probe(start, [start if mean is None else self._shared.keep(mean) for mean in means])
 
     def _ask(self, grid: Grid, questions: Questions, timeout_s: float) -> Answers:
-        """Let clients judge the models that the cloud asks about on their validation windows."""
+        """Let clients evaluate the models that the cloud asks about on their validation windows."""
         kept = {id(m): self._shared.keep(m) for roles in questions for m in roles.values()}
         models = {leaf: {r: kept[id(m)] for r, m in roles.items()} for leaf, roles in enumerate(questions)}
         self._book.note_questions([models[leaf.index] for leaf in self.leaves], self.leaves)
         bytes_before = self._book.downlink_bytes
-        judged = self._let_judge(grid, Asked(models, ("val",)), timeout_s, phase="cluster")
+        evaluated = self._let_evaluate(grid, Asked(models, ("val",)), timeout_s, phase="cluster")
         clients = [client for leaf in self.leaves for client in leaf.clients]
         return collect_answers(
-            judged,
+            evaluated,
             leaf_of={client: self._leaf_of[client].index for client in clients},
             windows={client: self._held_out[client]["val"] for client in clients},
             downlink_bytes=self._book.downlink_bytes - bytes_before,
         )
 
-    def _let_judge(
+    def _let_evaluate(
         self, grid: Grid, asked: Asked, timeout_s: float, phase: str = ""
-    ) -> dict[int, JudgeReply]:
-        """Run an exchange in which clients judge models; return their judgements, client by client."""
-        errand = self._errand(self._book.global_round, self._book.global_round)
-        exchange = self._exchange(grid, self._judging.messages(asked, errand), timeout_s, phase=phase)
-        return self._judgements(asked, exchange.replies.values())
+    ) -> dict[int, EvaluateReply]:
+        """Run an exchange in which clients evaluate models; return their evaluations, client by client."""
+        round_context = self._round_context(self._book.global_round, self._book.global_round)
+        exchange = self._exchange(
+            grid, self._evaluating.messages(asked, round_context), timeout_s, phase=phase
+        )
+        return self._evaluations(asked, exchange.replies.values())
 
-    def _judge(self, grid: Grid, arrays: ArrayRecord, timeout_s: float) -> None:
+    def _evaluate(self, grid: Grid, arrays: ArrayRecord, timeout_s: float) -> None:
         """Run the evaluation exchange and the gates."""
         messages = list(self.configure_evaluate(self._book.global_round, arrays, ConfigRecord(), grid))
         exchange = self._exchange(grid, messages, timeout_s)
@@ -526,7 +532,7 @@ class HierarchicalStrategy(Strategy):
             grid, messages, timeout_s, None if phase else self._clock, self._config.guard.retries,
             self._last_words, costs_s,
         )  # fmt: skip
-        if not phase:  # the lanes are those of the phase "wait"
+        if not phase:  # the timelines are those of the phase "wait"
             self._book.exchanges.append(exchange.times)
         for client, reason in exchange.failures.items():
             self._note_failure(client, reason)
@@ -535,7 +541,7 @@ class HierarchicalStrategy(Strategy):
 
     def _last_words(self, client: int) -> str | None:
         """Return what a client whose worker has died left behind; log where it stood."""
-        words = last_words(self._errand(self._book.global_round, 0).data_folder, client)
+        words = last_words(self._round_context(self._book.global_round, 0).data_folder, client)
         if words:
             logger.info("client %d stood here when its time was over:\n%s", client, words)
         return words

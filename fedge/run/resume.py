@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedge.config.option import ConfigError, Scalar
-from fedge.config.sections import Config, knobs, to_run_config
+from fedge.config.sections import Config, options, to_run_config
 from fedge.records.folder import short
 from fedge.states.checkpoint import FOLDER, Checkpoint, CheckpointError, newest_good
 
@@ -158,7 +158,7 @@ def _manifest(folder: Path) -> dict[str, Any] | None:
 
 
 def _refuse_other_config(found: Resumption, config: Config, seed: int) -> None:
-    """Raise ConfigError that names every knob, and the seed, that differ."""
+    """Raise ConfigError that names every option, and the seed, that differ."""
     differing = config_differences(found.run["config"], config)
     if seed != found.run["seed"]:
         differing.append(f"seed is {seed}, was {found.run['seed']}")
@@ -170,8 +170,8 @@ def _refuse_other_config(found: Resumption, config: Config, seed: int) -> None:
 
 
 def config_differences(before: Mapping[str, Any], config: Config) -> list[str]:
-    """Return "key is X, was Y" for every knob that differs from a manifest's and may not (`CHANGEABLE`)."""
-    defaults = {key: default for key, (default, _) in knobs().items()}
+    """Return "key is X, was Y" for every option that differs from a manifest's and may not (`CHANGEABLE`)."""
+    defaults = {key: default for key, (default, _) in options().items()}
     now = to_run_config(config)
     return [
         f"{key} is {_show(now.get(key))}, was {_show(before.get(key, defaults.get(key)))}"
@@ -199,11 +199,11 @@ def refuse_other_data(found: Resumption, fingerprint: str, clients_per_leaf: lis
 
 def run_config_of(found: Resumption) -> dict[str, Scalar]:
     """Return the run config with which a run goes on as it began, seed included."""
-    known = knobs()
+    known = options()
     config = {key: value for key, value in found.run["config"].items() if key in known}
     return {**config, "seed": found.run["seed"], "resume": str(found.folder)}
 
 
 def _show(value: Any) -> str:
-    """Return a value as TOML has it; "nothing" for a knob that this version does not know."""
+    """Return a value as TOML has it; "nothing" for a option that this version does not know."""
     return "nothing" if value is None else json.dumps(value)

@@ -26,7 +26,7 @@ from fedge.data.composition import write_partition
 from fedge.data.partition import Partition, partition
 from fedge.data.prepared import DataShape, DataSource, forget_source, load_source, write_client_data
 from fedge.exchange.clients import Clients, find_clients
-from fedge.exchange.messages import Errand
+from fedge.exchange.messages import RoundContext
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.quorum import num_training, refuse_missing_quorum
 from fedge.leaf.rules import make_strategy
@@ -62,7 +62,7 @@ from fedge.states.files import state_bytes
 from fedge.states.records import to_record
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
-from fedge.timing.timeline import LaneBook
+from fedge.timing.timeline import TimelineBook
 from fedge.trackers.tracking import FINISH_FAILED_S, FINISH_S, Tracking
 from fedge.training.local import get_state
 from fedge.training.models import build_model, layer_names, parameter_names
@@ -238,7 +238,7 @@ class _Run:
         self._resumption = resumption
         self._data_folder = data_folder
         self._clock = LapClock()
-        self._lanes = LaneBook(os.getpid())
+        self._timelines = TimelineBook(os.getpid())
         self._memory = MemoryWatch()
         self._growth = GrowthWatch()
         self._table: Callable[[], Sequence[str]] = list  # gives the lines of the final table
@@ -256,7 +256,7 @@ class _Run:
         note_progress()
         self._console.phase("preparing data")
         sizes = clients_per_leaf(self._config.hierarchy, len(clients))
-        refuse_missing_quorum(self._config, known_per_leaf(sizes, self._config.partition.newcomers))
+        refuse_missing_quorum(self._config, known_per_leaf(sizes, self._config.partition.unseen_clients))
         dealt, shape = self._deal(sizes)
         self._tracking.start(self._recorder.manifest)
         strategy, initial = self._strategy(clients, sizes, dealt, shape)
@@ -268,7 +268,7 @@ class _Run:
         strategy.start(
             self._grid, initial, self._config.num_server_rounds, timeout=self._config.guard.client_timeout
         )
-        self._recorder.write_models([leaf.served for leaf in strategy.leaves], strategy.newcomer_models())
+        self._recorder.write_models([leaf.served for leaf in strategy.leaves], strategy.unseen_models())
         status = "partial" if self.remarks.any_failed else "completed"
         self._note(self._tracking.finish(status, exits.BY_STATUS[status], FINISH_S))
         self._console.close()
@@ -341,7 +341,7 @@ class _Run:
                 ],
             },
             clients_per_leaf=sizes,
-            newcomers=sorted(dealt.newcomers),
+            unseen_clients=sorted(dealt.unseen_clients),
             scenario=dealt.scenario and dealt.scenario.describe(),
         )
         write_partition(self._recorder.folder / "partition.csv", windows, dealt, sizes)
@@ -351,8 +351,10 @@ class _Run:
             f"leaves ({leaves}), model {config.train.model}, seed {self._seed} (from {self._seed_source})"
         )
         self._console.say(f"data: {source.name}, {len(windows.y)} windows, split by {dealt.split_kind}")
-        if dealt.newcomers:
-            self._console.say(f"newcomers: {len(dealt.newcomers)} clients hold their users out of training")
+        if dealt.unseen_clients:
+            self._console.say(
+                f"unseen clients: {len(dealt.unseen_clients)} clients hold their users out of training"
+            )
         if dealt.scenario:
             groups = " ".join(map(str, dealt.scenario.groups))
             self._console.say(f"scenario: {dealt.scenario.kind}, planted groups of the leaves {groups}")
@@ -370,11 +372,11 @@ class _Run:
         leaves, first = [], 0
         for index, size in enumerate(sizes):
             members = range(first, first + size)
-            newcomers = [client for client in members if client in dealt.newcomers]
-            samples = {c: len(dealt.clients[c][0]) for c in members if c not in dealt.newcomers}
+            unseen_clients = [client for client in members if client in dealt.unseen_clients]
+            samples = {c: len(dealt.clients[c][0]) for c in members if c not in dealt.unseen_clients}
             rule = make_strategy(config, num_training(config, len(samples)))
             levels = config.scaffold.levels if config.scaffold.enabled else 0
-            leaves.append(Leaf(index, samples, state, trainable, rule, levels, newcomers))
+            leaves.append(Leaf(index, samples, state, trainable, rule, levels, unseen_clients))
             first += size
         self._prepare_sharing(clients, leaves)
         held_out = {
@@ -388,7 +390,8 @@ class _Run:
             lambda number: get_state(self._network(shape, number)) if number else state,
         )  # fmt: skip
         strategy = HierarchicalStrategy(
-            config, seed, clients, leaves, cloud, self._errand, self._on_round, self._clock, self._shared,
+            config, seed, clients, leaves, cloud, self._round_context, self._on_round, self._clock,
+            self._shared,
             held_out, shape.classes, groups, layer_names(model, config.personal.kept),
         )  # fmt: skip
         return strategy, to_record(state)
@@ -419,10 +422,10 @@ class _Run:
         round_bytes = models * model_bytes + controls * control_bytes
         self._shared.prepare(self._config.transfer.share_above_mb * 1e6, model_bytes, round_bytes)
 
-    def _errand(self, global_round: int, leaf_round: int) -> Errand:
+    def _round_context(self, global_round: int, leaf_round: int) -> RoundContext:
         """Return what clients must know in a leaf round."""
         folder = self._recorder.folder
-        return Errand(
+        return RoundContext(
             seed=self._seed,
             global_round=global_round,
             leaf_round=leaf_round,
@@ -437,12 +440,12 @@ class _Run:
         note_progress()
         processes = self._memory.measure()
         of_workers = [process.pid for process in processes if process.role == "worker"]
-        lanes = self._lanes.round(
+        timelines = self._timelines.round(
             result.began, result.exchanges, getattr(self._grid, "worker_ids", of_workers)
         )
-        if lanes is not None and lanes.cuda_mib:
-            processes = with_cuda(processes, lanes.cuda_mib)
-        self._recorder.write_round(result, laps, processes, lanes)
+        if timelines is not None and timelines.cuda_mib:
+            processes = with_cuda(processes, timelines.cuda_mib)
+        self._recorder.write_round(result, laps, processes, timelines)
         self._clock.lap("record")
         refuse_failed_log()
         self.remarks.observe(result)

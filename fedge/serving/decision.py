@@ -1,4 +1,4 @@
-"""What a leaf goes on with after a global round: from its clients' judgements to the next round's models.
+"""What a leaf goes on with after a global round: from its clients' evaluations to the next round's models.
 
 Which of several offers (`fedge.cloud.offers`) is considered, whether the gate (`fedge.serving.gate`) takes
 it, and what follows from it. With gate.rule = "after-round" the last step comes one global round later:
@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 
 from fedge.cloud.offers import Offer, Offers
 from fedge.config.sections import GateConfig
-from fedge.exchange.messages import ASIDE, OWN, JudgeReply
+from fedge.exchange.messages import ASIDE, OWN, EvaluateReply
 from fedge.leaf.leaf import Leaf
 from fedge.rounds.results import pooled
 from fedge.serving import gate
@@ -32,9 +32,9 @@ def on_trial(config: GateConfig) -> bool:
 
 
 def candidates(leaf: Leaf, offers: Offers, config: GateConfig) -> dict[str, State]:
-    """Return the models that the leaf's clients are to judge, by role: its own, what it may take, what chose.
+    """Return the models that the leaf's clients are to evaluate, by role: its own and what it may take.
 
-    A single offer that goes on trial need not be judged before.
+    A single offer that goes on trial need not be evaluated before.
     """
     models = {OWN: leaf.model}
     if leaf.aside is not None:
@@ -44,44 +44,45 @@ def candidates(leaf: Leaf, offers: Offers, config: GateConfig) -> dict[str, Stat
     return models
 
 
-def best_offer(offers: Offers, judged: Sequence[JudgeReply]) -> tuple[str, Offer] | None:
+def best_offer(offers: Offers, evaluated: Sequence[EvaluateReply]) -> tuple[str, Offer] | None:
     """Return the role and the offer with the highest validation accuracy, pooled; None without any offer.
 
-    Of equal accuracies the lower loss counts, of equal losses the larger λ; so does it where nobody judged.
+    Of equal accuracies the lower loss counts, of equal losses the larger λ; so does it where nobody
+    evaluated.
     """
     if len(offers) < 2:
         return next(iter(offers.items()), None)
 
     def merit(entry: tuple[str, Offer]) -> tuple[float, float, float]:
         role, offer = entry
-        scores = pooled([j[role, "val"] for j in judged])
+        scores = pooled([j[role, "val"] for j in evaluated])
         return (scores[0], -scores[1], offer.blend) if scores else (0.0, 0.0, offer.blend)
 
     return max(offers.items(), key=merit)
 
 
 def decide(
-    config: GateConfig, offer: tuple[str, Offer] | None, has_aside: bool, judged: Sequence[JudgeReply]
+    config: GateConfig, offer: tuple[str, Offer] | None, has_aside: bool, evaluated: Sequence[EvaluateReply]
 ) -> GateResult:
-    """Return a leaf's gate decision; without any judgement the leaf keeps its own model.
+    """Return a leaf's gate decision; without any evaluation the leaf keeps its own model.
 
     Args:
         config: the rule.
         offer: role and offer that are considered, or None.
         has_aside: whether the leaf's own line stands aside, and its model began with an offer.
-        judged: per client, its judgements of all models that are there.
+        evaluated: per client, its evaluations of all models that are there.
     """
     role, blend = (offer[0], offer[1].blend) if offer else (OWN, None)
-    own = pooled([j[OWN, "val"] for j in judged])
+    own = pooled([j[OWN, "val"] for j in evaluated])
     if own is None:
         return GateResult("off", float("nan"), None, False, role=ASIDE if has_aside else OWN)
     if on_trial(config):
         if not has_aside:
             return GateResult("off", own[0], None, serves_offer=False, blend=blend)
-        return _result(paired(judged, ASIDE).swapped, config, (ASIDE, OWN), blend)
+        return _result(paired(evaluated, ASIDE).swapped, config, (ASIDE, OWN), blend)
     if offer is None:
         return GateResult("off", own[0], None, serves_offer=False)
-    return _result(paired(judged, role), config, (OWN, role), blend)
+    return _result(paired(evaluated, role), config, (OWN, role), blend)
 
 
 def _result(pair: Paired, config: GateConfig, roles: tuple[str, str], blend: float | None) -> GateResult:
@@ -99,13 +100,13 @@ def _result(pair: Paired, config: GateConfig, roles: tuple[str, str], blend: flo
     )
 
 
-def paired(judged: Sequence[JudgeReply], role: str) -> Paired:
+def paired(evaluated: Sequence[EvaluateReply], role: str) -> Paired:
     """Return how the model of a role does beside the own model on the validation windows of all clients."""
     only_own = only_this = right_own = windows = 0
-    for judgements in judged:
-        counts = judgements[role, "val"].only_one_right
+    for evaluations in evaluated:
+        counts = evaluations[role, "val"].only_one_right
         assert counts is not None  # a reply without them has been refused
-        own = judgements[OWN, "val"].confusion
+        own = evaluations[OWN, "val"].confusion
         only_own, only_this = only_own + counts[0], only_this + counts[1]
         right_own, windows = right_own + int(own.trace()), windows + int(own.sum())
     return Paired(right_own - only_own, only_own, only_this, windows)
@@ -120,7 +121,7 @@ def settle(
         leaf: changes.
         decision: of its gate.
         offer: made in this round, or None.
-        models: by role, what was judged.
+        models: by role, what was evaluated.
         trial: whether offers go on trial.
     """
     leaf.served = models[decision.role]

@@ -88,8 +88,8 @@ class GateResult:
         serves_offer: whether the leaf goes on with the offered model.
         pair: the windows behind the accuracies; None without an offer.
         blend: λ of the offer; None without one (see `fedge.cloud.offers`).
-        role: of the model that the leaf goes on with, as its clients judged it.
-        newcomer_role: of the model that newcomers are served; None where it is the same.
+        role: of the model that the leaf goes on with, as its clients evaluated it.
+        unseen_role: of the model that unseen clients are served; None where it is the same.
     """
 
     decision: Decision
@@ -99,7 +99,7 @@ class GateResult:
     pair: Paired | None = None
     blend: float | None = None
     role: str = "own"
-    newcomer_role: str | None = None
+    unseen_role: str | None = None
 
 
 def decide(pair: Paired, config: GateConfig) -> bool:

@@ -2,8 +2,8 @@
 
 After the gate, a leaf's served model may be trained for a few more leaf rounds by the leaf's clients alone
 (local fine-tuning; Yu et al. 2020, "Salvaging Federated Learning by Local Adaptation"). The result is a fork:
-known clients get it if it does at least as well on their validation windows, newcomers never, and the next
-global round starts as if it had not been. Called by `fedge.rounds.strategy` and `fedge.rounds.book`.
+known clients get it if it does at least as well on their validation windows, unseen clients never, and the
+next global round starts as if it had not been. Called by `fedge.rounds.strategy` and `fedge.rounds.book`.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class PersonalResult:
 
     Attributes:
         accuracy_before: validation accuracy of the model that it began with, pooled over the windows of the
-            clients that judged both, 0..1.
+            clients that evaluated both, 0..1.
         accuracy: of the fine-tuned one.
         serves: whether known clients are served it.
     """
@@ -38,7 +38,7 @@ def compared(accuracy_before: float, accuracy: float) -> PersonalResult:
     """Return whether a leaf serves its personal model: if it is at least as good on validation windows.
 
     Args:
-        accuracy_before: of the model that was fine-tuned, pooled over clients that judged both, 0..1.
+        accuracy_before: of the model that was fine-tuned, pooled over clients that evaluated both, 0..1.
         accuracy: of the fine-tuned one.
     """
     return PersonalResult(accuracy_before, accuracy, serves=accuracy >= accuracy_before)

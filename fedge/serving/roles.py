@@ -1,6 +1,6 @@
-"""Which of the models that clients judge a leaf serves, and to whom: the clients it knows, or newcomers.
+"""Which of the models that clients evaluate a leaf serves, and to whom: clients it knows, or unseen ones.
 
-Known clients train and vote at the gate. Newcomers hold users of whom no leaf has seen a window; they do
+Known clients train and vote at the gate. Unseen clients hold users of whom no leaf has seen a window; they do
 neither, and are evaluated with the model that their leaf would give them. By default that is the model of the
 leaf's cluster: an average over more users carries over to new ones better than a model that a few users have
 been fitted to, while those few are better off with what was fitted to them. Called by `fedge.rounds.strategy`
@@ -20,35 +20,37 @@ from fedge.states.averaging import State
 def models_beside(config: Config) -> int:
     """Return how many models a leaf may keep beside its own and what it is offered."""
     on_trial = config.gate.enabled and config.gate.rule == "after-round"
-    return on_trial + (config.personal.leaf_rounds > 0) + (config.partition.newcomers > 0)
+    return on_trial + (config.personal.leaf_rounds > 0) + (config.partition.unseen_clients > 0)
 
 
-def newcomer_role(config: PersonalConfig, leaf: Leaf) -> str | None:
-    """Return the role of the model that a leaf serves newcomers; None where it is that of known clients.
+def unseen_role(config: PersonalConfig, leaf: Leaf) -> str | None:
+    """Return the role of the model that a leaf serves unseen clients; None where it is that of known clients.
 
     A leaf that is alone in its cluster, or before the first cloud step, is its own cluster.
     """
-    if config.newcomers == "same":
+    if config.unseen_clients == "same":
         return None
     return OWN if leaf.cluster_model is None else CLUSTER
 
 
-def newcomers_judge(config: PersonalConfig, leaf: Leaf, models: Mapping[str, State]) -> dict[str, State]:
-    """Return the models that a leaf's newcomers are to judge, by role.
+def unseen_clients_evaluate(
+    config: PersonalConfig, leaf: Leaf, models: Mapping[str, State]
+) -> dict[str, State]:
+    """Return the models that a leaf's unseen clients are to evaluate, by role.
 
     Args:
-        config: what newcomers are served.
+        config: what unseen clients are served.
         leaf: theirs.
-        models: that the clients it knows judge.
+        models: that the clients it knows evaluate.
     """
-    role = newcomer_role(config, leaf)
+    role = unseen_role(config, leaf)
     if role is None:
         return dict(models)
     return {role: models[OWN] if leaf.cluster_model is None else leaf.cluster_model}
 
 
-def served_role(gate: GateResult, personal: PersonalResult | None, newcomer: bool) -> str:
-    """Return the role, in the judge exchange, of the model that a leaf serves.
+def served_role(gate: GateResult, personal: PersonalResult | None, unseen_client: bool) -> str:
+    """Return the role, in the evaluate exchange, of the model that a leaf serves.
 
     Every accuracy that a run reports is of this model, unless the name says "shared" or "tuned". A
     role that is served only to some must have been sent to them in
@@ -57,8 +59,8 @@ def served_role(gate: GateResult, personal: PersonalResult | None, newcomer: boo
     Args:
         gate: the leaf's decision in this round.
         personal: what fine-tuning gave; None in a round without it.
-        newcomer: whether the client is one.
+        unseen client: whether the client is one.
     """
-    if newcomer and gate.newcomer_role is not None:
-        return gate.newcomer_role
+    if unseen_client and gate.unseen_role is not None:
+        return gate.unseen_role
     return PERSONAL if personal is not None and personal.serves else gate.role

@@ -159,5 +159,5 @@ def _is_abandoned(folder: Path) -> bool:
         return True
     except FileNotFoundError:  # half removed
         return True
-    except OSError:  # locked, or not ours to judge
+    except OSError:  # locked, or not ours to evaluate
         return False

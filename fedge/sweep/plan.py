@@ -3,7 +3,7 @@
     [sweep]                                  # name (default: the file's), seeds, supernodes, runs-dir
     seeds = [1, 2, 3]
 
-    [base]                                   # knobs of all runs, and `config`, a file of knobs
+    [base]                                   # options of all runs, and `config`, a file of options
     num-server-rounds = 30
 
     [[variants]]                             # an axis: any [[table]]; one entry of each axis per run
@@ -57,9 +57,9 @@ class Entry:
 
     Attributes:
         name: as in the names of runs; empty for [base].
-        file: the file of knobs that it names, or "".
-        from_file: knobs of that file.
-        own: knobs that stand in the sweep file.
+        file: the file of options that it names, or "".
+        from_file: options of that file.
+        own: options that stand in the sweep file.
         supernodes: clients; None where the entry does not say.
     """
 
@@ -88,7 +88,7 @@ class PlannedRun:
         seed: of the run.
         supernodes: clients.
         folder: where it is to be.
-        run_config: its knobs, flat, seed and place included.
+        run_config: its options, flat, seed and place included.
         config: the same, checked.
     """
 
@@ -118,7 +118,7 @@ class Sweep:
         seeds: in the order of the file.
         runs: all with the first seed, then all with the second, …: a first comparison comes early.
         keep_checkpoints: of completed runs; without them their number of rounds cannot be raised.
-        notes: knobs of named files that something in the sweep file overrides, a line each.
+        notes: options of named files that something in the sweep file overrides, a line each.
     """
 
     path: Path
@@ -235,7 +235,7 @@ def _entry(table: Any, place: str, named: bool = True) -> Entry:
     """Return an entry of an axis, or [base], which has no name."""
     with placed(place):
         if not isinstance(table, Mapping):
-            raise ConfigError(f"it must be a table of knobs, but is {shown(table)}")
+            raise ConfigError(f"it must be a table of options, but is {shown(table)}")
         if not named and "name" in table:
             raise ConfigError("name belongs into [sweep]")
         file = table.get("config", "")
@@ -246,18 +246,18 @@ def _entry(table: Any, place: str, named: bool = True) -> Entry:
             _refuse_name("name", name)
         clients = table.get("supernodes")
         own = flatten({key: value for key, value in table.items() if key not in _ENTRY_KEYS})
-        _check_knobs(own, also=_ENTRY_KEYS)
-        return Entry(name, file, _knobs_of(file), own, None if clients is None else _supernodes(clients))
+        _check_options(own, also=_ENTRY_KEYS)
+        return Entry(name, file, _options_of(file), own, None if clients is None else _supernodes(clients))
 
 
-def _knobs_of(file: str) -> dict[str, Scalar]:
-    """Return the knobs of a configuration file; none without one."""
+def _options_of(file: str) -> dict[str, Scalar]:
+    """Return the options of a configuration file; none without one."""
     if not file:
         return {}
-    knobs = flatten(read_toml(Path(file), "config"))
+    options = flatten(read_toml(Path(file), "config"))
     with placed(file):
-        _check_knobs(knobs)
-    return knobs
+        _check_options(options)
+    return options
 
 
 def _grid(table: Any) -> list[Entry]:
@@ -268,7 +268,7 @@ def _grid(table: Any) -> list[Entry]:
                 f"it must be a table of lists, as train.lr = [0.01, 0.05], but is {shown(table)}"
             )
         lists: dict[str, Any] = flatten(table)
-        _check_knobs(lists)
+        _check_options(lists)
         for key, values in lists.items():
             if not isinstance(values, list) or not values:
                 raise ConfigError(
@@ -296,9 +296,9 @@ def _word(value: Any) -> str:
     return re.sub(r"[^\w.+-]+", "_", text, flags=re.ASCII)
 
 
-def _check_knobs(knobs: Mapping[str, Any], also: Sequence[str] = ()) -> None:
-    """Raise ConfigError for a key that is no knob, or that the sweep sets by itself."""
-    for key in knobs:
+def _check_options(options: Mapping[str, Any], also: Sequence[str] = ()) -> None:
+    """Raise ConfigError for a key that is no option, or that the sweep sets by itself."""
+    for key in options:
         if key in _SET_BY_SWEEP:
             raise ConfigError(f"{key} is set by the sweep; use {_SET_BY_SWEEP[key]}")
         near = nearest(key, list(also)) if "." not in key else ""
@@ -365,19 +365,19 @@ def _run(
 
 
 def _merged(base: Entry, entries: Sequence[Entry]) -> dict[str, Scalar]:
-    """Return all knobs of a combination: those of named files first, then what the sweep file says itself."""
-    knobs = dict(DEFAULTS)
+    """Return all options of a combination: those of named files first, then what the sweep file says."""
+    options = dict(DEFAULTS)
     for entry in (base, *entries):
-        knobs.update(entry.from_file)
+        options.update(entry.from_file)
     for entry in (base, *entries):
-        knobs.update(entry.own)
-    return knobs
+        options.update(entry.own)
+    return options
 
 
 def _overridden(base: Entry, entries: Sequence[Entry]) -> Iterator[str]:
     """Yield what another part of the sweep file changes in the file that an entry names."""
-    knobs = _merged(base, entries)
+    options = _merged(base, entries)
     for entry in (base, *entries):
         for key, value in entry.from_file.items():
-            if knobs[key] != value and key not in entry.own and any(key in e.own for e in (base, *entries)):
-                yield f"{key} = {json.dumps(knobs[key])} wins over {json.dumps(value)} of {entry.file}"
+            if options[key] != value and key not in entry.own and any(key in e.own for e in (base, *entries)):
+                yield f"{key} = {json.dumps(options[key])} wins over {json.dumps(value)} of {entry.file}"

@@ -1,6 +1,6 @@
 """How every run of a sweep stands on disk, and whether what is left to do can work. Nothing is written.
 
-A run that is there must have been made from the same knobs, clients, seed and data: the file may grow by
+A run that is there must have been made from the same options, clients, seed and data: the file may grow by
 seeds and entries, but a result never passes for that of another configuration. Called by
 `fedge.sweep.command`.
 """
@@ -46,7 +46,7 @@ class Standing:
 
     @property
     def run_config(self) -> dict[str, Scalar]:
-        """The knobs with which it starts or goes on."""
+        """The options with which it starts or goes on."""
         resume = {"resume": str(self.run.folder)} if self.action == "resume" else {}
         return {**self.run.run_config, **resume}
 

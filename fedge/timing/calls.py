@@ -3,7 +3,7 @@
     deserialise   read the states of the message
     load          find the windows, build the network, put the state into it, read c_i
     train         SGD, SCAFFOLD's and privacy's arithmetic
-    evaluate      judge models
+    evaluate      evaluate models
     serialise     keep c_i, make the reply
 
 They are sent back as seconds, with the moment at which the call began: ten numbers. The clock is

@@ -1,9 +1,9 @@
 """Where the workers' time went while the server waited, and how long messages were under way.
 
 A worker is a thread of the in-process engine or a Ray actor's process. Each worker's part of the wait, its
-lane, is cut into the parts that its clients measured (`fedge.timing.calls`) and the rest: idle, or the
-message on its way. The lanes of a round add up to workers × wait, since the rest is what is left of it, and
-no part is negative, since calls that overlap on a worker are cut where the earlier one ends.
+timeline, is cut into the parts that its clients measured (`fedge.timing.calls`) and the rest: idle, or the
+message on its way. The timelines of a round add up to workers × wait, since the rest is what is left of it,
+and no part is negative, since calls that overlap on a worker are cut where the earlier one ends.
 
 Messages overlap one another, so their times are given as percentiles and never added up:
 
@@ -13,8 +13,8 @@ Messages overlap one another, so their times are given as percentiles and never 
     return     until the server had the reply; in process it takes them in when the last one is there
 
 All from four stamps per message on one clock: pushed, begun, ended, received. Where those of client and
-server do not fit together, as on several machines, a round has no lanes. Shape letters: M messages,
-W workers, P parts. Pure functions on arrays, and `LaneBook`, which numbers a run's workers. Called by
+server do not fit together, as on several machines, a round has no timelines. Shape letters: M messages,
+W workers, P parts. Pure functions on arrays, and `TimelineBook`, which numbers a run's workers. Called by
 `fedge.exchange.clients` and `fedge.run`.
 """
 
@@ -86,7 +86,7 @@ class MessageTimes:
 
 
 @dataclass(frozen=True)
-class Lane:
+class Timeline:
     """One worker's part of the wait of one round.
 
     Attributes:
@@ -109,13 +109,13 @@ class RoundLanes:
     """The workers' and the messages' view of one round.
 
     Attributes:
-        lanes: a worker each.
+        timelines: a worker each.
         legs: `LEG_COLUMNS` → seconds.
         messages: behind both.
         cuda_mib: process id → most memory that was allocated and reserved on its GPU.
     """
 
-    lanes: Sequence[Lane]
+    timelines: Sequence[Timeline]
     legs: Mapping[str, float]
     messages: MessageTimes
     cuda_mib: Mapping[int, tuple[float, float]]
@@ -123,7 +123,7 @@ class RoundLanes:
     @property
     def seconds(self) -> tuple[float, ...]:
         """Seconds of `LANES`, summed over workers."""
-        return tuple(np.sum([lane.seconds for lane in self.lanes], axis=0).tolist())
+        return tuple(np.sum([timeline.seconds for timeline in self.timelines], axis=0).tolist())
 
 
 # --- pure functions -------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ def in_turn(edges: np.ndarray, worker: np.ndarray) -> np.ndarray:
     return moved
 
 
-def cut_lanes(edges: np.ndarray, worker: np.ndarray, workers: int, waits: Windows) -> np.ndarray:
+def cut_timelines(edges: np.ndarray, worker: np.ndarray, workers: int, waits: Windows) -> np.ndarray:
     """Return (W, P + 1) seconds: idle, then each part, of every worker within the waits.
 
     Args:
@@ -167,17 +167,17 @@ def cut_lanes(edges: np.ndarray, worker: np.ndarray, workers: int, waits: Window
         workers: W.
         waits: (begin, end), none of which overlap.
     """
-    lanes = np.zeros((workers, edges.shape[1]))
-    np.add.at(lanes[:, 1:], worker, overlap(edges[:, :-1], edges[:, 1:], waits))
+    timelines = np.zeros((workers, edges.shape[1]))
+    np.add.at(timelines[:, 1:], worker, overlap(edges[:, :-1], edges[:, 1:], waits))
     wait = sum(end - begin for begin, end in waits)
-    lanes[:, 0] = np.maximum(wait - lanes[:, 1:].sum(axis=1), 0.0)
-    return lanes
+    timelines[:, 0] = np.maximum(wait - timelines[:, 1:].sum(axis=1), 0.0)
+    return timelines
 
 
 def idle_at_end(edges: np.ndarray, worker: np.ndarray, workers: int, waits: Windows) -> np.ndarray:
     """Return (W,) seconds of the waits in which a worker had ended its last call and another had not.
 
-    Arguments as in `cut_lanes`, of one exchange. A worker without a call had ended before it began.
+    Arguments as in `cut_timelines`, of one exchange. A worker without a call had ended before it began.
     """
     last = np.full(workers, -np.inf)
     np.maximum.at(last, worker, edges[:, -1])
@@ -216,8 +216,8 @@ def fits(messages: MessageTimes) -> bool:
 # --- a run ----------------------------------------------------------------------------------------------
 
 
-class LaneBook:
-    """Numbers the workers of a run in the order in which they are first seen, and cuts their lanes."""
+class TimelineBook:
+    """Numbers the workers of a run in the order in which they are first seen, and cuts their timelines."""
 
     def __init__(self, server: int) -> None:
         """Start; `server` is the server's process id, in which workers are threads."""
@@ -228,7 +228,7 @@ class LaneBook:
     def round(
         self, began: float, exchanges: Sequence[ExchangeTimes], present: Sequence[int]
     ) -> RoundLanes | None:
-        """Return the lanes of a round; None if no client has said when it worked, or not by this clock.
+        """Return the timelines of a round; None if no client has said when it worked, or not by this clock.
 
         Args:
             began: when the round did, by the clock of the exchanges.
@@ -248,9 +248,9 @@ class LaneBook:
         messages = replace(messages, worker=worker[: len(ids)])
         numbers = self._number(present, there.tolist())
         waits = [[(b - began, e - began) for b, e in exchange.waits] for exchange in exchanges]
-        lanes = _lanes(messages, there, numbers, waits)
+        timelines = _timelines(messages, there, numbers, waits)
         messages = replace(messages, worker=numbers[messages.worker])
-        return RoundLanes(lanes, percentiles(legs_of(messages)), messages, _cuda(rows))
+        return RoundLanes(timelines, percentiles(legs_of(messages)), messages, _cuda(rows))
 
     def _number(self, present: Sequence[int], there: Sequence[int]) -> np.ndarray:
         """Return the numbers of the workers that are there, having numbered the new ones."""
@@ -259,7 +259,7 @@ class LaneBook:
         return np.array([self._numbers[one] for one in there])
 
     def _say_apart(self) -> None:
-        """Log once that there are no lanes."""
+        """Log once that there are no timelines."""
         if not self._said:
             self._said = True
             logger.info("no worker times: the clocks of server and clients differ, as on several machines")
@@ -279,20 +279,20 @@ def _messages(rows: np.ndarray, began: float, exchanges: Sequence[ExchangeTimes]
     )
 
 
-def _lanes(
+def _timelines(
     messages: MessageTimes, ids: np.ndarray, numbers: np.ndarray, waits: Sequence[Windows]
-) -> list[Lane]:
-    """Return a lane per worker, in the order of their numbers; `messages.worker` are places in `ids`."""
+) -> list[Timeline]:
+    """Return a timeline per worker, in the order of their numbers; `messages.worker` are places in `ids`."""
     edges, worker = in_turn(messages.edges, messages.worker), messages.worker
     seconds = np.zeros((len(ids), len(LANES)))
     at_end = np.zeros(len(ids))
     for number, windows in enumerate(waits, start=1):
         mine = messages.exchange == number
-        seconds += cut_lanes(edges[mine], worker[mine], len(ids), windows)
+        seconds += cut_timelines(edges[mine], worker[mine], len(ids), windows)
         at_end += idle_at_end(edges[mine], worker[mine], len(ids), windows)
     counts = np.bincount(worker, minlength=len(ids))
     return [
-        Lane(int(numbers[k]), int(ids[k]), int(counts[k]), tuple(seconds[k].tolist()), float(at_end[k]))
+        Timeline(int(numbers[k]), int(ids[k]), int(counts[k]), tuple(seconds[k].tolist()), float(at_end[k]))
         for k in np.argsort(numbers)
     ]
 

@@ -51,7 +51,7 @@ def numbers_of(result: RoundResult, seconds: float) -> dict[str, float]:
 
 
 def params_of(manifest: Mapping[str, Any]) -> dict[str, Scalar]:
-    """Return what a run is described by at a tracker: its knobs, seed, data, engine and version."""
+    """Return what a run is described by at a tracker: its options, seed, data, engine and version."""
     data = manifest["data"]
     return {
         **{key: value for key, value in manifest["config"].items() if key not in _PLACES},

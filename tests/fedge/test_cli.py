@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from fedge.cli import knob_table, main
+from fedge.cli import main, option_table
 
 ROOT = Path(__file__).parents[2]
 TOY = "report=false data.path='synthetic' train.model='linear' train.local-epochs=1 num-server-rounds=2"
 
 
-def test_readme_has_the_table_of_all_knobs():
-    """README's table is what `fedge knobs` prints."""
-    assert knob_table() in (ROOT / "README.md").read_text(encoding="utf-8")
+def test_readme_has_the_table_of_all_options():
+    """README's table is what `fedge options` prints."""
+    assert option_table() in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_fedge_run_completes(tmp_path, monkeypatch, capsys):

@@ -1,4 +1,4 @@
-"""The exchange in which clients judge other leaves' models, and probes, on the in-process engine."""
+"""The exchange in which clients evaluate other leaves' models, and probes, on the in-process engine."""
 
 import csv
 import io
@@ -12,7 +12,7 @@ from flwr.app import Context, Message
 from fedge.client_app import app as client_app
 from fedge.data.prepared import open_client
 from fedge.engine.inprocess import InProcessGrid
-from fedge.exchange.messages import ARRAYS, CONTROL, TRAIN, Errand, splits_to_judge
+from fedge.exchange.messages import ARRAYS, CONTROL, TRAIN, RoundContext, splits_to_evaluate
 from fedge.run.run import run
 from fedge.states.records import record_bytes
 from fedge.timing.laps import PHASES
@@ -59,7 +59,7 @@ def rows(folder, table):
 
 
 def leaf_models(message):
-    """Return the leaves' models that a message asks to judge, by record name."""
+    """Return the leaves' models that a message asks to evaluate, by record name."""
     return [name for name in message.content if name.startswith("model/leaf-")]
 
 
@@ -75,9 +75,9 @@ def test_losses_are_those_of_the_models_on_validation_windows(tmp_path):
         for name in leaf_models(message):
             models[int(name[-1])] = {n: a.numpy().copy() for n, a in message.content[name].items()}
         if leaf_models(message):
-            data = open_client(Errand.of(message).data_folder, client_of(context))
+            data = open_client(RoundContext.of(message).data_folder, client_of(context))
             windows[client_of(context)] = [np.array(part) for part in data.val]
-            seen[client_of(context)] = (splits_to_judge(message), len(leaf_models(message)))
+            seen[client_of(context)] = (splits_to_evaluate(message), len(leaf_models(message)))
 
     matrix = clusters(watched_run(tmp_path, watch))[0]["cross_loss"]
     assert seen == {client: (["val"], 3) for client in range(9)}
@@ -116,20 +116,20 @@ def test_the_exchange_takes_place_only_when_a_cloud_step_is_due(tmp_path):
 
     def watch(message, _):
         if leaf_models(message):
-            rounds.append(Errand.of(message).global_round)
+            rounds.append(RoundContext.of(message).global_round)
 
     watched_run(tmp_path, watch, **{"num-server-rounds": 4, "cluster.start-round": 2, "cluster.every": 2})
     assert sorted(rounds) == [2] * 9 + [4] * 9
 
 
-def test_newcomers_take_no_part(tmp_path):
+def test_unseen_clients_take_no_part(tmp_path):
     asked = set()
 
     def watch(message, context):
         if leaf_models(message):
             asked.add(client_of(context))
 
-    watched_run(tmp_path, watch, **{"partition.newcomers": 1})
+    watched_run(tmp_path, watch, **{"partition.unseen-clients": 1})
     assert asked == {0, 1, 3, 4, 6, 7}
 
 
@@ -147,7 +147,7 @@ def test_large_models_go_as_tickets(tmp_path, monkeypatch):
     assert arrays == []
 
 
-def test_a_client_that_fails_leaves_the_rest_to_judge(tmp_path):
+def test_a_client_that_fails_leaves_the_rest_to_evaluate(tmp_path):
     """Its leaf's column is of the other two clients; the failure is counted."""
 
     def watch(message, context):
@@ -166,7 +166,7 @@ def test_a_leaf_whose_clients_all_fail_leaves_the_clusters_as_they_are(tmp_path)
             raise RuntimeError("no battery")
 
     (step,) = clusters(watched_run(tmp_path, watch, **{"guard.retries": 0}))
-    assert step["skipped"] == "no client of leaf 1 has judged the models"
+    assert step["skipped"] == "no client of leaf 1 has evaluated the models"
     assert [row[1] for row in step["cross_loss"]] == [None] * 3
     assert step["labels"] == [0, 0, 0]
 
@@ -181,7 +181,7 @@ def test_probes_leave_no_trace_but_what_is_compared(tmp_path):
 
     def watch(message, context):
         if message.metadata.message_type == TRAIN and CONTROL not in message.content:
-            starts.setdefault(Errand.of(message).global_round, []).append(
+            starts.setdefault(RoundContext.of(message).global_round, []).append(
                 message.content[ARRAYS]["head.weight"].numpy().copy()
             )
 
@@ -210,8 +210,8 @@ def test_a_trial_leaves_no_trace_but_what_it_says(tmp_path):
 
     def watch(message, _):
         if message.metadata.message_type == TRAIN:
-            errand = Errand.of(message)
-            lines.append((errand.global_round, errand.line))
+            round_context = RoundContext.of(message)
+            lines.append((round_context.global_round, round_context.line))
 
     changes = {**AUTO, **PLANTED}
     tried = watched_run(tmp_path / "a", watch, clients=12, **changes, **{"cluster.min-gain": 9.0})

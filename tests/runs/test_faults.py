@@ -226,16 +226,16 @@ def test_a_training_fault_costs_one_client_one_round(in_process, what, kind, tel
         ("no-own", "rejected: other entries", False),
         ("wrong-counts", "rejected: counts do not add up", False),
         ("half-counts", "rejected: not readable", False),
-        ("judged-nan", "loss not finite", True),
+        ("evaluated-nan", "loss not finite", True),
     ],
 )
-def test_a_judging_fault_costs_one_client_one_round(in_process, what, kind, counts):
-    """A judgement that does not add up is not pooled; a loss that is no number is only said."""
+def test_a_evaluating_fault_costs_one_client_one_round(in_process, what, kind, counts):
+    """A evaluation that does not add up is not pooled; a loss that is no number is only said."""
     ended = in_process([{"what": what, "client": 1, "rounds": [2], "message": "evaluate"}])
     assert ended.status == "partial"
     assert ended.column("failures") == ["", f"{kind} 1", ""]
-    judged = [r for r in ended.table("clients.csv") if (r["global_round"], r["client"]) == ("2", "1")]
-    assert (judged[0]["test_accuracy"] != "") is counts
+    evaluated = [r for r in ended.table("clients.csv") if (r["global_round"], r["client"]) == ("2", "1")]
+    assert (evaluated[0]["test_accuracy"] != "") is counts
 
 
 def test_what_happens_again_is_logged_once(in_process):

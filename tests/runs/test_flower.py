@@ -10,7 +10,7 @@ from flower_runs import ROOT, SERVING, SMALL, comparable, flwr_run, one_worker_r
 from timing_sums import assert_times_add_up
 
 from fedge import simulate
-from fedge.config.sections import knobs
+from fedge.config.sections import options
 
 
 def ray_processes():
@@ -35,7 +35,7 @@ def test_smoke_config_is_the_smoke_run():
 
 
 def test_smoke_run_completes(smoke):
-    """The manifest says completed, names seed, data, engine, versions, and all knobs."""
+    """The manifest says completed, names seed, data, engine, versions, and all options."""
     process, run = smoke
     assert process.returncode == 0, process.stdout + process.stderr
     manifest = json.loads((run / "manifest.json").read_text())
@@ -43,7 +43,7 @@ def test_smoke_run_completes(smoke):
     assert (manifest["seed"], manifest["seed_source"], manifest["engine"]) == (42, "environment", "flower")
     assert manifest["data"]["synthetic"] is True
     assert len(manifest["data"]["fingerprint"]) == 64
-    assert set(manifest["config"]) == set(knobs())
+    assert set(manifest["config"]) == set(options())
     assert manifest["federation"]["num-supernodes"] == 9
     assert {"flwr", "ray", "torch", "numpy"} <= set(manifest["versions"])
     assert manifest["started"] <= manifest["ended"]

@@ -38,13 +38,13 @@ def test_files_and_messages_give_the_same_bits_on_ray(tmp_path):
     """The threshold at 0 and out of reach: equal models, metrics and counted bytes; no file is left.
 
     All kinds of states travel: several offers per leaf, lines beside them, models for known clients and for
-    newcomers, the cloud's own models, control variates of two levels.
+    unseen clients, the cloud's own models, control variates of two levels.
     """
     results = {}
     many = {
         **SMALL,
         **SERVING,
-        "partition.newcomers": 1,
+        "partition.unseen-clients": 1,
         "cluster.method": "ifca",
         "cluster.count": "2",
         "scaffold.levels": 2,

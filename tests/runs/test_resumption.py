@@ -13,7 +13,7 @@ import pytest
 from fedge import simulate
 from fedge.cli import main
 from fedge.config.option import ConfigError
-from fedge.config.sections import from_run_config, knobs
+from fedge.config.sections import from_run_config, options
 from fedge.records.lock import RunLock
 from fedge.run.resume import CHANGEABLE, _refuse_other_config, open_resumption, run_config_of
 from hhar import synthetic_windows
@@ -83,8 +83,8 @@ VARIANTS = {
     "krum, compare updates": {
         "leaf__strategy": "krum", "scaffold__enabled": False, "cluster__signal": "update",
     },
-    "newcomers, planted groups": {
-        "partition__newcomers": 1, "scenario": "rotate", "cluster__tau": 0.98, "gate__enabled": False,
+    "unseen clients, planted groups": {
+        "partition__unseen_clients": 1, "scenario": "rotate", "cluster__tau": 0.98, "gate__enabled": False,
     },
     "affinity, trials, probes": {
         "cluster__signal": "affinity", "cluster__method": "agglomerative", "cluster__count": "auto",
@@ -289,12 +289,12 @@ def test_the_seed_in_force_counts(copy, monkeypatch):
     assert carry_out(copy.parent, resume=str(copy), seed=42)[0].status == "completed"
 
 
-def test_every_knob_either_may_change_or_is_compared(copy):
-    """Each knob, changed in the record of the checkpoint, is named if it is not in the list."""
+def test_every_option_either_may_change_or_is_compared(copy):
+    """Each option, changed in the record of the checkpoint, is named if it is not in the list."""
     found = open_resumption(copy)
     recorded = found.checkpoint.facts["run"]["config"]
     config = from_run_config({**TINY, "resume": str(copy)})
-    for key in knobs():
+    for key in options():
         given = run_config_of(found)[key]
         with patch.dict(recorded, {key: "another" if isinstance(given, str) else given + 1}):
             if key in CHANGEABLE:

@@ -28,7 +28,7 @@ data.synthetic-users = 12
 hierarchy.num-servers = 4
 train.model = "linear"
 train.local-epochs = 1
-partition.newcomers = 1
+partition.unseen-clients = 1
 personal.leaf-rounds = 1
 """
 CONFIGS = ("hierfl", "baselines/local", "baselines/oracle", "baselines/random", "fedge")

@@ -21,7 +21,7 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
 from fedge.client.guarded_app import GuardedApp
-from fedge.client_app import hello, judge_round, train_round
+from fedge.client_app import evaluate_round, hello, train_round
 from fedge.exchange.messages import ARRAYS, METRICS, NUM_EXAMPLES, arrays_of
 from fedge.states.records import to_record
 
@@ -202,10 +202,10 @@ CHANGES = {
     "no-own": lambda start, end, m: m.pop("own/val/loss"),
     "wrong-counts": metric("offered/val/only-one-right", [0, 10**6]),
     "half-counts": metric("offered/val/only-one-right", [0.5, 0.5]),
-    "judged-nan": metric("own/test/loss", float("nan")),
+    "evaluated-nan": metric("own/test/loss", float("nan")),
 }
 
 app = GuardedApp(mods=[inject])
 app.query("hello")(hello)
 app.train()(train_round)
-app.evaluate()(judge_round)
+app.evaluate()(evaluate_round)

@@ -16,7 +16,7 @@ SMALL = {
     "data.path": "synthetic",
     "hierarchy.leaf-rounds": 2,
     "hierarchy.num-servers": 4,
-    "partition.newcomers": 1,
+    "partition.unseen-clients": 1,
     "scenario": "rotate",
     "cluster.signal": "affinity",
     "cluster.method": "agglomerative",

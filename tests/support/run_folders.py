@@ -12,15 +12,15 @@ from fedge.records.recorder import Recorder
 from fedge.rounds.results import ClientResult, LeafResult, RoundResult
 from fedge.serving.gate import GateResult
 from fedge.timing.laps import PHASES
-from fedge.timing.timeline import ExchangeTimes, LaneBook
+from fedge.timing.timeline import ExchangeTimes, TimelineBook
 from hhar.windows.window_file import Windows
 
 CLASSES = ("walk", "<sit>")
 LAPS = dict.fromkeys(PHASES, 0.0) | {"wait": 1.5, "aggregate": 0.5}
 
 
-def lanes(number):
-    """Return a round's lanes: a wait of 1.5 s, client 0 on worker 0, clients 1, 2, 3 on worker 1.
+def timelines(number):
+    """Return a round's timelines: a wait of 1.5 s, client 0 on worker 0, clients 1, 2, 3 on worker 1.
 
     Worker 0: 0.2 s load, 1.1 s train, 0.1 s serialise. Worker 1: 0.5 and 0.4 s train, 0.2 s evaluate, 0.1 s
     serialise, and then nothing for 0.2 s while worker 0 is still at work.
@@ -33,7 +33,7 @@ def lanes(number):
     exchange = ExchangeTimes([(began, began + 1.5)])
     for client, worker, at, parts in calls:
         exchange.add(client, began, began + 1.5, [11, worker, began + at, *parts, 0, 0])
-    return LaneBook(11).round(began, [exchange], (21, 22))
+    return TimelineBook(11).round(began, [exchange], (21, 22))
 
 
 def confusion(right):
@@ -47,34 +47,34 @@ def round_result(
     labels=(0, 0),
     decisions=("accepted", "rejected"),
     similarity=0.5,
-    newcomers=(),
+    unseen_clients=(),
     truth=None,
     tuned=None,
 ):
     """Return a round of two leaves with two clients each; client k gets rights[k] of 10 right, or failed.
 
-    Both leaves' scores are of the clients that are no newcomers. With `tuned`, fine-tuned models that are
-    served have these rights of known clients, and `rights` are those before it.
+    Both leaves' scores are of the clients that are no unseen clients. With `tuned`, fine-tuned models that
+    are served have these rights of known clients, and `rights` are those before it.
     """
     shared = rights
     if tuned is not None:
-        rights = [rights[k] if k in newcomers else tuned[k] for k in range(len(rights))]
+        rights = [rights[k] if k in unseen_clients else tuned[k] for k in range(len(rights))]
     matrices = [None if right is None else confusion(right) for right in rights]
     scores = [None if m is None else accuracy(m) for m in matrices]
     clients = [
         ClientResult(
-            k, k // 2, 0 if k in newcomers else 20, None if k in newcomers else 0.5 + k,
+            k, k // 2, 0 if k in unseen_clients else 20, None if k in unseen_clients else 0.5 + k,
             0 if score is None else 20, score, None if score is None else 1 - score, score, 1.5, matrices[k],
-            k in newcomers,
-            *(() if tuned is None or score is None or k in newcomers else (shared[k] / 10, score)),
+            k in unseen_clients,
+            *(() if tuned is None or score is None or k in unseen_clients else (shared[k] / 10, score)),
         )
         for k, score in enumerate(scores)
     ]  # fmt: skip
     leaves = []
     for leaf in (0, 1):
         members = [(k, scores[k]) for k in (2 * leaf, 2 * leaf + 1) if scores[k] is not None]
-        own = [s for k, s in members if k not in newcomers]
-        new = [s for k, s in members if k in newcomers]
+        own = [s for k, s in members if k not in unseen_clients]
+        new = [s for k, s in members if k in unseen_clients]
         mean = float(np.mean(own)) if own else None
         unseen = float(np.mean(new)) if new else None
         gate = GateResult(decisions[leaf], 0.5, None if decisions[leaf] == "off" else 0.75, True)
@@ -93,7 +93,15 @@ def round_result(
 
 
 def write_run(
-    folder, rounds, seed=1, status="completed", config=None, data=None, planned=None, newcomers=(), **manifest
+    folder,
+    rounds,
+    seed=1,
+    status="completed",
+    config=None,
+    data=None,
+    planned=None,
+    unseen_clients=(),
+    **manifest,
 ):
     """Write a run folder of four clients with the given `RoundResult`s; returns it."""
     folder.mkdir(parents=True)
@@ -114,7 +122,7 @@ def write_run(
             },
             clients_per_leaf=[2, 2], **manifest,
         )  # fmt: skip
-        dealt = Partition(parts, "blocks", frozenset(newcomers))
+        dealt = Partition(parts, "blocks", frozenset(unseen_clients))
         write_partition(folder / "partition.csv", windows, dealt, [2, 2])
         for result in rounds:
             recorder.write_round(
@@ -124,7 +132,7 @@ def write_run(
                     ProcessMemory("server", 11, 100.0 + result.global_round, 20, 80.0, 6),
                     ProcessMemory("worker", 12, 50.0, 10, 30.0 - result.global_round, 4),
                 ],
-                lanes(result.global_round),
+                timelines(result.global_round),
             )
         if status == "completed":
             recorder.write_models([{"w": np.full(2, leaf, np.float32)} for leaf in (0, 1)])

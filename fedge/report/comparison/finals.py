@@ -55,7 +55,7 @@ OPTIONAL: dict[str, Read] = {
     "unseen users: mean accuracy": _last("unseen_accuracy_mean"),
     "unseen users: worst accuracy": _last("unseen_accuracy_worst"),
     "unseen users: 10th percentile": _last("unseen_accuracy_p10"),
-    "unseen users: std over newcomers": _last("unseen_accuracy_std"),
+    "unseen users: std over unseen clients": _last("unseen_accuracy_std"),
     "unseen users: Jain index": _last("unseen_accuracy_jain"),
     "unseen users: mean over leaves": _over_leaves("unseen_accuracy"),
     "unseen users: mean macro-F1": _last("unseen_macro_f1_mean"),
@@ -128,9 +128,9 @@ def _relative(groups: Sequence[Group]) -> dict[str, Read]:
     """Return what measures runs by others that are among those compared."""
     by = Yardsticks(groups)
     metrics: dict[str, Read] = {}
-    for who, newcomers in (("clients", False), ("newcomers", True)):
-        metrics[f"share of {who} worse off than local only"] = by.worse_off("local only", newcomers)
-        metrics[f"share of {who} worse off than global"] = by.worse_off("global", newcomers)
+    for who, unseen_clients in (("clients", False), ("unseen clients", True)):
+        metrics[f"share of {who} worse off than local only"] = by.worse_off("local only", unseen_clients)
+        metrics[f"share of {who} worse off than global"] = by.worse_off("global", unseen_clients)
     metrics["recovered share of the gap to the oracle, seen users"] = by.recovered(_SHARED, _SEEN)
     metrics["recovered share of the gap to the oracle, unseen users"] = by.recovered(_UNSEEN)
     return metrics

@@ -18,7 +18,7 @@ class Group:
     Attributes:
         label: what their names have in common, or A, B, …
         runs: in order of seeds; every seed once.
-        settings: what all of them share, by name: knobs, data, clients per leaf.
+        settings: what all of them share, by name: options, data, clients per leaf.
     """
 
     label: str

@@ -12,7 +12,7 @@ from typing import Literal
 
 import polars as pl
 
-from fedge.config.sections import knobs
+from fedge.config.sections import options
 from fedge.records.reader import RunData
 from fedge.report.comparison.groups import Group, seed_of
 from fedge.report.html.tables import last
@@ -22,7 +22,7 @@ SMALLEST_GAP = 0.01  # of accuracy between global and oracle, below which there 
 
 
 def role_of(group: Group) -> Role | None:
-    """Return what a group's runs can serve as, by their knobs; None for a method that is to be measured."""
+    """Return what a group's runs can serve as, by their options; None for a method that is to be measured."""
     config = group.runs[0].config
     if config.get("personal.layers", "none") != "none":
         return None
@@ -57,21 +57,21 @@ class Yardsticks:
         plain = [other for other in found if not is_fine_tuned(other)]
         return next((other for other in (*alike, *plain) if _same_people(run, other)), None)
 
-    def worse_off(self, role: Role, newcomers: bool) -> Callable[[RunData], float | None]:
+    def worse_off(self, role: Role, unseen_clients: bool) -> Callable[[RunData], float | None]:
         """Return what gives the share, 0..1, of a run's clients with a lower test accuracy than there.
 
         Both accuracies are of the served model, fine-tuned or not: what the client gets.
 
         Args:
             role: of the run that it is measured by.
-            newcomers: of its newcomers, instead of its known clients.
+            unseen clients: of its unseen clients, instead of its known clients.
         """
 
         def share(run: RunData) -> float | None:
             reference = self.of(run, role)
             if reference is None or reference is run:
                 return None
-            return _worse_off(run, reference, newcomers)
+            return _worse_off(run, reference, unseen_clients)
 
         return share
 
@@ -102,8 +102,8 @@ class Yardsticks:
 
 
 def _personal(run: RunData) -> dict[str, object]:
-    """Return the knobs ``personal.…`` of a run; those that its version did not know have their defaults."""
-    defaults = {key: default for key, (default, _) in knobs().items() if key.startswith("personal.")}
+    """Return the options ``personal.…`` of a run; those that its version did not know have their defaults."""
+    defaults = {key: default for key, (default, _) in options().items() if key.startswith("personal.")}
     return {key: run.config.get(key, default) for key, default in defaults.items()}
 
 
@@ -120,14 +120,14 @@ def _same_people(run: RunData, other: RunData) -> bool:
 
 def _tested(run: RunData) -> pl.DataFrame:
     """Return whose windows every client is tested on."""
-    columns = ("client", "user", "device", "class", "windows", "newcomer", "group")
+    columns = ("client", "user", "device", "class", "windows", "unseen_client", "group")
     tested = run.partition.filter(pl.col("split") == "test").select(columns)
-    return tested.with_columns(pl.col("newcomer").fill_null(0)).sort(columns)
+    return tested.with_columns(pl.col("unseen_client").fill_null(0)).sort(columns)
 
 
-def _worse_off(run: RunData, reference: RunData, newcomers: bool) -> float | None:
+def _worse_off(run: RunData, reference: RunData, unseen_clients: bool) -> float | None:
     """Return the share of clients, evaluated in the last round of both, that do worse than in `reference`."""
-    own, other = (r.newcomers if newcomers else r.known_clients for r in (run, reference))
+    own, other = (r.unseen_clients if unseen_clients else r.known_clients for r in (run, reference))
     pairs = _in_last_round(own).join(_in_last_round(other), on="client", suffix="_reference").drop_nulls()
     worse = pairs["test_accuracy"] < pairs["test_accuracy_reference"]
     return float(worse.mean()) if len(worse) else None  # type: ignore[arg-type]

@@ -61,7 +61,7 @@ def overall_panel(run: RunData) -> Panel:
 
 
 def unseen_panels(run: RunData) -> list[Panel]:
-    """Return accuracy on users unseen in training beside that on seen ones; nothing without newcomers."""
+    """Return accuracy on users unseen in training beside that on seen ones; nothing without those."""
     rounds = run.rounds
     if rounds["unseen_accuracy_mean"].is_null().all():
         return []
@@ -85,7 +85,7 @@ def unseen_panels(run: RunData) -> list[Panel]:
             "unseen_accuracy_worst", "unseen_accuracy_p10", "unseen_accuracy_jain", "unseen_macro_f1_mean",
         ).iter_rows(),
     )  # fmt: skip
-    caption = "Unseen: newcomers, whose users no leaf has a window of; each gets the model of its leaf."
+    caption = "Unseen: unseen clients, whose users no leaf has a window of; each gets the model of its leaf."
     return [Panel("Seen and unseen users", numbers, figure, caption)]
 
 
@@ -99,7 +99,7 @@ def _per_leaf(run: RunData, title: str, column: str, label: str) -> Panel:
     else:
         for leaf in leaves:
             _draw_leaf(axes, run, leaf, column)
-        caption = "Pooled over the leaf's windows; the band spans its clients. Newcomers are left out."
+        caption = "Pooled over the leaf's windows; the band spans its clients. Unseen clients are left out."
     _finish(axes, label)
     legend_below(figure, axes, columns=4)
     return Panel(title, _leaf_table(run.leaves, column, leaves), figure, caption)

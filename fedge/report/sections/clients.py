@@ -26,10 +26,10 @@ def clients_section(run: RunData) -> Section:
 
 
 def _confusion_panels(run: RunData, last: pl.DataFrame) -> list[Panel]:
-    """Return the confusion matrices of all known clients, of the worst of them, and of all newcomers."""
-    newcomers = set(last.filter(pl.col("newcomer") == 1)["client"])
-    known = {client: matrix for client, matrix in run.confusion.items() if client not in newcomers}
-    unseen = {client: matrix for client, matrix in run.confusion.items() if client in newcomers}
+    """Return the confusion matrices of all known clients, of the worst of them, and of all unseen clients."""
+    unseen_clients = set(last.filter(pl.col("unseen_client") == 1)["client"])
+    known = {client: matrix for client, matrix in run.confusion.items() if client not in unseen_clients}
+    unseen = {client: matrix for client, matrix in run.confusion.items() if client in unseen_clients}
     panels = []
     if known:
         worst, matrix = min(known.items(), key=lambda item: (accuracy(item[1]), item[0]))
@@ -38,7 +38,7 @@ def _confusion_panels(run: RunData, last: pl.DataFrame) -> list[Panel]:
             _confusion(run, matrix, f"worst client ({worst})"),
         ]
     if unseen:
-        panels.append(_confusion(run, np.sum(list(unseen.values()), axis=0), "all newcomers"))
+        panels.append(_confusion(run, np.sum(list(unseen.values()), axis=0), "all unseen clients"))
     return panels
 
 
@@ -62,8 +62,8 @@ def _few(names: Sequence[str | None]) -> str:
 def _sentences(run: RunData, last: pl.DataFrame) -> list[str]:
     """Say who is worst and best, seen and unseen users apart."""
     users, text = users_of(run), []
-    for flag, what in ((0, "client"), (1, "newcomer")):
-        mine = last.filter(pl.col("newcomer").fill_null(0) == flag)
+    for flag, what in ((0, "client"), (1, "unseen client")):
+        mine = last.filter(pl.col("unseen_client").fill_null(0) == flag)
         scored = mine.drop_nulls("test_accuracy").sort("test_accuracy", "client")
         if scored.is_empty():
             text += [] if mine.is_empty() else [f"No {what} was evaluated."]
@@ -89,9 +89,9 @@ def _named(row: dict[str, float], users: dict[int, str]) -> str:
 def clients_panel(last: pl.DataFrame, users: dict[int, str]) -> Panel:
     """Return the accuracy of every client after the last round."""
     if len(last) > MANY_CLIENTS:
-        figure, caption = _ranked(last), "Sorted; colours are leaves, crosses are newcomers."
+        figure, caption = _ranked(last), "Sorted; colours are leaves, crosses are unseen clients."
     else:
-        figure, caption = _bars(last), "Colours are leaves; the worst is named; newcomers are hatched."
+        figure, caption = _bars(last), "Colours are leaves; the worst is named; unseen clients are hatched."
     ordered = last.sort("test_accuracy", "client", nulls_last=True)
     numbers = table(
         (
@@ -99,7 +99,7 @@ def clients_panel(last: pl.DataFrame, users: dict[int, str]) -> Panel:
             "training windows",
         ),
         (
-            (r["client"], r["leaf"], users.get(r["client"], "–"), "unseen" if r["newcomer"] else "seen",
+            (r["client"], r["leaf"], users.get(r["client"], "–"), "unseen" if r["unseen_client"] else "seen",
              r["test_accuracy"], r["macro_f1"], r["test_samples"], r["train_samples"])
             for r in ordered.iter_rows(named=True)
         ),
@@ -113,20 +113,24 @@ def _bars(last: pl.DataFrame) -> Figure:
     scores = last["test_accuracy"].cast(pl.Float64).fill_null(0.0).to_numpy()
     rows = np.arange(len(last))
     seen: set[int] = set()
-    for row, score, leaf, newcomer in zip(rows, scores, last["leaf"], last["newcomer"], strict=True):
+    for row, score, leaf, unseen_client in zip(
+        rows, scores, last["leaf"], last["unseen_client"], strict=True
+    ):
         axes.barh(
             row, score, height=0.72, color=colour(leaf), label=None if leaf in seen else f"leaf {leaf}",
-            hatch="//" if newcomer else None,
+            hatch="//" if unseen_client else None,
         )  # fmt: skip
         seen.add(leaf)
-    known = np.where(last["newcomer"].fill_null(0).to_numpy() == 1, np.inf, scores)
+    known = np.where(last["unseen_client"].fill_null(0).to_numpy() == 1, np.inf, scores)
     worst = int(np.argmin(known)) if last["test_accuracy"].null_count() == 0 else None
     for row, score in zip(rows, scores, strict=True):
         axes.annotate(
             f"{score:.3f}" + ("  worst" if row == worst else ""), (score, row), (3, 0),
             textcoords="offset points", va="center", fontsize=9.5, annotation_clip=False,
         )  # fmt: skip
-    names = [f"{'new' if new else 'client'} {c}" for c, new in last.select("client", "newcomer").iter_rows()]
+    names = [
+        f"{'new' if new else 'client'} {c}" for c, new in last.select("client", "unseen_client").iter_rows()
+    ]
     axes.set_yticks(rows, names)
     axes.set_ylim(len(last) - 0.4, -0.6)
     axes.set_xlim(0, 1.18)
@@ -142,11 +146,11 @@ def _ranked(last: pl.DataFrame) -> Figure:
     figure, axes = new_figure()
     ordered = last.drop_nulls("test_accuracy").sort("test_accuracy")
     ranked = ordered.with_row_index("rank", offset=1)
-    for newcomers, style in (
+    for unseen_clients, style in (
         (False, {"s": 6, "linewidths": 0}),
         (True, {"s": 14, "linewidths": 0.8, "marker": "x"}),
     ):
-        mine = ranked.filter((pl.col("newcomer").fill_null(0) == 1) == newcomers)
+        mine = ranked.filter((pl.col("unseen_client").fill_null(0) == 1) == unseen_clients)
         axes.scatter(mine["rank"], mine["test_accuracy"], c=[colour(leaf) for leaf in mine["leaf"]], **style)
     axes.set_xlabel("clients, worst first")
     axes.set_ylabel("test accuracy")

@@ -77,7 +77,7 @@ def _per_class(partition: pl.DataFrame, by: str, classes: Sequence[str]) -> pl.D
 def holdings_panel(run: RunData) -> Panel:
     """Return a table of what each client holds."""
     per_client = (
-        run.partition.group_by("client", "leaf", "newcomer", "group")
+        run.partition.group_by("client", "leaf", "unseen_client", "group")
         .agg(
             *(
                 pl.col("windows").filter(pl.col("split") == split).sum().alias(split)
@@ -94,7 +94,7 @@ def holdings_panel(run: RunData) -> Panel:
             r["leaf"],
             *([] if run.truth is None else [r["group"]]),
             users[r["client"]] or "–",
-            "unseen" if r["newcomer"] else "seen",
+            "unseen" if r["unseen_client"] else "seen",
             _devices(r["device"]),
             r["train"],
             r["val"],

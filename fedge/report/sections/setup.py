@@ -1,11 +1,11 @@
-"""The section on configuration: every knob, which of them were changed, versions, how to run it again."""
+"""The section on configuration: every option, which of them were changed, versions, how to run it again."""
 
 import json
 import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from fedge.config.sections import knobs
+from fedge.config.sections import options
 from fedge.records.reader import RunData
 from fedge.report.html.page import Panel, Section
 from fedge.report.html.tables import table
@@ -15,18 +15,18 @@ PLACE_KEYS = ("run-name", "runs-dir", "report")  # say what is left behind where
 
 def setup_section(run: RunData) -> Section:
     """Return what the run was configured with."""
-    changed = changed_knobs(run.config)
+    changed = changed_options(run.config)
     words = ", ".join(f"{key}={json.dumps(value)}" for key, value in changed.items())
     return Section(
         "Configuration",
         [f"Changed from the defaults of this Fedge: {words or 'nothing'}."],
-        [knobs_panel(run.config), surroundings_panel(run.manifest)],
+        [options_panel(run.config), surroundings_panel(run.manifest)],
     )
 
 
-def changed_knobs(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the knobs that differ from their defaults, without the seed and the place of the run."""
-    defaults = {key: default for key, (default, _) in knobs().items()}
+def changed_options(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that differ from their defaults, without the seed and the place of the run."""
+    defaults = {key: default for key, (default, _) in options().items()}
     return {
         key: value
         for key, value in config.items()
@@ -34,14 +34,14 @@ def changed_knobs(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def knobs_panel(config: Mapping[str, Any]) -> Panel:
-    """Return all knobs with their meaning."""
-    known = knobs()
+def options_panel(config: Mapping[str, Any]) -> Panel:
+    """Return all options with their meaning."""
+    known = options()
     rows = []
     for key, value in config.items():
         default, rule = known.get(key, (None, {"doc": ""}))
         rows.append((key, json.dumps(value), "" if value == default else json.dumps(default), rule["doc"]))
-    return Panel("All knobs", table(("key", "value", "default, if other", "meaning"), rows))
+    return Panel("All options", table(("key", "value", "default, if other", "meaning"), rows))
 
 
 def surroundings_panel(manifest: Mapping[str, Any]) -> Panel:
@@ -70,7 +70,7 @@ def command(manifest: Mapping[str, Any]) -> str:
     """Return the shell command that repeats a run, for a POSIX shell in the folder of pyproject.toml."""
     config = manifest.get("config", {})
     clients = int(manifest.get("federation", {}).get("num-supernodes", 0))
-    overrides = " ".join(f"{key}={_toml(value)}" for key, value in changed_knobs(config).items())
+    overrides = " ".join(f"{key}={_toml(value)}" for key, value in changed_options(config).items())
     words = [f"SEED={manifest.get('seed')}", "fedge", "run", "."]
     line = " ".join(words) + (f" -c {shlex.quote(overrides)}" if overrides else "")
     needs = f"# in a clone of Fedge {manifest.get('versions', {}).get('fedge', '')}, "
@@ -78,5 +78,5 @@ def command(manifest: Mapping[str, Any]) -> str:
 
 
 def _toml(value: Any) -> str:
-    """Return a knob's value as `-c` reads it."""
+    """Return a option's value as `-c` reads it."""
     return json.dumps(value, ensure_ascii=False)

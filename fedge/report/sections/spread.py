@@ -17,15 +17,15 @@ from fedge.report.html.tables import table
 _SCORES = (("accuracy", "test_accuracy", "unseen_accuracy"), ("macro-F1", "macro_f1", "unseen_macro_f1"))
 
 
-def client_spread(run: RunData, column: str, newcomers: bool) -> Spread | None:
+def client_spread(run: RunData, column: str, unseen_clients: bool) -> Spread | None:
     """Return the spread of a column of clients.csv over clients in the last round, or None without any.
 
     Args:
         run: with at least one round.
         column: of the table.
-        newcomers: over newcomers instead of the clients that train.
+        unseen clients: over unseen clients instead of the clients that train.
     """
-    clients = run.newcomers if newcomers else run.known_clients
+    clients = run.unseen_clients if unseen_clients else run.known_clients
     return _spread_of(_last(run, clients)[column])
 
 
@@ -38,7 +38,8 @@ def spread_panel(run: RunData) -> Panel:
     """Return the spread of accuracy and macro-F1 over clients and leaves after the last round."""
     headers = ("over", "users", "score", "number", "mean", "std", "worst", "10th percentile", "Jain index")
     caption = (
-        "After the last round. Leaves: scores pooled over the leaf's windows. Unseen: users of newcomers, of "
+        "After the last round. Leaves: scores pooled over the leaf's windows. Unseen: users "
+        "held out of training, of "
         "whom no leaf has a window. Jain's index is 1 if all are served alike."
     )
     return Panel("Spread over clients and leaves", table(headers, _rows(run)), None, caption, True, True)
@@ -48,8 +49,8 @@ def _rows(run: RunData) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of the panel; none where nobody was evaluated."""
     for score, seen, unseen in _SCORES:
         for over, users, found in (
-            ("clients", "seen", client_spread(run, seen, newcomers=False)),
-            ("clients", "unseen", client_spread(run, seen, newcomers=True)),
+            ("clients", "seen", client_spread(run, seen, unseen_clients=False)),
+            ("clients", "unseen", client_spread(run, seen, unseen_clients=True)),
             ("leaves", "seen", leaf_spread(run, seen)),
             ("leaves", "unseen", leaf_spread(run, unseen)),
         ):

@@ -7,7 +7,7 @@ from fedge.records.reader import RunData
 from fedge.report.html.page import Panel, Section
 from fedge.report.html.svg import legend_below, new_figure, stacked_over_rounds, whole_ticks
 from fedge.report.html.tables import bytes_text, counted, percent, seconds_text, table, total
-from fedge.report.sections.timeline import bound_sentence, has_lanes, lane_panels
+from fedge.report.sections.timeline import bound_sentence, has_timelines, timeline_panels
 from fedge.timing.laps import PHASES
 
 _SMALL = 0.01  # phases with a smaller share of the time are drawn together
@@ -34,7 +34,7 @@ def time_section(run: RunData) -> Section:
     """Return seconds per phase, what the workers did meanwhile, and bytes per round."""
     if run.timing.is_empty():
         return Section("Time", ["No round has ended."])
-    panels = [phases_panel(run), *lane_panels(run), traffic_panel(run)]
+    panels = [phases_panel(run), *timeline_panels(run), traffic_panel(run)]
     return Section("Time", _time_sentences(run), panels)
 
 
@@ -50,7 +50,7 @@ def _time_sentences(run: RunData) -> list[str]:
     text = f"{counted(len(run.timing), 'round')} took {seconds_text(seconds)}"
     text += f"; {100 * share:.0f} % of it the server waited for clients." if share is not None else "."
     sentences = [text + " The phases of a round add up to its wall time."]
-    return [*sentences, bound_sentence(run)] if has_lanes(run) else sentences
+    return [*sentences, bound_sentence(run)] if has_timelines(run) else sentences
 
 
 def phases_panel(run: RunData) -> Panel:

@@ -15,7 +15,7 @@ from fedge.report.html.page import Panel
 from fedge.report.html.svg import legend_below, new_figure, stacked_over_rounds
 from fedge.report.html.tables import Table, counted, percent, table, total
 from fedge.timing.calls import PARTS
-from fedge.timing.timeline import LANES, LEGS, PERCENTILES, cut_lanes
+from fedge.timing.timeline import LANES, LEGS, PERCENTILES, cut_timelines
 
 _WORDS = {
     "train": "training",
@@ -28,7 +28,7 @@ _WORDS = {
 _COLOURS = {part: colour(6 if part == "idle" else index) for index, part in enumerate(_WORDS)}
 _MEANING = {
     "train": "SGD, SCAFFOLD's and privacy's arithmetic",
-    "evaluate": "judge models",
+    "evaluate": "evaluate models",
     "load": "find windows, put the state into the network",
     "deserialise": "read the states of the message",
     "serialise": "keep c_i, make the reply",
@@ -42,7 +42,7 @@ _WORTH_NAMING = 0.005  # share of the time from which a part is named
 _WORTH_SAYING = 0.05  # idle share of a worker from which its reason is given
 _UNEVEN = 1.25  # of an even share of the work, from which a client is large
 _LANES_DRAWN = 24
-_HEIGHT = 0.8  # of a lane
+_HEIGHT = 0.8  # of a timeline
 _ONE_BY_ONE = 200  # messages, up to which each is drawn by itself
 _SEEN = 0.001  # share of the figure's width from which a bar can be seen
 _WIDE = 0.035  # and from which it has room for a label
@@ -50,14 +50,14 @@ _BINS = 240  # into which more messages are put
 _ROWS = 100  # messages in a table
 
 
-def lane_panels(run: RunData) -> list[Panel]:
+def timeline_panels(run: RunData) -> list[Panel]:
     """Return all panels; none if the workers' times are not known."""
-    if not has_lanes(run):
+    if not has_timelines(run):
         return []
-    return [lanes_panel(run), workers_panel(run), legs_panel(run), *gantt_panels(run)]
+    return [timelines_panel(run), workers_panel(run), legs_panel(run), *gantt_panels(run)]
 
 
-def has_lanes(run: RunData) -> bool:
+def has_timelines(run: RunData) -> bool:
     """Tell whether the workers' times of any round are known."""
     return "workers" in run.timing.columns and total(_timed(run), "wait") > 0
 
@@ -74,8 +74,10 @@ def bound_sentence(run: RunData) -> str:
     """Say what bound the run: where its time went, and why the idlest worker was idle."""
     timing = _timed(run)
     seconds, wait = total(timing, "total"), total(timing, "wait")
-    lanes = {lane: total(timing, f"lane_{lane}") for lane in LANES}
-    shares = {_WORDS[lane]: wait / seconds * lanes[lane] / sum(lanes.values()) for lane in LANES}
+    timelines = {timeline: total(timing, f"timeline_{timeline}") for timeline in LANES}
+    shares = {
+        _WORDS[timeline]: wait / seconds * timelines[timeline] / sum(timelines.values()) for timeline in LANES
+    }
     shares["the server's own work"] = 1 - wait / seconds
     ordered = sorted(shares, key=lambda word: -round(shares[word], 4))
     large = [word for word in ordered if shares[word] >= _WORTH_NAMING]
@@ -110,7 +112,7 @@ def largest_client(run: RunData) -> tuple[int, float]:
 
 
 def per_worker_of(run: RunData) -> pl.DataFrame:
-    """Return a row per worker: rounds, messages, seconds of the wait, of each lane, share of idle time."""
+    """Return a row per worker: rounds, messages, seconds of the wait and of its parts, share of idle time."""
     wait = pl.sum_horizontal(LANES)
     return (
         run.workers.group_by("worker", maintain_order=True)
@@ -128,11 +130,11 @@ def per_worker_of(run: RunData) -> pl.DataFrame:
 # --- figures --------------------------------------------------------------------------------------------
 
 
-def lanes_panel(run: RunData) -> Panel:
+def timelines_panel(run: RunData) -> Panel:
     """Return what all workers together did in the wait of every round, stacked."""
     timing = _timed(run)
-    seconds = {part: total(timing, f"lane_{part}") for part in _WORDS}
-    shown = [(_WORDS[p], timing[f"lane_{p}"].to_numpy(), _COLOURS[p]) for p in _WORDS if seconds[p]]
+    seconds = {part: total(timing, f"timeline_{part}") for part in _WORDS}
+    shown = [(_WORDS[p], timing[f"timeline_{p}"].to_numpy(), _COLOURS[p]) for p in _WORDS if seconds[p]]
     figure = stacked_over_rounds(timing["global_round"].to_list(), shown, "seconds, all workers")
     numbers = table(
         ("part", "what", "seconds", "share"),
@@ -265,12 +267,12 @@ def _draw_calls(axes: Axes, messages: pl.DataFrame, rows: np.ndarray, end: float
 
 
 def _draw_shares(axes: Axes, messages: pl.DataFrame, rows: np.ndarray, end: float) -> None:
-    """Draw the lanes in bins, of each of which a part fills the share that it takes."""
+    """Draw the timelines in bins, of each of which a part fills the share that it takes."""
     ticks = np.linspace(0, end, _BINS + 1)
     count = int(rows.max()) + 1
     windows = zip(ticks[:-1].tolist(), ticks[1:].tolist(), strict=True)
     edges = _edges(messages)
-    seconds = np.stack([cut_lanes(edges, rows, count, [window]) for window in windows])
+    seconds = np.stack([cut_timelines(edges, rows, count, [window]) for window in windows])
     heights = _HEIGHT * seconds / (end / _BINS)
     bottom = np.broadcast_to(np.arange(count) + _HEIGHT / 2, (_BINS, count))
     for part in _WORDS:

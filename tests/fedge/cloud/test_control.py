@@ -15,7 +15,7 @@ from fedge import simulate
 from fedge.cloud import control as cloud_control
 from fedge.cloud.offers import make_offers
 from fedge.config.sections import from_run_config
-from fedge.exchange.messages import OFFERED, Errand, TrainReply
+from fedge.exchange.messages import OFFERED, RoundContext, TrainReply
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.rules import make_strategy
 from fedge.states.averaging import State, weighted_mean
@@ -75,8 +75,8 @@ class Hierarchy:
             replies[i] = TrainReply(end, leaf.train_samples[i], self.steps[i], 0.0, 0.0, 0)
         samples = [reply.samples for reply in replies.values()]
         mean = weighted_mean([reply.state for reply in replies.values()], samples)
-        errand = Errand(0, 1, self.leaf_round, "", "", 0, 1.0)
-        leaf.aggregate_train(errand, replies, mean, self.settings, seed=0)
+        round_context = RoundContext(0, 1, self.leaf_round, "", "", 0, 1.0)
+        leaf.aggregate_train(round_context, replies, mean, self.settings, seed=0)
         leaf.keep_states(lambda state: state)
 
     def train_all(self, leaf_rounds: int = LEAF_ROUNDS) -> None:

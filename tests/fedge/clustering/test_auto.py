@@ -86,7 +86,7 @@ def test_who_does_not_move():
     assert moved(matrix, np.array([0, 1, 1])).tolist() == [0, 1, 1]
 
 
-def test_a_silent_leaf_stays_with_the_rest_until_its_clients_have_judged():
+def test_a_silent_leaf_stays_with_the_rest_until_its_clients_have_evaluated():
     """As a leaf that joins late: it begins in the first cluster and moves when something is known of it."""
     found, grouping = grouped(evidence([0, 1] * 4, silent=[1]))
     assert found == "00010101"

@@ -117,7 +117,7 @@ def test_a_subset_of_leaves_is_numbered_anew():
 def test_a_leaf_without_answers_is_named(signal):
     losses = np.ones((4, 4))
     losses[:, 2] = NAN
-    with pytest.raises(NotComparable, match="no client of leaf 2 has judged"):
+    with pytest.raises(NotComparable, match="no client of leaf 2 has evaluated"):
         similarity_of(signal, of_losses(losses, range(4)))
 
 

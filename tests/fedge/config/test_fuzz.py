@@ -9,14 +9,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fedge.config.option import ConfigError
-from fedge.config.sections import Config, from_run_config, knobs
+from fedge.config.sections import Config, from_run_config, options
 from fedge.engine.federation import Federation, from_backend
 from fedge.launch.preflight import check
 from fedge.launch.project import Project, parse_override
 from fedge.seeding import resolve_seed
 from hhar.windows.window_file import Windows, save_windows
 
-KEYS = list(knobs())
+KEYS = list(options())
 NUMBERS = st.one_of(
     st.integers(),
     st.floats(),
@@ -94,7 +94,7 @@ def window_file(tmp_path_factory):
 
 def in_range(key):
     """Return a strategy for values that a key takes by itself, their extremes included."""
-    default, rule = knobs()[key]
+    default, rule = options()[key]
     if rule["choices"]:
         return st.sampled_from(rule["choices"])
     if isinstance(default, bool):

@@ -15,14 +15,14 @@ from fedge.config.sections import (
     LeafConfig,
     ScaffoldConfig,
     from_run_config,
-    knobs,
+    options,
     to_run_config,
 )
 from fedge.launch.project import flatten, read_toml
 from fedge.training.models import model_names
 
 PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
-KEYS = list(knobs())
+KEYS = list(options())
 # with these, every value of every single key stands in no contradiction
 HARMLESS = {
     "scaffold.enabled": False,
@@ -34,7 +34,7 @@ HARMLESS = {
 
 def allowed(key):
     """Return a strategy for the values that a key takes."""
-    default, rule = knobs()[key]
+    default, rule = options()[key]
     if rule["choices"]:
         return st.sampled_from(rule["choices"])
     if isinstance(default, bool):
@@ -69,15 +69,15 @@ def test_defaults_by_hand():
     assert (config.cluster.tau, config.train.lr, config.gate.min_gain) == (0.7, 0.05, 0.0)
 
 
-def test_pyproject_lists_exactly_the_knobs_with_their_defaults():
+def test_pyproject_lists_exactly_the_options_with_their_defaults():
     written = flatten(read_toml(PYPROJECT, "pyproject.toml")["tool"]["flwr"]["app"]["config"])
-    defaults = {key: default for key, (default, _) in knobs().items()}
+    defaults = {key: default for key, (default, _) in options().items()}
     assert written.keys() == defaults.keys()
     assert {k: (type(v), v) for k, v in written.items()} == {k: (type(v), v) for k, v in defaults.items()}
 
 
 def test_pyproject_says_what_the_declarations_say():
-    """Each line's comment in pyproject.toml begins with the knob's own words."""
+    """Each line's comment in pyproject.toml begins with the option's own words."""
     section = ""
     comments = {}
     for line in PYPROJECT.read_text().split("[tool.flwr.app.config]")[1].splitlines():
@@ -88,7 +88,7 @@ def test_pyproject_says_what_the_declarations_say():
         elif "#" in line and "=" in line.split("#")[0]:
             comments[section + line.split("=")[0].strip()] = line.split("#", 1)[1].strip()
     assert comments.keys() == set(KEYS)
-    wrong = {k: c for k, c in comments.items() if not c.startswith(knobs()[k][1]["doc"].split("; see")[0])}
+    wrong = {k: c for k, c in comments.items() if not c.startswith(options()[k][1]["doc"].split("; see")[0])}
     assert not wrong
 
 
@@ -110,7 +110,7 @@ def test_every_key_round_trips(data):
 
 @pytest.mark.parametrize("key", KEYS)
 def test_a_whole_number_is_a_number_but_nothing_else_changes_type(key):
-    default, _ = knobs()[key]
+    default, _ = options()[key]
     wrong = {bool: 1, int: 1.0, float: "1", str: 1}[type(default)]
     with pytest.raises(ConfigError, match=f"^{re.escape(key)} must be ") as caught:
         from_run_config({key: wrong})
@@ -123,7 +123,7 @@ def test_a_whole_number_is_a_number_but_nothing_else_changes_type(key):
 @given(st.data())
 def test_a_wrong_type_is_one_line_with_key_value_and_next_step(data):
     key = data.draw(st.sampled_from(KEYS))
-    default, _ = knobs()[key]
+    default, _ = options()[key]
     value = data.draw(WRONG_TYPES[type(default)])
     with pytest.raises(ConfigError) as caught:
         from_run_config({key: value})
@@ -136,9 +136,11 @@ def test_a_wrong_type_is_one_line_with_key_value_and_next_step(data):
 
 @given(st.data())
 def test_out_of_range_names_the_bound(data):
-    bounded = [k for k in KEYS if any(knobs()[k][1][b] is not None for b in ("minimum", "maximum", "above"))]
+    bounded = [
+        k for k in KEYS if any(options()[k][1][b] is not None for b in ("minimum", "maximum", "above"))
+    ]
     key = data.draw(st.sampled_from(bounded))
-    default, rule = knobs()[key]
+    default, rule = options()[key]
     bounds = [b for b in ("minimum", "maximum", "above") if rule[b] is not None]
     bound = data.draw(st.sampled_from(bounds))
     beyond = {"minimum": rule["minimum"], "maximum": rule["maximum"], "above": rule["above"]}[bound]
@@ -150,9 +152,9 @@ def test_out_of_range_names_the_bound(data):
     assert f"{key} must be {words} {rule[bound]}, but is {value!r}; its default is" in str(caught.value)
 
 
-@pytest.mark.parametrize("key", [k for k in KEYS if knobs()[k][1]["choices"]])
+@pytest.mark.parametrize("key", [k for k in KEYS if options()[k][1]["choices"]])
 def test_a_choice_misspelt_is_answered_with_the_list_and_the_nearest(key):
-    choice = knobs()[key][1]["choices"][0]
+    choice = options()[key][1]["choices"][0]
     with pytest.raises(ConfigError) as caught:
         from_run_config({key: choice + "x"})
     assert f"{key} must be one of {choice}" in str(caught.value)
@@ -177,7 +179,7 @@ def misspellings(key):
 def test_every_misspelling_of_a_key_is_refused_with_the_right_one(key):
     for wrong in set(misspellings(key)) - {key}:
         with pytest.raises(ConfigError) as caught:
-            from_run_config({wrong: knobs()[key][0]})
+            from_run_config({wrong: options()[key][0]})
         assert str(caught.value) == f"{wrong} is not a configuration key; did you mean {key}?"
 
 

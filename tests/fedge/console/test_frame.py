@@ -66,7 +66,7 @@ def test_of_many_clients_numbers(make_result):
     standing = Standing("evaluate", frozenset(range(40)), frozenset(range(30)), frozenset({30, 31}))
     lines = text_of(frame(dataclasses.replace(board, standing=standing), 100, 24))
     assert lines[4].endswith("30/40 ✗2")
-    assert lines[-1] == "judging: 30 of 40 clients back, failed 30 31, waiting for 32 33 34 35 36 37 38 39"
+    assert lines[-1] == "evaluating: 30 of 40 clients back, failed 30 31, waiting for 32 33 34 35 36 37 38 39"
 
 
 def test_clients_that_were_not_asked_have_no_dot(make_result):

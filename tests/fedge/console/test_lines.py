@@ -47,18 +47,23 @@ def test_the_final_table_by_hand(make_result):
     ]
 
 
-def test_newcomers_stand_apart(make_result):
-    """Client 1 of leaf 0 as a newcomer: it is neither in the mean of the known nor the worst of its leaf."""
+def test_unseen_clients_stand_apart(make_result):
+    """Client 1 of leaf 0 as an unseen one: neither in the mean of the known nor the worst of its leaf."""
     result = make_result()
-    result.clients[1] = dataclasses.replace(result.clients[1], newcomer=True, test_accuracy=0.25)
-    result.leaves[0] = dataclasses.replace(result.leaves[0], num_clients=1, unseen_accuracy=0.25, newcomers=1)
+    result.clients[1] = dataclasses.replace(result.clients[1], unseen_client=True, test_accuracy=0.25)
+    result.leaves[0] = dataclasses.replace(
+        result.leaves[0], num_clients=1, unseen_accuracy=0.25, unseen_clients=1
+    )
     assert "  accuracy 0.500 worst 0.500  unseen 0.250  clusters 2  " in round_line(result, 9, 1.0, 1.0)
     assert final_table(result) == [
-        "leaf  cluster  clients  train windows  accuracy       worst client  macro-F1  newcomers  unseen",
-        "   0        0        1             40    0.7500  0.5000 (client 0)    0.7000          1  0.2500",
-        "   1        1        1             20         -                  -         -          0       -",
+        "leaf  cluster  clients  train windows  accuracy       worst client  macro-F1  "
+        "unseen clients  accuracy",
+        "   0        0        1             40    0.7500  0.5000 (client 0)    0.7000  "
+        "             1    0.2500",
+        "   1        1        1             20         -                  -         -  "
+        "             0         -",
         "all 1 clients: test accuracy 0.5000 mean, 0.0000 std, 0.5000 worst",
-        "all 1 newcomers, on users unseen in training: test accuracy 0.2500 mean, 0.0000 std, 0.2500 worst",
+        "all 1 clients on users unseen in training: test accuracy 0.2500 mean, 0.0000 std, 0.2500 worst",
     ]
 
 

@@ -25,15 +25,15 @@ def test_counts_by_hand(tmp_path, make_windows):
     )
     write_partition(tmp_path / "partition.csv", windows, dealt, [1, 1])
     assert (tmp_path / "partition.csv").read_text().splitlines() == [
-        "client,leaf,split,user,device,class,windows,newcomer,group",
+        "client,leaf,split,user,device,class,windows,unseen_client,group",
         "0,0,train,ann,s3,p,2,0,",
         "0,0,val,ann,s4,q,1,0,",
         "1,1,train,bob,s3,q,1,0,",
     ]
 
 
-def test_newcomers_and_groups_by_hand(tmp_path, make_windows):
-    """Leaf 1 is of group 1, where p is called q and q is called p; client 1 is a newcomer."""
+def test_unseen_clients_and_groups_by_hand(tmp_path, make_windows):
+    """Leaf 1 is of group 1, where p is called q and q is called p; client 1 is an unseen client."""
     windows = make_windows([("ann", None, None, 0), ("bob", None, None, 0), ("bob", None, None, 1)], 2)
     nothing = (np.array([], int),) * 2
     dealt = Partition(

@@ -242,13 +242,18 @@ def windows():
     return synthetic_windows(num_users=8, sensors="acc+gyro")
 
 
-def dealt(windows, kind, newcomers=1, seed=3, **keys):
-    config = {"scenario": kind, "hierarchy.num-servers": 2, "partition.newcomers": newcomers, **keys}
+def dealt(windows, kind, unseen_clients=1, seed=3, **keys):
+    config = {
+        "scenario": kind,
+        "hierarchy.num-servers": 2,
+        "partition.unseen-clients": unseen_clients,
+        **keys,
+    }
     return partition(windows, from_run_config(config), [4, 4], seed)
 
 
 @pytest.mark.parametrize("kind", PLANTED)
-def test_every_window_of_a_leaf_is_changed_newcomers_included(windows, kind, tmp_path):
+def test_every_window_of_a_leaf_is_changed_unseen_clients_included(windows, kind, tmp_path):
     """The written windows are those that the group's change makes of the original ones, split by split."""
     found = dealt(windows, kind)
     write_client_data(tmp_path / "data", windows, found, normalize=False)

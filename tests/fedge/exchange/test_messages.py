@@ -6,9 +6,9 @@ from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from fedge.exchange.messages import (
     METRICS,
     WORK,
+    evaluate_reply,
     hello_message,
-    judge_reply,
-    read_judge,
+    read_evaluate,
     train_reply,
     work_of,
 )
@@ -27,14 +27,14 @@ def asked():
 
 def test_numbers_come_back_beside_the_metrics(asked):
     trained = train_reply(asked, TrainResult({}, 0.5, 3), 7, 1.5, None, lambda: NUMBERS_OF_A_CALL)
-    judged = judge_reply(asked, {}, lambda: NUMBERS_OF_A_CALL)
-    assert work_of(trained) == work_of(judged) == NUMBERS_OF_A_CALL
-    assert read_judge(judged) == {}
+    evaluated = evaluate_reply(asked, {}, lambda: NUMBERS_OF_A_CALL)
+    assert work_of(trained) == work_of(evaluated) == NUMBERS_OF_A_CALL
+    assert read_evaluate(evaluated) == {}
 
 
 def test_a_client_may_tell_nothing(asked):
     assert work_of(train_reply(asked, TrainResult({}, 0.5, 3), 7, 1.5)) is None
-    assert work_of(judge_reply(asked, {})) is None
+    assert work_of(evaluate_reply(asked, {})) is None
 
 
 @pytest.mark.parametrize(

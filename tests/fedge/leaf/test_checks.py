@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from fedge.leaf.checks import (
     NormHistory,
     ReplyRejected,
-    check_judgements,
+    check_evaluations,
     check_only_one_right,
     check_train,
     finite_mean,
@@ -235,7 +235,7 @@ def test_a_minority_cannot_move_the_limit(honest, attack, random):
     assert len(history.norms) <= 10 * len(norms)
 
 
-# --- judge replies --------------------------------------------------------------------------------------
+# --- evaluate replies --------------------------------------------------------------------------------------
 
 WINDOWS = {"val": 3, "test": 5}
 
@@ -262,10 +262,10 @@ def confusions(**changes):
         ({**confusions(), ("offered", "val"): confusions()["own", "val"]}, "other entries (offered val)"),
     ],
 )
-def test_judge_replies_by_hand(given_, kind):
-    check_judgements(confusions(), ("own",), WINDOWS, 2)
+def test_evaluate_replies_by_hand(given_, kind):
+    check_evaluations(confusions(), ("own",), WINDOWS, 2)
     with pytest.raises(ReplyRejected) as caught:
-        check_judgements(given_, ("own",), WINDOWS, 2)
+        check_evaluations(given_, ("own",), WINDOWS, 2)
     assert str(caught.value) == f"rejected: {kind}"
 
 
@@ -274,11 +274,11 @@ def test_any_split_of_the_windows_over_the_cells_passes(classes, count, data):
     """Property: what adds up passes; one window more or less in any cell does not."""
     cells = data.draw(st.lists(st.integers(0, classes**2 - 1), min_size=count, max_size=count))
     matrix = np.bincount(cells, minlength=classes**2).reshape(classes, classes)
-    check_judgements({("own", "val"): matrix}, ("own",), {"val": count}, classes)
+    check_evaluations({("own", "val"): matrix}, ("own",), {"val": count}, classes)
     changed = matrix.copy()
     changed.reshape(-1)[data.draw(st.integers(0, classes**2 - 1))] += data.draw(st.sampled_from([1, -1]))
     with pytest.raises(ReplyRejected):
-        check_judgements({("own", "val"): changed}, ("own",), {"val": count}, classes)
+        check_evaluations({("own", "val"): changed}, ("own",), {"val": count}, classes)
 
 
 def test_losses_of_diverged_models_are_named():
@@ -296,7 +296,7 @@ def test_kinds_of_failure():
 # --- windows that only one of two models has right ------------------------------------------------------
 
 
-def judged(own, this, windows=10):
+def evaluated(own, this, windows=10):
     """Return confusion matrices of an own and an offered model with so many of 10 windows right."""
     return {
         role: np.array([[right, windows - right], [0, 0]])
@@ -307,25 +307,27 @@ def judged(own, this, windows=10):
 def test_counts_that_add_up_pass():
     """Own 6 of 10 right, offered 7: only own 2 and only offered 3, or 0 and 1; at most 4 are only offered."""
     for pair in ((2, 3), (0, 1), (3, 4)):
-        check_only_one_right({"own": None, "offered": pair}, judged(6, 7), "own")
-    check_only_one_right({"leaf-1": None}, {"leaf-1": judged(6, 7)["own"]}, "own")  # own was not asked about
+        check_only_one_right({"own": None, "offered": pair}, evaluated(6, 7), "own")
+    check_only_one_right(
+        {"leaf-1": None}, {"leaf-1": evaluated(6, 7)["own"]}, "own"
+    )  # own was not asked about
 
 
 @pytest.mark.parametrize("pair", [(2, 2), (-1, 0), (4, 5), (7, 8), (3, 2)])
 def test_counts_that_do_not_add_up_are_refused(pair):
     with pytest.raises(ReplyRejected, match="counts do not add up") as caught:
-        check_only_one_right({"own": None, "offered": pair}, judged(6, 7), "own")
+        check_only_one_right({"own": None, "offered": pair}, evaluated(6, 7), "own")
     assert kind_of(str(caught.value)) == "rejected: counts do not add up"
 
 
 @pytest.mark.parametrize("counts", [{"own": (0, 0), "offered": (2, 3)}, {"own": None, "offered": None}])
 def test_counts_that_are_missing_or_too_many_are_refused(counts):
     with pytest.raises(ReplyRejected, match="other entries"):
-        check_only_one_right(counts, judged(6, 7), "own")
+        check_only_one_right(counts, evaluated(6, 7), "own")
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=30))
 def test_what_is_counted_passes(windows):
     own, other = np.array(windows).T
-    matrices = judged(int(own.sum()), int(other.sum()), len(windows))
+    matrices = evaluated(int(own.sum()), int(other.sum()), len(windows))
     check_only_one_right({"own": None, "offered": only_one_right(own, other)}, matrices, "own")

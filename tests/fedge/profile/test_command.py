@@ -310,7 +310,7 @@ def test_changes_by_hand(pair):
 @pytest.mark.parametrize(
     ("limit", "code"), [([], 0), (["--max-growth", "5"], 0), (["--max-growth", "4.9"], 4)]
 )
-def test_growth_is_judged_on_resident_memory(pair, tmp_path, capsys, limit, code):
+def test_growth_is_evaluated_on_resident_memory(pair, tmp_path, capsys, limit, code):
     """RSS grew by 5 %; that an allocator is new does not count."""
     page = tmp_path / "c.html"
     assert main(["profile", "--compare", *map(str, pair), "-o", str(page), *limit]) == code

@@ -130,7 +130,7 @@ def test_workers_and_messages_come_back(folder):
     run = fedge.load_run(folder)
     assert run.workers["train"].to_list() == pytest.approx([1.1, 0.9] * 2)
     assert run.workers.schema["messages"] == run.timing.schema["workers"] == pl.Int64
-    assert run.timing["lane_train"].to_list() == pytest.approx([2.0] * 2)
+    assert run.timing["timeline_train"].to_list() == pytest.approx([2.0] * 2)
     assert run.messages["global_round"].to_list() == [1] * 4 + [2] * 4
     assert run.messages["client"].to_list() == [0, 1, 2, 3] * 2
     assert run.memory.schema["threads"] == run.memory.schema["fds"] == pl.Int64

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from run_folders import lanes
+from run_folders import timelines
 from safetensors.numpy import load_file
 
 from fedge.process.memory import ProcessMemory
@@ -17,7 +17,7 @@ from fedge.records.recorder import CLIENT_COLUMNS, TIMING_COLUMNS, Recorder, Rec
 from fedge.serving.gate import GateResult, Paired
 from fedge.serving.personal import PersonalResult
 from fedge.timing.laps import PHASES
-from fedge.timing.timeline import LEG_COLUMNS, Lane, MessageTimes, RoundLanes
+from fedge.timing.timeline import LEG_COLUMNS, MessageTimes, RoundLanes, Timeline
 
 HEADERS = {
     "metrics/global_rounds.csv": "global_round,test_accuracy_mean,test_accuracy_std,test_accuracy_worst,"
@@ -29,12 +29,12 @@ HEADERS = {
     "tuned_accuracy_worst",
     "metrics/leaf_rounds.csv": "global_round,leaf,cluster,val_accuracy_own,val_accuracy_offered,gate,"
     "test_accuracy,test_loss,macro_f1,num_clients,train_samples,kept_model,unseen_accuracy,unseen_loss,"
-    "unseen_macro_f1,newcomers,serves,blend,val_windows,val_only_own,val_only_offered,val_standard_error,"
+    "unseen_macro_f1,unseen_clients,serves,blend,val_windows,val_only_own,val_only_offered,val_standard_error,"
     "val_p_value,val_accuracy_before,val_accuracy_personal",
     "metrics/clients.csv": "global_round,client,leaf,train_samples,train_loss,test_samples,test_accuracy,"
-    "macro_f1,train_seconds,test_loss,newcomer,shared_accuracy,tuned_accuracy",
+    "macro_f1,train_seconds,test_loss,unseen_client,shared_accuracy,tuned_accuracy",
     "timing.csv": "global_round,configure,push,wait,check,aggregate,cluster,gate,record,checkpoint,"
-    "other,total,report,workers,lane_idle,lane_deserialise,lane_load,lane_train,lane_evaluate,lane_serialise,"
+    "other,total,report,workers,timeline_idle,timeline_deserialise,timeline_load,timeline_train,timeline_evaluate,timeline_serialise,"
     "queue_p50,queue_p90,queue_p99,queue_max,dispatch_p50,dispatch_p90,dispatch_p99,dispatch_max,"
     "run_p50,run_p90,run_p99,run_max,return_p50,return_p90,return_p99,return_max",
     "timing/workers.csv": "global_round,worker,id,messages,idle,deserialise,load,train,evaluate,serialise,"
@@ -102,16 +102,16 @@ def test_rows_by_hand(recorder, make_result):
     }
 
 
-def test_newcomers_and_truth_by_hand(recorder, make_result):
-    """Client 1 (accuracy 1.0, loss 0.3, F1 1.0) is a newcomer, client 0 (0.5) the only one that is known.
+def test_unseen_clients_and_truth_by_hand(recorder, make_result):
+    """Client 1 (accuracy 1.0, loss 0.3, F1 1.0) is unseen, client 0 (0.5) the only one that is known.
 
     Labels 0 1 of groups 0 0: one group in two clusters. Rand index 0 as expected by chance, so ari 0; the
     truth holds no information, so nmi is 0 of 0/(ln 2 / 2); homogeneous, not complete.
     """
     result = make_result()
-    result.clients[1] = dataclasses.replace(result.clients[1], newcomer=True)
+    result.clients[1] = dataclasses.replace(result.clients[1], unseen_client=True)
     result.leaves[0] = dataclasses.replace(
-        result.leaves[0], unseen_accuracy=1.0, unseen_loss=0.3, unseen_macro_f1=0.875, newcomers=1
+        result.leaves[0], unseen_accuracy=1.0, unseen_loss=0.3, unseen_macro_f1=0.875, unseen_clients=1
     )
     result = dataclasses.replace(
         result, truth=(0, 0), churn=0.5, cloud_uplink_bytes=30, cloud_downlink_bytes=40
@@ -133,14 +133,14 @@ def test_newcomers_and_truth_by_hand(recorder, make_result):
 def test_fine_tuning_by_hand(recorder, make_result):
     """Clients 0 and 2 before 0.5 and 0.25: mean 0.375; after it 0.75 and 0.5: mean 0.625.
 
-    Client 1 is a newcomer that judged both models, too: it has its cells, but no part in the means.
+    Client 1 is an unseen client that evaluated both models, too: it has its cells, but no part in the means.
     """
     result = make_result()
-    for client, (shared, tuned, newcomer) in enumerate(
+    for client, (shared, tuned, unseen_client) in enumerate(
         [(0.5, 0.75, False), (1.0, 0.0, True), (0.25, 0.5, False)]
     ):
         result.clients[client] = dataclasses.replace(
-            result.clients[client], shared_accuracy=shared, tuned_accuracy=tuned, newcomer=newcomer
+            result.clients[client], shared_accuracy=shared, tuned_accuracy=tuned, unseen_client=unseen_client
         )
     recorder.write_round(result, LAPS, [])
     row = lines(recorder.folder, "metrics/global_rounds.csv")[1].split(",")
@@ -152,8 +152,8 @@ def test_fine_tuning_by_hand(recorder, make_result):
 def test_workers_by_hand(recorder, make_result):
     """The run's two workers: 1 and 0.5 s of training in a wait of 1.5 s, and what is left of it."""
     found = [
-        Lane(0, 4711, 2, (0.5, 0.0, 0.0, 1.0, 0.0, 0.0), 0.0),
-        Lane(1, 4712, 1, (1.0, 0.0, 0.0, 0.5, 0.0, 0.0), 0.25),
+        Timeline(0, 4711, 2, (0.5, 0.0, 0.0, 1.0, 0.0, 0.0), 0.0),
+        Timeline(1, 4712, 1, (1.0, 0.0, 0.0, 0.5, 0.0, 0.0), 0.25),
     ]
     times = MessageTimes(*(np.ones(1) for _ in range(5)), np.ones((1, 6)))
     legs = dict.fromkeys(LEG_COLUMNS, 0.125)
@@ -286,20 +286,20 @@ def test_a_run_goes_on_behind_the_rows_that_its_checkpoint_knows(tmp_path, make_
         (tmp_path / name).mkdir()
     with Recorder(tmp_path / "whole") as recorder:
         for round_ in (1, 2, 3, 4):
-            recorder.write_round(make_result(global_round=round_), LAPS, MEMORY, lanes(round_))
+            recorder.write_round(make_result(global_round=round_), LAPS, MEMORY, timelines(round_))
     with Recorder(tmp_path / "stopped") as recorder:
         recorder.update_manifest(seed=1)
         for round_ in (1, 2):
-            recorder.write_round(make_result(global_round=round_), LAPS, MEMORY, lanes(round_))
+            recorder.write_round(make_result(global_round=round_), LAPS, MEMORY, timelines(round_))
         offsets = recorder.offsets()
-        recorder.write_round(make_result(global_round=3), LAPS, MEMORY, lanes(3))
+        recorder.write_round(make_result(global_round=3), LAPS, MEMORY, timelines(3))
     assert offsets.keys() == {path.relative_to(recorder.folder).as_posix() for path in recorder.paths}
     with (tmp_path / "stopped" / "metrics" / "clients.csv").open("a") as table:
         table.write("4,0,half a r")
     with Recorder(tmp_path / "stopped", offsets, {"seed": 1}) as recorder:
         recorder.update_manifest(status="running")
         for round_ in (3, 4):
-            recorder.write_round(make_result(global_round=round_), LAPS, MEMORY, lanes(round_))
+            recorder.write_round(make_result(global_round=round_), LAPS, MEMORY, timelines(round_))
     messages = ["timing/messages-000001.csv", "timing/messages-000004.csv"]
     assert [str(p.relative_to(tmp_path / "stopped")) for p in message_files(tmp_path / "stopped")] == messages
     for name in [*HEADERS, "clusters.jsonl", *messages]:

@@ -28,7 +28,7 @@ from fedge.report.html import tables
 from fedge.report.listing import lines, list_runs
 from fedge.report.run_page import write_report
 from fedge.report.sections.clustering import chosen_steps
-from fedge.report.sections.setup import changed_knobs, command
+from fedge.report.sections.setup import changed_options, command
 from fedge.report.sections.timeline import gantt_panels, idle_reason
 from fedge.rounds.results import ClientResult, LeafResult, RoundResult
 from fedge.serving.gate import GateResult, Paired
@@ -187,7 +187,7 @@ def test_sentences(folder):
     ids=["a large client", "few clients", "transport", "not idle", "one worker"],
 )  # fmt: skip
 def test_why_a_worker_was_idle(folder, clients, workers, reason):
-    """Workers whose lanes are 1.5 s, 20 % of it idle in the second; clients that train as long as given."""
+    """Workers with timelines of 1.5 s, 20 % of it idle in the second; clients that train as long as given."""
     run = load_run(folder)
     seconds = pl.DataFrame({"client": list(clients), "train_seconds": list(clients.values())})
     changed = run.workers.with_columns(**{name: pl.lit(value) for name, value in workers.items()})
@@ -474,15 +474,17 @@ def test_the_list_of_runs(folder, tmp_path, capsys):
 
 
 def test_seen_and_unseen_users_stand_apart(tmp_path):
-    """Clients 0 and 2 train and get 9 and 8 of 10 right, newcomers 1 and 3 get 4 and 6; groups 0 and 1.
+    """Clients 0 and 2 train and get 9 and 8 of 10 right, unseen clients 1 and 3 get 4 and 6; groups 0 and 1.
 
     Seen: mean 0.85, std 0.05, tenth percentile 0.8 + 0.1 · 0.1, Jain 1.7² / (2 · (0.81 + 0.64)) = 0.9966.
     Unseen: 0.5, 0.1, 0.42, 1² / (2 · (0.16 + 0.36)) = 0.9615. Clusters 0 1 are the groups 1 0.
     """
-    rounds = [round_result(r, [9, 4, 8, 6], labels=(0, 1), newcomers=(1, 3), truth=(1, 0)) for r in (1, 2)]
+    rounds = [
+        round_result(r, [9, 4, 8, 6], labels=(0, 1), unseen_clients=(1, 3), truth=(1, 0)) for r in (1, 2)
+    ]
     planted = {"kind": "flip", "groups": [1, 0], "changes": [{}, {}]}
     run = write_run(
-        tmp_path / "both", rounds, newcomers=(1, 3), scenario=planted, config={"scenario": "flip"}
+        tmp_path / "both", rounds, unseen_clients=(1, 3), scenario=planted, config={"scenario": "flip"}
     )
     html = html_of(run)
     rows = Outline(html).rows
@@ -493,10 +495,10 @@ def test_seen_and_unseen_users_stand_apart(tmp_path):
     assert ["2", "0.8500", "0.5000", "0.1000", "0.4000", "0.4200", "0.9615", "0.5000"] in rows
     assert ["2", "1.0000", "1.0000", "1.0000", "1.0000", "0.0000"] in rows  # agreement and churn
     assert "Planted groups (flip): {1}  {0}; found exactly in rounds 1–2." in html
-    assert "the worst newcomer is client 1 (user b, leaf 0) with 0.4000" in html
+    assert "the worst unseen client is client 1 (user b, leaf 0) with 0.4000" in html
     assert "the worst client is client 2 (user c, leaf 1) with 0.8000" in html
     assert "Confusion matrix, worst client (2)" in html
-    assert "Confusion matrix, all newcomers" in html
+    assert "Confusion matrix, all unseen clients" in html
     assert "<dd>0.5000</dd>" in html  # the tile
     (listed,) = list_runs(tmp_path)
     assert (listed.accuracy, listed.worst, listed.unseen) == ("0.8500", "0.8000", "0.5000")
@@ -514,7 +516,7 @@ def test_the_command_to_reproduce_gives_the_same_configuration(tmp_path):
     words = shlex.split(command(run.manifest).splitlines()[-1])
     assert words[:4] == ["SEED=5", "fedge", "run", "."]
     again = Project(Path(__file__).parents[3]).run_config([words[words.index("-c") + 1]])
-    assert changed_knobs(again) == changed_knobs(run.config) == {**config, "num-server-rounds": 3}
+    assert changed_options(again) == changed_options(run.config) == {**config, "num-server-rounds": 3}
 
 
 # --- small parts --------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from sklearn.metrics import accuracy_score, f1_score
 
-from fedge.exchange.messages import Judgement
+from fedge.exchange.messages import Evaluation
 from fedge.metrics.scores import accuracy, macro_f1, only_one_right, spread
 from fedge.rounds.results import pooled
 
@@ -58,8 +58,8 @@ def test_pooling_by_hand():
     """Client 0: 1 of 2 right, loss 4; client 1: 6 of 6 right, loss 0. Pooled: 7/8 (not 3/4) and (2·4 + 6·0)/8
     = 1.
     """
-    one = Judgement(np.array([[1, 1], [0, 0]]), 4.0)
-    other = Judgement(np.array([[3, 0], [0, 3]]), 0.0)
+    one = Evaluation(np.array([[1, 1], [0, 0]]), 4.0)
+    other = Evaluation(np.array([[3, 0], [0, 3]]), 0.0)
     found = pooled([one, other])
     assert found[:2] == (7 / 8, 1.0)
     assert found[2] == pytest.approx((8 / 9 + 6 / 7) / 2)
@@ -68,19 +68,19 @@ def test_pooling_by_hand():
 
 @given(st.lists(CONFUSIONS, min_size=1, max_size=4), st.randoms(use_true_random=False))
 def test_pooling_weighs_by_windows_in_any_order(confusions, rng):
-    judgements = [Judgement(c, float(i)) for i, c in enumerate(confusions)]
+    evaluations = [Evaluation(c, float(i)) for i, c in enumerate(confusions)]
     sizes = [c.sum() for c in confusions]
-    found = pooled(judgements)
+    found = pooled(evaluations)
     assert found[0] == pytest.approx(np.average([accuracy(c) for c in confusions], weights=sizes))
     assert found[1] == pytest.approx(np.average(range(len(sizes)), weights=sizes))
     assert found[2] == macro_f1(sum(confusions))
-    rng.shuffle(judgements)
-    assert pooled(judgements) == pytest.approx(found)
+    rng.shuffle(evaluations)
+    assert pooled(evaluations) == pytest.approx(found)
 
 
 @given(CONFUSIONS, st.floats(0, 10))
 def test_a_single_client_is_its_own_pool(confusion, loss):
-    assert pooled([Judgement(confusion, loss)]) == (
+    assert pooled([Evaluation(confusion, loss)]) == (
         accuracy(confusion),
         pytest.approx(loss),
         macro_f1(confusion),
@@ -97,7 +97,7 @@ def test_a_round_by_hand(make_result):
     accuracies = result.over_clients("test_accuracy")
     assert (accuracies.n, accuracies.mean, accuracies.worst) == (2, 0.75, 0.5)
     assert result.over_clients("test_loss").mean == pytest.approx(0.6)
-    assert result.over_clients("test_accuracy", newcomers=True) is None
+    assert result.over_clients("test_accuracy", unseen_clients=True) is None
     assert result.train_loss == 1.75
 
 
@@ -109,12 +109,12 @@ def test_a_round_without_anyone(make_result):
     assert empty.train_loss is None
 
 
-def test_newcomers_stand_apart(make_result):
-    """Client 1 as a newcomer: seen is client 0 alone, unseen is client 1 alone."""
+def test_unseen_clients_stand_apart(make_result):
+    """Client 1 as an unseen client: seen is client 0 alone, unseen is client 1 alone."""
     result = make_result()
-    result.clients[1] = dataclasses.replace(result.clients[1], newcomer=True)
+    result.clients[1] = dataclasses.replace(result.clients[1], unseen_client=True)
     assert result.over_clients("test_accuracy").mean == 0.5
-    assert result.over_clients("test_accuracy", newcomers=True).mean == 1.0
+    assert result.over_clients("test_accuracy", unseen_clients=True).mean == 1.0
     assert result.over_clients("macro_f1").n == 1
 
 

@@ -411,7 +411,7 @@ def test_times_add_up_and_memory_is_there(settings, tmp_path, monkeypatch):
     for row, wall in zip(timing, np.diff(finished), strict=True):
         assert abs(row["total"] - wall) < 1e-3
         assert row["workers"] == 2
-        assert row["lane_train"] > row["lane_evaluate"] > 0
+        assert row["timeline_train"] > row["timeline_evaluate"] > 0
     with (outcome.folder / "memory.csv").open(newline="") as file:
         memory = list(csv.DictReader(file))
     assert [row["global_round"] for row in memory if row["role"] == "server"] == ["1", "2", "3"]
@@ -420,10 +420,10 @@ def test_times_add_up_and_memory_is_there(settings, tmp_path, monkeypatch):
 
 
 def test_a_client_that_trains_longest_keeps_its_worker_from_idling(settings, tmp_path):
-    """What clients say of their seconds is what the lanes have, but for the push before the wait."""
+    """What clients say of their seconds is what the timelines have, but for the push before the wait."""
     outcome = quiet({**settings, "train.local-epochs": 10}, tmp_path, workers=1)
     trained = sum(float(row["train_seconds"]) for row in rows(outcome, "clients.csv"))
     parts = ("deserialise", "load", "train", "evaluate", "serialise")
     timing = read(outcome.folder / "timing.csv")
-    worked = sum(row[f"lane_{part}"] for row in timing for part in parts)
-    assert worked == pytest.approx(trained + sum(row["lane_evaluate"] for row in timing), rel=0.1)
+    worked = sum(row[f"timeline_{part}"] for row in timing for part in parts)
+    assert worked == pytest.approx(trained + sum(row["timeline_evaluate"] for row in timing), rel=0.1)

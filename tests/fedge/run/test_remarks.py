@@ -146,10 +146,10 @@ def test_trials_that_failed_are_told(make_result):
 
 def test_steps_that_could_not_compare_are_counted(make_result):
     lines = seen(
-        *[with_facts(make_result(), skipped="no client of leaf 1 has judged the models")] * 3
+        *[with_facts(make_result(), skipped="no client of leaf 1 has evaluated the models")] * 3
     ).lines()
     assert lines[0] == (
-        "clusters stayed as they were in 3 cloud steps: no client of leaf 1 has judged the models"
+        "clusters stayed as they were in 3 cloud steps: no client of leaf 1 has evaluated the models"
     )
 
 

@@ -1,4 +1,4 @@
-"""Two leaves with two clients each whose judgements are written down here."""
+"""Two leaves with two clients each whose evaluations are written down here."""
 
 import math
 
@@ -8,7 +8,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from fedge.cloud.offers import Offer
 from fedge.config.sections import GateConfig
-from fedge.exchange.messages import Judgement
+from fedge.exchange.messages import Evaluation
 from fedge.leaf.leaf import Leaf
 from fedge.serving.decision import best_offer, candidates, decide, on_trial, paired, settle
 from fedge.serving.gate import Paired
@@ -20,17 +20,17 @@ def state(value):
     return {"w": np.array([value], np.float32)}
 
 
-def judgement(right, windows=10, loss=1.0, beside_own=None):
-    """Return a judgement of two classes, all windows of class 0."""
-    return Judgement(np.array([[right, windows - right], [0, 0]]), loss, beside_own)
+def evaluation(right, windows=10, loss=1.0, beside_own=None):
+    """Return a evaluation of two classes, all windows of class 0."""
+    return Evaluation(np.array([[right, windows - right], [0, 0]]), loss, beside_own)
 
 
 def reply(own, **others):
-    """Return a client's judgements on 10 windows: right of the own model; role=(only own, only this)."""
-    found = {("own", "val"): judgement(own)}
+    """Return a client's evaluations on 10 windows: right of the own model; role=(only own, only this)."""
+    found = {("own", "val"): evaluation(own)}
     for role, (only_own, only_this) in others.items():
         right = own - only_own + only_this
-        found[role.replace("_", "-"), "val"] = judgement(right, beside_own=(only_own, only_this))
+        found[role.replace("_", "-"), "val"] = evaluation(right, beside_own=(only_own, only_this))
     return found
 
 
@@ -43,32 +43,32 @@ OFFER = Offer(1.0, state(5))
 
 def test_pairs_are_pooled_over_clients():
     """Client 0: own 8 of 10, 2 only own, 1 only offered. Client 1: 6, 0, 3. Both: 6 + 6 = 12."""
-    judged = [reply(8, offered=(2, 1)), reply(6, offered=(0, 3))]
-    assert paired(judged, "offered") == Paired(12, 2, 4, 20)
-    decision = decide(GateConfig(), ("offered", OFFER), False, judged)
+    evaluated = [reply(8, offered=(2, 1)), reply(6, offered=(0, 3))]
+    assert paired(evaluated, "offered") == Paired(12, 2, 4, 20)
+    decision = decide(GateConfig(), ("offered", OFFER), False, evaluated)
     assert (decision.decision, decision.accuracy_own, decision.accuracy_offered) == ("accepted", 0.7, 0.8)
     assert (decision.serves_offer, decision.role, decision.blend) == (True, "offered", 1.0)
 
 
 def test_a_worse_offer_is_turned_down_and_says_why():
-    judged = [reply(8, offered=(2, 1)), reply(6, offered=(2, 0))]
-    decision = decide(GateConfig(), ("offered", OFFER), False, judged)
+    evaluated = [reply(8, offered=(2, 1)), reply(6, offered=(2, 0))]
+    decision = decide(GateConfig(), ("offered", OFFER), False, evaluated)
     assert (decision.decision, decision.serves_offer, decision.role) == ("rejected", False, "own")
     assert decision.pair == Paired(10, 4, 1, 20)
-    lenient = decide(GateConfig(rule="paired"), ("offered", OFFER), False, judged)
+    lenient = decide(GateConfig(rule="paired"), ("offered", OFFER), False, evaluated)
     assert (lenient.decision, lenient.role) == ("accepted", "offered")
 
 
 def test_an_open_gate_takes_every_offer_whatever_the_rule():
-    judged = [reply(9, offered=(9, 0))]
+    evaluated = [reply(9, offered=(9, 0))]
     for rule in ("published", "after-round", "one-standard-error", "paired"):
-        decision = decide(GateConfig(enabled=False, rule=rule), ("offered", OFFER), False, judged)
+        decision = decide(GateConfig(enabled=False, rule=rule), ("offered", OFFER), False, evaluated)
         assert (decision.decision, decision.serves_offer, decision.role) == ("off", True, "offered")
         assert (decision.accuracy_own, decision.accuracy_offered) == (0.9, 0.0)
 
 
 @pytest.mark.parametrize("config", [GateConfig(), GateConfig(enabled=False), TRIAL])
-def test_without_an_offer_or_a_judgement_there_is_nothing_to_decide(config):
+def test_without_an_offer_or_a_evaluation_there_is_nothing_to_decide(config):
     decision = decide(config, None, False, [reply(4)])
     assert (decision.decision, decision.accuracy_own, decision.serves_offer) == ("off", 0.4, False)
     assert (decision.accuracy_offered, decision.pair, decision.role) == (None, None, "own")
@@ -81,17 +81,17 @@ def test_without_an_offer_or_a_judgement_there_is_nothing_to_decide(config):
 def test_the_best_of_several_offers():
     """Right of 20: λ = 0 has 12, λ = 0.5 has 14, λ = 1 has 14 with a higher loss."""
     offers = {f"offered-{b:g}": Offer(b, state(b)) for b in (0.0, 0.5, 1.0)}
-    judged = [reply(5, offered_0=(0, 1), offered_1=(0, 2)), reply(5, offered_0=(0, 1), offered_1=(0, 2))]
-    for client in judged:
-        client["offered-0.5", "val"] = judgement(7, loss=0.5, beside_own=(0, 2))
-    role, offer = best_offer(offers, judged)
+    evaluated = [reply(5, offered_0=(0, 1), offered_1=(0, 2)), reply(5, offered_0=(0, 1), offered_1=(0, 2))]
+    for client in evaluated:
+        client["offered-0.5", "val"] = evaluation(7, loss=0.5, beside_own=(0, 2))
+    role, offer = best_offer(offers, evaluated)
     assert (role, offer.blend) == ("offered-0.5", 0.5)
-    for client in judged:
-        client["offered-1", "val"] = judgement(7, loss=0.5, beside_own=(0, 2))
-    assert best_offer(offers, judged)[1].blend == 1.0  # all alike: the most of the cluster's
+    for client in evaluated:
+        client["offered-1", "val"] = evaluation(7, loss=0.5, beside_own=(0, 2))
+    assert best_offer(offers, evaluated)[1].blend == 1.0  # all alike: the most of the cluster's
     assert best_offer(offers, [])[1].blend == 1.0
     assert best_offer({"offered": OFFER}, []) == ("offered", OFFER)
-    assert best_offer({}, judged) is None
+    assert best_offer({}, evaluated) is None
 
 
 def test_the_model_that_is_taken_is_served_and_trained_on():
@@ -143,7 +143,7 @@ def test_a_trial_round_by_round():
     assert own.aside is None
 
 
-def test_several_offers_are_judged_before_one_goes_on_trial():
+def test_several_offers_are_evaluated_before_one_goes_on_trial():
     own = leaf()
     offers = {f"offered-{b:g}": Offer(b, state(b)) for b in (0.0, 1.0)}
     assert list(candidates(own, offers, TRIAL)) == ["own", "offered-0", "offered-1"]

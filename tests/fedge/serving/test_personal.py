@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from fedge.config.option import ConfigError
 from fedge.config.sections import PersonalConfig, from_run_config
-from fedge.exchange.messages import CLUSTER, OWN, PERSONAL, Judgement
+from fedge.exchange.messages import CLUSTER, OWN, PERSONAL, Evaluation
 from fedge.leaf.leaf import Leaf
 from fedge.rounds.book import RoundBook
 from fedge.serving.gate import GateResult
@@ -55,10 +55,10 @@ def test_noise_covers_one_model_per_leaf_round():
 # --- accuracy before and after it ---------------------------------------------------------------------
 
 
-def judged(role, val, test):
-    """Return a client's judgements of one model that has `val` and `test` of 4 windows right."""
+def evaluated(role, val, test):
+    """Return a client's evaluations of one model that has `val` and `test` of 4 windows right."""
     return {
-        (role, split): Judgement(np.array([[right, 4 - right], [0, 0]]), 0.5)
+        (role, split): Evaluation(np.array([[right, 4 - right], [0, 0]]), 0.5)
         for split, right in (("val", val), ("test", test))
     }
 
@@ -67,13 +67,14 @@ def judged(role, val, test):
 def book():
     """Return the books of a round, and their leaf, before fine-tuning.
 
-    Leaf 0 knows clients 0, 1 and 2, who took an offer, and has newcomers 3 and 4. The offer has 1, 2 and 3 of
-    4 test windows right, and 2 of each client's 4 validation windows. Newcomer 3 judges the cluster's model.
+    Leaf 0 knows clients 0, 1 and 2, who took an offer, and has unseen clients 3 and 4. The offer has 1, 2 and
+    3 of 4 test windows right, and 2 of each client's 4 validation windows. Unseen client 3 evaluates the
+    cluster's model.
     """
-    leaf = Leaf(0, {0: 9, 1: 9, 2: 9}, {"w": np.zeros(1)}, ["w"], None, 0, newcomers=(3, 4))
-    gate = GateResult("accepted", 0.25, 0.5, True, role="offered", newcomer_role=CLUSTER)
-    offers = {client: judged(OWN, 1, 0) | judged("offered", 2, 1 + client) for client in (0, 1, 2)}
-    return RoundBook(1, judged=offers | {3: judged(CLUSTER, 4, 4)}, gates=[gate]), leaf
+    leaf = Leaf(0, {0: 9, 1: 9, 2: 9}, {"w": np.zeros(1)}, ["w"], None, 0, unseen_clients=(3, 4))
+    gate = GateResult("accepted", 0.25, 0.5, True, role="offered", unseen_role=CLUSTER)
+    offers = {client: evaluated(OWN, 1, 0) | evaluated("offered", 2, 1 + client) for client in (0, 1, 2)}
+    return RoundBook(1, evaluated=offers | {3: evaluated(CLUSTER, 4, 4)}, gates=[gate]), leaf
 
 
 def before_after_served(book, leaf):
@@ -85,7 +86,7 @@ def before_after_served(book, leaf):
 @pytest.mark.parametrize(("val", "serves"), [(4, True), (0, False)])
 def test_both_accuracies_are_kept_whichever_is_served(book, val, serves):
     book, leaf = book
-    replies = {client: judged(PERSONAL, val, 4) for client in (0, 1, 2)}
+    replies = {client: evaluated(PERSONAL, val, 4) for client in (0, 1, 2)}
     assert book.note_personal(leaf, replies) is serves
     assert before_after_served(book, leaf) == {
         0: (0.25, 1.0, 1.0 if serves else 0.25),
@@ -100,11 +101,11 @@ def test_a_round_without_fine_tuning_has_neither(book):
     assert {row[:2] for row in before_after_served(*book).values()} == {(None, None)}
 
 
-def test_a_client_that_did_not_judge_both_has_neither(book):
+def test_a_client_that_did_not_evaluate_both_has_neither(book):
     """Client 0 fails after fine-tuning, client 1 before it; both means are of client 2 alone."""
     book, leaf = book
-    del book.judged[1]
-    book.note_personal(leaf, {1: judged(PERSONAL, 4, 4), 2: judged(PERSONAL, 4, 4)})
+    del book.evaluated[1]
+    book.note_personal(leaf, {1: evaluated(PERSONAL, 4, 4), 2: evaluated(PERSONAL, 4, 4)})
     found = {client: row[:2] for client, row in before_after_served(book, leaf).items()}
     assert found == {0: (None, None), 1: (None, None), 2: (0.75, 1.0), 3: (None, None), 4: (None, None)}
     result = book.result([leaf], np.zeros(1, int))
@@ -112,12 +113,12 @@ def test_a_client_that_did_not_judge_both_has_neither(book):
     assert result.over_clients("tuned_accuracy").n == 1
 
 
-def test_newcomers_who_are_served_the_same_judge_both(book):
+def test_unseen_clients_who_are_served_the_same_evaluate_both(book):
     """They count neither for what is served nor in the means over known clients."""
     book, leaf = book
     book.gates = [GateResult("accepted", 0.25, 0.5, True, role="offered")]
-    book.judged[3] = judged(OWN, 1, 0) | judged("offered", 0, 2)
-    book.note_personal(leaf, {client: judged(PERSONAL, 3 * (client < 3), 3) for client in range(4)})
+    book.evaluated[3] = evaluated(OWN, 1, 0) | evaluated("offered", 0, 2)
+    book.note_personal(leaf, {client: evaluated(PERSONAL, 3 * (client < 3), 3) for client in range(4)})
     assert book.personal == {0: PersonalResult(0.5, 0.75, serves=True)}
     assert before_after_served(book, leaf)[3] == (0.5, 0.75, 0.75)
     result = book.result([leaf], np.zeros(1, int))

@@ -1,4 +1,4 @@
-"""Sweep files: the runs they stand for, which knob wins, and what is refused in one line."""
+"""Sweep files: the runs they stand for, which option wins, and what is refused in one line."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Lanes and legs worked out by hand, and their sums for any calls."""
+"""Timelines and legs worked out by hand, and their sums for any calls."""
 
 import logging
 
@@ -11,9 +11,9 @@ from fedge.timing.timeline import (
     LANES,
     LEG_COLUMNS,
     ExchangeTimes,
-    LaneBook,
     MessageTimes,
-    cut_lanes,
+    TimelineBook,
+    cut_timelines,
     fits,
     idle_at_end,
     in_turn,
@@ -43,28 +43,28 @@ WORKER = np.array([0, 0, 1])
 
 
 def by_name(row):
-    return {lane: seconds for lane, seconds in zip(LANES, row.tolist(), strict=True) if seconds}
+    return {timeline: seconds for timeline, seconds in zip(LANES, row.tolist(), strict=True) if seconds}
 
 
-# --- lanes by hand --------------------------------------------------------------------------------------
+# --- timelines by hand --------------------------------------------------------------------------------------
 
 
-def test_lanes_by_hand():
+def test_timelines_by_hand():
     """What lies before the wait is not in it; the rest of ten seconds is idle."""
-    first, second = cut_lanes(CALLS, WORKER, 2, WAIT)
+    first, second = cut_timelines(CALLS, WORKER, 2, WAIT)
     assert by_name(first) == {"idle": 2.0, "train": 6.0, "serialise": 2.0}
     assert by_name(second) == {"idle": 7.0, "evaluate": 3.0}
 
 
 def test_a_wait_in_two_pieces():
     """1 to 4 and 6 to 8: of worker 0, training 1 to 4 and 7 to 8; of worker 1, 2 to 4."""
-    lanes = cut_lanes(CALLS, WORKER, 2, [(1.0, 4.0), (6.0, 8.0)])
-    assert by_name(lanes[0]) == {"train": 4.0, "idle": 1.0}
-    assert by_name(lanes[1]) == {"evaluate": 2.0, "idle": 3.0}
+    timelines = cut_timelines(CALLS, WORKER, 2, [(1.0, 4.0), (6.0, 8.0)])
+    assert by_name(timelines[0]) == {"train": 4.0, "idle": 1.0}
+    assert by_name(timelines[1]) == {"evaluate": 2.0, "idle": 3.0}
 
 
 def test_a_worker_without_a_call_is_idle():
-    assert by_name(cut_lanes(CALLS, WORKER, 3, WAIT)[2]) == {"idle": 10.0}
+    assert by_name(cut_timelines(CALLS, WORKER, 3, WAIT)[2]) == {"idle": 10.0}
 
 
 def test_idle_at_the_end_by_hand():
@@ -77,7 +77,7 @@ def test_calls_that_overlap_are_cut_where_the_earlier_one_ends():
     """The second call says 3 to 9, the first lasts until 6: 3 seconds are left of the second."""
     calls = np.array([edges(3.0, train=6.0), edges(1.0, evaluate=5.0)])
     turned = in_turn(calls, np.array([0, 0]))
-    assert by_name(cut_lanes(turned, np.array([0, 0]), 1, WAIT)[0]) == {
+    assert by_name(cut_timelines(turned, np.array([0, 0]), 1, WAIT)[0]) == {
         "idle": 2.0, "evaluate": 5.0, "train": 3.0
     }  # fmt: skip
     assert in_turn(calls, np.array([0, 1])).tolist() == calls.tolist()
@@ -93,17 +93,17 @@ CALL = st.tuples(st.integers(0, 2), SECONDS, st.lists(SECONDS, min_size=5, max_s
 
 
 @given(st.lists(CALL, max_size=12), st.lists(SECONDS, min_size=2, max_size=8, unique=True))
-def test_lanes_add_up_whatever_the_calls(calls, marks):
-    """Any calls on three workers, any waits: each lane sums to the wait, no part is negative."""
+def test_timelines_add_up_whatever_the_calls(calls, marks):
+    """Any calls on three workers, any waits: each timeline sums to the wait, no part is negative."""
     marks = sorted(marks)
     waits = list(zip(marks[::2], marks[1::2], strict=False))
     starts = np.array([np.cumsum([began, *parts]) for _, began, parts in calls]).reshape(-1, 6)
     worker = np.array([one for one, _, _ in calls], dtype=np.int64)
-    lanes = cut_lanes(in_turn(starts, worker), worker, 3, waits)
-    assert lanes.min() >= 0
-    assert lanes.sum(axis=1).tolist() == [sum(end - begin for begin, end in waits)] * 3
+    timelines = cut_timelines(in_turn(starts, worker), worker, 3, waits)
+    assert timelines.min() >= 0
+    assert timelines.sum(axis=1).tolist() == [sum(end - begin for begin, end in waits)] * 3
     at_end = idle_at_end(in_turn(starts, worker), worker, 3, waits)
-    assert (at_end <= lanes[:, 0]).all()
+    assert (at_end <= timelines[:, 0]).all()
 
 
 # --- legs by hand ---------------------------------------------------------------------------------------
@@ -166,13 +166,16 @@ def test_a_round_by_hand():
         exchange([(1001.0, 1011.0)], call(0, 1, 1002.0, 4.0), call(1, 1, 1006.0, 5.0)),
         exchange([(1021.0, 1031.0)], call(1, 0, 1021.0, 9.0, pushed=1020.0, received=1031.0)),
     ]
-    found = LaneBook(SERVER).round(1000.0, exchanges, THREADS)
+    found = TimelineBook(SERVER).round(1000.0, exchanges, THREADS)
     assert found is not None
-    assert [(lane.worker, lane.id, lane.messages) for lane in found.lanes] == [(0, 101, 1), (1, 102, 2)]
-    assert [by_name(np.array(lane.seconds)) for lane in found.lanes] == [
+    assert [(timeline.worker, timeline.id, timeline.messages) for timeline in found.timelines] == [
+        (0, 101, 1),
+        (1, 102, 2),
+    ]
+    assert [by_name(np.array(timeline.seconds)) for timeline in found.timelines] == [
         {"idle": 11.0, "train": 9.0}, {"idle": 11.0, "train": 9.0}
     ]  # fmt: skip
-    assert [lane.idle_at_end for lane in found.lanes] == [10.0, 9.0]
+    assert [timeline.idle_at_end for timeline in found.timelines] == [10.0, 9.0]
     assert dict(zip(LANES, found.seconds, strict=True))["idle"] == 22.0
     assert found.messages.pushed.tolist() == [0.0, 0.0, 20.0]
     assert found.messages.edges[:, -1].tolist() == [6.0, 11.0, 30.0]
@@ -183,12 +186,12 @@ def test_a_round_by_hand():
 
 def test_workers_keep_their_numbers_and_new_ones_get_the_next():
     """Processes on Ray: 7 dies after the first round, 5 takes its place."""
-    book = LaneBook(SERVER)
+    book = TimelineBook(SERVER)
 
     def numbers(present, *working):
         rows = [call(k, 0, 1001.0, 1.0, process=process) for k, process in enumerate(working)]
         found = book.round(1000.0, [exchange([(1000.0, 1010.0)], *rows)], present)
-        return {lane.id: lane.worker for lane in found.lanes}
+        return {timeline.id: timeline.worker for timeline in found.timelines}
 
     assert numbers([7, 9], 9) == {7: 0, 9: 1}
     assert numbers([5, 9], 7, 9) == {7: 0, 9: 1, 5: 2}
@@ -201,7 +204,7 @@ def test_the_most_gpu_memory_of_a_process():
         call(1, 1, 1001.0, 1.0, cuda=(5.0, 30.0)),
         call(2, 0, 1001.0, 1.0, process=7),
     ]
-    found = LaneBook(SERVER).round(1000.0, [exchange([(1000.0, 1010.0)], *rows)], [])
+    found = TimelineBook(SERVER).round(1000.0, [exchange([(1000.0, 1010.0)], *rows)], [])
     assert found.cuda_mib == {SERVER: (10.0, 30.0)}
 
 
@@ -209,8 +212,8 @@ def test_the_most_gpu_memory_of_a_process():
     "row", [call(0, 0, 900.0, 1.0), call(0, 0, float("nan"), 1.0), call(0, 0, 1001.0, -1.0)],
     ids=["another clock", "no number", "negative"],
 )  # fmt: skip
-def test_what_does_not_fit_has_no_lanes_and_is_said_once(row, caplog):
-    book = LaneBook(SERVER)
+def test_what_does_not_fit_has_no_timelines_and_is_said_once(row, caplog):
+    book = TimelineBook(SERVER)
     with caplog.at_level(logging.INFO):
         for _ in range(2):
             times = exchange([(1000.0, 1010.0)], call(1, 1, 1001.0, 1.0), row)
@@ -219,5 +222,5 @@ def test_what_does_not_fit_has_no_lanes_and_is_said_once(row, caplog):
 
 
 def test_nobody_said_anything():
-    assert LaneBook(SERVER).round(1000.0, [ExchangeTimes([(1000.0, 1010.0)])], THREADS) is None
-    assert LaneBook(SERVER).round(1000.0, [], THREADS) is None
+    assert TimelineBook(SERVER).round(1000.0, [ExchangeTimes([(1000.0, 1010.0)])], THREADS) is None
+    assert TimelineBook(SERVER).round(1000.0, [], THREADS) is None

@@ -165,7 +165,7 @@ def test_a_tracker_holds_every_round_once_also_of_a_run_that_went_on(tmp_path, m
     assert json.loads((folder / STATE).read_text())[kind]["global_round"] == 5
 
 
-def test_tensorboard_has_the_knobs_as_hparams(tmp_path):
+def test_tensorboard_has_the_options_as_hparams(tmp_path):
     installed("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -235,7 +235,7 @@ def test_the_numbers_of_a_round_by_hand(make_result):
     assert numbers["global/seconds"] == 2.5
     assert {name: value for name, value in numbers.items() if name.startswith("leaf-1")} == {
         "leaf-1/cluster": 1, "leaf-1/val_accuracy_own": 0.5, "leaf-1/val_accuracy_offered": 0.75,
-        "leaf-1/kept_model": 0, "leaf-1/newcomers": 0,
+        "leaf-1/kept_model": 0, "leaf-1/unseen clients": 0,
     }  # fmt: skip
     assert all(type(value) is float for value in numbers.values())
 

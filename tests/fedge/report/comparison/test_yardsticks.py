@@ -14,7 +14,7 @@ from fedge.report.comparison.targets import costs_to, default_target
 from fedge.report.comparison.yardsticks import Yardsticks, role_of
 
 OFF = {"cluster.enabled": False, "gate.enabled": False}
-RIGHTS = {  # of 10, of clients 0 and 2 and newcomers 1 and 3
+RIGHTS = {  # of 10, of clients 0 and 2 and unseen clients 1 and 3
     "mine": [8, 7, 10, 6],
     "global": [5, 4, 6, 5],
     "local": [10, 3, 9, 4],
@@ -28,15 +28,17 @@ CONFIGS = {"mine": {}, "global": OFF, "local": {"cluster.tau": 1.01}, "oracle": 
 def make(tmp_path):
     """Return what writes and loads a run of three rounds that ends with the given rights."""
 
-    def make(name, seed=1, rights=None, newcomers=(1, 3), tuned=None, **kwargs):
+    def make(name, seed=1, rights=None, unseen_clients=(1, 3), tuned=None, **kwargs):
         first, last = [2, 2, 2, 2], rights or RIGHTS[name]
         rounds = [
-            round_result(n, r, newcomers=newcomers, truth=(0, 1), tuned=fork)
+            round_result(n, r, unseen_clients=unseen_clients, truth=(0, 1), tuned=fork)
             for n, (r, fork) in enumerate([(first, None), (last, None), (last, tuned)], start=1)
         ]
         config = {**CONFIGS.get(name, {}), **(TUNED if tuned else {}), **kwargs.pop("config", {})}
         folder = tmp_path / str(len(list(tmp_path.iterdir()))) / f"{name}-{seed}"
-        run = load_run(write_run(folder, rounds, seed=seed, newcomers=newcomers, config=config, **kwargs))
+        run = load_run(
+            write_run(folder, rounds, seed=seed, unseen_clients=unseen_clients, config=config, **kwargs)
+        )
         if name == "oracle":
             run.manifest["config"]["cluster.method"] = "oracle"
         return run
@@ -45,7 +47,7 @@ def make(tmp_path):
 
 
 def numbers(runs, **kwargs):
-    """Return (metric, knob that tells the groups apart) → mean over seeds, by the first run's name."""
+    """Return (metric, option that tells the groups apart) → mean over seeds, by the first run's name."""
     groups, _ = group_runs(runs)
     name_of = {group.label: group.runs[0].name.split("-")[0] for group in groups}
     return {
@@ -58,26 +60,26 @@ def test_by_hand(make):
     """Mine: seen (0.8 + 1.0)/2 = 0.9, unseen 0.65. Global: 0.55 and 0.45. Oracle: 0.9 and 0.75.
 
     Recovered of the gap: 0.35/0.35 and 0.2/0.3. Against local only (1.0, 0.9; unseen 0.3, 0.4), client 0 is
-    worse off with 0.8 and client 2 better with 1.0; both newcomers are better off.
+    worse off with 0.8 and client 2 better with 1.0; both unseen clients are better off.
     """
     found = numbers([make(name) for name in RIGHTS])
     for metric, expected in {
         "recovered share of the gap to the oracle, seen users": 1.0,
         "recovered share of the gap to the oracle, unseen users": 2 / 3,
         "share of clients worse off than local only": 0.5,
-        "share of newcomers worse off than local only": 0.0,
+        "share of unseen clients worse off than local only": 0.0,
         "share of clients worse off than global": 0.0,
     }.items():
         assert found[metric, "mine"] == pytest.approx(expected), metric
     assert found["recovered share of the gap to the oracle, unseen users", "global"] == 0.0
     assert found["recovered share of the gap to the oracle, unseen users", "oracle"] == 1.0
-    assert found["share of newcomers worse off than global", "local"] == 1.0
+    assert found["share of unseen clients worse off than global", "local"] == 1.0
     assert found["share of clients worse off than global", "global"] is None
     assert found["unseen users: mean accuracy", "mine"] == pytest.approx(0.65)
     assert found["mean test accuracy over leaves", "mine"] == pytest.approx(0.9)
 
 
-def test_roles_by_knobs(make):
+def test_roles_by_options(make):
     runs = {name: make(name) for name in RIGHTS}
     gated = make("gated", rights=[5] * 4, config={"cluster.enabled": False})
     roles = {run.name.split("-")[0]: role_of(group_runs([run])[0][0]) for run in [*runs.values(), gated]}
@@ -95,7 +97,7 @@ def test_roles_by_knobs(make):
     [
         {"seed": 2},
         {"data": {"fingerprint": "1" * 64}},
-        {"newcomers": (3,)},
+        {"unseen_clients": (3,)},
         {"planned": 9},
     ],
 )
@@ -164,9 +166,9 @@ def test_fine_tuned_runs_measure_those_that_are_so_alike(make):
     assert [by.of(run, "global") for run in (mine, tuned, five)] == [None, tuned_global, None]
 
 
-def test_a_knob_that_a_run_does_not_know_has_its_default(make):
+def test_a_option_that_a_run_does_not_know_has_its_default(make):
     tuned, tuned_global = make("mine", tuned=[8] * 4), make("global", tuned=[8] * 4)
-    del tuned_global.manifest["config"]["personal.newcomers"]
+    del tuned_global.manifest["config"]["personal.unseen-clients"]
     assert Yardsticks(group_runs([tuned, tuned_global])[0]).of(tuned, "global") is tuned_global
 
 
@@ -228,7 +230,7 @@ def test_the_page_and_the_command_name_the_yardsticks(make, tmp_path, capsys):
     assert main(["compare", *(str(run.folder) for run in runs), *words]) == 0
     with (tmp_path / "c.csv").open(newline="") as file:
         metrics = {row["metric"] for row in csv.DictReader(file)}
-    assert {"rounds to 0.500, seen users", "share of newcomers worse off than global"} <= metrics
+    assert {"rounds to 0.500, seen users", "share of unseen clients worse off than global"} <= metrics
     capsys.readouterr()
     assert main(["compare", str(runs[0].folder), "--target", "80"]) == 4
     assert "--target must be above 0 and at most 1, but is 80; try 0.8" in capsys.readouterr().err
