@@ -30,6 +30,7 @@ $(STAMP): constraints.txt pyproject.toml
 check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports
 
 types: $(STAMP)
 	$(BIN)/mypy

@@ -1,64 +1,40 @@
-"""SCAFFOLD between leaves and cloud: what each leaf's clients are told of the way that others go.
+"""SCAFFOLD between leaves and cloud: the correction of client drift that each leaf's clients are told.
 
-The formulas are in `fedge.training.scaffold`. A leaf's *way* leads from one cloud step to the next, over all
+The formulas are in `fedge.training.scaffold`. A leaf's *drift* leads from one cloud step to the next, over all
 leaf rounds between them. After the gates of a cloud step, leaf j gets the correction u_j = d − d_j, where d
-is the mean over those leaves with which it stands together now and stood together when the way began:
+is the mean over those leaves with which it stands together now and stood together when the drift began:
 
 - leaves stand together if they go on with one cluster's offer of one cloud step (before the first, all do);
   with several λ (`fedge.cloud.offers`) also with the same λ, and with λ = 0 all leaves that do, as their
   clusters make no difference;
 - so over a cluster the corrections sum to zero under the weights of its average, and the mean of the
   cluster moves as its members' own gradients say;
-- a leaf that changes its cluster, keeps its own model (gate), is alone in its cluster, or did not train on
-  its way starts from zero: no d_j measured from a common start is known of it;
+- a leaf that changes its cluster, keeps its own model (gate), is alone in its cluster, or did not train in
+  its drift starts from zero: no d_j measured from a common start is known of it;
 - leaves that come into a cluster together bring their corrections towards each other along;
 - entries that leaves keep as their own (`personal.layers`) are never corrected: they are not averaged.
 
-Between cloud steps the corrections stay. Called by `fedge.rounds.strategy`; each `Leaf` has its `Way`.
+Between cloud steps the corrections stay.
 """
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedge.cloud.offers import Offer
+from fedge.leaf.drift import Drift
+from fedge.leaf.leaf import Leaf
 from fedge.states.averaging import State, batches, part_of
 from fedge.training.scaffold import leaf_control, leaf_corrections
 
-if TYPE_CHECKING:
-    from fedge.leaf.leaf import Leaf
-
-_EVERYBODY = 0  # the group in which all leaves begin
 _NOBODY = -1  # the group of a leaf that stands alone
 
 
-@dataclass
-class Way:
-    """What a leaf has done since the last cloud step.
-
-    Attributes:
-        start: the model with which it began; no copy.
-        length: Γ_j so far, as `fedge.training.scaffold.way_length` counts; 0 as long as no leaf round
-            counted.
-        group: of leaves that began together; equal numbers stand together, −1 stands alone.
-        correction: u_j, in force along the way; None for zero.
-        end: the model with which it arrived at the cloud step; None before.
-    """
-
-    start: State
-    length: float = 0.0
-    group: int = _EVERYBODY
-    correction: State | None = None
-    end: State | None = None
-
-
-def arrive(leaves: Sequence["Leaf"]) -> None:
+def arrive(leaves: Sequence[Leaf]) -> None:
     """See the models that the leaves bring to a cloud step, before any of them moves to another."""
     for leaf in leaves:
-        if leaf.way is not None:
-            leaf.way.end = leaf.model
+        if leaf.drift is not None:
+            leaf.drift.end = leaf.model
 
 
 def group_of(label: int, model: State, offers: Mapping[str, Offer]) -> Hashable | None:
@@ -75,8 +51,8 @@ def group_of(label: int, model: State, offers: Mapping[str, Offer]) -> Hashable 
     return None
 
 
-def depart(leaves: Sequence["Leaf"], groups: Sequence[Hashable | None], kept: Collection[str] = ()) -> None:
-    """Let the leaves begin new ways from their present models, with corrections for them.
+def depart(leaves: Sequence[Leaf], groups: Sequence[Hashable | None], kept: Collection[str] = ()) -> None:
+    """Let the leaves begin new drifts from their present models, with corrections for them.
 
     Args:
         leaves: in order, after `arrive`; SCAFFOLD is on two levels.
@@ -90,20 +66,20 @@ def depart(leaves: Sequence["Leaf"], groups: Sequence[Hashable | None], kept: Co
         made = _corrections([leaves[index] for index in together], kept)
         corrections.update(zip(together, made, strict=True))
     for leaf, number in zip(leaves, numbered, strict=True):
-        leaf.way = Way(leaf.model, 0.0, number, corrections.get(leaf.index))
+        leaf.drift = Drift(leaf.model, 0.0, number, corrections.get(leaf.index))
 
 
-def _standing_together(leaves: Sequence["Leaf"], groups: Sequence[int]) -> list[list[int]]:
+def _standing_together(leaves: Sequence[Leaf], groups: Sequence[int]) -> list[list[int]]:
     """Return the sets of two or more leaves that stood together before, trained, and stand together now."""
     sets: dict[Hashable, list[int]] = {}
     for leaf, group in zip(leaves, groups, strict=True):
-        assert leaf.way is not None
-        if leaf.way.length > 0 and _NOBODY not in (leaf.way.group, group):
-            sets.setdefault((leaf.way.group, group), []).append(leaf.index)
+        assert leaf.drift is not None
+        if leaf.drift.length > 0 and _NOBODY not in (leaf.drift.group, group):
+            sets.setdefault((leaf.drift.group, group), []).append(leaf.index)
     return [members for members in sets.values() if len(members) > 1]
 
 
-def _corrections(leaves: Sequence["Leaf"], kept: Collection[str]) -> list[State]:
+def _corrections(leaves: Sequence[Leaf], kept: Collection[str]) -> list[State]:
     """Return u_j of leaves that stand together, worked out in parts: models may be large."""
     assert leaves[0].control is not None
     whole = leaves[0].control
@@ -118,11 +94,11 @@ def _corrections(leaves: Sequence["Leaf"], kept: Collection[str]) -> list[State]
     return list(made)
 
 
-def _control(leaf: "Leaf", batch: dict[str, slice]) -> State:
+def _control(leaf: Leaf, batch: dict[str, slice]) -> State:
     """Return a part of d_j."""
-    way = leaf.way
-    assert way is not None and way.end is not None  # noqa: PT018
-    correction = None if way.correction is None else part_of(way.correction, batch)
+    drift = leaf.drift
+    assert drift is not None and drift.end is not None  # noqa: PT018
+    correction = None if drift.correction is None else part_of(drift.correction, batch)
     return leaf_control(
-        part_of(way.start, batch), part_of(way.end, batch), way.length, correction, list(batch)
+        part_of(drift.start, batch), part_of(drift.end, batch), drift.length, correction, list(batch)
     )

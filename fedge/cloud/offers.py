@@ -9,7 +9,7 @@ Mansour et al. 2020, "Three Approaches for Personalization with Applications to 
 a client. Several λ make several offers, each evaluated under a role of its own by the leaf's clients.
 
 Of an offer a leaf may keep some entries as its own: its BatchNorm (Li et al. 2021, "FedBN") or its head
-(Collins et al. 2021, "FedRep"). Pure functions on arrays; called by `fedge.rounds.strategy`. Shape letter: S
+(Collins et al. 2021, "FedRep"). Pure functions on arrays. Shape letter: S
 leaves.
 """
 

@@ -1,6 +1,6 @@
 """The cloud step: leaf models → evidence → clusters → one model per cluster, offered to its leaves.
 
-Called by `fedge.rounds.strategy` between global rounds. Shape letter: S leaf servers.
+Shape letter: S leaf servers.
 """
 
 from collections import deque

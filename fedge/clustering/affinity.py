@@ -8,7 +8,7 @@ the last tells groups: the *relationship* of the social relations model,
 
 What a leaf's model does at its own clients takes no part, since it has memorised them. With three leaves the
 first three terms explain all that is symmetric, so there are relationships from four leaves on.
-Pure functions on arrays, called by `fedge.clustering.signals` and `fedge.clustering.significance`.
+Pure functions on arrays.
 Shape letters: S leaf servers, K clients.
 
 Source: Warner, Kenny and Stoto 1979, A new round robin analysis of variance for social interaction data.

@@ -2,7 +2,7 @@
 
 All of them are methods of `cluster.method`; configs/baselines/ sets them up as published, on leaves in the
 place of clients. What is compared is each leaf's *update*: the change of its trainable entries in a global
-round. Called by `fedge.cloud.step` through `fedge.clustering.registry`. Shape letter: S leaf servers.
+round. Shape letter: S leaf servers.
 """
 
 import numpy as np

@@ -1,8 +1,7 @@
 """In which cloud steps leaves are compared: in all until groups have settled, then in every n-th.
 
 For a comparison all clients may have to evaluate all leaves' models, which is worth its price as long as
-groups are being found; once they have settled, a look now and then shows whether they still hold. Called by
-`fedge.cloud.step`.
+groups are being found; once they have settled, a look now and then shows whether they still hold.
 """
 
 from collections.abc import Mapping

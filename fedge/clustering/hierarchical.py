@@ -3,7 +3,7 @@
 `components` joins by a threshold, as published. `agglomerative` joins the two most similar clusters again and
 again (Briggs et al. 2020, FL+HC); `spectral` cuts where little similarity is lost (Ng, Jordan and Weiss
 2001). How many clusters there are is given by a threshold, a number, or a test (`fedge.clustering.auto`).
-Called by `fedge.cloud.step` through `fedge.clustering.registry`. Shape letter: S leaf servers.
+Shape letter: S leaf servers.
 """
 
 from collections.abc import Callable

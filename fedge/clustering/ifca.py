@@ -7,8 +7,8 @@ back from those who took it; a θ_c that nobody took stays.
 
 Here the members are leaves, and F is the mean cross entropy over the validation windows of a leaf's clients
 (there, it is the loss on training data). Leaves choose for the first time before global round 1, and then at
-the end of a cloud step, for the round after it: the same models as at that round's start.
-Called by `fedge.cloud.step`. Shape letters: S leaf servers, K clients, k models.
+the end of a cloud step, for the round after it: the same models as at that round's start. Shape letters: S
+leaf servers, K clients, k models.
 """
 
 from collections.abc import Callable, Mapping, Sequence

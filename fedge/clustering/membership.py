@@ -3,7 +3,7 @@
 Labels change only when `cluster.patience` cloud steps in a row have found the same new groups, so that a
 leaf on the border does not flap. Where new groups are tried (`fedge.clustering.trial`), the last of these
 steps decides; groups that fail must be found twice as often in a row before they are tried again, and so on.
-Called by `fedge.cloud.step`. Shape letter: S leaf servers.
+Shape letter: S leaf servers.
 """
 
 from collections.abc import Mapping, Sequence

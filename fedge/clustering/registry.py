@@ -1,7 +1,7 @@
 """How leaves are grouped: a register of methods, each a function from evidence to labels.
 
 `cluster.method` names one of them. A method says what it needs, so that the cloud gathers nothing in vain.
-Called by `fedge.cloud.step`. Shape letter: S leaf servers.
+Shape letter: S leaf servers.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,6 +1,6 @@
 """What says that two leaves are alike: evidence → similarity matrix, one function per `cluster.signal`.
 
-Called by `fedge.clustering.hierarchical`. Shape letters: S leaf servers, K clients.
+Shape letters: S leaf servers, K clients.
 """
 
 from collections.abc import Callable, Sequence

@@ -12,7 +12,7 @@ sign-flip test*:
     p           share of all 1,000 statistics that are at least the observed one
 
 A cut stands if p ≤ `cluster.level`. The parts are tested in the same way, so there may be any number of
-groups. Called by `fedge.clustering.hierarchical`. Shape letters: S leaf servers, K clients.
+groups. Shape letters: S leaf servers, K clients.
 
 Sources: sign-flip (randomisation) tests: Fisher 1935; Winkler et al. 2014. Testing every cut of a hierarchy
 against its own null: Kimes et al. 2017, Statistical significance for hierarchical clustering.

@@ -1,6 +1,6 @@
 """Which leaves agree: a similarity matrix over leaf models, cut at a threshold into connected components.
 
-Pure functions on arrays, called by `fedge.cloud.step`. Shape letter: S leaf servers.
+Pure functions on arrays. Shape letter: S leaf servers.
 """
 
 import math

@@ -10,7 +10,7 @@ one. The proposal is useful if losses fall:
 
 Splitting takes training data from a model and spares it contradictions; which weighs more is measured here,
 not assumed. It takes a round of training to see: leaves that have just left a model which serves nobody well
-are all still close to it. Called by `fedge.cloud.step`. Shape letters: S leaf servers, K clients.
+are all still close to it. Shape letters: S leaf servers, K clients.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """What sections of a configuration must not say together: checks of a whole `fedge.config.sections.Config`.
 
 What one section says by itself is checked in `fedge.config.sections`, what does not fit the data where the
-data are known. Called by `fedge.config.sections` whenever a configuration is made.
+data are known.
 """
 
 from typing import TYPE_CHECKING

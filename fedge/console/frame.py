@@ -1,6 +1,6 @@
 """One frame of the live view: how far the run is, a row per leaf, which clients are at work.
 
-State in, text out; nothing here knows a terminal but its size. Called by `fedge.console.live`.
+State in, text out; nothing here knows a terminal but its size.
 
     round 37/100  ━━━━━━━━━━━━━━━━━━━━━╸━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━  0:52  left 1:28
 

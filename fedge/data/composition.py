@@ -2,8 +2,7 @@
 
 A row per client, split, user, device and class with the number of windows; combinations without windows have
 no row. The class is the one that the client learns and is tested on, under a scenario that renames classes,
-too; the group is that of the client's leaf in the scenario. Written once, before the first round. Called by
-`fedge.run`.
+too; the group is that of the client's leaf in the scenario. Written once, before the first round.
 """
 
 import csv

@@ -2,7 +2,7 @@
 
 `user` and `device` deal whole owners and then split; the others split first and then deal windows, so that
 no client ever trains on a recording that another is tested on. Unseen clients hold whole users in any case,
-of whom no other client has a window. Called by `fedge.run`.
+of whom no other client has a window.
 Shape letters: N windows, K clients, S leaf servers.
 """
 

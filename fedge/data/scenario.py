@@ -2,9 +2,8 @@
 
 A scenario gives every leaf a group (the truth that clustering should find) and every group a change of its
 windows, group 0 none. It is applied to all windows of the group's clients, whether for training, validation
-or test and of unseen clients too, before normalisation. Both are drawn from the seed. Called by
-`fedge.data.partition` and `fedge.data.prepared`. Shape letters: N windows, C channels, T samples, S leaves, G
-groups.
+or test and of unseen clients too, before normalisation. Both are drawn from the seed. Shape letters: N
+windows, C channels, T samples, S leaves, G groups.
 """
 
 import itertools

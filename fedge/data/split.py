@@ -1,7 +1,7 @@
 """Train, validation and test, split so that no recording is on both sides (contract C8).
 
-By whole sessions where the window file names them, else by contiguous time blocks per class. Called by
-`fedge.data.partition`. Shape letter: N windows.
+By whole sessions where the window file names them, else by contiguous time blocks per class. Shape letter: N
+windows.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """The end of all captures of a run: workers are told by a message.
 
 A capture is written when it is ended, and only then (memray aggregates in memory); Ray kills its workers
-without a word, so theirs would be empty. Called by the entries of server and client.
+without a word, so theirs would be empty.
 """
 
 import os

@@ -2,8 +2,7 @@
 
 Flower 1.25 puts a dead worker back among the free ones, where it fails every message that it gets. Ray can
 start it again by itself, but Flower does not ask for that; the only way to ask is a private attribute of
-Ray's, so its absence in another version is said aloud. Called by `fedge.client_app`, which Flower loads
-before it makes its workers.
+Ray's, so its absence in another version is said aloud.
 """
 
 import logging

@@ -2,7 +2,7 @@
 
 Python cannot end a thread. A thread whose job takes too long is left to itself and another takes its place;
 what it brings back later is dropped. Being daemons, such threads do not keep the process alive (those of
-`concurrent.futures` do). Called by `fedge.engine.inprocess`.
+`concurrent.futures` do).
 """
 
 import threading

@@ -15,6 +15,7 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.common.differential_privacy_constants import KEY_CLIPPING_NORM, KEY_NORM_BIT
 
+from fedge.metrics.scores import accuracy, macro_f1
 from fedge.seeding import Purpose
 from fedge.states.averaging import State
 from fedge.states.files import REPLY, FileState, StateFileError, Ticket, open_state, write_state
@@ -339,6 +340,19 @@ class Evaluation:
     confusion: np.ndarray
     loss: float
     only_one_right: tuple[int, int] | None = None
+
+
+def pooled(evaluations: Sequence[Evaluation]) -> tuple[float, float, float] | None:
+    """Return (accuracy, loss, macro F1) over the windows of all evaluations; None without any.
+
+    Sample-weighted by construction: the confusion matrices are added.
+    """
+    if not evaluations:
+        return None
+    sizes = [int(j.confusion.sum()) for j in evaluations]
+    confusion = np.sum([j.confusion for j in evaluations], axis=0)
+    loss = sum(j.loss * n for j, n in zip(evaluations, sizes, strict=True)) / sum(sizes)
+    return accuracy(confusion), loss, macro_f1(confusion)
 
 
 EvaluateReply = dict[tuple[str, SplitName], Evaluation]  # by role and split

@@ -1,7 +1,7 @@
 """The order in which clients are sent to work: largest first, so that no worker waits long for the last one.
 
 Longest processing time first keeps the time of an exchange within 4/3 − 1/(3 m) of the best possible on m
-workers (Graham 1969, theorem 2). Called by `fedge.exchange.clients`.
+workers (Graham 1969, theorem 2).
 """
 
 from collections.abc import Mapping

@@ -2,8 +2,7 @@
 
 One entry that is not a number would be averaged into the leaf's model and stay there for ever; a reply with
 other shapes would end the run. So a reply that is not what the leaf asked for is refused as a whole: it loses
-only itself, and everybody learns why. Pure functions on arrays; called by `fedge.leaf.counting`,
-`fedge.rounds.evaluation` and `fedge.rounds.strategy`.
+only itself, and everybody learns why. Pure functions on arrays.
 
 The size of an update is evaluated against the median of the leaf's recent ones, which a minority of clients
 cannot move (clipping to a running median: Karimireddy et al. 2021, "Learning from History").

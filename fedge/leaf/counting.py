@@ -1,7 +1,4 @@
-"""Which training replies count at a leaf, and their mean: what `fedge.leaf.checks` checks, put together.
-
-Called by `fedge.rounds.strategy`, which keeps the books on what comes of it.
-"""
+"""Which training replies count at a leaf, and their mean: what `fedge.leaf.checks` checks, put together."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

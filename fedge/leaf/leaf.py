@@ -1,7 +1,7 @@
 """A leaf server: one of Flower's own strategies (`fedge.leaf.rules`) over its own clients, plus SCAFFOLD.
 
 The strategy sees the leaf's clients through `LeafGrid`, a view of the real Grid in which only
-`get_node_ids` differs, so any Flower strategy works per leaf unchanged. Called by `fedge.rounds.strategy`.
+`get_node_ids` differs, so any Flower strategy works per leaf unchanged.
 """
 
 import copy
@@ -13,15 +13,15 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from fedge.cloud.control import Way
 from fedge.exchange.messages import CONTROL, RoundContext, TrainReply
 from fedge.leaf.checks import NormHistory
+from fedge.leaf.drift import Drift
 from fedge.leaf.rules import combine
 from fedge.leaf.strategy_state import numbers_of, put_back, states_of
 from fedge.states.averaging import State, batches, part_of
 from fedge.states.records import to_record
 from fedge.training.local import LocalTraining
-from fedge.training.scaffold import control_delta, updated_server_control, way_length, zero_control
+from fedge.training.scaffold import control_delta, drift_length, updated_server_control, zero_control
 
 _MODELS = ("model", "served", "aside", "trial", "cluster_model", "unseen_model")  # attributes of a leaf
 
@@ -90,7 +90,7 @@ class Leaf:
             unseen clients to serve it to.
         unseen_model: what it serves unseen clients since the last gate; None where that is `served`.
         control: SCAFFOLD's c (float64, trainable entries only), or None when SCAFFOLD is off.
-        way: its way since the last cloud step, or None unless SCAFFOLD is on two levels.
+        way: its drift since the last cloud step, or None unless SCAFFOLD is on two levels.
         accepted: partition id → the client's last leaf round that counted, 0 for none; which version of its
             c_i is valid follows from it.
         norms: of the recent updates that counted.
@@ -124,7 +124,7 @@ class Leaf:
         self.accepted = dict.fromkeys(self.clients, 0)
         self.norms = NormHistory(len(self.clients))
         self.control: State | None = zero_control(self._parameters(model)) if scaffold_levels else None
-        self.way = Way(model) if scaffold_levels > 1 else None
+        self.drift = Drift(model) if scaffold_levels > 1 else None
         self._told: State | None = self.control
         self._is_fork = False
 
@@ -140,7 +140,7 @@ class Leaf:
         fork._strategy = copy.deepcopy(self._strategy)
         fork.norms = copy.deepcopy(self.norms)
         fork.control = fork._told = self.control if scaffold else None
-        fork.way = None
+        fork.drift = None
         fork._is_fork = True
         return fork
 
@@ -157,8 +157,8 @@ class Leaf:
     def begin(self, model: State, group: int = 0) -> None:
         """Begin the run with a model, as all leaves of a group do."""
         self.model = self.served = model
-        if self.way is not None:
-            self.way = Way(model, group=group)
+        if self.drift is not None:
+            self.drift = Drift(model, group=group)
 
     def configure_train(
         self, grid: Grid, node_ids: Sequence[int], round_context: RoundContext
@@ -198,9 +198,9 @@ class Leaf:
         """
         if self.control is not None and not self._is_fork:
             self.control = self._updated_control(self.control, replies, settings)
-        if self.way is not None:
+        if self.drift is not None:
             steps, samples = zip(*((reply.steps, reply.samples) for reply in replies.values()), strict=True)
-            self.way.length += way_length(steps, samples, settings.lr, settings.momentum)
+            self.drift.length += drift_length(steps, samples, settings.lr, settings.momentum)
         self.model = combine(
             self._strategy, self.model, mean, list(replies.values()), self._parameter_names, settings, seed,
             round_context.stream_of(self.index),
@@ -218,17 +218,17 @@ class Leaf:
         if self.control is not None:
             self.control = keep(self.control)
         self._told = self.control
-        if self.control is not None and self.way is not None and self.way.correction is not None:
-            self.way.correction = keep(self.way.correction)
-            self._told = keep(_sum(self.control, self.way.correction))
+        if self.control is not None and self.drift is not None and self.drift.correction is not None:
+            self.drift.correction = keep(self.drift.correction)
+            self._told = keep(_sum(self.control, self.drift.correction))
 
     def states(self) -> dict[str, State]:
         """Return the states that the leaf keeps from round to round: models, controls, its strategy's."""
         control: dict[str, State] = {} if self.control is None else {"control": self.control}
-        if self.way is not None and self.way.correction is not None:
-            control["correction"] = self.way.correction
-        if self.way is not None and self.way.length > 0:  # between two cloud steps
-            control["start"] = self.way.start
+        if self.drift is not None and self.drift.correction is not None:
+            control["correction"] = self.drift.correction
+        if self.drift is not None and self.drift.length > 0:  # between two cloud steps
+            control["start"] = self.drift.start
         own = {f"strategy.{name}": state for name, state in states_of(self._strategy).items()}
         return {**self._models(), **control, **own}
 
@@ -247,13 +247,13 @@ class Leaf:
 
     def facts(self) -> dict[str, Any]:
         """Return what else the leaf keeps from round to round, as JSON."""
-        way = {} if self.way is None else {"way": [self.way.length, self.way.group]}
+        drift = {} if self.drift is None else {"drift": [self.drift.length, self.drift.group]}
         return {
             "accepted": list(self.accepted.items()),
             "repeated": self._repeated(),
             "norms": list(self.norms.norms),
             "strategy": numbers_of(self._strategy),
-            **way,
+            **drift,
         }
 
     def restore(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
@@ -261,10 +261,10 @@ class Leaf:
         for name in _MODELS:
             setattr(self, name, states.get(facts["repeated"].get(name, name)))
         self.control = states.get("control")
-        if self.way is not None:
-            length, group = facts["way"]
+        if self.drift is not None:
+            length, group = facts["drift"]
             start = states.get("start", self.model)
-            self.way = Way(start, float(length), int(group), states.get("correction"))
+            self.drift = Drift(start, float(length), int(group), states.get("correction"))
         self.accepted = {int(client): int(leaf_round) for client, leaf_round in facts["accepted"]}
         self.norms.norms.extend(facts["norms"])
         own = {n.removeprefix("strategy."): s for n, s in states.items() if n.startswith("strategy.")}

@@ -2,7 +2,7 @@
 
 FedAvg (McMahan et al. 2017), coordinate-wise median and trimmed mean (Yin et al. 2018), Krum and Multi-Krum
 (Blanchard et al. 2017), Bulyan (El Mhamdi et al. 2018), server momentum (Hsu et al. 2019), adaptive server
-optimisers (Reddi et al. 2021), q-FedAvg (Li et al. 2020). Called by `fedge.leaf.leaf`.
+optimisers (Reddi et al. 2021), q-FedAvg (Li et al. 2020).
 """
 
 from collections.abc import Iterable, Mapping, Sequence

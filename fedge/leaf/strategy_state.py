@@ -2,7 +2,7 @@
 
 Server optimisers keep moments (arrays by name: FedAdam, FedYogi, FedAdagrad; a list of arrays: FedAvgM),
 adaptive clipping keeps a norm (a number), and the privacy wrappers keep a strategy. Settings are numbers as
-well; they are kept too and put back as they were. Called by `fedge.leaf.leaf`.
+well; they are kept too and put back as they were.
 """
 
 from collections.abc import Mapping

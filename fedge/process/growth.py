@@ -3,7 +3,7 @@
 Steady means: the Theil–Sen slope (Sen 1968, the median of the slopes of all pairs of points, which no few
 outliers move) is above a limit in each half of a window of rounds. A single step, a start-up phase that
 levels off and noise around a level are not steady. `slope` and `grows` are pure; `GrowthWatch` keeps the
-windows of a run. Called by `fedge.run`.
+windows of a run.
 """
 
 from collections import deque

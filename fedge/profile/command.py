@@ -1,7 +1,4 @@
-"""What ``fedge profile`` does: two short runs, one watched and one under memray; or two profiles compared.
-
-Called by `fedge.cli`.
-"""
+"""What ``fedge profile`` does: two short runs, one watched and one under memray; or two profiles compared."""
 
 import argparse
 import importlib.util

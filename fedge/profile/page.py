@@ -1,4 +1,4 @@
-"""The page of a memory profile, and of two compared. Called by `fedge.profile.command`."""
+"""The page of a memory profile, and of two compared."""
 
 from collections.abc import Iterator
 from pathlib import Path

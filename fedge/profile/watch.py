@@ -1,8 +1,7 @@
 """Memory of a run's processes, by role, sampled from outside while it goes on.
 
 RSS counts pages that processes share (libraries, mapped windows, Ray's object store) in each of them; USS
-counts only those that a process has to itself, which is what the machine gets back when it ends. Called by
-`fedge.profile.command`.
+counts only those that a process has to itself, which is what the machine gets back when it ends.
 """
 
 import subprocess

@@ -2,7 +2,7 @@
 
 All messages of all rounds would be large (1,000 clients × 1,000 rounds), so the first, the slowest and the
 newest round are kept, a file each. The newest is written at most every 5 s, and when the run ends.
-Called by `fedge.records.recorder`.
+
 """
 
 import re

@@ -2,8 +2,7 @@
 
 Reads what `fedge.records.recorder` wrote and nothing else, at any moment: of a run that is in progress,
 failed or was killed it returns what is there. Whatever had to be left out (half a line at the end of a table,
-a missing file) is named in `RunData.problems`. Called by `fedge.load_run`, `fedge.simulate` and
-`fedge.report`.
+a missing file) is named in `RunData.problems`.
 """
 
 import csv

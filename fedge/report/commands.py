@@ -1,4 +1,4 @@
-"""The subcommands `fedge report`, `fedge compare` and `fedge runs`. Called by `fedge.cli`.
+"""The subcommands `fedge report`, `fedge compare` and `fedge runs`.
 
 Matplotlib and Polars are loaded when a command runs, not when the command line is read.
 """

@@ -11,10 +11,20 @@ import numpy as np
 from fedge.cloud.offers import Offers
 from fedge.cloud.step import CloudStep
 from fedge.clustering.evidence import Questions
-from fedge.exchange.messages import LEAF, PERSONAL, EvaluateReply, Evaluation, Line, SplitName, TrainReply
+from fedge.exchange.messages import (
+    LEAF,
+    PERSONAL,
+    EvaluateReply,
+    Evaluation,
+    Line,
+    SplitName,
+    TrainReply,
+    pooled,
+)
 from fedge.leaf.leaf import Leaf
 from fedge.metrics.agreement import churn
-from fedge.rounds.results import ClientResult, LeafResult, RoundResult, accuracy, macro_f1, pooled
+from fedge.metrics.scores import accuracy, macro_f1
+from fedge.rounds.results import ClientResult, LeafResult, RoundResult
 from fedge.serving.gate import GateResult
 from fedge.serving.personal import PersonalResult, compared
 from fedge.serving.roles import served_role
@@ -132,8 +142,8 @@ class RoundBook:
 
     def note_correction(self, leaf: Leaf) -> None:
         """Take in the bytes of the correction that a leaf gets for its new way, if it gets one."""
-        if leaf.way is not None and leaf.way.correction is not None:
-            self.cloud_downlink_bytes += state_bytes(leaf.way.correction)
+        if leaf.drift is not None and leaf.drift.correction is not None:
+            self.cloud_downlink_bytes += state_bytes(leaf.drift.correction)
 
     def evaluations_at(self, leaf: Leaf) -> list[EvaluateReply]:
         """Return what the known clients of a leaf evaluated, in order of their ids, without failed ones."""

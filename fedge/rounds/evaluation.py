@@ -1,8 +1,7 @@
 """How clients are asked to evaluate models, and which of their answers count.
 
 One exchange carries any number of models per leaf, each under its role, whoever wants to know: the gates, the
-cloud, or fine-tuning. Called by `fedge.rounds.strategy`; what an answer must be stands in
-`fedge.leaf.checks`.
+cloud, or fine-tuning.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedge.cloud.step import CloudStep
-from fedge.exchange.messages import OWN, Evaluation
+from fedge.exchange.messages import OWN
 from fedge.leaf.checks import kind_of
-from fedge.metrics.scores import Spread, accuracy, macro_f1, spread
+from fedge.metrics.scores import Spread, spread
 from fedge.serving.gate import GateResult
 from fedge.serving.personal import PersonalResult
 from fedge.timing.timeline import ExchangeTimes
@@ -142,16 +142,3 @@ class RoundResult:
         if not pairs:
             return None
         return float(np.average([loss for loss, _ in pairs], weights=[n for _, n in pairs]))
-
-
-def pooled(evaluations: Sequence[Evaluation]) -> tuple[float, float, float] | None:
-    """Return (accuracy, loss, macro F1) over the windows of all evaluations; None without any.
-
-    Sample-weighted by construction: the confusion matrices are added.
-    """
-    if not evaluations:
-        return None
-    sizes = [int(j.confusion.sum()) for j in evaluations]
-    confusion = np.sum([j.confusion for j in evaluations], axis=0)
-    loss = sum(j.loss * n for j, n in zip(evaluations, sizes, strict=True)) / sum(sizes)
-    return accuracy(confusion), loss, macro_f1(confusion)

@@ -238,10 +238,10 @@ class HierarchicalStrategy(Strategy):
             leaf.unseen_model = asked.unseen_clients[leaf.index][role] if role else None
             self._book.gates.append(replace(decision, unseen_role=role))
         if self._book.step and self._config.scaffold.levels > 1:
-            self._begin_new_ways()
+            self._begin_new_drifts()
         return None
 
-    def _begin_new_ways(self) -> None:
+    def _begin_new_drifts(self) -> None:
         """After a cloud step and its gates: correct each leaf towards those it stands together with."""
         groups = [
             cloud_control.group_of(int(label), leaf.model, self._book.offers_to(leaf))

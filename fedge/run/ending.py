@@ -1,7 +1,4 @@
-"""How a run ends: written into the manifest and said on the terminal, once, whatever happens.
-
-Called by `fedge.run`; from other threads by the watchdog and by signal handlers.
-"""
+"""How a run ends: written into the manifest and said on the terminal, once, whatever happens."""
 
 import logging
 import shlex

@@ -1,4 +1,4 @@
-"""One run from configuration to run folder, whatever engine drives the Grid. Called by engine entries."""
+"""One run from configuration to run folder, whatever engine drives the Grid."""
 
 import logging
 import os

@@ -3,7 +3,7 @@
 Kept are all states that the next round starts from (leaf models, control variates of leaves and clients,
 states of server optimisers), cluster labels, what the remarks and the final table need, and how far the
 tables were written. Not kept: random streams, which follow from seed and round; the clients' optimisers,
-which start anew with every leaf round. Called by `fedge.run`.
+which start anew with every leaf round.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -11,16 +11,15 @@ so that a model trained here is compared with a model trained here. It costs a s
 leaf round, and twice the models up and down in it; what the offer would have done untrained is not asked.
 Whatever the gate says, the next offer goes on trial: a leaf that turns down every offer still sends the cloud
 what its clients make of the cluster's model, instead of a model that has long gone its own way.
-Called by `fedge.rounds.strategy`.
+
 """
 
 from collections.abc import Mapping, Sequence
 
 from fedge.cloud.offers import Offer, Offers
 from fedge.config.sections import GateConfig
-from fedge.exchange.messages import ASIDE, OWN, EvaluateReply
+from fedge.exchange.messages import ASIDE, OWN, EvaluateReply, pooled
 from fedge.leaf.leaf import Leaf
-from fedge.rounds.results import pooled
 from fedge.serving import gate
 from fedge.serving.gate import GateResult, Paired
 from fedge.states.averaging import State

@@ -16,8 +16,7 @@ one has. So the accuracies are (a + b) / N and (a + c) / N, and the offer gains 
                         of b + c come up "own" with probability at most `level`
 
 Both tests take windows for independent. Windows that overlap, or of one recording, are not: their effective
-number is smaller, so the true standard error is larger and the true p-value too. Called by
-`fedge.serving.decision`.
+number is smaller, so the true standard error is larger and the true p-value too.
 """
 
 import math

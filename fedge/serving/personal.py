@@ -3,7 +3,7 @@
 After the gate, a leaf's served model may be trained for a few more leaf rounds by the leaf's clients alone
 (local fine-tuning; Yu et al. 2020, "Salvaging Federated Learning by Local Adaptation"). The result is a fork:
 known clients get it if it does at least as well on their validation windows, unseen clients never, and the
-next global round starts as if it had not been. Called by `fedge.rounds.strategy` and `fedge.rounds.book`.
+next global round starts as if it had not been.
 """
 
 from dataclasses import dataclass

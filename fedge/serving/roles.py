@@ -3,8 +3,7 @@
 Known clients train and vote at the gate. Unseen clients hold users of whom no leaf has seen a window; they do
 neither, and are evaluated with the model that their leaf would give them. By default that is the model of the
 leaf's cluster: an average over more users carries over to new ones better than a model that a few users have
-been fitted to, while those few are better off with what was fitted to them. Called by `fedge.rounds.strategy`
-and `fedge.rounds.book`.
+been fitted to, while those few are better off with what was fitted to them.
 """
 
 from collections.abc import Mapping

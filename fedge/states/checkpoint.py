@@ -4,7 +4,7 @@
 ``manifest.json``: the sha256 of every file, of itself, and whatever else the run wants to remember (its
 *facts*). Everything is written under a temporary name and made durable before the folder gets its own, so a
 process that is killed at any moment leaves the checkpoints before untouched. Reading compares every byte.
-Called by `fedge.run.snapshot` and `fedge.run.resume`.
+
 """
 
 import hashlib

@@ -3,7 +3,7 @@
 The format is safetensors (8 bytes for the length of the header, the header as JSON, raw arrays), so nothing
 is unpickled. It is written and mapped here because the library's NumPy functions copy every array into bytes
 on the way. The header lists the entries in the state's order, which is part of a state; the arrays lie
-largest item first, so each is aligned. Called by `fedge.exchange.messages` and `fedge.states.shared`.
+largest item first, so each is aligned.
 """
 
 import hashlib

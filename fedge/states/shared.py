@@ -3,8 +3,7 @@
 A leaf's model goes to its clients once per machine, as a file that all of them map into memory, and their
 trained models come back the same way; messages carry tickets (`fedge.states.files`). The folder is in
 `/dev/shm` if there is room, else in the run folder, and holds what is in flight only. It goes when the run
-ends; a run that was killed leaves it behind, and the next run removes it. Called by `fedge.run` and
-`fedge.rounds.strategy`.
+ends; a run that was killed leaves it behind, and the next run removes it.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""What ``fedge sweep`` does: check everything, carry out the runs, compare them. Called by `fedge.cli`."""
+"""What ``fedge sweep`` does: check everything, carry out the runs, compare them."""
 
 import argparse
 import os

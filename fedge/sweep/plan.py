@@ -19,7 +19,7 @@
 
 What stands in the sweep file itself wins over the files that it names; within each, later axes win over
 earlier ones and over [base]. Paths are relative to the working directory, as with ``-c``. Nothing is run or
-written here. Called by `fedge.sweep.command`.
+written here.
 """
 
 import json

@@ -4,7 +4,7 @@ A process per run leaves nothing of a run behind for the next, and one that dies
 would speak for long-lived processes, the seconds that loading torch takes, is spent once: runs are forked
 from a process that has loaded everything and done nothing (multiprocessing's fork server; elsewhere than on
 Linux every run loads anew). A run's process is in a session of its own, so that Ctrl-C reaches only us; it
-ends by itself when we are gone. Called by `fedge.sweep.command`.
+ends by itself when we are gone.
 """
 
 import multiprocessing

@@ -1,4 +1,4 @@
-"""How far a sweep is: a line per run that ended, and the time left. Called by `fedge.sweep.command`."""
+"""How far a sweep is: a line per run that ended, and the time left."""
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,8 +1,7 @@
 """How every run of a sweep stands on disk, and whether what is left to do can work. Nothing is written.
 
 A run that is there must have been made from the same options, clients, seed and data: the file may grow by
-seeds and entries, but a result never passes for that of another configuration. Called by
-`fedge.sweep.command`.
+seeds and entries, but a result never passes for that of another configuration.
 """
 
 import os

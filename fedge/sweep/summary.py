@@ -1,4 +1,4 @@
-"""What came out of a sweep: the comparison as a page, as CSV and as lines. Called by `fedge.sweep.command`.
+"""What came out of a sweep: the comparison as a page, as CSV and as lines.
 
 ``sweep.csv`` has the final numbers over seeds, a row per metric, group and combination; ``runs.csv`` has the
 final numbers of every run. Both begin with a column per axis. Matplotlib and Polars come with this module.

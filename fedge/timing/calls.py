@@ -10,7 +10,7 @@ They are sent back as seconds, with the moment at which the call began: ten numb
 `time.perf_counter`, which all processes of a machine share (Linux: CLOCK_MONOTONIC), so the server can lay
 the parts beside its own phases (`fedge.timing.timeline`), each as one piece and in this order. What happens
 before the client's code is called and after it has returned, such as Ray's way to and from a worker, is not
-in them. Called by `fedge.client_app`.
+in them.
 """
 
 import os

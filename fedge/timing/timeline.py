@@ -14,8 +14,7 @@ Messages overlap one another, so their times are given as percentiles and never 
 
 All from four stamps per message on one clock: pushed, begun, ended, received. Where those of client and
 server do not fit together, as on several machines, a round has no timelines. Shape letters: M messages,
-W workers, P parts. Pure functions on arrays, and `TimelineBook`, which numbers a run's workers. Called by
-`fedge.exchange.clients` and `fedge.run`.
+W workers, P parts. Pure functions on arrays, and `TimelineBook`, which numbers a run's workers.
 """
 
 import logging

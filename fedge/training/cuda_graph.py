@@ -1,9 +1,8 @@
 """A training step recorded once as a CUDA graph and replayed: small kernels no longer wait for Python.
 
 The graph holds forward pass, backward pass and update, all of which work in place on tensors that stay where
-they are. It is compared with a plain step before it is used, and given up if it differs. Called by
-`fedge.training.local`, on a GPU only. Source: PyTorch's notes on CUDA graphs (warm-up on a side stream,
-static inputs).
+they are. It is compared with a plain step before it is used, and given up if it differs. Source: PyTorch's
+notes on CUDA graphs (warm-up on a side stream, static inputs).
 """
 
 from __future__ import annotations

@@ -3,9 +3,8 @@
 On a CPU, PyTorch's convolution, pooling and batch-norm kernels are fastest when the channels of one
 time step lie side by side: logical shape (N, C, 1, T) in `torch.channels_last`, that is (N, T, C) in
 memory. On a GPU, cuDNN is given (N, C, 1, T) in the plain order. The layers below keep the parameter
-names and shapes of `nn.Conv1d` and `nn.BatchNorm1d`, so a state dict of the plain network loads.
-
-Called by `model.py` only. Shape letters: N windows, C channels, T samples.
+names and shapes of `nn.Conv1d` and `nn.BatchNorm1d`, so a state dict of the plain network loads. Shape
+letters: N windows, C channels, T samples.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ the clip would be shortened with it, and c_i⁺ = c_i − c + (x − y) / (K η)
 g along the path.
 BatchNorm buffers are not parameters: no term above touches them.
 
-Nothing draws from global random state. Called by the client app and by the engines.
+Nothing draws from global random state.
 Shape letters: N windows, C channels, T samples, K optimiser steps.
 """
 

@@ -7,9 +7,9 @@ c − c_i before the steps, c_i⁺ after them, and c⁺ at the server; the steps
 On two levels, client i of leaf j steps with g − c_i + c_j + u_j: c_j − c_i leads the client to its leaf,
 u_j the leaf to the cloud. For that the leaf tells its clients c_j + u_j in place of c_j, and nothing else
 changes at a client. With x_j⁰ and x_j the leaf's model after the last and before the next cloud average, and
-Γ_j = Σ Σ_i w_i η K_i / (1 − m) / Σ_i w_i over the leaf rounds between them (the length of its way),
+Γ_j = Σ Σ_i w_i η K_i / (1 − m) / Σ_i w_i over the leaf rounds between them (the length of its drift),
 
-    d_j = (x_j⁰ − x_j) / Γ_j − u_j     the mean gradient of leaf j along its way, as option II has a client's
+    d_j = (x_j⁰ − x_j) / Γ_j − u_j     the mean gradient of leaf j along its drift, as option II has a client's
     u_j⁺ = d − d_j, where d = Σ_j w_j d_j / Σ_j w_j over the leaves that average: Σ_j w_j u_j⁺ = 0.
 
 That is MTGC, Fang et al. 2024, "Hierarchical Federated Learning with Multi-Timescale Gradient Correction"
@@ -25,8 +25,6 @@ float32: c and the c_i are running sums of differences, so each round's float32 
 stay for ever and c would drift away from the weighted mean of the c_i; in float64 they agree to 1e-12.
 The correction is cast to the model's precision where it is added to the gradient.
 
-Called by the client (correction, client control), by the leaf server (server control), and by
-`cloud_control.py` (leaf controls, leaf corrections).
 """
 
 from __future__ import annotations
@@ -154,7 +152,7 @@ def updated_server_control(
     return _finite("server control", updated)
 
 
-def way_length(steps: Sequence[int], weights: Sequence[float], lr: float, momentum: float = 0.0) -> float:
+def drift_length(steps: Sequence[int], weights: Sequence[float], lr: float, momentum: float = 0.0) -> float:
     """Γ of one leaf round: how far a gradient of one, at every step of every client, moves the leaf's model.
 
     Momentum counts as in `control_delta`: K / (1 − m) steps.
@@ -182,12 +180,12 @@ def leaf_control(
     leaf_correction: Mapping[str, np.ndarray] | None,
     names: Sequence[str],
 ) -> Control:
-    """d_j = (x_j⁰ − x_j) / Γ_j − u_j, the mean gradient of a leaf along its way.
+    """d_j = (x_j⁰ − x_j) / Γ_j − u_j, the mean gradient of a leaf along its drift.
 
     Args:
         start: x_j⁰, with which the leaf began; may hold more entries (buffers).
         end: x_j, at which it arrived.
-        length: Γ_j, the sum of `way_length` over its leaf rounds, positive.
+        length: Γ_j, the sum of `drift_length` over its leaf rounds, positive.
         leaf_correction: u_j, which was in force; None for zero.
         names: the entries that take part.
 
@@ -196,7 +194,7 @@ def leaf_control(
         FloatingPointError: an entry is not finite.
     """
     if not 0 < length < float("inf"):
-        raise ValueError(f"scaffold: the length of a way must be positive and finite, got {length}")
+        raise ValueError(f"scaffold: the length of a drift must be positive and finite, got {length}")
     start, end = _subset(names, start, "start"), _subset(names, end, "end")
     _check_alike(start=start, end=end)
     control = {name: (_wide(x) - _wide(end[name])) / length for name, x in start.items()}

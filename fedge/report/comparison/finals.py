@@ -1,7 +1,4 @@
-"""The final numbers of groups of runs: mean ± std over seeds, and paired differences to the first group.
-
-Called by `fedge.report.comparison.page`, the command line and its ``--csv``.
-"""
+"""The final numbers of groups of runs: mean ± std over seeds, and paired differences to the first group."""
 
 import csv
 from collections.abc import Callable, Collection, Iterator, Sequence

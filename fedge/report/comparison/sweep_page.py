@@ -1,6 +1,6 @@
 """The page of a sweep: its first axis compared, once for every combination of the others.
 
-Reuses the sections of `fedge.report.comparison.page`. Called by `fedge.sweep.summary`.
+Reuses the sections of `fedge.report.comparison.page`.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,4 @@
-"""How soon a run is good enough: rounds, megabytes and seconds until a mean test accuracy is first reached.
-
-Called by `fedge.report.comparison.finals`.
-"""
+"""How soon a run is good enough: rounds, megabytes and seconds until a mean test accuracy is reached."""
 
 from collections.abc import Callable, Sequence
 

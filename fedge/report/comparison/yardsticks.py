@@ -3,7 +3,7 @@
 *Local only*: every leaf serves a model of its own clients. *Global*: the cloud averages all leaves into one
 model, or there is one leaf. *Oracle*: the cloud knows the planted groups. Two runs are measured by each other
 only if they have the seed, the rounds and every client's test windows in common. A run whose leaves fine-tune
-what they serve measures only those that do so in the same way. Called by `fedge.report.comparison.finals`.
+what they serve measures only those that do so in the same way.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,7 +1,6 @@
 """How evenly a run serves people: the spread of scores over clients and leaves, seen and unseen users apart.
 
-Each client, or leaf, counts the same. Called by the report's section on clients and by
-`fedge.report.comparison.finals`.
+Each client, or leaf, counts the same.
 """
 
 from collections.abc import Iterator

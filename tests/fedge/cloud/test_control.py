@@ -103,7 +103,7 @@ class Hierarchy:
             if mine and leaf.index not in refuses:
                 leaf.model = mine[OFFERED].model
             groups.append(cloud_control.group_of(labels[leaf.index], leaf.model, mine))
-        if self.leaves[0].way is not None:
+        if self.leaves[0].drift is not None:
             cloud_control.depart(self.leaves, groups, kept)
         for leaf in self.leaves:
             leaf.keep_states(lambda state: state)
@@ -113,7 +113,7 @@ class Hierarchy:
 
     def corrections(self) -> list[np.ndarray]:
         """u_j of every leaf; zeros where there is none."""
-        ways = [leaf.way for leaf in self.leaves]
+        ways = [leaf.drift for leaf in self.leaves]
         return [np.zeros(SIZE) if w is None or w.correction is None else w.correction["w"] for w in ways]
 
 
@@ -174,7 +174,7 @@ def test_one_global_round_by_hand() -> None:
     assert first == {"w": np.array([3.0])}  # and no entry for the buffer
     assert second == {"w": np.array([1.0])}
     assert scaffold.leaf_corrections([first, second], [1, 3]) == [{"w": [-1.5]}, {"w": [0.5]}]
-    assert scaffold.way_length([2, 6], [1, 3], lr=0.5, momentum=0.5) == 5.0
+    assert scaffold.drift_length([2, 6], [1, 3], lr=0.5, momentum=0.5) == 5.0
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_one_global_round_by_hand() -> None:
         (lambda w: scaffold.leaf_corrections([], []), "weights"),
         (lambda w: scaffold.leaf_corrections([w], [0.0]), "weights"),
         (lambda w: scaffold.leaf_corrections([w, {"w": np.ones(3)}], [1, 1]), "shape"),
-        (lambda w: scaffold.way_length([1], [], 0.1), "weights"),
+        (lambda w: scaffold.drift_length([1], [], 0.1), "weights"),
     ],
 )
 def test_the_second_level_refuses(call: Callable[[State], object], rule: str) -> None:
@@ -290,18 +290,18 @@ def test_what_leaves_keep_as_their_own_is_not_corrected(hierarchy: Hierarchy) ->
     hierarchy.train_all()
     hierarchy.meet(kept=["w"])
     assert all(is_zero(u) for u in hierarchy.corrections())
-    assert all(leaf.way is not None and leaf.way.group >= 0 for leaf in hierarchy.leaves)
+    assert all(leaf.drift is not None and leaf.drift.group >= 0 for leaf in hierarchy.leaves)
 
 
 def test_a_fork_goes_its_own_way(hierarchy: Hierarchy) -> None:
     """What trains beside a leaf is told c_j alone, and its way is not the leaf's."""
     leaf = hierarchy.leaves[0]
-    assert leaf.way is not None
-    length, fork = leaf.way.length, leaf.fork(leaf.model, scaffold=True)
+    assert leaf.drift is not None
+    length, fork = leaf.drift.length, leaf.fork(leaf.model, scaffold=True)
     hierarchy.train(fork)
     assert fork.told_control is leaf.control
     assert leaf.told_control is not leaf.control
-    assert leaf.way.length == length
+    assert leaf.drift.length == length
 
 
 def test_a_leaf_that_did_not_train_has_no_part(hierarchy: Hierarchy) -> None:
@@ -322,8 +322,8 @@ def test_the_way_goes_on_between_cloud_steps(hierarchy: Hierarchy) -> None:
     hierarchy.train_all(LEAF_ROUNDS)
     other.train_all(2 * LEAF_ROUNDS)
     for one in (hierarchy, other):
-        assert one.leaves[0].way is not None
-        np.testing.assert_allclose(one.leaves[0].way.length, 2 * LEAF_ROUNDS * STEPS * LR)
+        assert one.leaves[0].drift is not None
+        np.testing.assert_allclose(one.leaves[0].drift.length, 2 * LEAF_ROUNDS * STEPS * LR)
         one.meet()
     for u, v in zip(hierarchy.corrections(), other.corrections(), strict=True):
         np.testing.assert_array_equal(u, v)
@@ -374,7 +374,7 @@ def test_one_level_has_no_way() -> None:
     hierarchy.train_all()
     hierarchy.meet()
     leaf = hierarchy.leaves[0]
-    assert leaf.way is None
+    assert leaf.drift is None
     assert leaf.told_control is leaf.control
     assert not {"correction", "start"} & set(leaf.states())
     assert "way" not in leaf.facts()

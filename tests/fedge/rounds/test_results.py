@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from sklearn.metrics import accuracy_score, f1_score
 
-from fedge.exchange.messages import Evaluation
+from fedge.exchange.messages import Evaluation, pooled
 from fedge.metrics.scores import accuracy, macro_f1, only_one_right, spread
-from fedge.rounds.results import pooled
 
 LABELS = st.integers(1, 30).flatmap(lambda n: hnp.arrays(np.int64, (2, n), elements=st.integers(0, 4)))
 CONFUSIONS = hnp.arrays(np.int64, (3, 3), elements=st.integers(0, 20)).filter(lambda c: c.sum() > 0)
