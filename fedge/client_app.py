@@ -19,8 +19,19 @@ from fedge.data.prepared import ClientData, open_client
 from fedge.engine.capture import end_capture_here
 from fedge.engine.flower_process import catch_interrupts
 from fedge.engine.ray_workers import keep_no_task_history, restart_dead_workers
-from fedge.exchange import messages
-from fedge.exchange.messages import EvaluateReply, Evaluation, Hello, RoundContext, SplitName
+from fedge.exchange.content import ARRAYS, CONTROL, arrays_of
+from fedge.exchange.evaluate import (
+    OWN,
+    EvaluateReply,
+    Evaluation,
+    SplitName,
+    evaluate_reply,
+    models_to_evaluate,
+    splits_to_evaluate,
+)
+from fedge.exchange.hello import Hello, end_capture_reply, hello_reply, probe_of
+from fedge.exchange.round_context import LEAF, RoundContext
+from fedge.exchange.train import accepted_of, clip_norm_of, train_reply
 from fedge.metrics.scores import only_one_right
 from fedge.process.logs import log_worker_to
 from fedge.seeding import Purpose, torch_stream
@@ -43,14 +54,14 @@ _workspace = threading.local()  # one network per worker thread, reused by every
 def hello(message: Message, context: Context) -> Message:
     """Tell which partition this client holds, of how many, and whether it sees the server's state files."""
     node = context.node_config
-    answer = Hello(int(node["partition-id"]), int(node["num-partitions"]), sees(messages.probe_of(message)))
-    return messages.hello_reply(answer, message)
+    answer = Hello(int(node["partition-id"]), int(node["num-partitions"]), sees(probe_of(message)))
+    return hello_reply(answer, message)
 
 
 @app.query("end_capture")
 def end_capture(message: Message, context: Context) -> Message:
     """End this worker's capture of memory, if it has one."""
-    return messages.end_capture_reply(end_capture_here(), message)
+    return end_capture_reply(end_capture_here(), message)
 
 
 @app.train()
@@ -60,13 +71,13 @@ def train_round(message: Message, context: Context) -> Message:
     round_context, config, data, client = _open(message, context)
     model = _model(config.train, data)
     clock.lap(LOAD)
-    start = messages.arrays_of(message, messages.ARRAYS)
+    start = arrays_of(message, ARRAYS)
     assert start is not None
-    server_control = messages.arrays_of(message, messages.CONTROL)
+    server_control = arrays_of(message, CONTROL)
     clock.lap(DESERIALISE)
     own_control, accepted = None, 0
     if server_control is not None:
-        accepted = messages.accepted_of(message)
+        accepted = accepted_of(message)
         own_control = load_control(context, round_context, client, accepted) or zero_control(server_control)
     load_state(model, start)
     clock.lap(LOAD)
@@ -81,19 +92,19 @@ def train_round(message: Message, context: Context) -> Message:
         correction=correction(server_control, own_control) if server_control and own_control else None,
     )
     clock.lap(TRAIN)
-    if server_control and own_control and round_context.line == messages.LEAF:
+    if server_control and own_control and round_context.line == LEAF:
         delta = control_delta(
             server_control, start, result.state, result.steps, settings.lr, settings.momentum
         )
         save_control(context, round_context, client, accepted, updated_client_control(own_control, delta))
         clock.lap(SERIALISE)
     state, clipped = private_state(
-        config.privacy, messages.clip_norm_of(message), start, result.state,
+        config.privacy, clip_norm_of(message), start, result.state,
         (round_context.seed, *round_context.stream_of(client)),
     )  # fmt: skip
     clock.lap(TRAIN)
     result = replace(result, state=state)
-    return messages.train_reply(message, result, len(y), clock.seconds, clipped, clock.finish)
+    return train_reply(message, result, len(y), clock.seconds, clipped, clock.finish)
 
 
 @app.evaluate()
@@ -102,23 +113,23 @@ def evaluate_round(message: Message, context: Context) -> Message:
     clock = WorkClock()
     _, config, data, _ = _open(message, context)
     model = _model(config.train, data)
-    splits = messages.splits_to_evaluate(message)
+    splits = splits_to_evaluate(message)
     x, y, sizes = _windows_of(data, splits)
     clock.lap(LOAD)
     found: dict[tuple[str, SplitName], EvalResult] = {}
-    for role, state in messages.models_to_evaluate(message):
+    for role, state in models_to_evaluate(message):
         clock.lap(DESERIALISE)
         load_state(model, state)
         clock.lap(LOAD)
         parts = evaluate_parts(model, x, y, sizes, threads=config.train.threads)
         found.update({(role, split): part for split, part in zip(splits, parts, strict=True)})
         clock.lap(EVALUATE)
-    return messages.evaluate_reply(message, _evaluations(found), clock.finish)
+    return evaluate_reply(message, _evaluations(found), clock.finish)
 
 
 def _evaluations(found: Mapping[tuple[str, SplitName], EvalResult]) -> EvaluateReply:
     """Return what is reported: on validation windows also where the own model and another one differ."""
-    own = found.get((messages.OWN, "val"))
+    own = found.get((OWN, "val"))
     return {
         (role, split): Evaluation(
             part.confusion,

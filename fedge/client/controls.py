@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from flwr.app import ArrayRecord, Context
 
-from fedge.exchange.messages import RoundContext
+from fedge.exchange.round_context import RoundContext
 from fedge.states.averaging import State
 from fedge.states.files import FileState, map_state, write_state
 from fedge.states.records import from_record, to_record

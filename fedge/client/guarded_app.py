@@ -16,7 +16,9 @@ from pathlib import Path
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from fedge.exchange.messages import EVALUATE, TRAIN, RoundContext
+from fedge.exchange.evaluate import EVALUATE
+from fedge.exchange.round_context import RoundContext
+from fedge.exchange.train import TRAIN
 
 _LONGEST_S = 1e6  # the timer cannot count further
 

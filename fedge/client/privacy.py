@@ -29,7 +29,7 @@ from flwr.serverapp.strategy import (
 )
 
 from fedge.config.sections import PrivacyConfig
-from fedge.exchange.messages import ARRAYS, CONFIG, METRICS, NUM_EXAMPLES
+from fedge.exchange.content import ARRAYS, CONFIG, METRICS, NUM_EXAMPLES
 from fedge.seeding import Purpose, legacy_stream
 from fedge.states.averaging import State
 from fedge.states.records import from_record

@@ -16,7 +16,7 @@ leaves.
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from fedge.exchange.messages import OFFERED
+from fedge.exchange.evaluate import OFFERED
 from fedge.states.averaging import State, weighted_mean
 
 GRID = (0.0, 0.25, 0.5, 0.75, 1.0)  # λ that are tried for cluster.blend = "auto"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedge.exchange.messages import EvaluateReply
+from fedge.exchange.evaluate import EvaluateReply
 from fedge.states.averaging import State
 
 Questions = Sequence[Mapping[str, State]]

@@ -21,7 +21,8 @@ from rich.text import Text
 from fedge.console.lines import minutes
 from fedge.console.palette import colour
 from fedge.exchange.clients import Standing
-from fedge.exchange.messages import EVALUATE, TRAIN
+from fedge.exchange.evaluate import EVALUATE
+from fedge.exchange.train import TRAIN
 from fedge.rounds.results import LeafResult, RoundResult
 
 _WIDEST = 120  # a longer bar is not easier to read

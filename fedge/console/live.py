@@ -20,7 +20,7 @@ from fedge.console.frame import Board, frame, marks_for
 from fedge.console.lines import Console, round_line
 from fedge.console.terminal import size
 from fedge.exchange.clients import Standing
-from fedge.exchange.messages import TRAIN
+from fedge.exchange.train import TRAIN
 from fedge.rounds.results import RoundResult
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ import time
 
 from flwr.serverapp import Grid
 
-from fedge.exchange import messages
+from fedge.exchange.hello import end_capture_message, read_end_capture
 from fedge.process import capture, memory
 
 _PAUSE_S = 0.25
@@ -26,9 +26,9 @@ def end_captures(grid: Grid) -> None:
     waiting = {process.pid for process in memory.measure() if process.role == "worker"}
     deadline = time.monotonic() + _PATIENCE_S
     while waiting and time.monotonic() < deadline:
-        asked = [messages.end_capture_message(node) for node in grid.get_node_ids()]
+        asked = [end_capture_message(node) for node in grid.get_node_ids()]
         replies = grid.send_and_receive(asked, timeout=_PATIENCE_S)
-        waiting -= {messages.read_end_capture(reply) for reply in replies if not reply.has_error()}
+        waiting -= {read_end_capture(reply) for reply in replies if not reply.has_error()}
     capture.end()
 
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from fedge.exchange.messages import hello_message, read_hello, send_tickets, work_of
+from fedge.exchange.content import send_tickets, work_of
+from fedge.exchange.hello import hello_message, read_hello
 from fedge.exchange.ordering import largest_first, waves
 from fedge.process.logs import first_engine_error
 from fedge.process.watchdog import note_progress, refuse_stalled
@@ -59,7 +60,7 @@ class Standing:
     """How an exchange stands at one moment, in partition ids.
 
     Attributes:
-        kind: message type, `fedge.exchange.messages.TRAIN` or `EVALUATE`.
+        kind: message type, `TRAIN` or `EVALUATE`.
         asked: clients that were sent a message.
         back: clients whose reply is there.
         failed: clients that have failed, and are not tried again or have not answered since.

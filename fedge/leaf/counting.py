@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from flwr.app import Message
 
 from fedge.config.sections import Config
-from fedge.exchange.messages import TrainReply, read_train
+from fedge.exchange.train import TrainReply, read_train
 from fedge.leaf import checks as guard
 from fedge.leaf.leaf import Leaf
 from fedge.states.averaging import State

@@ -13,7 +13,9 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from fedge.exchange.messages import CONTROL, RoundContext, TrainReply
+from fedge.exchange.content import CONTROL
+from fedge.exchange.round_context import RoundContext
+from fedge.exchange.train import TrainReply
 from fedge.leaf.checks import NormHistory
 from fedge.leaf.drift import Drift
 from fedge.leaf.rules import combine

@@ -29,7 +29,8 @@ from flwr.serverapp.strategy.fedopt import FedOpt
 
 from fedge.client.privacy import numpy_draws_from, with_privacy
 from fedge.config.sections import Config
-from fedge.exchange.messages import ARRAYS, METRICS, NUM_EXAMPLES, TrainReply
+from fedge.exchange.content import ARRAYS, METRICS, NUM_EXAMPLES
+from fedge.exchange.train import TrainReply
 from fedge.states.averaging import State, weighted_mean
 from fedge.states.records import from_record, to_record
 from fedge.training.local import LocalTraining

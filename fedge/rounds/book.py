@@ -11,16 +11,9 @@ import numpy as np
 from fedge.cloud.offers import Offers
 from fedge.cloud.step import CloudStep
 from fedge.clustering.evidence import Questions
-from fedge.exchange.messages import (
-    LEAF,
-    PERSONAL,
-    EvaluateReply,
-    Evaluation,
-    Line,
-    SplitName,
-    TrainReply,
-    pooled,
-)
+from fedge.exchange.evaluate import EvaluateReply, Evaluation, SplitName, pooled
+from fedge.exchange.round_context import LEAF, PERSONAL, Line
+from fedge.exchange.train import TrainReply
 from fedge.leaf.leaf import Leaf
 from fedge.metrics.agreement import churn
 from fedge.metrics.scores import accuracy, macro_f1

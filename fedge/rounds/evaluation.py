@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from flwr.app import Message
 
 from fedge.exchange.clients import Clients
-from fedge.exchange.messages import (
+from fedge.exchange.evaluate import (
     OWN,
     EvaluateReply,
-    RoundContext,
     SplitName,
     evaluate_messages,
     evaluated_record,
     read_evaluate,
 )
+from fedge.exchange.round_context import RoundContext
 from fedge.leaf import checks as guard
 from fedge.leaf.leaf import Leaf
 from fedge.states.averaging import State

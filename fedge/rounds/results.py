@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedge.cloud.step import CloudStep
-from fedge.exchange.messages import OWN
+from fedge.exchange.evaluate import OWN
 from fedge.leaf.checks import kind_of
 from fedge.metrics.scores import Spread, spread
 from fedge.serving.gate import GateResult

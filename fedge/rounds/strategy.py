@@ -25,20 +25,10 @@ from fedge.cloud.step import CloudAggregator, Probe
 from fedge.clustering.evidence import Answers, Questions, collect_answers
 from fedge.config.sections import Config
 from fedge.exchange.clients import Clients, Exchange, RunError
-from fedge.exchange.messages import (
-    ARRAYS,
-    ASIDE,
-    CONTROL,
-    LEAF,
-    PERSONAL,
-    TRIAL,
-    EvaluateReply,
-    Line,
-    RoundContext,
-    tell_accepted,
-    total_payload_bytes,
-    train_messages,
-)
+from fedge.exchange.content import ARRAYS, CONTROL, total_payload_bytes
+from fedge.exchange.evaluate import EvaluateReply
+from fedge.exchange.round_context import ASIDE, LEAF, PERSONAL, TRIAL, Line, RoundContext
+from fedge.exchange.train import tell_accepted, train_messages
 from fedge.leaf import checks as guard
 from fedge.leaf.counting import Checked, Counted, checked_reply, count_replies
 from fedge.leaf.leaf import Leaf

@@ -26,7 +26,7 @@ from fedge.data.composition import write_partition
 from fedge.data.partition import Partition, partition
 from fedge.data.prepared import DataShape, DataSource, forget_source, load_source, write_client_data
 from fedge.exchange.clients import Clients, find_clients
-from fedge.exchange.messages import RoundContext
+from fedge.exchange.round_context import RoundContext
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.quorum import num_training, refuse_missing_quorum
 from fedge.leaf.rules import make_strategy

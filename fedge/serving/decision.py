@@ -18,7 +18,8 @@ from collections.abc import Mapping, Sequence
 
 from fedge.cloud.offers import Offer, Offers
 from fedge.config.sections import GateConfig
-from fedge.exchange.messages import ASIDE, OWN, EvaluateReply, pooled
+from fedge.exchange.evaluate import OWN, EvaluateReply, pooled
+from fedge.exchange.round_context import ASIDE
 from fedge.leaf.leaf import Leaf
 from fedge.serving import gate
 from fedge.serving.gate import GateResult, Paired

@@ -9,7 +9,8 @@ been fitted to, while those few are better off with what was fitted to them.
 from collections.abc import Mapping
 
 from fedge.config.sections import Config, PersonalConfig
-from fedge.exchange.messages import CLUSTER, OWN, PERSONAL
+from fedge.exchange.evaluate import CLUSTER, OWN
+from fedge.exchange.round_context import PERSONAL
 from fedge.leaf.leaf import Leaf
 from fedge.serving.gate import GateResult
 from fedge.serving.personal import PersonalResult

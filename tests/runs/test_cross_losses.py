@@ -12,7 +12,10 @@ from flwr.app import Context, Message
 from fedge.client_app import app as client_app
 from fedge.data.prepared import open_client
 from fedge.engine.inprocess import InProcessGrid
-from fedge.exchange.messages import ARRAYS, CONTROL, TRAIN, RoundContext, splits_to_evaluate
+from fedge.exchange.content import ARRAYS, CONTROL
+from fedge.exchange.evaluate import splits_to_evaluate
+from fedge.exchange.round_context import RoundContext
+from fedge.exchange.train import TRAIN
 from fedge.run.run import run
 from fedge.states.records import record_bytes
 from fedge.timing.laps import PHASES

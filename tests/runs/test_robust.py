@@ -15,7 +15,7 @@ from fedge.client.privacy import numpy_draws_from, private_state, with_privacy
 from fedge.config.choices import LEAF_STRATEGIES, MODELS, MODELS_WITH_BATCH_NORM, PRIVACY_KINDS
 from fedge.config.sections import PrivacyConfig, from_run_config
 from fedge.engine.inprocess import InProcessGrid
-from fedge.exchange.messages import TrainReply
+from fedge.exchange.train import TrainReply
 from fedge.launch.project import parse_override
 from fedge.leaf.quorum import needed_replies, refuse_missing_quorum
 from fedge.leaf.rules import SelectiveMultiKrum, combine, make_strategy

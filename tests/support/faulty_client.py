@@ -22,7 +22,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
 from fedge.client.guarded_app import GuardedApp
 from fedge.client_app import evaluate_round, hello, train_round
-from fedge.exchange.messages import ARRAYS, METRICS, NUM_EXAMPLES, arrays_of
+from fedge.exchange.content import ARRAYS, METRICS, NUM_EXAMPLES, arrays_of
 from fedge.states.records import to_record
 
 HANG_S = 60.0  # as good as for ever, but a thread that hangs so in a test run goes some day

@@ -15,7 +15,9 @@ from fedge import simulate
 from fedge.cloud import control as cloud_control
 from fedge.cloud.offers import make_offers
 from fedge.config.sections import from_run_config
-from fedge.exchange.messages import OFFERED, RoundContext, TrainReply
+from fedge.exchange.evaluate import OFFERED
+from fedge.exchange.round_context import RoundContext
+from fedge.exchange.train import TrainReply
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.rules import make_strategy
 from fedge.states.averaging import State, weighted_mean

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from sklearn.metrics import accuracy_score, f1_score
 
-from fedge.exchange.messages import Evaluation, pooled
+from fedge.exchange.evaluate import Evaluation, pooled
 from fedge.metrics.scores import accuracy, macro_f1, only_one_right, spread
 
 LABELS = st.integers(1, 30).flatmap(lambda n: hnp.arrays(np.int64, (2, n), elements=st.integers(0, 4)))

@@ -292,7 +292,7 @@ def test_flower_strategies_run_at_the_leaves(settings, tmp_path, strategy):
 
 def test_median_of_a_leaf_is_the_median_of_its_clients(settings, tmp_path):
     """One leaf of 9 clients, one round: FedMedian's model is numpy's median of what the clients sent."""
-    from fedge.exchange.messages import read_train
+    from fedge.exchange.train import read_train
 
     sent = []
 

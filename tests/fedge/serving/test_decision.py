@@ -8,7 +8,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from fedge.cloud.offers import Offer
 from fedge.config.sections import GateConfig
-from fedge.exchange.messages import Evaluation
+from fedge.exchange.evaluate import Evaluation
 from fedge.leaf.leaf import Leaf
 from fedge.serving.decision import best_offer, candidates, decide, on_trial, paired, settle
 from fedge.serving.gate import Paired

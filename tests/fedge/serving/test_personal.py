@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from fedge.config.option import ConfigError
 from fedge.config.sections import PersonalConfig, from_run_config
-from fedge.exchange.messages import CLUSTER, OWN, PERSONAL, Evaluation
+from fedge.exchange.evaluate import CLUSTER, OWN, Evaluation
+from fedge.exchange.round_context import PERSONAL
 from fedge.leaf.leaf import Leaf
 from fedge.rounds.book import RoundBook
 from fedge.serving.gate import GateResult

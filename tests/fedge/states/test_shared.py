@@ -15,9 +15,9 @@ from flwr.app import Context, Message
 from fedge.client_app import app as client_app
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange import clients as exchange
-from fedge.exchange import messages
 from fedge.exchange.clients import find_clients
-from fedge.exchange.messages import Hello
+from fedge.exchange.hello import HELLO, Hello, hello_reply
+from fedge.exchange.train import TRAIN
 from fedge.run.run import IN_PROCESS, run
 from fedge.states import shared as shared_states
 from fedge.states.files import REPLY, FileState
@@ -215,12 +215,10 @@ def answering(shares):
     """Return a client app that answers a hello as the clients `shares` say, whatever they see."""
 
     def app(message: Message, context: Context) -> Message:
-        if message.metadata.message_type == messages.HELLO:
+        if message.metadata.message_type == HELLO:
             node = context.node_config
             partition = int(node["partition-id"])
-            return messages.hello_reply(
-                Hello(partition, int(node["num-partitions"]), partition in shares), message
-            )
+            return hello_reply(Hello(partition, int(node["num-partitions"]), partition in shares), message)
         return client_app(message, context)
 
     return app
@@ -346,7 +344,7 @@ def test_clients_elsewhere_get_arrays(study):
 
 def test_a_failed_run_leaves_no_files(study):
     def broken(message: Message, context: Context) -> Message:
-        if message.metadata.message_type == messages.TRAIN and message.content["config"]["leaf_round"] == 2:
+        if message.metadata.message_type == TRAIN and message.content["config"]["leaf_round"] == 2:
             raise RuntimeError("no battery")
         return client_app(message, context)
 
@@ -360,7 +358,7 @@ def test_a_damaged_reply_is_its_clients_failure(study):
 
     def damaging(message: Message, context: Context) -> Message:
         reply = client_app(message, context)
-        is_train = message.metadata.message_type == messages.TRAIN
+        is_train = message.metadata.message_type == TRAIN
         if is_train and (context.node_config["partition-id"], message.content["config"]["leaf_round"]) == (
             4,
             3,
@@ -385,7 +383,7 @@ def test_a_client_without_room_answers_in_the_message(study, monkeypatch):
         raise StateFileError(f"cannot write state {path}: No space left on device")
 
     expected, _ = study(**{"transfer.share-above-mb": 0.0})
-    monkeypatch.setattr(messages, "write_state", full)
+    monkeypatch.setattr("fedge.exchange.train.write_state", full)
     outcome, _ = study(**{"transfer.share-above-mb": 0.0})
     assert results(outcome.folder) == results(expected.folder)
     assert (

@@ -3,15 +3,10 @@
 import pytest
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
-from fedge.exchange.messages import (
-    METRICS,
-    WORK,
-    evaluate_reply,
-    hello_message,
-    read_evaluate,
-    train_reply,
-    work_of,
-)
+from fedge.exchange.content import METRICS, WORK, work_of
+from fedge.exchange.evaluate import evaluate_reply, read_evaluate
+from fedge.exchange.hello import hello_message
+from fedge.exchange.train import train_reply
 from fedge.timing.calls import NUMBERS
 from fedge.training.local import TrainResult
 

@@ -1,0 +1,58 @@
+"""What every train and evaluate message tells a client beside the models: where the run stands."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal
+
+from flwr.app import ConfigRecord, Message
+
+from fedge.exchange.content import config_of
+from fedge.seeding import Purpose
+
+# What trains: a leaf's model, its own line beside an offer on trial, the model of the cluster that is
+# proposed for it, or the one fine-tuned for its clients.
+Line = Literal["leaf", "aside", "trial", "personal"]
+LEAF: Final = "leaf"
+ASIDE: Final = "aside"
+TRIAL: Final = "trial"
+PERSONAL: Final = "personal"
+
+
+@dataclass(frozen=True)
+class RoundContext:
+    """What a client must know beyond its own configuration.
+
+    Attributes:
+        seed: root of all random streams of the run.
+        global_round: 1, 2, …
+        leaf_round: counted through the whole run, 1, 2, …
+        data_folder: the run's client data.
+        log_path: the run's log file.
+        server_pid: process of the server; a client in another process sends its log to `log_path`.
+        timeout_s: seconds that the client may take.
+        line: what trains. Whatever but the leaf's own model leaves no trace at the client, and the
+            personal one draws from streams of its own.
+    """
+
+    seed: int
+    global_round: int
+    leaf_round: int
+    data_folder: str
+    log_path: str
+    server_pid: int
+    timeout_s: float
+    line: Line = "leaf"
+
+    def stream_of(self, who: int) -> tuple[int, ...]:
+        """Return where, beside seed and purpose, the random streams of a client (or leaf) stand."""
+        return (self.leaf_round, who, *((int(Purpose.PERSONAL),) if self.line == PERSONAL else ()))
+
+    def to_record(self) -> ConfigRecord:
+        """Return the round context as a Flower record."""
+        return ConfigRecord(asdict(self))
+
+    @staticmethod
+    def of(message: Message) -> "RoundContext":
+        """Read the round context of a train or evaluate message; other entries of its record are ignored."""
+        record = config_of(message)
+        values: dict[str, Any] = {name: record[name] for name in RoundContext.__dataclass_fields__}
+        return RoundContext(**values)

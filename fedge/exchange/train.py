@@ -1,0 +1,144 @@
+"""Train: a leaf's model goes to a client for one leaf round, what it trained comes back."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.common.differential_privacy_constants import KEY_CLIPPING_NORM, KEY_NORM_BIT
+
+from fedge.exchange.content import (
+    ARRAYS,
+    CONFIG,
+    METRICS,
+    NUM_EXAMPLES,
+    WORK,
+    arrays_of,
+    config_of,
+    metrics_of,
+    number,
+    payload_bytes,
+    ticket_of,
+    whole,
+)
+from fedge.exchange.round_context import RoundContext
+from fedge.states.averaging import State
+from fedge.states.files import REPLY, StateFileError, write_state
+from fedge.states.records import fill, to_record
+from fedge.training.local import TrainResult
+
+logger = logging.getLogger(__name__)
+
+TRAIN = "train"
+ACCEPTED = "accepted"
+
+
+@dataclass(frozen=True)
+class TrainReply:
+    """One client's leaf round.
+
+    Attributes:
+        state: the trained model.
+        samples: training windows, the averaging weight.
+        steps: optimiser steps taken (K); with the model they give SCAFFOLD's Δc_i.
+        loss: mean training loss over windows and epochs.
+        seconds: time the client took.
+        uplink_bytes: size of the arrays in the reply.
+        clipped: whether the client had to clip its update; None where it does not say.
+    """
+
+    state: State
+    samples: int
+    steps: int
+    loss: float
+    seconds: float
+    uplink_bytes: int
+    clipped: bool | None = None
+
+
+def train_messages(node_ids: Sequence[int], model: ArrayRecord, round_context: RoundContext) -> list[Message]:
+    """Ask clients to train a model as it is, without control variates; the messages share their content."""
+    content = RecordDict({ARRAYS: model, CONFIG: round_context.to_record()})
+    return [Message(content, node_id, TRAIN) for node_id in node_ids]
+
+
+def train_reply(
+    message: Message,
+    result: TrainResult,
+    samples: int,
+    seconds: float,
+    clipped: bool | None = None,
+    work: Callable[[], list[float]] = list,
+) -> Message:
+    """Answer a train message; a model that came as a file goes back as one.
+
+    Args:
+        message: the question.
+        result: of the training.
+        samples: training windows.
+        seconds: that the client took.
+        clipped: whether it clipped its update, if it was asked to.
+        work: tells, once all else is done, what it did with its time.
+    """
+    values = {
+        NUM_EXAMPLES: samples,
+        "steps": result.steps,
+        "train-loss": result.loss,
+        "train-seconds": seconds,
+    }
+    if clipped is not None:
+        values[KEY_NORM_BIT] = int(clipped)
+    arrays: ArrayRecord | ConfigRecord = to_record(result.state)
+    came_as = ticket_of(message, ARRAYS)
+    if came_as:
+        path = Path(came_as.path).with_name(f"{REPLY}{message.metadata.message_id}")
+        try:
+            arrays = ConfigRecord(asdict(write_state(path, result.state)))
+        except StateFileError as error:
+            logger.warning("%s; the model goes in the message", error)
+    metrics = fill(MetricRecord(), {**values, WORK: work()})
+    return Message(RecordDict({ARRAYS: arrays, METRICS: metrics}), reply_to=message)
+
+
+def read_train(reply: Message) -> TrainReply:
+    """Read a client's answer to a train message."""
+    metrics = metrics_of(reply)
+    state = arrays_of(reply, ARRAYS)
+    assert state is not None
+    return TrainReply(
+        state=state,
+        samples=whole(metrics, NUM_EXAMPLES),
+        steps=whole(metrics, "steps"),
+        loss=number(metrics, "train-loss"),
+        seconds=number(metrics, "train-seconds"),
+        uplink_bytes=payload_bytes(reply),
+        clipped=bool(metrics[KEY_NORM_BIT]) if KEY_NORM_BIT in metrics else None,
+    )
+
+
+def tell_accepted(messages: Sequence[Message], accepted: Mapping[int, int]) -> None:
+    """Tell each client which of its leaf rounds counted last (node id → leaf round, 0 = none yet).
+
+    Messages that say the same share their content, as before.
+    """
+    contents: dict[int, RecordDict] = {}
+    for message in messages:
+        leaf_round = accepted[message.metadata.dst_node_id]
+        if leaf_round not in contents:
+            record = ConfigRecord({"leaf-round": leaf_round})
+            contents[leaf_round] = RecordDict({**message.content, ACCEPTED: record})
+        message.content = contents[leaf_round]
+
+
+def accepted_of(message: Message) -> int:
+    """Return the client's leaf round that counted last, 0 for none."""
+    record = message.content[ACCEPTED]
+    assert isinstance(record, ConfigRecord)
+    return int(record["leaf-round"])  # type: ignore[arg-type]
+
+
+def clip_norm_of(message: Message) -> float | None:
+    """Return the clipping norm that a leaf's privacy wrapper asks for, or None."""
+    value = config_of(message).get(KEY_CLIPPING_NORM)
+    return None if value is None else float(value)  # type: ignore[arg-type]

@@ -1,0 +1,55 @@
+"""What clients are to evaluate, and what they say of it, arrives as it was said."""
+
+import numpy as np
+import pytest
+
+from fedge.exchange.evaluate import (
+    OWN,
+    Evaluation,
+    evaluate_messages,
+    evaluate_reply,
+    models_to_evaluate,
+    pooled,
+    read_evaluate,
+    splits_to_evaluate,
+)
+from fedge.exchange.round_context import RoundContext
+from fedge.states.records import to_record
+
+CONTEXT = RoundContext(42, 3, 7, "/data", "/run.log", 99, 1.5)
+MODELS = {role: {"w": np.full(2, value, np.float32)} for role, value in ((OWN, 1), ("offered", 2))}
+
+
+@pytest.fixture
+def asked():
+    records = {role: to_record(model) for role, model in MODELS.items()}
+    (message,) = evaluate_messages([5], records, ("val", "test"), CONTEXT)
+    message.metadata.__dict__["_message_id"] = "1"
+    return message
+
+
+def test_models_come_one_by_one_under_their_roles(asked):
+    found = dict(models_to_evaluate(asked))
+    assert list(found) == list(MODELS)
+    assert all(np.array_equal(found[role]["w"], MODELS[role]["w"]) for role in MODELS)
+    assert splits_to_evaluate(asked) == ["val", "test"]
+    assert RoundContext.of(asked) == CONTEXT
+
+
+def test_evaluations_come_back(asked):
+    own = Evaluation(np.array([[3, 1], [0, 2]]), 0.5)
+    offered = Evaluation(np.array([[2, 2], [1, 1]]), 0.75, only_one_right=(2, 0))
+    found = read_evaluate(evaluate_reply(asked, {(OWN, "val"): own, ("offered", "val"): offered}))
+    assert found.keys() == {(OWN, "val"), ("offered", "val")}
+    assert np.array_equal(found["offered", "val"].confusion, offered.confusion)
+    assert (found[OWN, "val"].loss, found[OWN, "val"].only_one_right) == (0.5, None)
+    assert found["offered", "val"].only_one_right == (2, 0)
+
+
+def test_scores_are_pooled_over_windows():
+    """5 of 6 windows right with loss 0.5, 1 of 2 with loss 1.5: 6 of 8, (6·0.5 + 2·1.5) / 8."""
+    first = Evaluation(np.array([[3, 1], [0, 2]]), 0.5)
+    second = Evaluation(np.array([[1, 0], [1, 0]]), 1.5)
+    accuracy, loss, _ = pooled([first, second])
+    assert (accuracy, loss) == (0.75, 0.75)
+    assert pooled([]) is None
