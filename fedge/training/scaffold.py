@@ -9,7 +9,7 @@ u_j the leaf to the cloud. For that the leaf tells its clients c_j + u_j in plac
 changes at a client. With x_j⁰ and x_j the leaf's model after the last and before the next cloud average, and
 Γ_j = Σ Σ_i w_i η K_i / (1 − m) / Σ_i w_i over the leaf rounds between them (the length of its drift),
 
-    d_j = (x_j⁰ − x_j) / Γ_j − u_j     the mean gradient of leaf j along its drift, as option II has a client's
+    d_j = (x_j⁰ − x_j) / Γ_j − u_j     the mean gradient of leaf j on its drift, as option II has a client's
     u_j⁺ = d − d_j, where d = Σ_j w_j d_j / Σ_j w_j over the leaves that average: Σ_j w_j u_j⁺ = 0.
 
 That is MTGC, Fang et al. 2024, "Hierarchical Federated Learning with Multi-Timescale Gradient Correction"

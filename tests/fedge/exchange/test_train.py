@@ -49,7 +49,7 @@ def test_a_model_goes_and_comes_back(asked):
 def test_numbers_that_are_not_whole_are_refused_where_they_are_read(asked):
     reply = train_reply(asked[0], TrainResult(STATE, 0.25, 12), 100, 1.5)
     reply.content["metrics"]["steps"] = 1.5
-    with pytest.raises(TypeError, match="steps must be a whole number, but is 1.5"):
+    with pytest.raises(TypeError, match=r"steps must be a whole number, but is 1\.5"):
         read_train(reply)
 
 
