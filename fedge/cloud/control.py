@@ -1,8 +1,9 @@
 """SCAFFOLD between leaves and cloud: the correction of client drift that each leaf's clients are told.
 
-The formulas are in `fedge.training.scaffold`. A leaf's *drift* leads from one cloud step to the next, over
-all leaf rounds between them. After the gates of a cloud step, leaf j gets the correction u_j = d − d_j, where
-d is the mean over those leaves with which it stands together now and stood together when the drift began:
+The formulas are in `fedge.training.scaffold`. A leaf's *drift* is how far it moves from one cloud step to the
+next, over all leaf rounds between them. After the gates of a cloud step, leaf j gets the correction
+u_j = d − d_j, where d is the mean over those leaves with which it stands together now and stood together when
+the drift began:
 
 - leaves stand together if they go on with one cluster's offer of one cloud step (before the first, all do);
   with several λ (`fedge.cloud.offers`) also with the same λ, and with λ = 0 all leaves that do, as their

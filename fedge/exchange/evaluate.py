@@ -18,7 +18,7 @@ SPLITS = "splits"
 _EVALUATED = "model/"  # before the role of a model that is to be evaluated
 
 # Roles of models that are evaluated: what a leaf's leaf rounds made, what the cloud offers it (see
-# `fedge.cloud.offers` for several offers) and its cluster's model; its own line beside an offer on trial and
+# `fedge.cloud.offers` for several offers) and its cluster's model; its own line beside a tentative offer and
 # the one fine-tuned for its clients are called as what trains them (`fedge.exchange.round_context`).
 OWN: Final = "own"
 OFFERED: Final = "offered"

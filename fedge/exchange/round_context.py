@@ -8,11 +8,11 @@ from flwr.app import ConfigRecord, Message
 from fedge.exchange.content import config_of
 from fedge.seeding import Purpose
 
-# What trains: a leaf's model, its own line beside an offer on trial, the model of the cluster that is
+# What trains: a leaf's model, its own line beside a tentative offer, the model of the cluster that is
 # proposed for it, or the one fine-tuned for its clients.
-Line = Literal["leaf", "aside", "trial", "personal"]
+Line = Literal["leaf", "own-line", "trial", "personal"]
 LEAF: Final = "leaf"
-ASIDE: Final = "aside"
+OWN_LINE: Final = "own-line"
 TRIAL: Final = "trial"
 PERSONAL: Final = "personal"
 

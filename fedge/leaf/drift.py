@@ -19,7 +19,7 @@ class Drift:
         length: Γ_j so far, as `fedge.training.scaffold.drift_length` counts; 0 as long as no leaf round
             counted.
         group: of leaves that began together; equal numbers stand together, −1 stands alone.
-        correction: u_j, in force along the drift; None for zero.
+        correction: u_j, in force during the drift; None for zero.
         end: the model with which it arrived at the cloud step; None before.
     """
 

@@ -14,18 +14,17 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from fedge.exchange.content import CONTROL
-from fedge.exchange.round_context import RoundContext
+from fedge.exchange.round_context import LEAF, RoundContext
 from fedge.exchange.train import TrainReply
 from fedge.leaf.checks import NormHistory
 from fedge.leaf.drift import Drift
+from fedge.leaf.models import LeafModels
 from fedge.leaf.rules import combine
 from fedge.leaf.strategy_state import numbers_of, put_back, states_of
 from fedge.states.averaging import State, batches, part_of
 from fedge.states.records import to_record
 from fedge.training.local import LocalTraining
 from fedge.training.scaffold import control_delta, drift_length, updated_server_control, zero_control
-
-_MODELS = ("model", "served", "aside", "trial", "cluster_model", "unseen_model")  # attributes of a leaf
 
 
 class LeafGrid(Grid):
@@ -83,16 +82,9 @@ class Leaf:
         clients: partition ids of those that train, ascending.
         unseen clients: partition ids of those that only evaluate the models that the leaf would give them.
         train_samples: partition id → training windows.
-        model: with which its next leaf round begins.
-        served: what it serves the clients that it knows since the last gate; mostly `model` itself.
-        aside: its own line while `model` began with an offer on trial (`fedge.serving.decision`), or None.
-        trial: the model of the cluster that is proposed for it, trained beside its own
-            (`fedge.clustering.trial`); or None.
-        cluster_model: its cluster's, as of the last cloud step; None if it is alone in its cluster, or has no
-            unseen clients to serve it to.
-        unseen_model: what it serves unseen clients since the last gate; None where that is `served`.
+        models: what it trains and serves.
         control: SCAFFOLD's c (float64, trainable entries only), or None when SCAFFOLD is off.
-        way: its drift since the last cloud step, or None unless SCAFFOLD is on two levels.
+        drift: its own since the last cloud step, or None unless SCAFFOLD is on two levels.
         accepted: partition id → the client's last leaf round that counted, 0 for none; which version of its
             c_i is valid follows from it.
         norms: of the recent updates that counted.
@@ -116,11 +108,7 @@ class Leaf:
         self.train_samples = dict(sorted(train_samples.items()))
         self.clients = tuple(self.train_samples)
         self.unseen_clients = tuple(sorted(unseen_clients))
-        self.model = self.served = model
-        self.aside: State | None = None
-        self.trial: State | None = None
-        self.cluster_model: State | None = None
-        self.unseen_model: State | None = None
+        self.models = LeafModels(model)
         self._parameter_names = tuple(parameter_names)
         self._strategy = strategy
         self.accepted = dict.fromkeys(self.clients, 0)
@@ -137,14 +125,18 @@ class Leaf:
         the leaf's control variates as they are, or none without `scaffold`.
         """
         fork = copy.copy(self)
-        fork.model = fork.served = model
-        fork.aside = fork.trial = fork.cluster_model = fork.unseen_model = None
+        fork.models = LeafModels(model)
         fork._strategy = copy.deepcopy(self._strategy)
         fork.norms = copy.deepcopy(self.norms)
         fork.control = fork._told = self.control if scaffold else None
         fork.drift = None
         fork._is_fork = True
         return fork
+
+    @property
+    def model(self) -> State:
+        """The model with which its next leaf round begins."""
+        return self.models.model
 
     @property
     def weight(self) -> int:
@@ -158,7 +150,7 @@ class Leaf:
 
     def begin(self, model: State, group: int = 0) -> None:
         """Begin the run with a model, as all leaves of a group do."""
-        self.model = self.served = model
+        self.models.begin(model)
         if self.drift is not None:
             self.drift = Drift(model, group=group)
 
@@ -203,20 +195,17 @@ class Leaf:
         if self.drift is not None:
             steps, samples = zip(*((reply.steps, reply.samples) for reply in replies.values()), strict=True)
             self.drift.length += drift_length(steps, samples, settings.lr, settings.momentum)
-        self.model = combine(
+        combined = combine(
             self._strategy, self.model, mean, list(replies.values()), self._parameter_names, settings, seed,
             round_context.stream_of(self.index),
         )  # fmt: skip
+        self.models.trained(LEAF, combined)
         if not self._is_fork:
             self.accepted.update(dict.fromkeys(replies, round_context.leaf_round))
 
     def keep_states(self, keep: Callable[[State], State]) -> None:
         """Let `keep` decide where the leaf's states lie."""
-        kept = {name: keep(state) for name, state in self._models().items()}
-        for name, same in self._repeated().items():
-            kept[name] = kept[same]
-        for name, state in kept.items():
-            setattr(self, name, state)
+        self.models.keep(keep)
         if self.control is not None:
             self.control = keep(self.control)
         self._told = self.control
@@ -232,27 +221,14 @@ class Leaf:
         if self.drift is not None and self.drift.length > 0:  # between two cloud steps
             control["start"] = self.drift.start
         own = {f"strategy.{name}": state for name, state in states_of(self._strategy).items()}
-        return {**self._models(), **control, **own}
-
-    def _models(self) -> dict[str, State]:
-        """Return the different models that the leaf keeps, by attribute."""
-        repeated = self._repeated()
-        models = {name: getattr(self, name) for name in _MODELS if name not in repeated}
-        return {name: model for name, model in models.items() if model is not None}
-
-    def _repeated(self) -> dict[str, str]:
-        """Return attribute → the attribute before it that holds the same model."""
-        first: dict[int, str] = {}
-        there = [name for name in _MODELS if getattr(self, name) is not None]
-        names = {name: first.setdefault(id(getattr(self, name)), name) for name in there}
-        return {name: same for name, same in names.items() if name != same}
+        return {**self.models.states(), **control, **own}
 
     def facts(self) -> dict[str, Any]:
         """Return what else the leaf keeps from round to round, as JSON."""
         drift = {} if self.drift is None else {"drift": [self.drift.length, self.drift.group]}
         return {
             "accepted": list(self.accepted.items()),
-            "repeated": self._repeated(),
+            "repeated": self.models.repeated(),
             "norms": list(self.norms.norms),
             "strategy": numbers_of(self._strategy),
             **drift,
@@ -260,8 +236,7 @@ class Leaf:
 
     def restore(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
         """Go on with what `states` and `facts` gave; the arrays become the leaf's own."""
-        for name in _MODELS:
-            setattr(self, name, states.get(facts["repeated"].get(name, name)))
+        self.models.restore(states, facts["repeated"])
         self.control = states.get("control")
         if self.drift is not None:
             length, group = facts["drift"]

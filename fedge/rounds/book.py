@@ -129,12 +129,12 @@ class RoundBook:
                 is_new = cluster is not None and id(cluster) not in self.received.get(leaf.index, {})
                 self.cloud_downlink_bytes += state_bytes(leaf.model) * (is_new + is_mixed)
             self.cloud_uplink_bytes += sum(
-                state_bytes(leaf.trial) for leaf in leaves if leaf.trial is not None
+                state_bytes(leaf.models.trial) for leaf in leaves if leaf.models.trial is not None
             )
             self.cloud_downlink_bytes += sum(state_bytes(start) for start in step.trials if start is not None)
 
     def note_correction(self, leaf: Leaf) -> None:
-        """Take in the bytes of the correction that a leaf gets for its new way, if it gets one."""
+        """Take in the bytes of the correction that a leaf gets for its new drift, if it gets one."""
         if leaf.drift is not None and leaf.drift.correction is not None:
             self.cloud_downlink_bytes += state_bytes(leaf.drift.correction)
 

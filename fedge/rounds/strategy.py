@@ -27,7 +27,7 @@ from fedge.config.sections import Config
 from fedge.exchange.clients import Clients, Exchange, RunError
 from fedge.exchange.content import ARRAYS, CONTROL, total_payload_bytes
 from fedge.exchange.evaluate import EvaluateReply
-from fedge.exchange.round_context import ASIDE, LEAF, PERSONAL, TRIAL, Line, RoundContext
+from fedge.exchange.round_context import LEAF, OWN_LINE, PERSONAL, TRIAL, Line, RoundContext
 from fedge.exchange.train import tell_accepted, train_messages
 from fedge.leaf import checks as guard
 from fedge.leaf.counting import Checked, Counted, checked_reply, count_replies
@@ -49,7 +49,7 @@ from fedge.training.schedule import local_training
 
 logger = logging.getLogger(__name__)
 
-_BESIDE: Mapping[str, Line] = {"aside": ASIDE, "trial": TRIAL}  # attribute of a leaf → what trains it
+_BESIDE: Sequence[Line] = (OWN_LINE, TRIAL)  # what trains beside the model of a leaf
 _CLOUD = "cloud/"  # before the name of a state that the cloud keeps
 _NO_TIME = 1e-9  # seconds per window while nothing is known: the order of clients, and no waiting for it
 
@@ -221,11 +221,11 @@ class HierarchicalStrategy(Strategy):
         for leaf in self.leaves:
             evaluated = self._book.evaluations_at(leaf)
             offer = choosing.best_offer(self._book.offers_to(leaf), evaluated)
-            decision = choosing.decide(config, offer, leaf.aside is not None, evaluated)
+            decision = choosing.decide(config, offer, leaf.models.own_line is not None, evaluated)
             models = asked.models[leaf.index]
-            choosing.settle(leaf, decision, offer and offer[1], models, choosing.on_trial(config))
+            choosing.settle(leaf, decision, offer and offer[1], models, choosing.is_tentative(config))
             role = serving.unseen_role(self._config.personal, leaf) if leaf.unseen_clients else None
-            leaf.unseen_model = asked.unseen_clients[leaf.index][role] if role else None
+            leaf.models.serve_unseen(asked.unseen_clients[leaf.index][role] if role else None)
             self._book.gates.append(replace(decision, unseen_role=role))
         if self._book.step and self._config.scaffold.levels > 1:
             self._begin_new_drifts()
@@ -271,8 +271,8 @@ class HierarchicalStrategy(Strategy):
 
     def unseen_models(self) -> dict[int, State]:
         """Return leaf → what it serves unseen clients, where that is another model than known clients get."""
-        models = {leaf.index: leaf.unseen_model for leaf in self.leaves}
-        return {i: m for i, m in models.items() if m is not None and m is not self.leaves[i].served}
+        models = {leaf.index: leaf.models for leaf in self.leaves}
+        return {i: m.unseen for i, m in models.items() if m.unseen is not None and m.unseen is not m.served}
 
     # --- what survives the process --------------------------------------------------------------------
 
@@ -387,21 +387,21 @@ class HierarchicalStrategy(Strategy):
     def _train_beside(self, grid: Grid, arrays: ArrayRecord, timeout_s: float, leaf_round: int) -> None:
         """Let leaves train what stands beside their model, too.
 
-        That is the own line of a leaf whose model began with an offer on trial, and the model of the cluster
-        that is proposed for it.
+        That is the own line of a leaf that took an offer tentatively, and the model of the cluster that is
+        proposed for it.
         """
-        for attribute, line in _BESIDE.items():
-            models = {leaf: getattr(leaf, attribute) for leaf in self.leaves}
+        for line in _BESIDE:
+            models = {leaf: leaf.models.training(line) for leaf in self.leaves}
             forks = [leaf.fork(model, scaffold=True) for leaf, model in models.items() if model is not None]
             if forks:
                 self._leaf_round(grid, arrays, timeout_s, _Training(line, forks), leaf_round)
             for fork in forks:
-                setattr(self.leaves[fork.index], attribute, fork.model)
+                self.leaves[fork.index].models.trained(line, fork.model)
 
     def _personalise(self, grid: Grid, arrays: ArrayRecord, timeout_s: float) -> None:
         """Fine-tune what every leaf serves for the clients that it knows, and serve it if that helps them."""
         rounds = self._config.personal.leaf_rounds
-        forks = [leaf.fork(leaf.served, scaffold=False) for leaf in self.leaves]
+        forks = [leaf.fork(leaf.models.served, scaffold=False) for leaf in self.leaves]
         for within in range(1, rounds + 1):
             number = (self._book.global_round - 1) * rounds + within
             self._leaf_round(grid, arrays, timeout_s, _Training(PERSONAL, forks), number)
@@ -410,7 +410,7 @@ class HierarchicalStrategy(Strategy):
         found = self._let_evaluate(grid, Asked(models, ("val", "test"), unseen_clients), timeout_s)
         for leaf, fork in zip(self.leaves, forks, strict=True):
             if self._book.note_personal(leaf, found):
-                leaf.served = fork.model
+                leaf.models.serve_personal(fork.model)
         self._clock.lap("gate")
 
     def _cloud_hook(self, grid: Grid, global_round: int, timeout_s: float) -> None:
@@ -422,7 +422,9 @@ class HierarchicalStrategy(Strategy):
             probe = None if start is None else self._probe(grid, start, timeout_s)
             self._cloud.average_pool(models, weights)
             self._cloud.keep_states(self._shared.keep)
-            questions = self._cloud.questions(models, weights, probe, [leaf.trial for leaf in self.leaves])
+            questions = self._cloud.questions(
+                models, weights, probe, [leaf.models.trial for leaf in self.leaves]
+            )
             answers = self._ask(grid, questions, timeout_s) if any(questions) else None
             step = self._cloud.step(models, weights, global_round, answers, probe)
             cloud_control.arrive(self.leaves)
@@ -432,8 +434,8 @@ class HierarchicalStrategy(Strategy):
             step = replace(step, offers=offers, trials=trials)
             self._book.note_cloud_step(step, self._offers(step.offers), self.leaves)
             for leaf in self.leaves:
-                leaf.cluster_model = step.offers[leaf.index] if leaf.unseen_clients else None
-                leaf.trial = step.trials[leaf.index]
+                cluster = step.offers[leaf.index] if leaf.unseen_clients else None
+                leaf.models.meet_cloud(cluster, step.trials[leaf.index])
             if global_round > self._config.cluster.start_round:
                 self._book.labels_before = self._labels
             self._labels = step.labels

@@ -268,7 +268,9 @@ class _Run:
         strategy.start(
             self._grid, initial, self._config.num_server_rounds, timeout=self._config.guard.client_timeout
         )
-        self._recorder.write_models([leaf.served for leaf in strategy.leaves], strategy.unseen_models())
+        self._recorder.write_models(
+            [leaf.models.served for leaf in strategy.leaves], strategy.unseen_models()
+        )
         status = "partial" if self.remarks.any_failed else "completed"
         self._note(self._tracking.finish(status, exits.BY_STATUS[status], FINISH_S))
         self._console.close()
@@ -475,7 +477,7 @@ def _models_at_once(config: Config, clients: int, leaves: int) -> int:
     """Return how many models the files of a round hold at most.
 
     Every client's, every leaf's start, its own, the offered ones and what else it may serve; a trial of new
-    groups adds four per leaf, a probe one, SCAFFOLD on two levels the start of its way. The cloud's own
+    groups adds four per leaf, a probe one, SCAFFOLD on two levels the start of its drift. The cloud's own
     models are there twice while they follow the leaves.
     """
     cluster = config.cluster

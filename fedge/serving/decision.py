@@ -3,15 +3,14 @@
 Which of several offers (`fedge.cloud.offers`) is considered, whether the gate (`fedge.serving.gate`) takes
 it, and what follows from it. With gate.rule = "after-round" the last step comes one global round later:
 
-    round r       the offer becomes the leaf's model; its own model stands aside
+    round r       the leaf takes the offer tentatively: it becomes its model, and what it serves its own line
     round r + 1   both are trained by the leaf's clients, on the same windows in the same order; the cloud
                   sees the one that began with the offer; the gate compares the two, and the better is served
 
 so that a model trained here is compared with a model trained here. It costs a second training exchange per
 leaf round, and twice the models up and down in it; what the offer would have done untrained is not asked.
-Whatever the gate says, the next offer goes on trial: a leaf that turns down every offer still sends the cloud
-what its clients make of the cluster's model, instead of a model that has long gone its own way.
-
+Whatever the gate says, the next offer is taken tentatively again: a leaf that turns down every offer still
+sends the cloud what its clients make of the cluster's model, instead of a model that has long drifted away.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,14 +18,14 @@ from collections.abc import Mapping, Sequence
 from fedge.cloud.offers import Offer, Offers
 from fedge.config.sections import GateConfig
 from fedge.exchange.evaluate import OWN, EvaluateReply, pooled
-from fedge.exchange.round_context import ASIDE
+from fedge.exchange.round_context import OWN_LINE
 from fedge.leaf.leaf import Leaf
 from fedge.serving import gate
 from fedge.serving.gate import GateResult, Paired
 from fedge.states.averaging import State
 
 
-def on_trial(config: GateConfig) -> bool:
+def is_tentative(config: GateConfig) -> bool:
     """Tell whether offers are trained for a round before the gate decides."""
     return config.enabled and config.rule == "after-round"
 
@@ -34,12 +33,12 @@ def on_trial(config: GateConfig) -> bool:
 def candidates(leaf: Leaf, offers: Offers, config: GateConfig) -> dict[str, State]:
     """Return the models that the leaf's clients are to evaluate, by role: its own and what it may take.
 
-    A single offer that goes on trial need not be evaluated before.
+    A single offer that is taken tentatively need not be evaluated before.
     """
     models = {OWN: leaf.model}
-    if leaf.aside is not None:
-        models[ASIDE] = leaf.aside
-    if len(offers) > 1 or not on_trial(config):
+    if leaf.models.own_line is not None:
+        models[OWN_LINE] = leaf.models.own_line
+    if len(offers) > 1 or not is_tentative(config):
         models.update({role: offer.model for role, offer in offers.items()})
     return models
 
@@ -62,24 +61,27 @@ def best_offer(offers: Offers, evaluated: Sequence[EvaluateReply]) -> tuple[str,
 
 
 def decide(
-    config: GateConfig, offer: tuple[str, Offer] | None, has_aside: bool, evaluated: Sequence[EvaluateReply]
+    config: GateConfig,
+    offer: tuple[str, Offer] | None,
+    has_own_line: bool,
+    evaluated: Sequence[EvaluateReply],
 ) -> GateResult:
     """Return a leaf's gate decision; without any evaluation the leaf keeps its own model.
 
     Args:
         config: the rule.
         offer: role and offer that are considered, or None.
-        has_aside: whether the leaf's own line stands aside, and its model began with an offer.
+        has_own_line: whether the leaf's model began with an offer, and its own line goes on beside it.
         evaluated: per client, its evaluations of all models that are there.
     """
     role, blend = (offer[0], offer[1].blend) if offer else (OWN, None)
     own = pooled([j[OWN, "val"] for j in evaluated])
     if own is None:
-        return GateResult("off", float("nan"), None, False, role=ASIDE if has_aside else OWN)
-    if on_trial(config):
-        if not has_aside:
+        return GateResult("off", float("nan"), None, False, role=OWN_LINE if has_own_line else OWN)
+    if is_tentative(config):
+        if not has_own_line:
             return GateResult("off", own[0], None, serves_offer=False, blend=blend)
-        return _result(paired(evaluated, ASIDE).swapped, config, (ASIDE, OWN), blend)
+        return _result(paired(evaluated, OWN_LINE).swapped, config, (OWN_LINE, OWN), blend)
     if offer is None:
         return GateResult("off", own[0], None, serves_offer=False)
     return _result(paired(evaluated, role), config, (OWN, role), blend)
@@ -113,18 +115,17 @@ def paired(evaluated: Sequence[EvaluateReply], role: str) -> Paired:
 
 
 def settle(
-    leaf: Leaf, decision: GateResult, offer: Offer | None, models: Mapping[str, State], trial: bool
+    leaf: Leaf, decision: GateResult, offer: Offer | None, models: Mapping[str, State], tentatively: bool
 ) -> None:
-    """Let a leaf serve what the gate chose, and go on with it or with an offer on trial.
+    """Let a leaf serve what the gate chose, and go on with it or, tentatively, with an offer.
 
     Args:
         leaf: changes.
         decision: of its gate.
         offer: made in this round, or None.
         models: by role, what was evaluated.
-        trial: whether offers go on trial.
+        tentatively: whether offers are trained for a round before the gate decides.
     """
-    leaf.served = models[decision.role]
-    leaf.model, leaf.aside = leaf.served, None
-    if trial and offer is not None:
-        leaf.model, leaf.aside = offer.model, leaf.served
+    leaf.models.go_on_with(models[decision.role])
+    if tentatively and offer is not None:
+        leaf.models.take_tentatively(offer.model)

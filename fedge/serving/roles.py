@@ -19,8 +19,8 @@ from fedge.states.averaging import State
 
 def models_beside(config: Config) -> int:
     """Return how many models a leaf may keep beside its own and what it is offered."""
-    on_trial = config.gate.enabled and config.gate.rule == "after-round"
-    return on_trial + (config.personal.leaf_rounds > 0) + (config.partition.unseen_clients > 0)
+    own_line = config.gate.enabled and config.gate.rule == "after-round"
+    return own_line + (config.personal.leaf_rounds > 0) + (config.partition.unseen_clients > 0)
 
 
 def unseen_role(config: PersonalConfig, leaf: Leaf) -> str | None:
@@ -30,7 +30,7 @@ def unseen_role(config: PersonalConfig, leaf: Leaf) -> str | None:
     """
     if config.unseen_clients == "same":
         return None
-    return OWN if leaf.cluster_model is None else CLUSTER
+    return OWN if leaf.models.cluster is None else CLUSTER
 
 
 def unseen_clients_evaluate(
@@ -46,7 +46,7 @@ def unseen_clients_evaluate(
     role = unseen_role(config, leaf)
     if role is None:
         return dict(models)
-    return {role: models[OWN] if leaf.cluster_model is None else leaf.cluster_model}
+    return {role: models[OWN] if leaf.models.cluster is None else leaf.models.cluster}
 
 
 def served_role(gate: GateResult, personal: PersonalResult | None, unseen_client: bool) -> str:

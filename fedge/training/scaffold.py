@@ -2,7 +2,8 @@
 
 Karimireddy et al. 2020, "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", Algorithm 1
 with option II for the client control. Local step: y ← y − η (g(y) − c_i + c). This module computes
-c − c_i before the steps, c_i⁺ after them, and c⁺ at the server; the steps themselves are in `training.py`.
+c − c_i before the steps, c_i⁺ after them, and c⁺ at the server; the steps themselves are in
+`fedge.training.local`.
 
 On two levels, client i of leaf j steps with g − c_i + c_j + u_j: c_j − c_i leads the client to its leaf,
 u_j the leaf to the cloud. For that the leaf tells its clients c_j + u_j in place of c_j, and nothing else
@@ -15,10 +16,10 @@ changes at a client. With x_j⁰ and x_j the leaf's model after the last and bef
 That is MTGC, Fang et al. 2024, "Hierarchical Federated Learning with Multi-Timescale Gradient Correction"
 (NeurIPS): local step x ← x − γ (g + z_i + y_j) with z_i ← z_i + (x_i − x̄_j) / (H γ) after every one of E
 leaf rounds of H steps, z_i = 0 at the start of a global round, and y_j ← y_j + (x̄_j − x̄) / (H E γ) after
-it. From a common start and with equal ways, u_j⁺ is y_j⁺ (a test holds them together). What differs here:
-c_j − c_i is SCAFFOLD's and is kept from one global round to the next; means are weighted by windows; leaves
-may have ways of different lengths and starts; momentum counts; who belongs to the mean may change
-(`cloud_control.py`).
+it. From a common start and with drifts of equal length, u_j⁺ is y_j⁺ (a test holds them together). What
+differs here: c_j − c_i is SCAFFOLD's and is kept from one global round to the next; means are weighted by
+windows; leaves may have drifts of different lengths and starts; momentum counts; who belongs to the mean may
+change (`fedge.cloud.control`).
 
 Controls hold trainable parameters only, never BatchNorm buffers, and are float64 even where models are
 float32: c and the c_i are running sums of differences, so each round's float32 rounding (1e-7) would
@@ -180,7 +181,7 @@ def leaf_control(
     leaf_correction: Mapping[str, np.ndarray] | None,
     names: Sequence[str],
 ) -> Control:
-    """d_j = (x_j⁰ − x_j) / Γ_j − u_j, the mean gradient of a leaf along its drift.
+    """d_j = (x_j⁰ − x_j) / Γ_j − u_j, the mean gradient of a leaf on its drift.
 
     Args:
         start: x_j⁰, with which the leaf began; may hold more entries (buffers).

@@ -26,7 +26,7 @@ TINY = {
 }
 OPEN = {"gate.enabled": False}
 ALONE = {"cluster.tau": 1.01}
-TRIAL = {"gate.rule": "after-round"}
+TENTATIVE = {"gate.rule": "after-round"}
 
 
 @pytest.fixture
@@ -60,17 +60,17 @@ def table(folder, name="leaf_rounds"):
         return list(csv.DictReader(file))
 
 
-# --- offers on trial ----------------------------------------------------------------------------------
+# --- offers taken tentatively -------------------------------------------------------------------------
 
 
 def test_a_leaf_that_turns_every_trial_down_is_a_leaf_alone(carry_out):
     """Its own line trains on, window by window in the same order, as if the cloud were not there."""
     alone = carry_out(**ALONE)
-    stubborn = carry_out(**TRIAL, **{"gate.min-gain": 1.0})
+    stubborn = carry_out(**TENTATIVE, **{"gate.min-gain": 1.0})
     assert model_bytes(stubborn) == model_bytes(alone)
     assert [r["test_accuracy"] for r in table(stubborn)] == [r["test_accuracy"] for r in table(alone)]
     assert [r["gate"] for r in table(stubborn)] == ["off"] * 3 + ["rejected"] * 6
-    assert {r["serves"] for r in table(stubborn)[3:]} == {"aside"}
+    assert {r["serves"] for r in table(stubborn)[3:]} == {"own-line"}
 
 
 @pytest.mark.parametrize(("leaf_rounds", "scaffold"), [(1, False), (2, True)])
@@ -78,7 +78,7 @@ def test_the_cloud_sees_what_the_offers_became_whatever_the_gate_says(carry_out,
     changes = {"hierarchy.leaf-rounds": leaf_rounds, "scaffold.enabled": scaffold}
     seen = [
         seen_by_the_cloud(carry_out(**changes, **settings))
-        for settings in (OPEN, {**TRIAL, "gate.min-gain": 1.0}, {**TRIAL, "gate.min-gain": -1.0})
+        for settings in (OPEN, {**TENTATIVE, "gate.min-gain": 1.0}, {**TENTATIVE, "gate.min-gain": -1.0})
     ]
     assert seen[0] == seen[1] == seen[2]
 
@@ -94,13 +94,13 @@ def test_a_trial_costs_a_second_training_exchange(carry_out, monkeypatch):
 
     monkeypatch.setattr(Clients, "exchange", counting)
     for changes, exchanges in (
-        ({}, 6), ({"cluster.blend": "auto", **ALONE}, 6), (TRIAL, 8), ({"personal.leaf-rounds": 2}, 9),
+        ({}, 6), ({"cluster.blend": "auto", **ALONE}, 6), (TENTATIVE, 8), ({"personal.leaf-rounds": 2}, 9),
     ):  # fmt: skip
         counted.clear()
         folder = carry_out(**changes)
         assert counted == [9] * exchanges, changes
         up = [int(r["uplink_bytes"]) for r in table(folder, "global_rounds")]
-        if changes == TRIAL:
+        if changes == TENTATIVE:
             assert up == [up[0], 2 * up[0], 2 * up[0]]
 
 

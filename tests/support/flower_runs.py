@@ -27,7 +27,7 @@ SMALL = {
 }
 
 
-# every leaf its own cluster, a choice of offers, one of them on trial beside the leaf's own line, fine-tuning
+# every leaf its own cluster, a choice of offers, a tentative one beside the leaf's own line, fine-tuning
 SERVING = {
     "cluster.tau": 1.01,
     "cluster.blend": "auto",

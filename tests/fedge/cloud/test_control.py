@@ -103,7 +103,7 @@ class Hierarchy:
         groups = []
         for leaf, mine in zip(self.leaves, offers, strict=True):
             if mine and leaf.index not in refuses:
-                leaf.model = mine[OFFERED].model
+                leaf.models.go_on_with(mine[OFFERED].model)
             groups.append(cloud_control.group_of(labels[leaf.index], leaf.model, mine))
         if self.leaves[0].drift is not None:
             cloud_control.depart(self.leaves, groups, kept)
@@ -115,8 +115,8 @@ class Hierarchy:
 
     def corrections(self) -> list[np.ndarray]:
         """u_j of every leaf; zeros where there is none."""
-        ways = [leaf.drift for leaf in self.leaves]
-        return [np.zeros(SIZE) if w is None or w.correction is None else w.correction["w"] for w in ways]
+        drifts = [leaf.drift for leaf in self.leaves]
+        return [np.zeros(SIZE) if d is None or d.correction is None else d.correction["w"] for d in drifts]
 
 
 def after(hierarchy: Hierarchy, global_rounds: int) -> float:
@@ -239,7 +239,7 @@ def test_a_leaf_that_leaves_its_cluster_starts_from_zero(hierarchy: Hierarchy) -
 
 
 def test_a_leaf_that_comes_into_a_cluster_starts_from_zero_for_one_round(hierarchy: Hierarchy) -> None:
-    """Leaf 2 was alone: its way began elsewhere, so it is not in the mean; from the next round on it is."""
+    """Leaf 2 was alone: its drift began elsewhere, so it is not in the mean; from the next round on it is."""
     hierarchy.train_all()
     hierarchy.meet([0, 0, 1])
     hierarchy.train_all()
@@ -296,7 +296,7 @@ def test_what_leaves_keep_as_their_own_is_not_corrected(hierarchy: Hierarchy) ->
 
 
 def test_a_fork_goes_its_own_way(hierarchy: Hierarchy) -> None:
-    """What trains beside a leaf is told c_j alone, and its way is not the leaf's."""
+    """What trains beside a leaf is told c_j alone, and its drift is not the leaf's."""
     leaf = hierarchy.leaves[0]
     assert leaf.drift is not None
     length, fork = leaf.drift.length, leaf.fork(leaf.model, scaffold=True)
@@ -307,7 +307,7 @@ def test_a_fork_goes_its_own_way(hierarchy: Hierarchy) -> None:
 
 
 def test_a_leaf_that_did_not_train_has_no_part(hierarchy: Hierarchy) -> None:
-    """Too few replies in every leaf round: its way has no length, so nothing is known of its gradient."""
+    """Too few replies in every leaf round: its drift has no length, so nothing is known of its gradient."""
     for _ in range(LEAF_ROUNDS):
         for leaf in hierarchy.leaves[:2]:
             hierarchy.train(leaf)
@@ -315,7 +315,7 @@ def test_a_leaf_that_did_not_train_has_no_part(hierarchy: Hierarchy) -> None:
     assert [is_zero(u) for u in hierarchy.corrections()] == [False, False, True]
 
 
-def test_the_way_goes_on_between_cloud_steps(hierarchy: Hierarchy) -> None:
+def test_the_drift_goes_on_between_cloud_steps(hierarchy: Hierarchy) -> None:
     """A cloud step every second global round is one after twice as many leaf rounds."""
     other = Hierarchy(levels=2, weights=[1, 5, 2, 8, 1, 3, 1, 1, 4])
     other.train_all()
@@ -371,7 +371,7 @@ def test_a_leaf_goes_on_from_its_states(hierarchy: Hierarchy, leaf_rounds: int) 
         assert u.tobytes() == v.tobytes()
 
 
-def test_one_level_has_no_way() -> None:
+def test_one_level_has_no_drift() -> None:
     hierarchy = Hierarchy(levels=1)
     hierarchy.train_all()
     hierarchy.meet()
@@ -379,7 +379,7 @@ def test_one_level_has_no_way() -> None:
     assert leaf.drift is None
     assert leaf.told_control is leaf.control
     assert not {"correction", "start"} & set(leaf.states())
-    assert "way" not in leaf.facts()
+    assert "drift" not in leaf.facts()
 
 
 @given(st.integers(1, 6), st.integers(0, 10_000))

@@ -9,11 +9,12 @@ from flwr.serverapp.strategy import FedAvg
 from fedge.cloud.offers import Offer
 from fedge.config.sections import GateConfig
 from fedge.exchange.evaluate import Evaluation
+from fedge.exchange.round_context import LEAF, OWN_LINE
 from fedge.leaf.leaf import Leaf
-from fedge.serving.decision import best_offer, candidates, decide, on_trial, paired, settle
+from fedge.serving.decision import best_offer, candidates, decide, is_tentative, paired, settle
 from fedge.serving.gate import Paired
 
-TRIAL = GateConfig(rule="after-round")
+TENTATIVE = GateConfig(rule="after-round")
 
 
 def state(value):
@@ -67,7 +68,7 @@ def test_an_open_gate_takes_every_offer_whatever_the_rule():
         assert (decision.accuracy_own, decision.accuracy_offered) == (0.9, 0.0)
 
 
-@pytest.mark.parametrize("config", [GateConfig(), GateConfig(enabled=False), TRIAL])
+@pytest.mark.parametrize("config", [GateConfig(), GateConfig(enabled=False), TENTATIVE])
 def test_without_an_offer_or_a_evaluation_there_is_nothing_to_decide(config):
     decision = decide(config, None, False, [reply(4)])
     assert (decision.decision, decision.accuracy_own, decision.serves_offer) == ("off", 0.4, False)
@@ -75,7 +76,7 @@ def test_without_an_offer_or_a_evaluation_there_is_nothing_to_decide(config):
     nobody = decide(config, ("offered", OFFER), False, [])
     assert math.isnan(nobody.accuracy_own)
     assert (nobody.decision, nobody.serves_offer, nobody.role) == ("off", False, "own")
-    assert decide(config, ("offered", OFFER), True, []).role == "aside"
+    assert decide(config, ("offered", OFFER), True, []).role == "own-line"
 
 
 def test_the_best_of_several_offers():
@@ -99,51 +100,53 @@ def test_the_model_that_is_taken_is_served_and_trained_on():
     models = candidates(own, {"offered": OFFER}, GateConfig())
     assert models == {"own": own.model, "offered": OFFER.model}
     taken = decide(GateConfig(), ("offered", OFFER), False, [reply(5, offered=(0, 1))])
-    settle(own, taken, OFFER, models, trial=False)
+    settle(own, taken, OFFER, models, tentatively=False)
     assert own.model is OFFER.model
-    assert own.served is OFFER.model
-    assert own.aside is None
+    assert own.models.served is OFFER.model
+    assert own.models.own_line is None
 
 
-def test_a_trial_round_by_round():
-    """Round 1: no aside yet; the offer (5) becomes the model, the own model (1) stands aside and is served.
+def test_offers_taken_tentatively_round_by_round():
+    """Round 1: no own line yet; the offer (5) becomes the model, what is served (1) the own line.
 
     Round 2: trained, they are 6 and 2. The trained offer has 1 window more right: it is served. A new offer
-    (7) goes on trial against it.
+    (7) is taken tentatively.
     Round 3: trained, they are 8 and 6.5; this time the own line has 3 windows more right and is served.
     No new offer: the leaf goes on with its own line alone.
     """
     own = leaf()
-    assert on_trial(TRIAL)
-    assert not on_trial(GateConfig(rule="after-round", enabled=False))
-    models = candidates(own, {"offered": OFFER}, TRIAL)
+    assert is_tentative(TENTATIVE)
+    assert not is_tentative(GateConfig(rule="after-round", enabled=False))
+    models = candidates(own, {"offered": OFFER}, TENTATIVE)
     assert list(models) == ["own"]  # what the offer does untrained is not asked
-    first = decide(TRIAL, ("offered", OFFER), False, [reply(5)])
+    first = decide(TENTATIVE, ("offered", OFFER), False, [reply(5)])
     assert (first.decision, first.accuracy_offered, first.blend) == ("off", None, 1.0)
-    settle(own, first, OFFER, models, trial=True)
-    assert (own.model["w"], own.aside["w"], own.served["w"]) == (5, 1, 1)
+    settle(own, first, OFFER, models, tentatively=True)
+    assert (own.model["w"], own.models.own_line["w"], own.models.served["w"]) == (5, 1, 1)
 
-    own.model, own.aside = state(6), state(2)
-    models = candidates(own, {"offered": Offer(1.0, state(7))}, TRIAL)
-    assert list(models) == ["own", "aside"]
-    second = decide(TRIAL, ("offered", OFFER), True, [reply(5, aside=(2, 1))])
+    own.models.trained(LEAF, state(6))
+    own.models.trained(OWN_LINE, state(2))
+    models = candidates(own, {"offered": Offer(1.0, state(7))}, TENTATIVE)
+    assert list(models) == ["own", "own-line"]
+    second = decide(TENTATIVE, ("offered", OFFER), True, [reply(5, own_line=(2, 1))])
     assert (second.decision, second.role, second.serves_offer) == ("accepted", "own", True)
     assert (second.accuracy_own, second.accuracy_offered) == (0.4, 0.5)
     assert second.pair == Paired(3, 1, 2, 10)
-    settle(own, second, Offer(1.0, state(7)), models, trial=True)
-    assert (own.model["w"], own.aside["w"], own.served["w"]) == (7, 6, 6)
+    settle(own, second, Offer(1.0, state(7)), models, tentatively=True)
+    assert (own.model["w"], own.models.own_line["w"], own.models.served["w"]) == (7, 6, 6)
 
-    own.model, own.aside = state(8), state(6.5)
-    models = candidates(own, {}, TRIAL)
-    third = decide(TRIAL, None, True, [reply(5, aside=(1, 4))])
-    assert (third.decision, third.role, third.serves_offer) == ("rejected", "aside", False)
+    own.models.trained(LEAF, state(8))
+    own.models.trained(OWN_LINE, state(6.5))
+    models = candidates(own, {}, TENTATIVE)
+    third = decide(TENTATIVE, None, True, [reply(5, own_line=(1, 4))])
+    assert (third.decision, third.role, third.serves_offer) == ("rejected", "own-line", False)
     assert third.pair == Paired(4, 4, 1, 10)
-    settle(own, third, None, models, trial=True)
-    assert (own.model["w"], own.served["w"]) == (6.5, 6.5)
-    assert own.aside is None
+    settle(own, third, None, models, tentatively=True)
+    assert (own.model["w"], own.models.served["w"]) == (6.5, 6.5)
+    assert own.models.own_line is None
 
 
-def test_several_offers_are_evaluated_before_one_goes_on_trial():
+def test_several_offers_are_evaluated_before_one_is_taken_tentatively():
     own = leaf()
     offers = {f"offered-{b:g}": Offer(b, state(b)) for b in (0.0, 1.0)}
-    assert list(candidates(own, offers, TRIAL)) == ["own", "offered-0", "offered-1"]
+    assert list(candidates(own, offers, TENTATIVE)) == ["own", "offered-0", "offered-1"]

@@ -1,0 +1,136 @@
+"""The models that a leaf keeps from round to round, and all ways in which they change.
+
+In the order of a global round:
+
+    begin             the leaf begins with a model, at the start of the run or of its own choice
+    trained           a leaf round has moved what trains: the model itself, or what trains beside it
+    meet_cloud        a cloud step leaves the cluster's model, and the start of a trial of new groups
+    go_on_with        the gate has chosen; the leaf serves that model and goes on with it
+    take_tentatively  instead it goes on with an offer, and keeps what it serves as its own line, until a
+                      round of training has shown which is better (`fedge.serving.decision`)
+    serve_unseen      what unseen clients get
+    serve_personal    known clients get a fine-tuned model; the next round starts as if it had not been
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Literal, get_args
+
+from fedge.exchange.round_context import LEAF, OWN_LINE, PERSONAL, TRIAL, Line
+from fedge.states.averaging import State
+from fedge.states.distinct import Once
+
+Slot = Literal["model", "served", "own_line", "trial", "cluster", "unseen"]
+SLOTS: tuple[Slot, ...] = get_args(Slot)
+
+_TRAINS: Mapping[Line, Slot] = {LEAF: "model", OWN_LINE: "own_line", TRIAL: "trial", PERSONAL: "served"}
+
+
+class LeafModels:
+    """The models of one leaf; those that are the same are one object."""
+
+    def __init__(self, model: State) -> None:
+        """Begin with a model."""
+        self._held: dict[Slot, State] = {}
+        self.begin(model)
+
+    @property
+    def model(self) -> State:
+        """With which its next leaf round begins."""
+        return self._held["model"]
+
+    @property
+    def served(self) -> State:
+        """What it serves the clients that it knows since the last gate; mostly `model` itself."""
+        return self._held["served"]
+
+    @property
+    def own_line(self) -> State | None:
+        """What it would have made without the offer that it took tentatively; None where it did not."""
+        return self._held.get("own_line")
+
+    @property
+    def trial(self) -> State | None:
+        """The model of the cluster that is proposed for it (`fedge.clustering.trial`), or None."""
+        return self._held.get("trial")
+
+    @property
+    def cluster(self) -> State | None:
+        """Its cluster's, as of the last cloud step; None if it is alone there, or has no unseen clients."""
+        return self._held.get("cluster")
+
+    @property
+    def unseen(self) -> State | None:
+        """What it serves unseen clients since the last gate; None where that is `served`."""
+        return self._held.get("unseen")
+
+    def training(self, line: Line) -> State | None:
+        """Return what a line trains; None where there is nothing of it now."""
+        return self._held.get(_TRAINS[line])
+
+    # --- transitions --------------------------------------------------------------------------------
+
+    def begin(self, model: State) -> None:
+        """Begin with a model, and serve it."""
+        self._held = {"model": model, "served": model}
+
+    def trained(self, line: Line, model: State) -> None:
+        """Take what a leaf round has made of what a line trains; what is served changes at gates only.
+
+        Args:
+            line: leaf, own line or trial.
+            model: what it has become.
+        """
+        assert line != PERSONAL
+        assert _TRAINS[line] in self._held
+        self._held[_TRAINS[line]] = model
+
+    def meet_cloud(self, cluster: State | None, trial: State | None) -> None:
+        """Take what a cloud step leaves behind: the cluster's model, and the start of a trial; or None."""
+        self._put("cluster", cluster)
+        self._put("trial", trial)
+
+    def go_on_with(self, model: State) -> None:
+        """Serve a model and train it on; there is no line beside it."""
+        self._held |= {"model": model, "served": model}
+        self._put("own_line", None)
+
+    def take_tentatively(self, offer: State) -> None:
+        """Train an offer on, beside what is served."""
+        self._held |= {"model": offer, "own_line": self.served}
+
+    def serve_unseen(self, model: State | None) -> None:
+        """Serve unseen clients a model of their own, or with None what known clients get."""
+        self._put("unseen", model)
+
+    def serve_personal(self, model: State) -> None:
+        """Serve known clients a model that nothing goes on with."""
+        self._held["served"] = model
+
+    def _put(self, slot: Slot, model: State | None) -> None:
+        if model is None:
+            self._held.pop(slot, None)
+        else:
+            self._held[slot] = model
+
+    # --- what survives ------------------------------------------------------------------------------
+
+    def keep(self, keep: Callable[[State], State]) -> None:
+        """Let `keep` decide where each model lies; what was one object remains one."""
+        once = Once(keep)
+        self._held = {slot: once(model) for slot, model in self._held.items()}
+
+    def states(self) -> dict[str, State]:
+        """Return every model once, under the first of its places."""
+        repeated = self.repeated()
+        return {slot: self._held[slot] for slot in SLOTS if slot in self._held and slot not in repeated}
+
+    def repeated(self) -> dict[str, str]:
+        """Return place → the place before it that holds the same model."""
+        there = [slot for slot in SLOTS if slot in self._held]
+        first = {slot: next(s for s in there if self._held[s] is self._held[slot]) for slot in there}
+        return {slot: same for slot, same in first.items() if slot != same}
+
+    def restore(self, states: Mapping[str, State], repeated: Mapping[str, str]) -> None:
+        """Go on with what `states` and `repeated` gave."""
+        found = {slot: states.get(repeated.get(slot, slot)) for slot in SLOTS}
+        self._held = {slot: model for slot, model in found.items() if model is not None}
