@@ -2,22 +2,25 @@
 
 import os
 import sys
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import lazy_loader as lazy
 
 if TYPE_CHECKING:
-    from fedge.launch.simulate import simulate
-    from fedge.records.reader import load_run
-    from fedge.report.compare import compare
+    from fedge.launch.simulate import simulate as simulate
+    from fedge.records.reader import load_run as load_run
+    from fedge.report.compare import compare as compare
 
-__all__ = ["compare", "load_run", "simulate"]
-
-_HOMES = {
-    "compare": "fedge.report.compare",
-    "load_run": "fedge.records.reader",
-    "simulate": "fedge.launch.simulate",
-}
+# loaded on first use: torch takes seconds, and most commands do not need it
+__getattr__, __dir__, __all__ = lazy.attach(
+    __name__,
+    submod_attrs={
+        "launch.simulate": ["simulate"],
+        "records.reader": ["load_run"],
+        "report.compare": ["compare"],
+    },
+)
 
 if "FEDGE_CAPTURE" in os.environ:  # `fedge profile` looks at what this process asks for, from here on
     from fedge.process.capture import begin
@@ -30,10 +33,3 @@ if Path(sys.argv[0] if sys.argv else "").name == "flwr" and sys.argv[1:2] == ["r
     from fedge.launch.preflight import check_flwr_run
 
     check_flwr_run(sys.argv[2:])
-
-
-def __getattr__(name: str) -> Any:
-    """Load the public names on first use: torch takes seconds, and most commands do not need it."""
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'fedge' has no attribute {name!r}")

@@ -1,26 +1,51 @@
 """HHAR (Stisen et al., SenSys 2015) as window files: download, prepare, inspect, or synthesize.
 
-Everything that follows works on `Windows`, from a real download or from the synthetic set alike.
+Everything that follows works on `Windows`, from a real download or from the synthetic set alike. Rooms:
+`raw`, the data set as UCI has it; `synthetic`, one like it; `windows`, what both become. Beside them what all
+use: `errors`, `facts` (what is known of HHAR), `npz` (arrays without pickles), `progress`; and the command,
+`cli`.
+
+Imports nothing of Fedge.
 """
 
-from hhar.errors import HharError
-from hhar.synthetic.generate import synthetic_windows
-from hhar.windows.window_file import (
-    WindowFileError,
-    Windows,
-    fingerprint,
-    fingerprint_windows,
-    load_windows,
-    save_windows,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "HharError",
-    "WindowFileError",
-    "Windows",
-    "fingerprint",
-    "fingerprint_windows",
-    "load_windows",
-    "save_windows",
-    "synthetic_windows",
-]
+import lazy_loader as lazy
+
+if TYPE_CHECKING:
+    from hhar.errors import HharError as HharError
+    from hhar.synthetic.generate import synthetic_windows as synthetic_windows
+    from hhar.windows.window_file import (
+        WindowFileError as WindowFileError,
+    )
+    from hhar.windows.window_file import (
+        Windows as Windows,
+    )
+    from hhar.windows.window_file import (
+        fingerprint as fingerprint,
+    )
+    from hhar.windows.window_file import (
+        fingerprint_windows as fingerprint_windows,
+    )
+    from hhar.windows.window_file import (
+        load_windows as load_windows,
+    )
+    from hhar.windows.window_file import (
+        save_windows as save_windows,
+    )
+
+__getattr__, __dir__, __all__ = lazy.attach(
+    __name__,
+    submod_attrs={
+        "errors": ["HharError"],
+        "synthetic.generate": ["synthetic_windows"],
+        "windows.window_file": [
+            "WindowFileError",
+            "Windows",
+            "fingerprint",
+            "fingerprint_windows",
+            "load_windows",
+            "save_windows",
+        ],
+    },
+)

@@ -1,1 +1,15 @@
-"""Room."""
+"""What a client does around training: its control variate, privacy, an answer whatever happens.
+
+Imports only from below: `exchange` and what is under it.
+"""
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach(
+    __name__,
+    submod_attrs={
+        "controls": ["load_control", "save_control"],
+        "guarded_app": ["ClientError", "GuardedApp"],
+        "privacy": ["with_privacy"],
+    },
+)

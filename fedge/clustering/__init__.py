@@ -1,1 +1,27 @@
-"""Room."""
+"""Which leaves belong together: evidence → labels (docs/clustering.md).
+
+`evidence` is what the cloud knows and how it asks for more, `signals` turn it into similarity, `registry` has
+the methods: `hierarchical`, `auto` (with the test in `significance`), `ifca` and `baselines`. `trial` says
+whether new groups serve better, `membership` who is where from step to step, `cadence` when leaves are
+compared.
+
+Imports only from below: `exchange` and what is under it.
+"""
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach(
+    __name__,
+    submod_attrs={
+        "affinity": ["affinity_of", "effects"],
+        "evidence": ["Answers", "CrossLosses", "Evidence", "collect_answers"],
+        "hierarchical": ["joined"],
+        "ifca": ["Pool"],
+        "membership": ["Membership", "events_between"],
+        "registry": ["Grouping", "METHODS", "register"],
+        "signals": ["similarity_of"],
+        "significance": ["CutTest", "cut_test"],
+        "similarity": ["cosine_similarity", "threshold_components", "weight_clustering"],
+        "trial": ["Gain", "gain_of"],
+    },
+)

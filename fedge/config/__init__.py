@@ -1,1 +1,18 @@
-"""Room."""
+"""What a run is asked to be: options, the names they may take, what they must not say together.
+
+`option` declares and checks one option, `sections` all of them, `contradictions` what sections must not say
+together, `choices` the names to choose from; `topology` says which client stands under which leaf.
+
+Imports nothing else of Fedge.
+"""
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach(
+    __name__,
+    submod_attrs={
+        "option": ["ConfigError", "Scalar"],
+        "sections": ["Config", "check_keys", "from_run_config", "options", "to_run_config"],
+        "topology": ["clients_per_leaf", "known_per_leaf", "unseen_ids"],
+    },
+)

@@ -1,1 +1,17 @@
-"""Room."""
+"""What a person sees while a run goes on: lines, and on a terminal a live view below them.
+
+Imports only from below: `records` and what is under it.
+"""
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach(
+    __name__,
+    submod_attrs={
+        "frame": ["Board"],
+        "lines": ["Console", "final_table"],
+        "live": ["LiveConsole"],
+        "palette": ["colour", "dashes"],
+        "terminal": ["open_console"],
+    },
+)

@@ -1,1 +1,27 @@
-"""Room."""
+"""Windows → clients → training, validation and test windows; planted groups of leaves.
+
+`partition` deals windows to clients, `split` parts a client's own, `scenario` plants groups, `prepared` lays
+all out in files that clients map, `composition` writes who holds what.
+
+Imports only from below: `states`, `timing`, `metrics` and what is under them.
+"""
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach(
+    __name__,
+    submod_attrs={
+        "composition": ["write_partition"],
+        "partition": ["Partition"],
+        "prepared": [
+            "ClientData",
+            "DataShape",
+            "DataSource",
+            "load_source",
+            "open_client",
+            "write_client_data",
+        ],
+        "scenario": ["Scenario", "make_scenario"],
+        "split": ["split_by_blocks", "split_by_session"],
+    },
+)

@@ -1,1 +1,18 @@
-"""Engines beside Flower's own: what drives clients when `flwr run` does not."""
+"""What drives clients: threads of this process, or Flower on Ray.
+
+`inprocess` is Flower's Grid without Ray, on `workers`; `ray_workers` and `flower_process` are what Fedge
+changes about Flower's engine, `federation` is what a run asks of the machine, `capture` ends the captures of
+a profile.
+
+Imports only from below: `records` and what is under it.
+"""
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach(
+    __name__,
+    submod_attrs={
+        "federation": ["Federation"],
+        "inprocess": ["InProcessGrid"],
+    },
+)

@@ -1,1 +1,19 @@
-"""Room."""
+"""Starting a run: what is refused before any worker starts, and the engines from outside.
+
+`project` reads pyproject.toml, `preflight` checks, `simulate` starts a run in this process, `flower` one
+under `flwr run`, `ray_start` says whether Ray can start.
+
+Imports only from below: `client_app`, `server_app` and what is under them.
+"""
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach(
+    __name__,
+    submod_attrs={
+        "flower": ["run_on_flower"],
+        "preflight": ["check"],
+        "project": ["Project"],
+        "simulate": ["run_in_process"],
+    },
+)

@@ -19,7 +19,7 @@ from fedge.records.folder import refuse_taken_name
 from fedge.records.lock import RunLock
 from fedge.run.resume import Resumption, find_resumption, refuse_other_data, resolve
 from fedge.seeding import resolve_seed
-from fedge.trackers import refuse_missing_extra
+from fedge.trackers.tracker import refuse_missing_extra
 from hhar.windows.window_file import Windows
 
 

@@ -1,1 +1,18 @@
-"""Room."""
+"""One edge server: how it asks its clients, checks their replies, counts and combines them.
+
+`leaf` is the server, `rules` are Flower's strategies for it, `checks` and `counting` say which replies count,
+`quorum` how many it needs, `drift` how far it has moved since the last cloud step.
+
+Imports only from below: `client`, `clustering` and what is under them.
+"""
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach(
+    __name__,
+    submod_attrs={
+        "leaf": ["Leaf"],
+        "quorum": ["needed_replies", "num_training"],
+        "rules": ["make_strategy"],
+    },
+)

@@ -1,1 +1,19 @@
-"""Room."""
+"""The run folder, written and read (contract C9).
+
+`folder` is its place, `recorder` writes it, `message_log` the messages' times, `reader` reads it as frames
+and arrays, `status` says how a run stands, `lock` who holds it.
+
+Imports only from below: `rounds` and what is under it.
+"""
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach(
+    __name__,
+    submod_attrs={
+        "folder": ["read_manifest"],
+        "reader": ["RunData", "RunFolderError", "load_run"],
+        "recorder": ["Recorder"],
+        "status": ["find_run", "read_status", "status_lines"],
+    },
+)

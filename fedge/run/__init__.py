@@ -1,1 +1,18 @@
-"""Room."""
+"""From configuration to run folder, whatever engine drives the clients.
+
+`run` carries it out, `ending` is how it ends, `remarks` what is said then; `snapshot` is what is kept of a
+round, `resume` which run goes on and whether it may.
+
+Imports only from below: `trackers`, `report` and what is under them.
+"""
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach(
+    __name__,
+    submod_attrs={
+        "ending": ["Outcome"],
+        "remarks": ["Remarks"],
+        "resume": ["Resumption", "open_resumption"],
+    },
+)

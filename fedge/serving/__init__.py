@@ -1,1 +1,19 @@
-"""Room."""
+"""The gate, and who is served which model (docs/serving.md).
+
+`gate` decides on one offer, `decision` on all of a leaf's, `personal` makes models for clients that a leaf
+knows, `roles` says who is served what.
+
+Imports only from below: `cloud` and what is under it.
+"""
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach(
+    __name__,
+    submod_attrs={
+        "decision": ["settle"],
+        "gate": ["GateResult", "Paired"],
+        "personal": ["PersonalResult"],
+        "roles": ["served_role"],
+    },
+)

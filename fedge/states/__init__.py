@@ -1,1 +1,21 @@
-"""Room."""
+"""Model states: averaged, put into records and files, kept by the server, checkpointed.
+
+A state is a mapping, name → array, as `state_dict` has it. `averaging` takes means, `records` puts states
+into Flower's records without copies, `files` and `shared` into files that all processes map, `checkpoint`
+keeps what a run goes on from.
+
+Imports only from below: `process`, `seeding` and what is under them.
+"""
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach(
+    __name__,
+    submod_attrs={
+        "averaging": ["State", "cluster_means", "weighted_mean"],
+        "checkpoint": ["Checkpoint", "CheckpointError", "write_checkpoint"],
+        "files": ["StateFileError", "open_state", "write_state"],
+        "records": ["from_record", "to_record"],
+        "shared": ["SharedStates"],
+    },
+)

@@ -2,4 +2,16 @@
 
 `plan` reads the file, `standing` says what is left to do, `pool` carries it out, `progress` says how far it
 is, `summary` compares what came out. `command` is ``fedge sweep``.
+
+Imports only from below: `launch` and what is under it.
 """
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach(
+    __name__,
+    submod_attrs={
+        "command": ["run_sweeps"],
+        "plan": ["Sweep", "read_sweep"],
+    },
+)

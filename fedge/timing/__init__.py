@@ -1,1 +1,18 @@
-"""Room."""
+"""Where seconds went (docs/timing.md).
+
+`laps` cuts the server's round into phases, `calls` is what a client says of its own time, `timeline` puts
+both together: what every worker did while the server waited.
+
+Imports only from below: `process`, `seeding` and what is under them.
+"""
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach(
+    __name__,
+    submod_attrs={
+        "calls": ["WorkClock"],
+        "laps": ["LapClock"],
+        "timeline": ["RoundLanes", "Timeline", "TimelineBook", "cut_timelines"],
+    },
+)

@@ -1,64 +1,17 @@
 """Experiment trackers that a run can be followed with: TensorBoard, Weights & Biases, MLflow.
 
-Each is an optional extra of the package and a file here, loaded only when it is used. What they have in
-common is `Tracker`; `fedge.trackers.tracking` feeds it. Importing this file loads none of them.
+Each is an optional extra of the package and a module here, loaded only when it is used. What they have in
+common is `tracker.Tracker`; `tracking` feeds it.
+
+Imports only from below: `console`, `engine` and what is under them.
 """
 
-import importlib
-import importlib.util
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
+import lazy_loader as lazy
 
-from fedge.config.option import ConfigError, Scalar
-
-NONE = "none"
-
-
-@dataclass(frozen=True)
-class TrackedRun:
-    """What a tracker is told of a run when it is opened.
-
-    Attributes:
-        folder: of the run; local trackers write below it.
-        name: of the folder.
-        id: of the run at the tracker, made once and kept when the run goes on; at most 32 letters and digits.
-        params: configuration, seed, data.
-        resumed: the run goes on, and the tracker knows it already.
-    """
-
-    folder: Path
-    name: str
-    id: str
-    params: Mapping[str, Scalar]
-    resumed: bool
-
-
-class Tracker(Protocol):
-    """One run at one tracker. Whatever a method raises ends the tracking and not the run."""
-
-    def log(self, rounds: Sequence[tuple[int, Mapping[str, float]]]) -> None:
-        """Take in the numbers of global rounds, which come in ascending order and each once."""
-
-    def finish(self, status: str, exit_code: int) -> None:
-        """Take in how the run ended, "completed", "partial" or "failed", and close."""
-
-
-def refuse_missing_extra(kind: str) -> None:
-    """Raise ConfigError when the package of a tracker is not installed."""
-    if kind != NONE and importlib.util.find_spec(kind) is None:
-        raise ConfigError(
-            f'tracker is "{kind}", but the package {kind} is not installed; '
-            f"pip install 'fedge[{kind}]', or set tracker=\"none\""
-        )
-
-
-def open_tracker(kind: str, run: TrackedRun) -> Tracker:
-    """Return a tracker that has been told of a run.
-
-    Raises:
-        Exception: whatever the tracker's library does.
-    """
-    tracker: Tracker = importlib.import_module(f"fedge.trackers.to_{kind}").open_run(run)
-    return tracker
+__getattr__, __dir__, __all__ = lazy.attach(
+    __name__,
+    submod_attrs={
+        "tracker": ["TrackedRun", "Tracker", "open_tracker", "refuse_missing_extra"],
+        "tracking": ["Tracking"],
+    },
+)

@@ -17,7 +17,7 @@ os.environ.setdefault("MLFLOW_CONFIGURE_LOGGING", "false")  # its words go to ru
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 
-from fedge.trackers import TrackedRun
+from fedge.trackers.tracker import TrackedRun
 
 logging.getLogger("alembic").setLevel(logging.WARNING)  # which makes the database's tables, one by one
 

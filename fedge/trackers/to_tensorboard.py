@@ -9,7 +9,7 @@ from typing import Any
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
-from fedge.trackers import TrackedRun
+from fedge.trackers.tracker import TrackedRun
 
 FOLDER = "tensorboard"
 _RESULT = "global/test_accuracy_mean"  # what the HPARAMS page lists runs by

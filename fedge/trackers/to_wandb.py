@@ -12,7 +12,7 @@ os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # W&B's own errors woul
 
 import wandb
 
-from fedge.trackers import TrackedRun
+from fedge.trackers.tracker import TrackedRun
 
 
 class _WeightsAndBiases:

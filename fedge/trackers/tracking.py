@@ -22,7 +22,7 @@ from fedge.process.watchdog import note_progress
 from fedge.records.folder import write_whole
 from fedge.records.recorder import GLOBAL_COLUMNS, LEAF_COLUMNS, global_row, leaf_row
 from fedge.rounds.results import RoundResult
-from fedge.trackers import NONE, TrackedRun, open_tracker
+from fedge.trackers.tracker import NONE, TrackedRun, open_tracker
 
 logger = logging.getLogger(__name__)
 

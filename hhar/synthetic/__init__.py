@@ -1,1 +1,17 @@
-"""Room."""
+"""A synthetic HHAR: the structure of the real data set, with physics for every activity and device.
+
+`motion` is how people move, `devices` what devices make of it, `generate` the recordings and windows,
+`raw_csv` the same as files in UCI's layout.
+
+Imports only `hhar.windows` and what is under it.
+"""
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach(
+    __name__,
+    submod_attrs={
+        "generate": ["recordings_by_device", "synthetic_windows"],
+        "raw_csv": ["write_raw"],
+    },
+)

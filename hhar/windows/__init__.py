@@ -1,1 +1,26 @@
-"""Room."""
+"""Recordings cut into windows, and window files: written, read, checked, thinned, described.
+
+`recordings` are one user's samples, `sessions` their uninterrupted parts, `cut` makes windows of them,
+`window_file` is the format that runs read, `thin` makes it smaller, `info` says what is in it.
+
+Imports only `hhar.errors`, `hhar.facts`, `hhar.npz` and `hhar.progress`.
+"""
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach(
+    __name__,
+    submod_attrs={
+        "cut": ["WindowBuilder", "WindowSpec", "build_windows"],
+        "info": ["describe"],
+        "recordings": ["Recording"],
+        "window_file": [
+            "WindowFileError",
+            "Windows",
+            "fingerprint",
+            "fingerprint_windows",
+            "load_windows",
+            "save_windows",
+        ],
+    },
+)

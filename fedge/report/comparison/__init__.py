@@ -1,1 +1,18 @@
-"""Room."""
+"""Several runs side by side: groups that differ only in seed, means and intervals, targets, yardsticks.
+
+A part of the room `fedge.report`, and imports what that may.
+"""
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach(
+    __name__,
+    submod_attrs={
+        "finals": ["csv_cells"],
+        "groups": ["Group"],
+        "statistics": ["Estimate", "estimate", "paired"],
+        "sweep_page": ["Comparison"],
+        "targets": ["megabytes"],
+        "yardsticks": ["Yardsticks"],
+    },
+)

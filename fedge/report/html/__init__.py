@@ -1,1 +1,15 @@
-"""Room."""
+"""What all pages are made of: panels and tiles, tables as text, figures as inline SVG.
+
+A part of the room `fedge.report`, and imports what that may.
+"""
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach(
+    __name__,
+    submod_attrs={
+        "page": ["Page", "Panel", "Section", "Tile", "write_page"],
+        "svg": ["figure_style", "new_figure"],
+        "tables": ["table"],
+    },
+)

@@ -1,1 +1,4 @@
-"""Room."""
+"""The report of a run, one module per section: accuracy, clients, clustering, gate, time, memory, ….
+
+A part of the room `fedge.report`, and imports what that may.
+"""

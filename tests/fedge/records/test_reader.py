@@ -260,7 +260,7 @@ def test_what_is_no_run(tmp_path, manifest, message):
 def test_nothing_heavy_is_loaded_before_a_run_ends():
     """Workers and the command line start without Polars, Matplotlib and Jinja."""
     heavy = "{'polars', 'matplotlib', 'jinja2', 'scipy.stats', 'sklearn'}"
-    loaded = "import sys, fedge, fedge.client_app, fedge.run, fedge.cli"
+    loaded = "import sys, fedge, fedge.client_app, fedge.run.run, fedge.cli"
     code = f"{loaded}; print(sorted({heavy} & sys.modules.keys()))"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert shown == "[]\n"

@@ -19,7 +19,7 @@ from fedge.config.choices import TRACKERS
 from fedge.config.option import ConfigError
 from fedge.engine.federation import Federation
 from fedge.launch.preflight import check
-from fedge.trackers import refuse_missing_extra
+from fedge.trackers.tracker import refuse_missing_extra
 from fedge.trackers.tracking import STATE, Tracking, numbers_of, params_of
 
 KINDS = [kind for kind in TRACKERS if kind != "none"]
@@ -235,7 +235,7 @@ def test_the_numbers_of_a_round_by_hand(make_result):
     assert numbers["global/seconds"] == 2.5
     assert {name: value for name, value in numbers.items() if name.startswith("leaf-1")} == {
         "leaf-1/cluster": 1, "leaf-1/val_accuracy_own": 0.5, "leaf-1/val_accuracy_offered": 0.75,
-        "leaf-1/kept_model": 0, "leaf-1/unseen clients": 0,
+        "leaf-1/kept_model": 0, "leaf-1/unseen_clients": 0,
     }  # fmt: skip
     assert all(type(value) is float for value in numbers.values())
 

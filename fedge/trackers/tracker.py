@@ -1,0 +1,63 @@
+"""What every tracker can do, what it is told of a run, and the one that a name stands for.
+
+Each is an optional extra of the package and a module `fedge.trackers.to_NAME`, loaded only when it is used.
+"""
+
+import importlib
+import importlib.util
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from fedge.config.option import ConfigError, Scalar
+
+NONE = "none"
+
+
+@dataclass(frozen=True)
+class TrackedRun:
+    """What a tracker is told of a run when it is opened.
+
+    Attributes:
+        folder: of the run; local trackers write below it.
+        name: of the folder.
+        id: of the run at the tracker, made once and kept when the run goes on; at most 32 letters and digits.
+        params: configuration, seed, data.
+        resumed: the run goes on, and the tracker knows it already.
+    """
+
+    folder: Path
+    name: str
+    id: str
+    params: Mapping[str, Scalar]
+    resumed: bool
+
+
+class Tracker(Protocol):
+    """One run at one tracker. Whatever a method raises ends the tracking and not the run."""
+
+    def log(self, rounds: Sequence[tuple[int, Mapping[str, float]]]) -> None:
+        """Take in the numbers of global rounds, which come in ascending order and each once."""
+
+    def finish(self, status: str, exit_code: int) -> None:
+        """Take in how the run ended, "completed", "partial" or "failed", and close."""
+
+
+def refuse_missing_extra(kind: str) -> None:
+    """Raise ConfigError when the package of a tracker is not installed."""
+    if kind != NONE and importlib.util.find_spec(kind) is None:
+        raise ConfigError(
+            f'tracker is "{kind}", but the package {kind} is not installed; '
+            f"pip install 'fedge[{kind}]', or set tracker=\"none\""
+        )
+
+
+def open_tracker(kind: str, run: TrackedRun) -> Tracker:
+    """Return a tracker that has been told of a run.
+
+    Raises:
+        Exception: whatever the tracker's library does.
+    """
+    tracker: Tracker = importlib.import_module(f"fedge.trackers.to_{kind}").open_run(run)
+    return tracker
