@@ -89,6 +89,8 @@ def _parser() -> argparse.ArgumentParser:
     profile.set_defaults(command=_profile)
     options = commands.add_parser("options", help="print a table of all configuration keys (Markdown)")
     options.set_defaults(command=_print_options)
+    tables = commands.add_parser("tables", help="print what every column of a run's tables means (Markdown)")
+    tables.set_defaults(command=_print_tables)
     add_commands(commands)
     return parser
 
@@ -205,6 +207,14 @@ def _print_status(options: argparse.Namespace) -> int:
 def _print_options(_: argparse.Namespace) -> int:
     """Carry out ``fedge options``."""
     print(option_table())
+    return 0
+
+
+def _print_tables(_: argparse.Namespace) -> int:
+    """Carry out ``fedge tables``."""
+    from fedge.records.catalog import page
+
+    print(page(), end="")
     return 0
 
 

@@ -1,49 +1,57 @@
-"""partition.csv: who holds what, so that a report needs neither the windows nor the code that dealt them.
+"""Who holds what: windows per client, split, user, device and class, for partition.csv.
 
-A row per client, split, user, device and class with the number of windows; combinations without windows have
-no row. The class is the one that the client learns and is tested on, under a scenario that renames classes,
-too; the group is that of the client's leaf in the scenario. Written once, before the first round.
+With it a report needs neither the windows nor the code that dealt them. The class is the one that the client
+learns and is tested on, under a scenario that renames classes, too; the group is that of the client's leaf in
+the scenario.
 """
 
-import csv
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy as np
 
 from fedge.data.partition import Partition
 from hhar.windows.window_file import Windows
 
-PARTITION_COLUMNS = (
-    "client",
-    "leaf",
-    "split",
-    "user",
-    "device",
-    "class",
-    "windows",
-    "unseen_client",
-    "group",
-)
+
+@dataclass(frozen=True)
+class Holding:
+    """Windows of one client that have split, user, device and class in common.
+
+    Attributes:
+        client: its partition id.
+        leaf: number of its leaf.
+        split: "train", "val" or "test".
+        user, device: who was recorded, with what; device is empty where that is not known.
+        label: name of the class.
+        windows: how many, at least 1.
+        unseen_client: 1 if the client holds users out of training, else 0.
+        group: of the leaf in the scenario; None without one.
+    """
+
+    client: int
+    leaf: int
+    split: str
+    user: str
+    device: str
+    label: str
+    windows: int
+    unseen_client: int
+    group: int | None
 
 
-def write_partition(
-    path: Path, windows: Windows, partition: Partition, clients_per_leaf: Sequence[int]
-) -> None:
-    """Write the table of `partition`; device and group are left empty where there are none."""
-    leaf_of = np.repeat(np.arange(len(clients_per_leaf)), clients_per_leaf)
+def holdings(windows: Windows, partition: Partition, clients_per_leaf: Sequence[int]) -> Iterator[Holding]:
+    """Yield what every client of `partition` holds, by client and split, sorted by user, device and class."""
+    leaf_of = np.repeat(np.arange(len(clients_per_leaf)), clients_per_leaf).tolist()
     planted = partition.scenario
-    with path.open("w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(PARTITION_COLUMNS)
-        for client, parts in enumerate(partition.clients):
-            leaf = leaf_of[client]
-            labels = planted.change_of(client).labels if planted else None
-            who = (int(client in partition.unseen_clients), planted.groups[leaf] if planted else "")
-            for split, indices in zip(("train", "val", "test"), parts, strict=True):
-                y = windows.y[indices] if labels is None else labels[windows.y[indices]]
-                for owner, count in _counts(windows, indices, y):
-                    table.writerow([client, leaf, split, *owner, count, *who])
+    for client, parts in enumerate(partition.clients):
+        leaf = leaf_of[client]
+        labels = planted.change_of(client).labels if planted else None
+        unseen, group = int(client in partition.unseen_clients), planted.groups[leaf] if planted else None
+        for split, indices in zip(("train", "val", "test"), parts, strict=True):
+            y = windows.y[indices] if labels is None else labels[windows.y[indices]]
+            for owner, count in _counts(windows, indices, y):
+                yield Holding(client, leaf, split, *owner, count, unseen, group)
 
 
 def _counts(

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
-from fedge.timing.calls import PARTS
+from fedge.records.catalog import MESSAGES, MessageRows
+from fedge.records.columns import INT
 from fedge.timing.timeline import MessageTimes
 
 FOLDER = "timing"
-MESSAGE_COLUMNS = ("global_round", "exchange", "client", "worker", "pushed", "began", *PARTS, "received")
 _EVERY_S = 5.0
-_FORMAT = ",".join(["%d"] * 4 + ["%.6f"] * (len(MESSAGE_COLUMNS) - 4)) + "\n"
+_FORMAT = ",".join("%d" if column.kind == INT else "%.6f" for column in MESSAGES.columns) + "\n"
 
 
 class MessageLog:
@@ -93,17 +93,5 @@ def round_of(path: Path) -> int:
 
 def _table(global_round: int, messages: MessageTimes) -> str:
     """Return the file of a round; its times are seconds since the round began, its parts seconds."""
-    began, parts = messages.edges[:, :1], np.diff(messages.edges, axis=1)
-    numbers = np.column_stack(
-        [
-            messages.exchange,
-            messages.client,
-            messages.worker,
-            messages.pushed,
-            began,
-            parts,
-            messages.received,
-        ]
-    )
-    rows = [_FORMAT % (global_round, *row) for row in numbers.tolist()]
-    return ",".join(MESSAGE_COLUMNS) + "\n" + "".join(rows)
+    numbers = np.column_stack(MESSAGES.row(MessageRows(global_round, messages)))
+    return ",".join(MESSAGES.names) + "\n" + "".join(_FORMAT % tuple(row) for row in numbers.tolist())

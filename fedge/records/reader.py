@@ -20,60 +20,13 @@ from safetensors.numpy import load_file
 
 from fedge.clustering.membership import words
 from fedge.process import exits
+from fedge.records.catalog import CLIENTS, GLOBAL, LEAF, MEMORY, MESSAGES, PARTITION, TABLES, TIMING, WORKERS
+from fedge.records.columns import FLOAT, INT, TEXT, Table
 from fedge.records.message_log import message_files
 from fedge.states.averaging import State
 
 _INT, _FLOAT, _TEXT = pl.Int64, pl.Float64, pl.String
-
-
-def _schema(ints: str, floats: str = "", texts: str = "") -> dict[str, Any]:
-    """Return column → type of columns named in three lists."""
-    lists = ((ints, _INT), (floats, _FLOAT), (texts, _TEXT))
-    return {column: dtype for names, dtype in lists for column in names.split()}
-
-
-# What each table must have; other columns are welcome.
-TABLES: dict[str, dict[str, Any]] = {
-    "metrics/global_rounds.csv": _schema(
-        "global_round num_clusters gate_accepted gate_rejected clients_ok clients_failed uplink_bytes "
-        "downlink_bytes cloud_uplink_bytes cloud_downlink_bytes",
-        "test_accuracy_mean test_accuracy_std test_accuracy_worst test_loss_mean macro_f1_mean "
-        "train_loss_mean seconds test_accuracy_p10 test_accuracy_jain unseen_accuracy_mean "
-        "unseen_accuracy_std unseen_accuracy_worst unseen_accuracy_p10 unseen_accuracy_jain "
-        "unseen_loss_mean unseen_macro_f1_mean churn ari nmi homogeneity completeness",
-        "cluster_labels",
-    ),
-    "metrics/leaf_rounds.csv": _schema(
-        "global_round leaf cluster num_clients train_samples unseen_clients",
-        "val_accuracy_own val_accuracy_offered test_accuracy test_loss macro_f1 unseen_accuracy "
-        "unseen_loss unseen_macro_f1",
-        "gate",
-    ),
-    "metrics/clients.csv": _schema(
-        "global_round client leaf train_samples test_samples unseen_client",
-        "train_loss test_accuracy test_loss macro_f1 train_seconds",
-    ),
-    "partition.csv": _schema("client leaf windows unseen_client group", "", "split user device class"),
-    "timing.csv": _schema("global_round", "total"),
-    "timing/workers.csv": _schema(
-        "global_round worker id messages",
-        "idle deserialise load train evaluate serialise idle_at_end",
-    ),
-    "memory.csv": _schema("global_round pid", "rss_mib", "role"),
-}
-
-_MESSAGES = _schema(
-    "global_round exchange client worker",
-    "pushed began deserialise load train evaluate serialise received",
-)
-
-# What earlier versions did not write: no run is asked for it.
-_ADDED_TABLES = {"timing/workers.csv"}
-_ADDED_COLUMNS = _schema(
-    "workers fds threads",
-    "shared_accuracy tuned_accuracy shared_accuracy_mean shared_accuracy_worst tuned_accuracy_mean "
-    "tuned_accuracy_worst",
-)
+_DTYPES: dict[str, Any] = {INT: _INT, FLOAT: _FLOAT, TEXT: _TEXT}
 
 _CLUSTERS: dict[str, Any] = {
     "round": _INT,
@@ -219,19 +172,19 @@ def load_run(path: str | Path) -> RunData:
     folder = Path(path).resolve()  # "latest" is a link: its target has the run's name
     manifest = load_manifest(folder)
     problems: list[str] = []
-    tables = {name: _read_table(folder / name, schema, problems) for name, schema in TABLES.items()}
+    tables = {t.path: _read_table(folder / t.path, t, problems) for t in TABLES if t is not MESSAGES}
     return RunData(
         folder=folder,
         manifest=manifest,
-        rounds=tables["metrics/global_rounds.csv"],
-        leaves=tables["metrics/leaf_rounds.csv"],
-        clients=tables["metrics/clients.csv"],
+        rounds=tables[GLOBAL.path],
+        leaves=tables[LEAF.path],
+        clients=tables[CLIENTS.path],
         clusters=_read_clusters(folder / "clusters.jsonl", problems),
-        partition=tables["partition.csv"],
-        timing=tables["timing.csv"],
-        workers=tables["timing/workers.csv"],
+        partition=tables[PARTITION.path],
+        timing=tables[TIMING.path],
+        workers=tables[WORKERS.path],
         messages=_read_messages(folder, problems),
-        memory=tables["memory.csv"],
+        memory=tables[MEMORY.path],
         confusion=_read_confusion(folder / "metrics" / "confusion.json", problems),
         problems=problems,
         last_written=_last_written(folder),
@@ -258,35 +211,43 @@ def load_manifest(folder: Path) -> dict[str, Any]:
 
 def _last_written(folder: Path) -> datetime:
     """Return when the newest of the files that grow was written."""
-    files = [folder / "manifest.json", folder / "run.log", *(folder / name for name in TABLES)]
+    files = [folder / "manifest.json", folder / "run.log", *(folder / table.path for table in TABLES)]
     newest = max(file.stat().st_mtime for file in files if file.is_file())
     return datetime.fromtimestamp(newest, timezone.utc)
 
 
-def _read_table(path: Path, schema: Mapping[str, Any], problems: list[str]) -> pl.DataFrame:
-    """Return a CSV table; rows that are not whole are left out and named in `problems`."""
-    if not path.exists() and any(path.match(name) for name in _ADDED_TABLES):
-        return pl.DataFrame(schema=schema)
+def _schema(table: Table, always: bool) -> dict[str, Any]:
+    """Return column → type of a table; only of the columns that are always there, or of all."""
+    return {c.name: _DTYPES[c.kind] for c in table.columns if c.always or not always}
+
+
+def _read_table(path: Path, table: Table, problems: list[str]) -> pl.DataFrame:
+    """Return a CSV table; rows that are not whole are left out and named in `problems`.
+
+    Columns that this version does not know are welcome; those that an older one did not write are not missed.
+    """
+    known, asked = _schema(table, always=False), _schema(table, always=True)
+    if not path.exists() and not table.always:
+        return pl.DataFrame(schema=asked)
     lines = _whole_lines(path, problems)
     header, *rows = csv.reader(lines) if lines else [[]]
-    missing = [column for column in schema if column not in header]
+    missing = [column for column in asked if column not in header]
     if header and missing:
         problems.append(
             f"{path.name} has no column {', '.join(missing)}: written by another version of Fedge"
         )
-    known = _ADDED_COLUMNS | dict(schema)
     dtypes = {c: known.get(c) or _guess([row[at : at + 1] for row in rows]) for at, c in enumerate(header)}
     convert = [_converter(dtype) for dtype in dtypes.values()]
     parsed = [_parse(row, convert) for row in rows]
     _note_damaged(path.name, [number for number, row in enumerate(parsed, start=2) if row is None], problems)
     filled = [row + [None] * len(missing) for row in parsed if row is not None]
-    return pl.DataFrame(filled, schema=dtypes | {column: schema[column] for column in missing}, orient="row")
+    return pl.DataFrame(filled, schema=dtypes | {column: asked[column] for column in missing}, orient="row")
 
 
 def _read_messages(folder: Path, problems: list[str]) -> pl.DataFrame:
     """Return the messages of the rounds of which they were kept, by round."""
-    tables = [_read_table(path, _MESSAGES, problems) for path in message_files(folder)]
-    return pl.concat([pl.DataFrame(schema=_MESSAGES), *tables])
+    tables = [_read_table(path, MESSAGES, problems) for path in message_files(folder)]
+    return pl.concat([pl.DataFrame(schema=_schema(MESSAGES, always=False)), *tables])
 
 
 def _parse(cells: Sequence[str], convert: Sequence[Callable[[str], Any]]) -> list[Any] | None:

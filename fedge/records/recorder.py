@@ -1,13 +1,13 @@
 """The run folder (contract C9): everything a run leaves behind, written as the run goes, row by row.
 
-Numbers are written with the fewest digits that give the same float back, so equal runs give equal bytes.
+What the tables hold is in `fedge.records.catalog`.
 """
 
 import csv
 import json
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
@@ -15,55 +15,33 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from fedge.metrics.agreement import Agreement, agreement
-from fedge.metrics.scores import Spread
+from fedge.data.composition import Holding
 from fedge.process.memory import ProcessMemory
+from fedge.records.catalog import (
+    CLIENTS,
+    GLOBAL,
+    LEAF,
+    MEMORY,
+    PARTITION,
+    ROUND_TABLES,
+    TIMING,
+    WORKERS,
+    ClientRow,
+    GlobalRow,
+    LeafRow,
+    MemoryRow,
+    WorkerRow,
+    timing_row,
+)
+from fedge.records.columns import Table
 from fedge.records.folder import write_manifest, write_whole
 from fedge.records.message_log import MessageLog
-from fedge.rounds.results import ClientResult, LeafResult, RoundResult
+from fedge.rounds.results import RoundResult
 from fedge.states.averaging import State
 from fedge.states.files import write_state
-from fedge.timing.timeline import LANES, LEG_COLUMNS, RoundLanes, Timeline
+from fedge.timing.timeline import LANES, RoundLanes
 
-GLOBAL_COLUMNS = (
-    "global_round", "test_accuracy_mean", "test_accuracy_std", "test_accuracy_worst", "test_loss_mean",
-    "macro_f1_mean", "train_loss_mean", "num_clusters", "cluster_labels", "gate_accepted", "gate_rejected",
-    "clients_ok", "clients_failed", "uplink_bytes", "downlink_bytes", "seconds", "failures",
-    "test_accuracy_p10", "test_accuracy_jain", "unseen_accuracy_mean", "unseen_accuracy_std",
-    "unseen_accuracy_worst", "unseen_accuracy_p10", "unseen_accuracy_jain", "unseen_loss_mean",
-    "unseen_macro_f1_mean", "cloud_uplink_bytes", "cloud_downlink_bytes", "churn", "ari", "nmi",
-    "homogeneity", "completeness", "shared_accuracy_mean", "shared_accuracy_worst", "tuned_accuracy_mean",
-    "tuned_accuracy_worst",
-)  # fmt: skip
-LEAF_COLUMNS = (
-    "global_round", "leaf", "cluster", "val_accuracy_own", "val_accuracy_offered", "gate", "test_accuracy",
-    "test_loss", "macro_f1", "num_clients", "train_samples", "kept_model", "unseen_accuracy", "unseen_loss",
-    "unseen_macro_f1", "unseen_clients", "serves", "blend", "val_windows", "val_only_own", "val_only_offered",
-    "val_standard_error", "val_p_value", "val_accuracy_before", "val_accuracy_personal",
-)  # fmt: skip
-CLIENT_COLUMNS = (
-    "global_round", "client", "leaf", "train_samples", "train_loss", "test_samples", "test_accuracy",
-    "macro_f1", "train_seconds", "test_loss", "unseen_client", "shared_accuracy", "tuned_accuracy",
-)  # fmt: skip
-TIMING_COLUMNS = (
-    "global_round", "configure", "push", "wait", "check", "aggregate", "cluster", "gate", "record",
-    "checkpoint", "other", "total", "report", "workers", 
-    *(f"timeline_{part}" for part in LANES), *LEG_COLUMNS,
-)  # fmt: skip
-WORKER_COLUMNS = ("global_round", "worker", "id", "messages", *LANES, "idle_at_end")
-MEMORY_COLUMNS = (
-    "global_round", "role", "pid", "rss_mib", "fds", "uss_mib", "threads", "cuda_allocated_mib",
-    "cuda_reserved_mib",
-)  # fmt: skip
-
-_FILES = {
-    "metrics/global_rounds.csv": GLOBAL_COLUMNS,
-    "metrics/leaf_rounds.csv": LEAF_COLUMNS,
-    "metrics/clients.csv": CLIENT_COLUMNS,
-    "timing.csv": TIMING_COLUMNS,
-    "timing/workers.csv": WORKER_COLUMNS,
-    "memory.csv": MEMORY_COLUMNS,
-}
+_CLUSTERS = "clusters.jsonl"
 
 
 class RecordError(OSError):
@@ -88,30 +66,28 @@ class Recorder:
         """
         self.folder = folder
         self._files: dict[str, TextIO] = {}
-        self._tables: dict[str, Any] = {}
         self._manifest = dict(manifest or {})
         self._manifest_lock = threading.RLock()  # the watchdog and signal handlers write it, too
         self._ended = False
         with self._explained("tables"):
-            for name, columns in (*_FILES.items(), ("clusters.jsonl", ())):
-                self._open(name, columns, (offsets or {}).get(name, 0))
+            for table in ROUND_TABLES:
+                self._open(table.path, table, (offsets or {}).get(table.path, 0))
+            self._open(_CLUSTERS, None, (offsets or {}).get(_CLUSTERS, 0))
             self._flush()
             self._messages = MessageLog(folder, _seconds_so_far(folder))
 
-    def _open(self, name: str, columns: Sequence[str], offset: int) -> None:
-        """Open a table, new or behind its first `offset` bytes."""
+    def _open(self, name: str, table: Table | None, offset: int) -> None:
+        """Open a file, new or behind its first `offset` bytes; `table` is what it holds, if it is one."""
         path = self.folder / name
         path.parent.mkdir(exist_ok=True)
         path.touch()
         file = self._files[name] = path.open("r+", newline="", encoding="utf-8")
         file.truncate(offset)
-        if columns and offset:
-            _fit_columns(file, columns)
+        if table and offset:
+            table.fit(file)
         file.seek(0, os.SEEK_END)
-        if columns:
-            self._tables[name] = csv.writer(file, lineterminator="\n")
-            if not offset:
-                self._tables[name].writerow(columns)
+        if table and not offset:
+            table.write_header(file)
 
     def __enter__(self) -> "Recorder":
         return self
@@ -197,40 +173,45 @@ class Recorder:
         self, result: RoundResult, laps: Mapping[str, float], memory: Sequence[ProcessMemory]
     ) -> None:
         """Append one global round to the buffers of the tables."""
-        self._rows("metrics/global_rounds.csv", [global_row(result, sum(laps.values()))])
-        self._rows("metrics/leaf_rounds.csv", [leaf_row(result.global_round, leaf) for leaf in result.leaves])
-        self._rows("metrics/clients.csv", [_client_row(result.global_round, c) for c in result.clients])
-        self._rows("memory.csv", [_memory_row(result.global_round, process) for process in memory])
+        number = result.global_round
+        self._rows(GLOBAL, [GlobalRow(result, sum(laps.values()))])
+        self._rows(LEAF, [LeafRow(number, leaf) for leaf in result.leaves])
+        self._rows(CLIENTS, [ClientRow(number, client) for client in result.clients])
+        self._rows(MEMORY, [MemoryRow(number, process) for process in memory])
         if result.cloud is not None:
-            self._files["clusters.jsonl"].write(json.dumps(_cluster_entry(result)) + "\n")
+            self._files[_CLUSTERS].write(json.dumps(_cluster_entry(result)) + "\n")
         write_whole(self.folder / "metrics" / "confusion.json", _confusion_entry(result))
 
     def _write_times(
         self, global_round: int, laps: Mapping[str, float], timelines: RoundLanes | None
     ) -> None:
         """Append one global round to the tables of times."""
-        row: dict[str, Any] = {"global_round": global_round, **laps, "total": sum(laps.values())}
+        more: dict[str, Any] = {}
         if timelines is not None:
-            seconds = {
-                f"timeline_{timeline}": s for timeline, s in zip(LANES, timelines.seconds, strict=True)
-            }
-            row |= {"workers": len(timelines.timelines), **seconds, **timelines.legs}
-            self._rows(
-                "timing/workers.csv",
-                [_worker_row(global_round, timeline) for timeline in timelines.timelines],
-            )
-            self._messages.write(global_round, row["total"], timelines.messages)
-        self._rows("timing.csv", [[row.get(column) for column in TIMING_COLUMNS]])
+            seconds = zip(LANES, timelines.seconds, strict=True)
+            more = {"workers": len(timelines.timelines), **{f"timeline_{part}": s for part, s in seconds}}
+            more |= timelines.legs
+            self._rows(WORKERS, [WorkerRow(global_round, timeline) for timeline in timelines.timelines])
+            self._messages.write(global_round, sum(laps.values()), timelines.messages)
+        self._rows(TIMING, [timing_row(global_round, laps, more)])
 
     def _flush(self) -> None:
         """Hand what is buffered to the system."""
         for file in self._files.values():
             file.flush()
 
-    def _rows(self, table: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Append rows to a table."""
-        for row in rows:
-            self._tables[table].writerow([_cell(value) for value in row])
+    def _rows(self, table: Table, rows: Sequence[Any]) -> None:
+        """Append row objects to a table."""
+        table.write(self._files[table.path], rows)
+
+    def write_partition(self, holdings: Iterable[Holding]) -> None:
+        """Write partition.csv.
+
+        Raises:
+            RecordError: the disk is full or gone.
+        """
+        with self._explained(PARTITION.path):
+            (self.folder / PARTITION.path).write_text(PARTITION.text(holdings), encoding="utf-8")
 
     def write_models(
         self, models: Sequence[State], unseen_clients: Mapping[int, State] | None = None
@@ -263,105 +244,6 @@ class _Joined(Mapping[str, np.ndarray]):
 
     def __len__(self) -> int:
         return len(self._entries)
-
-
-def _cell(value: Any) -> Any:
-    """Return a value as it stands in a table: nothing for what was not measured."""
-    if value is None or (isinstance(value, float) and value != value):
-        return ""
-    return repr(float(value)) if isinstance(value, float) else value
-
-
-def _fit_columns(file: TextIO, columns: Sequence[str]) -> None:
-    """Give a table that another version began the columns of this one; what it lacks is left empty."""
-    file.seek(0)
-    reader = csv.DictReader(file)
-    if list(reader.fieldnames or ()) == list(columns):
-        return
-    rows = list(reader)
-    file.seek(0)
-    file.truncate()
-    table = csv.DictWriter(file, columns, restval="", extrasaction="ignore", lineterminator="\n")
-    table.writeheader()
-    table.writerows(rows)
-
-
-def global_row(result: RoundResult, seconds: float) -> list[Any]:
-    """Return the row of global_rounds.csv; spreads are over clients, unseen ones over unseen clients."""
-    seen = result.over_clients("test_accuracy")
-    unseen = result.over_clients("test_accuracy", unseen_clients=True)
-    decisions = [leaf.gate.decision for leaf in result.leaves]
-    return [
-        result.global_round,
-        *_numbers(seen, "mean", "std", "worst"),
-        *_numbers(result.over_clients("test_loss"), "mean"),
-        *_numbers(result.over_clients("macro_f1"), "mean"),
-        result.train_loss,
-        len(set(result.labels)),
-        " ".join(map(str, result.labels)),
-        decisions.count("accepted"),
-        decisions.count("rejected"),
-        result.clients_ok,
-        len(result.failures),
-        result.uplink_bytes,
-        result.downlink_bytes,
-        seconds,
-        "; ".join(f"{kind} {count}" for kind, count in result.failure_kinds.items()),
-        *_numbers(seen, "p10", "jain"),
-        *_numbers(unseen, "mean", "std", "worst", "p10", "jain"),
-        *_numbers(result.over_clients("test_loss", unseen_clients=True), "mean"),
-        *_numbers(result.over_clients("macro_f1", unseen_clients=True), "mean"),
-        result.cloud_uplink_bytes,
-        result.cloud_downlink_bytes,
-        result.churn,
-        *_numbers(
-            None if result.truth is None else agreement(result.truth, result.labels),
-            "ari", "nmi", "homogeneity", "completeness",
-        ),
-        *_numbers(result.over_clients("shared_accuracy"), "mean", "worst"),
-        *_numbers(result.over_clients("tuned_accuracy"), "mean", "worst"),
-    ]  # fmt: skip
-
-
-def _numbers(found: Spread | Agreement | None, *names: str) -> list[float | None]:
-    """Return numbers by name; nothing of each where nothing was measured."""
-    return [None if found is None else getattr(found, name) for name in names]
-
-
-def leaf_row(global_round: int, leaf: LeafResult) -> list[Any]:
-    """Return the row of leaf_rounds.csv; `val_p_value` is that of McNemar's one-sided test."""
-    decision, pair, personal = leaf.gate, leaf.gate.pair, leaf.personal
-    return [
-        global_round, leaf.leaf, leaf.cluster, decision.accuracy_own, decision.accuracy_offered,
-        decision.decision, leaf.test_accuracy, leaf.test_loss, leaf.macro_f1, leaf.num_clients,
-        leaf.train_samples, leaf.kept_model, leaf.unseen_accuracy, leaf.unseen_loss, leaf.unseen_macro_f1,
-        leaf.unseen_clients, leaf.serves, decision.blend,
-        *((pair.windows, pair.only_own, pair.only_offered) if pair else (None,) * 3),
-        *((pair.standard_error, pair.p_value) if pair else (None,) * 2),
-        *((personal.accuracy_before, personal.accuracy) if personal else (None,) * 2),
-    ]  # fmt: skip
-
-
-def _client_row(global_round: int, client: ClientResult) -> list[Any]:
-    """Return the row of clients.csv."""
-    return [
-        global_round, client.client, client.leaf, client.train_samples, client.train_loss,
-        client.test_samples, client.test_accuracy, client.macro_f1, client.train_seconds, client.test_loss,
-        int(client.unseen_client), client.shared_accuracy, client.tuned_accuracy,
-    ]  # fmt: skip
-
-
-def _worker_row(global_round: int, timeline: Timeline) -> list[Any]:
-    """Return the row of workers.csv; nanoseconds are enough."""
-    seconds = [round(s, 9) for s in (*timeline.seconds, timeline.idle_at_end)]
-    return [global_round, timeline.worker, timeline.id, timeline.messages, *seconds]
-
-
-def _memory_row(global_round: int, process: ProcessMemory) -> list[Any]:
-    """Return the row of memory.csv; a tenth of a MiB is enough."""
-    p = process
-    cells = [p.rss_mib, p.fds, p.uss_mib, p.threads, p.cuda_allocated_mib, p.cuda_reserved_mib]
-    return [global_round, p.role, p.pid, *(round(c, 1) if isinstance(c, float) else c for c in cells)]
 
 
 def _seconds_so_far(folder: Path) -> dict[int, float]:

@@ -22,7 +22,7 @@ from fedge.config.sections import Config, from_run_config, to_run_config
 from fedge.config.topology import clients_per_leaf, known_per_leaf
 from fedge.console.lines import Console, final_table
 from fedge.console.terminal import open_console
-from fedge.data.composition import write_partition
+from fedge.data.composition import holdings
 from fedge.data.partition import Partition, partition
 from fedge.data.prepared import DataShape, DataSource, forget_source, load_source, write_client_data
 from fedge.exchange.clients import Clients, find_clients
@@ -346,7 +346,7 @@ class _Run:
             unseen_clients=sorted(dealt.unseen_clients),
             scenario=dealt.scenario and dealt.scenario.describe(),
         )
-        write_partition(self._recorder.folder / "partition.csv", windows, dealt, sizes)
+        self._recorder.write_partition(holdings(windows, dealt, sizes))
         config, leaves = self._config, ",".join(map(str, sizes))
         self._console.say(
             f"Fedge: {config.num_server_rounds} global rounds, {sum(sizes)} clients under {len(sizes)} "

@@ -19,8 +19,8 @@ from typing import Any
 
 from fedge.config.option import Scalar
 from fedge.process.watchdog import note_progress
+from fedge.records.catalog import GLOBAL, LEAF, GlobalRow, LeafRow
 from fedge.records.folder import write_whole
-from fedge.records.recorder import GLOBAL_COLUMNS, LEAF_COLUMNS, global_row, leaf_row
 from fedge.rounds.results import RoundResult
 from fedge.trackers.tracker import NONE, TrackedRun, open_tracker
 
@@ -38,9 +38,9 @@ def numbers_of(result: RoundResult, seconds: float) -> dict[str, float]:
 
     Left out are words, what never changes, and what was not measured.
     """
-    tables = [("global", dict(zip(GLOBAL_COLUMNS, global_row(result, seconds), strict=True)))]
+    tables = [("global", dict(zip(GLOBAL.names, GLOBAL.row(GlobalRow(result, seconds)), strict=True)))]
     for leaf in result.leaves:
-        row = dict(zip(LEAF_COLUMNS, leaf_row(result.global_round, leaf), strict=True))
+        row = dict(zip(LEAF.names, LEAF.row(LeafRow(result.global_round, leaf)), strict=True))
         tables.append((f"leaf-{leaf.leaf}", row))
     return {
         f"{table}/{column}": float(value)

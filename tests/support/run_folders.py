@@ -4,7 +4,7 @@ import numpy as np
 
 from fedge.cloud.step import CloudStep
 from fedge.config.sections import from_run_config, to_run_config
-from fedge.data.composition import write_partition
+from fedge.data.composition import holdings
 from fedge.data.partition import Partition
 from fedge.metrics.scores import accuracy
 from fedge.process.memory import ProcessMemory
@@ -123,7 +123,7 @@ def write_run(
             clients_per_leaf=[2, 2], **manifest,
         )  # fmt: skip
         dealt = Partition(parts, "blocks", frozenset(unseen_clients))
-        write_partition(folder / "partition.csv", windows, dealt, [2, 2])
+        recorder.write_partition(holdings(windows, dealt, [2, 2]))
         for result in rounds:
             recorder.write_round(
                 result,

@@ -5,9 +5,16 @@ import csv
 import numpy as np
 
 from fedge.config.sections import from_run_config
-from fedge.data.composition import write_partition
+from fedge.data.composition import holdings
 from fedge.data.partition import Partition, partition
 from fedge.data.scenario import Change, Scenario
+from fedge.records.recorder import Recorder
+
+
+def write_partition(folder, *what):
+    """Write what the clients hold, as a run does."""
+    with Recorder(folder) as recorder:
+        recorder.write_partition(holdings(*what))
 
 
 def rows(path):
@@ -23,7 +30,7 @@ def test_counts_by_hand(tmp_path, make_windows):
         [(np.array([0, 1]), np.array([2]), np.array([], int)), (np.array([3]),) + (np.array([], int),) * 2],
         "blocks",
     )
-    write_partition(tmp_path / "partition.csv", windows, dealt, [1, 1])
+    write_partition(tmp_path, windows, dealt, [1, 1])
     assert (tmp_path / "partition.csv").read_text().splitlines() == [
         "client,leaf,split,user,device,class,windows,unseen_client,group",
         "0,0,train,ann,s3,p,2,0,",
@@ -42,7 +49,7 @@ def test_unseen_clients_and_groups_by_hand(tmp_path, make_windows):
         frozenset([1]),
         Scenario("label-permutation", (0, 1), (Change(), Change(labels=np.array([1, 0]))), (1, 1)),
     )
-    write_partition(tmp_path / "partition.csv", windows, dealt, [1, 1])
+    write_partition(tmp_path, windows, dealt, [1, 1])
     assert (tmp_path / "partition.csv").read_text().splitlines()[1:] == [
         "0,0,train,ann,,p,1,0,0",
         "1,1,train,bob,,p,1,1,1",
@@ -56,7 +63,7 @@ def test_adds_up_to_the_partition(tmp_path):
     windows = synthetic_windows(num_users=4)
     sizes = [2, 1]
     dealt = partition(windows, from_run_config({"partition.kind": "iid"}), sizes, seed=1)
-    write_partition(tmp_path / "partition.csv", windows, dealt, sizes)
+    write_partition(tmp_path, windows, dealt, sizes)
     table = rows(tmp_path / "partition.csv")
     for client, parts in enumerate(dealt.clients):
         for split, indices in zip(("train", "val", "test"), parts, strict=True):

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from fedge.records import message_log
-from fedge.records.message_log import MESSAGE_COLUMNS, MessageLog, message_files, round_of
+from fedge.records.catalog import MESSAGES as TABLE
+from fedge.records.message_log import MessageLog, message_files, round_of
 from fedge.timing.timeline import MessageTimes
 
 MESSAGES = MessageTimes(
@@ -35,7 +36,7 @@ def test_a_round_by_hand(folder):
     """Seconds since the round began, parts as seconds, microseconds."""
     MessageLog(folder, {}).write(3, 5.0, MESSAGES)
     assert (folder / "timing" / "messages-000003.csv").read_text().splitlines() == [
-        ",".join(MESSAGE_COLUMNS),
+        ",".join(TABLE.names),
         "3,1,4,1,0.250000,0.500000,0.000000,0.000000,0.750000,0.000000,0.083333,1.500000",
         "3,2,0,0,2.000000,2.500000,0.125000,0.125000,0.000000,0.500000,0.000000,4.000000",
     ]

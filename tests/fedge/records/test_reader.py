@@ -16,16 +16,8 @@ from run_folders import confusion, round_result, write_run
 
 import fedge
 from fedge.config.option import ConfigError
-from fedge.records.message_log import MESSAGE_COLUMNS
-from fedge.records.reader import _MESSAGES, TABLES, RunFolderError, load_run
-from fedge.records.recorder import (
-    CLIENT_COLUMNS,
-    GLOBAL_COLUMNS,
-    LEAF_COLUMNS,
-    MEMORY_COLUMNS,
-    TIMING_COLUMNS,
-    WORKER_COLUMNS,
-)
+from fedge.records.catalog import CLIENTS, GLOBAL, MEMORY, MESSAGES, TABLES, TIMING
+from fedge.records.reader import RunFolderError, load_run
 from fedge.report.run_page import write_report
 
 
@@ -112,17 +104,17 @@ def test_the_link_to_the_newest_run_has_the_name_of_the_run(folder):
     assert load_run(folder.parent / "latest").name == "mine"
 
 
-def test_reader_and_recorder_agree_on_columns():
-    for name, columns in {
-        "metrics/global_rounds.csv": GLOBAL_COLUMNS,
-        "metrics/leaf_rounds.csv": LEAF_COLUMNS,
-        "metrics/clients.csv": CLIENT_COLUMNS,
-        "memory.csv": MEMORY_COLUMNS,
-        "timing/workers.csv": WORKER_COLUMNS,
-    }.items():
-        assert set(TABLES[name]) <= set(columns), name
-    assert set(TABLES["timing.csv"]) <= set(TIMING_COLUMNS)
-    assert tuple(_MESSAGES) == MESSAGE_COLUMNS
+def test_frames_have_the_types_of_the_catalog(folder):
+    """A column is an integer, a number or text because the catalog says so, not because of its cells."""
+    run = load_run(folder)
+    frames = (
+        run.rounds, run.leaves, run.clients, run.partition, run.timing, run.workers, run.messages, run.memory,
+    )  # fmt: skip
+    dtypes = {"int": pl.Int64, "float": pl.Float64, "text": pl.String}
+    for frame, table in zip(frames, TABLES, strict=True):
+        assert dict(frame.schema) == {c.name: dtypes[c.kind] for c in table.columns}, table.path
+        assert len(frame), table.path
+    assert run.messages.columns == list(MESSAGES.names)
 
 
 def test_workers_and_messages_come_back(folder):
@@ -139,7 +131,7 @@ def test_workers_and_messages_come_back(folder):
 def test_a_run_of_before_the_workers_were_timed(folder):
     """Nothing is missed, and its report is whole."""
     shutil.rmtree(folder / "timing")
-    for name, columns in (("timing.csv", TIMING_COLUMNS[:12]), ("memory.csv", MEMORY_COLUMNS[:5])):
+    for name, columns in (("timing.csv", TIMING.names[:12]), ("memory.csv", MEMORY.names[:5])):
         table = pl.read_csv(folder / name).select(columns)
         table.write_csv(folder / name)
     run = load_run(folder)
@@ -161,7 +153,7 @@ def test_a_run_of_before_fine_tuning_was_measured(tmp_path):
     assert run.clients["tuned_accuracy"].to_list() == [None] * 4 + [0.6, 0.6, 0.8, 0.8]
     plain = load_run(write_run(tmp_path / "plain", rounds[:1]))
     assert plain.clients.schema["tuned_accuracy"] == plain.rounds.schema["tuned_accuracy_mean"] == pl.Float64
-    for name, columns in (("global_rounds", GLOBAL_COLUMNS[:-4]), ("clients", CLIENT_COLUMNS[:-2])):
+    for name, columns in (("global_rounds", GLOBAL.names[:-4]), ("clients", CLIENTS.names[:-2])):
         table = folder / "metrics" / f"{name}.csv"
         pl.read_csv(table).select(columns).write_csv(table)
     run = load_run(folder)

@@ -12,8 +12,9 @@ from run_folders import timelines
 from safetensors.numpy import load_file
 
 from fedge.process.memory import ProcessMemory
+from fedge.records.catalog import CLIENTS, TIMING
 from fedge.records.message_log import message_files
-from fedge.records.recorder import CLIENT_COLUMNS, TIMING_COLUMNS, Recorder, RecordError, utc_now
+from fedge.records.recorder import Recorder, RecordError, utc_now
 from fedge.serving.gate import GateResult, Paired
 from fedge.serving.personal import PersonalResult
 from fedge.timing.laps import PHASES
@@ -169,7 +170,7 @@ def test_workers_by_hand(recorder, make_result):
 
 
 def test_every_phase_has_a_column():
-    assert set(PHASES) < set(TIMING_COLUMNS)
+    assert set(PHASES) < set(TIMING.names)
 
 
 def test_what_the_gate_rests_on_by_hand(recorder, make_result):
@@ -318,7 +319,7 @@ def test_a_table_that_another_version_began_gets_the_columns_of_this_one(tmp_pat
         pass
     with table.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert tuple(rows[0]) == CLIENT_COLUMNS
+    assert tuple(rows[0]) == CLIENTS.names
     assert [(row["client"], row["leaf"], row["tuned_accuracy"]) for row in rows] == [
         ("0", "2", ""), ("1", "2", ""),
     ]  # fmt: skip

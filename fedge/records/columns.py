@@ -1,0 +1,139 @@
+"""What a column and a table of a run folder are: name, type, unit, meaning, and where its values come from.
+
+`fedge.records.catalog` has all tables. The recorder writes them, the reader takes its types from them, and
+docs/tables.md is printed from them (`fedge tables`).
+"""
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TextIO
+
+INT: Literal["int"] = "int"
+FLOAT: Literal["float"] = "float"
+TEXT: Literal["text"] = "text"
+Kind = Literal["int", "float", "text"]
+
+
+def at(path: str) -> Callable[[Any], Any]:
+    """Return what looks up `path`, as "leaf.gate.blend", in an object; None where a step of it is None."""
+    names = path.split(".")
+
+    def look_up(row: Any) -> Any:
+        for name in names:
+            row = None if row is None else getattr(row, name)
+        return row
+
+    return look_up
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column.
+
+    Attributes:
+        name: in the header.
+        kind: of its values.
+        unit: of its values; empty where they have none.
+        meaning: for a reader of the table.
+        value: row object of its table → value; None where nothing was measured.
+        always: every version of Fedge has written it: a table without it is remarked upon.
+    """
+
+    name: str
+    kind: Kind
+    unit: str
+    meaning: str
+    value: Callable[[Any], Any]
+    always: bool = True
+
+
+@dataclass(frozen=True)
+class Table:
+    """One CSV file of a run folder.
+
+    Attributes:
+        path: below the run folder; ``*`` stands for a number.
+        about: what a row is.
+        columns: in the order of the file.
+        always: every version of Fedge has written it.
+    """
+
+    path: str
+    about: str
+    columns: tuple[Column, ...]
+    always: bool = True
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The header."""
+        return tuple(column.name for column in self.columns)
+
+    def row(self, row: Any) -> list[Any]:
+        """Return the values of a row object, in the order of the columns."""
+        return [column.value(row) for column in self.columns]
+
+    def write_header(self, file: TextIO) -> None:
+        """Begin the table."""
+        _write(file, [self.names])
+
+    def write(self, file: TextIO, rows: Iterable[Any]) -> None:
+        """Append row objects to the table."""
+        _write(file, ([_cell(value) for value in self.row(row)] for row in rows))
+
+    def fit(self, file: TextIO) -> None:
+        """Give a table that another version began the columns of this one; what it lacks is left empty."""
+        file.seek(0)
+        reader = csv.DictReader(file)
+        if tuple(reader.fieldnames or ()) == self.names:
+            return
+        rows = list(reader)
+        file.seek(0)
+        file.truncate()
+        table = csv.DictWriter(file, self.names, restval="", extrasaction="ignore", lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
+
+    def text(self, rows: Iterable[Any]) -> str:
+        """Return the whole table."""
+        file = io.StringIO()
+        self.write_header(file)
+        self.write(file, rows)
+        return file.getvalue()
+
+
+def _write(file: TextIO, rows: Iterable[Sequence[Any]]) -> None:
+    """Append rows of cells."""
+    csv.writer(file, lineterminator="\n").writerows(rows)
+
+
+def _cell(value: Any) -> Any:
+    """Return a value as it stands in a table: nothing for what was not measured.
+
+    Numbers have the fewest digits that give the same float back.
+    """
+    if value is None or (isinstance(value, float) and value != value):
+        return ""
+    return repr(float(value)) if isinstance(value, float) else value
+
+
+def described(tables: Sequence[Table]) -> str:
+    """Return all columns as Markdown: a section per table, a row per column."""
+    return "\n\n".join(map(_described, tables)) + "\n"
+
+
+def _described(table: Table) -> str:
+    lines = [
+        f"## `{table.path}`",
+        "",
+        table.about,
+        "",
+        "| column | type | unit | meaning |",
+        "|---|---|---|---|",
+    ]
+    lines += [
+        f"| `{c.name}` | {c.kind} | {c.unit} | {c.meaning.replace('|', chr(92) + '|')} |"
+        for c in table.columns
+    ]
+    return "\n".join(lines)

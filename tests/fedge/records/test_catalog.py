@@ -1,0 +1,37 @@
+"""The catalog of columns: what is written, what is read and what docs/tables.md says are one thing."""
+
+from pathlib import Path
+
+import pytest
+from run_folders import round_result, write_run
+
+from fedge.cli import main
+from fedge.records.catalog import TABLES, page
+from fedge.timing.laps import PHASES
+
+ROOT = Path(__file__).resolve().parents[3]
+UNITS = {"", "share", "s", "bytes", "MiB", "nat", "windows", "clients", "leaves", "leaf rounds", "messages",
+         "workers", "files", "threads"}  # fmt: skip
+
+
+def test_the_page_is_what_the_command_prints(capsys):
+    assert main(["tables"]) == 0
+    printed = capsys.readouterr().out
+    assert printed == page() == (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.path)
+def test_a_run_folder_has_just_these_columns(tmp_path, table):
+    folder = write_run(tmp_path / "run", [round_result(1, [5, 6, 7, 8])])
+    (path,) = folder.glob(table.path)
+    assert path.read_text(encoding="utf-8").splitlines()[0] == ",".join(table.names)
+
+
+def test_columns_are_named_once_and_described():
+    for table in TABLES:
+        assert len(set(table.names)) == len(table.columns), table.path
+        for column in table.columns:
+            assert column.unit in UNITS, column
+            assert column.meaning, column
+    timing = next(table for table in TABLES if table.path == "timing.csv")
+    assert set(PHASES) < set(timing.names)
