@@ -1,8 +1,8 @@
-"""What all benchmarks share: taking turns, spread, the machine and its peak, JSON, README row, plot.
+"""What all benchmarks share: taking turns, spread, the machine and its peak, JSON, a row of the page, plot.
 
 A benchmark is one module with a `Benchmark` and `main(BENCHMARK)`. `python -m benchmarks.NAME` measures and
-writes `results/NAME.json`, `plots/NAME.svg` and the table in README.md, which are made from the JSON files
-alone: `--redraw` makes them again without measuring.
+writes `docs/benchmarks/NAME.json`, a plot beside it and the table in docs/benchmarks.md, which are made from
+the JSON files alone: `--redraw` makes them again without measuring.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ import psutil
 import torch
 
 ROOT = Path(__file__).parents[1]
-FOLDER = Path(__file__).parent
-README = FOLDER / "README.md"
+PAGE = ROOT / "docs" / "benchmarks.md"
+MEASURED = ROOT / "docs" / "benchmarks"  # a JSON file and a plot per benchmark
 QUICK = ("step", "round", "exchange", "large_model", "memory")
 LONG = ("prepare", "seed_workload")
 WORKERS = 2  # clients that train at a time, on every engine and in the plain pool
@@ -106,7 +106,7 @@ def main(benchmark: Benchmark) -> None:
     parser.add_argument("--full", action="store_true", help="the long version")
     parser.add_argument("--redraw", action="store_true", help="only make plot and table again from the JSON")
     options = parser.parse_args()
-    path = FOLDER / "results" / f"{benchmark.name}.json"
+    path = MEASURED / f"{benchmark.name}.json"
     if options.redraw:
         record = json.loads(path.read_text(encoding="utf-8"))
     else:
@@ -298,7 +298,7 @@ def _plot(benchmark: Benchmark, record: dict[str, Any]) -> None:
     chart, axes = pyplot.subplots(figsize=(7, 3.6), layout="constrained")
     benchmark.draw(record["results"], axes)
     axes.spines[["top", "right"]].set_visible(False)
-    path = FOLDER / "plots" / f"{benchmark.name}.svg"
+    path = MEASURED / f"{benchmark.name}.svg"
     path.parent.mkdir(exist_ok=True)
     chart.savefig(path, metadata={"Date": None})
     pyplot.close(chart)
@@ -318,20 +318,20 @@ def draw_figures(axes: Any, entries: Sequence[Figure], unit: str) -> None:
 
 
 def write_rows() -> None:
-    """Write README.md's table again, from the JSON files."""
-    text = README.read_text(encoding="utf-8")
+    """Write the page's table again, from the JSON files."""
+    text = PAGE.read_text(encoding="utf-8")
     before, rest = text.split(_ROWS[0])
     after = rest.split(_ROWS[1])[1]
     lines = ["| command | figures: median (quartiles), aim | distance to the machine's peak | measured on |"]
     lines.append("|---|---|---|---|")
     plots = []
     for name in (*QUICK, *LONG):
-        path = FOLDER / "results" / f"{name}.json"
+        path = MEASURED / f"{name}.json"
         if path.is_file():
             lines.append(_row(json.loads(path.read_text(encoding="utf-8"))))
-            plots.append(f"![{name}](plots/{name}.svg)")
+            plots.append(f"![{name}](benchmarks/{name}.svg)")
     body = "\n".join([*lines, "", *plots])
-    README.write_text(f"{before}{_ROWS[0]}\n\n{body}\n\n{_ROWS[1]}{after}", encoding="utf-8")
+    PAGE.write_text(f"{before}{_ROWS[0]}\n\n{body}\n\n{_ROWS[1]}{after}", encoding="utf-8")
 
 
 def _row(record: dict[str, Any]) -> str:
