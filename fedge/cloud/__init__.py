@@ -1,6 +1,7 @@
 """The cloud step: one model per cluster, offered to its leaves.
 
-`step` goes from leaf models to offers, `offers` mixes them, `control` is SCAFFOLD between cloud and leaves.
+`aggregator` is the cloud through a run, `step` goes from leaf models to offers in stages, `memory` is kept
+from step to step, `offers` mixes models, `control` is SCAFFOLD between cloud and leaves.
 
 Imports only from below: `leaf` and what is under it.
 """
@@ -10,7 +11,8 @@ import lazy_loader as lazy
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
+        "aggregator": ["CloudAggregator"],
         "offers": ["Offer", "Offers", "make_offers"],
-        "step": ["CloudAggregator", "CloudStep"],
+        "step": ["CloudRound", "CloudStep"],
     },
 )

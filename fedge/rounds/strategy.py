@@ -20,8 +20,9 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from fedge.client.guarded_app import last_words
 from fedge.cloud import control as cloud_control
+from fedge.cloud.aggregator import CloudAggregator
 from fedge.cloud.offers import Offers, blends_of, make_offers
-from fedge.cloud.step import CloudAggregator, Probe
+from fedge.cloud.step import CloudRound, Probe
 from fedge.clustering.evidence import Answers, Questions, collect_answers
 from fedge.config.sections import Config
 from fedge.exchange.clients import Clients, Exchange, RunError
@@ -337,9 +338,9 @@ class HierarchicalStrategy(Strategy):
             self._book = RoundBook(global_round, began=self._clock.began)
             if global_round == 1:
                 self._choose_first(grid, timeout)
-            self._cloud.begin_round([leaf.model for leaf in self.leaves])
+            begun = self._cloud.begin([leaf.model for leaf in self.leaves])
             self._train(grid, initial_arrays, timeout)
-            self._cloud_hook(grid, global_round, timeout)
+            self._cloud_hook(grid, begun, global_round, timeout)
             self._evaluate(grid, initial_arrays, timeout)
             if personal.is_due(self._config.personal, global_round, num_rounds):
                 self._personalise(grid, initial_arrays, timeout)
@@ -350,11 +351,9 @@ class HierarchicalStrategy(Strategy):
 
     def _choose_first(self, grid: Grid, timeout_s: float) -> None:
         """Before the first round: where the cloud has several models, let every leaf choose one."""
-        self._cloud.keep_states(self._shared.keep)
-        questions = self._cloud.first_questions(len(self.leaves))
-        if any(questions):
-            answers = self._ask(grid, questions, timeout_s)
-            self._labels, models = self._cloud.first_models(answers, len(self.leaves))
+        choice = self._cloud.first_choice(len(self.leaves))
+        if choice is not None:
+            self._labels, models = choice.choose(self._ask(grid, choice.questions, timeout_s))
             for leaf, model in zip(self.leaves, models, strict=True):
                 leaf.begin(model, int(self._labels[leaf.index]))
 
@@ -413,20 +412,17 @@ class HierarchicalStrategy(Strategy):
                 leaf.models.serve_personal(fork.model)
         self._clock.lap("gate")
 
-    def _cloud_hook(self, grid: Grid, global_round: int, timeout_s: float) -> None:
+    def _cloud_hook(self, grid: Grid, begun: CloudRound, global_round: int, timeout_s: float) -> None:
         """Between global rounds: let the cloud cluster the leaves and make its offers."""
         if self._cloud.is_due(global_round):
             models = [leaf.model for leaf in self.leaves]
             weights = [leaf.weight for leaf in self.leaves]
-            start = self._cloud.probe_start(models, weights)
+            meeting = begun.meet(models, weights, global_round)
+            start = meeting.probe_start()
             probe = None if start is None else self._probe(grid, start, timeout_s)
-            self._cloud.average_pool(models, weights)
-            self._cloud.keep_states(self._shared.keep)
-            questions = self._cloud.questions(
-                models, weights, probe, [leaf.models.trial for leaf in self.leaves]
-            )
-            answers = self._ask(grid, questions, timeout_s) if any(questions) else None
-            step = self._cloud.step(models, weights, global_round, answers, probe)
+            hearing = meeting.hear(probe, [leaf.models.trial for leaf in self.leaves])
+            questions = hearing.questions
+            step = hearing.finish(self._ask(grid, questions, timeout_s) if any(questions) else None)
             cloud_control.arrive(self.leaves)
             made = {id(m): m for m in (*step.offers, *step.trials) if m is not None}
             kept = {key: self._shared.keep(model) for key, model in made.items()}

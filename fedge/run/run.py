@@ -14,8 +14,9 @@ from flwr.serverapp import Grid
 from torch import nn
 
 from fedge.client.controls import all_controls
+from fedge.cloud.aggregator import CloudAggregator
 from fedge.cloud.offers import blends_of
-from fedge.cloud.step import CloudAggregator
+from fedge.cloud.step import CloudSetting
 from fedge.config.choices import BY_TEST
 from fedge.config.option import ConfigError
 from fedge.config.sections import Config, from_run_config, to_run_config
@@ -388,7 +389,7 @@ class _Run:
         groups = None if dealt.scenario is None else dealt.scenario.groups
         truth = None if groups is None else np.array(groups, dtype=np.int64)
         cloud = CloudAggregator(
-            config.cluster, trainable, seed, truth,
+            config.cluster, CloudSetting(tuple(trainable), seed, truth, self._shared.keep),
             lambda number: get_state(self._network(shape, number)) if number else state,
         )  # fmt: skip
         strategy = HierarchicalStrategy(

@@ -2,7 +2,7 @@
 
 A state is a mapping, name → array, as `state_dict` has it. `averaging` takes means, `records` puts states
 into Flower's records without copies, `files` and `shared` into files that all processes map, `checkpoint`
-keeps what a run goes on from.
+keeps what a run goes on from, `distinct` tells which states are one object.
 
 Imports only from below: `process`, `seeding` and what is under them.
 """

@@ -164,7 +164,7 @@ def test_a_killed_run_is_known_to_have_died(tmp_path):
 # --- stalls -------------------------------------------------------------------------------------------
 
 HANGING_CLIENT = "import fedge.client_app as c; c.train = lambda *a, **k: time.sleep(600)"
-HANGING_SERVER = "import fedge.cloud.step as c; c.CloudAggregator.step = lambda *a: time.sleep(600)"
+HANGING_SERVER = "import fedge.cloud.step as c; c.Hearing.finish = lambda *a: time.sleep(600)"
 
 
 @pytest.mark.parametrize("fault", [HANGING_CLIENT, HANGING_SERVER], ids=["client", "server"])

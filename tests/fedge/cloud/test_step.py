@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedge.cloud.step import CloudAggregator, Probe
+from fedge.cloud.aggregator import CloudAggregator
+from fedge.cloud.step import CloudSetting, Probe
 from fedge.clustering.evidence import Answers, leaf_role
 from fedge.clustering.similarity import weight_clustering
 from fedge.clustering.trial import PRESENT, PROPOSED
@@ -25,21 +26,14 @@ def state(head, body=0.0, count=0):
 
 
 def cloud(**settings):
-    return CloudAggregator(ClusterConfig(**settings), NAMES)
+    return CloudAggregator(ClusterConfig(**settings), CloudSetting(NAMES))
 
 
 def step_of(aggregator, starts, models, weights):
-    aggregator.begin_round(starts)
-    return aggregator.step(models, weights)
+    return aggregator.begin(starts).meet(models, weights).hear().finish()
 
 
 START = state([1, 1])
-
-
-@given(st.integers(1, 20), st.integers(1, 7), st.integers(1, 60))
-def test_due_rounds(start_round, every, round_):
-    due = [r for r in range(1, 61) if cloud(start_round=start_round, every=every).is_due(r)]
-    assert due == list(range(start_round, 61, every))
 
 
 def test_by_hand():
@@ -178,16 +172,20 @@ def four(seed=1):
     return [state(rng.normal(size=2), leaf) for leaf in range(4)]
 
 
+def met(aggregator, start=True, weights=(1, 1, 1, 1), global_round=3):
+    """Return the leaves' meeting with the cloud, after a round from one start or from different ones."""
+    return aggregator.begin([START] * 4 if start else four(2)).meet(four(), weights, global_round)
+
+
 def next_step(aggregator, answers, start=True, probe=None, forks=()):
     """Carry out a step from one start or from different ones; returns what was asked and the step."""
-    aggregator.begin_round([START] * 4 if start else four(2))
-    asked = aggregator.questions(four(), [1] * 4, probe, forks)
-    return asked, aggregator.step(four(), [1] * 4, 3, answers, probe)
+    hearing = met(aggregator, start).hear(probe, forks)
+    return hearing.questions, hearing.finish(answers)
 
 
 def test_what_is_asked():
     """Published: nothing. With cross-losses: every model of everybody. Of new groups: the trial, too."""
-    assert not any(cloud().questions(four(), [1] * 4))
+    assert not any(met(cloud()).hear().questions)
     aggregator = cloud(**AUTO)
     asked, step = next_step(aggregator, answered([0, 0, 1, 1]))
     assert [sorted(roles) for roles in asked] == [["leaf-0", "leaf-1", "leaf-2", "leaf-3"]] * 4
@@ -197,7 +195,7 @@ def test_what_is_asked():
     np.testing.assert_array_equal(asked[0][PROPOSED]["head"], four(7)[1]["head"])
     np.testing.assert_allclose(asked[0][PRESENT]["body"], [[2]])  # of leaves 1 to 3
     assert step.trials == [None] * 4
-    assert not any(cloud(enabled=False, **AUTO).questions(four(), [1] * 4))
+    assert not any(met(cloud(enabled=False, **AUTO)).hear().questions)
 
 
 def test_groups_that_are_found_twice_and_useful_are_in_force():
@@ -237,10 +235,11 @@ def test_a_step_tells_what_it_rests_on():
 
 def test_three_leaves_are_not_asked_what_cannot_be_tested():
     aggregator = cloud(**AUTO, probe_every=1)
-    aggregator.begin_round(four(2)[:3])
-    assert aggregator.probe_start(four()[:3], [1] * 3) is None
-    assert aggregator.questions(four()[:3], [1] * 3) == [{}, {}, {}]
-    step = aggregator.step(four()[:3], [1] * 3, 3)
+    meeting = aggregator.begin(four(2)[:3]).meet(four()[:3], [1] * 3, 3)
+    assert meeting.probe_start() is None
+    hearing = meeting.hear()
+    assert hearing.questions == [{}, {}, {}]
+    step = hearing.finish()
     assert step.labels.tolist() == [0, 0, 0]
     assert "from 4 leaves on" in step.facts["skipped"]
     assert "exchange_bytes" not in step.facts
@@ -267,19 +266,17 @@ def test_probes_come_only_when_leaves_have_gone_apart():
     aggregator = split_cloud(probe_every=3)
     due = []
     for start in (True, False, False, False, False, True, False):
-        aggregator.begin_round([START] * 4 if start else four(2))
-        common = aggregator.probe_start(four(), [1, 1, 1, 5])
+        meeting = met(aggregator, start)
+        common = meeting.probe_start()
         due.append(common is not None)
         probe = None if common is None else Probe(common, four())
-        aggregator.step(four(), [1] * 4, 3, answered([0, 0, 1, 1]), probe)
+        meeting.hear(probe).finish(answered([0, 0, 1, 1]))
     assert due == [False, False, False, True, False, False, False]
-    aggregator.begin_round(four(2))
     for _ in range(2):
-        aggregator.step(four(), [1] * 4, 3, answered([0, 0, 1, 1]))
-    np.testing.assert_allclose(
-        aggregator.probe_start(four(), [1, 1, 1, 5])["body"], [[(0 + 1 + 2 + 15) / 8]], rtol=1e-6
-    )
-    assert cloud(**AUTO).probe_start(four(), [1] * 4) is None
+        met(aggregator, start=False).hear().finish(answered([0, 0, 1, 1]))
+    common = met(aggregator, start=False, weights=[1, 1, 1, 5]).probe_start()
+    np.testing.assert_allclose(common["body"], [[(0 + 1 + 2 + 15) / 8]], rtol=1e-6)
+    assert met(cloud(**AUTO)).probe_start() is None
 
 
 def test_a_wrong_split_is_undone_by_probes():
@@ -293,12 +290,12 @@ def test_a_wrong_split_is_undone_by_probes():
     for gain in (None, 0.1):
         _, step = next_step(aggregator, answered([0, 0, 1, 1]), start=False)
         forks.append(step.trials)
-        aggregator.begin_round(four(2))
-        probe = Probe(aggregator.probe_start(four(), [1] * 4), four(3))
-        asked = aggregator.questions(four(), [1] * 4, probe, step.trials)
-        assert asked[0]["leaf-1"] is probe.models[1]
-        assert (PROPOSED in asked[0]) == (gain is not None)
-        step = aggregator.step(four(), [1] * 4, 3, answered([0] * 4, gain), probe)
+        meeting = met(aggregator, start=False)
+        probe = Probe(meeting.probe_start(), four(3))
+        hearing = meeting.hear(probe, step.trials)
+        assert hearing.questions[0]["leaf-1"] is probe.models[1]
+        assert (PROPOSED in hearing.questions[0]) == (gain is not None)
+        step = hearing.finish(answered([0] * 4, gain))
         assert (step.common_start, step.facts["probe"], any(step.trials)) == (True, True, False)
         labels.append(step.labels.tolist())
     assert labels == [[0, 0, 1, 1], [0] * 4]
@@ -332,10 +329,10 @@ def test_a_restored_cloud_goes_on_alike(after):
             parts.restore(states, facts)
         steps = []
         for aggregator in (whole, parts):
-            aggregator.begin_round([START] * 4 if at < 2 else four(2))
-            start = aggregator.probe_start(four(), [1] * 4)
+            meeting = met(aggregator, start=at < 2, global_round=at)
+            start = meeting.probe_start()
             probe = None if start is None else Probe(start, four(4))
-            steps.append(aggregator.step(four(), [1] * 4, at, answered([0, 0, 1, 1], gain), probe))
+            steps.append(meeting.hear(probe).finish(answered([0, 0, 1, 1], gain)))
         assert steps[0].facts == steps[1].facts
         assert steps[0].labels.tolist() == steps[1].labels.tolist()
         assert steps[0].similarity.tobytes() == steps[1].similarity.tobytes()
@@ -352,10 +349,11 @@ def walk(aggregator, pattern):
     """
     steps = []
     for number, letter in enumerate(pattern, start=1):
-        aggregator.begin_round(APART if letter == "u" else [START] * 2)
+        begun = aggregator.begin(APART if letter == "u" else [START] * 2)
         models = APART if letter == "A" else TOGETHER
-        assert not any(aggregator.questions(models, [1, 3]))
-        steps.append(aggregator.step(models, [1, 3], number))
+        hearing = begun.meet(models, [1, 3], number).hear()
+        assert not any(hearing.questions)
+        steps.append(hearing.finish())
     return steps
 
 
@@ -407,12 +405,12 @@ def test_a_step_that_rests_asks_nobody_and_makes_no_probe():
     aggregator = split_cloud(probe_every=1, regroup_every=3)
     asked, probed = [], []
     for _ in range(9):
-        aggregator.begin_round(four(2))
-        start = aggregator.probe_start(four(), [1] * 4)
+        meeting = met(aggregator, start=False)
+        start = meeting.probe_start()
         probe = None if start is None else Probe(start, four(3))
-        questions = aggregator.questions(four(), [1] * 4, probe)
-        answers = answered([0, 0, 1, 1]) if any(questions) else None
-        step = aggregator.step(four(), [1] * 4, 3, answers, probe)
+        hearing = meeting.hear(probe)
+        answers = answered([0, 0, 1, 1]) if any(hearing.questions) else None
+        step = hearing.finish(answers)
         assert step.labels.tolist() == [0, 0, 1, 1]
         assert step.common_start is (probe is not None)
         asked.append(answers is not None)
@@ -432,8 +430,8 @@ def test_methods_that_group_when_it_is_time_see_every_step(method):
     )
     steps = []
     for number in range(1, 10):
-        aggregator.begin_round([START] * 2)
-        steps.append(aggregator.step([state([3, 1]), state([-1, 1])], [1, 1], number))
+        begun = aggregator.begin([START] * 2)
+        steps.append(begun.meet([state([3, 1]), state([-1, 1])], [1, 1], number).hear().finish())
     assert not any("compared" in step.facts for step in steps)
     first = 1 if method == "cfl" else 8
     assert [int(step.labels[1]) for step in steps] == [0] * (first - 1) + [1] * (10 - first)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from fedge import simulate
-from fedge.cloud.step import CloudAggregator
+from fedge.cloud.aggregator import CloudAggregator
+from fedge.cloud.step import CloudSetting
 from fedge.clustering import ifca
 from fedge.clustering.evidence import Answers
 from fedge.config.sections import ClusterConfig, from_run_config
@@ -53,7 +54,12 @@ def test_a_candidate_is_the_mean_of_those_who_took_it():
 
 def aggregator(**settings):
     config = ClusterConfig(method="ifca", count="2", **settings)
-    return CloudAggregator(config, ["w"], candidate=lambda c: {"w": np.array([10.0 * c])})
+    return CloudAggregator(config, CloudSetting(("w",)), lambda c: {"w": np.array([10.0 * c])})
+
+
+def step_of(cloud, models, weights, heard):
+    """Carry out a cloud step whose clients answer `heard`."""
+    return cloud.begin(models).meet(models, weights).hear().finish(heard)
 
 
 def test_two_rounds_by_hand():
@@ -69,13 +75,14 @@ def test_two_rounds_by_hand():
         models = [float(model["w"][0]) for model in questions[0].values()]
         return answers(np.abs(np.subtract.outer(wishes, models)), [1, 1, 1], [0, 1, 2])
 
-    labels, models = cloud.first_models(asked(cloud.first_questions(3)), 3)
+    choice = cloud.first_choice(3)
+    labels, models = choice.choose(asked(choice.questions))
     assert labels.tolist() == [0, 1, 1]
     for expected in ([0, 9.25, 9.25], [0, 8.875, 8.875]):
-        cloud.begin_round(models)
+        begun = cloud.begin(models)
         trained = [{"w": (m["w"] + wish) / 2} for m, wish in zip(models, wishes, strict=True)]
-        cloud.average_pool(trained, [1, 1, 1])
-        step = cloud.step(trained, [1, 1, 1], answers=asked(cloud.questions(trained, [1, 1, 1])))
+        hearing = begun.meet(trained, [1, 1, 1]).hear()
+        step = hearing.finish(asked(hearing.questions))
         assert [float(offer["w"][0]) for offer in step.offers] == expected
         assert (step.labels.tolist(), step.facts["taken"]) == ([0, 1, 1], [0, 1, 1])
         models = step.offers
@@ -84,40 +91,34 @@ def test_two_rounds_by_hand():
 def test_leaves_choose_in_every_step_however_rarely_groups_are_compared():
     cloud = aggregator(regroup_every=100)
     both = answers(np.array([[0.0, 1.0], [1.0, 0.0]]), [1, 1], [0, 1])
-    _, models = cloud.first_models(both, 2)
+    _, models = cloud.first_choice(2).choose(both)
     for _ in range(8):
-        cloud.begin_round(models)
-        cloud.average_pool(models, [1, 1])
-        assert all(cloud.questions(models, [1, 1]))
-        assert "compared" not in cloud.step(models, [1, 1], answers=both).facts
+        hearing = cloud.begin(models).meet(models, [1, 1]).hear()
+        assert all(hearing.questions)
+        assert "compared" not in hearing.finish(both).facts
 
 
 def test_a_leaf_changes_its_mind():
     """Leaf 1 took candidate 1, into whose mean its model goes; then candidate 0 suits it better."""
     cloud = aggregator()
-    cloud.first_models(answers([[0, 1], [1, 0]], [1, 1], [0, 1]), 2)
+    cloud.first_choice(2).choose(answers([[0, 1], [1, 0]], [1, 1], [0, 1]))
     models = [{"w": np.array([2.0])}, {"w": np.array([6.0])}]
-    cloud.begin_round(models)
-    cloud.average_pool(models, [1, 1])
-    step = cloud.step(models, [1, 1], answers=answers([[0, 1], [0, 1]], [1, 1], [0, 1]))
+    step = step_of(cloud, models, [1, 1], answers([[0, 1], [0, 1]], [1, 1], [0, 1]))
     assert [float(offer["w"][0]) for offer in step.offers] == [2.0, 2.0]
     assert step.labels.tolist() == [0, 0]
-    cloud.average_pool(models, [1, 3])
-    step = cloud.step(models, [1, 3], answers=answers([[1, 0], [0, 1]], [1, 1], [0, 1]))
+    step = step_of(cloud, models, [1, 3], answers([[1, 0], [0, 1]], [1, 1], [0, 1]))
     assert [float(offer["w"][0]) for offer in step.offers] == [6.0, 5.0]  # θ_1 waited; (2 + 3 · 6) / 4 = 5
 
 
 def test_what_the_cloud_keeps_goes_on():
     cloud, other = aggregator(), aggregator()
-    cloud.first_models(answers([[0, 1], [1, 0]], [1, 1], [0, 1]), 2)
+    cloud.first_choice(2).choose(answers([[0, 1], [1, 0]], [1, 1], [0, 1]))
     models = [{"w": np.array([2.0])}, {"w": np.array([6.0])}]
-    cloud.average_pool(models, [1, 1])
-    cloud.step(models, [1, 1], answers=answers([[0, 1], [NAN, NAN]], [1, 1], [0, 1]))
+    step_of(cloud, models, [1, 1], answers([[0, 1], [NAN, NAN]], [1, 1], [0, 1]))
     other.restore(cloud.states(), json.loads(json.dumps(cloud.facts())))
     silent = answers([[NAN, NAN]] * 2, [1, 1], [0, 1])
     for one in (cloud, other):
-        one.average_pool(models, [1, 1])
-        assert one.step(models, [1, 1], answers=silent).facts["taken"] == [0, 1]
+        assert step_of(one, models, [1, 1], silent).facts["taken"] == [0, 1]
 
 
 def test_the_candidates_of_a_run_differ_by_seed_and_the_first_is_everybodys():

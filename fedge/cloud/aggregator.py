@@ -1,0 +1,109 @@
+"""The cloud over its leaves, from the start of a run to its end.
+
+Shape letter: S leaf servers.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fedge.cloud.memory import CloudMemory
+from fedge.cloud.step import CloudRound, CloudSetting
+from fedge.clustering.evidence import Answers, Evidence, Questions
+from fedge.clustering.ifca import Pool
+from fedge.config.sections import ClusterConfig
+from fedge.states.averaging import State
+
+
+class CloudAggregator:
+    """Clusters the leaves' models and averages each cluster, weighted by training windows."""
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        setting: CloudSetting,
+        candidate: Callable[[int], State] | None = None,
+    ) -> None:
+        """Keep the rules of the cloud step.
+
+        Args:
+            config: when to cluster, by which method.
+            setting: of the run.
+            candidate: makes the initial models 0, 1, … of a method that has models of its own.
+        """
+        self._config = config
+        self._setting = setting
+        self._memory = CloudMemory(config)
+        if self._memory.needs("pool"):
+            assert candidate is not None and config.fixed_count is not None  # noqa: PT018
+            self._memory.pool = Pool([candidate(number) for number in range(config.fixed_count)])
+
+    def is_due(self, global_round: int) -> bool:
+        """Tell whether a cloud step follows global round `global_round` (1, 2, …)."""
+        since_start = global_round - self._config.start_round
+        return since_start >= 0 and since_start % self._config.every == 0
+
+    def first_choice(self, leaves: int) -> "FirstChoice | None":
+        """Return the choice between several models that leaves have before global round 1, if they have one.
+
+        Args:
+            leaves: how many there are.
+        """
+        pool = self._memory.pool
+        if pool is None:
+            return None
+        pool.keep_states(self._setting.keep)
+        return FirstChoice(self._setting, self._memory, pool.questions(leaves))
+
+    def begin(self, starts: Sequence[State]) -> CloudRound:
+        """Begin a global round: see the models with which the leaves do."""
+        kept = list(starts) if self._memory.needs("starts") else None
+        return CloudRound(self._setting, self._memory, _all_equal(starts), kept)
+
+    def states(self) -> dict[str, State]:
+        """Return the arrays that the next cloud step needs of those before, by name."""
+        return self._memory.states()
+
+    def facts(self) -> dict[str, Any]:
+        """Return what else it needs, as JSON."""
+        return self._memory.facts()
+
+    def restore(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
+        """Go on with what `states` and `facts` gave."""
+        self._memory.restore(states, facts)
+
+
+@dataclass(frozen=True)
+class FirstChoice:
+    """Before global round 1 every leaf chooses one of the cloud's models.
+
+    Attributes:
+        setting, memory: of the cloud.
+        questions: what clients must be asked: per leaf, role → model.
+    """
+
+    setting: CloudSetting
+    memory: CloudMemory
+    questions: Questions = field(repr=False)
+
+    def choose(self, answers: Answers) -> tuple[np.ndarray, list[State]]:
+        """Return the groups (S,) of the leaves in global round 1 and the model that each begins with.
+
+        Args:
+            answers: to `questions`.
+        """
+        weights = [1.0] * len(self.questions)
+        names = self.setting.parameter_names
+        evidence = Evidence([], None, weights, names, answers=answers, global_round=0)
+        found = self.memory.method.group(evidence, self.memory.config, None)
+        assert found.takes is not None
+        assert self.memory.pool is not None
+        return found.labels, self.memory.pool.take(found.takes)
+
+
+def _all_equal(states: Sequence[State]) -> bool:
+    """Tell whether all states hold the same bits (or are one object)."""
+    first = states[0]
+    return all(s is first or all(np.array_equal(s[name], first[name]) for name in first) for s in states[1:])

@@ -1,0 +1,122 @@
+"""What the cloud keeps from one cloud step to the next, and what it says about the step to come."""
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from fedge.clustering import baselines, hierarchical
+from fedge.clustering.affinity import FEWEST_LEAVES
+from fedge.clustering.cadence import Pace
+from fedge.clustering.evidence import CrossLosses
+from fedge.clustering.ifca import Pool
+from fedge.clustering.membership import Membership
+from fedge.clustering.registry import METHODS, Need
+from fedge.config.choices import BY_TEST, METHODS_BY_TIME
+from fedge.config.sections import ClusterConfig
+from fedge.states.averaging import State
+
+assert baselines  # register their methods
+assert hierarchical
+
+_RECENT_STEPS = 4  # comparisons whose cross-losses are put together with a step's own
+_RECENT = "recent-"  # before their numbers, among the states
+
+
+class CloudMemory:
+    """What the cloud knows between two cloud steps.
+
+    Attributes:
+        config: when to cluster, by which method.
+        method: that groups the leaves.
+        membership: the groups in force, and those that are proposed.
+        pace: which steps compare.
+        pool: the cloud's own models, for a method that has some, or None.
+        recent: cross-losses of the steps before, oldest first, since the groups changed.
+        since_probe: comparisons from different starts since the last probe.
+    """
+
+    def __init__(self, config: ClusterConfig, pool: Pool | None = None) -> None:
+        """Begin a run."""
+        self.config = config
+        self.method = METHODS[config.method]
+        self.membership = Membership()
+        self.pace = Pace(config.regroup_every, settled_after=_RECENT_STEPS + 1)
+        self.pool = pool
+        self.recent: deque[CrossLosses] = deque(maxlen=_RECENT_STEPS)
+        self.since_probe = 0
+
+    def needs(self, what: Need) -> bool:
+        """Tell whether the method must see something that takes effort to gather."""
+        return self.config.enabled and what in self.method.needs(self.config)
+
+    @property
+    def compares(self) -> bool:
+        """Whether the coming step compares leaves, or only averages the clusters in force.
+
+        Methods with models or a time of their own have a say in every step.
+        """
+        always = self.pool is not None or self.config.method in METHODS_BY_TIME
+        return self.config.enabled and (always or self.pace.is_due or self.decides)
+
+    @property
+    def decides(self) -> bool:
+        """Whether the coming step decides on new groups after a trial."""
+        return self.is_tried and self.membership.is_ripe(self.config.patience)
+
+    @property
+    def is_tried(self) -> bool:
+        """Whether new groups must prove useful before they are in force."""
+        return self.config.enabled and self.config.count == BY_TEST
+
+    def can_compare(self, leaves: int) -> bool:
+        """Tell whether the coming step compares, and there are enough leaves to find groups in."""
+        return self.compares and not (self.is_tried and leaves < FEWEST_LEAVES)
+
+    def is_probe_due(self, common_start: bool) -> bool:
+        """Tell whether leaves that began a round from one model, or not, are to make a probe after it."""
+        every = self.config.probe_every
+        return every > 0 and not common_start and self.since_probe + 1 >= every
+
+    @property
+    def is_trial_next(self) -> bool:
+        """Whether proposed groups are to be trained until the next step, which decides on them.
+
+        Whether a probe precedes that step must be known already: what the groups were found by must be what
+        they are tried by.
+        """
+        labels = self.membership.labels
+        is_apart = labels is not None and bool(labels.any())
+        is_probe_next = is_apart and self.is_probe_due(common_start=False)
+        return self.decides and self.membership.probed == is_probe_next
+
+    # --- what survives the process --------------------------------------------------------------------
+
+    def states(self) -> dict[str, State]:
+        """Return the arrays that the next cloud step needs, by name."""
+        recent: dict[str, State] = {
+            f"{_RECENT}{at}": {"losses": c.losses, "windows": c.windows, "leaf_of": c.leaf_of}
+            for at, c in enumerate(self.recent)
+        }
+        return recent if self.pool is None else recent | self.pool.states()
+
+    def facts(self) -> dict[str, Any]:
+        """Return what else it needs, as JSON."""
+        return {
+            "membership": self.membership.facts(),
+            "since_probe": self.since_probe,
+            "pace": self.pace.facts(),
+            "taken": None if self.pool is None else self.pool.facts(),
+        }
+
+    def restore(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
+        """Go on with what `states` and `facts` gave."""
+        self.membership.restore(facts["membership"])
+        self.since_probe = facts["since_probe"]
+        self.pace.restore(facts["pace"])
+        self.recent.extend(
+            CrossLosses(state["losses"], state["windows"], state["leaf_of"])
+            for name, state in states.items()
+            if name.startswith(_RECENT)
+        )
+        if self.pool is not None:
+            self.pool.restore(states, facts["taken"])
