@@ -61,7 +61,7 @@ def test_killed_in_the_middle_of_a_checkpoint(tmp_path, name, call, goes_on_afte
     """The process kills itself at that call; nothing of the half-written checkpoint is taken for one."""
     config = {**TINY, "num-server-rounds": 4}
     overrides = write_overrides(tmp_path, {**config, "runs-dir": str(tmp_path / "runs")})
-    module = "snapshot" if name == "prune" else "checkpoint"
+    module = "run.snapshot" if name == "prune" else "states.checkpoint"
     process = start(KILL.format(module=module, name=name, call=call), "run", ".", "-c", overrides)
     output, _ = process.communicate(timeout=120)
     assert process.returncode == -signal.SIGKILL, output
@@ -139,8 +139,8 @@ def limited(*args, **kwargs):
 @pytest.mark.parametrize(
     ("module", "name", "limit", "telling"),
     [
-        ("recorder", "m.Recorder.write_round", 1000, "cannot write metrics of "),
-        ("snapshot", "m.write_checkpoint", 2000, "cannot write checkpoint "),
+        ("records.recorder", "m.Recorder.write_round", 1000, "cannot write metrics of "),
+        ("run.snapshot", "m.write_checkpoint", 2000, "cannot write checkpoint "),
     ],
 )
 def test_a_disk_that_is_full_ends_the_run_in_one_line(tmp_path, module, name, limit, telling):

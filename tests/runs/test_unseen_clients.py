@@ -68,10 +68,10 @@ def test_the_last_clients_of_each_leaf():
 
 def test_a_leaf_without_a_client_that_trains_is_refused(windows):
     with pytest.raises(
-        ConfigError, match=r"^partition\.unseen clients must leave every leaf .* leaf 1 has 1 in all;"
+        ConfigError, match=r"^partition\.unseen-clients must leave every leaf .* leaf 1 has 1 in all;"
     ):
         deal(windows, (2, 1))
-    with pytest.raises(ConfigError, match=r"^partition\.unseen clients must leave every leaf"):
+    with pytest.raises(ConfigError, match=r"^partition\.unseen-clients must leave every leaf"):
         simulate({"partition.unseen-clients": 3, "data.path": "synthetic"}, terminal=io.StringIO())
 
 
@@ -118,7 +118,7 @@ def test_who_is_known_gets_all_other_windows(windows, kind, unseen_clients, seed
     ],
 )
 def test_what_leaves_no_unseen_users_is_refused(windows, keys, sizes, telling):
-    with pytest.raises(ConfigError, match=r"^partition\.unseen clients ") as caught:
+    with pytest.raises(ConfigError, match=r"^partition\.unseen-clients ") as caught:
         deal(windows, sizes, **keys)
     assert telling in str(caught.value)
 
