@@ -27,6 +27,7 @@ from torch import nn
 
 from benchmarks.common import WORKERS
 from fedge import client_app, simulate
+from fedge.engine.flower_engine import FlowerEngine
 from fedge.run.run import run
 from fedge.training import models as model
 from fedge.training.local import EvalResult, TrainResult
@@ -124,7 +125,7 @@ def _on_ray(config: Mapping[str, Any], clients: int) -> None:
 
     @server.main()
     def serve(grid: Grid, _: Context) -> None:
-        run(grid, config, "flower", {"num-supernodes": clients}, lambda _: sys.stdout)
+        run(FlowerEngine(grid), config, "flower", {"num-supernodes": clients}, lambda _: sys.stdout)
 
     share = (os.cpu_count() or WORKERS) / WORKERS
     backend = {

@@ -8,8 +8,8 @@ from flwr.serverapp import Grid, ServerApp
 from fedge.config.option import ConfigError
 from fedge.engine.capture import end_captures
 from fedge.engine.federation import federation_of_this_process, refuse_missing_resources
+from fedge.engine.flower_engine import FlowerEngine
 from fedge.engine.flower_process import stop_event
-from fedge.exchange.clients import watch_engine
 from fedge.process.logs import divert_descriptors
 from fedge.run.run import run
 
@@ -30,8 +30,7 @@ def main(grid: Grid, context: Context) -> None:
         print(f"fedge: {error}", file=sys.stderr, flush=True)
         return
     simulated = federation.num_supernodes > 0
-    stopped = stop_event() if simulated else None
-    if stopped is not None:
-        watch_engine(stopped)
-    run(grid, context.run_config, "flower", federation.describe(), divert_descriptors, owns_process=simulated)
+    engine = FlowerEngine(grid, stop_event() if simulated else None)
+    described = federation.describe()
+    run(engine, context.run_config, "flower", described, divert_descriptors, owns_process=simulated)
     end_captures(grid)

@@ -16,8 +16,9 @@ from flwr.serverapp import Grid
 
 from fedge.client.guarded_app import ClientError, answered
 from fedge.engine.workers import Workers
+from fedge.exchange.failure import Failure, no_reply_within, raised
 
-_CLIENT_RAISED = 200  # Flower's error code for an exception in a ClientApp; its enum is not exported
+_RAISED, _GIVEN_UP = 2, 200  # codes of error replies: Flower's for an exception in a ClientApp, and our own
 _RUN_ID = 1
 _LEAVE_S = 10.0  # what clients at work may still take when the grid is left
 
@@ -27,6 +28,8 @@ class InProcessGrid(Grid):
 
     Use as a context manager; leaving it waits a few seconds for the clients that are at work.
     """
+
+    in_order = True
 
     def __init__(
         self, client_app: ClientApp, num_supernodes: int, run_config: Mapping[str, Any], workers: int
@@ -55,6 +58,11 @@ class InProcessGrid(Grid):
 
     def __exit__(self, *_: object) -> None:
         self._workers.close(_LEAVE_S)
+
+    @property
+    def grid(self) -> Grid:
+        """This is one."""
+        return self
 
     @property
     def contexts(self) -> dict[int, Context]:
@@ -88,14 +96,26 @@ class InProcessGrid(Grid):
         try:
             return answered(self._client_app, message, context)
         except ClientError as error:
-            return Message(Error(_CLIENT_RAISED, str(error)), reply_to=message)
+            return Message(Error(_RAISED, str(error)), reply_to=message)
         except Exception as error:
-            return Message(Error(_CLIENT_RAISED, f"{type(error).__name__}: {error}"), reply_to=message)
+            return Message(Error(_RAISED, f"{type(error).__name__}: {error}"), reply_to=message)
 
-    def give_up_late(self, limit_s: float, reason: str) -> None:
+    def give_up_late(self, limit_s: float) -> None:
         """Answer for clients that have been at work for longer than `limit_s`; what they bring is dropped."""
         for message in self._workers.give_up_late(limit_s):
-            self._take(message, Message(Error(_CLIENT_RAISED, reason), reply_to=message))
+            self._take(message, Message(Error(_GIVEN_UP, str(limit_s)), reply_to=message))
+
+    def failure_of(self, reply: Message) -> Failure:
+        """Return why a client failed."""
+        reason = reply.error.reason or ""
+        return no_reply_within(float(reason)) if reply.error.code == _GIVEN_UP else raised(reason)
+
+    def refuse_stopped(self) -> None:
+        """Do nothing: this engine goes on as long as its process."""
+
+    def spans_machines(self) -> bool:
+        """Clients are where the server is."""
+        return False
 
     def _take(self, message: Message, reply: Message) -> None:
         """Keep a reply until it is pulled."""

@@ -8,7 +8,7 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from fedge.exchange.content import CONFIG, METRICS, WORK, arrays_of, metrics_of, number, pair_of
-from fedge.exchange.round_context import RoundContext
+from fedge.exchange.round_context import VERSION, RoundContext
 from fedge.metrics.scores import accuracy, macro_f1
 from fedge.states.averaging import State
 from fedge.states.records import fill
@@ -103,7 +103,7 @@ def evaluate_reply(
     message: Message, evaluations: EvaluateReply, work: Callable[[], list[float]] = list
 ) -> Message:
     """Answer a evaluate message; `work` tells, once all else is done, what the client did with its time."""
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = {VERSION: RoundContext.of(message).version}
     for (role, split), evaluation in evaluations.items():
         values[f"{role}/{split}/loss"] = float(evaluation.loss)
         values[f"{role}/{split}/confusion"] = evaluation.confusion.ravel().tolist()

@@ -3,10 +3,11 @@
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
-from flwr.app import ConfigRecord, Message
+from flwr.app import ConfigRecord, Message, MetricRecord
 
-from fedge.exchange.content import config_of
+from fedge.exchange.content import METRICS, config_of
 from fedge.seeding import Purpose
+from fedge.states.records import entries
 
 # What trains: a leaf's model, its own line beside a tentative offer, the model of the cluster that is
 # proposed for it, or the one fine-tuned for its clients.
@@ -15,6 +16,8 @@ LEAF: Final = "leaf"
 OWN_LINE: Final = "own-line"
 TRIAL: Final = "trial"
 PERSONAL: Final = "personal"
+
+VERSION = "version"  # among the metrics of a reply: that of the model it started from
 
 
 @dataclass(frozen=True)
@@ -50,9 +53,27 @@ class RoundContext:
         """Return the round context as a Flower record."""
         return ConfigRecord(asdict(self))
 
+    @property
+    def version(self) -> int:
+        """Of the models in the message: the round in which they were sent, as replies say it."""
+        return self.leaf_round
+
     @staticmethod
     def of(message: Message) -> "RoundContext":
         """Read the round context of a train or evaluate message; other entries of its record are ignored."""
         record = config_of(message)
         values: dict[str, Any] = {name: record[name] for name in RoundContext.__dataclass_fields__}
         return RoundContext(**values)
+
+
+def is_of_version(reply: Message, question: Message) -> bool:
+    """Tell whether a reply started from the model that the question sent.
+
+    Where neither says, as at a first call, there is no other model; a reply without metrics says nothing at
+    all and is refused by whoever reads it.
+    """
+    metrics = entries(reply.content).get(METRICS)
+    if not isinstance(metrics, MetricRecord):
+        return True
+    version = entries(metrics).get(VERSION)
+    return type(version) is int and version == RoundContext.of(question).version

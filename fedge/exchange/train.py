@@ -22,7 +22,7 @@ from fedge.exchange.content import (
     ticket_of,
     whole,
 )
-from fedge.exchange.round_context import RoundContext
+from fedge.exchange.round_context import VERSION, RoundContext
 from fedge.states.averaging import State
 from fedge.states.files import REPLY, StateFileError, write_state
 from fedge.states.records import fill, to_record
@@ -46,6 +46,7 @@ class TrainReply:
         seconds: time the client took.
         uplink_bytes: size of the arrays in the reply.
         clipped: whether the client had to clip its update; None where it does not say.
+        version: of the model that it started from, as the question said.
     """
 
     state: State
@@ -55,6 +56,7 @@ class TrainReply:
     seconds: float
     uplink_bytes: int
     clipped: bool | None = None
+    version: int = 0
 
 
 def train_messages(node_ids: Sequence[int], model: ArrayRecord, round_context: RoundContext) -> list[Message]:
@@ -82,6 +84,7 @@ def train_reply(
         work: tells, once all else is done, what it did with its time.
     """
     values = {
+        VERSION: RoundContext.of(message).version,
         NUM_EXAMPLES: samples,
         "steps": result.steps,
         "train-loss": result.loss,
@@ -114,6 +117,7 @@ def read_train(reply: Message) -> TrainReply:
         seconds=number(metrics, "train-seconds"),
         uplink_bytes=payload_bytes(reply),
         clipped=bool(metrics[KEY_NORM_BIT]) if KEY_NORM_BIT in metrics else None,
+        version=whole(metrics, VERSION),
     )
 
 

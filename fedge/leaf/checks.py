@@ -13,30 +13,19 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from fedge.exchange.failure import rejected
 from fedge.states.averaging import State, batches, weighted_mean
 
 _HISTORY_ROUNDS = 10  # leaf rounds that the running median looks back on
 _BLOCK = 2**16  # numbers that are worked on at a time: they stay in the processor's cache
-REJECTED = "rejected: "
-_KINDS = ("no reply", "worker died", "loss not finite")
 
 
 class ReplyRejected(ValueError):
-    """A reply that does not count. Its text is the kind, and in brackets what exactly was seen."""
+    """A reply that does not count, and why."""
 
     def __init__(self, kind: str, detail: str = "") -> None:
-        super().__init__(f"{REJECTED}{kind}" + (f" ({detail})" if detail else ""))
-
-
-def kind_of(failure: str) -> str:
-    """Return the kind of failure that a reason tells of: what failures are counted by.
-
-    "rejected: not finite (entry 'head.weight')" → "rejected: not finite"; "no reply within 5 s" → "no reply";
-    "worker died: …" → "worker died"; everything else a client says about itself is an "exception".
-    """
-    if failure.startswith(REJECTED):
-        return failure.split(" (")[0]
-    return next((kind for kind in _KINDS if failure.startswith(kind)), "exception")
+        self.failure = rejected(kind, detail)
+        super().__init__(str(self.failure))
 
 
 def check_train(state: State, model: State, samples: int, expected: int, steps: int, loss: float) -> None:

@@ -12,6 +12,7 @@ from fedge.cloud.offers import Offers
 from fedge.cloud.step import CloudStep
 from fedge.clustering.evidence import Questions
 from fedge.exchange.evaluate import EvaluateReply, Evaluation, SplitName, pooled
+from fedge.exchange.failure import Failure
 from fedge.exchange.round_context import LEAF, PERSONAL, Line
 from fedge.exchange.train import TrainReply
 from fedge.leaf.leaf import Leaf
@@ -38,7 +39,7 @@ class RoundBook:
         offers: per leaf, in order, what it is offered, by role; empty without a cloud step.
         gates: per leaf, in order, its decision.
         personal: leaf → what fine-tuning gave, in a round with it.
-        failures: client → reason of its first failure.
+        failures: client → its first failure.
         kept_model: leaf → leaf rounds in which too few replies counted.
         step: the cloud step, if there was one.
         uplink_bytes, downlink_bytes: arrays from and to clients.
@@ -57,7 +58,7 @@ class RoundBook:
     offers: list[Offers] = field(default_factory=list)
     gates: list[GateResult] = field(default_factory=list)
     personal: dict[int, PersonalResult] = field(default_factory=dict)
-    failures: dict[int, str] = field(default_factory=dict)
+    failures: dict[int, Failure] = field(default_factory=dict)
     kept_model: dict[int, int] = field(default_factory=dict)
     step: CloudStep | None = None
     uplink_bytes: int = 0

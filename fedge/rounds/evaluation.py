@@ -18,14 +18,15 @@ from fedge.exchange.evaluate import (
     evaluated_record,
     read_evaluate,
 )
+from fedge.exchange.failure import Failure, loss_not_finite
 from fedge.exchange.round_context import RoundContext
 from fedge.leaf import checks as guard
 from fedge.leaf.leaf import Leaf
 from fedge.states.averaging import State
 from fedge.states.records import to_record
 
-Failures = list[tuple[int, str]]
-"""Client and reason, in the order in which they were seen."""
+Failures = list[tuple[int, Failure]]
+"""Client and what was seen, in that order."""
 
 
 @dataclass(frozen=True)
@@ -118,12 +119,12 @@ class Evaluating:
             try:
                 evaluated[client] = checked_evaluations(message, roles, windows, self._classes)
             except guard.ReplyRejected as rejected:
-                failures.append((client, str(rejected)))
+                failures.append((client, rejected.failure))
                 continue
             losses: dict[tuple[str, str], float] = {
                 key: evaluation.loss for key, evaluation in evaluated[client].items()
             }
-            failures += [(client, f"loss not finite ({at})") for at in guard.not_finite_losses(losses)]
+            failures += [(client, loss_not_finite(at)) for at in guard.not_finite_losses(losses)]
         return evaluated, failures
 
 

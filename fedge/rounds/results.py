@@ -11,7 +11,7 @@ import numpy as np
 
 from fedge.cloud.step import CloudStep
 from fedge.exchange.evaluate import OWN
-from fedge.leaf.checks import kind_of
+from fedge.exchange.failure import Failure
 from fedge.metrics.scores import Spread, spread
 from fedge.serving.gate import GateResult
 from fedge.serving.personal import PersonalResult
@@ -89,7 +89,7 @@ class RoundResult:
     Attributes:
         cloud: the cloud step of this round, or None in a round without one.
         clients_ok: clients whose every exchange of the round succeeded.
-        failures: client → reason of its first failure in the round.
+        failures: client → its first failure in the round.
         uplink_bytes, downlink_bytes: arrays from and to clients, all exchanges of the round.
         cloud_uplink_bytes, cloud_downlink_bytes: arrays from leaves to the cloud and back.
         churn: of a cloud step, against the labels before it (`fedge.metrics.agreement.churn`); None for the
@@ -104,7 +104,7 @@ class RoundResult:
     leaves: list[LeafResult]
     cloud: CloudStep | None
     clients_ok: int
-    failures: dict[int, str]
+    failures: dict[int, Failure]
     uplink_bytes: int
     downlink_bytes: int
     cloud_uplink_bytes: int = 0
@@ -116,8 +116,8 @@ class RoundResult:
 
     @property
     def failure_kinds(self) -> dict[str, int]:
-        """Return how many clients failed for each kind of reason, in alphabetical order."""
-        return dict(sorted(Counter(map(kind_of, self.failures.values())).items()))
+        """Return how many clients failed for each kind of failure, in alphabetical order."""
+        return dict(sorted(Counter(failure.kind for failure in self.failures.values()).items()))
 
     def over_clients(self, name: str, unseen_clients: bool = False) -> Spread | None:
         """Return one of ClientResult's numbers over the clients that have it, or None without any.

@@ -25,9 +25,11 @@ from fedge.cloud.offers import Offers, blends_of, make_offers
 from fedge.cloud.step import CloudRound, Probe
 from fedge.clustering.evidence import Answers, Questions, collect_answers
 from fedge.config.sections import Config
-from fedge.exchange.clients import Clients, Exchange, RunError
+from fedge.exchange.clients import Clients, Exchange
 from fedge.exchange.content import ARRAYS, CONTROL, total_payload_bytes
+from fedge.exchange.engine import RunError
 from fedge.exchange.evaluate import EvaluateReply
+from fedge.exchange.failure import Failure
 from fedge.exchange.round_context import LEAF, OWN_LINE, PERSONAL, TRIAL, Line, RoundContext
 from fedge.exchange.train import tell_accepted, train_messages
 from fedge.leaf import checks as guard
@@ -171,7 +173,7 @@ class HierarchicalStrategy(Strategy):
         for message, checked in zip(messages, each(self._checked_reply, messages), strict=True):
             client = self._clients.partition(message.metadata.src_node_id)
             if isinstance(checked, guard.ReplyRejected):
-                self._note_failure(client, str(checked))
+                self._note_failure(client, checked.failure)
             else:
                 per_leaf[self._leaf_of[client].index][client] = checked
         self._shared.sweep()  # what has been opened stays valid
@@ -187,7 +189,7 @@ class HierarchicalStrategy(Strategy):
         """Return the replies that count at a leaf and their mean, having kept the books on all."""
         counted = count_replies(leaf, checked, self._config.guard.max_norm_factor)
         for client, rejected in counted.refused.items():
-            self._note_failure(client, str(rejected))
+            self._note_failure(client, rejected.failure)
         for client, reply in counted.replies.items():
             self._book.note_trained(client, reply, self._training.line)
         self._book.uplink_bytes += sum(entry.reply.uplink_bytes for entry in checked.values())
@@ -258,8 +260,8 @@ class HierarchicalStrategy(Strategy):
     def _evaluations(self, asked: Asked, replies: Iterable[Message]) -> dict[int, EvaluateReply]:
         """Return the evaluations that count, client by client, having noted the failures."""
         evaluated, failures = self._evaluating.read(asked, replies)
-        for client, reason in failures:
-            self._note_failure(client, reason)
+        for client, failure in failures:
+            self._note_failure(client, failure)
         return evaluated
 
     def summary(self) -> None:
@@ -366,10 +368,10 @@ class HierarchicalStrategy(Strategy):
             self._train_beside(grid, arrays, timeout_s, leaf_round)
             self._leaf_round(grid, arrays, timeout_s, _Training(LEAF, self.leaves), leaf_round)
             if self._book.counted == 0:
-                client, reason = next(iter(sorted(self._book.failures.items())))
+                client, failure = min(self._book.failures.items())
                 raise RunError(
                     f"no client could train in global round {self._book.global_round}; client {client}: "
-                    f"{reason}"
+                    f"{failure}"
                 )
 
     def _leaf_round(
@@ -517,13 +519,13 @@ class HierarchicalStrategy(Strategy):
             for client, samples in leaf.train_samples.items()
         }
         exchange = self._clients.exchange(
-            grid, messages, timeout_s, None if phase else self._clock, self._config.guard.retries,
+            messages, timeout_s, None if phase else self._clock, self._config.guard.retries,
             self._last_words, costs_s,
         )  # fmt: skip
         if not phase:  # the timelines are those of the phase "wait"
             self._book.exchanges.append(exchange.times)
-        for client, reason in exchange.failures.items():
-            self._note_failure(client, reason)
+        for client, failure in exchange.failures.items():
+            self._note_failure(client, failure)
         self._clock.lap(phase or "check")
         return exchange
 
@@ -534,15 +536,15 @@ class HierarchicalStrategy(Strategy):
             logger.info("client %d stood here when its time was over:\n%s", client, words)
         return words
 
-    def _note_failure(self, client: int, reason: str) -> None:
+    def _note_failure(self, client: int, failure: Failure) -> None:
         """Keep the first failure of a client in this global round; log it the first time in the run.
 
         What happens again and again would fill the log; the metrics count it.
         """
-        if (client, guard.kind_of(reason)) not in self._told:
-            self._told.add((client, guard.kind_of(reason)))
-            logger.warning("global round %d: client %d failed: %s", self._book.global_round, client, reason)
-        self._book.failures.setdefault(client, reason)
+        if (client, failure.kind) not in self._told:
+            self._told.add((client, failure.kind))
+            logger.warning("global round %d: client %d failed: %s", self._book.global_round, client, failure)
+        self._book.failures.setdefault(client, failure)
 
 
 def _under(prefix: str, states: Mapping[str, State]) -> dict[str, State]:

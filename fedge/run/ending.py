@@ -10,7 +10,7 @@ from typing import Any
 
 from fedge.config.option import ConfigError
 from fedge.console.lines import Console
-from fedge.exchange.clients import RunError
+from fedge.exchange.engine import RunError
 from fedge.process import exits
 from fedge.process.watchdog import StallError
 from fedge.records.folder import short

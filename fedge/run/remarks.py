@@ -35,8 +35,8 @@ class Remarks:
         decisions = [leaf.gate.decision for leaf in result.leaves]
         self._accepted += decisions.count("accepted")
         self._rejected += decisions.count("rejected")
-        for client, reason in result.failures.items():
-            self._failed.setdefault(client, f"round {result.global_round}: {reason}")
+        for client, failure in result.failures.items():
+            self._failed.setdefault(client, f"round {result.global_round}: {failure}")
         for leaf in result.leaves:
             if leaf.kept_model:
                 self._kept_model[leaf.leaf] = self._kept_model.get(leaf.leaf, 0) + leaf.kept_model

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
-from flwr.serverapp import Grid
 from torch import nn
 
 from fedge.client.controls import all_controls
@@ -27,6 +26,7 @@ from fedge.data.composition import holdings
 from fedge.data.partition import Partition, partition
 from fedge.data.prepared import DataShape, DataSource, forget_source, load_source, write_client_data
 from fedge.exchange.clients import Clients, find_clients
+from fedge.exchange.engine import Engine
 from fedge.exchange.round_context import RoundContext
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.quorum import num_training, refuse_missing_quorum
@@ -78,7 +78,7 @@ IN_PROCESS = "inprocess"  # the engine whose clients live in this process
 
 
 def run(
-    grid: Grid,
+    grid: Engine,
     run_config: Mapping[str, Any],
     engine: str,
     federation: Mapping[str, Any],
@@ -217,7 +217,7 @@ class _Run:
 
     def __init__(
         self,
-        grid: Grid,
+        grid: Engine,
         config: Config,
         seed: int,
         seed_source: str,
@@ -267,7 +267,7 @@ class _Run:
         )
         self._clock.finish()
         strategy.start(
-            self._grid, initial, self._config.num_server_rounds, timeout=self._config.guard.client_timeout
+            self._grid.grid, initial, self._config.num_server_rounds, self._config.guard.client_timeout
         )
         self._recorder.write_models(
             [leaf.models.served for leaf in strategy.leaves], strategy.unseen_models()
@@ -311,7 +311,7 @@ class _Run:
 
     def _prepare_checkpoints(self, strategy: HierarchicalStrategy) -> int:
         """Go on from a checkpoint, or write the first; returns the global rounds that are done."""
-        contexts = getattr(self._grid, "contexts", {})
+        contexts = self._grid.contexts
         self._snapshots = Snapshots(
             self._config.checkpoint,
             self._config.num_server_rounds,
@@ -443,9 +443,7 @@ class _Run:
         note_progress()
         processes = self._memory.measure()
         of_workers = [process.pid for process in processes if process.role == "worker"]
-        timelines = self._timelines.round(
-            result.began, result.exchanges, getattr(self._grid, "worker_ids", of_workers)
-        )
+        timelines = self._timelines.round(result.began, result.exchanges, self._grid.worker_ids or of_workers)
         if timelines is not None and timelines.cuda_mib:
             processes = with_cuda(processes, timelines.cuda_mib)
         self._recorder.write_round(result, laps, processes, timelines)

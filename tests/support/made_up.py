@@ -3,6 +3,7 @@
 import numpy as np
 
 from fedge.cloud.step import CloudStep
+from fedge.exchange.failure import EXCEPTION, Failure
 from fedge.rounds.results import ClientResult, LeafResult, RoundResult
 from fedge.serving.gate import GateResult
 from hhar.windows.window_file import Windows
@@ -42,7 +43,7 @@ def make_result(global_round=1, decisions=("accepted", "rejected"), failures=Non
         ],
         cloud=CloudStep("weights", labels, similarity, 0.7, True, offers) if cloud else None,
         clients_ok=3 - len(failures or {}),
-        failures=failures or {},
+        failures={client: Failure(EXCEPTION, reason) for client, reason in (failures or {}).items()},
         uplink_bytes=1000,
         downlink_bytes=2000,
     )

@@ -4,6 +4,7 @@ import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from fedge.engine.flower_engine import FlowerEngine
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.clients import Clients
 from fedge.leaf.leaf import LeafGrid
@@ -30,13 +31,13 @@ def messages():
     return [Message(RecordDict({"c": ConfigRecord()}), node, "train") for node in range(1, CLIENTS + 1)]
 
 
-def clients():
-    return Clients({partition: partition + 1 for partition in range(CLIENTS)})
+def clients(engine):
+    return Clients(engine, {partition: partition + 1 for partition in range(CLIENTS)})
 
 
 def test_the_largest_client_starts_first_and_replies_stay_in_order(served):
     grid, calls = served
-    exchange = clients().exchange(grid, messages(), 30.0, costs_s=COSTS)
+    exchange = clients(grid).exchange(messages(), 30.0, costs_s=COSTS)
     assert calls == [1, 4, 3, 2, 5, 0]
     assert list(exchange.replies) == list(range(CLIENTS))
     assert not exchange.failures
@@ -44,12 +45,12 @@ def test_the_largest_client_starts_first_and_replies_stay_in_order(served):
 
 def test_without_costs_clients_start_in_partition_order(served):
     grid, calls = served
-    clients().exchange(grid, messages(), 30.0)
+    clients(grid).exchange(messages(), 30.0)
     assert calls == list(range(CLIENTS))
 
 
 class NotingGrid(LeafGrid):
-    """A view without `wait`, as Flower's own Grid, that notes what is pushed at a time."""
+    """A view that notes what is pushed at a time."""
 
     def __init__(self, grid):
         super().__init__(grid, range(1, CLIENTS + 1))
@@ -65,6 +66,6 @@ class NotingGrid(LeafGrid):
 def test_an_engine_that_keeps_no_order_gets_waves(served):
     grid, calls = served
     noting = NotingGrid(grid)
-    clients().exchange(noting, messages(), 30.0, costs_s=COSTS)
+    clients(FlowerEngine(noting)).exchange(messages(), 30.0, costs_s=COSTS)
     assert noting.pushed == [[1, 4], [3, 2], [5, 0]]
     assert calls == [1, 4, 3, 2, 5, 0]

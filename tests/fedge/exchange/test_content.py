@@ -5,17 +5,19 @@ from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
 from fedge.exchange.content import METRICS, WORK, work_of
 from fedge.exchange.evaluate import evaluate_reply, read_evaluate
-from fedge.exchange.hello import hello_message
-from fedge.exchange.train import train_reply
+from fedge.exchange.round_context import RoundContext
+from fedge.exchange.train import train_messages, train_reply
+from fedge.states.records import to_record
 from fedge.timing.calls import NUMBERS
 from fedge.training.local import TrainResult
 
+CONTEXT = RoundContext(42, 3, 7, "/data", "/run.log", 99, 1.5)
 NUMBERS_OF_A_CALL = [float(n) for n in range(NUMBERS)]
 
 
 @pytest.fixture
 def asked():
-    message = hello_message(1)
+    (message,) = train_messages([1], to_record({}), CONTEXT)
     message.metadata.__dict__["_message_id"] = "1"
     return message
 

@@ -13,8 +13,8 @@ import pytest
 from flwr.app import Context, Message
 
 from fedge.client_app import app as client_app
+from fedge.engine.flower_engine import FlowerEngine
 from fedge.engine.inprocess import InProcessGrid
-from fedge.exchange import clients as exchange
 from fedge.exchange.clients import find_clients
 from fedge.exchange.hello import HELLO, Hello, hello_reply
 from fedge.exchange.train import TRAIN
@@ -243,10 +243,9 @@ def test_nobody_shares_when_ray_spreads_over_machines(tmp_path, monkeypatch, mac
     nodes = [{"Alive": True}] * machines + [{"Alive": False}]
     ray = SimpleNamespace(is_initialized=lambda: True, nodes=lambda: nodes)
     monkeypatch.setitem(sys.modules, "ray", ray)
-    monkeypatch.setattr(exchange, "_ray_was_up", False)
     (tmp_path / "owner").write_text("")
     with InProcessGrid(client_app, 2, {}, 1) as grid:
-        assert find_clients(grid, 10, str(tmp_path / "owner")).any_shares is expected
+        assert find_clients(FlowerEngine(grid), 10, str(tmp_path / "owner")).any_shares is expected
 
 
 # --- whole runs: the in-process engine under another name uses files, as other processes would -------

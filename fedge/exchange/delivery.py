@@ -1,0 +1,132 @@
+"""Push messages, pull replies: each reply is matched to its question by the message's id alone."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from flwr.app import Message
+
+from fedge.exchange.content import work_of
+from fedge.exchange.engine import Engine
+from fedge.process.watchdog import note_progress, refuse_stalled
+from fedge.timing.laps import LapClock
+from fedge.timing.timeline import ExchangeTimes
+
+_SWEEP_S = 0.15  # in which Flower's engine has picked up what was pushed: it looks every 0.1 s
+_ENGINE_CHECK_S = 0.5
+_MARGIN_S = 10.0  # what the engine may take to end a client whose time is over
+
+Answer = tuple[Message, Message]
+"""A question and its reply."""
+
+
+class Stamps:
+    """When messages of one exchange were pushed, their replies received, and when the server waited."""
+
+    def __init__(self, clock: LapClock) -> None:
+        """Stamp by `clock`, which is charged "push" and "wait"."""
+        self._clock = clock
+        self._pushed: dict[str, float] = {}
+        self._received: dict[str, float] = {}
+        self._waits: list[tuple[float, float]] = []
+
+    def push(self, engine: Engine, messages: Sequence[Message]) -> dict[str, Message]:
+        """Push messages; returns them by their ids."""
+        now = self._clock.now()
+        pushed = dict(zip(engine.push_messages(messages), messages, strict=True))
+        self._pushed.update(dict.fromkeys(pushed, now))
+        return pushed
+
+    def receive(self, replies: Sequence[Message]) -> None:
+        """Note that replies have come."""
+        now = self._clock.now()
+        self._received.update(dict.fromkeys([reply.metadata.reply_to_message_id for reply in replies], now))
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Charge the body to "wait", and what was before it to "push"."""
+        began = self._clock.lap("push")
+        yield
+        self._waits.append((began, self._clock.lap("wait")))
+
+    def times_of(self, replies: Mapping[int, Message]) -> ExchangeTimes:
+        """Return what was noted, with what the clients say themselves, of partition id → reply."""
+        times = ExchangeTimes(self._waits)
+        for partition, reply in replies.items():
+            work = work_of(reply)
+            if work is not None:
+                message_id = reply.metadata.reply_to_message_id
+                times.add(partition, self._pushed[message_id], self._received[message_id], work)
+        return times
+
+
+def collect(
+    engine: Engine,
+    split: Sequence[Sequence[Message]],
+    timeout_s: float,
+    stamps: Stamps | None = None,
+    again: Callable[[Answer], Message | None] | None = None,
+    tick: Callable[[], None] = lambda: None,
+) -> list[Answer]:
+    """Push messages, wave by wave, and pull replies until all are there or `timeout_s` is over.
+
+    With `again` (answer → a message to send instead, or None) each client has `timeout_s` for itself: the
+    engine gives up those that take longer, if it can, and the whole is over when nothing has come for that
+    long. `tick` is called whenever this thread has looked for replies, so at least twice a second.
+    """
+    stamps = stamps or Stamps(LapClock())
+    pending: dict[str, Message] = {}
+    for wave in split:
+        if pending:
+            with stamps.waiting():  # clients are at work already
+                time.sleep(_SWEEP_S)
+        pending.update(stamps.push(engine, wave))
+    with stamps.waiting():
+        return _pull(engine, pending, timeout_s, stamps, again, tick)
+
+
+def _pull(
+    engine: Engine,
+    pending: dict[str, Message],
+    timeout_s: float,
+    stamps: Stamps,
+    again: Callable[[Answer], Message | None] | None,
+    tick: Callable[[], None],
+) -> list[Answer]:
+    """Pull the replies to the messages `pending`, by id; the other arguments as in `collect`."""
+    collected: list[Answer] = []
+    deadline = time.monotonic() + timeout_s + (_MARGIN_S if again else 0.0)
+    next_check = time.monotonic() + _ENGINE_CHECK_S
+    while pending:
+        got = _matched(pending, engine.pull_messages(set(pending)))
+        collected.extend(got)
+        if got:
+            note_progress()
+            stamps.receive([reply for _, reply in got])
+        now = time.monotonic()
+        if again is not None:
+            pending.update(stamps.push(engine, [m for m in map(again, got) if m is not None]))
+            if got:
+                deadline = now + timeout_s + _MARGIN_S
+        tick()
+        if not pending or now > deadline:
+            break
+        if now > next_check:
+            engine.refuse_stopped()
+            if again is not None:
+                engine.give_up_late(timeout_s)
+            refuse_stalled()
+            next_check = now + _ENGINE_CHECK_S
+        if not got:
+            engine.wait(_ENGINE_CHECK_S)
+    return collected
+
+
+def _matched(pending: dict[str, Message], replies: Iterable[Message]) -> list[Answer]:
+    """Take the questions that have been answered out of `pending`; a reply to anything else is dropped."""
+    answers: list[Answer] = []
+    for reply in replies:
+        question = pending.pop(reply.metadata.reply_to_message_id, None)
+        if question is not None:
+            answers.append((question, reply))
+    return answers

@@ -1,0 +1,61 @@
+"""What an engine offers to an exchange: Flower's Grid, and what Flower does not say of itself.
+
+There are two: clients in this process (`fedge.engine.inprocess`), and whatever Flower drives
+(`fedge.engine.flower_engine`).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from flwr.app import Context, Message
+from flwr.serverapp import Grid
+
+from fedge.exchange.failure import Failure
+
+
+class RunError(RuntimeError):
+    """The run cannot go on. One line for the user."""
+
+
+class Engine(Protocol):
+    """Delivers messages to clients and their replies to the server."""
+
+    @property
+    def grid(self) -> Grid:
+        """The engine as Flower's strategies want it."""
+
+    @property
+    def in_order(self) -> bool:
+        """Whether clients start in the order in which their messages were pushed."""
+
+    @property
+    def contexts(self) -> Mapping[int, Context]:
+        """What clients that live in this process keep between messages, by partition id."""
+
+    @property
+    def worker_ids(self) -> Sequence[int]:
+        """The system's ids of the threads that clients run on; empty where they are processes."""
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Return the nodes that are there by now."""
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Send messages; returns their ids."""
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Return those replies to messages that are there; each is handed out once."""
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait for replies: at most that long, and no longer than until there is something to do."""
+
+    def give_up_late(self, limit_s: float) -> None:
+        """End what clients have worked on for longer than `limit_s` seconds, if the engine can."""
+
+    def failure_of(self, reply: Message) -> Failure:
+        """Return why a client failed whose reply is an error."""
+
+    def refuse_stopped(self) -> None:
+        """Raise RunError when the engine has stopped: no reply will ever come."""
+
+    def spans_machines(self) -> bool:
+        """Tell whether any client may run on any of several machines."""

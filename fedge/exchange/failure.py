@@ -1,0 +1,68 @@
+"""Why a client's part in an exchange does not count: a kind to count by, and what exactly was seen.
+
+Whatever a client says about itself comes in here, and nowhere else: it is one printable line from then on.
+"""
+
+from dataclasses import dataclass
+
+from fedge.process.escape import printable
+
+EXCEPTION = "exception"
+NO_REPLY = "no reply"
+WORKER_DIED = "worker died"
+LOSS_NOT_FINITE = "loss not finite"
+_REJECTED = "rejected: "
+_WORDS = {EXCEPTION: "{detail}", NO_REPLY: "{kind} {detail}", WORKER_DIED: "{kind}: {detail}"}
+_LONGEST = 300  # characters of a detail
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A failure of one client; as text it is what a person reads.
+
+    Attributes:
+        kind: what failures are counted by.
+        detail: what was seen; printable, in one line, of at most 300 characters.
+    """
+
+    kind: str
+    detail: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", printable(self.kind))
+        object.__setattr__(self, "detail", printable(self.detail[:_LONGEST])[:_LONGEST])
+
+    def __str__(self) -> str:
+        """Return it in words, as logs and summaries have it."""
+        if self.kind in _WORDS:
+            return _WORDS[self.kind].format(kind=self.kind, detail=self.detail)
+        return f"{self.kind} ({self.detail})" if self.detail else self.kind
+
+
+def raised(reason: str | None) -> Failure:
+    """Return the failure of a client that raised an exception: its message without wrapping and traceback."""
+    lines = [line.strip() for line in (reason or "").replace("\\n", "\n").splitlines() if line.strip()]
+    telling = (
+        [line for line in lines if "Error" in line and "ray::" not in line] or lines or ["unknown reason"]
+    )
+    return Failure(EXCEPTION, telling[-1].strip("<>'\"() "))
+
+
+def no_reply_within(timeout_s: float) -> Failure:
+    """Return the failure of a client that took too long."""
+    return Failure(NO_REPLY, f"within {timeout_s:g} s, which is guard.client-timeout")
+
+
+def worker_died() -> Failure:
+    """Return the failure of a client whose process ended."""
+    return Failure(WORKER_DIED, "its process was killed, ran out of memory or crashed")
+
+
+def rejected(kind: str, detail: str = "") -> Failure:
+    """Return the failure of a client whose reply does not count."""
+    return Failure(_REJECTED + kind, detail)
+
+
+def loss_not_finite(where: str) -> Failure:
+    """Return what is noted of a client that evaluated a model which has diverged."""
+    return Failure(LOSS_NOT_FINITE, where)

@@ -1,0 +1,48 @@
+"""Failures: what they are counted by, what a person reads, and that nothing of a client's text does harm."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedge.exchange.failure import Failure, loss_not_finite, no_reply_within, raised, rejected, worker_died
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind", "words"),
+    [
+        (no_reply_within(5), "no reply", "no reply within 5 s, which is guard.client-timeout"),
+        (
+            worker_died(),
+            "worker died",
+            "worker died: its process was killed, ran out of memory or crashed",
+        ),
+        (raised("RuntimeError: sensor unplugged"), "exception", "RuntimeError: sensor unplugged"),
+        (raised(None), "exception", "unknown reason"),
+        (rejected("not finite", "entry 'w'"), "rejected: not finite", "rejected: not finite (entry 'w')"),
+        (rejected("no change"), "rejected: no change", "rejected: no change"),
+        (loss_not_finite("own model"), "loss not finite", "loss not finite (own model)"),
+    ],
+)
+def test_kind_and_words(failure, kind, words):
+    assert failure.kind == kind
+    assert str(failure) == words
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["no reply within 5 s", "worker died: its process was killed", "rejected: not finite (entry 'w')"],
+)
+def test_what_a_client_says_is_never_taken_for_another_kind(text):
+    assert raised(text).kind == "exception"
+
+
+@given(st.text(), st.text())
+def test_a_failure_is_one_printable_line_whatever_a_client_says(kind, detail):
+    for failure in (Failure(kind, detail), raised(detail), rejected(kind, detail)):
+        assert str(failure).isprintable()
+        assert len(failure.detail) <= 300
+
+
+def test_a_traceback_comes_down_to_its_last_error():
+    text = "<class 'x'>:<'ray::f()\n  File a.py, line 1\nValueError: no windows\n'>"
+    assert str(raised(text)) == "ValueError: no windows"

@@ -1,0 +1,37 @@
+"""Text from elsewhere is shown, not carried out."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedge.process.escape import cell, printable
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\x1b[2J", "\x1b]0;title\x07", "\x9b31m", "a\nb", "a\rb", "\x00", "\u202eabc", "\u2028", "\ud800",
+        "\N{TAG LATIN SMALL LETTER A}",
+    ],
+)  # fmt: skip
+def test_what_a_terminal_would_act_on_is_escaped(text):
+    made = printable(text)
+    assert made.isprintable()
+    assert made.encode("utf-8").decode("unicode_escape") == text
+
+
+@given(st.text())
+def test_printable_text_stays_as_it_is(text):
+    made = printable(text)
+    assert made.isprintable()
+    assert (made == text) == text.isprintable()
+    assert printable(made) == made
+
+
+@pytest.mark.parametrize("text", ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(1)", "=\t1"])
+def test_no_cell_is_a_formula(text):
+    assert cell(text) == "'" + printable(text)
+
+
+def test_names_are_cells_as_they_are():
+    assert [cell(name) for name in ("nexus4_1", "Ana", "", "a=b")] == ["nexus4_1", "Ana", "", "a=b"]
