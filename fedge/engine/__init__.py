@@ -1,8 +1,8 @@
 """What drives clients: threads of this process, or Flower on Ray.
 
-`inprocess` is Flower's Grid without Ray, on `workers`; `ray_workers` and `flower_process` are what Fedge
-changes about Flower's engine, `federation` is what a run asks of the machine, `capture` ends the captures of
-a profile.
+`inprocess` is Flower's Grid without Ray, on `workers`; `flower_engine` adapts Flower's own, `ray_workers` and
+`flower_process` are what Fedge changes about it, `federation` is what a run asks of the machine, `capture`
+ends the captures of a profile.
 
 Imports only from below: `records` and what is under it.
 """
@@ -13,6 +13,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
         "federation": ["Federation"],
+        "flower_engine": ["FlowerEngine"],
         "inprocess": ["InProcessGrid"],
     },
 )

@@ -1,8 +1,9 @@
 """What server and clients say to each other, and who is there.
 
 `hello`, `train` and `evaluate` are the three things that are said, the only places that know the names of
-records, with `round_context` for what a round tells and `content` for what all messages are made of. `clients` is
-the only place that knows node ids, `ordering` says who is sent to work first.
+records, with `round_context` for what a round tells and `content` for what messages are made of. `clients`
+is the only place that knows node ids, `delivery` matches replies to questions, `ordering` says who is sent to
+work first; `engine` is what they need of whatever drives clients, `failure` why a client does not count.
 
 Imports only from below: `data`, `training` and what is under them.
 """
@@ -12,8 +13,10 @@ import lazy_loader as lazy
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
-        "clients": ["Clients", "Exchange", "RunError", "find_clients"],
+        "clients": ["Clients", "Exchange", "find_clients"],
+        "engine": ["Engine", "RunError"],
         "evaluate": ["EvaluateReply", "Evaluation"],
+        "failure": ["Failure"],
         "hello": ["Hello"],
         "round_context": ["RoundContext"],
         "train": ["TrainReply"],

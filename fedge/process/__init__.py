@@ -1,7 +1,8 @@
 """The processes of a run: how they end, their logs, memory, threads and identity; what hangs or leaks.
 
 `exits` has exit codes and signals, `watchdog` ends a run in which nothing happens, `growth` sees leaks,
-`identity` tells whether a process still lives, `versions` what results depend on, `capture` is memray's.
+`identity` tells whether a process still lives, `versions` what results depend on, `capture` is memray's,
+`escape` makes text from elsewhere harmless.
 
 Imports only from below: `config` and what is under it.
 """

@@ -19,13 +19,14 @@ import faulty_client
 import numpy as np
 import psutil
 import pytest
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Context, Error, Message, RecordDict
 from safetensors.numpy import load_file
 
 from fedge.client.guarded_app import ClientError, GuardedApp
 from fedge.config.option import ConfigError
 from fedge.engine import ray_workers
 from fedge.engine.federation import Federation
+from fedge.engine.flower_engine import FlowerEngine
 from fedge.engine.inprocess import InProcessGrid
 from fedge.engine.workers import Workers
 from fedge.launch.preflight import check
@@ -92,7 +93,7 @@ class Ended:
 def in_process(tmp_path, window_file, monkeypatch):
     """Run on threads of this process with faults; `spy` is called with strategy and grid at the end."""
 
-    def carry_out(faults=(), app=faulty_client.app, spy=None, **changes):
+    def carry_out(faults=(), app=faulty_client.app, spy=None, engine=lambda grid: grid, **changes):
         monkeypatch.setenv("FEDGE_FAULTS", json.dumps(list(faults)))
         config = {**SMALL, "data.path": window_file, "runs-dir": str(tmp_path / "runs"), **changes}
         terminal = tmp_path / "terminal.txt"
@@ -104,7 +105,7 @@ def in_process(tmp_path, window_file, monkeypatch):
             run_module, "HierarchicalStrategy", lambda *a: made.append(original(*a)) or made[-1]
         )
         with InProcessGrid(app, CLIENTS, config, 2) as grid, terminal.open("w") as stream:
-            outcome = run(grid, config, "inprocess", {}, lambda _: stream)
+            outcome = run(engine(grid), config, "inprocess", {}, lambda _: stream)
             if spy:
                 spy(made[0], grid)
         monkeypatch.setattr(run_module, "HierarchicalStrategy", original)
@@ -392,10 +393,12 @@ def test_a_message_that_a_dying_worker_took_is_no_attempt(in_process, deaths, st
     def unlucky(message, context):
         if context.node_config["partition-id"] == 1 and message.metadata.message_type == "train" and left[0]:
             left[0] -= 1
-            raise RuntimeError("<class 'ray.exceptions.ActorUnavailableError'>:<'The actor is restarting..'>")
+            words = "<class 'ray.exceptions.ActorUnavailableError'>:<'The actor is restarting..'>"
+            return Message(Error(0, words), reply_to=message)
         return faulty_client.app(message, context)
 
-    ended = in_process(app=unlucky, **{"num-server-rounds": 1, "hierarchy.leaf-rounds": 1})
+    short = {"num-server-rounds": 1, "hierarchy.leaf-rounds": 1}
+    ended = in_process(app=unlucky, engine=FlowerEngine, **short)
     assert ended.status == status
     assert left == [max(0, deaths - 11)]
 
