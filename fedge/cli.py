@@ -20,9 +20,10 @@ from fedge.launch.flower import run_on_flower
 from fedge.launch.preflight import check
 from fedge.launch.project import Project, parse_override
 from fedge.process import exits
-from fedge.records.status import find_run, read_status, status_lines
+from fedge.records.folder import find_run
+from fedge.records.status import read_status, status_lines
 from fedge.report.commands import add_commands
-from fedge.run.resume import open_resumption, resolve, run_config_of
+from fedge.run.resume import open_resumption, run_config_of
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -155,7 +156,7 @@ def _resume(options: argparse.Namespace) -> int:
 
 def _as_it_began(run: str) -> tuple[dict[str, Scalar], str, Federation]:
     """Return configuration, last engine and federation of the run that a word names."""
-    found = open_resumption(resolve(run, str(all_options()["runs-dir"][0])))
+    found = open_resumption(find_run(run, str(all_options()["runs-dir"][0])))
     last = [found.manifest, *found.manifest.get("resumed", [])][-1]
     described = found.run["federation"]
     federation = Federation(described["num-supernodes"], described["num-cpus"], described["num-gpus"])

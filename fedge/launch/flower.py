@@ -24,8 +24,8 @@ from fedge.config.option import ConfigError, Scalar
 from fedge.config.sections import Config
 from fedge.process import exits
 from fedge.process.watchdog import GRACE_S, stall_limit_s
-from fedge.records.folder import MANIFEST, read_manifest, write_manifest
-from fedge.run.resume import resolve
+from fedge.records.folder import find_run
+from fedge.records.manifest import MANIFEST, read_manifest, write_manifest
 
 _POLL_S = 0.2
 _END_BY_ITSELF_S = 10.0  # for Flower and Ray, after the signal
@@ -42,7 +42,9 @@ def run_on_flower(app: str, federation: str | None, run_config: Mapping[str, Sca
         config: the same, checked.
     """
     name = config.run_name or f"{datetime.now():%Y%m%d-%H%M%S-%f}"
-    folder = resolve(config.resume, config.runs_dir) if config.resume else Path(config.runs_dir) / name
+    folder = (
+        find_run(config.resume, config.runs_dir, "resume") if config.resume else Path(config.runs_dir) / name
+    )
     with tempfile.NamedTemporaryFile("w", suffix=".toml", encoding="utf-8") as overrides:
         overrides.write(toml_of({**run_config, "run-name": name}))
         overrides.flush()

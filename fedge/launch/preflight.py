@@ -15,9 +15,9 @@ from fedge.engine.federation import Federation, refuse_hidden_gpu, refuse_missin
 from fedge.launch.project import Project
 from fedge.launch.ray_start import refuse_ray_that_cannot_start
 from fedge.leaf.quorum import refuse_missing_quorum
-from fedge.records.folder import refuse_taken_name
+from fedge.records.folder import find_run, refuse_taken_name
 from fedge.records.lock import RunLock
-from fedge.run.resume import Resumption, find_resumption, refuse_other_data, resolve
+from fedge.run.resume import Resumption, find_resumption, refuse_other_data
 from fedge.seeding import resolve_seed
 from fedge.trackers.tracker import refuse_missing_extra
 from hhar.windows.window_file import Windows
@@ -63,7 +63,7 @@ def _resumption(config: Config, seed: int) -> Resumption | None:
     if not config.resume:
         refuse_taken_name(config.runs_dir, config.run_name)
         return None
-    RunLock(resolve(config.resume, config.runs_dir)).close()
+    RunLock(find_run(config.resume, config.runs_dir, "resume")).close()
     return find_resumption(config, seed)
 
 

@@ -25,7 +25,8 @@ from fedge.process.versions import versions
 from fedge.profile.allocators import Capture, read_capture
 from fedge.profile.result import Profile, flame_file, largest, read_profile, resident_changes, write_profile
 from fedge.profile.watch import Sample, run_watched
-from fedge.records.folder import read_manifest, short
+from fedge.records.folder import short
+from fedge.records.manifest import read_manifest
 
 PAGE = "profile.html"
 _ROUNDS = 5

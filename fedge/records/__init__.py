@@ -1,7 +1,8 @@
 """The run folder, written and read (contract C9).
 
-`folder` is its place, `recorder` writes it, `message_log` the messages' times, `reader` reads it as frames
-and arrays, `status` says how a run stands, `lock` who holds it.
+`folder` is its place, `manifest` its manifest, `catalog` all its columns, `recorder` writes it, `message_log`
+the messages' times, `reader` reads it as frames and arrays, `status` says how a run stands, `lock` who holds
+it.
 
 Imports only from below: `rounds` and what is under it.
 """
@@ -11,9 +12,12 @@ import lazy_loader as lazy
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
-        "folder": ["read_manifest"],
-        "reader": ["RunData", "RunFolderError", "load_run"],
+        "catalog": ["TABLES"],
+        "columns": ["Column", "Table"],
+        "folder": ["find_run"],
+        "manifest": ["RunFolderError", "read_manifest"],
+        "reader": ["RunData", "load_run"],
         "recorder": ["Recorder"],
-        "status": ["find_run", "read_status", "status_lines"],
+        "status": ["read_status", "status_lines"],
     },
 )

@@ -6,16 +6,16 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from fedge.config.option import ConfigError
-from fedge.process import exits
-from fedge.process.identity import has_ended
 
 logger = logging.getLogger(__name__)
+
+LATEST = "latest"  # the link to the newest run
 
 
 def create_run_folder(runs_dir: str, name: str, seed: int) -> Path:
@@ -40,6 +40,28 @@ def create_run_folder(runs_dir: str, name: str, seed: int) -> Path:
         ) from error
     point_latest(folder)
     return folder.absolute()
+
+
+def find_run(run: str, runs_dir: str | Path = "runs", name: str = "RUN") -> Path:
+    """Return the folder of a run, given as the folder itself or as its name under `runs_dir`.
+
+    Args:
+        run: "latest" is that of `runs_dir`, wherever else a folder is called so.
+        runs_dir: folder of all runs.
+        name: what the user calls `run`, for the error.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    below = Path(runs_dir) / run
+    for folder in (below, Path(run)) if run == LATEST else (Path(run), below):
+        with suppress(OSError, ValueError):  # no possible path: too long, a null character
+            if run and folder.is_dir():
+                return folder.resolve()
+    raise ConfigError(
+        f"{name} must be a run folder or a name under {runs_dir}, but {run!r} is neither; "
+        f"`fedge runs` lists them"
+    )
 
 
 def refuse_taken_name(runs_dir: str, name: str) -> None:
@@ -67,9 +89,9 @@ def point_latest(folder: Path) -> None:
     link = parent / f".latest-{os.getpid()}-{folder.name}"
     try:
         link.symlink_to(folder.name)
-        link.replace(parent / "latest")
+        link.replace(parent / LATEST)
     except OSError as error:
-        logger.warning("cannot point %s at %s: %s", parent / "latest", folder.name, error)
+        logger.warning("cannot point %s at %s: %s", parent / LATEST, folder.name, error)
         link.unlink(missing_ok=True)
 
 
@@ -77,15 +99,6 @@ def remove_client_data(folder: Path) -> None:
     """Remove the run's copy of the client windows, also what an interrupted write left."""
     for path in (folder, folder.with_name(folder.name + ".tmp")):
         shutil.rmtree(path, ignore_errors=True)
-
-
-MANIFEST = "manifest.json"
-_STATUSES = ("running", "completed", "partial", "failed")
-
-
-def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Replace a run's manifest as a whole."""
-    write_whole(folder / MANIFEST, manifest, indent=2)
 
 
 def write_whole(path: Path, value: Any, indent: int | None = None) -> None:
@@ -96,41 +109,6 @@ def write_whole(path: Path, value: Any, indent: int | None = None) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return a run's manifest, with `status`, `exit_code` and, if it failed, `reason` as they are now.
-
-    A process that is killed cannot write that it ended: a run that says "running" and whose process is gone
-    is returned as failed.
-
-    Raises:
-        ConfigError: there is no such run, or its manifest is damaged.
-    """
-    path = folder / MANIFEST
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(
-            f"a run folder must hold {MANIFEST}, but {path}: {error.strerror}; name another run"
-        ) from error
-    except (ValueError, RecursionError):
-        manifest = None
-    if not isinstance(manifest, dict) or manifest.get("status") not in _STATUSES:
-        raise ConfigError(
-            f"{MANIFEST} must be a run's manifest, but {path} is damaged; look into the folder by hand"
-        )
-    process = manifest.get("process")
-    if manifest["status"] == "running" and isinstance(process, Mapping) and has_ended(process):
-        manifest.update(
-            status="failed",
-            exit_code=exits.FAILED,
-            reason=f"died: process {process['pid']} is gone without a word (killed, no memory, reboot)",
-        )
-    code = manifest.get("exit_code")
-    if type(code) is not int or manifest["status"] == "running":
-        manifest["exit_code"] = exits.BY_STATUS[manifest["status"]]
-    return manifest
 
 
 def client_data_folder(folder: Path, resumed: int) -> Path:

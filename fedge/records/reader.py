@@ -19,9 +19,9 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from fedge.clustering.membership import words
-from fedge.process import exits
 from fedge.records.catalog import CLIENTS, GLOBAL, LEAF, MEMORY, MESSAGES, PARTITION, TABLES, TIMING, WORKERS
 from fedge.records.columns import FLOAT, INT, TEXT, Table
+from fedge.records.manifest import MANIFEST, RunFolderError, read_manifest
 from fedge.records.message_log import message_files
 from fedge.states.averaging import State
 
@@ -42,10 +42,6 @@ _CLUSTERS: dict[str, Any] = {
 _MODELS = "checkpoints/final.safetensors"
 
 
-class RunFolderError(ValueError):
-    """A run folder cannot be read. One line: the file, what is wrong, the next step."""
-
-
 @dataclass(frozen=True, repr=False)
 class RunData:
     """What a run has left behind so far.
@@ -56,7 +52,7 @@ class RunData:
 
     Attributes:
         folder: where it was read.
-        manifest: manifest.json.
+        manifest: manifest.json, as `fedge.records.manifest.read_manifest` gives it.
         rounds: metrics/global_rounds.csv.
         leaves: metrics/leaf_rounds.csv.
         clients: metrics/clients.csv; unseen clients are among them, see `known_clients` and `unseen_clients`.
@@ -97,12 +93,12 @@ class RunData:
     @property
     def status(self) -> str:
         """ "running", "completed", "partial" (a client failed on the way) or "failed"."""
-        return str(self.manifest.get("status", "unknown"))
+        return str(self.manifest["status"])
 
     @property
     def exit_code(self) -> int:
         """What `fedge run` ends with: 0 completed, 3 partial, …, 1 while it runs; see `process.exits`."""
-        return int(self.manifest.get("exit_code", exits.BY_STATUS.get(self.status, exits.FAILED)))
+        return int(self.manifest["exit_code"])
 
     @property
     def reason(self) -> str:
@@ -170,7 +166,7 @@ def load_run(path: str | Path) -> RunData:
         RunFolderError: there is no run, or its manifest cannot be read.
     """
     folder = Path(path).resolve()  # "latest" is a link: its target has the run's name
-    manifest = load_manifest(folder)
+    manifest = read_manifest(folder)
     problems: list[str] = []
     tables = {t.path: _read_table(folder / t.path, t, problems) for t in TABLES if t is not MESSAGES}
     return RunData(
@@ -191,27 +187,9 @@ def load_run(path: str | Path) -> RunData:
     )
 
 
-def load_manifest(folder: Path) -> dict[str, Any]:
-    """Return manifest.json of a run folder.
-
-    Raises:
-        RunFolderError: it is missing or not a JSON object.
-    """
-    path = folder / "manifest.json"
-    if not path.is_file():
-        raise RunFolderError(f"{folder} is not a run folder: it has no manifest.json; give one as runs/NAME")
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
-        raise RunFolderError(f"{path} cannot be read ({error}); the run is lost without it") from error
-    if not isinstance(manifest, dict):
-        raise RunFolderError(f"{path} must hold a JSON object, but holds a {type(manifest).__name__}")
-    return manifest
-
-
 def _last_written(folder: Path) -> datetime:
     """Return when the newest of the files that grow was written."""
-    files = [folder / "manifest.json", folder / "run.log", *(folder / table.path for table in TABLES)]
+    files = [folder / MANIFEST, folder / "run.log", *(folder / table.path for table in TABLES)]
     newest = max(file.stat().st_mtime for file in files if file.is_file())
     return datetime.fromtimestamp(newest, timezone.utc)
 

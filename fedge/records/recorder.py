@@ -34,7 +34,8 @@ from fedge.records.catalog import (
     timing_row,
 )
 from fedge.records.columns import Table
-from fedge.records.folder import write_manifest, write_whole
+from fedge.records.folder import write_whole
+from fedge.records.manifest import write_manifest
 from fedge.records.message_log import MessageLog
 from fedge.rounds.results import RoundResult
 from fedge.states.averaging import State

@@ -7,8 +7,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from fedge.config.option import ConfigError
-from fedge.records.folder import read_manifest, short
+from fedge.records.folder import short
+from fedge.records.manifest import read_manifest
 
 _RECENT = 10  # rounds over which seconds per round are averaged
 
@@ -38,31 +38,13 @@ class RunStatus:
     last_row: datetime | None
 
 
-def find_run(run: str, runs_dir: str = "runs") -> Path:
-    """Return the folder of a run, given as the folder itself or as its name under `runs_dir`.
-
-    Raises:
-        ConfigError: there is none.
-    """
-    for folder in (Path(run), Path(runs_dir) / run):
-        with suppress(OSError, ValueError):  # no possible path: too long, a null character
-            if folder.is_dir():
-                return folder.resolve()
-    raise ConfigError(
-        f"RUN must be a run folder or a name under {runs_dir}, but {run!r} is neither; "
-        f"see what is in {runs_dir}, or name another with --runs-dir"
-    )
-
-
 def read_status(folder: Path) -> RunStatus:
     """Read how a run stands.
 
     Raises:
-        ConfigError: its manifest is missing or damaged.
+        RunFolderError: its manifest is missing or damaged.
     """
     manifest = read_manifest(folder)
-    config = manifest.get("config")
-    num_rounds = config.get("num-server-rounds") if isinstance(config, dict) else None
     table = folder / "metrics" / "global_rounds.csv"
     rounds = _rounds(table)
     recent = [seconds for _, seconds in rounds[-_RECENT:]]
@@ -72,7 +54,7 @@ def read_status(folder: Path) -> RunStatus:
         exit_code=manifest["exit_code"],
         reason=_one_line(manifest.get("reason", "")),
         last_round=rounds[-1][0] if rounds else 0,
-        num_rounds=num_rounds if type(num_rounds) is int else 0,
+        num_rounds=manifest.get("config", {}).get("num-server-rounds", 0),
         seconds_per_round=sum(recent) / len(recent) if recent else None,
         last_row=datetime.fromtimestamp(table.stat().st_mtime) if rounds else None,
     )

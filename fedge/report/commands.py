@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedge.config.option import ConfigError
+from fedge.records.folder import find_run
 
 
 def add_commands(commands: Any) -> None:
@@ -47,37 +48,24 @@ def add_commands(commands: Any) -> None:
         )
 
 
-def _folder(name: str, runs_dir: Path) -> Path:
-    """Return the run folder that `name` means: a path, or a name in `runs_dir`."""
-    path = Path(name)
-    if path.is_dir():
-        return path
-    if (runs_dir / name).is_dir():
-        return runs_dir / name
-    raise ConfigError(
-        f"RUN must be a run folder or a name in {runs_dir}, but is {name!r}; `fedge runs` lists them"
-    )
-
-
 def _report(options: argparse.Namespace) -> int:
     """Carry out ``fedge report``."""
-    folder = _folder(options.run, options.runs_dir)
-    from fedge.records.reader import RunFolderError
+    folder = find_run(options.run, options.runs_dir)
     from fedge.report.run_page import write_report
 
     try:
         print(write_report(folder, options.output))
-    except (RunFolderError, OSError) as error:
+    except OSError as error:
         raise ConfigError(str(error)) from error
     return 0
 
 
 def _compare(options: argparse.Namespace) -> int:
     """Carry out ``fedge compare``."""
-    folders = [_folder(name, options.runs_dir) for name in options.runs]
+    folders = [find_run(name, options.runs_dir) for name in options.runs]
     if options.target is not None and not 0 < options.target <= 1:
         raise ConfigError(f"--target must be above 0 and at most 1, but is {options.target:g}; try 0.8")
-    from fedge.records.reader import RunFolderError, load_run
+    from fedge.records.reader import load_run
     from fedge.report.comparison.finals import final_lines, write_csv
     from fedge.report.comparison.page import write_comparison
 
@@ -86,7 +74,7 @@ def _compare(options: argparse.Namespace) -> int:
         rows = write_comparison(runs, options.output, options.target)
         if options.csv:
             write_csv(options.csv, rows)
-    except (RunFolderError, OSError) as error:
+    except OSError as error:
         raise ConfigError(str(error)) from error
     print(*final_lines(rows), sep="\n")
     print(options.output)
@@ -95,13 +83,9 @@ def _compare(options: argparse.Namespace) -> int:
 
 def _runs(options: argparse.Namespace) -> int:
     """Carry out ``fedge runs``."""
-    from fedge.records.reader import RunFolderError
     from fedge.report.listing import lines, list_runs
 
-    try:
-        found = list_runs(options.runs_dir)
-    except RunFolderError as error:
-        raise ConfigError(str(error)) from error
+    found = list_runs(options.runs_dir)
     if not found:
         print(f"no runs in {options.runs_dir}", file=sys.stderr)
         return 0

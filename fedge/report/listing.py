@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedge.records.reader import RunFolderError, load_manifest
+from fedge.records.manifest import MANIFEST, RunFolderError, read_manifest
 
 _NOTHING = "–"
 
@@ -41,21 +41,21 @@ def list_runs(runs_dir: Path) -> list[Listed]:
     if not runs_dir.is_dir():
         raise RunFolderError(f"{runs_dir} is not a folder; give the folder of all runs with --runs-dir")
     folders = [f for f in runs_dir.iterdir() if f.is_dir() and not f.is_symlink()]
-    found = [listed(folder) for folder in folders if (folder / "manifest.json").is_file()]
+    found = [listed(folder) for folder in folders if (folder / MANIFEST).is_file()]
     return sorted(found, key=lambda run: (run.started, run.name), reverse=True)
 
 
 def listed(folder: Path) -> Listed:
     """Return the line of one run."""
     try:
-        manifest = load_manifest(folder)
+        manifest = read_manifest(folder)
     except RunFolderError:
         return Listed(folder.name, "unreadable", *[_NOTHING] * 6)
     final = _last_row(folder / "metrics" / "global_rounds.csv")
     config: dict[str, Any] = manifest.get("config", {})
     return Listed(
         name=folder.name,
-        status=str(manifest.get("status", "unknown")),
+        status=manifest["status"],
         accuracy=_score(final.get("test_accuracy_mean")),
         worst=_score(final.get("test_accuracy_worst")),
         unseen=_score(final.get("unseen_accuracy_mean")),

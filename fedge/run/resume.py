@@ -12,10 +12,9 @@ from typing import Any
 
 from fedge.config.option import ConfigError, Scalar
 from fedge.config.sections import Config, options, to_run_config
-from fedge.records.folder import short
+from fedge.records.folder import find_run, short
+from fedge.records.manifest import RunFolderError, read_manifest
 from fedge.states.checkpoint import FOLDER, Checkpoint, CheckpointError, newest_good
-
-LATEST = "latest"
 
 # What may differ between a run and its continuation, because no result depends on it:
 _PLACES = frozenset({"run-name", "runs-dir", "resume", "report"})
@@ -85,7 +84,7 @@ def find_resumption(config: Config, seed: int) -> Resumption:
     Raises:
         ConfigError: there is no such run, it has no whole checkpoint, or configuration or seed differ.
     """
-    found = open_resumption(resolve(config.resume, config.runs_dir))
+    found = open_resumption(find_run(config.resume, config.runs_dir, "resume"))
     _refuse_other_config(found, config, seed)
     done = found.checkpoint.global_round
     if done > config.num_server_rounds:
@@ -94,23 +93,6 @@ def find_resumption(config: Config, seed: int) -> Resumption:
             f"but is {config.num_server_rounds}; raise it"
         )
     return found
-
-
-def resolve(resume: str, runs_dir: str) -> Path:
-    """Return the folder of the run that is to go on.
-
-    Raises:
-        ConfigError: there is none.
-    """
-    candidates = [Path(runs_dir) / LATEST] if resume == LATEST else [Path(resume), Path(runs_dir) / resume]
-    for folder in candidates:
-        if folder.is_dir():
-            return folder.resolve()
-    raise ConfigError(
-        f"resume must name a run, but there is no folder {candidates[0]}; start one with: flwr run ."
-        if resume == LATEST
-        else f"resume must be latest or the folder of a run, but there is no {resume}; look into {runs_dir}/"
-    )
 
 
 def open_resumption(folder: Path) -> Resumption:
@@ -149,12 +131,11 @@ def _lost_rows(folder: Path, checkpoint: Checkpoint) -> CheckpointError | None:
 
 
 def _manifest(folder: Path) -> dict[str, Any] | None:
-    """Return the run's manifest.json, or None where it cannot be read; the checkpoint has a copy."""
+    """Return the run's manifest, or None where it cannot be read; the checkpoint has a copy."""
     try:
-        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return read_manifest(folder)
+    except RunFolderError:
         return None
-    return manifest if isinstance(manifest, dict) else None
 
 
 def _refuse_other_config(found: Resumption, config: Config, seed: int) -> None:

@@ -42,19 +42,20 @@ from fedge.records.folder import (
     client_data_folder,
     create_run_folder,
     data_folders,
+    find_run,
     point_latest,
-    read_manifest,
     remove_client_data,
     short,
 )
 from fedge.records.lock import RunLock
+from fedge.records.manifest import read_manifest
 from fedge.records.recorder import Recorder, RecordError, utc_now
 from fedge.report.at_end import report_at_end
 from fedge.rounds.results import RoundResult
 from fedge.rounds.strategy import HierarchicalStrategy
 from fedge.run.ending import Ending, Outcome
 from fedge.run.remarks import Remarks, changes_of
-from fedge.run.resume import Resumption, find_resumption, refuse_other_data, resolve
+from fedge.run.resume import Resumption, find_resumption, refuse_other_data
 from fedge.run.snapshot import Snapshots, go_on
 from fedge.seeding import Purpose, resolve_seed, torch_stream
 from fedge.serving.roles import models_beside
@@ -178,7 +179,7 @@ def _open_folder(config: Config, seed: int) -> tuple[Path, RunLock, Resumption |
     if not config.resume:
         folder = create_run_folder(config.runs_dir, config.run_name, seed)
         return folder, RunLock(folder), None
-    folder = resolve(config.resume, config.runs_dir)
+    folder = find_run(config.resume, config.runs_dir, "resume")
     lock = RunLock(folder)
     try:
         resumption = find_resumption(config, seed)

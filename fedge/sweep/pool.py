@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from fedge.config.option import ConfigError, Scalar
 from fedge.engine.federation import Federation
 from fedge.process import exits
-from fedge.records.folder import read_manifest
+from fedge.records.manifest import read_manifest
 from fedge.records.status import read_status
 from fedge.states.checkpoint import FOLDER, remove_all
 from fedge.sweep.standing import Standing

@@ -14,8 +14,9 @@ from fedge.config.sections import Config
 from fedge.data.prepared import DataSource, load_source
 from fedge.engine.federation import Federation
 from fedge.launch.preflight import check
-from fedge.records.folder import read_manifest, short
+from fedge.records.folder import short
 from fedge.records.lock import is_locked
+from fedge.records.manifest import read_manifest
 from fedge.run.resume import config_differences, open_resumption
 from fedge.sweep.plan import PlannedRun, Sweep, placed
 from hhar.windows.window_file import Windows

@@ -8,7 +8,8 @@ import csv
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from fedge.records.reader import RunData, RunFolderError, load_run
+from fedge.records.manifest import RunFolderError
+from fedge.records.reader import RunData, load_run
 from fedge.report.comparison.finals import CSV_COLUMNS, METRICS, csv_cells, final_lines, finals
 from fedge.report.comparison.groups import Group, reached_end, seed_of, settings_of
 from fedge.report.comparison.sweep_page import Comparison, sweep_page

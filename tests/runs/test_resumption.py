@@ -355,14 +355,11 @@ def test_fewer_rounds_than_are_done_are_refused(copy):
 
 
 def test_a_run_that_is_not_there(tmp_path):
-    with pytest.raises(
-        ConfigError, match=r"^resume must name a run, but there is no folder .*latest; start one"
-    ):
-        carry_out(tmp_path, resume="latest")
-    with pytest.raises(
-        ConfigError, match=r"^resume must be latest or the folder of a run, but there is no nowhere"
-    ):
-        carry_out(tmp_path, resume="nowhere")
+    for name in ("latest", "nowhere"):
+        with pytest.raises(
+            ConfigError, match=f"^resume must be a run folder or a name under .*, but '{name}' is neither"
+        ):
+            carry_out(tmp_path, resume=name)
 
 
 def test_a_folder_that_is_no_run(tmp_path):

@@ -17,7 +17,8 @@ from run_folders import confusion, round_result, write_run
 import fedge
 from fedge.config.option import ConfigError
 from fedge.records.catalog import CLIENTS, GLOBAL, MEMORY, MESSAGES, TABLES, TIMING
-from fedge.records.reader import RunFolderError, load_run
+from fedge.records.manifest import RunFolderError
+from fedge.records.reader import load_run
 from fedge.report.run_page import write_report
 
 
@@ -238,7 +239,7 @@ def test_missing_and_damaged_files_are_named(folder):
     ("manifest", "message"),
     [
         (None, "is not a run folder: it has no manifest.json"),
-        ("{", "manifest.json cannot be read"),
+        ("{", "manifest.json is damaged: it is no JSON"),
         ("[]", "must hold a JSON object, but holds a list"),
     ],
 )

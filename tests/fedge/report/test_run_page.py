@@ -438,7 +438,7 @@ def test_the_command_writes_a_report_by_name_or_path(folder, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["report", "nowhere"], "RUN must be a run folder or a name in"),
+        (["report", "nowhere"], "RUN must be a run folder or a name under"),
         (["report", "."], "is not a run folder: it has no manifest.json"),
         (["runs"], "runs is not a folder"),
     ],

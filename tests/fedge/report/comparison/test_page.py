@@ -213,7 +213,7 @@ def test_from_python_it_is_a_frame(six, tmp_path):
 
 def test_a_run_that_is_not_there_is_refused(tmp_path, capsys):
     assert main(["compare", "nowhere", "--runs-dir", str(tmp_path)]) == 4
-    assert "RUN must be a run folder or a name in" in capsys.readouterr().err
+    assert "RUN must be a run folder or a name under" in capsys.readouterr().err
 
 
 def test_single_running_run_compares(make, tmp_path):

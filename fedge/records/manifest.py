@@ -1,0 +1,166 @@
+"""manifest.json of a run: written whole, and read by everybody through the one function that reads it.
+
+A process that is killed cannot write that it ended, so what the file says is compared with whether the
+process lives. Entries that are not of their kind, as after an editor or another program, are left out as if
+they had not been written; the rest is believed.
+"""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedge.config.option import ConfigError
+from fedge.config.sections import options
+from fedge.process import exits
+from fedge.process.identity import has_ended
+from fedge.records.folder import write_whole
+
+MANIFEST = "manifest.json"
+_STATUSES = ("running", "completed", "partial", "failed")
+_LARGEST = 2**63 - 1  # whole numbers of a configuration are at most this
+
+
+class RunFolderError(ConfigError):
+    """A run folder cannot be read. One line: the file, what is wrong, the next step."""
+
+
+def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Replace a run's manifest as a whole.
+
+    Raises:
+        OSError: the disk is full or gone; the file is as it was.
+    """
+    write_whole(folder / MANIFEST, manifest, indent=2)
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Return a run's manifest, with `status`, `exit_code` and, if it failed, `reason` as they are now.
+
+    A run that says "running" and whose process is gone is returned as failed.
+
+    Raises:
+        RunFolderError: there is no such run, or its manifest is damaged.
+    """
+    manifest = {key: value for key, value in _read(folder / MANIFEST).items() if _is_of_its_kind(key, value)}
+    if "config" in manifest:
+        manifest["config"] = _options_of(manifest["config"])
+    process = manifest.get("process", {})
+    if manifest["status"] == "running" and has_ended(process):
+        manifest.update(
+            status="failed",
+            exit_code=exits.FAILED,
+            reason=f"died: process {process['pid']} is gone without a word (killed, no memory, reboot)",
+        )
+    if "exit_code" not in manifest or manifest["status"] == "running":
+        manifest["exit_code"] = exits.BY_STATUS[manifest["status"]]
+    return manifest
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Return what the file holds, with a status that there is, or raise RunFolderError."""
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise RunFolderError(
+            f"{path.parent} is not a run folder: it has no {MANIFEST}; give one as runs/NAME"
+        ) from error
+    except OSError as error:
+        raise RunFolderError(
+            f"{path} cannot be read: {error.strerror}; mend that or name another run"
+        ) from error
+    except (ValueError, RecursionError):
+        raise _damaged(path, "it is no JSON") from None
+    if not isinstance(manifest, dict):
+        raise _damaged(path, f"it must hold a JSON object, but holds a {type(manifest).__name__}")
+    if manifest.get("status") not in _STATUSES:
+        raise _damaged(path, f"its status must be one of {', '.join(_STATUSES)}")
+    return manifest
+
+
+def _damaged(path: Path, why: str) -> RunFolderError:
+    return RunFolderError(
+        f"{MANIFEST} must be a run's manifest, but {path} is damaged: {why}; look into the folder by hand"
+    )
+
+
+# --- what entries are -----------------------------------------------------------------------------------
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_bool(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    return (type(value) is int or (type(value) is float and math.isfinite(value))) and abs(value) <= _LARGEST
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= _LARGEST
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, str | bool) or _is_number(value)
+
+
+def _list_of(kind: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and all(map(kind, value))
+
+
+def _table_of(kind: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, dict) and all(map(kind, value.values()))
+
+
+def _with(**kinds: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Return the kind of tables that have these entries, each of its kind, and perhaps others."""
+    return lambda value: (
+        isinstance(value, dict) and all(name in value and kind(value[name]) for name, kind in kinds.items())
+    )
+
+
+_KINDS: dict[str, Callable[[Any], bool]] = {
+    "exit_code": lambda value: _is_count(value) and value < 256,
+    "reason": _is_text,
+    "seed": _is_number,
+    "seed_source": _is_text,
+    "engine": _is_text,
+    "started": _is_text,
+    "ended": _is_text,
+    "config": lambda value: isinstance(value, dict),
+    "federation": _table_of(_is_number),
+    "versions": _table_of(_is_text),
+    "data": _with(
+        name=_is_text, fingerprint=_is_text, synthetic=_is_bool, windows=_is_count,
+        classes=_list_of(_is_text), channels=_list_of(_is_text), split=_is_text,
+    ),
+    "clients_per_leaf": _list_of(_is_count),
+    "unseen_clients": _list_of(_is_count),
+    "scenario": lambda value: value is None or _with(kind=_is_text, groups=_list_of(_is_count))(value),
+    "resumed": _list_of(_with(when=_is_text, after_round=_is_count, engine=_is_text)),
+    "remarks": _list_of(_is_text),
+    "process": lambda value: isinstance(value, dict),
+}  # fmt: skip
+
+
+def _is_of_its_kind(key: str, value: Any) -> bool:
+    """Tell whether an entry is what Fedge writes; nothing is known of entries of other versions."""
+    kind = _KINDS.get(key)
+    return kind is None or kind(value)
+
+
+def _options_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that are scalars and, where this version knows them, of their default's type."""
+    known = options()
+
+    def fits(key: str, value: Any) -> bool:
+        default, rule = known.get(key, (value, {"words": ()}))
+        if isinstance(default, bool) or isinstance(value, bool):
+            return type(value) is type(default)
+        return isinstance(value, str) == isinstance(default, str) or value in rule["words"]
+
+    return {key: value for key, value in config.items() if _is_scalar(value) and fits(key, value)}
