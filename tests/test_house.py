@@ -10,7 +10,7 @@ from pkgutil import iter_modules
 
 import pytest
 
-from fedge.launch.project import read_toml
+from tools import rooms
 
 ROOT = Path(__file__).parents[1]
 HEAVY = {"torch", "flwr", "ray", "polars", "matplotlib"}
@@ -19,13 +19,6 @@ PACKAGES = sorted(
     for top in ("fedge", "hhar")
     for file in (ROOT / top).rglob("__init__.py")
 )
-
-
-def floors() -> list[set[str]]:
-    """Return the rooms of every floor, from the top down."""
-    project = read_toml(ROOT / "pyproject.toml", "the project file")
-    layers = project["tool"]["importlinter"]["contracts"][0]["layers"]
-    return [set(layer.split(" | ")) for layer in layers]
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -48,14 +41,14 @@ def test_every_public_name_is_there(package: str) -> None:
 
 def test_a_room_says_truly_what_it_may_import() -> None:
     """The last line of its docstring names the floor under it, as the contract in pyproject.toml has it."""
-    for floor, under in zip(floors(), [*floors()[1:], set()], strict=True):
+    for floor, under in zip(rooms.floors(), [*rooms.floors()[1:], []], strict=True):
         for room in floor:
             if not (ROOT / "fedge" / room / "__init__.py").exists():
                 continue
             words = importlib.import_module(f"fedge.{room}").__doc__ or ""
             said = words.rstrip().splitlines()[-1]
             assert said.startswith("Imports"), f"fedge.{room}"
-            assert set(re.findall(r"`(\w+)`", said)) == under, f"fedge.{room} says: {said}"
+            assert set(re.findall(r"`(\w+)`", said)) == set(under), f"fedge.{room} says: {said}"
 
 
 @pytest.mark.parametrize("module", ["fedge", "fedge.cli", "hhar", "hhar.cli"])
@@ -94,3 +87,21 @@ def test_a_forbidden_import_breaks_a_contract(
     done = subprocess.run([linter, "--no-cache"], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode == 0) == (file is None), done.stdout
     assert arrow in done.stdout
+
+
+def test_the_page_of_rooms_is_the_code() -> None:
+    """`python -m tools.rooms` would change nothing."""
+    page = rooms.PAGE.read_text(encoding="utf-8")
+    assert rooms.written(page) == page
+
+
+def test_every_cited_contract_is_defined() -> None:
+    """Sources and tests cite contracts by number; docs/architecture.md says what they are."""
+    defined = set(re.findall(r"^\*\*C(\d+) ", rooms.PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE))
+    assert defined == {str(number) for number in range(1, 16)}
+    for top in ("fedge", "hhar", "studies", "tests"):
+        for file in (ROOT / top).rglob("*.py"):
+            for number in re.findall(
+                r"\bC(\d+)\b", " ".join(re.findall(r"ontracts?[^.\n]*", file.read_text(encoding="utf-8")))
+            ):
+                assert number in defined, f"{file} cites contract C{number}"

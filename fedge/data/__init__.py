@@ -1,7 +1,7 @@
 """Windows → clients → training, validation and test windows; planted groups of leaves.
 
 `partition` deals windows to clients, `split` parts a client's own, `scenario` plants groups, `prepared` lays
-all out in files that clients map, `composition` writes who holds what.
+all out in files that clients map, `composition` says who holds what.
 
 Imports only from below: `states`, `timing`, `metrics` and what is under them.
 """
@@ -11,7 +11,7 @@ import lazy_loader as lazy
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
-        "composition": ["write_partition"],
+        "composition": ["Holding", "holdings"],
         "partition": ["Partition"],
         "prepared": [
             "ClientData",

@@ -1,0 +1,1 @@
+"""Small tools of the project: what writes parts of its pages."""
