@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from processes import MARK, marked
 
 ROOT = Path(__file__).parents[2]
 QUICK = "report=false data.path='synthetic' train.model='linear' train.local-epochs=1"
@@ -212,14 +213,13 @@ def test_hanging_workers_stall_a_run_on_ray(tmp_path):
     """Ray's workers hang, so Flower would wait for ever: exit code 5, and the workers are gone."""
     app = project(tmp_path / "app", "fedge.client_app:app", "hanging:app", hanging=HANGING_APP)
     config = f"{QUICK} guard.stall-timeout=3 runs-dir='{tmp_path / 'runs'}'"
-    before = set(psutil.pids())
-    process = finish(fedge("run", app, "--engine", "flower", "-c", config))
+    mark = {MARK: str(tmp_path)}
+    process = finish(fedge("run", app, "--engine", "flower", "-c", config), env=environment(**mark))
     assert process.returncode == 5, process.stdout + process.stderr
     manifest = manifest_of(tmp_path / "runs")
     assert manifest["exit_code"] == 5
     assert "data" in manifest  # the clients had said hello
-    started = [psutil.Process(pid) for pid in psutil.pids() if pid not in before and psutil.pid_exists(pid)]
-    assert not [p for p in started if "ClientAppActor" in p.name()]
+    assert not [p for p in marked(tmp_path) if "ClientAppActor" in p.name()]
 
 
 # --- engines that cannot work -------------------------------------------------------------------------

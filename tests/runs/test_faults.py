@@ -17,9 +17,9 @@ from pathlib import Path
 
 import faulty_client
 import numpy as np
-import psutil
 import pytest
 from flwr.app import Context, Error, Message, RecordDict
+from processes import MARK, leftovers
 from safetensors.numpy import load_file
 
 from fedge.client.guarded_app import ClientError, GuardedApp
@@ -142,7 +142,7 @@ def on_ray(tmp_path, window_file):
         environment = {
             **os.environ,
             "FEDGE_FAULTS": json.dumps(list(faults)),
-            "FEDGE_TEST_RUN": str(tmp_path),
+            MARK: str(tmp_path),
             "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": os.pathsep.join([str(project), root]),
         }
@@ -153,7 +153,7 @@ def on_ray(tmp_path, window_file):
         )  # fmt: skip
         folder = tmp_path / "ray-runs" / "latest"
         assert (folder / "manifest.json").is_file(), process.stdout + process.stderr
-        assert leftovers(str(tmp_path)) == [], "processes were left behind"
+        assert leftovers(tmp_path) == [], "processes were left behind"
         return Ended(folder.resolve(), process.stdout + process.stderr)
 
     return carry_out
@@ -529,22 +529,6 @@ def test_without_ray_nothing_is_loaded_or_said(monkeypatch, caplog):
     monkeypatch.delitem(sys.modules, ray_workers._ACTORS, raising=False)
     assert not ray_workers.restart_dead_workers()
     assert not caplog.records
-
-
-def leftovers(mark):
-    """Return the processes with `mark` as their FEDGE_TEST_RUN that still live after 20 s."""
-    deadline = time.monotonic() + 20
-    while (found := [p for p in psutil.process_iter() if _mark(p) == mark]) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    return found
-
-
-def _mark(process):
-    """Return the FEDGE_TEST_RUN of a process; None for others, and for those that have just ended."""
-    try:
-        return process.environ().get("FEDGE_TEST_RUN")
-    except psutil.Error:
-        return None
 
 
 def test_faults_on_ray(on_ray, in_process):

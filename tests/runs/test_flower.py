@@ -4,18 +4,13 @@ import json
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 from flower_runs import ROOT, SERVING, SMALL, comparable, flwr_run, one_worker_run, without
+from processes import leftovers
 from timing_sums import assert_times_add_up
 
 from fedge import simulate
 from fedge.config.sections import options
-
-
-def ray_processes():
-    """Return the ids of Ray's own processes on this machine."""
-    return {p.pid for p in psutil.process_iter(["name"]) if p.info["name"] in ("raylet", "gcs_server")}
 
 
 @pytest.fixture(scope="module")
@@ -23,9 +18,8 @@ def smoke(tmp_path_factory):
     """The smoke run: five global rounds of the default run on Ray."""
     tmp_path = tmp_path_factory.mktemp("smoke")
     config = {"num-server-rounds": 5, "runs-dir": str(tmp_path / "runs"), "data.path": "synthetic"}
-    before = ray_processes()
-    process = flwr_run(tmp_path, config, seed="42")
-    assert ray_processes() <= before, "Ray processes were left behind"
+    process = flwr_run(tmp_path, config, seed="42", mark=tmp_path)
+    assert leftovers(tmp_path, wait_s=5.0) == [], "processes were left behind"
     return process, tmp_path / "runs" / "latest"
 
 

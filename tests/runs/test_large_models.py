@@ -1,10 +1,12 @@
 """Models that go through state files on Ray, in real runs."""
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -80,12 +82,18 @@ def test_the_next_run_removes_what_a_killed_run_left(tmp_path):
         )  # fmt: skip
     try:
         left = wait_for_files(tmp_path / "runs", process)
+        owner = (left / "owner").open()
+        # takes the lock the moment the run dies: else a run of a test beside this one may remove the files
+        heir = threading.Thread(target=fcntl.flock, args=(owner, fcntl.LOCK_SH))
+        heir.start()
     finally:
         started = [*psutil.Process(process.pid).children(recursive=True), process]
         for one in started:
             one.send_signal(signal.SIGKILL)
         process.wait()
+    heir.join(20)
     assert list(left.glob("server-*"))
+    owner.close()
     with (tmp_path / "terminal.txt").open("w") as terminal:
         simulate({**SMALL, "num-server-rounds": 1, "runs-dir": runs}, terminal=terminal)
     assert not left.exists()

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from processes import MARK
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -59,11 +61,11 @@ def write_overrides(tmp_path, config):
     return str(overrides)
 
 
-def start(program, *words, seed="5", timeout=300):
-    """Run a program of this environment in the project's folder."""
+def start(program, *words, seed="5", timeout=300, mark=""):
+    """Run a program of this environment in the project's folder; `mark` is on all that it starts."""
     bin_folder = str(Path(sys.executable).parent)
     environment = {**os.environ, "SEED": seed, "PATH": bin_folder + os.pathsep + os.environ["PATH"]}
-    environment.update(FLWR_TELEMETRY_ENABLED="0", RAY_USAGE_STATS_ENABLED="0")
+    environment.update(FLWR_TELEMETRY_ENABLED="0", RAY_USAGE_STATS_ENABLED="0", **{MARK: str(mark)})
     command = [str(Path(bin_folder) / program), *words]
     return subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout, check=False
