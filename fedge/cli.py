@@ -23,6 +23,7 @@ from fedge.process import exits
 from fedge.records.folder import find_run
 from fedge.records.status import read_status, status_lines
 from fedge.report.commands import add_commands
+from fedge.run.prepare import Prepared
 from fedge.run.resume import open_resumption, run_config_of
 
 
@@ -167,19 +168,21 @@ def _carry_out(options: argparse.Namespace, run_config: dict[str, Scalar], feder
     """Carry out a run on the engine that `options` name; returns the exit code."""
     on_flower = options.engine == "flower"
     with exits.signals_as_exceptions(_LEAVE_S[options.engine]) if options.owns_process else nullcontext():
-        config = check(run_config, federation, on_ray=on_flower)
-        if on_flower:
-            return run_on_flower(options.app, options.federation, run_config, config)
-        return _run_in_process(run_config, federation, options)
+        prepared = check(run_config, federation, on_ray=on_flower)
+        if not on_flower:
+            return _run_in_process(run_config, federation, options, prepared)
+        config = prepared.config
+        del prepared  # the run is another process's, and reads the data itself
+        return run_on_flower(options.app, options.federation, run_config, config)
 
 
 def _run_in_process(
-    run_config: dict[str, Scalar], federation: Federation, options: argparse.Namespace
+    run_config: dict[str, Scalar], federation: Federation, options: argparse.Namespace, prepared: Prepared
 ) -> int:
     """Run on threads of this process."""
     from fedge.launch.simulate import run_in_process  # loads torch, which a refused run need not wait for
 
-    outcome = run_in_process(run_config, federation, options.workers, None, options.owns_process)
+    outcome = run_in_process(run_config, federation, options.workers, None, options.owns_process, prepared)
     return outcome.exit_code
 
 

@@ -2,34 +2,31 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from fedge.config.option import ConfigError
-from fedge.config.sections import Config, from_run_config
-from fedge.config.topology import clients_per_leaf, known_per_leaf
-from fedge.data.partition import partition
-from fedge.data.prepared import DataSource, load_source
+from fedge.config.sections import Config
+from fedge.data.prepared import load_source
 from fedge.engine.federation import Federation, refuse_hidden_gpu, refuse_missing_resources
 from fedge.launch.project import Project
 from fedge.launch.ray_start import refuse_ray_that_cannot_start
-from fedge.leaf.quorum import refuse_missing_quorum
 from fedge.records.folder import find_run, refuse_taken_name
 from fedge.records.lock import RunLock
-from fedge.run.resume import Resumption, find_resumption, refuse_other_data
-from fedge.seeding import resolve_seed
+from fedge.run.prepare import Handover, Load, Prepared, deal_data, prepare
+from fedge.run.resume import Resumption, find_resumption
 from fedge.trackers.tracker import refuse_missing_extra
-from hhar.windows.window_file import Windows
 
 
 def check(
     run_config: Mapping[str, Any],
     federation: Federation,
     on_ray: bool = False,
-    load: Callable[[Config, int], tuple[Windows, DataSource]] = load_source,
-) -> Config:
-    """Return the checked configuration of a run on a federation, having tried all but the start.
+    load: Load = load_source,
+) -> Prepared:
+    """Return what a run on a federation starts from, having tried all but the start.
 
     Args:
         run_config: Flower's flat mapping.
@@ -40,22 +37,19 @@ def check(
     Raises:
         ConfigError: the run cannot work.
     """
-    config = from_run_config(run_config)
-    seed, _ = resolve_seed(config.seed)
+    prepared = prepare(run_config)
+    config, seed = prepared.config, prepared.seed
     refuse_missing_extra(config.tracker)
-    resumption = _resumption(config, seed)
+    found = _resumption(config, seed)
+    resumption = None if found is None else Handover(found)
     refuse_missing_resources(federation)
+    deal = None
     if federation.num_supernodes:
         if on_ray:
             refuse_ray_that_cannot_start()
             refuse_hidden_gpu(config.train.device, federation)
-        sizes = clients_per_leaf(config.hierarchy, federation.num_supernodes)
-        refuse_missing_quorum(config, known_per_leaf(sizes, config.partition.unseen_clients))
-        windows, source = load(config, federation.num_supernodes)
-        if resumption is not None:
-            refuse_other_data(resumption, source.fingerprint, sizes)
-        partition(windows, config, sizes, seed)
-    return config
+        deal = Handover(deal_data(config, seed, federation.num_supernodes, found, load))
+    return replace(prepared, resumption=resumption, deal=deal)
 
 
 def _resumption(config: Config, seed: int) -> Resumption | None:

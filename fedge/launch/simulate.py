@@ -13,6 +13,7 @@ from fedge.engine.inprocess import InProcessGrid
 from fedge.launch.preflight import check
 from fedge.launch.project import flatten
 from fedge.process.threads import available_cores
+from fedge.run.prepare import Prepared
 from fedge.run.run import IN_PROCESS, Outcome, run
 
 if TYPE_CHECKING:
@@ -47,8 +48,7 @@ def simulate(
     federation = Federation(num_supernodes)
     if num_supernodes < 1:
         raise ConfigError(f"num_supernodes must be at least 1, but is {num_supernodes}; 9 suits HHAR")
-    check(flat, federation)
-    outcome = run_in_process(flat, federation, workers, terminal)
+    outcome = run_in_process(flat, federation, workers, terminal, prepared=check(flat, federation))
     if outcome.folder is None:
         raise ConfigError(outcome.reason)
     from fedge.records.reader import load_run  # Polars: a command that only runs need not load it
@@ -62,8 +62,9 @@ def run_in_process(
     workers: int | None,
     terminal: TextIO | None,
     owns_process: bool = False,
+    prepared: Prepared | None = None,
 ) -> Outcome:
-    """Carry out a checked run on `workers` threads; see `fedge.run.run` for `owns_process`."""
+    """Carry out a checked run on `workers` threads; `fedge.run.run` has the meaning of the last two."""
     choose_device(str(run_config.get("train.device", "auto")))  # refuses a GPU that is not there
     count = min(workers or available_cores(), federation.num_supernodes)
 
@@ -72,4 +73,4 @@ def run_in_process(
 
     with InProcessGrid(client_app, federation.num_supernodes, run_config, count) as grid:
         described = {**federation.describe(), "workers": count}
-        return run(grid, run_config, IN_PROCESS, described, open_terminal, owns_process)
+        return run(grid, run_config, IN_PROCESS, described, open_terminal, owns_process, prepared)

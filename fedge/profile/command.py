@@ -49,7 +49,7 @@ def profile(options: argparse.Namespace) -> int:
         "report": False,
     }
     federation = project.federation(options.federation)
-    config = check({**run_config, "run-name": ""}, federation, on_ray=options.engine == "flower")
+    config = check({**run_config, "run-name": ""}, federation, on_ray=options.engine == "flower").config
     folder = _new_folder(options)
     found = _measured(options, run_config, config, federation, folder)
     write_profile(folder, found)

@@ -1,7 +1,6 @@
 """Which run is to go on, from where, and whether it may: the same configuration, data and seed.
 
-Called before a run starts (`fedge.launch.preflight`, `fedge.cli`) and when it does (`fedge.run`). Loads no
-torch.
+Loads no torch.
 """
 
 import json
@@ -116,6 +115,11 @@ def open_resumption(folder: Path) -> Resumption:
         )
     notes = [f"{error}; going on from round {checkpoint.global_round}" for error in damaged]
     return Resumption(folder, checkpoint, notes, _manifest(folder) or dict(checkpoint.facts["run"]))
+
+
+def is_as_found(found: Resumption) -> bool:
+    """Tell whether a run stands as it was found: whoever goes on with one says so in its manifest."""
+    return _manifest(found.folder) == found.manifest
 
 
 def _lost_rows(folder: Path, checkpoint: Checkpoint) -> CheckpointError | None:

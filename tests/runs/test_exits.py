@@ -286,7 +286,7 @@ def test_metrics_that_cannot_be_written_end_the_run(tmp_path):
             "    shape = write(*a)\n"
             "    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))\n"
             "    return shape\n"
-            "import fedge.run.run as r; r.write_client_data = limited",
+            "import fedge.run.carry_out as r; r.write_client_data = limited",
             "run", "-c", config,
         )
     )  # fmt: skip
@@ -308,7 +308,7 @@ def test_a_log_on_a_full_device_ends_the_run(tmp_path):
     if not Path("/dev/full").exists():
         pytest.skip("this machine has no /dev/full")
     fault = (
-        "import fedge.run.run as r, os\n"
+        "import fedge.run.opening as r, os\n"
         "create = r.create_run_folder\n"
         "def full(*a):\n"
         "    folder = create(*a)\n"

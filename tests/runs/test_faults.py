@@ -98,7 +98,7 @@ def in_process(tmp_path, window_file, monkeypatch):
         config = {**SMALL, "data.path": window_file, "runs-dir": str(tmp_path / "runs"), **changes}
         terminal = tmp_path / "terminal.txt"
         made = []
-        import fedge.run.run as run_module
+        import fedge.run.build as run_module
 
         original = run_module.HierarchicalStrategy
         monkeypatch.setattr(

@@ -30,13 +30,16 @@ def data(tmp_path, make_windows):
 
 
 def test_a_run_that_can_work_is_given_its_configuration(data):
-    config = check(data, Federation(9))
-    assert isinstance(config, Config)
-    assert config.data.path == data["data.path"]
+    prepared = check(data, Federation(9))
+    assert isinstance(prepared.config, Config)
+    assert prepared.config.data.path == data["data.path"]
+    deal = prepared.deal.take()
+    assert (deal.clients_per_leaf, len(deal.partition.clients)) == ([3, 3, 3], 9)
 
 
 def test_a_federation_of_unknown_size_is_checked_as_far_as_possible():
-    assert check({"data.path": "not looked for"}, Federation()).seed == 42
+    prepared = check({"data.path": "not looked for"}, Federation())
+    assert (prepared.config.seed, prepared.seed, prepared.deal) == (42, 42, None)
 
 
 @pytest.mark.parametrize(

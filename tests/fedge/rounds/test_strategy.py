@@ -253,7 +253,7 @@ def test_control_variates_keep_their_invariant_through_the_messages(settings, tm
 
 def _run_with_hook(config, tmp_path, hook, app=client_app):
     """Run in process and call `hook` with the leaves and the grid after the last round."""
-    import fedge.run.run as run_module
+    import fedge.run.build as run_module
 
     made = []
     original = run_module.HierarchicalStrategy

@@ -1,0 +1,151 @@
+"""What is said and recorded about a run while it goes on: terminal, run.log, tables and trackers."""
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+
+from fedge.console.lines import Console, final_table
+from fedge.data.composition import holdings
+from fedge.exchange.engine import Engine
+from fedge.process import exits
+from fedge.process.growth import GrowthWatch
+from fedge.process.logs import refuse_failed_log
+from fedge.process.memory import MemoryWatch, with_cuda
+from fedge.records.folder import short
+from fedge.records.recorder import Recorder
+from fedge.rounds.results import RoundResult
+from fedge.run.build import Plan
+from fedge.run.prepare import Deal
+from fedge.run.remarks import Remarks, changes_of
+from fedge.run.resume import Resumption
+from fedge.timing.timeline import TimelineBook
+from fedge.trackers.tracking import FINISH_S, Tracking
+
+logger = logging.getLogger(__name__)
+
+_SYNTHETIC = (
+    "synthetic data: accuracies say nothing about people; set data.path to a window file for real ones"
+)
+
+
+class Announcer:
+    """Says and records one run, from its start to its final table.
+
+    Attributes:
+        remarks: what is to be said again at the end.
+        table: gives the lines of the final table, as of the newest round.
+    """
+
+    def __init__(
+        self, grid: Engine, plan: Plan, recorder: Recorder, console: Console, tracking: Tracking
+    ) -> None:
+        """Announce a run.
+
+        Args:
+            grid: may know the workers that clients run on.
+            plan: what the run is made from; its clock is charged "record" and "report".
+            recorder, console, tracking: what is written to.
+        """
+        self._grid = grid
+        self._plan = plan
+        self._recorder = recorder
+        self._console = console
+        self._tracking = tracking
+        self._timelines = TimelineBook(os.getpid())
+        self._memory = MemoryWatch()
+        self._growth = GrowthWatch()
+        self.remarks = Remarks()
+        self.table: Callable[[], Sequence[str]] = list
+
+    def resumed(self, found: Resumption) -> None:
+        """Say and log where the run goes on."""
+        for note in found.notes:
+            self._console.say(f"note: {note}")
+            logger.warning("%s", note)
+        entry = self._recorder.manifest["resumed"][-1]
+        done = found.checkpoint.global_round
+        self._console.say(f"resuming {short(found.folder)} after global round {done}")
+        logger.info("resuming after global round %d: %s", done, entry)
+        if changed := entry.get("versions_changed"):
+            versions = ", ".join(f"{name} was {before}, is {now}" for name, (before, now) in changed.items())
+            self._console.say(f"note: the last bits may differ from here on: {versions}")
+
+    def deal(self, deal: Deal, seed_source: str) -> None:
+        """Say and record what is run on, and whose it is."""
+        windows, source, dealt, sizes = deal.windows, deal.source, deal.partition, deal.clients_per_leaf
+        self._recorder.update_manifest(
+            data={
+                **asdict(source),
+                "windows": len(windows.y),
+                "classes": list(windows.classes),
+                "channels": list(windows.channels),
+                "split": dealt.split_kind,
+                "clients": [
+                    dict(zip(("train", "val", "test"), map(len, parts), strict=True))
+                    for parts in dealt.clients
+                ],
+            },
+            clients_per_leaf=sizes,
+            unseen_clients=sorted(dealt.unseen_clients),
+            scenario=dealt.scenario and dealt.scenario.describe(),
+        )
+        self._recorder.write_partition(holdings(windows, dealt, sizes))
+        config, leaves = self._plan.config, ",".join(map(str, sizes))
+        self._console.say(
+            f"Fedge: {config.num_server_rounds} global rounds, {sum(sizes)} clients under {len(sizes)} "
+            f"leaves ({leaves}), model {config.train.model}, seed {self._plan.seed} (from {seed_source})"
+        )
+        self._console.say(f"data: {source.name}, {len(windows.y)} windows, split by {dealt.split_kind}")
+        if dealt.unseen_clients:
+            self._console.say(
+                f"unseen clients: {len(dealt.unseen_clients)} clients hold their users out of training"
+            )
+        if dealt.scenario:
+            groups = " ".join(map(str, dealt.scenario.groups))
+            self._console.say(f"scenario: {dealt.scenario.kind}, planted groups of the leaves {groups}")
+        if source.synthetic:
+            self._console.say(f"note: {_SYNTHETIC}")
+            logger.warning(_SYNTHETIC)
+
+    def track(self) -> None:
+        """Tell the tracker what is known of the run before its first round."""
+        self._tracking.start(self._recorder.manifest)
+
+    def round(self, result: RoundResult, laps: Mapping[str, float]) -> None:
+        """Record and print one global round; the time this takes counts for the next round."""
+        processes = self._memory.measure()
+        of_workers = [process.pid for process in processes if process.role == "worker"]
+        timelines = self._timelines.round(result.began, result.exchanges, self._grid.worker_ids or of_workers)
+        if timelines is not None and timelines.cuda_mib:
+            processes = with_cuda(processes, timelines.cuda_mib)
+        self._recorder.write_round(result, laps, processes, timelines)
+        self._plan.clock.lap("record")
+        refuse_failed_log()
+        self.remarks.observe(result)
+        seconds = sum(laps.values())
+        self._note(self._growth.observe(result.global_round, processes))
+        self._note(self._tracking.observe(result, seconds))
+        for line in changes_of(result):
+            logger.info("%s", line)
+            self._console.say(f"note: {line}")
+        self._console.round(result, seconds)
+        logger.info("global round %d done in %.3f s", result.global_round, seconds)
+        self.table = partial(final_table, result)
+        self._plan.clock.lap("report")
+
+    def finish(self) -> None:
+        """Tell the tracker how the run ended, and print the final table."""
+        status = "partial" if self.remarks.any_failed else "completed"
+        self._note(self._tracking.finish(status, exits.BY_STATUS[status], FINISH_S))
+        self._console.close()
+        for line in self.table():
+            self._console.say(line)
+
+    def _note(self, lines: Sequence[str]) -> None:
+        """Say what a reader of the results should know: now, in the log, and again at the end."""
+        for line in lines:
+            logger.warning("%s", line)
+            self._console.say(f"note: {line}")
+            self.remarks.note(line)

@@ -1,0 +1,172 @@
+"""What a run consists of, made from its configuration: model, leaves, cloud, strategy, shared files."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from fedge.cloud.aggregator import CloudAggregator
+from fedge.cloud.offers import blends_of
+from fedge.cloud.step import CloudSetting
+from fedge.config.choices import BY_TEST
+from fedge.config.option import ConfigError
+from fedge.config.sections import Config
+from fedge.data.partition import Partition
+from fedge.data.prepared import DataShape
+from fedge.exchange.clients import Clients
+from fedge.exchange.round_context import RoundContext
+from fedge.leaf.leaf import Leaf
+from fedge.leaf.quorum import num_training
+from fedge.leaf.rules import make_strategy
+from fedge.rounds.strategy import HierarchicalStrategy, RoundHook
+from fedge.seeding import Purpose, torch_stream
+from fedge.serving.roles import models_beside
+from fedge.states.averaging import State
+from fedge.states.files import state_bytes
+from fedge.states.records import to_record
+from fedge.states.shared import SharedStates
+from fedge.timing.laps import LapClock
+from fedge.training.local import get_state
+from fedge.training.models import build_model, layer_names, parameter_names
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the parts of a run are made from.
+
+    Attributes:
+        config: of the run.
+        seed: in force.
+        folder: the run's.
+        data_folder: where the clients' windows lie.
+        shared: keeps large states in files.
+        clock: charged throughout a round.
+    """
+
+    config: Config
+    seed: int
+    folder: Path
+    data_folder: Path
+    shared: SharedStates
+    clock: LapClock
+
+
+def build_strategy(
+    plan: Plan,
+    clients: Clients,
+    dealt: Partition,
+    clients_per_leaf: Sequence[int],
+    shape: DataShape,
+    on_round: RoundHook,
+) -> tuple[HierarchicalStrategy, Any]:
+    """Return the strategy with its leaves and its cloud, and the initial model as a record.
+
+    Args:
+        plan: what all is made from.
+        clients: who is there.
+        dealt: who has which windows.
+        clients_per_leaf: in the order of the leaves.
+        shape: sizes that the model is built from.
+        on_round: called with every round's result and laps.
+
+    Raises:
+        ConfigError: the model does not fit the windows.
+    """
+    config = plan.config
+    model = _network(plan, shape)
+    state, trainable = get_state(model), parameter_names(model)
+    leaves = _leaves(config, dealt, clients_per_leaf, state, trainable)
+    _prepare_sharing(plan, clients, leaves)
+    held_out = {
+        client: {"val": len(val), "test": len(test)} for client, (_, val, test) in enumerate(dealt.clients)
+    }
+    groups = None if dealt.scenario is None else dealt.scenario.groups
+    truth = None if groups is None else np.array(groups, dtype=np.int64)
+    cloud = CloudAggregator(
+        config.cluster, CloudSetting(tuple(trainable), plan.seed, truth, plan.shared.keep),
+        lambda number: get_state(_network(plan, shape, number)) if number else state,
+    )  # fmt: skip
+    strategy = HierarchicalStrategy(
+        config, plan.seed, clients, leaves, cloud, _round_contexts(plan), on_round, plan.clock, plan.shared,
+        held_out, shape.classes, groups, layer_names(model, config.personal.kept),
+    )  # fmt: skip
+    return strategy, to_record(state)
+
+
+def _network(plan: Plan, shape: DataShape, number: int = 0) -> nn.Module:
+    """Return a network with initial weights: number 0 for all leaves, others where there are several."""
+    generator = torch_stream(plan.seed, Purpose.MODEL, *([number] if number else []))
+    try:
+        return build_model(plan.config.train.model, shape.channels, shape.samples, shape.classes, generator)
+    except ValueError as error:
+        raise ConfigError(f"train.model: {error}") from error
+
+
+def _leaves(
+    config: Config, dealt: Partition, sizes: Sequence[int], state: State, trainable: Sequence[str]
+) -> list[Leaf]:
+    """Return all leaves with their clients: those that train, weighed by training windows, and the unseen."""
+    leaves, first = [], 0
+    parts, unseen = dealt.clients, dealt.unseen_clients
+    levels = config.scaffold.levels if config.scaffold.enabled else 0
+    for index, size in enumerate(sizes):
+        members = range(first, first + size)
+        samples = {client: len(parts[client][0]) for client in members if client not in unseen}
+        rule = make_strategy(config, num_training(config, len(samples)))
+        unseen_here = [client for client in members if client in unseen]
+        leaves.append(Leaf(index, samples, state, trainable, rule, levels, unseen_here))
+        first += size
+    return leaves
+
+
+def _round_contexts(plan: Plan) -> Callable[[int, int], RoundContext]:
+    """Return what gives (global round, leaf round) → what clients must know in it."""
+
+    def round_context(global_round: int, leaf_round: int) -> RoundContext:
+        return RoundContext(
+            seed=plan.seed,
+            global_round=global_round,
+            leaf_round=leaf_round,
+            data_folder=str(plan.data_folder),
+            log_path=str(plan.folder / "run.log"),
+            server_pid=os.getpid(),
+            timeout_s=plan.config.guard.client_timeout,
+        )
+
+    return round_context
+
+
+def _prepare_sharing(plan: Plan, clients: Clients, leaves: Sequence[Leaf]) -> None:
+    """Decide whether large states go through files.
+
+    Control variates are two per leaf; with SCAFFOLD on two levels also its correction, and twice the sum
+    of control and correction.
+    """
+    if not clients.any_shares:
+        plan.shared.close()
+        return
+    config = plan.config
+    model_bytes = state_bytes(leaves[0].model)
+    control_bytes = sum(state_bytes(leaf.control) for leaf in leaves if leaf.control is not None)
+    models = _models_at_once(config, len(clients), len(leaves))
+    controls = 2 if config.scaffold.levels == 1 else 5
+    round_bytes = models * model_bytes + controls * control_bytes
+    plan.shared.prepare(config.transfer.share_above_mb * 1e6, model_bytes, round_bytes)
+
+
+def _models_at_once(config: Config, clients: int, leaves: int) -> int:
+    """Return how many models the files of a round hold at most.
+
+    Every client's, every leaf's start, its own, the offered ones and what else it may serve; a trial of new
+    groups adds four per leaf, a probe one, SCAFFOLD on two levels the start of its drift. The cloud's own
+    models are there twice while they follow the leaves.
+    """
+    cluster = config.cluster
+    per_leaf = 2 + len(blends_of(cluster.blend)) + models_beside(config)
+    per_leaf += 4 * (cluster.count == BY_TEST) + bool(cluster.probe_every) + (config.scaffold.levels > 1)
+    own = cluster.fixed_count or 0 if cluster.enabled and cluster.method == "ifca" else 0
+    return clients + per_leaf * leaves + 2 * own

@@ -1,0 +1,87 @@
+"""The folder of a run, opened and locked: a new one, or that of the run that goes on."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedge.config.sections import to_run_config
+from fedge.process.versions import versions
+from fedge.records.folder import create_run_folder, find_run, point_latest
+from fedge.records.lock import RunLock
+from fedge.records.recorder import utc_now
+from fedge.run.prepare import Prepared
+from fedge.run.resume import Resumption, find_resumption, is_as_found
+
+
+@dataclass
+class Opened:
+    """A run's folder, while the run has it.
+
+    Attributes:
+        folder: its place.
+        lock: on it.
+        resumption: the run that goes on; None for a new one, and once it was taken (`take_resumption`).
+    """
+
+    folder: Path
+    lock: RunLock
+    resumption: Resumption | None = None
+
+    @property
+    def offsets(self) -> Mapping[str, int] | None:
+        """How far the tables are to be kept, of a run that goes on."""
+        return None if self.resumption is None else self.resumption.checkpoint.facts["offsets"]
+
+    def take_resumption(self) -> Resumption | None:
+        """Hand the resumption over: its files stay mapped as long as somebody holds it."""
+        found, self.resumption = self.resumption, None
+        return found
+
+
+def open_folder(prepared: Prepared) -> Opened:
+    """Return the run's folder, new or that of the run to go on with, locked.
+
+    Raises:
+        ConfigError: it cannot be made, is in use, or the run cannot go on.
+    """
+    config = prepared.config
+    if not config.resume:
+        folder = create_run_folder(config.runs_dir, config.run_name, prepared.seed)
+        return Opened(folder, RunLock(folder))
+    folder = find_run(config.resume, config.runs_dir, "resume")
+    lock = RunLock(folder)
+    try:
+        found = prepared.resumption.take() if prepared.resumption else None
+        if found is None or not is_as_found(found):  # it may have gone on before it was locked
+            found = find_resumption(config, prepared.seed)
+    except BaseException:
+        lock.close()
+        raise
+    point_latest(folder)
+    return Opened(folder, lock, found)
+
+
+def first_manifest(
+    prepared: Prepared, opened: Opened, engine: str, federation: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the manifest's entries at the start.
+
+    Args:
+        prepared: configuration and seed of the run.
+        opened: its folder.
+        engine: name of what drives the clients.
+        federation: what is known of it.
+    """
+    if opened.resumption is not None:
+        return opened.resumption.manifest_to_go_on(prepared.config, engine, versions(), utc_now())
+    return {
+        "status": "running",
+        "seed": prepared.seed,
+        "seed_source": prepared.seed_source,
+        "engine": engine,
+        "federation": dict(federation),
+        "config": to_run_config(prepared.config),
+        "versions": versions(),
+        "started": utc_now(),
+    }

@@ -1,0 +1,101 @@
+"""What a run starts from, worked out once: configuration, seed, the run to go on with, the data as dealt.
+
+Loads no torch: most of what a user can get wrong is found here, and is to be said at once.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from fedge.config.sections import Config, from_run_config
+from fedge.config.topology import clients_per_leaf, known_per_leaf
+from fedge.data.partition import Partition, partition
+from fedge.data.prepared import DataSource, load_source
+from fedge.leaf.quorum import refuse_missing_quorum
+from fedge.run.resume import Resumption, refuse_other_data
+from fedge.seeding import resolve_seed
+from hhar.windows.window_file import Windows
+
+_T = TypeVar("_T")
+Load = Callable[[Config, int], tuple[Windows, DataSource]]
+
+
+class Handover(Generic[_T]):
+    """Something large that is given away: whoever takes it is the only one that keeps it in memory."""
+
+    def __init__(self, value: _T) -> None:
+        self._values = [value]
+
+    def take(self) -> _T:
+        """Return it; once."""
+        return self._values.pop()
+
+
+@dataclass(frozen=True)
+class Deal:
+    """The windows of a run, and who gets which.
+
+    Attributes:
+        windows: all of them.
+        source: where they come from.
+        partition: per client its windows.
+        clients_per_leaf: number of clients of each leaf.
+    """
+
+    windows: Windows
+    source: DataSource
+    partition: Partition
+    clients_per_leaf: list[int]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What was worked out before a run starts.
+
+    Attributes:
+        config: of the run, checked.
+        seed: in force.
+        seed_source: where it was given.
+        resumption: the run to go on with, as it was found; None for a new run, or if nobody has looked.
+        deal: the data; None where the number of clients is not known yet.
+    """
+
+    config: Config
+    seed: int
+    seed_source: str
+    resumption: Handover[Resumption] | None = None
+    deal: Handover[Deal] | None = None
+
+
+def prepare(run_config: Mapping[str, Any]) -> Prepared:
+    """Return what follows from Flower's flat mapping and the environment alone.
+
+    Raises:
+        ConfigError: an option cannot be, or SEED.
+    """
+    config = from_run_config(run_config)
+    seed, seed_source = resolve_seed(config.seed)
+    return Prepared(config, seed, seed_source)
+
+
+def deal_data(
+    config: Config, seed: int, num_clients: int, resumption: Resumption | None, load: Load = load_source
+) -> Deal:
+    """Load the windows of a run and deal them to its clients.
+
+    Args:
+        config: of the run.
+        seed: in force.
+        num_clients: as many as the federation has.
+        resumption: the run that goes on, whose data these must be.
+        load: gives the windows; for many runs on the same ones.
+
+    Raises:
+        ConfigError: clients, data and configuration do not fit.
+    """
+    sizes = clients_per_leaf(config.hierarchy, num_clients)
+    refuse_missing_quorum(config, known_per_leaf(sizes, config.partition.unseen_clients))
+    windows, source = load(config, num_clients)
+    if resumption is not None:
+        refuse_other_data(resumption, source.fingerprint, sizes)
+    return Deal(windows, source, partition(windows, config, sizes, seed), sizes)

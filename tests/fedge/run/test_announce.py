@@ -1,0 +1,75 @@
+import csv
+import io
+
+from small_runs import small_config
+
+from fedge import simulate
+from fedge.cli import main
+from fedge.process.versions import versions
+from fedge.records.manifest import read_manifest
+from fedge.run import opening
+
+
+def test_what_is_run_on_is_said_and_recorded(tmp_path):
+    terminal = io.StringIO()
+    config = small_config(tmp_path, partition__unseen_clients=1, scenario="gain")
+    folder = simulate(config, terminal=terminal).folder
+    lines = terminal.getvalue().splitlines()
+    assert lines[0] == (
+        "Fedge: 2 global rounds, 9 clients under 3 leaves (3,3,3), model linear, seed 3 (from config)"
+    )
+    assert lines[1] == f"data: {config['data.path']}, 144 windows, split by sessions"
+    assert lines[2] == "unseen clients: 3 clients hold their users out of training"
+    assert lines[3].startswith("scenario: gain, planted groups of the leaves ")
+    manifest = read_manifest(folder)
+    assert manifest["data"]["windows"] == 144
+    assert manifest["clients_per_leaf"] == [3, 3, 3]
+    assert manifest["unseen_clients"] == [2, 5, 8]
+    assert manifest["scenario"]["kind"] == "gain"
+    assert (folder / "partition.csv").is_file()
+
+
+def test_every_round_is_said_recorded_and_timed(tmp_path):
+    terminal = io.StringIO()
+    folder = simulate(small_config(tmp_path, num_server_rounds=3), terminal=terminal).folder
+    assert sum(line.startswith("round ") or "/3" in line for line in terminal.getvalue().splitlines()) >= 3
+    with (folder / "timing.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["global_round"] for row in rows] == ["1", "2", "3"]
+    assert float(rows[1]["record"]) > 0  # what round 1 took to write is charged to round 2
+    assert "global round 3 done in" in (folder / "run.log").read_text()
+
+
+def test_synthetic_data_are_never_silent(tmp_path):
+    terminal = io.StringIO()
+    config = small_config(tmp_path, data__path="synthetic", num_server_rounds=1, train__model="mlp-tiny")
+    folder = simulate(config, terminal=terminal).folder
+    words = "synthetic data: accuracies say nothing about people"
+    assert f"note: {words}" in terminal.getvalue()
+    assert words in (folder / "run.log").read_text()
+
+
+def test_a_run_that_goes_on_says_from_where_and_what_has_changed(tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("SEED", raising=False)
+    folder = simulate(small_config(tmp_path, run_name="run"), terminal=io.StringIO()).folder
+    assert main(["resume", str(folder), "-c", "num-server-rounds=3", "--workers", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert f"resuming {folder} after global round 2" in shown
+    assert "the last bits may differ" not in shown
+    before = versions()
+    monkeypatch.setattr(opening, "versions", lambda: {**before, "numpy": "9.9"})
+    assert main(["resume", str(folder), "-c", "num-server-rounds=4", "--workers", "1"]) == 0
+    words = f"note: the last bits may differ from here on: numpy was {before['numpy']}, is 9.9"
+    assert words in capsys.readouterr().out
+    resumed = read_manifest(folder)["resumed"]
+    assert [entry["after_round"] for entry in resumed] == [2, 3]
+
+
+def test_the_final_table_is_that_of_the_last_round(tmp_path):
+    terminal = io.StringIO()
+    folder = simulate(small_config(tmp_path), terminal=terminal).folder
+    with (folder / "metrics" / "leaf_rounds.csv").open() as file:
+        last = [row for row in csv.DictReader(file) if row["global_round"] == "2"]
+    table = terminal.getvalue().splitlines()[-12:]
+    for row in last:
+        assert any(f"{float(row['test_accuracy']):.4f}" in line for line in table), table

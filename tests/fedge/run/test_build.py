@@ -1,0 +1,61 @@
+import re
+
+import numpy as np
+import pytest
+from small_runs import small_config
+
+from fedge.client_app import app
+from fedge.config.option import ConfigError
+from fedge.data.prepared import DataShape, write_client_data
+from fedge.engine.inprocess import InProcessGrid
+from fedge.exchange.clients import Clients
+from fedge.run.build import Plan, build_strategy
+from fedge.run.prepare import deal_data, prepare
+from fedge.states.records import from_record
+from fedge.states.shared import SharedStates
+from fedge.timing.laps import LapClock
+
+
+def built(folder, shape=None, **changes):
+    """Return strategy and initial model of a run."""
+    run_config = small_config(folder, **changes)
+    prepared = prepare(run_config)
+    deal = deal_data(prepared.config, prepared.seed, 9, None)
+    real = write_client_data(folder / "data", deal.windows, deal.partition, True)
+    shared = SharedStates(folder, enabled=False)
+    plan = Plan(prepared.config, prepared.seed, folder, folder / "data", shared, LapClock())
+    with InProcessGrid(app, 9, run_config, 1) as engine:
+        clients = Clients(engine, {client: client + 1 for client in range(9)})
+        return build_strategy(
+            plan, clients, deal.partition, deal.clients_per_leaf, shape or real, lambda *_: None
+        )
+
+
+def test_leaves_hold_their_clients_by_training_windows(tmp_path):
+    strategy, initial = built(tmp_path, hierarchy__clients_per_server="4,3,2", partition__unseen_clients=1)
+    assert [leaf.clients for leaf in strategy.leaves] == [(0, 1, 2), (4, 5), (7,)]
+    assert [leaf.unseen_clients for leaf in strategy.leaves] == [(3,), (6,), (8,)]
+    assert all(0 < n < 16 for leaf in strategy.leaves for n in leaf.train_samples.values())
+    for leaf in strategy.leaves:
+        for name, array in from_record(initial).items():
+            np.testing.assert_array_equal(leaf.model[name], array)
+
+
+@pytest.mark.parametrize(
+    ("levels", "control", "drift"), [(0, False, False), (1, True, False), (2, True, True)]
+)
+def test_scaffold_has_the_levels_that_are_set(tmp_path, levels, control, drift):
+    changes = {"scaffold__levels": levels or 1, "scaffold__enabled": levels > 0, "gate__enabled": False}
+    leaf = built(tmp_path, **changes)[0].leaves[0]
+    assert (leaf.control is not None, leaf.drift is not None) == (control, drift)
+
+
+def test_the_initial_model_follows_from_the_seed(tmp_path):
+    states = [from_record(built(tmp_path / str(n), seed=seed)[1]) for n, seed in enumerate((3, 3, 4))]
+    assert all(np.array_equal(states[0][name], states[1][name]) for name in states[0])
+    assert not all(np.array_equal(states[0][name], states[2][name]) for name in states[0])
+
+
+def test_windows_too_small_for_the_model_are_one_line(tmp_path):
+    with pytest.raises(ConfigError, match=re.escape("train.model: ")):
+        built(tmp_path, DataShape(2, 1, 2), train__model="cnn-pool")

@@ -1,0 +1,50 @@
+import io
+import json
+
+from small_runs import small_config
+
+from fedge.client_app import app
+from fedge.engine.inprocess import InProcessGrid
+from fedge.run.run import IN_PROCESS, run
+
+
+def carry_out(config):
+    """Run a configuration on two threads; return outcome and what the terminal showed."""
+    terminal = io.StringIO()
+    with InProcessGrid(app, 9, config, 2) as grid:
+        return run(grid, config, IN_PROCESS, {"num-supernodes": 9}, lambda _: terminal), terminal.getvalue()
+
+
+def test_a_run_prepares_itself_where_nobody_has(tmp_path):
+    outcome, shown = carry_out(small_config(tmp_path))
+    assert (outcome.status, outcome.exit_code) == ("completed", 0)
+    assert "9 clients under 3 leaves (3,3,3), model linear, seed 3" in shown
+    manifest = json.loads((outcome.folder / "manifest.json").read_text())
+    assert manifest["status"] == "completed"
+    assert not (outcome.folder / "data").exists()
+
+
+def test_what_cannot_be_is_one_line_and_no_folder(tmp_path, capsys):
+    config = small_config(tmp_path)
+    outcome, shown = carry_out({**config, "train.lt": 1.0})
+    assert (outcome.folder, outcome.exit_code, shown) == (None, 4, "")
+    assert capsys.readouterr().err.startswith("fedge: train.lt is not a configuration key")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_data_that_do_not_fit_fail_the_run_that_finds_it_out(tmp_path):
+    """As under `flwr run` with a federation whose size nobody knows before its clients are there."""
+    outcome, shown = carry_out(small_config(tmp_path, data__path="missing.npz"))
+    assert outcome.status == "failed"
+    assert "missing.npz: window file must exist" in outcome.reason
+    assert f"fedge: {outcome.reason}" in shown
+
+
+def test_a_complete_run_has_nothing_left_to_do(tmp_path):
+    config = small_config(tmp_path, run_name="done")
+    folder = carry_out(config)[0].folder
+    before = (folder / "manifest.json").read_bytes()
+    outcome, shown = carry_out({**config, "resume": str(folder)})
+    assert outcome.status == "completed"
+    assert "is complete: 2 of 2 global rounds; raise num-server-rounds to go on" in shown
+    assert (folder / "manifest.json").read_bytes() == before
