@@ -72,7 +72,7 @@ def run(
 
 
 class _Surroundings:
-    """What a run has around it, and what of that goes with it: console, log, tracker, large states in files."""
+    """What a run has around it and what goes with it: console, log, tracker, large states in files."""
 
     def __init__(self, prepared: Prepared, opened: Opened, engine: str, terminal: TextIO) -> None:
         self.prepared = prepared

@@ -18,7 +18,7 @@ def test_what_is_run_on_is_said_and_recorded(tmp_path):
     assert lines[0] == (
         "Fedge: 2 global rounds, 9 clients under 3 leaves (3,3,3), model linear, seed 3 (from config)"
     )
-    assert lines[1] == f"data: {config['data.path']}, 144 windows, split by sessions"
+    assert lines[1] == f"data: {config['data.path']}, 144 windows, split by session"
     assert lines[2] == "unseen clients: 3 clients hold their users out of training"
     assert lines[3].startswith("scenario: gain, planted groups of the leaves ")
     manifest = read_manifest(folder)
