@@ -10,6 +10,6 @@ __getattr__, __dir__, __all__ = lazy.attach(
     submod_attrs={
         "controls": ["load_control", "save_control"],
         "guarded_app": ["ClientError", "GuardedApp"],
-        "privacy": ["with_privacy"],
+        "privacy": ["private_state"],
     },
 )

@@ -1,88 +1,14 @@
-"""Differential privacy of clients by Flower's own wrappers (at the leaf) and modifiers (at the client).
+"""What a client may send of the model that it trained: its update clipped, and with `local` noise on it.
 
-Central: each update is clipped to a norm, at the leaf or at the client, and the leaf adds Gaussian noise to
-the mean (McMahan et al. 2018, "Learning Differentially Private Recurrent Language Models"); the norm is fixed
-or follows a quantile of the updates' norms (Andrew et al. 2021, "Differentially Private Learning with
-Adaptive Clipping"). Local: each client adds the noise itself. All replies weigh alike, because the noise is
-measured for a plain mean. Nothing here adds up a privacy budget over rounds, and what clients measure
-(losses, confusion matrices, numbers of windows) goes without noise.
-
-Flower draws its noise from NumPy's global state. It is lent a stream of the run's own for the moment of the
-draw, and gets its own back, so that contracts C2 and C3 hold with noise as well.
+The arithmetic stands in `fedge.privacy.mechanism`, what is promised in docs/privacy.md.
 """
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
-
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
-from flwr.clientapp.mod import LocalDpMod, adaptiveclipping_mod, fixedclipping_mod
-from flwr.common.differential_privacy_constants import KEY_CLIPPING_NORM, KEY_NORM_BIT
-from flwr.serverapp.strategy import (
-    DifferentialPrivacyClientSideAdaptiveClipping,
-    DifferentialPrivacyClientSideFixedClipping,
-    DifferentialPrivacyServerSideAdaptiveClipping,
-    DifferentialPrivacyServerSideFixedClipping,
-    Strategy,
-)
 
 from fedge.config.sections import PrivacyConfig
-from fedge.exchange.content import ARRAYS, CONFIG, METRICS, NUM_EXAMPLES
-from fedge.seeding import Purpose, legacy_stream
+from fedge.privacy.mechanism import clipped, gaussian_multiplier
+from fedge.seeding import Purpose, numpy_stream
 from fedge.states.averaging import State
-from fedge.states.records import from_record
-
-_numpy_state = threading.Lock()
-
-
-class _UnclippedQuantile:
-    """Moves the clipping norm as Andrew et al. do: up when more updates are clipped than should be.
-
-    Flower 1.25 passes the share of clipped updates where the formula takes that of unclipped ones, so that
-    its norm falls as long as all updates are clipped.
-    """
-
-    def _geometric_update(self, clipped_fraction: float) -> None:
-        super()._geometric_update(1.0 - clipped_fraction)  # type: ignore[misc]
-
-
-class _ServerSideAdaptive(_UnclippedQuantile, DifferentialPrivacyServerSideAdaptiveClipping):
-    pass
-
-
-class _ClientSideAdaptive(_UnclippedQuantile, DifferentialPrivacyClientSideAdaptiveClipping):
-    pass
-
-
-def with_privacy(strategy: Strategy, config: PrivacyConfig, num_training: int) -> Strategy:
-    """Return a leaf's strategy in the wrapper that `config` asks for, or as it is.
-
-    Args:
-        strategy: takes the mean of the replies.
-        config: of the run.
-        num_training: clients of the leaf that train in a leaf round.
-    """
-    fixed: dict[str, Any] = {
-        "strategy": strategy,
-        "noise_multiplier": config.noise_multiplier,
-        "num_sampled_clients": num_training,
-    }
-    adaptive: dict[str, Any] = {
-        "initial_clipping_norm": config.clip_norm,
-        "target_clipped_quantile": config.clip_quantile,
-        "clip_norm_lr": config.clip_lr,
-    }
-    if config.kind == "server-fixed":
-        return DifferentialPrivacyServerSideFixedClipping(**fixed, clipping_norm=config.clip_norm)
-    if config.kind == "client-fixed":
-        return DifferentialPrivacyClientSideFixedClipping(**fixed, clipping_norm=config.clip_norm)
-    if config.kind == "server-adaptive":
-        return _ServerSideAdaptive(**fixed, **adaptive)
-    if config.kind == "client-adaptive":
-        return _ClientSideAdaptive(**fixed, **adaptive)
-    return strategy
 
 
 def private_state(
@@ -101,48 +27,27 @@ def private_state(
         end: the model that it trained.
         where: seed, leaf round, client and so on, from which its noise follows.
 
-    Raises:
-        ValueError: the update is zero, which Flower's modifiers divide by; or they refuse it.
+    Returns:
+        (state, whether it was clipped); None in place of the latter unless the leaf's norm is adaptive.
     """
     if config.kind not in ("client-fixed", "client-adaptive", "local"):
         return end, None
-    if all(np.array_equal(start[name], end[name]) for name in end):
-        raise ValueError("the client's model did not change, so its update cannot be clipped")
-    mod: Any
+    limit = config.clip_norm if clip_norm is None or config.kind == "local" else clip_norm
+    sent, was_clipped = clipped(start, end, limit)
     if config.kind == "local":
-        # two updates of norm C are at most 2C apart
-        mod = LocalDpMod(config.clip_norm, 2 * config.clip_norm, config.epsilon, config.delta)
-    else:
-        mod = fixedclipping_mod if config.kind == "client-fixed" else adaptiveclipping_mod
-    limit = config.clip_norm if clip_norm is None else clip_norm
-    asked = Message(
-        RecordDict({ARRAYS: _arrays(start), CONFIG: ConfigRecord({KEY_CLIPPING_NORM: limit})}), 0, "train"
-    )
-    trained = Message(
-        RecordDict({ARRAYS: _arrays(end), METRICS: MetricRecord({NUM_EXAMPLES: 1})}), reply_to=asked
-    )
-    nowhere = Context(0, 0, {}, RecordDict(), {})
-    with numpy_draws_from(*where):
-        reply = mod(asked, nowhere, lambda *_: trained)
-    if reply.has_error():
-        raise ValueError(reply.error.reason)
-    clipped = reply.content.metric_records[METRICS].get(KEY_NORM_BIT)
-    sent = from_record(reply.content.array_records[ARRAYS])
-    return {n: a.astype(end[n].dtype) for n, a in sent.items()}, None if clipped is None else bool(clipped)
+        std = local_noise_std(config)
+        seed, *place = where
+        rng = numpy_stream(seed, Purpose.NOISE, *place)
+        for name, array in sent.items():
+            if np.issubdtype(array.dtype, np.floating):
+                sent[name] = array + std * rng.standard_normal(array.shape)
+    state = {name: array.astype(end[name].dtype) for name, array in sent.items()}
+    return state, was_clipped if config.kind == "client-adaptive" else None
 
 
-@contextmanager
-def numpy_draws_from(seed: int, *where: int) -> Iterator[None]:
-    """Lend NumPy's global state the noise stream of (seed, *where); one thread at a time."""
-    with _numpy_state:
-        before = np.random.get_state()  # noqa: NPY002  it is Flower that uses the global state
-        np.random.set_state(legacy_stream(seed, Purpose.NOISE, *where).get_state())  # noqa: NPY002
-        try:
-            yield
-        finally:
-            np.random.set_state(before)  # noqa: NPY002
+def local_noise_std(config: PrivacyConfig) -> float:
+    """Return the std of the noise that a client adds to each number, so that a leaf round costs its budget.
 
-
-def _arrays(state: State) -> ArrayRecord:
-    """Return a state as Flower's own arrays, which it may write to."""
-    return ArrayRecord({name: Array(np.ascontiguousarray(state[name])) for name in state})
+    Two updates of norm C are at most 2C apart.
+    """
+    return 2 * config.clip_norm * gaussian_multiplier(config.epsilon, config.delta)

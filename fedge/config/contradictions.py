@@ -83,6 +83,12 @@ def _refuse_privacy_beside_what_it_cannot_cover(config: "Config") -> None:
             f"privacy.kind {kind} needs leaf.strategy to be fedavg, for whose mean the noise is "
             f"measured, but it is {config.leaf.strategy!r}; set one of them otherwise"
         )
+    if kind != "local" and config.guard.max_norm_factor:
+        raise ConfigError(
+            f"guard.max-norm-factor must be 0 with privacy.kind {kind}, because by it one client's update "
+            f"decides whether others count, which the noise does not cover, but is "
+            f"{config.guard.max_norm_factor:g}; set guard.max-norm-factor=0, clipping limits updates anyway"
+        )
     if config.cluster.enabled and config.cluster.probe_every:
         raise ConfigError(
             f"cluster.probe-every must be 0 with privacy.kind {kind}, because probes would spend its "

@@ -3,7 +3,7 @@
 `partition` deals windows to clients, `split` parts a client's own, `scenario` plants groups, `prepared` lays
 all out in files that clients map, `composition` says who holds what.
 
-Imports only from below: `states`, `timing`, `metrics` and what is under them.
+Imports only from below: `privacy`, `states`, `timing`, `metrics` and what is under them.
 """
 
 import lazy_loader as lazy

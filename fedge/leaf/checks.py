@@ -17,7 +17,6 @@ from fedge.exchange.failure import rejected
 from fedge.states.averaging import State, batches, weighted_mean
 
 _HISTORY_ROUNDS = 10  # leaf rounds that the running median looks back on
-_BLOCK = 2**16  # numbers that are worked on at a time: they stay in the processor's cache
 
 
 class ReplyRejected(ValueError):
@@ -106,28 +105,6 @@ def _mean(states: Mapping[int, State], weights: Mapping[int, float]) -> State | 
     """Return the weighted mean, or None of nothing."""
     with np.errstate(invalid="ignore"):  # infinity minus infinity is about to be found
         return weighted_mean(list(states.values()), [weights[c] for c in states]) if states else None
-
-
-def update_norm(state: State, model: State) -> float:
-    """Return the L2 norm of (state − model) over all floating-point entries, summed in float64.
-
-    Infinite where float64 has no room for its square.
-    """
-    total = 0.0
-    buffer = np.empty(_BLOCK, np.float64)
-    with np.errstate(over="ignore", invalid="ignore"):
-        for batch in batches(model):
-            for name, at in batch.items():
-                if not np.issubdtype(model[name].dtype, np.floating):
-                    continue
-                end, start = state[name].reshape(-1)[at], model[name].reshape(-1)[at]
-                for first in range(0, end.size, _BLOCK):
-                    block = slice(first, first + _BLOCK)
-                    difference = buffer[: end[block].size]
-                    np.subtract(end[block], start[block], out=difference, dtype=np.float64)
-                    np.multiply(difference, difference, out=difference)
-                    total += float(difference.sum())
-    return float(np.sqrt(total))
 
 
 class NormHistory:

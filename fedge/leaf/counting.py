@@ -10,6 +10,7 @@ from fedge.exchange.train import TrainReply, read_train
 from fedge.leaf import checks as guard
 from fedge.leaf.leaf import Leaf
 from fedge.states.averaging import State
+from fedge.states.norms import update_norm
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def checked_reply(message: Message, client: int, leaf: Leaf, config: Config) -> 
         message: the answer.
         client: whose it is.
         leaf: the client's, with the model that was sent.
-        config: its `guard` and `privacy` sections are read.
+        config: its `guard` section is read.
     """
     try:
         reply = read_train(message)
@@ -58,13 +59,7 @@ def checked_reply(message: Message, client: int, leaf: Leaf, config: Config) -> 
         return rejected
     except Exception as error:  # whatever a client can put into a message
         return guard.ReplyRejected("not readable", f"{type(error).__name__}: {error}"[:200])
-    is_clipped = config.privacy.kind.startswith("server")
-    norm = None
-    if config.guard.max_norm_factor or is_clipped:
-        norm = guard.update_norm(reply.state, leaf.model)
-    if norm == 0 and is_clipped:
-        return guard.ReplyRejected("no change", "Flower cannot clip an update of norm 0")
-    return Checked(reply, norm)
+    return Checked(reply, update_norm(reply.state, leaf.model) if config.guard.max_norm_factor else None)
 
 
 def count_replies(leaf: Leaf, checked: Mapping[int, Checked], max_norm_factor: float) -> Counted:

@@ -44,9 +44,9 @@ def refuse_missing_quorum(config: Config, sizes: Sequence[int]) -> None:
             f"{config.leaf.num_malicious}, but {there}; lower leaf.num-malicious or hierarchy.num-servers"
         )
     _refuse_trimming_nothing(config.leaf, training, there)
-    # Flower measures the noise of the clipped count by n/20, and no noise can be twice as large
+    # the count of clipped updates has noise of n/20, and what is private together is at most twice as noisy
     noise = config.privacy.noise_multiplier
-    if config.privacy.kind.endswith("-adaptive") and noise >= training / 10:
+    if config.privacy.is_adaptive and noise >= training / 10:
         raise ConfigError(
             f"privacy.noise-multiplier must be below a tenth of the clients that a leaf trains for adaptive "
             f"clipping, but is {noise:g} and {there}; lower it, or use a fixed norm"

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
-from flwr.common.differential_privacy_constants import KEY_NORM_BIT
 from flwr.serverapp.strategy import (
     Bulyan,
     FedAdagrad,
@@ -27,10 +26,10 @@ from flwr.serverapp.strategy import (
 )
 from flwr.serverapp.strategy.fedopt import FedOpt
 
-from fedge.client.privacy import numpy_draws_from, with_privacy
 from fedge.config.sections import Config
 from fedge.exchange.content import ARRAYS, METRICS, NUM_EXAMPLES
 from fedge.exchange.train import TrainReply
+from fedge.leaf.private_mean import PrivateMean
 from fedge.states.averaging import State, weighted_mean
 from fedge.states.records import from_record, to_record
 from fedge.training.local import LocalTraining
@@ -91,9 +90,8 @@ def make_strategy(config: Config, num_training: int) -> Strategy:
     server = {**everyone, "eta": leaf.server_lr}
     malicious = {**everyone, "num_malicious_nodes": leaf.num_malicious}
     if leaf.strategy == "fedavg":
-        # the privacy wrappers write to the mean that they are given
-        mean = FedAvg(**everyone) if config.privacy.kind not in ("off", "local") else ExactFedAvg(**everyone)
-        return with_privacy(mean, config.privacy, num_training)
+        is_plain = config.privacy.kind in ("off", "local")
+        return ExactFedAvg(**everyone) if is_plain else PrivateMean(config.privacy, num_training)
     makers = {
         "fedmedian": lambda: FedMedian(**everyone),
         "fedtrimmedavg": lambda: FedTrimmedAvg(**everyone, beta=leaf.trim_fraction),
@@ -137,43 +135,33 @@ def combine(
     """
     if isinstance(strategy, ExactFedAvg):
         return mean
-    base = getattr(strategy, "strategy", strategy)  # what a privacy wrapper holds
-    is_wrapped = base is not strategy
+    if isinstance(strategy, PrivateMean):
+        return strategy.released(model, replies, seed, where)
     names = [name for name, array in mean.items() if np.issubdtype(array.dtype, np.floating)]
-    if isinstance(base, (FedOpt, FedAvgM, QFedAvg)):
+    if isinstance(strategy, (FedOpt, FedAvgM, QFedAvg)):
         names = list(parameter_names)
-    _prepare(strategy, {name: model[name] for name in names}, len(replies), settings)
-    contents = [_content(reply, names, 1 if is_wrapped else reply.samples) for reply in replies]
-    if is_wrapped:
-        with numpy_draws_from(seed, *where):
-            combined, _ = strategy.aggregate_train(where[0], contents)
-    else:
-        combined, _ = strategy.aggregate_train(where[0], contents)
+    _prepare(strategy, {name: model[name] for name in names}, settings)
+    contents = [_content(reply, names) for reply in replies]
+    combined, _ = strategy.aggregate_train(where[0], contents)
     assert combined is not None
     seen = from_record(combined)
     return {n: seen[n].astype(a.dtype).reshape(a.shape) if n in seen else a for n, a in mean.items()}
 
 
-def _prepare(
-    strategy: Any, current: Mapping[str, np.ndarray], num_replies: int, settings: LocalTraining
-) -> None:
+def _prepare(strategy: Any, current: Mapping[str, np.ndarray], settings: LocalTraining) -> None:
     """Tell a strategy what it would have kept from its own rounds: the gate may have changed the model."""
     if isinstance(strategy, FedOpt):
         strategy.current_arrays = dict(current)
-    elif hasattr(strategy, "current_arrays"):  # FedAvgM, QFedAvg and the privacy wrappers that clip
+    elif hasattr(strategy, "current_arrays"):  # FedAvgM, QFedAvg
         strategy.current_arrays = _lent(current, list(current))
     if isinstance(strategy, QFedAvg):
         strategy.client_learning_rate = settings.lr
-    if hasattr(strategy, "num_sampled_clients"):  # the noise of the mean is that of those who are in it
-        strategy.num_sampled_clients = num_replies
 
 
-def _content(reply: TrainReply, names: Sequence[str], weight: int) -> Message:
+def _content(reply: TrainReply, names: Sequence[str]) -> Message:
     """Return a message as Flower's strategies expect a reply: one array record, one metric record."""
     arrays = _lent(reply.state, names)
-    metrics = MetricRecord({NUM_EXAMPLES: weight, _TRAIN_LOSS: reply.loss})
-    if reply.clipped is not None:
-        metrics[KEY_NORM_BIT] = int(reply.clipped)
+    metrics = MetricRecord({NUM_EXAMPLES: reply.samples, _TRAIN_LOSS: reply.loss})
     return Message(RecordDict({ARRAYS: arrays, METRICS: metrics}), 0, "train")
 
 

@@ -1,8 +1,8 @@
 """What a Flower strategy keeps from one round to the next, found by its kind and put into another one.
 
 Server optimisers keep moments (arrays by name: FedAdam, FedYogi, FedAdagrad; a list of arrays: FedAvgM),
-adaptive clipping keeps a norm (a number), and the privacy wrappers keep a strategy. Settings are numbers as
-well; they are kept too and put back as they were.
+adaptive clipping keeps a norm (a number), and wrappers, such as Flower's own for privacy, keep a strategy.
+Settings are numbers as well; they are kept too and put back as they were.
 """
 
 from collections.abc import Mapping

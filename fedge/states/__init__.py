@@ -1,8 +1,8 @@
 """Model states: averaged, put into records and files, kept by the server, checkpointed.
 
-A state is a mapping, name → array, as `state_dict` has it. `averaging` takes means, `records` puts states
-into Flower's records without copies, `files` and `shared` into files that all processes map, `checkpoint`
-keeps what a run goes on from, `distinct` tells which states are one object.
+A state is a mapping, name → array, as `state_dict` has it. `averaging` takes means, `norms` distances,
+`records` puts states into Flower's records without copies, `files` and `shared` into files that all processes
+map, `checkpoint` keeps what a run goes on from, `distinct` tells which states are one object.
 
 Imports only from below: `process`, `seeding` and what is under them.
 """
@@ -15,6 +15,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "averaging": ["State", "cluster_means", "weighted_mean"],
         "checkpoint": ["Checkpoint", "CheckpointError", "write_checkpoint"],
         "files": ["StateFileError", "open_state", "write_state"],
+        "norms": ["update_norm"],
         "records": ["from_record", "to_record"],
         "shared": ["SharedStates"],
     },

@@ -3,7 +3,7 @@
 `local` trains and evaluates, `models` has the networks by name, `scaffold` the control variates, `schedule`
 the step size of a round; `layout` and `cuda_graph` make a step fast and change nothing in what it computes.
 
-Imports only from below: `states`, `timing`, `metrics` and what is under them.
+Imports only from below: `privacy`, `states`, `timing`, `metrics` and what is under them.
 """
 
 import lazy_loader as lazy

@@ -334,6 +334,10 @@ def test_a_round_in_which_nothing_counts_ends_the_run(in_process, what):
         ({"privacy.kind": "local", "train.model": "cnn"}, "needs a model without BatchNorm"),
         ({"privacy.kind": "local", "scaffold.enabled": True}, "needs SCAFFOLD off"),
         ({"privacy.kind": "server-fixed", "leaf.strategy": "fedmedian"}, "needs leaf.strategy to be fedavg"),
+        (
+            {"privacy.kind": "server-fixed", "guard.max-norm-factor": 5},
+            "guard.max-norm-factor must be 0 with privacy.kind server-fixed, because by it",
+        ),
         ({"guard.max-norm-factor": 0.5}, "guard.max-norm-factor must be 0 or at least 1"),
     ],
 )

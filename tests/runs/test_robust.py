@@ -7,18 +7,17 @@ from pathlib import Path
 import faulty_client
 import numpy as np
 import pytest
-from flwr.app import Error, Message
-from flwr.serverapp.strategy import FedAvg, Krum
+from flwr.serverapp.strategy import Krum
 
-import fedge.client.privacy
-from fedge.client.privacy import numpy_draws_from, private_state, with_privacy
+import fedge.leaf.private_mean
 from fedge.config.choices import LEAF_STRATEGIES, MODELS, MODELS_WITH_BATCH_NORM, PRIVACY_KINDS
-from fedge.config.sections import PrivacyConfig, from_run_config
+from fedge.config.sections import from_run_config
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.train import TrainReply
 from fedge.launch.project import parse_override
 from fedge.leaf.quorum import needed_replies, refuse_missing_quorum
 from fedge.leaf.rules import SelectiveMultiKrum, combine, make_strategy
+from fedge.privacy.mechanism import next_clip_norm
 from fedge.run.run import run
 from fedge.seeding import torch_stream
 from fedge.training.models import buffer_names, build_model
@@ -212,118 +211,16 @@ def test_multikrum_takes_all_but_the_malicious_however_many_came():
 # --- privacy --------------------------------------------------------------------------------------------
 
 
-def private(kind, **changes):
-    return PrivacyConfig(kind=kind, **changes)
-
-
-START = {"w": np.zeros(4, np.float32), "b": np.zeros((1, 1), np.float32)}
-END = {"w": np.array([3, 0, 0, 0], np.float32), "b": np.full((1, 1), 4, np.float32)}  # norm 5
-
-
-def test_client_clipping_by_hand():
-    """Norm 5 to 1: all values divided by 5. What is within the norm stays. The leaf's norm wins."""
-    for kind in ("client-fixed", "client-adaptive"):
-        sent, clipped = private_state(private(kind), 1.0, START, END, (1, 2, 3))
-        np.testing.assert_allclose(sent["w"], [0.6, 0, 0, 0], rtol=1e-6)
-        np.testing.assert_allclose(sent["b"], [[0.8]], rtol=1e-6)
-        assert sent["w"].dtype == np.float32
-        assert clipped is (True if kind == "client-adaptive" else None)
-        sent, clipped = private_state(private(kind), 10.0, START, END, (1, 2, 3))
-        np.testing.assert_allclose(sent["w"], END["w"], rtol=1e-6)
-        assert clipped is (False if kind == "client-adaptive" else None)
-
-
-def test_nothing_is_touched_where_the_client_is_not_asked():
-    for kind in ("off", "server-fixed", "server-adaptive"):
-        sent, clipped = private_state(private(kind), None, START, END, (1, 2, 3))
-        assert sent is END
-        assert clipped is None
-
-
-def test_an_update_of_zero_is_refused_with_a_reason():
-    with pytest.raises(ValueError, match="did not change"):
-        private_state(private("client-fixed"), 1.0, START, START, (1, 2, 3))
-
-
-def test_local_noise_by_hand():
-    """Clipped to norm 1, then noise of std 2 · 1 · sqrt(2 ln(1.25/δ)) / ε on every number."""
-    start = {"w": np.zeros(200_000, np.float32)}
-    end = {"w": np.ones(200_000, np.float32)}
-    config = private("local", epsilon=0.5, delta=1e-5, clip_norm=1.0)
-    sent, _ = private_state(config, None, start, end, (42, 1, 0))
-    expected = 2 * np.sqrt(2 * np.log(1.25e5)) / 0.5
-    assert np.std(sent["w"]) == pytest.approx(expected, rel=0.01)
-    assert abs(np.mean(sent["w"])) < 4 * expected / np.sqrt(200_000)
-
-
-def test_noise_follows_from_seed_round_and_client_and_leaves_no_trace():
-    """Contract C2: NumPy's global state is as it was, whatever it was, and does not matter."""
-    draws = {}
-    for where in ((42, 1, 0), (42, 1, 1), (42, 2, 0), (43, 1, 0)):
-        for global_seed in (0, 1):
-            np.random.seed(global_seed)  # noqa: NPY002
-            before = np.random.get_state()[1].tobytes()  # noqa: NPY002
-            sent, _ = private_state(private("local"), None, START, END, where)
-            assert np.random.get_state()[1].tobytes() == before  # noqa: NPY002
-            draws.setdefault(where, set()).add(sent["w"].tobytes())
-    assert all(len(found) == 1 for found in draws.values())
-    assert len({next(iter(found)) for found in draws.values()}) == 4
-
-
-def test_numpy_gets_its_state_back_after_an_error():
-    before = np.random.get_state()[1].tobytes()  # noqa: NPY002
-    with pytest.raises(ValueError, match="scale"), numpy_draws_from(1, 2):
-        np.random.normal(size=3, scale=[1, 1, -1])  # noqa: NPY002
-    assert np.random.get_state()[1].tobytes() == before  # noqa: NPY002
-
-
-def test_central_noise_by_hand():
-    """Noise of the mean: multiplier × norm / clients = 2 · 3 / 4; all clients weigh alike."""
-    config = from_run_config(
-        {
-            "scaffold.enabled": False, "train.model": "linear", "privacy.kind": "server-fixed",
-            "privacy.noise-multiplier": 2.0, "privacy.clip-norm": 3.0,
-        }
-    )  # fmt: skip
-    size = 100_000
-    model = {"w": np.zeros(size, np.float32)}
-    value = 3 / np.sqrt(size)  # an update of norm 3: just not clipped
-    replies = [
-        TrainReply({"w": np.full(size, value * sign, np.float32)}, samples, 1, 0.5, 0, 0)
-        for sign, samples in ((1, 1000), (1, 1), (1, 1), (-1, 1))
-    ]
-    settings = local_training(config.train, 1)
-    strategy = make_strategy(config, 9)  # nine were asked, four replied: the noise is that of four
-    state = combine(strategy, model, model, replies, ["w"], settings, 42, (1, 0))
-    assert np.std(state["w"]) == pytest.approx(1.5, rel=0.02)
-    assert np.mean(state["w"]) == pytest.approx(value / 2, abs=4 * 1.5 / np.sqrt(size))
-
-
-@pytest.mark.parametrize("side", ["server", "client"])
-def test_the_adaptive_norm_goes_where_the_quantile_is(side):
-    """Andrew et al. 2021: C ← C exp(−η (b − γ)) with b the share of updates that are NOT clipped.
-
-    All are clipped (b = 0): C grows by exp(0.2 · 0.5); none is (b = 1): it shrinks by as much.
-    """
-    wrapper = with_privacy(FedAvg(), private(f"{side}-adaptive", noise_multiplier=0.0, clip_norm=1.0), 10)
-    wrapper._geometric_update(1.0)
-    assert wrapper.clipping_norm == pytest.approx(np.exp(0.1))
-    wrapper._geometric_update(0.0)
-    wrapper._geometric_update(0.0)
-    assert wrapper.clipping_norm == pytest.approx(np.exp(-0.1))
-
-
 @pytest.mark.parametrize("kind", ["server-adaptive", "client-adaptive"])
 def test_the_adaptive_norm_finds_the_median_of_the_norms(accuracy, kind, monkeypatch):
     """In a run without noise: it starts far too small and grows until not all are clipped."""
     seen = []
-    original = fedge.client.privacy._UnclippedQuantile._geometric_update
 
-    def watched(self, fraction):
-        seen.append((self.clipping_norm, fraction))
-        original(self, fraction)
+    def watched(clip_norm, unclipped, *rest):
+        seen.append((clip_norm, 1 - sum(unclipped) / len(unclipped)))
+        return next_clip_norm(clip_norm, unclipped, *rest)
 
-    monkeypatch.setattr(fedge.client.privacy._UnclippedQuantile, "_geometric_update", watched)
+    monkeypatch.setattr(fedge.leaf.private_mean, "next_clip_norm", watched)
     accuracy(f"private/{kind}.toml", **{"privacy.noise-multiplier": 0.0, "privacy.clip-lr": 1.0})
     norms, clipped = zip(*seen, strict=True)
     assert len(seen) == 8
@@ -358,14 +255,3 @@ def test_models_with_batch_norm_are_those_with_statistics():
     for name in MODELS:
         model = build_model(name, 2, 16, 3, torch_stream(0, 0))
         assert bool(buffer_names(model)) == (name in MODELS_WITH_BATCH_NORM)
-
-
-def test_a_mod_that_refuses_is_an_error(monkeypatch):
-    """Flower's modifiers answer with an error message; it does not get lost."""
-
-    def refusing(message, *_):
-        return Message(Error(1, "no key"), reply_to=message)
-
-    monkeypatch.setattr(fedge.client.privacy, "fixedclipping_mod", refusing)
-    with pytest.raises(ValueError, match="no key"):
-        private_state(private("client-fixed"), 1.0, START, END, (1, 2, 3))

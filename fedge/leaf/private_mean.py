@@ -1,0 +1,87 @@
+"""A leaf's strategy with central differential privacy: the mean of clipped updates, with noise.
+
+The arithmetic stands in `fedge.privacy.mechanism`, what is promised in docs/privacy.md.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.common.differential_privacy_constants import KEY_CLIPPING_NORM
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAvg
+
+from fedge.config.sections import PrivacyConfig
+from fedge.exchange.train import TrainReply
+from fedge.privacy.mechanism import count_std, next_clip_norm, released_mean, update_multiplier
+from fedge.seeding import Purpose, numpy_stream
+from fedge.states.averaging import State
+
+
+class PrivateMean(FedAvg):
+    """FedAvg of clipped updates under equal weights, divided by the clients asked, plus Gaussian noise.
+
+    The leaf clips whatever comes, so the noise is enough even where clients that should clip do not.
+
+    Attributes:
+        clip_norm: C of the next leaf round; it moves if the norm is adaptive.
+        asked: n, clients that the leaf asks in a leaf round, whoever replies.
+    """
+
+    def __init__(self, config: PrivacyConfig, asked: int) -> None:
+        """Begin with the norm of the configuration; `asked` clients train in a leaf round."""
+        super().__init__(fraction_train=1.0, min_train_nodes=1, min_available_nodes=1)
+        self.clip_norm = config.clip_norm
+        self.asked = asked
+        self._config = config
+
+    @property
+    def noise_std(self) -> float:
+        """Std of the noise on each number of the next mean."""
+        config = self._config
+        multiplier = config.noise_multiplier
+        if config.is_adaptive:
+            multiplier = update_multiplier(multiplier, count_std(self.asked, multiplier))
+        return multiplier * self.clip_norm / self.asked
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Return FedAvg's messages; clients that clip are told the norm."""
+        if self._config.kind.startswith("client"):
+            config = ConfigRecord({**config, KEY_CLIPPING_NORM: self.clip_norm})
+        return super().configure_train(server_round, arrays, config, grid)
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Refuse: FedAvg's own would leave the noise out; `released` is what makes the leaf's model."""
+        raise NotImplementedError("a private mean is made by PrivateMean.released")
+
+    def released(
+        self, model: State, replies: Sequence[TrainReply], seed: int, where: tuple[int, ...]
+    ) -> State:
+        """Return the leaf's new model, and move the norm if it is adaptive.
+
+        Args:
+            model: with which the leaf round began.
+            replies: that count, at most `asked`.
+            seed: root of the run's streams.
+            where: leaf round, leaf and so on, from which the noise follows.
+        """
+        config, clip_norm = self._config, self.clip_norm
+        rng = numpy_stream(seed, Purpose.NOISE, *where)
+        states = [reply.state for reply in replies]
+        released, norms = released_mean(model, states, clip_norm, self.asked, self.noise_std, rng)
+        if config.is_adaptive:
+            std = count_std(self.asked, config.noise_multiplier)
+            self.clip_norm = next_clip_norm(
+                clip_norm, self._unclipped(replies, norms), self.asked, std * rng.standard_normal(),
+                config.clip_quantile, config.clip_lr,
+            )  # fmt: skip
+        return released
+
+    def _unclipped(self, replies: Sequence[TrainReply], norms: Sequence[float]) -> list[bool]:
+        """Return, of those who say, whether the update was within the norm."""
+        if self._config.kind.startswith("client"):  # what came is clipped already
+            return [not reply.clipped for reply in replies if reply.clipped is not None]
+        return [norm <= self.clip_norm for norm in norms]
