@@ -15,9 +15,11 @@ leaves.
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from fedge.exchange.evaluate import OFFERED
 from fedge.states.averaging import State, weighted_mean
+from fedge.states.distinct import Once
 
 GRID = (0.0, 0.25, 0.5, 0.75, 1.0)  # λ that are tried for cluster.blend = "auto"
 
@@ -68,7 +70,7 @@ def make_offers(
     if len(own) == 1 or (clusters[0] is not None and all(c is clusters[0] for c in clusters)):
         blends = (1.0,)
     global_model = weighted_mean(own, weights) if min(blends) < 1 else None
-    mixed: dict[tuple[int, float], State] = {}
+    mixed = {blend: Once(partial(mix, global_model=global_model, blend=blend)) for blend in blends}
     offers: list[Offers] = []
     for model, cluster in zip(own, clusters, strict=True):
         mine: Offers = {}
@@ -76,11 +78,8 @@ def make_offers(
             if blend == 1 and cluster is None:
                 continue
             base = model if cluster is None else cluster
-            key = (id(base), blend)
-            if key not in mixed:
-                mixed[key] = mix(base, global_model, blend)
             role = OFFERED if len(blends) == 1 else f"{OFFERED}-{blend:g}"
-            mine[role] = Offer(blend, with_own(mixed[key], model, kept))
+            mine[role] = Offer(blend, with_own(mixed[blend](base), model, kept))
         offers.append(mine)
     return offers
 

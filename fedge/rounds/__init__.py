@@ -1,7 +1,8 @@
 """One global round: leaf rounds, cloud step, gate, evaluation, and the rows that come of it.
 
-`strategy` is its order as a Flower Strategy, `evaluation` asks clients, `book` gathers, `results` are the
-rows.
+`strategy` is its order as a Flower Strategy. `lines` are what trains, `training` the leaf rounds, `meeting`
+the cloud step, `evaluation` asks clients, `gates` decide; all their messages go through `transport`. `book`
+gathers, `results` are the rows.
 
 Imports only from below: `serving` and what is under it.
 """
@@ -12,6 +13,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
         "results": ["ClientResult", "LeafResult", "RoundResult"],
-        "strategy": ["HierarchicalStrategy"],
+        "strategy": ["HierarchicalStrategy", "Task"],
+        "transport": ["Facilities", "Transport"],
     },
 )

@@ -22,7 +22,7 @@ from fedge.rounds.results import ClientResult, LeafResult, RoundResult
 from fedge.serving.gate import GateResult
 from fedge.serving.personal import PersonalResult, compared
 from fedge.serving.roles import served_role
-from fedge.states.averaging import State
+from fedge.states.distinct import Distinct
 from fedge.states.files import state_bytes
 from fedge.timing.timeline import ExchangeTimes
 
@@ -44,9 +44,8 @@ class RoundBook:
         step: the cloud step, if there was one.
         uplink_bytes, downlink_bytes: arrays from and to clients.
         cloud_uplink_bytes, cloud_downlink_bytes: arrays from leaves to the cloud and back.
-        received: leaf → the models that it got from the cloud for its clients to evaluate, by id.
+        received: leaf → the models that it got from the cloud for its clients to evaluate.
         labels_before: the leaves' clusters that this round's are compared with; None before there are any.
-        counted: training replies that counted in the current leaf round.
         began: when the round did, by the clock of the exchanges.
         exchanges: when whose messages were worked on.
     """
@@ -65,9 +64,8 @@ class RoundBook:
     downlink_bytes: int = 0
     cloud_uplink_bytes: int = 0
     cloud_downlink_bytes: int = 0
-    received: dict[int, dict[int, State]] = field(default_factory=dict)
+    received: dict[int, Distinct] = field(default_factory=dict)
     labels_before: np.ndarray | None = None
-    counted: int = 0
     began: float = 0.0
     exchanges: list[ExchangeTimes] = field(default_factory=list)
 
@@ -76,7 +74,6 @@ class RoundBook:
         if line == LEAF:
             self.train_loss[client] = reply.loss
         self.train_seconds[client] = self.train_seconds.get(client, 0.0) + reply.seconds
-        self.counted += 1
 
     def offers_to(self, leaf: Leaf) -> Offers:
         """Return what a leaf is offered, by role."""
@@ -111,9 +108,9 @@ class RoundBook:
         """
         if len(leaves) > 1:
             for leaf, asked in zip(leaves, questions, strict=True):
-                others = {id(model): model for model in asked.values() if model is not leaf.model}
-                self.cloud_downlink_bytes += sum(state_bytes(model) for model in others.values())
-                self.received.setdefault(leaf.index, {}).update(others)
+                others = Distinct(model for model in asked.values() if model is not leaf.model)
+                self.cloud_downlink_bytes += sum(map(state_bytes, others))
+                self.received.setdefault(leaf.index, Distinct()).update(others)
 
     def note_cloud_step(self, step: CloudStep, offers: list[Offers], leaves: Sequence[Leaf]) -> None:
         """Take in a cloud step and the bytes that it moves: a model up per leaf, at most two down.
@@ -127,7 +124,7 @@ class RoundBook:
             self.cloud_uplink_bytes += sum(state_bytes(leaf.model) for leaf in leaves)
             for leaf, cluster, mine in zip(leaves, step.offers, offers, strict=True):
                 is_mixed = any(offer.blend < 1 for offer in mine.values())
-                is_new = cluster is not None and id(cluster) not in self.received.get(leaf.index, {})
+                is_new = cluster is not None and cluster not in self.received.get(leaf.index, ())
                 self.cloud_downlink_bytes += state_bytes(leaf.model) * (is_new + is_mixed)
             self.cloud_uplink_bytes += sum(
                 state_bytes(leaf.models.trial) for leaf in leaves if leaf.models.trial is not None

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 from flwr.app import Message
 
-from fedge.exchange.clients import Clients
 from fedge.exchange.evaluate import (
     OWN,
     EvaluateReply,
@@ -18,15 +17,13 @@ from fedge.exchange.evaluate import (
     evaluated_record,
     read_evaluate,
 )
-from fedge.exchange.failure import Failure, loss_not_finite
-from fedge.exchange.round_context import RoundContext
+from fedge.exchange.failure import loss_not_finite
 from fedge.leaf import checks as guard
 from fedge.leaf.leaf import Leaf
+from fedge.rounds.transport import Transport
 from fedge.states.averaging import State
+from fedge.states.distinct import Once
 from fedge.states.records import to_record
-
-Failures = list[tuple[int, Failure]]
-"""Client and what was seen, in that order."""
 
 
 @dataclass(frozen=True)
@@ -48,18 +45,13 @@ class Asked:
         by_leaf = self.unseen_clients if self.unseen_clients and client not in leaf.clients else self.models
         return by_leaf[leaf.index]
 
-    def distinct_models(self) -> list[State]:
-        """Return every model once, however often it is asked about."""
-        roles_of = [*self.models.values(), *self.unseen_clients.values()]
-        return list({id(model): model for roles in roles_of for model in roles.values()}.values())
-
 
 class Evaluating:
     """Asks the clients of all leaves to evaluate models, and reads their answers."""
 
     def __init__(
         self,
-        clients: Clients,
+        transport: Transport,
         leaves: Sequence[Leaf],
         held_out: Mapping[int, Mapping[str, int]],
         classes: int,
@@ -67,25 +59,39 @@ class Evaluating:
         """Keep what stays the same through the run.
 
         Args:
-            clients: who is there.
+            transport: carries the messages, and has the book of the round.
             leaves: in order; together they hold every client once, unseen clients included.
             held_out: partition id → windows of its "val" and "test" split.
             classes: of the data.
         """
-        self._clients = clients
+        self._transport = transport
         self._leaves = leaves
         self._leaf_of = {client: leaf for leaf in leaves for client in (*leaf.clients, *leaf.unseen_clients)}
         self._held_out = held_out
         self._classes = classes
 
-    def messages(self, asked: Asked, round_context: RoundContext) -> list[Message]:
+    def ask(self, asked: Asked, phase: str = "") -> dict[int, EvaluateReply]:
+        """Let clients evaluate models; return the evaluations that count, client by client.
+
+        Args:
+            asked: who evaluates what.
+            phase: is charged with all of the time, where the exchange is no step of its own.
+        """
+        exchange = self._transport.evaluate(self.messages(asked), phase)
+        return self.take(asked, exchange.replies.values())
+
+    def windows(self, split: SplitName) -> dict[int, int]:
+        """Return partition id → windows of a split."""
+        return {client: held_out[split] for client, held_out in self._held_out.items()}
+
+    def messages(self, asked: Asked) -> list[Message]:
         """Return one message per client that is asked, leaf by leaf.
 
         Args:
             asked: who evaluates what.
-            round context: of the round.
         """
-        records = {id(model): to_record(model) for model in asked.distinct_models()}
+        context, clients = self._transport.context(self._transport.book.global_round), self._transport.clients
+        record = Once(to_record)  # messages share what they say alike
         messages: list[Message] = []
         for leaf in self._leaves:
             for members, by_leaf in (
@@ -94,15 +100,15 @@ class Evaluating:
             ):
                 if not by_leaf or not members:
                     continue
-                nodes, models = [self._clients.node(client) for client in members], by_leaf[leaf.index]
-                of_role = {role: records[id(model)] for role, model in models.items()}
-                made = evaluate_messages(nodes, of_role, asked.splits, round_context)
-                self._clients.send_tickets(made, {evaluated_record(role): m for role, m in models.items()})
+                nodes, models = [clients.node(client) for client in members], by_leaf[leaf.index]
+                of_role = {role: record(model) for role, model in models.items()}
+                made = evaluate_messages(nodes, of_role, asked.splits, context)
+                clients.send_tickets(made, {evaluated_record(role): m for role, m in models.items()})
                 messages += made
         return messages
 
-    def read(self, asked: Asked, replies: Iterable[Message]) -> tuple[dict[int, EvaluateReply], Failures]:
-        """Return the evaluations that count, client by client, and the failures to be noted.
+    def take(self, asked: Asked, replies: Iterable[Message]) -> dict[int, EvaluateReply]:
+        """Return the evaluations that count, client by client, having noted the failures.
 
         A loss that is not finite is that of a model which has diverged: it is noted, the evaluation counts.
 
@@ -111,21 +117,21 @@ class Evaluating:
             replies: theirs.
         """
         evaluated: dict[int, EvaluateReply] = {}
-        failures: Failures = []
         for message in replies:
-            client = self._clients.partition(message.metadata.src_node_id)
+            client = self._transport.clients.partition(message.metadata.src_node_id)
             windows: dict[str, int] = {split: self._held_out[client][split] for split in asked.splits}
             roles = asked.of(client, self._leaf_of[client])
             try:
                 evaluated[client] = checked_evaluations(message, roles, windows, self._classes)
             except guard.ReplyRejected as rejected:
-                failures.append((client, rejected.failure))
+                self._transport.note_failure(client, rejected.failure)
                 continue
             losses: dict[tuple[str, str], float] = {
                 key: evaluation.loss for key, evaluation in evaluated[client].items()
             }
-            failures += [(client, loss_not_finite(at)) for at in guard.not_finite_losses(losses)]
-        return evaluated, failures
+            for at in guard.not_finite_losses(losses):
+                self._transport.note_failure(client, loss_not_finite(at))
+        return evaluated
 
 
 def checked_evaluations(

@@ -22,7 +22,8 @@ from fedge.exchange.round_context import RoundContext
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.quorum import num_training
 from fedge.leaf.rules import make_strategy
-from fedge.rounds.strategy import HierarchicalStrategy, RoundHook
+from fedge.rounds.strategy import HierarchicalStrategy, RoundHook, Task
+from fedge.rounds.transport import Facilities
 from fedge.seeding import Purpose, torch_stream
 from fedge.serving.roles import models_beside
 from fedge.states.averaging import State
@@ -90,10 +91,10 @@ def build_strategy(
         config.cluster, CloudSetting(tuple(trainable), plan.seed, truth, plan.shared.keep),
         lambda number: get_state(_network(plan, shape, number)) if number else state,
     )  # fmt: skip
-    strategy = HierarchicalStrategy(
-        config, plan.seed, clients, leaves, cloud, _round_contexts(plan), on_round, plan.clock, plan.shared,
-        held_out, shape.classes, groups, layer_names(model, config.personal.kept),
-    )  # fmt: skip
+    own_layers = layer_names(model, config.personal.kept)
+    task = Task(config, plan.seed, held_out, shape.classes, groups, own_layers)
+    facilities = Facilities(clients, _round_contexts(plan), plan.clock, plan.shared)
+    strategy = HierarchicalStrategy(task, leaves, cloud, facilities, on_round)
     return strategy, to_record(state)
 
 

@@ -83,14 +83,14 @@ def test_the_cloud_sees_what_the_offers_became_whatever_the_gate_says(carry_out,
     assert seen[0] == seen[1] == seen[2]
 
 
-def test_a_trial_costs_a_second_training_exchange(carry_out, monkeypatch):
+def test_a_tentative_offer_costs_a_second_training_exchange(carry_out, monkeypatch):
     """Two exchanges in the first global round, three in the others; twice the models up from then on."""
     counted = []
     exchange = Clients.exchange
 
-    def counting(self, grid, messages, *args, **kwargs):
+    def counting(self, messages, *args, **kwargs):
         counted.append(len(messages))
-        return exchange(self, grid, messages, *args, **kwargs)
+        return exchange(self, messages, *args, **kwargs)
 
     monkeypatch.setattr(Clients, "exchange", counting)
     for changes, exchanges in (

@@ -1,0 +1,54 @@
+"""The gates of all leaves in a global round: what their clients evaluate, and what follows from it.
+
+The rules stand in `fedge.serving.gate`, what a leaf goes on with in `fedge.serving.decision`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fedge.config.sections import Config
+from fedge.leaf.leaf import Leaf
+from fedge.rounds.book import RoundBook
+from fedge.rounds.evaluation import Asked
+from fedge.serving import decision as choosing
+from fedge.serving import roles as serving
+from fedge.states.averaging import State
+
+
+def asked_for_gates(config: Config, leaves: Sequence[Leaf], book: RoundBook) -> Asked:
+    """Return the models that gates choose from, and those that unseen clients are served.
+
+    Args:
+        config: its sections on gate and personal models are read.
+        leaves: before their gates decide.
+        book: of the round, with what leaves are offered.
+    """
+    models: dict[int, dict[str, State]] = {}
+    unseen_clients: dict[int, dict[str, State]] = {}
+    for leaf in leaves:
+        models[leaf.index] = choosing.candidates(leaf, book.offers_to(leaf), config.gate)
+        unseen_clients[leaf.index] = serving.unseen_clients_evaluate(
+            config.personal, leaf, models[leaf.index]
+        )
+    return Asked(models, ("val", "test"), unseen_clients)
+
+
+def decide_gates(config: Config, leaves: Sequence[Leaf], book: RoundBook, asked: Asked) -> None:
+    """Let every leaf's gate decide on its clients' evaluations, and the leaf go on accordingly.
+
+    Args:
+        config: its sections on gate and personal models are read.
+        leaves: change.
+        book: of the round, with the evaluations; takes in the decisions.
+        asked: what the clients evaluated.
+    """
+    for leaf in leaves:
+        evaluated = book.evaluations_at(leaf)
+        offer = choosing.best_offer(book.offers_to(leaf), evaluated)
+        has_own_line = leaf.models.own_line is not None
+        decision = choosing.decide(config.gate, offer, has_own_line, evaluated)
+        models, tentatively = asked.models[leaf.index], choosing.is_tentative(config.gate)
+        choosing.settle(leaf, decision, offer and offer[1], models, tentatively)
+        role = serving.unseen_role(config.personal, leaf) if leaf.unseen_clients else None
+        leaf.models.serve_unseen(asked.unseen_clients[leaf.index][role] if role else None)
+        book.gates.append(replace(decision, unseen_role=role))

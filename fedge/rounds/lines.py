@@ -1,0 +1,69 @@
+"""What trains in one exchange: the leaves themselves, or forks of some beside them.
+
+    leaf       every leaf's model
+    own line   what a leaf that took an offer tentatively would have made without it
+    trial      the model of the cluster that is proposed for a leaf
+    personal   a fine-tuned copy of what a leaf serves, for the clients that it knows
+
+Of forks nothing comes back but their models. A probe is no line: it trains one model for all leaves, and is
+compared only (`fedge.rounds.training`).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fedge.exchange.round_context import LEAF, OWN_LINE, PERSONAL, TRIAL, Line
+from fedge.leaf.leaf import Leaf
+
+_BESIDE: Sequence[Line] = (OWN_LINE, TRIAL)
+
+
+@dataclass(frozen=True)
+class TrainingLine:
+    """One line at all leaves that have it.
+
+    Attributes:
+        line: what trains.
+        leaves: that do, or their forks, in order.
+    """
+
+    line: Line
+    leaves: Sequence[Leaf]
+
+    def leaf_at(self, index: int) -> Leaf:
+        """Return the leaf, or its fork, of an index."""
+        return next(leaf for leaf in self.leaves if leaf.index == index)
+
+
+def own_models(leaves: Sequence[Leaf]) -> TrainingLine:
+    """Return the line of the leaves' own models."""
+    return TrainingLine(LEAF, leaves)
+
+
+def beside(leaves: Sequence[Leaf]) -> Iterator[TrainingLine]:
+    """Give what trains beside the leaves' models, one line after the other; each is made when it is due.
+
+    Whoever lets a line train calls `hand_back` afterwards.
+    """
+    for line in _BESIDE:
+        models = [(leaf, leaf.models.training(line)) for leaf in leaves]
+        forks = [leaf.fork(model, scaffold=True) for leaf, model in models if model is not None]
+        if forks:
+            yield TrainingLine(line, forks)
+
+
+def hand_back(training: TrainingLine, leaves: Sequence[Leaf]) -> None:
+    """Give the models of forks to their leaves.
+
+    Args:
+        training: of `beside`.
+        leaves: all, in order.
+    """
+    for fork in training.leaves:
+        leaves[fork.index].models.trained(training.line, fork.model)
+
+
+def personal(leaves: Sequence[Leaf]) -> TrainingLine:
+    """Return the line that fine-tunes what every leaf serves, without control variates."""
+    forks = [leaf.fork(leaf.models.served, scaffold=False) for leaf in leaves]
+    return TrainingLine(PERSONAL, forks)

@@ -1,0 +1,123 @@
+"""What passes between leaves and cloud around a cloud step: probes, questions, offers.
+
+What the cloud makes of it stands in `fedge.cloud.step`, how offers are mixed in `fedge.cloud.offers`.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from fedge.cloud import control as cloud_control
+from fedge.cloud.offers import Offers, blends_of, make_offers
+from fedge.cloud.step import CloudRound, CloudStep
+from fedge.clustering.evidence import Answers, Questions, collect_answers
+from fedge.config.sections import Config
+from fedge.leaf.leaf import Leaf
+from fedge.rounds.evaluation import Asked, Evaluating
+from fedge.rounds.training import LeafRounds
+from fedge.rounds.transport import Transport
+from fedge.states.averaging import State
+from fedge.states.distinct import Once
+
+
+class Meetings:
+    """Brings the leaves to the cloud and its offers back."""
+
+    def __init__(
+        self,
+        config: Config,
+        leaves: Sequence[Leaf],
+        transport: Transport,
+        leaf_rounds: LeafRounds,
+        evaluating: Evaluating,
+        own_layers: Collection[str],
+    ) -> None:
+        """Keep what stays the same through the run.
+
+        Args:
+            config: its sections on hierarchy and clustering are read.
+            leaves: in order.
+            transport: has the book of the round.
+            leaf_rounds: makes probes.
+            evaluating: puts the cloud's questions to clients.
+            own_layers: entries of a model that a leaf keeps as its own when it takes an offer.
+        """
+        self._config = config
+        self._leaves = leaves
+        self._transport = transport
+        self._leaf_rounds = leaf_rounds
+        self._evaluating = evaluating
+        self._own_layers = own_layers
+
+    def hold(self, begun: CloudRound) -> CloudStep:
+        """Let the cloud cluster the leaves, and give them what it makes of it.
+
+        Args:
+            begun: the present global round.
+        """
+        leaves, book = self._leaves, self._transport.book
+        models, weights = [leaf.model for leaf in leaves], [leaf.weight for leaf in leaves]
+        meeting = begun.meet(models, weights, book.global_round)
+        start = meeting.probe_start()
+        last_leaf_round = book.global_round * self._config.hierarchy.leaf_rounds
+        probe = None if start is None else self._leaf_rounds.probe(start, last_leaf_round)
+        hearing = meeting.hear(probe, [leaf.models.trial for leaf in leaves])
+        step = hearing.finish(self.ask(hearing.questions) if any(hearing.questions) else None)
+        cloud_control.arrive(leaves)
+        step = self._kept(step)
+        book.note_cloud_step(step, self._offers(step.offers), leaves)
+        for leaf, cluster, trial in zip(leaves, step.offers, step.trials, strict=True):
+            leaf.models.meet_cloud(cluster if leaf.unseen_clients else None, trial)
+        return step
+
+    def ask(self, questions: Questions) -> Answers:
+        """Let clients evaluate the models that the cloud asks about on their validation windows."""
+        book, once = self._transport.book, Once(self._transport.shared.keep)
+        models = {
+            leaf: {role: once(model) for role, model in roles.items()} for leaf, roles in enumerate(questions)
+        }
+        book.note_questions([models[leaf.index] for leaf in self._leaves], self._leaves)
+        bytes_before = book.downlink_bytes
+        evaluated = self._evaluating.ask(Asked(models, ("val",)), phase="cluster")
+        return collect_answers(
+            evaluated,
+            leaf_of={client: leaf.index for leaf in self._leaves for client in leaf.clients},
+            windows=self._evaluating.windows("val"),
+            downlink_bytes=book.downlink_bytes - bytes_before,
+        )
+
+    def _kept(self, step: CloudStep) -> CloudStep:
+        """Return a cloud step whose models lie where large states do."""
+        once = Once(self._transport.shared.keep)
+        offers, trials = (
+            [None if model is None else once(model) for model in models]
+            for models in (step.offers, step.trials)
+        )
+        return replace(step, offers=offers, trials=trials)
+
+    def _offers(self, clusters: Sequence[State | None]) -> list[Offers]:
+        """Return what every leaf is offered, given its cluster's model."""
+        models, weights = [leaf.model for leaf in self._leaves], [leaf.weight for leaf in self._leaves]
+        blends = blends_of(self._config.cluster.blend)
+        offers = make_offers(models, clusters, weights, blends, self._own_layers)
+        once = Once(self._transport.shared.keep)
+        return [
+            {role: replace(offer, model=once(offer.model)) for role, offer in mine.items()} for mine in offers
+        ]
+
+    def begin_new_drifts(self, labels: np.ndarray) -> None:
+        """After a cloud step and its gates: correct each leaf towards those it stands together with.
+
+        Args:
+            labels: (S,) the cluster of each leaf.
+        """
+        book = self._transport.book
+        groups = [
+            cloud_control.group_of(int(label), leaf.model, book.offers_to(leaf))
+            for label, leaf in zip(labels, self._leaves, strict=True)
+        ]
+        cloud_control.depart(self._leaves, groups, self._own_layers)
+        for leaf in self._leaves:
+            leaf.keep_states(self._transport.shared.keep)
+            book.note_correction(leaf)

@@ -1,0 +1,164 @@
+"""Leaf rounds: which clients train what, which of their replies count, and what becomes of the models.
+
+All leaves train at once, in one exchange (McMahan et al. 2017 at every leaf). Which replies count is said in
+`fedge.leaf.counting`, what becomes of a model in `fedge.leaf.leaf`.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from fedge.cloud.step import Probe
+from fedge.config.sections import Config
+from fedge.exchange.content import ARRAYS, CONTROL
+from fedge.exchange.round_context import LEAF, RoundContext
+from fedge.exchange.train import tell_accepted, train_messages
+from fedge.leaf import checks as guard
+from fedge.leaf.counting import Checked, Counted, checked_reply, count_replies
+from fedge.leaf.leaf import Leaf
+from fedge.leaf.quorum import needed_replies, num_training
+from fedge.process.threads import in_threads
+from fedge.rounds.lines import TrainingLine, own_models
+from fedge.rounds.transport import Transport
+from fedge.seeding import Purpose, numpy_stream
+from fedge.states.averaging import State
+from fedge.states.records import to_record
+from fedge.training.schedule import local_training
+
+logger = logging.getLogger(__name__)
+
+
+class LeafRounds:
+    """Lets leaves, or forks of them, train."""
+
+    def __init__(self, config: Config, seed: int, leaves: Sequence[Leaf], transport: Transport) -> None:
+        """Keep what stays the same through the run.
+
+        Args:
+            config: its sections on hierarchy, training, guard and privacy are read.
+            seed: root of the streams that sample clients.
+            leaves: in order.
+            transport: carries the messages, and has the book of the round.
+        """
+        self._config = config
+        self._seed = seed
+        self._leaves = leaves
+        self._transport = transport
+        self._leaf_of = {
+            client: leaf.index for leaf in leaves for client in (*leaf.clients, *leaf.unseen_clients)
+        }
+
+    def messages(self, training: TrainingLine, leaf_round: int, grid: Grid) -> list[Message]:
+        """Return the messages of a leaf round to all clients that train in it.
+
+        Args:
+            training: what trains.
+            leaf_round: counted through the run.
+            grid: on which Flower's strategies look for their nodes.
+        """
+        context, clients = self._transport.context(leaf_round, training.line), self._transport.clients
+        messages: list[Message] = []
+        for leaf in training.leaves:
+            nodes = [clients.node(client) for client in self._sample(leaf, context)]
+            made = leaf.configure_train(grid, nodes, context)
+            if leaf.control is not None:
+                tell_accepted(made, {clients.node(c): number for c, number in leaf.accepted.items()})
+            clients.send_tickets(made, {ARRAYS: leaf.model, CONTROL: leaf.told_control})
+            messages.extend(made)
+        return messages
+
+    def _sample(self, leaf: Leaf, context: RoundContext) -> list[int]:
+        """Return the clients of a leaf that train in a leaf round, drawn by (seed, round, leaf)."""
+        count = num_training(self._config, len(leaf.clients))
+        if count == len(leaf.clients):
+            return list(leaf.clients)
+        rng = numpy_stream(self._seed, Purpose.SAMPLING, *context.stream_of(leaf.index))
+        return sorted(int(c) for c in rng.choice(leaf.clients, size=count, replace=False))
+
+    def take(self, training: TrainingLine, leaf_round: int, replies: Iterable[Message]) -> int:
+        """Give every leaf its clients' replies; return how many count.
+
+        Args:
+            training: what trained.
+            leaf_round: counted through the run.
+            replies: in partition-id order.
+        """
+        per_leaf = self._checked_replies(training, replies)
+        settings = local_training(self._config.train, self._transport.book.global_round)
+        context = self._transport.context(leaf_round, training.line)
+        total = 0
+        for leaf in training.leaves:
+            counted = self._counted(training, leaf, per_leaf.pop(leaf.index))
+            total += len(counted.replies)
+            if self._has_quorum(training, leaf, len(counted.replies), leaf_round):
+                assert counted.mean is not None
+                leaf.aggregate_train(context, counted.replies, counted.mean, settings, self._seed)
+            leaf.keep_states(self._transport.shared.keep)
+        return total
+
+    def _checked_replies(
+        self, training: TrainingLine, messages: Iterable[Message]
+    ) -> dict[int, dict[int, Checked]]:
+        """Return leaf → client → reply that may count; note why others do not."""
+        transport = self._transport
+
+        def checked_one(message: Message) -> Checked | guard.ReplyRejected:
+            client = transport.clients.partition(message.metadata.src_node_id)
+            return checked_reply(message, client, training.leaf_at(self._leaf_of[client]), self._config)
+
+        per_leaf: dict[int, dict[int, Checked]] = {leaf.index: {} for leaf in training.leaves}
+        messages = list(messages)
+        each = in_threads if transport.shared.probe else map  # checksums are worth threads
+        for message, checked in zip(messages, each(checked_one, messages), strict=True):
+            client = transport.clients.partition(message.metadata.src_node_id)
+            if isinstance(checked, guard.ReplyRejected):
+                transport.note_failure(client, checked.failure)
+            else:
+                per_leaf[self._leaf_of[client]][client] = checked
+        transport.shared.sweep()  # what has been opened stays valid
+        return per_leaf
+
+    def _counted(self, training: TrainingLine, leaf: Leaf, checked: Mapping[int, Checked]) -> Counted:
+        """Return the replies that count at a leaf and their mean, having kept the book on all."""
+        counted = count_replies(leaf, checked, self._config.guard.max_norm_factor)
+        book = self._transport.book
+        for client, rejected in counted.refused.items():
+            self._transport.note_failure(client, rejected.failure)
+        for client, reply in counted.replies.items():
+            book.note_trained(client, reply, training.line)
+        book.uplink_bytes += sum(entry.reply.uplink_bytes for entry in checked.values())
+        if counted.replies:
+            trained = sum(leaf.train_samples[client] for client in counted.replies)
+            seconds = sum(reply.seconds for reply in counted.replies.values())
+            self._transport.seconds_per_window = seconds / trained
+        return counted
+
+    def _has_quorum(self, training: TrainingLine, leaf: Leaf, count: int, leaf_round: int) -> bool:
+        """Tell whether `count` replies may change a leaf's model; say so if not."""
+        needed, book = needed_replies(self._config), self._transport.book
+        if count < needed and training.line == LEAF:
+            book.kept_model[leaf.index] = book.kept_model.get(leaf.index, 0) + 1
+            logger.warning(
+                "global round %d, leaf round %d: leaf %d keeps its model: %d of %d replies that it needs",
+                book.global_round, leaf_round, leaf.index, count, needed,
+            )  # fmt: skip
+        return count >= needed
+
+    def probe(self, start: State, leaf_round: int) -> Probe:
+        """Let all leaves train one model for a leaf round, which counts for nothing but comparison."""
+        transport, keep = self._transport, self._transport.shared.keep
+        start = keep(start)
+        nodes = [transport.clients.node(client) for leaf in self._leaves for client in leaf.clients]
+        messages = train_messages(nodes, to_record(start), transport.context(leaf_round))
+        transport.clients.send_tickets(messages, {ARRAYS: start})
+        exchange = transport.train(messages, phase="cluster")
+        per_leaf = self._checked_replies(own_models(self._leaves), exchange.replies.values())
+        means: list[State | None] = []
+        for leaf in self._leaves:
+            replies = {client: checked.reply for client, checked in per_leaf[leaf.index].items()}
+            transport.book.uplink_bytes += sum(reply.uplink_bytes for reply in replies.values())
+            states = {client: reply.state for client, reply in replies.items()}
+            means.append(guard.finite_mean(states, leaf.train_samples)[0])
+        return Probe(start, [start if mean is None else keep(mean) for mean in means])

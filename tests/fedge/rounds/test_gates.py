@@ -1,0 +1,70 @@
+"""Gates of two leaves with one known and one unseen client each, evaluations written down here."""
+
+import numpy as np
+import pytest
+from flwr.serverapp.strategy import FedAvg
+
+from fedge.cloud.offers import Offer
+from fedge.config.sections import from_run_config
+from fedge.exchange.evaluate import Evaluation
+from fedge.leaf.leaf import Leaf
+from fedge.rounds.book import RoundBook
+from fedge.rounds.gates import asked_for_gates, decide_gates
+
+
+def state(value):
+    return {"w": np.array([value], np.float32)}
+
+
+def evaluation(right, beside_own=None):
+    return Evaluation(np.array([[right, 10 - right], [0, 0]]), 1.0, beside_own)
+
+
+@pytest.fixture
+def round_():
+    """Leaf 0 is offered 5, which has 2 windows more right; leaf 1 is alone in its cluster."""
+    leaves = [
+        Leaf(i, {2 * i: 30}, state(i), ["w"], FedAvg(), 0, unseen_clients=[2 * i + 1]) for i in range(2)
+    ]
+    cluster = state(5)
+    leaves[0].models.meet_cloud(cluster, None)
+    book = RoundBook(1, offers=[{"offered": Offer(1.0, cluster)}, {}])
+    book.evaluated = {
+        0: {("own", "val"): evaluation(4), ("offered", "val"): evaluation(6, beside_own=(1, 3))},
+        2: {("own", "val"): evaluation(7)},
+    }
+    return leaves, book
+
+
+def test_who_evaluates_what(round_):
+    leaves, book = round_
+    asked = asked_for_gates(from_run_config({}), leaves, book)
+    assert [list(asked.models[leaf.index]) for leaf in leaves] == [["own", "offered"], ["own"]]
+    assert [list(asked.unseen_clients[leaf.index]) for leaf in leaves] == [["cluster"], ["own"]]
+    assert asked.of(0, leaves[0])["own"] is leaves[0].model
+    assert asked.of(1, leaves[0]) == {"cluster": leaves[0].models.cluster}
+    assert tuple(asked.splits) == ("val", "test")
+
+
+def test_leaves_go_on_with_what_their_gates_chose(round_):
+    leaves, book = round_
+    config = from_run_config({})
+    decide_gates(config, leaves, book, asked_for_gates(config, leaves, book))
+    assert [(g.decision, g.role, g.unseen_role) for g in book.gates] == [
+        ("accepted", "offered", "cluster"), ("off", "own", "own"),
+    ]  # fmt: skip
+    assert [float(leaf.model["w"][0]) for leaf in leaves] == [5, 1]
+    assert leaves[0].models.served is leaves[0].model
+    assert leaves[0].models.unseen is leaves[0].models.cluster
+    assert leaves[1].models.unseen is leaves[1].model
+
+
+def test_with_after_round_the_offer_is_trained_before_the_gate_decides(round_):
+    leaves, book = round_
+    config = from_run_config({"gate.rule": "after-round"})
+    asked = asked_for_gates(config, leaves, book)
+    assert list(asked.models[0]) == ["own"]
+    decide_gates(config, leaves, book, asked)
+    models = leaves[0].models
+    assert [float(m["w"][0]) for m in (models.model, models.served, models.own_line)] == [5, 0, 0]
+    assert leaves[1].models.own_line is None
