@@ -231,7 +231,7 @@ def option_table() -> str:
 
 
 def _allowed(default: Scalar, rule: Mapping[str, Any]) -> str:
-    """Return what a option may be, in a few signs."""
+    """Return what an option may be, in a few signs."""
     if rule["choices"]:
         return ", ".join(f"`{choice}`" for choice in rule["choices"])
     if isinstance(default, bool):

@@ -231,7 +231,7 @@ def control_table(controls: Sequence[tuple[str, Comparison]]) -> str:
         "seen: minus one model",
         "unseen",
         "known, as served: minus leaves alone",
-        "unseen_clients",
+        "unseen clients",
     )
     return markdown(headers, rows)
 

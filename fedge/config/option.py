@@ -54,7 +54,7 @@ def option(
         maximum: largest allowed value, inclusive.
         above: exclusive lower bound.
         choices: the allowed strings; empty means any.
-        words: strings that a option with another type takes, too.
+        words: strings that an option with another type takes, too.
     """
     bounds = {"minimum": minimum, "maximum": maximum, "above": above}
     rule = {"doc": doc, **bounds, "choices": choices, "words": words}

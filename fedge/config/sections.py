@@ -3,7 +3,7 @@
 Flower hands an app one flat mapping, ``{"train.lr": 0.05, ...}``. `from_run_config` turns it into frozen
 dataclasses, one per concern, and refuses what cannot be meant: an unknown key (the nearest known one is
 named), a wrong type, a value out of range, a contradiction. Field names are the keys with ``_`` for ``-``.
-How a option is checked stands in `fedge.config.option`, the names to choose from in `fedge.config.choices`,
+How an option is checked stands in `fedge.config.option`, the names to choose from in `fedge.config.choices`,
 what sections must not say together in `fedge.config.contradictions`.
 """
 

@@ -102,7 +102,7 @@ def splits_to_evaluate(message: Message) -> list[SplitName]:
 def evaluate_reply(
     message: Message, evaluations: EvaluateReply, work: Callable[[], list[float]] = list
 ) -> Message:
-    """Answer a evaluate message; `work` tells, once all else is done, what the client did with its time."""
+    """Answer an evaluate message; `work` tells, once all else is done, what the client did with its time."""
     values: dict[str, Any] = {VERSION: RoundContext.of(message).version}
     for (role, split), evaluation in evaluations.items():
         values[f"{role}/{split}/loss"] = float(evaluation.loss)
@@ -114,7 +114,7 @@ def evaluate_reply(
 
 
 def read_evaluate(reply: Message) -> EvaluateReply:
-    """Read a client's answer to a evaluate message."""
+    """Read a client's answer to an evaluate message."""
     metrics = metrics_of(reply)
     evaluations: EvaluateReply = {}
     for name in metrics:

@@ -148,7 +148,7 @@ def check_evaluations(
     windows: Mapping[str, int],
     classes: int,
 ) -> None:
-    """Raise ReplyRejected unless a evaluate reply says what was asked.
+    """Raise ReplyRejected unless an evaluate reply says what was asked.
 
     Args:
         confusions: (model role, split) → confusion matrix.

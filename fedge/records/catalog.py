@@ -16,7 +16,7 @@ from fedge.metrics.scores import Spread
 from fedge.records.columns import FLOAT, INT, TEXT, Column, Kind, Table, at, described
 from fedge.timing.calls import PARTS
 from fedge.timing.laps import PHASES
-from fedge.timing.timeline import LANES, LEGS, PERCENTILES
+from fedge.timing.timeline import LEGS, PERCENTILES, TIMELINE_PARTS
 
 if TYPE_CHECKING:
     from fedge.process.memory import ProcessMemory
@@ -384,7 +384,7 @@ _WORK = {
     "evaluate": "evaluating",
     "serialise": "making the reply",
 }
-assert tuple(_WORK) == LANES
+assert tuple(_WORK) == TIMELINE_PARTS
 _LEG = {
     "queue": "from being pushed until its worker was free",
     "dispatch": "from then until the client's code began",
@@ -419,7 +419,7 @@ TIMING = Table(
         _later(
             "workers", INT, "workers", "threads in process, processes on Ray", lambda row: row.get("workers")
         ),
-        *(_second(f"timeline_{part}", f"summed over workers: {_WORK[part]}") for part in LANES),
+        *(_second(f"timeline_{part}", f"summed over workers: {_WORK[part]}") for part in TIMELINE_PARTS),
         *(
             _second(
                 f"{leg}_{name}",
@@ -455,7 +455,7 @@ WORKERS = Table(
         Column("messages", INT, "messages", "that it answered", at("timeline.messages")),
         *(
             Column(part, FLOAT, "s", _WORK[part], _worker_seconds(number))
-            for number, part in enumerate(LANES)
+            for number, part in enumerate(TIMELINE_PARTS)
         ),
         Column(
             "idle_at_end",

@@ -40,7 +40,7 @@ from fedge.records.message_log import MessageLog
 from fedge.rounds.results import RoundResult
 from fedge.states.averaging import State
 from fedge.states.files import write_state
-from fedge.timing.timeline import LANES, RoundLanes
+from fedge.timing.timeline import TIMELINE_PARTS, RoundTimelines
 
 _CLUSTERS = "clusters.jsonl"
 
@@ -152,7 +152,7 @@ class Recorder:
         result: RoundResult,
         laps: Mapping[str, float],
         memory: Sequence[ProcessMemory],
-        timelines: RoundLanes | None = None,
+        timelines: RoundTimelines | None = None,
     ) -> None:
         """Append one global round to every table.
 
@@ -184,12 +184,12 @@ class Recorder:
         write_whole(self.folder / "metrics" / "confusion.json", _confusion_entry(result))
 
     def _write_times(
-        self, global_round: int, laps: Mapping[str, float], timelines: RoundLanes | None
+        self, global_round: int, laps: Mapping[str, float], timelines: RoundTimelines | None
     ) -> None:
         """Append one global round to the tables of times."""
         more: dict[str, Any] = {}
         if timelines is not None:
-            seconds = zip(LANES, timelines.seconds, strict=True)
+            seconds = zip(TIMELINE_PARTS, timelines.seconds, strict=True)
             more = {"workers": len(timelines.timelines), **{f"timeline_{part}": s for part, s in seconds}}
             more |= timelines.legs
             self._rows(WORKERS, [WorkerRow(global_round, timeline) for timeline in timelines.timelines])

@@ -65,7 +65,7 @@ def lead(run: RunData) -> list[str]:
     sizes = manifest.get("clients_per_leaf", [])
     who = f"{counted(sum(sizes), 'client')} under {counted(len(sizes), 'leaf')}, " if sizes else ""
     if manifest.get("unseen_clients"):
-        who += f"{counted(len(manifest['unseen_clients']), 'unseen_client')} among them, "
+        who += f"{counted(len(manifest['unseen_clients']), 'unseen client')} among them, "
     planned = config.get("num-server-rounds", "?")
     data = manifest.get("data", {}).get("name", "data not loaded yet")
     return [

@@ -190,5 +190,5 @@ def run_config_of(found: Resumption) -> dict[str, Scalar]:
 
 
 def _show(value: Any) -> str:
-    """Return a value as TOML has it; "nothing" for a option that this version does not know."""
+    """Return a value as TOML has it; "nothing" for an option that this version does not know."""
     return "nothing" if value is None else json.dumps(value)

@@ -13,6 +13,6 @@ __getattr__, __dir__, __all__ = lazy.attach(
     submod_attrs={
         "calls": ["WorkClock"],
         "laps": ["LapClock"],
-        "timeline": ["RoundLanes", "Timeline", "TimelineBook", "cut_timelines"],
+        "timeline": ["RoundTimelines", "Timeline", "TimelineBook", "cut_timelines"],
     },
 )

@@ -28,7 +28,7 @@ from fedge.timing.calls import BEGAN, CUDA, FIRST_PART, NUMBERS, PARTS, PROCESS,
 
 logger = logging.getLogger(__name__)
 
-LANES = ("idle", *PARTS)
+TIMELINE_PARTS = ("idle", *PARTS)
 LEGS = ("queue", "dispatch", "run", "return")
 PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "max": 100}
 LEG_COLUMNS = tuple(f"{leg}_{name}" for leg in LEGS for name in PERCENTILES)
@@ -92,7 +92,7 @@ class Timeline:
         worker: its number in the run, 0, 1, …
         id: of its process on Ray, of its thread in process.
         messages: that it answered.
-        seconds: of `LANES`, in order.
+        seconds: of `TIMELINE_PARTS`, in order.
         idle_at_end: idle seconds after its last message of an exchange, while others were still at work.
     """
 
@@ -104,7 +104,7 @@ class Timeline:
 
 
 @dataclass(frozen=True)
-class RoundLanes:
+class RoundTimelines:
     """The workers' and the messages' view of one round.
 
     Attributes:
@@ -121,7 +121,7 @@ class RoundLanes:
 
     @property
     def seconds(self) -> tuple[float, ...]:
-        """Seconds of `LANES`, summed over workers."""
+        """Seconds of `TIMELINE_PARTS`, summed over workers."""
         return tuple(np.sum([timeline.seconds for timeline in self.timelines], axis=0).tolist())
 
 
@@ -226,7 +226,7 @@ class TimelineBook:
 
     def round(
         self, began: float, exchanges: Sequence[ExchangeTimes], present: Sequence[int]
-    ) -> RoundLanes | None:
+    ) -> RoundTimelines | None:
         """Return the timelines of a round; None if no client has said when it worked, or not by this clock.
 
         Args:
@@ -249,7 +249,7 @@ class TimelineBook:
         waits = [[(b - began, e - began) for b, e in exchange.waits] for exchange in exchanges]
         timelines = _timelines(messages, there, numbers, waits)
         messages = replace(messages, worker=numbers[messages.worker])
-        return RoundLanes(timelines, percentiles(legs_of(messages)), messages, _cuda(rows))
+        return RoundTimelines(timelines, percentiles(legs_of(messages)), messages, _cuda(rows))
 
     def _number(self, present: Sequence[int], there: Sequence[int]) -> np.ndarray:
         """Return the numbers of the workers that are there, having numbered the new ones."""
@@ -283,7 +283,7 @@ def _timelines(
 ) -> list[Timeline]:
     """Return a timeline per worker, in the order of their numbers; `messages.worker` are places in `ids`."""
     edges, worker = in_turn(messages.edges, messages.worker), messages.worker
-    seconds = np.zeros((len(ids), len(LANES)))
+    seconds = np.zeros((len(ids), len(TIMELINE_PARTS)))
     at_end = np.zeros(len(ids))
     for number, windows in enumerate(waits, start=1):
         mine = messages.exchange == number

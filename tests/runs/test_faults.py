@@ -230,8 +230,8 @@ def test_a_training_fault_costs_one_client_one_round(in_process, what, kind, tel
         ("evaluated-nan", "loss not finite", True),
     ],
 )
-def test_a_evaluating_fault_costs_one_client_one_round(in_process, what, kind, counts):
-    """A evaluation that does not add up is not pooled; a loss that is no number is only said."""
+def test_an_evaluating_fault_costs_one_client_one_round(in_process, what, kind, counts):
+    """An evaluation that does not add up is not pooled; a loss that is no number is only said."""
     ended = in_process([{"what": what, "client": 1, "rounds": [2], "message": "evaluate"}])
     assert ended.status == "partial"
     assert ended.column("failures") == ["", f"{kind} 1", ""]

@@ -4,7 +4,7 @@ import csv
 from itertools import pairwise
 
 from fedge.timing.laps import PHASES
-from fedge.timing.timeline import LANES, LEGS
+from fedge.timing.timeline import LEGS, TIMELINE_PARTS
 
 
 def read(path):
@@ -29,11 +29,11 @@ def assert_times_add_up(folder, messages_per_round):
         assert len(mine) == row["workers"] > 0
         assert sum(worker["messages"] for worker in mine) == messages_per_round
         for worker in mine:
-            parts = [worker[timeline] for timeline in LANES]
+            parts = [worker[timeline] for timeline in TIMELINE_PARTS]
             assert min(parts) >= 0
             assert abs(sum(parts) - row["wait"]) <= 0.005 * row["wait"]
             assert 0 <= worker["idle_at_end"] <= worker["idle"] + 1e-6
-        for timeline in LANES:
+        for timeline in TIMELINE_PARTS:
             assert abs(sum(worker[timeline] for worker in mine) - row[f"timeline_{timeline}"]) < 1e-6
         for leg in LEGS:
             found = [row[f"{leg}_{p}"] for p in ("p50", "p90", "p99", "max")]
@@ -60,6 +60,6 @@ def assert_messages_fit(folder, totals, messages_per_round):
     for number, rows in kept.items():
         assert len(rows) == messages_per_round
         for row in rows:
-            ended = row["began"] + sum(row[timeline] for timeline in LANES[1:])
+            ended = row["began"] + sum(row[timeline] for timeline in TIMELINE_PARTS[1:])
             stamps = [0, row["pushed"], row["began"], ended, row["received"], totals[number]]
             assert all(late - early >= -1e-5 for early, late in pairwise(stamps))

@@ -129,7 +129,8 @@ def _bars(last: pl.DataFrame) -> Figure:
             textcoords="offset points", va="center", fontsize=9.5, annotation_clip=False,
         )  # fmt: skip
     names = [
-        f"{'new' if new else 'client'} {c}" for c, new in last.select("client", "unseen_client").iter_rows()
+        f"{'unseen' if unseen else 'client'} {c}"
+        for c, unseen in last.select("client", "unseen_client").iter_rows()
     ]
     axes.set_yticks(rows, names)
     axes.set_ylim(len(last) - 0.4, -0.6)

@@ -78,5 +78,5 @@ def command(manifest: Mapping[str, Any]) -> str:
 
 
 def _toml(value: Any) -> str:
-    """Return a option's value as `-c` reads it."""
+    """Return an option's value as `-c` reads it."""
     return json.dumps(value, ensure_ascii=False)

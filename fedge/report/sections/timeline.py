@@ -15,7 +15,7 @@ from fedge.report.html.page import Panel
 from fedge.report.html.svg import legend_below, new_figure, stacked_over_rounds
 from fedge.report.html.tables import Table, counted, percent, table, total
 from fedge.timing.calls import PARTS
-from fedge.timing.timeline import LANES, LEGS, PERCENTILES, cut_timelines
+from fedge.timing.timeline import LEGS, PERCENTILES, TIMELINE_PARTS, cut_timelines
 
 _WORDS = {
     "train": "training",
@@ -74,9 +74,10 @@ def bound_sentence(run: RunData) -> str:
     """Say what bound the run: where its time went, and why the idlest worker was idle."""
     timing = _timed(run)
     seconds, wait = total(timing, "total"), total(timing, "wait")
-    timelines = {timeline: total(timing, f"timeline_{timeline}") for timeline in LANES}
+    timelines = {timeline: total(timing, f"timeline_{timeline}") for timeline in TIMELINE_PARTS}
     shares = {
-        _WORDS[timeline]: wait / seconds * timelines[timeline] / sum(timelines.values()) for timeline in LANES
+        _WORDS[timeline]: wait / seconds * timelines[timeline] / sum(timelines.values())
+        for timeline in TIMELINE_PARTS
     }
     shares["the server's own work"] = 1 - wait / seconds
     ordered = sorted(shares, key=lambda word: -round(shares[word], 4))
@@ -113,14 +114,14 @@ def largest_client(run: RunData) -> tuple[int, float]:
 
 def per_worker_of(run: RunData) -> pl.DataFrame:
     """Return a row per worker: rounds, messages, seconds of the wait and of its parts, share of idle time."""
-    wait = pl.sum_horizontal(LANES)
+    wait = pl.sum_horizontal(TIMELINE_PARTS)
     return (
         run.workers.group_by("worker", maintain_order=True)
         .agg(
             pl.len().alias("rounds"),
             pl.col("messages").sum(),
             wait.sum().alias("wait"),
-            pl.col(*LANES, "idle_at_end").sum(),
+            pl.col(*TIMELINE_PARTS, "idle_at_end").sum(),
         )
         .with_columns(idle_share=pl.when(wait > 0).then(pl.col("idle") / wait).otherwise(0.0))
         .sort("worker")
@@ -276,7 +277,7 @@ def _draw_shares(axes: Axes, messages: pl.DataFrame, rows: np.ndarray, end: floa
     heights = _HEIGHT * seconds / (end / _BINS)
     bottom = np.broadcast_to(np.arange(count) + _HEIGHT / 2, (_BINS, count))
     for part in _WORDS:
-        height = heights[:, :, LANES.index(part)]
+        height = heights[:, :, TIMELINE_PARTS.index(part)]
         if part == "idle" or not height.any():
             continue
         for row in range(count):

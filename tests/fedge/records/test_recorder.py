@@ -18,7 +18,7 @@ from fedge.records.recorder import Recorder, RecordError, utc_now
 from fedge.serving.gate import GateResult, Paired
 from fedge.serving.personal import PersonalResult
 from fedge.timing.laps import PHASES
-from fedge.timing.timeline import LEG_COLUMNS, MessageTimes, RoundLanes, Timeline
+from fedge.timing.timeline import LEG_COLUMNS, MessageTimes, RoundTimelines, Timeline
 
 HEADERS = {
     "metrics/global_rounds.csv": "global_round,test_accuracy_mean,test_accuracy_std,test_accuracy_worst,"
@@ -158,7 +158,7 @@ def test_workers_by_hand(recorder, make_result):
     ]
     times = MessageTimes(*(np.ones(1) for _ in range(5)), np.ones((1, 6)))
     legs = dict.fromkeys(LEG_COLUMNS, 0.125)
-    recorder.write_round(make_result(), LAPS, MEMORY, RoundLanes(found, legs, times, {}))
+    recorder.write_round(make_result(), LAPS, MEMORY, RoundTimelines(found, legs, times, {}))
     assert lines(recorder.folder, "timing.csv")[1].split(",")[11:] == [
         "1.75", "0.0", "2", "1.5", "0.0", "0.0", "1.5", "0.0", "0.0", *16 * ["0.125"]
     ]  # fmt: skip

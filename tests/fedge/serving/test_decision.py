@@ -22,7 +22,7 @@ def state(value):
 
 
 def evaluation(right, windows=10, loss=1.0, beside_own=None):
-    """Return a evaluation of two classes, all windows of class 0."""
+    """Return an evaluation of two classes, all windows of class 0."""
     return Evaluation(np.array([[right, windows - right], [0, 0]]), loss, beside_own)
 
 

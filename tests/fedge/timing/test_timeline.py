@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedge.timing.timeline import (
-    LANES,
     LEG_COLUMNS,
+    TIMELINE_PARTS,
     ExchangeTimes,
     MessageTimes,
     TimelineBook,
@@ -27,7 +27,7 @@ SERVER, THREADS = 100, (101, 102)
 
 def edges(began, **parts):
     """Return the edges of a call from the seconds of its parts."""
-    return np.cumsum([began, *(parts.get(part, 0.0) for part in LANES[1:])])
+    return np.cumsum([began, *(parts.get(part, 0.0) for part in TIMELINE_PARTS[1:])])
 
 
 # Two workers, one exchange; the server pushed until 1 and waited from 1 to 11.
@@ -43,7 +43,9 @@ WORKER = np.array([0, 0, 1])
 
 
 def by_name(row):
-    return {timeline: seconds for timeline, seconds in zip(LANES, row.tolist(), strict=True) if seconds}
+    return {
+        timeline: seconds for timeline, seconds in zip(TIMELINE_PARTS, row.tolist(), strict=True) if seconds
+    }
 
 
 # --- timelines by hand --------------------------------------------------------------------------------------
@@ -176,7 +178,7 @@ def test_a_round_by_hand():
         {"idle": 11.0, "train": 9.0}, {"idle": 11.0, "train": 9.0}
     ]  # fmt: skip
     assert [timeline.idle_at_end for timeline in found.timelines] == [10.0, 9.0]
-    assert dict(zip(LANES, found.seconds, strict=True))["idle"] == 22.0
+    assert dict(zip(TIMELINE_PARTS, found.seconds, strict=True))["idle"] == 22.0
     assert found.messages.pushed.tolist() == [0.0, 0.0, 20.0]
     assert found.messages.edges[:, -1].tolist() == [6.0, 11.0, 30.0]
     assert found.messages.exchange.tolist() == [1, 1, 2]
