@@ -14,7 +14,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
         "ending": ["Outcome"],
-        "prepare": ["Prepared", "prepare"],
+        "prepare": ["Prepared"],
         "remarks": ["Remarks"],
         "resume": ["Resumption", "open_resumption"],
     },
