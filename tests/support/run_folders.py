@@ -88,7 +88,8 @@ def round_result(
     matrix = np.array([[1.0, similarity], [similarity, 1.0]])
     return RoundResult(
         number, clients, leaves, CloudStep("weights", np.array(labels), matrix, 0.7, number == 1, []),
-        sum(m is not None for m in matrices), {k: Failure(EXCEPTION, "gone") for k, m in enumerate(matrices) if m is None},
+        sum(m is not None for m in matrices),
+        {k: Failure(EXCEPTION, "gone") for k, m in enumerate(matrices) if m is None},
         1000, 2000, 100, 200, None if number == 1 else 0.0, truth,
     )  # fmt: skip
 
