@@ -2,7 +2,7 @@
 
 `mechanism` clips, averages and adds noise; docs/privacy.md says what is promised.
 
-Imports only from below: `states` and what is under it.
+Imports only from below: `states`, `timing`, `metrics` and what is under them.
 """
 
 import lazy_loader as lazy
