@@ -21,7 +21,8 @@ from fedge.clustering.evidence import Answers, Evidence, Questions, all_to_all
 from fedge.clustering.membership import events_between
 from fedge.clustering.registry import Grouping
 from fedge.clustering.signals import loss_matrix
-from fedge.states.averaging import State, cluster_means, weighted_mean
+from fedge.leaf.aggregation import Contribution, mean_of
+from fedge.states.averaging import State, cluster_means
 
 
 @dataclass(frozen=True)
@@ -100,15 +101,14 @@ class CloudRound:
     common_start: bool
     starts: Sequence[State] | None = field(repr=False)
 
-    def meet(self, models: Sequence[State], weights: Sequence[float], global_round: int = 1) -> "Meeting":
+    def meet(self, brought: Sequence[Contribution], global_round: int = 1) -> "Meeting":
         """Receive the leaves after their leaf rounds.
 
         Args:
-            models: per leaf the model that it ended its leaf rounds with.
-            weights: per leaf its number of training windows.
+            brought: per leaf the model that it ended its leaf rounds with.
             global_round: 1, 2, …
         """
-        return Meeting(self, models, weights, global_round)
+        return Meeting(self, brought, global_round)
 
 
 @dataclass(frozen=True)
@@ -116,16 +116,25 @@ class Meeting:
     """The leaves' models are at the cloud; arguments as in `CloudRound.meet`."""
 
     begun: CloudRound
-    models: Sequence[State] = field(repr=False)
-    weights: Sequence[float]
+    brought: Sequence[Contribution]
     global_round: int
+
+    @property
+    def models(self) -> list[State]:
+        """Per leaf its model."""
+        return [each.state for each in self.brought]
+
+    @property
+    def weights(self) -> list[float]:
+        """Per leaf its number of training windows."""
+        return [each.weight for each in self.brought]
 
     def probe_start(self) -> State | None:
         """Return the model from which leaves are to make a probe before this step, or None for no probe."""
         memory = self.begun.memory
         if not memory.can_compare(len(self.models)) or not memory.is_probe_due(self.begun.common_start):
             return None
-        return weighted_mean(self.models, self.weights)
+        return mean_of(self.brought)
 
     def hear(self, probe: Probe | None = None, forks: Sequence[State | None] = ()) -> "Hearing":
         """Go on with or without a probe; the cloud's own models follow what leaves have made of them.

@@ -16,6 +16,7 @@ from flwr.serverapp.strategy import Strategy
 from fedge.exchange.content import CONTROL
 from fedge.exchange.round_context import LEAF, RoundContext
 from fedge.exchange.train import TrainReply
+from fedge.leaf.aggregation import Contribution
 from fedge.leaf.checks import NormHistory
 from fedge.leaf.drift import Drift
 from fedge.leaf.models import LeafModels
@@ -142,6 +143,14 @@ class Leaf:
     def weight(self) -> int:
         """Training windows of all clients that train: the leaf's weight at the cloud."""
         return sum(self.train_samples.values())
+
+    def contribution(self, version: int) -> Contribution:
+        """Return what it brings to the cloud.
+
+        Args:
+            version: the global round whose model it started from.
+        """
+        return Contribution(self.index, self.model, self.weight, version)
 
     @property
     def told_control(self) -> State | None:

@@ -57,8 +57,8 @@ class Meetings:
             begun: the present global round.
         """
         leaves, book = self._leaves, self._transport.book
-        models, weights = [leaf.model for leaf in leaves], [leaf.weight for leaf in leaves]
-        meeting = begun.meet(models, weights, book.global_round)
+        brought = [leaf.contribution(version=book.global_round) for leaf in leaves]
+        meeting = begun.meet(brought, book.global_round)
         start = meeting.probe_start()
         last_leaf_round = book.global_round * self._config.hierarchy.leaf_rounds
         probe = None if start is None else self._leaf_rounds.probe(start, last_leaf_round)

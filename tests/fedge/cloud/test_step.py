@@ -11,6 +11,7 @@ from fedge.clustering.evidence import Answers, leaf_role
 from fedge.clustering.similarity import weight_clustering
 from fedge.clustering.trial import PRESENT, PROPOSED
 from fedge.config.sections import ClusterConfig
+from fedge.leaf.aggregation import Contribution
 
 NAMES = ("body", "head")
 
@@ -29,8 +30,13 @@ def cloud(**settings):
     return CloudAggregator(ClusterConfig(**settings), CloudSetting(NAMES))
 
 
+def brought(models, weights):
+    """Return what leaves bring to the cloud."""
+    return [Contribution(i, m, w, 1) for i, (m, w) in enumerate(zip(models, weights, strict=True))]
+
+
 def step_of(aggregator, starts, models, weights):
-    return aggregator.begin(starts).meet(models, weights).hear().finish()
+    return aggregator.begin(starts).meet(brought(models, weights)).hear().finish()
 
 
 START = state([1, 1])
@@ -174,7 +180,7 @@ def four(seed=1):
 
 def met(aggregator, start=True, weights=(1, 1, 1, 1), global_round=3):
     """Return the leaves' meeting with the cloud, after a round from one start or from different ones."""
-    return aggregator.begin([START] * 4 if start else four(2)).meet(four(), weights, global_round)
+    return aggregator.begin([START] * 4 if start else four(2)).meet(brought(four(), weights), global_round)
 
 
 def next_step(aggregator, answers, start=True, probe=None, forks=()):
@@ -235,7 +241,7 @@ def test_a_step_tells_what_it_rests_on():
 
 def test_three_leaves_are_not_asked_what_cannot_be_tested():
     aggregator = cloud(**AUTO, probe_every=1)
-    meeting = aggregator.begin(four(2)[:3]).meet(four()[:3], [1] * 3, 3)
+    meeting = aggregator.begin(four(2)[:3]).meet(brought(four()[:3], [1] * 3), 3)
     assert meeting.probe_start() is None
     hearing = meeting.hear()
     assert hearing.questions == [{}, {}, {}]
@@ -351,7 +357,7 @@ def walk(aggregator, pattern):
     for number, letter in enumerate(pattern, start=1):
         begun = aggregator.begin(APART if letter == "u" else [START] * 2)
         models = APART if letter == "A" else TOGETHER
-        hearing = begun.meet(models, [1, 3], number).hear()
+        hearing = begun.meet(brought(models, [1, 3]), number).hear()
         assert not any(hearing.questions)
         steps.append(hearing.finish())
     return steps
@@ -431,7 +437,7 @@ def test_methods_that_group_when_it_is_time_see_every_step(method):
     steps = []
     for number in range(1, 10):
         begun = aggregator.begin([START] * 2)
-        steps.append(begun.meet([state([3, 1]), state([-1, 1])], [1, 1], number).hear().finish())
+        steps.append(begun.meet(brought([state([3, 1]), state([-1, 1])], [1, 1]), number).hear().finish())
     assert not any("compared" in step.facts for step in steps)
     first = 1 if method == "cfl" else 8
     assert [int(step.labels[1]) for step in steps] == [0] * (first - 1) + [1] * (10 - first)

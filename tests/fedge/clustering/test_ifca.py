@@ -11,6 +11,7 @@ from fedge.cloud.step import CloudSetting
 from fedge.clustering import ifca
 from fedge.clustering.evidence import Answers
 from fedge.config.sections import ClusterConfig, from_run_config
+from fedge.leaf.aggregation import Contribution
 from fedge.records.reader import load_run
 from fedge.seeding import Purpose, torch_stream
 from fedge.training.local import get_state
@@ -57,9 +58,14 @@ def aggregator(**settings):
     return CloudAggregator(config, CloudSetting(("w",)), lambda c: {"w": np.array([10.0 * c])})
 
 
+def brought(models, weights):
+    """Return what leaves bring to the cloud."""
+    return [Contribution(i, m, w, 1) for i, (m, w) in enumerate(zip(models, weights, strict=True))]
+
+
 def step_of(cloud, models, weights, heard):
     """Carry out a cloud step whose clients answer `heard`."""
-    return cloud.begin(models).meet(models, weights).hear().finish(heard)
+    return cloud.begin(models).meet(brought(models, weights)).hear().finish(heard)
 
 
 def test_two_rounds_by_hand():
@@ -81,7 +87,7 @@ def test_two_rounds_by_hand():
     for expected in ([0, 9.25, 9.25], [0, 8.875, 8.875]):
         begun = cloud.begin(models)
         trained = [{"w": (m["w"] + wish) / 2} for m, wish in zip(models, wishes, strict=True)]
-        hearing = begun.meet(trained, [1, 1, 1]).hear()
+        hearing = begun.meet(brought(trained, [1, 1, 1])).hear()
         step = hearing.finish(asked(hearing.questions))
         assert [float(offer["w"][0]) for offer in step.offers] == expected
         assert (step.labels.tolist(), step.facts["taken"]) == ([0, 1, 1], [0, 1, 1])
@@ -93,7 +99,7 @@ def test_leaves_choose_in_every_step_however_rarely_groups_are_compared():
     both = answers(np.array([[0.0, 1.0], [1.0, 0.0]]), [1, 1], [0, 1])
     _, models = cloud.first_choice(2).choose(both)
     for _ in range(8):
-        hearing = cloud.begin(models).meet(models, [1, 1]).hear()
+        hearing = cloud.begin(models).meet(brought(models, [1, 1])).hear()
         assert all(hearing.questions)
         assert "compared" not in hearing.finish(both).facts
 
