@@ -1,4 +1,5 @@
 # Two commands: `make run` and `make test`. Both set up .venv first, when constraints.txt or pyproject.toml changed.
+# `make quick` is `make test` without whole runs, for while one works.
 
 PYTHON ?= python3
 VENV := .venv
@@ -12,12 +13,18 @@ export RAY_USAGE_STATS_ENABLED := 0
 MOTIONSENSE ?= data/motionsense-24users.npz
 HHAR ?= data/hhar-9users.npz
 
-.PHONY: results run test bench bench-full soak install format check types tests clean
+.PHONY: results run test quick bench bench-full soak install format check types tests clean
 
 run: $(STAMP)
 	PATH="$(CURDIR)/$(BIN):$$PATH" SEED=$${SEED:-42} $(BIN)/flwr run .
 
+# tests side by side, one process per core: each imports torch once, and takes over what another has not begun
+SIDE_BY_SIDE := -n logical --maxprocesses 4 --dist worksteal
+
 test: check types tests
+
+quick: check types
+	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "not soak and not whole_runs" tests/fedge tests/hhar tests/studies
 
 install: $(STAMP)
 
@@ -36,7 +43,7 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 tests: $(STAMP)
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -q $(SIDE_BY_SIDE)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.all
@@ -46,7 +53,7 @@ bench-full: $(STAMP)
 
 # 1,000 rounds on both engines, 50 kills; prints its figures
 soak: $(STAMP)
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m soak -s --timeout=7200 tests/test_soak.py tests/test_resume.py
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m soak -s --timeout=7200 tests/runs/test_soak.py tests/runs/test_resume.py
 
 # all studies and docs/results.md, in less than two hours on two cores; the same command goes on after a stop
 results: $(STAMP)

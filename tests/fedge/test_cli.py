@@ -11,6 +11,8 @@ import pytest
 
 from fedge.cli import main, option_table
 
+pytestmark = pytest.mark.whole_runs
+
 ROOT = Path(__file__).parents[2]
 TOY = "report=false data.path='synthetic' train.model='linear' train.local-epochs=1 num-server-rounds=2"
 

@@ -14,6 +14,8 @@ from studies import measures, tables
 from studies.measures import MissingRuns, read_study
 from studies.page import BEGIN, END, main
 
+pytestmark = pytest.mark.whole_runs
+
 STUDIES = Path(__file__).parents[2] / "studies"
 SMALL = """
 [sweep]

@@ -22,6 +22,8 @@ from fedge.profile.result import (
 )
 from fedge.profile.watch import Sample, peaks, role_of, run_watched
 
+pytestmark = pytest.mark.whole_runs
+
 ROOT = Path(__file__).parents[3]
 TOY = "data.path='synthetic' train.model='linear' train.local-epochs=1 num-server-rounds=2"
 needs_memray = pytest.mark.skipif(

@@ -35,6 +35,8 @@ from fedge.serving.gate import GateResult, Paired
 from fedge.serving.personal import PersonalResult
 from fedge.timing.laps import PHASES
 
+pytestmark = pytest.mark.whole_runs
+
 SECTIONS = ["Accuracy and loss", "Clients", "Clusters", "Gate", "Data", "Time", "Memory", "Configuration",
             "How to reproduce"]  # fmt: skip
 TOY = {"num-server-rounds": 2, "train.model": "linear", "train.local-epochs": 1, "data.path": "synthetic"}

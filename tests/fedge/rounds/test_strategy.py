@@ -27,6 +27,8 @@ from fedge.training.models import build_model, parameter_names
 from fedge.training.schedule import local_training
 from hhar.windows.window_file import Windows, load_windows, save_windows
 
+pytestmark = pytest.mark.whole_runs
+
 NUM_USERS, CLASSES = 9, 3
 
 

@@ -23,6 +23,8 @@ from fedge.states import shared as shared_states
 from fedge.states.files import REPLY, FileState
 from fedge.states.shared import SharedStates
 
+pytestmark = pytest.mark.whole_runs
+
 STATE = {"weight": np.arange(6, dtype=np.float32).reshape(2, 3)}  # 24 bytes
 
 

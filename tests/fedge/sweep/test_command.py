@@ -22,6 +22,8 @@ from fedge.sweep.plan import read_sweep
 from fedge.sweep.pool import Pool
 from fedge.sweep.standing import standings
 
+pytestmark = pytest.mark.whole_runs
+
 TOY = """
 [base]
 data.path = "synthetic"

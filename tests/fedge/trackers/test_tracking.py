@@ -22,6 +22,8 @@ from fedge.launch.preflight import check
 from fedge.trackers.tracker import refuse_missing_extra
 from fedge.trackers.tracking import STATE, Tracking, numbers_of, params_of
 
+pytestmark = pytest.mark.whole_runs
+
 KINDS = [kind for kind in TRACKERS if kind != "none"]
 QUICK = {
     "report": False,
