@@ -24,7 +24,7 @@ SIDE_BY_SIDE := -n logical --maxprocesses 4 --dist worksteal
 test: check types tests
 
 quick: check types
-	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "not soak and not whole_runs" tests/fedge tests/hhar tests/studies
+	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "not soak and not whole_runs" --ignore=tests/runs
 
 install: $(STAMP)
 
