@@ -29,7 +29,7 @@ from benchmarks.common import WORKERS
 from fedge import client_app, simulate
 from fedge.engine.flower_engine import FlowerEngine
 from fedge.run.run import run
-from fedge.training import models as model
+from fedge.training import models
 from fedge.training.local import EvalResult, TrainResult
 
 LAYERS = 8
@@ -43,7 +43,7 @@ app = ClientApp()
 class LargeNetwork(nn.Module):
     """Square matrices of about `_size_bytes` in all (none for 0), and a head. It is never called."""
 
-    def __init__(self, channels: int, samples: int, classes: int) -> None:
+    def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
         super().__init__()
         side = max(1, round((_size_bytes / 4 / LAYERS) ** 0.5))
         self.body = nn.ModuleList(
@@ -75,8 +75,7 @@ def nothing(*_: Any) -> None:
     """Build no network."""
 
 
-model._FACTORIES.pop("linear")  # `train.model` knows a fixed list of names
-model.register("linear")(LargeNetwork)
+models.SoftmaxRegression = LargeNetwork  # type: ignore[misc, assignment]  # train.model="linear" builds it
 for name, stand_in in {
     "train": echo_train,
     "evaluate_parts": echo_evaluate,

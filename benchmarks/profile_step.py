@@ -21,7 +21,7 @@ def main() -> None:
     torch.set_num_threads(1)
     for name in ("cnn-pool", "cnn"):
         generator = torch.Generator().manual_seed(0)
-        model = build_model(name, CHANNELS, SAMPLES, CLASSES, generator)
+        model = build_model(name, (CHANNELS, SAMPLES), CLASSES, generator)
         x = torch.randn(WINDOWS, CHANNELS, SAMPLES, generator=generator)
         y = torch.randint(0, CLASSES, (WINDOWS,), generator=generator)
         train(model, x, y, SETTINGS, generator)

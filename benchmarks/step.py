@@ -93,7 +93,7 @@ def contestant(what: str, network: str) -> Callable[[], Any]:
     x = torch.randn(WINDOWS, CHANNELS, SAMPLES, generator=generator)
     y = torch.randint(0, CLASSES, (WINDOWS,), generator=generator)
     if what == "fedge":
-        ours = build_model(network, CHANNELS, SAMPLES, CLASSES, generator)
+        ours = build_model(network, (CHANNELS, SAMPLES), CLASSES, generator)
         return lambda: train(ours, x, y, SETTINGS, generator)
     if what == "matmul":
         square = torch.randn(MATMUL, MATMUL, generator=generator)

@@ -174,9 +174,9 @@ def _config(items: tuple[tuple[str, Any], ...]) -> Config:
 def _model(config: TrainConfig, data: ClientData) -> torch.nn.Module:
     """Return this thread's network of the run's kind; its weights are loaded by the caller."""
     x, _ = data.train
-    kind = (config.model, x.shape[1], x.shape[2], data.classes, config.device)
+    kind = (config.model, x.shape[1:], data.classes, config.device)
     if getattr(_workspace, "kind", None) != kind:
-        network = build_model(config.model, x.shape[1], x.shape[2], data.classes, torch.Generator())
+        network = build_model(config.model, x.shape[1:], data.classes, torch.Generator())
         _workspace.model = network.to(choose_device(config.device))
         _workspace.kind = kind
     model: torch.nn.Module = _workspace.model

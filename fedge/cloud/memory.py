@@ -4,19 +4,15 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from fedge.clustering import baselines, hierarchical
 from fedge.clustering.affinity import FEWEST_LEAVES
 from fedge.clustering.cadence import Pace
 from fedge.clustering.evidence import CrossLosses
 from fedge.clustering.ifca import Pool
 from fedge.clustering.membership import Membership
-from fedge.clustering.registry import METHODS, Need
-from fedge.config.choices import BY_TEST, METHODS_BY_TIME
+from fedge.clustering.registry import Need, method_named
+from fedge.config.choices import BY_TEST
 from fedge.config.sections import ClusterConfig
 from fedge.states.averaging import State
-
-assert baselines  # register their methods
-assert hierarchical
 
 _RECENT_STEPS = 4  # comparisons whose cross-losses are put together with a step's own
 _RECENT = "recent-"  # before their numbers, among the states
@@ -38,7 +34,7 @@ class CloudMemory:
     def __init__(self, config: ClusterConfig, pool: Pool | None = None) -> None:
         """Begin a run."""
         self.config = config
-        self.method = METHODS[config.method]
+        self.method = method_named(config.method)
         self.membership = Membership()
         self.pace = Pace(config.regroup_every, settled_after=_RECENT_STEPS + 1)
         self.pool = pool
@@ -55,7 +51,7 @@ class CloudMemory:
 
         Methods with models or a time of their own have a say in every step.
         """
-        always = self.pool is not None or self.config.method in METHODS_BY_TIME
+        always = self.pool is not None or self.method.by_time
         return self.config.enabled and (always or self.pace.is_due or self.decides)
 
     @property

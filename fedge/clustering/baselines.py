@@ -8,7 +8,7 @@ round. Shape letter: S leaf servers.
 import numpy as np
 
 from fedge.clustering.evidence import Evidence
-from fedge.clustering.registry import Grouping, Need, register
+from fedge.clustering.registry import Grouping, Need, method
 from fedge.clustering.similarity import number_by_first_appearance
 from fedge.config.sections import ClusterConfig
 from fedge.seeding import Purpose, legacy_stream, numpy_stream
@@ -19,19 +19,19 @@ def _starts(_: ClusterConfig) -> frozenset[Need]:
     return frozenset({"starts"})
 
 
-@register("alone", compares="nothing")
+@method(compares="nothing")
 def alone(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
     """Leave every leaf alone: nobody averages with anybody."""
     return Grouping(np.arange(len(evidence.models)), None)
 
 
-@register("oracle", compares="nothing")
+@method(compares="nothing")
 def oracle(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
     """Take the groups that a scenario has planted: what grouping could reach at best."""
     return Grouping(number_by_first_appearance(_truth(evidence)), None)
 
 
-@register("random", compares="nothing")
+@method(compares="nothing")
 def random(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
     """Take groups of the true groups' sizes, their members drawn once per seed: what sizes alone reach."""
     shuffled = numpy_stream(evidence.seed, Purpose.GROUPS).permutation(_truth(evidence))
@@ -44,7 +44,7 @@ def _truth(evidence: Evidence) -> np.ndarray:
     return evidence.truth
 
 
-@register("cfl", _starts, "update")
+@method(_starts, "update")
 def cfl(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
     """Cut a cluster in two once its own training stands still while its leaves still pull.
 
@@ -84,7 +84,7 @@ def _in_two(similarity: np.ndarray) -> np.ndarray:
     return second
 
 
-@register("flhc", _starts, "update")
+@method(_starts, "update")
 def flhc(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
     """Average all leaves until round `split-round`; group them then, once, by their updates; go on apart.
 
@@ -106,7 +106,7 @@ def flhc(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -
     return Grouping(number_by_first_appearance(tree.fit_predict(1 - similarity)), similarity)
 
 
-@register("kmeans", _starts, "update")
+@method(_starts, "update")
 def kmeans(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
     """Average all leaves until round `split-round`; group them then, once, by k-means on their updates.
 

@@ -16,8 +16,8 @@ from scipy.spatial.distance import squareform
 
 from fedge.clustering.auto import auto_grouping
 from fedge.clustering.evidence import Evidence
-from fedge.clustering.registry import Grouping, Need, register
-from fedge.clustering.signals import SIGNALS, NotComparable, similarity_of
+from fedge.clustering.registry import Grouping, Need, method
+from fedge.clustering.signals import NotComparable, needs_of, similarity_of
 from fedge.clustering.similarity import number_by_first_appearance, threshold_components
 from fedge.config.choices import BY_TEST
 from fedge.config.sections import ClusterConfig
@@ -25,16 +25,16 @@ from fedge.config.sections import ClusterConfig
 
 def _needs(config: ClusterConfig) -> frozenset[Need]:
     """Return what the signal needs."""
-    return SIGNALS[config.signal].needs
+    return needs_of(config.signal)
 
 
-@register("components", _needs)
+@method(_needs)
 def components(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
     """Join leaves that are at least `cluster.tau` alike, and whoever is joined to them (contract C5)."""
     return _grouped(evidence, config, before, lambda s: threshold_components(s, config.tau))
 
 
-@register("agglomerative", _needs)
+@method(_needs)
 def agglomerative(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
     """Join clusters bottom-up by their mean or worst pair, to `cluster.count` or above `cluster.tau`."""
     if config.count == BY_TEST:
@@ -44,7 +44,7 @@ def agglomerative(evidence: Evidence, config: ClusterConfig, before: np.ndarray 
     )
 
 
-@register("spectral", _needs)
+@method(_needs)
 def spectral(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
     """Cut by the leading eigenvectors of the similarity into `cluster.count` clusters."""
     if config.count == BY_TEST:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fedge.clustering.evidence import Answers, Evidence, Questions
-from fedge.clustering.registry import Grouping, Need, register
+from fedge.clustering.registry import Grouping, Need, method
 from fedge.clustering.similarity import number_by_first_appearance
 from fedge.config.sections import ClusterConfig
 from fedge.states.averaging import State, weighted_mean
@@ -74,7 +74,7 @@ def _pool(_: ClusterConfig) -> frozenset[Need]:
     return frozenset({"pool"})
 
 
-@register("ifca", _pool, "losses of the cloud's models")
+@method(_pool, "losses of the cloud's models")
 def ifca(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
     """Let every leaf take the candidate with the lowest loss at its clients."""
     assert evidence.answers is not None and config.fixed_count is not None  # noqa: PT018

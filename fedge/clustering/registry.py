@@ -1,6 +1,7 @@
-"""How leaves are grouped: a register of methods, each a function from evidence to labels.
+"""How leaves are grouped: methods, each a function from evidence to labels.
 
-`cluster.method` names one of them. A method says what it needs, so that the cloud gathers nothing in vain.
+`cluster.method` names one of `fedge.config.parts.GROUPINGS`, whose code is loaded when a cloud first asks for
+it. A method says what it needs, so that the cloud gathers nothing in vain.
 Shape letter: S leaf servers.
 """
 
@@ -11,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fedge.clustering.evidence import Evidence
+from fedge.config.parts import BY_TIME, GROUPINGS
 from fedge.config.sections import ClusterConfig
 
 Need = Literal["starts", "cross-losses", "pool"]
@@ -40,21 +42,20 @@ Needs = Callable[[ClusterConfig], frozenset[Need]]
 
 
 @dataclass(frozen=True)
-class Registered:
-    """A method.
+class GroupingMethod:
+    """A method with what the cloud must know of it.
 
     Attributes:
         group: the function.
         needs: what it must see, which may depend on the configuration.
         compares: by what it compares leaves, where it is not `cluster.signal`; empty where it is.
+        by_time: it decides by itself in which rounds it groups, so every cloud step asks it.
     """
 
     group: Method
     needs: Needs
     compares: str = ""
-
-
-METHODS: dict[str, Registered] = {}
+    by_time: bool = False
 
 
 def nothing(_: ClusterConfig) -> frozenset[Need]:
@@ -62,12 +63,26 @@ def nothing(_: ClusterConfig) -> frozenset[Need]:
     return frozenset()
 
 
-def register(name: str, needs: Needs = nothing, compares: str = "") -> Callable[[Method], Method]:
-    """Make a function known as the method `name`; `cluster.method` must list the name, too."""
+def method(needs: Needs = nothing, compares: str = "") -> Callable[[Method], Method]:
+    """Say of a function that groups leaves what it needs, and by what it compares them."""
 
-    def known(group: Method) -> Method:
-        assert name not in METHODS, f"two methods are called {name}"
-        METHODS[name] = Registered(group, needs, compares)
+    def told(group: Method) -> Method:
+        group.needs, group.compares = needs, compares  # type: ignore[attr-defined]
         return group
 
-    return known
+    return told
+
+
+def method_named(name: str) -> GroupingMethod:
+    """Return a method of `fedge.config.parts.GROUPINGS`.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    group: Method = GROUPINGS.load(name)
+    return GroupingMethod(
+        group,
+        getattr(group, "needs", nothing),
+        getattr(group, "compares", ""),
+        GROUPINGS.has(name, BY_TIME),
+    )

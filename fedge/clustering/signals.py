@@ -4,7 +4,6 @@ Shape letters: S leaf servers, K clients.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from fedge.clustering.affinity import FEWEST_LEAVES, affinity_of, client_relatio
 from fedge.clustering.evidence import CrossLosses, Evidence
 from fedge.clustering.registry import Need
 from fedge.clustering.similarity import cosine_similarity, last_layer
+from fedge.config.parts import SIGNALS
 from fedge.states.averaging import State
 
 
@@ -19,27 +19,35 @@ class NotComparable(Exception):
     """This step's evidence does not allow a comparison; the message says why."""
 
 
-@dataclass(frozen=True)
-class Signal:
-    """A signal.
-
-    Attributes:
-        similarity: evidence → (S, S), symmetric, larger is more alike.
-        needs: what must be gathered for it.
-    """
-
-    similarity: Callable[[Evidence], np.ndarray]
-    needs: frozenset[Need] = frozenset()
+Signal = Callable[[Evidence], np.ndarray]
+"""evidence → (S, S), symmetric, larger is more alike; `fedge.config.parts.SIGNALS` lists them."""
 
 
-def similarity_of(signal: str, evidence: Evidence) -> np.ndarray:
+def signal(*needs: Need) -> Callable[[Signal], Signal]:
+    """Say of a signal what must be gathered for it."""
+
+    def told(similarity: Signal) -> Signal:
+        similarity.needs = frozenset(needs)  # type: ignore[attr-defined]
+        return similarity
+
+    return told
+
+
+def needs_of(name: str) -> frozenset[Need]:
+    """Return what must be gathered for a signal."""
+    needs: frozenset[Need] = getattr(SIGNALS.load(name), "needs", frozenset())
+    return needs
+
+
+def similarity_of(name: str, evidence: Evidence) -> np.ndarray:
     """Return the (S, S) similarity of the leaves by a signal.
 
     Raises:
         NotComparable: leaves did not start from one model, or clients have not answered.
         ValueError: what is compared is not finite in a leaf (the leaf is named).
     """
-    return SIGNALS[signal].similarity(evidence)
+    similarity: Signal = SIGNALS.load(name)
+    return similarity(evidence)
 
 
 # --- of models ----------------------------------------------------------------------------------------
@@ -50,6 +58,7 @@ def weights(evidence: Evidence) -> np.ndarray:
     return np.abs(cosine_similarity([last_layer(_parameters(m, evidence)) for m in evidence.models]))
 
 
+@signal("starts")
 def update(evidence: Evidence) -> np.ndarray:
     """Return the signed cosine of what changed in the round, over all trainable entries.
 
@@ -58,6 +67,7 @@ def update(evidence: Evidence) -> np.ndarray:
     return cosine_similarity([_flat(list(change.values())) for change in _changes(evidence)])
 
 
+@signal("starts")
 def update_head(evidence: Evidence) -> np.ndarray:
     """Return the same over the last layer's weights only."""
     return cosine_similarity([last_layer(change) for change in _changes(evidence)])
@@ -87,6 +97,7 @@ def _flat(arrays: Sequence[np.ndarray]) -> np.ndarray:
 # --- of losses at each other's clients ----------------------------------------------------------------
 
 
+@signal("cross-losses")
 def cross_loss(evidence: Evidence) -> np.ndarray:
     """Return minus the excess loss of two leaves' models at each other's clients.
 
@@ -98,6 +109,7 @@ def cross_loss(evidence: Evidence) -> np.ndarray:
     return mutual
 
 
+@signal("cross-losses")
 def cross_loss_rows(evidence: Evidence) -> np.ndarray:
     """Return the correlation of two models' excess losses over all leaves: are they bad at the same places?
 
@@ -107,6 +119,7 @@ def cross_loss_rows(evidence: Evidence) -> np.ndarray:
     return cosine_similarity([row - row.mean() for row in excess])
 
 
+@signal("cross-losses")
 def affinity(evidence: Evidence) -> np.ndarray:
     """Return how much better two leaves' models do at each other's clients than expected, in log loss.
 
@@ -178,15 +191,3 @@ def _known_losses(evidence: Evidence) -> np.ndarray:
     if unknown.size:
         raise NotComparable(f"no client of leaf {int(unknown[0])} has evaluated the models")
     return matrix
-
-
-_STARTS: frozenset[Need] = frozenset({"starts"})
-_CROSS: frozenset[Need] = frozenset({"cross-losses"})
-SIGNALS: dict[str, Signal] = {
-    "weights": Signal(weights),
-    "update": Signal(update, _STARTS),
-    "update-head": Signal(update_head, _STARTS),
-    "cross-loss": Signal(cross_loss, _CROSS),
-    "cross-loss-rows": Signal(cross_loss_rows, _CROSS),
-    "affinity": Signal(affinity, _CROSS),
-}

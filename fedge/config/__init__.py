@@ -1,7 +1,8 @@
 """What a run is asked to be: options, the names they may take, what they must not say together.
 
 `option` declares and checks one option, `sections` all of them, `contradictions` what sections must not say
-together, `choices` the names to choose from; `topology` says which client stands under which leaf.
+together, `parts` the models, rules, methods and so on that come with Fedge, one `register` per kind,
+`choices` other words; `topology` says which client stands under which leaf.
 
 Imports nothing else of Fedge.
 """

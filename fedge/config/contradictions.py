@@ -6,7 +6,8 @@ data are known.
 
 from typing import TYPE_CHECKING
 
-from fedge.config.choices import BY_TEST, METHODS_WITH_TRUTH, MODELS, MODELS_WITH_BATCH_NORM
+from fedge.config import parts
+from fedge.config.choices import BY_TEST
 from fedge.config.option import ConfigError
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ def _refuse_groups_that_are_not_there(config: "Config") -> None:
             f"scenario-groups must be at most hierarchy.num-servers, because groups are of leaves, but "
             f"is {config.scenario_groups} for {config.hierarchy.num_servers}; change one of them"
         )
-    if config.cluster.enabled and config.cluster.method in METHODS_WITH_TRUTH and config.scenario == "none":
+    needs_truth = config.cluster.enabled and parts.GROUPINGS.has(config.cluster.method, parts.TRUTH)
+    if needs_truth and config.scenario == "none":
         raise ConfigError(
             f"cluster.method {config.cluster.method} needs true groups, but scenario is 'none', which has "
             f'none; set for example scenario="rotate", or another cluster.method'
@@ -56,9 +58,9 @@ def _refuse_clusters_that_leaves_cannot_form(config: "Config") -> None:
             f"cluster.count must be at most hierarchy.num-servers, but is {cluster.fixed_count} for "
             f"{leaves}; change one of them"
         )
-    if cluster.signal == "affinity" and cluster.count != BY_TEST and leaves < 4:
+    if parts.SIGNALS.has(cluster.signal, parts.FOUR_LEAVES) and cluster.count != BY_TEST and leaves < 4:
         raise ConfigError(
-            f"cluster.signal affinity needs hierarchy.num-servers of at least 4, because among fewer "
+            f"cluster.signal {cluster.signal} needs hierarchy.num-servers of at least 4, because among fewer "
             f"leaves everything is explained by models and clients, but it is {leaves}; use cross-loss"
         )
 
@@ -73,10 +75,10 @@ def _refuse_privacy_beside_what_it_cannot_cover(config: "Config") -> None:
             f"privacy.kind {kind} needs SCAFFOLD off, because control variates follow from updates "
             f"before clipping, but scaffold.enabled is true; add scaffold.enabled=false"
         )
-    if config.gate.enabled and config.gate.rule == "after-round":
+    if config.gate.is_tentative:
         raise ConfigError(
-            f"gate.rule after-round sends two models of every client per leaf round, of which the noise "
-            f"covers one, but privacy.kind is {kind}; use another gate.rule"
+            f"gate.rule {config.gate.rule} sends two models of every client per leaf round, of which the "
+            f"noise covers one, but privacy.kind is {kind}; use another gate.rule"
         )
     if kind != "local" and config.leaf.strategy != "fedavg":
         raise ConfigError(
@@ -99,8 +101,8 @@ def _refuse_privacy_beside_what_it_cannot_cover(config: "Config") -> None:
             f"cluster.count must not be auto with privacy.kind {kind}, because trials of new groups "
             f"would spend its budget without being counted; use a threshold or a number"
         )
-    if config.train.model in MODELS_WITH_BATCH_NORM:
-        without = " or ".join(m for m in MODELS if m not in MODELS_WITH_BATCH_NORM)
+    if parts.MODELS.has(config.train.model, parts.BATCH_NORM):
+        without = " or ".join(m for m in parts.MODELS.names if not parts.MODELS.has(m, parts.BATCH_NORM))
         raise ConfigError(
             f"privacy.kind {kind} needs a model without BatchNorm, whose variances cannot bear noise, "
             f"but train.model is {config.train.model!r}; use {without}"
@@ -109,8 +111,10 @@ def _refuse_privacy_beside_what_it_cannot_cover(config: "Config") -> None:
 
 def _refuse_personal_layers_that_the_model_lacks(config: "Config") -> None:
     """Raise ConfigError when a leaf is to keep its own BatchNorm of a model without any."""
-    if "batch-norm" in config.personal.kept and config.train.model not in MODELS_WITH_BATCH_NORM:
+    has_batch_norm = parts.MODELS.has(config.train.model, parts.BATCH_NORM)
+    if "batch-norm" in config.personal.kept and not has_batch_norm:
+        there = " or ".join(parts.MODELS.having(parts.BATCH_NORM))
         raise ConfigError(
             f"personal.layers {config.personal.layers} needs a model with BatchNorm, but train.model is "
-            f'{config.train.model!r}; use {" or ".join(MODELS_WITH_BATCH_NORM)}, or personal.layers="head"'
+            f'{config.train.model!r}; use {there}, or personal.layers="head"'
         )

@@ -9,7 +9,10 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedge.config.register import Register
 
 Scalar = bool | int | float | str
 
@@ -44,6 +47,7 @@ def option(
     above: float | None = None,
     choices: tuple[str, ...] = (),
     words: tuple[str, ...] = (),
+    register: "Register | None" = None,
 ) -> Any:
     """Declare one option: its default (which fixes its type), meaning with unit, and allowed values.
 
@@ -55,9 +59,12 @@ def option(
         above: exclusive lower bound.
         choices: the allowed strings; empty means any.
         words: strings that an option with another type takes, too.
+        register: of the parts that can be named; its names are the choices.
     """
     bounds = {"minimum": minimum, "maximum": maximum, "above": above}
-    rule = {"doc": doc, **bounds, "choices": choices, "words": words}
+    if register is not None:
+        choices = register.names
+    rule = {"doc": doc, **bounds, "choices": choices, "words": words, "register": register}
     return field(default=default, metadata=rule)
 
 

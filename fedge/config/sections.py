@@ -3,30 +3,17 @@
 Flower hands an app one flat mapping, ``{"train.lr": 0.05, ...}``. `from_run_config` turns it into frozen
 dataclasses, one per concern, and refuses what cannot be meant: an unknown key (the nearest known one is
 named), a wrong type, a value out of range, a contradiction. Field names are the keys with ``_`` for ``-``.
-How an option is checked stands in `fedge.config.option`, the names to choose from in `fedge.config.choices`,
-what sections must not say together in `fedge.config.contradictions`.
+How an option is checked stands in `fedge.config.option`, the parts to choose from in `fedge.config.parts`,
+other words in `fedge.config.choices`, what sections must not say together in `fedge.config.contradictions`.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, TypeVar, cast
 
-from fedge.config.choices import (
-    BY_TEST,
-    BY_THRESHOLD,
-    CLUSTER_LINKAGES,
-    CLUSTER_METHODS,
-    CLUSTER_SIGNALS,
-    GATE_RULES,
-    LEAF_STRATEGIES,
-    METHODS_BY_TIME,
-    MODELS,
-    PARTITION_KINDS,
-    PERSONAL_LAYERS,
-    PRIVACY_KINDS,
-    SCENARIOS,
-    TRACKERS,
-)
+from fedge.config import parts
+from fedge.config.choices import BY_TEST, BY_THRESHOLD, CLUSTER_LINKAGES, PERSONAL_LAYERS, PRIVACY_KINDS
 from fedge.config.contradictions import refuse_contradictions
 from fedge.config.option import ConfigError, Scalar, Section, key_of, nearest, option, shown
 
@@ -51,7 +38,7 @@ class LeafConfig(Section):
     """How a leaf server combines its clients' models: one of Flower's own strategies."""
 
     SECTION = "leaf"
-    strategy: str = option("fedavg", "Flower strategy of every leaf", choices=LEAF_STRATEGIES)
+    strategy: str = option("fedavg", "Flower strategy of every leaf", register=parts.RULES)
     trim_fraction: float = option(0.34, "fedtrimmedavg: share cut off at each end", minimum=0.0, maximum=0.49)
     num_malicious: int = option(0, "krum, multikrum, bulyan: clients per leaf assumed malicious", minimum=0)
     num_selected: int = option(
@@ -110,7 +97,7 @@ class PartitionConfig(Section):
 
     SECTION = "partition"
     kind: str = option(
-        "user", "what is dealt: whole users, whole devices, or windows", choices=PARTITION_KINDS
+        "user", "what is dealt: whole users, whole devices, or windows", register=parts.PARTITIONS
     )
     split_users: bool = option(
         False, "user: with more clients than users, cut users by session instead of refusing"
@@ -132,7 +119,7 @@ class TrainConfig(Section):
     """Local training at a client."""
 
     SECTION = "train"
-    model: str = option("cnn", "network; see fedge/training/models.py", choices=MODELS)
+    model: str = option("cnn", "network; see fedge/training/models.py", register=parts.MODELS)
     lr: float = option(0.05, "SGD step size in global round 1", above=0.0, maximum=1e6)
     lr_decay: float = option(0.99, "factor on lr per global round", above=0.0, maximum=1.0)
     momentum: float = option(0.9, "SGD momentum", minimum=0.0, maximum=0.999)
@@ -191,12 +178,12 @@ class ClusterConfig(Section):
     signal: str = option(
         "weights",
         "what is compared: last layers, updates, or losses at each other's clients; see docs/clustering.md",
-        choices=CLUSTER_SIGNALS,
+        register=parts.SIGNALS,
     )
     method: str = option(
         "components",
         "how similar leaves become clusters; see docs/clustering.md",
-        choices=CLUSTER_METHODS,
+        register=parts.GROUPINGS,
     )
     linkage: str = option(
         "average",
@@ -255,29 +242,31 @@ class ClusterConfig(Section):
 
     def _refuse_contradictions(self) -> None:
         """Raise ConfigError when signal, method and number of clusters do not go together."""
-        if self.method == "components" and self.count != BY_THRESHOLD:
+        method, has = self.method, partial(parts.GROUPINGS.has, self.method)
+        if has(parts.BY_THRESHOLD_ONLY) and self.count != BY_THRESHOLD:
             raise ConfigError(
-                f'cluster.method components needs cluster.count to be "threshold", but it is {self.count!r}; '
+                f'cluster.method {method} needs cluster.count to be "threshold", but it is {self.count!r}; '
                 'use cluster.method="agglomerative"'
             )
-        if self.method in ("ifca", "kmeans") and self.fixed_count is None:
+        if has(parts.NUMBERED) and self.fixed_count is None:
             raise ConfigError(
                 f"cluster.method {self.method} needs cluster.count to be a number, but it is {self.count!r}; "
                 f'set for example cluster.count="2"'
             )
-        if self.count == BY_TEST and self.method not in ("agglomerative", "spectral"):
+        if self.count == BY_TEST and not has(parts.TESTED):
             raise ConfigError(
-                f'cluster.count "auto" needs cluster.method to be agglomerative or spectral, but it is '
+                f'cluster.count "auto" needs cluster.method to be '
+                f"{' or '.join(parts.GROUPINGS.having(parts.TESTED))}, but it is "
                 f'{self.method!r}; set cluster.count="threshold"'
             )
-        if self.method in METHODS_BY_TIME and self.patience > 1:
+        if has(parts.BY_TIME) and self.patience > 1:
             raise ConfigError(
                 f"cluster.method {self.method} needs cluster.patience to be 1, because it groups when it is "
                 f"time, but it is {self.patience}; set cluster.patience=1"
             )
-        if self.method == "spectral" and self.count == BY_THRESHOLD:
+        if has(parts.NEVER_BY_THRESHOLD) and self.count == BY_THRESHOLD:
             raise ConfigError(
-                'cluster.method spectral needs cluster.count to be "auto" or a number, but it is '
+                f'cluster.method {method} needs cluster.count to be "auto" or a number, but it is '
                 '"threshold"; set for example cluster.count="2"'
             )
         if self.count == BY_TEST and self.signal != "affinity":
@@ -305,11 +294,16 @@ class GateConfig(Section):
         "published",
         "an offer is taken if, on validation data, it is as accurate; as accurate after a round of training; "
         "not worse by more than one standard error; not worse by McNemar's test",
-        choices=GATE_RULES,
+        register=parts.GATES,
     )
     level: float = option(
         0.05, "paired: level of the test; smaller takes more offers", above=0.0, maximum=0.5
     )
+
+    @property
+    def is_tentative(self) -> bool:
+        """Whether an offer is trained for a round before the gate decides."""
+        return self.enabled and parts.GATES.has(self.rule, parts.AFTER_ROUND)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -449,13 +443,13 @@ class Config(Section):
     report: bool = option(True, "write report.html when the run has ended; takes seconds")
     scenario: str = option(
         "none", "shift planted in groups of leaves, a known truth to find; see docs/study.md",
-        choices=SCENARIOS,
+        register=parts.SCENARIOS,
     )  # fmt: skip
     scenario_groups: int = option(2, "groups of leaves that differ; group 0 stays as it is", minimum=2)
     tracker: str = option(
         "none",
         "where the numbers of every round also go; each but none is an extra, as pip install 'fedge[mlflow]'",
-        choices=TRACKERS,
+        register=parts.TRACKERS,
     )
     hierarchy: HierarchyConfig = HierarchyConfig()
     leaf: LeafConfig = LeafConfig()

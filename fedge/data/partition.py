@@ -6,13 +6,14 @@ of whom no other client has a window.
 Shape letters: N windows, K clients, S leaf servers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedge.config.option import ConfigError
-from fedge.config.sections import Config
+from fedge.config.parts import DRAWN, OWNERS, PARTITIONS
+from fedge.config.sections import Config, PartitionConfig
 from fedge.config.topology import known_per_leaf, unseen_ids
 from fedge.data.scenario import Scenario, make_scenario
 from fedge.data.split import TEST, TRAIN, UNUSED, VAL, blocks, split_by_blocks, split_by_session
@@ -59,7 +60,7 @@ def partition(windows: Windows, config: Config, clients_per_leaf: Sequence[int],
     _refuse_unseen_clients_without_users(windows, config, clients_per_leaf)
     planted = make_scenario(config, windows.channels, len(windows.classes), clients_per_leaf, seed)
     unseen_clients = unseen_ids(clients_per_leaf, config.partition.unseen_clients)
-    if config.partition.kind in ("user", "device"):
+    if PARTITIONS.has(config.partition.kind, OWNERS):
         client, group = _deal_owners(windows, config, sum(clients_per_leaf), kind)
         used = _held(client, windows.y, planted)
         split = _split_apart(windows, config, kind, group, np.isin(client, unseen_clients), used, seed)
@@ -171,12 +172,7 @@ def _deal_owners(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return (client, group that stratifies its sessions) per window for whole users or devices."""
     what = config.partition.kind
-    labels = windows.user if what == "user" else windows.device
-    if labels is None:
-        raise ConfigError(
-            'partition.kind is "device", but the window file names no devices; set partition.kind="user"'
-        )
-    owner = _codes(labels)
+    owner = _codes(PARTITIONS.load(what)(windows))
     num_owners = int(owner.max()) + 1
     if num_owners >= num_clients:
         client = owner % num_clients
@@ -239,6 +235,24 @@ def _deal_blocks(stream: np.ndarray, y: np.ndarray, share: int, guard_windows: i
         guarded = np.minimum(np.arange(n) + guard_windows, n - 1)
         part[members] = np.where(dealt[guarded] == dealt, dealt, NOBODY)
     return part
+
+
+def users(windows: Windows) -> np.ndarray:
+    """Return who made each window (N,)."""
+    return windows.user
+
+
+def devices(windows: Windows) -> np.ndarray:
+    """Return on which device each window (N,) was recorded.
+
+    Raises:
+        ConfigError: the data do not say.
+    """
+    if windows.device is None:
+        raise ConfigError(
+            'partition.kind is "device", but the window file names no devices; set partition.kind="user"'
+        )
+    return windows.device
 
 
 # --- unseen clients ----------------------------------------------------------------------------------------
@@ -322,8 +336,10 @@ def _deal_windows(
     """
     rng = numpy_stream(seed, Purpose.PARTITION)
     num_clients = sum(clients_per_leaf)
+    shares_of: Shares = PARTITIONS.load(config.partition.kind)
+    is_drawn = PARTITIONS.has(config.partition.kind, DRAWN)
     for _ in range(_MAX_DRAWS):
-        shares = _class_shares(config, clients_per_leaf, int(y.max()) + 1, rng)
+        shares = shares_of(config.partition, clients_per_leaf, int(y.max()) + 1, rng)
         client = np.full(len(y), NOBODY, dtype=np.int64)
         for part in (TRAIN, VAL, TEST):
             held = np.zeros(num_clients, dtype=np.int64)
@@ -333,32 +349,47 @@ def _deal_windows(
                 client[members] = np.repeat(np.arange(num_clients), counts)
                 held += counts
         filled = [np.unique(client[split == part]).size for part in (TRAIN, VAL, TEST)]
-        if min(filled) == num_clients or config.partition.kind != "dirichlet":
+        if min(filled) == num_clients or not is_drawn:
             break
     return client
 
 
-def _class_shares(
-    config: Config, clients_per_leaf: Sequence[int], num_classes: int, rng: np.random.Generator
+Shares = Callable[[PartitionConfig, Sequence[int], int, np.random.Generator], np.ndarray]
+"""(configuration, clients per leaf, classes, stream) → (classes, K): the share of each class's windows that
+each client gets; rows sum to 1."""
+
+
+def iid_shares(
+    config: PartitionConfig, clients_per_leaf: Sequence[int], num_classes: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return (classes, K): the share of each class's windows that each client gets; rows sum to 1."""
-    num_leaves, num_clients = len(clients_per_leaf), sum(clients_per_leaf)
-    kind = config.partition.kind
-    if kind == "iid":
-        return np.full((num_classes, num_clients), 1.0 / num_clients)
-    if kind == "imbalance":
-        weights = np.ones(num_leaves)
-        weights[0] = config.partition.imbalance
-        leaf_shares = np.tile(weights / weights.sum(), (num_classes, 1))
-    else:
-        leaf_shares = rng.dirichlet(np.full(num_leaves, config.partition.alpha_leaves), size=num_classes)
-    columns = []
-    for leaf, count in enumerate(clients_per_leaf):
-        if kind == "imbalance":
-            within = np.full((num_classes, count), 1.0 / count)
-        else:
-            within = rng.dirichlet(np.full(count, config.partition.alpha_clients), size=num_classes)
-        columns.append(leaf_shares[:, leaf : leaf + 1] * within)
+    """Give every client the same of every class."""
+    num_clients = sum(clients_per_leaf)
+    return np.full((num_classes, num_clients), 1.0 / num_clients)
+
+
+def imbalanced_shares(
+    config: PartitionConfig, clients_per_leaf: Sequence[int], num_classes: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Give leaf 0 more of every class than each other leaf; its clients the same each."""
+    weights = np.ones(len(clients_per_leaf))
+    weights[0] = config.imbalance
+    leaf_shares = np.tile(weights / weights.sum(), (num_classes, 1))
+    within = [np.full((num_classes, count), 1.0 / count) for count in clients_per_leaf]
+    return _within_leaves(leaf_shares, within)
+
+
+def dirichlet_shares(
+    config: PartitionConfig, clients_per_leaf: Sequence[int], num_classes: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Draw every class's shares, of leaves and of a leaf's clients, from Dirichlet distributions."""
+    leaf_shares = rng.dirichlet(np.full(len(clients_per_leaf), config.alpha_leaves), size=num_classes)
+    within = [rng.dirichlet(np.full(k, config.alpha_clients), size=num_classes) for k in clients_per_leaf]
+    return _within_leaves(leaf_shares, within)
+
+
+def _within_leaves(leaf_shares: np.ndarray, within: Sequence[np.ndarray]) -> np.ndarray:
+    """Return (classes, K) from the leaves' shares (classes, S) and, per leaf, its clients' (classes, k)."""
+    columns = [leaf_shares[:, leaf : leaf + 1] * shares for leaf, shares in enumerate(within)]
     return np.concatenate(columns, axis=1)
 
 

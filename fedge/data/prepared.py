@@ -114,10 +114,14 @@ class ClientData:
 
 @dataclass(frozen=True)
 class DataShape:
-    """Sizes that a model is built from."""
+    """What a model is built from.
 
-    channels: int
-    samples: int
+    Attributes:
+        input_shape: of one window, (C, T).
+        classes: how many.
+    """
+
+    input_shape: tuple[int, ...]
     classes: int
 
 
@@ -153,7 +157,7 @@ def write_client_data(folder: Path, windows: Windows, partition: Partition, norm
     (temporary / "index.json").write_text(json.dumps(index))
     shutil.rmtree(folder, ignore_errors=True)
     temporary.rename(folder)
-    return DataShape(x.shape[1], x.shape[2], len(windows.classes))
+    return DataShape(x.shape[1:], len(windows.classes))
 
 
 def _normalize(x: np.ndarray, train_rows: np.ndarray) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedge.config.option import ConfigError
+from fedge.config.parts import SCENARIOS
 from fedge.config.sections import Config
 from fedge.seeding import Purpose, numpy_stream
 
@@ -83,6 +84,10 @@ class Scenario:
         return {"kind": self.kind, "groups": list(self.groups), "changes": changes}
 
 
+Maker = Callable[[int, Sequence[str], int, np.random.Generator], list[Change]]
+"""(groups, names of the channels, classes, stream) → the change of each group."""
+
+
 def make_scenario(
     config: Config, channels: Sequence[str], num_classes: int, clients_per_leaf: Sequence[int], seed: int
 ) -> Scenario | None:
@@ -102,7 +107,8 @@ def make_scenario(
         return None
     groups, count = _assign(len(clients_per_leaf), config.scenario_groups, seed), config.scenario_groups
     rng = numpy_stream(seed, Purpose.SCENARIO, 1)
-    changes = _MAKERS[config.scenario](count, channels, num_classes, rng)
+    maker: Maker = SCENARIOS.load(config.scenario)
+    changes = maker(count, channels, num_classes, rng)
     return Scenario(config.scenario, groups, tuple(changes), tuple(clients_per_leaf))
 
 
@@ -115,7 +121,7 @@ def _assign(num_leaves: int, num_groups: int, seed: int) -> tuple[int, ...]:
 # --- the kinds ----------------------------------------------------------------------------------------
 
 
-def _rotate(count: int, channels: Sequence[str], _: int, rng: np.random.Generator) -> list[Change]:
+def rotate(count: int, channels: Sequence[str], _: int, rng: np.random.Generator) -> list[Change]:
     """Turn the axes of every sensor of a group by one rotation, drawn uniformly from all that are far enough.
 
     No axis of a group is within 60° of the line of the same axis of another group: whichever of them gravity
@@ -136,7 +142,7 @@ def _rotate(count: int, channels: Sequence[str], _: int, rng: np.random.Generato
     return [Change(), *(Change(_on_triples(r, triples, len(channels))) for r in rotations[1:])]
 
 
-def _flip(count: int, channels: Sequence[str], _: int, rng: np.random.Generator) -> list[Change]:
+def flip(count: int, channels: Sequence[str], _: int, rng: np.random.Generator) -> list[Change]:
     """Change the signs of some axes of every sensor of a group, each group's in its own way.
 
     Two axes come first (a device that is turned over by 180°), then one or three (mirrored).
@@ -153,18 +159,18 @@ def _flip(count: int, channels: Sequence[str], _: int, rng: np.random.Generator)
     return [Change(), *(Change(_on_triples(flip, triples, len(channels))) for flip in flips)]
 
 
-def _gain(count: int, channels: Sequence[str], _: int, rng: np.random.Generator) -> list[Change]:
+def gain(count: int, channels: Sequence[str], _: int, rng: np.random.Generator) -> list[Change]:
     """Scale all channels of a group, by 1 to 4 in equal ratios."""
     gains = _LARGEST_GAIN ** (np.arange(1, count) / (count - 1))
     return [Change(), *(Change((g * np.eye(len(channels))).astype(np.float32)) for g in gains)]
 
 
-def _rate(count: int, channels: Sequence[str], _: int, rng: np.random.Generator) -> list[Change]:
+def rate(count: int, channels: Sequence[str], _: int, rng: np.random.Generator) -> list[Change]:
     """Let a group's windows span 1 to 0.5 of the time in equal ratios, as a faster sensor's do."""
     return [Change(), *(Change(span=float(_SLOWEST_RATE ** (g / (count - 1)))) for g in range(1, count))]
 
 
-def _permute_labels(
+def permute_labels(
     count: int, channels: Sequence[str], num_classes: int, rng: np.random.Generator
 ) -> list[Change]:
     """Rename the classes of a group, so that no class means the same in two groups.
@@ -185,7 +191,7 @@ def _permute_labels(
     return changes
 
 
-def _skew_labels(
+def skew_labels(
     count: int, channels: Sequence[str], num_classes: int, rng: np.random.Generator
 ) -> list[Change]:
     """Let a group hold its share of the classes only, at least two, in an order that is drawn.
@@ -205,17 +211,6 @@ def _skew_labels(
             f"for {num_classes} classes; lower it"
         )
     return changes
-
-
-_Maker = Callable[[int, Sequence[str], int, np.random.Generator], list[Change]]
-_MAKERS: dict[str, _Maker] = {
-    "rotate": _rotate,
-    "flip": _flip,
-    "gain": _gain,
-    "rate": _rate,
-    "label-permutation": _permute_labels,
-    "label-skew": _skew_labels,
-}
 
 
 # --- axes and time ------------------------------------------------------------------------------------

@@ -5,27 +5,15 @@ FedAvg (McMahan et al. 2017), coordinate-wise median and trimmed mean (Yin et al
 optimisers (Reddi et al. 2021), q-FedAvg (Li et al. 2020).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
-from flwr.serverapp.strategy import (
-    Bulyan,
-    FedAdagrad,
-    FedAdam,
-    FedAvg,
-    FedAvgM,
-    FedMedian,
-    FedTrimmedAvg,
-    FedYogi,
-    Krum,
-    MultiKrum,
-    QFedAvg,
-    Strategy,
-)
+from flwr.serverapp.strategy import FedAvg, FedAvgM, MultiKrum, QFedAvg, Strategy
 from flwr.serverapp.strategy.fedopt import FedOpt
 
+from fedge.config.parts import RULES
 from fedge.config.sections import Config
 from fedge.exchange.content import ARRAYS, METRICS, NUM_EXAMPLES
 from fedge.exchange.train import TrainReply
@@ -85,26 +73,28 @@ def make_strategy(config: Config, num_training: int) -> Strategy:
         config: its `leaf`, `privacy` and `train` sections are read.
         num_training: clients of the leaf that train in a leaf round.
     """
+    if config.privacy.kind not in ("off", "local"):
+        return PrivateMean(config.privacy, num_training)
+    rule: Callable[..., Strategy] = RULES.load(config.leaf.strategy)
+    return rule(fraction_train=1.0, min_train_nodes=1, min_available_nodes=1, **_settings(config))
+
+
+def _settings(config: Config) -> dict[str, Any]:
+    """Return what the options of the leaf say to its strategy."""
     leaf = config.leaf
-    everyone: dict[str, Any] = {"fraction_train": 1.0, "min_train_nodes": 1, "min_available_nodes": 1}
-    server = {**everyone, "eta": leaf.server_lr}
-    malicious = {**everyone, "num_malicious_nodes": leaf.num_malicious}
-    if leaf.strategy == "fedavg":
-        is_plain = config.privacy.kind in ("off", "local")
-        return ExactFedAvg(**everyone) if is_plain else PrivateMean(config.privacy, num_training)
-    makers = {
-        "fedmedian": lambda: FedMedian(**everyone),
-        "fedtrimmedavg": lambda: FedTrimmedAvg(**everyone, beta=leaf.trim_fraction),
-        "krum": lambda: Krum(**malicious),
-        "multikrum": lambda: SelectiveMultiKrum(**malicious, num_nodes_to_select=leaf.num_selected),
-        "bulyan": lambda: Bulyan(**malicious),
-        "fedavgm": lambda: FedAvgM(**everyone, server_momentum=leaf.server_momentum),
-        "fedadagrad": lambda: FedAdagrad(**server),
-        "fedadam": lambda: FedAdam(**server),
-        "fedyogi": lambda: FedYogi(**server),
-        "qfedavg": lambda: QFedAvg(client_learning_rate=config.train.lr, q=leaf.fairness, **everyone),
+    malicious, server = {"num_malicious_nodes": leaf.num_malicious}, {"eta": leaf.server_lr}
+    said: dict[str, dict[str, Any]] = {
+        "fedtrimmedavg": {"beta": leaf.trim_fraction},
+        "krum": malicious,
+        "multikrum": {**malicious, "num_nodes_to_select": leaf.num_selected},
+        "bulyan": malicious,
+        "fedavgm": {"server_momentum": leaf.server_momentum},
+        "fedadagrad": server,
+        "fedadam": server,
+        "fedyogi": server,
+        "qfedavg": {"client_learning_rate": config.train.lr, "q": leaf.fairness},
     }
-    return makers[leaf.strategy]()
+    return said.get(leaf.strategy, {})
 
 
 def combine(

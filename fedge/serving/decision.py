@@ -27,7 +27,7 @@ from fedge.states.averaging import State
 
 def is_tentative(config: GateConfig) -> bool:
     """Tell whether offers are trained for a round before the gate decides."""
-    return config.enabled and config.rule == "after-round"
+    return config.is_tentative
 
 
 def candidates(leaf: Leaf, offers: Offers, config: GateConfig) -> dict[str, State]:

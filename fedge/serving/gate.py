@@ -26,6 +26,7 @@ from typing import Literal
 
 from scipy.special import bdtrc
 
+from fedge.config.parts import GATES
 from fedge.config.sections import GateConfig
 
 Decision = Literal["accepted", "rejected", "off"]
@@ -101,9 +102,14 @@ class GateResult:
     unseen_role: str | None = None
 
 
+Rule = Callable[[Paired, GateConfig], bool]
+"""(how two models do, configuration) → whether the offer is taken; `fedge.config.parts.GATES` lists them."""
+
+
 def decide(pair: Paired, config: GateConfig) -> bool:
     """Tell whether the rule in force takes the offer."""
-    return RULES[config.rule](pair, config)
+    rule: Rule = GATES.load(config.rule)
+    return rule(pair, config)
 
 
 def published(pair: Paired, config: GateConfig) -> bool:
@@ -119,11 +125,3 @@ def one_standard_error(pair: Paired, config: GateConfig) -> bool:
 def not_significantly_worse(pair: Paired, config: GateConfig) -> bool:
     """Take it unless McNemar's exact one-sided test says at the level that it is worse."""
     return pair.p_value > config.level
-
-
-RULES: dict[str, Callable[[Paired, GateConfig], bool]] = {
-    "published": published,
-    "after-round": published,
-    "one-standard-error": one_standard_error,
-    "paired": not_significantly_worse,
-}

@@ -19,7 +19,7 @@ from fedge.states.averaging import State
 
 def models_beside(config: Config) -> int:
     """Return how many models a leaf may keep beside its own and what it is offered."""
-    own_line = config.gate.enabled and config.gate.rule == "after-round"
+    own_line = config.gate.is_tentative
     return own_line + (config.personal.leaf_rounds > 0) + (config.partition.unseen_clients > 0)
 
 

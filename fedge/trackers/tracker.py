@@ -3,7 +3,6 @@
 Each is an optional extra of the package and a module `fedge.trackers.to_NAME`, loaded only when it is used.
 """
 
-import importlib
 import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fedge.config.option import ConfigError, Scalar
+from fedge.config.parts import TRACKERS
 
 NONE = "none"
 
@@ -46,9 +46,10 @@ class Tracker(Protocol):
 
 def refuse_missing_extra(kind: str) -> None:
     """Raise ConfigError when the package of a tracker is not installed."""
-    if kind != NONE and importlib.util.find_spec(kind) is None:
+    package = TRACKERS.entry(kind).package
+    if package and importlib.util.find_spec(package) is None:
         raise ConfigError(
-            f'tracker is "{kind}", but the package {kind} is not installed; '
+            f'tracker is "{kind}", but the package {package} is not installed; '
             f"pip install 'fedge[{kind}]', or set tracker=\"none\""
         )
 
@@ -59,5 +60,5 @@ def open_tracker(kind: str, run: TrackedRun) -> Tracker:
     Raises:
         Exception: whatever the tracker's library does.
     """
-    tracker: Tracker = importlib.import_module(f"fedge.trackers.to_{kind}").open_run(run)
+    tracker: Tracker = TRACKERS.load(kind)(run)
     return tracker

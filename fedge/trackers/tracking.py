@@ -68,7 +68,7 @@ class Tracking:
     """The tracker of one run, or none. Its methods return at once, apart from `finish`."""
 
     def __init__(self, kind: str, folder: Path) -> None:
-        """Track with `kind`, one of `fedge.config.choices.TRACKERS`; nothing begins before `start`."""
+        """Track with `kind`, one of `fedge.config.parts.TRACKERS`; nothing begins before `start`."""
         self._kind = kind
         self._folder = folder
         self._jobs: SimpleQueue[_Round | _End] = SimpleQueue()

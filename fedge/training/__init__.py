@@ -21,7 +21,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
             "load_state",
             "train",
         ],
-        "models": ["build_model", "model_names", "parameter_names"],
+        "models": ["build_model", "parameter_names"],
         "scaffold": [
             "control_delta",
             "correction",

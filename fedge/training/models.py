@@ -1,7 +1,8 @@
-"""The networks that clients train, by name, and the names of their parts.
+"""The networks that clients train, and the names of their parts.
 
-`build_model` is the only way a model is made; `register` is the only place one is added. A model takes
-(N, C, T) float32 windows and returns (N, classes) logits. Its state dict has the names and shapes of
+`build_model` is the only way a model is made; `fedge.config.parts.MODELS` lists them. A model is called with
+the shape of its input and the number of classes, takes (N, C, T) float32 windows and returns (N, classes)
+logits. Its state dict has the names and shapes of
 the plain `nn.Conv1d` network, whatever memory layout it runs in (see `layout.py`).
 
 Shape letters: N windows, C channels, T samples.
@@ -9,7 +10,6 @@ Shape letters: N windows, C channels, T samples.
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable, Collection
 
@@ -17,54 +17,35 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fedge.config.parts import MODELS
 from fedge.training import layout
 
-ModelFactory = Callable[[int, int, int], nn.Module]
-
-_FACTORIES: dict[str, ModelFactory] = {}
-
-
-def register(name: str) -> Callable[[type[nn.Module]], type[nn.Module]]:
-    """Class decorator: make a model known as `name`. Its constructor takes (channels, samples, classes)."""
-
-    def add(factory: type[nn.Module]) -> type[nn.Module]:
-        assert name not in _FACTORIES, f"model {name!r} is registered twice"
-        _FACTORIES[name] = factory
-        return factory
-
-    return add
+Shape = tuple[int, ...]
+"""Of one input: (C, T)."""
 
 
-def model_names() -> list[str]:
-    """Names `build_model` knows, sorted."""
-    return sorted(_FACTORIES)
-
-
-def build_model(
-    name: str, channels: int, samples: int, classes: int, generator: torch.Generator
-) -> nn.Module:
+def build_model(name: str, input_shape: Shape, classes: int, generator: torch.Generator) -> nn.Module:
     """A freshly initialised model on the CPU, in training mode.
 
     Weights have the distributions of PyTorch's own layers and are drawn from `generator` alone: equal
     generator states give equal bits, and the global random state is neither read nor changed.
 
     Args:
-        name: one of `model_names()`.
-        channels: C, sensor channels per window, at least 1.
-        samples: T, samples per window, at least 1 (`cnn-pool`: at least 4).
+        name: of `fedge.config.parts.MODELS`.
+        input_shape: (C, T), each at least 1 (`cnn-pool`: at least 4 samples).
         classes: number of logits, at least 1.
         generator: a CPU generator; it advances.
 
     Raises:
-        ValueError: the name is unknown, or a size is too small for the model.
+        ConfigError: the name is unknown.
+        ValueError: a size is too small for the model.
     """
-    if name not in _FACTORIES:
-        raise ValueError(_unknown_model(name))
-    for what, size in (("channels", channels), ("samples", samples), ("classes", classes)):
+    factory: Callable[[Shape, int], nn.Module] = MODELS.load(name)
+    for what, size in (*zip(("channels", "samples"), input_shape, strict=True), ("classes", classes)):
         if size < 1:
             raise ValueError(f"model {name}: {what} must be at least 1, got {size}")
     with torch.device("meta"):
-        model = _FACTORIES[name](channels, samples, classes)
+        model = factory(input_shape, classes)
     with torch.no_grad():
         for layer in model.modules():
             _allocate(layer)
@@ -125,16 +106,15 @@ def layer_names(model: nn.Module, kinds: Collection[str]) -> list[str]:
     return [name for name in model.state_dict() if name in chosen]
 
 
-@register("cnn")
 class Cnn(nn.Module):
     """The reference network: two Conv–BatchNorm–ReLU blocks, average over time, linear head.
 
     23,174 trainable parameters at 6 channels and 6 classes, for any number of samples.
     """
 
-    def __init__(self, channels: int, samples: int, classes: int) -> None:
+    def __init__(self, input_shape: Shape, classes: int) -> None:
         super().__init__()
-        self.conv1 = layout.Conv(channels, 64, 5)
+        self.conv1 = layout.Conv(input_shape[0], 64, 5)
         self.norm1 = layout.BatchNorm(64)
         self.conv2 = layout.Conv(64, 64, 5)
         self.norm2 = layout.BatchNorm(64)
@@ -148,12 +128,12 @@ class Cnn(nn.Module):
         return self.head(layout.mean_over_time(x))
 
 
-@register("cnn-pool")
 class CnnPool(nn.Module):
     """The benchmark network: two Conv–ReLU–MaxPool(2) blocks, Linear(128)–ReLU, linear head."""
 
-    def __init__(self, channels: int, samples: int, classes: int) -> None:
+    def __init__(self, input_shape: Shape, classes: int) -> None:
         super().__init__()
+        channels, samples = input_shape
         if samples < 4:
             raise ValueError(
                 f"model cnn-pool: samples must be at least 4 (it pools by 2 twice), got {samples}"
@@ -171,13 +151,12 @@ class CnnPool(nn.Module):
         return self.head(F.relu(self.hidden(layout.flatten(x))))
 
 
-@register("mlp-tiny")
 class MlpTiny(nn.Module):
     """A few hundred parameters: mean over time, Linear(16)–BatchNorm–ReLU, head. For tests of plumbing."""
 
-    def __init__(self, channels: int, samples: int, classes: int) -> None:
+    def __init__(self, input_shape: Shape, classes: int) -> None:
         super().__init__()
-        self.hidden = nn.Linear(channels, 16)
+        self.hidden = nn.Linear(input_shape[0], 16)
         self.norm = nn.BatchNorm1d(16)
         self.head = nn.Linear(16, classes)
 
@@ -186,13 +165,12 @@ class MlpTiny(nn.Module):
         return self.head(F.relu(self.norm(self.hidden(x.mean(dim=2)))))
 
 
-@register("linear")
 class SoftmaxRegression(nn.Module):
     """Multinomial logistic regression on the flattened window: a convex problem."""
 
-    def __init__(self, channels: int, samples: int, classes: int) -> None:
+    def __init__(self, input_shape: Shape, classes: int) -> None:
         super().__init__()
-        self.head = nn.Linear(channels * samples, classes)
+        self.head = nn.Linear(math.prod(input_shape), classes)
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, C, T) → (N, classes)."""
@@ -211,8 +189,3 @@ def _initialise(layer: nn.Module, generator: torch.Generator) -> None:
     else:
         own = [*layer.parameters(recurse=False), *layer.buffers(recurse=False)]
         assert not own, f"build_model cannot initialise {type(layer).__name__}: add it to _initialise"
-
-
-def _unknown_model(name: str) -> str:
-    near = difflib.get_close_matches(name.lower(), model_names(), n=1, cutoff=0.0)
-    return f"model: unknown name {name!r}; did you mean {near[0]!r}? Known: {', '.join(model_names())}"

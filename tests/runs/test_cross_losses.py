@@ -85,7 +85,7 @@ def test_losses_are_those_of_the_models_on_validation_windows(tmp_path):
     matrix = clusters(watched_run(tmp_path, watch))[0]["cross_loss"]
     assert seen == {client: (["val"], 3) for client in range(9)}
     shape = windows[0][0].shape
-    network = build_model("mlp-tiny", shape[1], shape[2], len(models[0]["head.bias"]), torch.Generator())
+    network = build_model("mlp-tiny", shape[1:], len(models[0]["head.bias"]), torch.Generator())
     for i, model in models.items():
         load_state(network, model)
         for j in range(3):

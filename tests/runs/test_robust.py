@@ -10,7 +10,8 @@ import pytest
 from flwr.serverapp.strategy import Krum
 
 import fedge.leaf.private_mean
-from fedge.config.choices import LEAF_STRATEGIES, MODELS, MODELS_WITH_BATCH_NORM, PRIVACY_KINDS
+from fedge.config.choices import PRIVACY_KINDS
+from fedge.config.parts import BATCH_NORM, MODELS, RULES
 from fedge.config.sections import from_run_config
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.train import TrainReply
@@ -134,7 +135,7 @@ def test_every_configuration_runs_as_it_is(file, accuracy):
 def test_configs_are_named_as_what_they_set():
     """Every strategy beyond FedAvg and every kind of privacy has its file."""
     files = [parse_override(str(CONFIGS / file)) for file in FILES]
-    assert {f.get("leaf.strategy", "fedavg") for f in files} == set(LEAF_STRATEGIES)
+    assert {f.get("leaf.strategy", "fedavg") for f in files} == set(RULES.names)
     assert {f.get("privacy.kind", "off") for f in files} == set(PRIVACY_KINDS)
 
 
@@ -252,6 +253,6 @@ def test_noise_has_the_same_bits_on_any_number_of_workers(window_file, tmp_path)
 
 
 def test_models_with_batch_norm_are_those_with_statistics():
-    for name in MODELS:
-        model = build_model(name, 2, 16, 3, torch_stream(0, 0))
-        assert bool(buffer_names(model)) == (name in MODELS_WITH_BATCH_NORM)
+    for name in MODELS.names:
+        model = build_model(name, (2, 16), 3, torch_stream(0, 0))
+        assert bool(buffer_names(model)) == (name in MODELS.having(BATCH_NORM))

@@ -129,7 +129,7 @@ def test_each_leaf_tries_the_whole_grid(carry_out):
 @pytest.mark.parametrize("layers", ["none", "head", "batch-norm", "both"])
 def test_what_a_leaf_keeps_is_its_own_and_the_rest_is_shared(carry_out, layers):
     found = models(carry_out(**OPEN, **{"personal.layers": layers}))
-    model = build_model("mlp-tiny", 3, 16, 6, torch.Generator())
+    model = build_model("mlp-tiny", (3, 16), 6, torch.Generator())
     kinds = {"none": (), "both": ("head", "batch-norm")}.get(layers, (layers,))
     kept = layer_names(model, kinds)
     assert ("head.weight" in kept) == ("head" in kinds)
@@ -142,7 +142,7 @@ def test_what_a_leaf_keeps_is_its_own_and_the_rest_is_shared(carry_out, layers):
 
 
 def test_layers_by_name():
-    model = build_model("cnn", 6, 16, 4, torch.Generator())
+    model = build_model("cnn", (6, 16), 4, torch.Generator())
     assert layer_names(model, ()) == []
     assert layer_names(model, ("head",)) == list(head_names(model))
     entries = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")

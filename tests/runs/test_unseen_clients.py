@@ -15,8 +15,8 @@ from safetensors.numpy import load_file
 
 from fedge import simulate
 from fedge.client_app import app as client_app
-from fedge.config.choices import PARTITION_KINDS
 from fedge.config.option import ConfigError
+from fedge.config.parts import PARTITIONS
 from fedge.config.sections import PersonalConfig, from_run_config
 from fedge.config.topology import known_per_leaf, unseen_ids
 from fedge.data.partition import partition
@@ -33,7 +33,7 @@ from fedge.training.models import build_model
 from hhar.synthetic.generate import synthetic_windows
 from hhar.windows.window_file import Windows, save_windows
 
-KINDS = [kind for kind in PARTITION_KINDS if kind != "device"]
+KINDS = [kind for kind in PARTITIONS.names if kind != "device"]
 UNSEEN = [2, 5, 8]
 
 
@@ -277,7 +277,7 @@ def test_rows_by_models_loaded_from_the_run(windows, tmp_path, serving):
     for client in range(9):
         data = open_client(str(tmp_path / "data"), client)
         x, y = data.test
-        model = build_model("linear", x.shape[1], x.shape[2], data.classes, torch.Generator())
+        model = build_model("linear", x.shape[1:], data.classes, torch.Generator())
         own = f"leaf-{client // 3}/"
         if client in UNSEEN and any(k.startswith(f"unseen-{client // 3}/") for k in states):
             own = f"unseen-{client // 3}/"

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from fedge import simulate
 from fedge.clustering import baselines
 from fedge.clustering.evidence import Evidence
-from fedge.clustering.registry import METHODS
+from fedge.clustering.registry import method_named
 from fedge.clustering.similarity import cosine_similarity
-from fedge.config.choices import CLUSTER_METHODS, METHODS_WITH_TRUTH
 from fedge.config.option import ConfigError
+from fedge.config.parts import GROUPINGS, TRUTH
 from fedge.config.sections import ClusterConfig, from_run_config
 from fedge.launch.project import parse_override
 from fedge.records.reader import load_run
@@ -39,7 +39,7 @@ def labels_of(method, seen, before=None, **config):
     before = None if before is None else np.array(before)
     if method == "kmeans":
         config = {"count": "2", **config}
-    return METHODS[method].group(seen, ClusterConfig(method=method, **config), before).labels.tolist()
+    return method_named(method).group(seen, ClusterConfig(method=method, **config), before).labels.tolist()
 
 
 def test_inner_products_by_hand():
@@ -112,7 +112,7 @@ def test_cfl_does_not_cut_leaves_that_have_all_arrived():
 def test_cfl_weighs_by_windows():
     """Weights 3, 3, 1, 1: mean (3·2·2 − 1·2·2) / 8 = (1, 0), which is no standstill."""
     assert labels_of("cfl", evidence(OPPOSED, weights=[3, 3, 1, 1])) == [0, 0, 0, 0]
-    found = METHODS["cfl"].group(evidence(OPPOSED, weights=[3, 3, 1, 1]), ClusterConfig(), None)
+    found = method_named("cfl").group(evidence(OPPOSED, weights=[3, 3, 1, 1]), ClusterConfig(), None)
     np.testing.assert_allclose(found.facts["norms"], [[1.0, np.hypot(2, 0.1)]])
 
 
@@ -238,22 +238,22 @@ def test_every_baseline_runs_as_its_file_says(file, carried_out):
     assert text.startswith("# ")
     assert {"scaffold.enabled", "cluster.enabled", "gate.enabled"} <= config.keys()
     assert config["gate.enabled"] is False
-    planted = {"scenario": "flip"} if config.get("cluster.method") in METHODS_WITH_TRUTH else {}
+    planted = {"scenario": "flip"} if config.get("cluster.method") in GROUPINGS.having(TRUTH) else {}
     _, steps = carried_out(file, **planted)
     assert {step["method"] for step in steps} == {config.get("cluster.method", "off")}
 
 
-@pytest.mark.parametrize("method", METHODS_WITH_TRUTH)
+@pytest.mark.parametrize("method", GROUPINGS.having(TRUTH))
 def test_without_a_scenario_they_are_refused(method):
     with pytest.raises(ConfigError, match="needs true groups"):
         from_run_config(parse_override(str(CONFIGS / "baselines" / f"{method}.toml")))
 
 
 def test_every_method_has_its_function_and_its_file():
-    assert set(METHODS) == set(CLUSTER_METHODS)
+    assert all(callable(method_named(name).group) for name in GROUPINGS.names)
     files = [parse_override(str(CONFIGS / file)) for file in FILES]
     named = {file["cluster.method"] for file in files if "cluster.method" in file}
-    assert named == set(CLUSTER_METHODS) - {"components", "agglomerative", "spectral"}
+    assert named == set(GROUPINGS.names) - {"components", "agglomerative", "spectral"}
 
 
 def test_local_only_is_what_no_similarity_joins(carried_out):
@@ -286,7 +286,7 @@ def test_cfl_cuts_once_in_a_round(carried_out):
     assert len(steps[0]["norms"]) == 1
 
 
-@pytest.mark.parametrize("method", METHODS_WITH_TRUTH)
+@pytest.mark.parametrize("method", GROUPINGS.having(TRUTH))
 def test_true_and_random_groups_in_a_run(method, carried_out):
     folder, steps = carried_out(f"baselines/{method}.toml", **{"scenario": "flip"})
     truth = json.loads((folder / "manifest.json").read_text())["scenario"]["groups"]
@@ -319,7 +319,7 @@ def test_two_levels_change_what_leaves_average_to(carried_out):
 def test_the_report_says_how_leaves_were_grouped(file, carried_out):
     """In the words of the method, and nothing of a threshold that it does not use."""
     config = parse_override(str(CONFIGS / file))
-    planted = {"scenario": "flip"} if config.get("cluster.method") in METHODS_WITH_TRUTH else {}
+    planted = {"scenario": "flip"} if config.get("cluster.method") in GROUPINGS.having(TRUTH) else {}
     folder, _ = carried_out(file, **planted)
     text = " ".join(clustering_section(load_run(folder)).text)
     if config["cluster.enabled"]:

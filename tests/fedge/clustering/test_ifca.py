@@ -130,7 +130,7 @@ def test_what_the_cloud_keeps_goes_on():
 def test_the_candidates_of_a_run_differ_by_seed_and_the_first_is_everybodys():
     """Candidate 0 is the model that all leaves begin with under any other method."""
     streams = [torch_stream(3, Purpose.MODEL), torch_stream(3, Purpose.MODEL, 1)]
-    first, second = (get_state(build_model("linear", 2, 8, 3, stream)) for stream in streams)
+    first, second = (get_state(build_model("linear", (2, 8), 3, stream)) for stream in streams)
     assert any((first[name] != second[name]).any() for name in first)
 
 
@@ -192,7 +192,7 @@ def test_bytes_count_the_choice(three):
     """Per round every client gets its leaf's model and two candidates, then own and offered model; before the
     first round two candidates more. Every answer but the trained model is numbers."""
     rounds = load_run(three).rounds
-    state = get_state(build_model("mlp-tiny", 6, 128, 6, torch_stream(5, Purpose.MODEL)))
+    state = get_state(build_model("mlp-tiny", (6, 128), 6, torch_stream(5, Purpose.MODEL)))
     model = sum(array.nbytes for array in state.values())
     assert rounds["downlink_bytes"].to_list() == [9 * 7 * model, 9 * 5 * model, 9 * 5 * model]
     assert rounds["uplink_bytes"].to_list() == [9 * model] * 3

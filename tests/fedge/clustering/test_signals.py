@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedge.clustering.evidence import Answers, CrossLosses, Evidence, leaf_role
-from fedge.clustering.signals import SIGNALS, NotComparable, loss_matrix, relationships_among, similarity_of
+from fedge.clustering.signals import NotComparable, loss_matrix, needs_of, relationships_among, similarity_of
+from fedge.config.parts import SIGNALS
 
 NAN = float("nan")
 
@@ -134,7 +135,7 @@ def test_similarities_are_symmetric(size, seed):
     losses = of_losses(rng.uniform(0.1, 3, (size, 2 * size)), np.repeat(np.arange(size), 2))
     start = state([0, 0])
     models = of_models([state(rng.normal(size=2), rng.normal()) for _ in range(size)], [start] * size)
-    for name, signal in SIGNALS.items():
-        found = similarity_of(name, losses if "cross-losses" in signal.needs else models)
+    for name in SIGNALS.names:
+        found = similarity_of(name, losses if "cross-losses" in needs_of(name) else models)
         assert found.shape == (size, size)
         np.testing.assert_allclose(found, found.T, atol=1e-12)

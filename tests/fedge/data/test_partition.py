@@ -3,8 +3,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fedge.config.choices import PARTITION_KINDS
 from fedge.config.option import ConfigError
+from fedge.config.parts import PARTITIONS
 from fedge.config.sections import from_run_config
 from fedge.config.topology import clients_per_leaf
 from fedge.data.partition import Partition, partition
@@ -54,7 +54,7 @@ def leaves_of(num_clients):
     return [num_clients - num_clients // 2, num_clients // 2] if num_clients > 1 else [1]
 
 
-CASES = st.tuples(st.sampled_from(PARTITION_KINDS), st.booleans(), st.integers(1, 7), st.integers(0, 99))
+CASES = st.tuples(st.sampled_from(PARTITIONS.names), st.booleans(), st.integers(1, 7), st.integers(0, 99))
 
 
 def try_to_deal(windows, kind, split_users, num_clients, seed, **keys):
@@ -249,7 +249,7 @@ def test_a_small_alpha_is_more_skewed_than_a_large_one(make_windows):
     assert small > 1.5 * middle > 3 * large
 
 
-@pytest.mark.parametrize("kind", PARTITION_KINDS)
+@pytest.mark.parametrize("kind", PARTITIONS.names)
 def test_a_seed_is_a_partition(kind):
     windows = synthetic_windows(num_users=4, seed=1)
     clients = [1, 2] if kind == "device" else [2, 2]

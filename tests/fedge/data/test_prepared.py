@@ -97,7 +97,7 @@ def test_slices_are_the_original_windows(tmp_path):
     windows = synthetic_windows(num_users=3, seed=0)
     dealt = partition(windows, from_run_config({}), [2, 1], 5)
     shape = write_client_data(tmp_path / "data", windows, dealt, normalize=False)
-    assert shape == DataShape(windows.x.shape[1], windows.x.shape[2], len(windows.classes))
+    assert shape == DataShape(windows.x.shape[1:], len(windows.classes))
     for k, parts in enumerate(dealt.clients):
         client = open_client(str(tmp_path / "data"), k)
         assert client.classes == len(windows.classes)

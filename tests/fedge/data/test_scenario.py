@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedge.config.choices import SCENARIOS
 from fedge.config.option import ConfigError
+from fedge.config.parts import SCENARIOS
 from fedge.config.sections import from_run_config
 from fedge.data.partition import partition
 from fedge.data.prepared import open_client, write_client_data
@@ -15,7 +15,7 @@ from hhar.synthetic.generate import synthetic_windows
 from hhar.windows.window_file import Windows
 
 SIX = ("acc_x", "acc_y", "acc_z", "gyr_x", "gyr_y", "gyr_z")
-PLANTED = SCENARIOS[1:]
+PLANTED = SCENARIOS.names[1:]
 SEEDS = st.integers(0, 2**32 - 1)
 
 

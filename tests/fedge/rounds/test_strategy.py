@@ -106,7 +106,7 @@ def plain_fedavg(settings, members, num_clients=NUM_USERS):
     write_client_data(folder, windows, partition(windows, config, [num_clients], config.seed), True)
     x_all, y_all = np.load(folder / "x.npy"), np.load(folder / "y.npy")
     starts = np.concatenate([[0], np.cumsum([sum(map(len, p)) for p in parts])])
-    model = build_model("cnn", 2, 16, CLASSES, torch_stream(config.seed, Purpose.MODEL))
+    model = build_model("cnn", (2, 16), CLASSES, torch_stream(config.seed, Purpose.MODEL))
     state = get_state(model)
     for round_ in range(1, config.num_server_rounds + 1):
         results, sizes = [], []
@@ -243,7 +243,7 @@ def test_control_variates_keep_their_invariant_through_the_messages(settings, tm
             )
 
     _run_with_hook(config, tmp_path, spy_on)
-    trainable = parameter_names(build_model("cnn", 2, 16, CLASSES, torch.Generator()))
+    trainable = parameter_names(build_model("cnn", (2, 16), CLASSES, torch.Generator()))
     assert len(kept) == 3
     for control, client_controls, weights in kept.values():
         assert list(control) == trainable
@@ -280,7 +280,7 @@ def test_flower_strategies_run_at_the_leaves(settings, tmp_path, strategy):
     """Every offered strategy trains, keeps names, shapes and dtypes, and differs from FedAvg."""
     config = {**settings, **OFF, "leaf.strategy": strategy, "leaf.trim-fraction": 0.34}
     outcome = quiet(config, tmp_path)
-    reference = get_state(build_model("cnn", 2, 16, CLASSES, torch.Generator()))
+    reference = get_state(build_model("cnn", (2, 16), CLASSES, torch.Generator()))
     for served in final_models(outcome):
         assert {n: (a.shape, a.dtype) for n, a in served.items()} == {
             n: (a.shape, a.dtype) for n, a in reference.items()
@@ -367,7 +367,7 @@ def test_fedprox_keeps_clients_closer(settings, tmp_path):
     distances = []
     for mu in (0.0, 1.0, 10.0):
         config = {**settings, **OFF, "train.prox-mu": mu, "num-server-rounds": 1, "train.local-epochs": 5}
-        start = get_state(build_model("cnn", 2, 16, CLASSES, torch_stream(7, Purpose.MODEL)))
+        start = get_state(build_model("cnn", (2, 16), CLASSES, torch_stream(7, Purpose.MODEL)))
         end = final_models(quiet(config, tmp_path))[0]
         weights = [n for n in start if n.endswith("weight")]
         distances.append(sum(float(((end[n] - start[n]) ** 2).sum()) for n in weights))

@@ -58,4 +58,4 @@ def test_the_initial_model_follows_from_the_seed(tmp_path):
 
 def test_windows_too_small_for_the_model_are_one_line(tmp_path):
     with pytest.raises(ConfigError, match=re.escape("train.model: ")):
-        built(tmp_path, DataShape(2, 1, 2), train__model="cnn-pool")
+        built(tmp_path, DataShape((2, 1), 2), train__model="cnn-pool")

@@ -15,8 +15,8 @@ import pytest
 
 from fedge import simulate
 from fedge.cli import main
-from fedge.config.choices import TRACKERS
 from fedge.config.option import ConfigError
+from fedge.config.parts import TRACKERS
 from fedge.engine.federation import Federation
 from fedge.launch.preflight import check
 from fedge.trackers.tracker import refuse_missing_extra
@@ -24,7 +24,7 @@ from fedge.trackers.tracking import STATE, Tracking, numbers_of, params_of
 
 pytestmark = pytest.mark.whole_runs
 
-KINDS = [kind for kind in TRACKERS if kind != "none"]
+KINDS = [kind for kind in TRACKERS.names if kind != "none"]
 QUICK = {
     "report": False,
     "data.path": "synthetic",

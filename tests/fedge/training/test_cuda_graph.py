@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from fedge.config.parts import MODELS
 from fedge.training import local as training
 from fedge.training.cuda_graph import GraphedStep, _close, graphed_or_plain
 from fedge.training.local import LocalTraining, train
-from fedge.training.models import build_model, model_names
+from fedge.training.models import build_model
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
@@ -39,7 +40,7 @@ def test_close_allows_the_order_of_sums_and_nothing_more():
 
 
 @needs_gpu
-@pytest.mark.parametrize("name", model_names())
+@pytest.mark.parametrize("name", MODELS.names)
 def test_graph_gives_the_weights_of_plain_steps(name, monkeypatch):
     monkeypatch.setattr(training, "_GRAPH_FROM", 1)
     recorded = []
@@ -51,7 +52,7 @@ def test_graph_gives_the_weights_of_plain_steps(name, monkeypatch):
     settings = LocalTraining(lr=0.05, momentum=0.9, clip_norm=1.0, epochs=2, batch_size=32, prox_mu=0.1)
     states = []
     for graph in (True, False):
-        model = build_model(name, 6, 32, 4, torch.Generator().manual_seed(1)).to("cuda")
+        model = build_model(name, (6, 32), 4, torch.Generator().manual_seed(1)).to("cuda")
         run = replace(settings, cuda_graph=graph)
         states.append(train(model, x, y, run, torch.Generator().manual_seed(2)).state)
     assert len(recorded) == 1

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fedge.config.parts import MODELS
 from fedge.training.local import (
     EvalResult,
     LocalTraining,
@@ -21,7 +22,7 @@ from fedge.training.local import (
     torch_threads,
     train,
 )
-from fedge.training.models import buffer_names, build_model, model_names, parameter_names
+from fedge.training.models import buffer_names, build_model, parameter_names
 
 C, T, CLASSES, N = 6, 16, 4, 50
 BASE = LocalTraining(lr=0.05, epochs=2, batch_size=16)
@@ -38,7 +39,7 @@ def problem(name: str = "mlp-tiny") -> tuple[nn.Module, Tensor, Tensor]:
     y = torch.randint(0, CLASSES, (N,), generator=generator)
     x = torch.randn(N, C, T, generator=generator)
     x[torch.arange(N), y] += 1.0
-    return build_model(name, C, T, CLASSES, generator), x, y
+    return build_model(name, (C, T), CLASSES, generator), x, y
 
 
 def corrections(model: nn.Module) -> State:
@@ -116,7 +117,7 @@ def test_one_step_by_hand() -> None:
     Clipped to ½: (−¼, ¼). Correction (1, 0) on the weights only.
     With lr 0.1: w = −0.1 · (¾, ¼), b = −0.1 · (−¼, ¼).
     """
-    model = build_model("linear", 1, 1, 2, seeded())
+    model = build_model("linear", (1, 1), 2, seeded())
     zero = {"head.weight": np.zeros((2, 1), np.float32), "head.bias": np.zeros(2, np.float32)}
     correction = {"head.weight": np.array([[1.0], [0.0]]), "head.bias": np.zeros(2)}
     settings = LocalTraining(lr=0.1, clip_norm=0.5)
@@ -128,7 +129,7 @@ def test_one_step_by_hand() -> None:
     np.testing.assert_allclose(result.state["head.bias"], [0.025, -0.025], rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", model_names())
+@pytest.mark.parametrize("name", MODELS.names)
 def test_learns(name: str) -> None:
     model, x, y = problem(name)
     before = evaluate(model, x, y)
@@ -233,7 +234,7 @@ def test_state_goes_through_arrays_unchanged_and_unshared() -> None:
     state = get_state(model)
     assert list(state) == list(model.state_dict())
     kept = {name: array.copy() for name, array in state.items()}
-    other = build_model("cnn", C, T, CLASSES, seeded(5))
+    other = build_model("cnn", (C, T), CLASSES, seeded(5))
     load_state(other, state)
     assert_same_bits(kept, get_state(other))
     with torch.no_grad():
@@ -335,7 +336,7 @@ def test_threads_are_put_back() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-@pytest.mark.parametrize("name", model_names())
+@pytest.mark.parametrize("name", MODELS.names)
 def test_gpu_equals_cpu(name: str) -> None:
     model, x, y = problem(name)
     on_cpu = train(model, x, y, replace(BASE, epochs=1), seeded(1))

@@ -5,8 +5,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fedge.config.option import ConfigError
+from fedge.config.parts import MODELS
 from fedge.training.layout import relu_max_pool2
-from fedge.training.models import buffer_names, build_model, head_names, model_names, parameter_names
+from fedge.training.models import buffer_names, build_model, head_names, parameter_names
 
 C, T, CLASSES = 6, 32, 5
 
@@ -62,7 +64,7 @@ def assert_near(ours: Tensor, plain: Tensor, what: str) -> None:
 @pytest.mark.parametrize("name", PLAIN)
 def test_values_gradients_and_buffers_equal_the_plain_network(name: str, samples: int) -> None:
     generator = seeded()
-    ours, plain = build_model(name, C, samples, CLASSES, generator), PLAIN[name](samples)
+    ours, plain = build_model(name, (C, samples), CLASSES, generator), PLAIN[name](samples)
     plain.load_state_dict(ours.state_dict())
     for training in (True, True, False):
         ours.train(training)
@@ -89,7 +91,7 @@ def test_values_gradients_and_buffers_equal_the_plain_network(name: str, samples
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_state_dict_is_the_plain_network_s(name: str) -> None:
-    ours, plain = build_model(name, C, T, CLASSES, seeded()), PLAIN[name](T)
+    ours, plain = build_model(name, (C, T), CLASSES, seeded()), PLAIN[name](T)
     assert list(ours.state_dict()) == list(plain.state_dict())
     ours.load_state_dict(plain.state_dict())
 
@@ -115,27 +117,27 @@ def test_initial_weights_are_pytorch_s(name: str) -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(7)
         plain = PLAIN[name](T)
-    ours = build_model(name, C, T, CLASSES, seeded(7))
+    ours = build_model(name, (C, T), CLASSES, seeded(7))
     for what, tensor in plain.state_dict().items():
         assert torch.equal(ours.state_dict()[what], tensor), what
 
 
-@pytest.mark.parametrize("name", model_names())
+@pytest.mark.parametrize("name", MODELS.names)
 def test_initialisation_uses_the_generator_alone(name: str) -> None:
     before = torch.get_rng_state()
-    first = build_model(name, C, T, CLASSES, seeded(3)).state_dict()
+    first = build_model(name, (C, T), CLASSES, seeded(3)).state_dict()
     torch.rand(1)  # a global draw in between changes nothing
     torch.set_rng_state(before)
-    second = build_model(name, C, T, CLASSES, seeded(3)).state_dict()
-    other = build_model(name, C, T, CLASSES, seeded(4)).state_dict()
+    second = build_model(name, (C, T), CLASSES, seeded(3)).state_dict()
+    other = build_model(name, (C, T), CLASSES, seeded(4)).state_dict()
     assert torch.equal(torch.get_rng_state(), before)
     assert all(torch.equal(first[k], second[k]) for k in first)
     assert any(not torch.equal(first[k], other[k]) for k in first)
 
 
-@pytest.mark.parametrize("name", model_names())
+@pytest.mark.parametrize("name", MODELS.names)
 def test_names_and_shapes(name: str) -> None:
-    model = build_model(name, C, T, CLASSES, seeded())
+    model = build_model(name, (C, T), CLASSES, seeded())
     assert model(torch.zeros(3, C, T)).shape == (3, CLASSES)
     weight, bias = head_names(model)
     assert (weight, bias) == ("head.weight", "head.bias")
@@ -147,8 +149,8 @@ def test_names_and_shapes(name: str) -> None:
 
 def test_sizes() -> None:
     count = {
-        name: sum(p.numel() for p in build_model(name, 6, 128, 6, seeded()).parameters())
-        for name in model_names()
+        name: sum(p.numel() for p in build_model(name, (6, 128), 6, seeded()).parameters())
+        for name in MODELS.names
     }
     assert count["cnn"] == 23_174
     assert count["cnn-pool"] == 285_574
@@ -156,15 +158,15 @@ def test_sizes() -> None:
 
 
 def test_unknown_name_names_the_nearest() -> None:
-    with pytest.raises(ValueError, match="did you mean 'cnn-pool'") as error:
-        build_model("cnnpool", C, T, CLASSES, seeded())
+    with pytest.raises(ConfigError, match="did you mean cnn-pool") as error:
+        build_model("cnnpool", (C, T), CLASSES, seeded())
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("sizes", [(0, T, 5), (C, 0, 5), (C, T, 0), (C, 3, 5)])
 def test_sizes_too_small_are_refused(sizes: tuple[int, int, int]) -> None:
     with pytest.raises(ValueError, match="must be at least"):
-        build_model("cnn-pool", *sizes, seeded())
+        build_model("cnn-pool", sizes[:2], sizes[2], seeded())
 
 
 def test_a_model_without_linear_layer_has_no_head() -> None:

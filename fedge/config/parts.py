@@ -1,0 +1,141 @@
+"""The parts that come with Fedge, one register per option that names one.
+
+To add a part: a file with its code, an entry here, a test. What other options must know of a part before its
+code is loaded stands in its traits (`fedge.config.contradictions` and the sections read them).
+"""
+
+from fedge.config.register import Entry, Register
+
+# --- traits -------------------------------------------------------------------------------------------
+
+BATCH_NORM = "has BatchNorm"  # a model: entries of its state that noise or an own copy concern
+IMAGES = "takes images"  # a model: its input is (C, H, W), not (C, T)
+TRUTH = "needs the truth"  # a grouping: works only where a scenario has planted groups
+BY_TIME = "groups by time"  # a grouping: decides by itself in which rounds it groups
+NUMBERED = "needs a number"  # a grouping: cluster.count must be a number
+TESTED = "can be tested"  # a grouping: cluster.count may be "auto"
+BY_THRESHOLD_ONLY = "cuts at tau"  # a grouping: cluster.count must be "threshold"
+NEVER_BY_THRESHOLD = "needs a count"  # a grouping: cluster.count must not be "threshold"
+FOUR_LEAVES = "needs four leaves"  # a signal
+AFTER_ROUND = "trains before it decides"  # a gate: an offer is trained for a round first
+
+OWNERS = "deals owners"  # a partition: who made the windows decides who gets them
+DRAWN = "drawn again"  # a partition: drawn anew while a client would be left without windows
+
+
+def _with(*traits: str) -> frozenset[str]:
+    return frozenset(traits)
+
+
+# --- registers ----------------------------------------------------------------------------------------
+
+_NETS = "fedge.training.models"
+MODELS = Register(
+    "train.model",
+    Entry("cnn", "two Conv–BatchNorm–ReLU blocks, mean over time", f"{_NETS}:Cnn", _with(BATCH_NORM)),
+    Entry("cnn-pool", "two Conv–ReLU–MaxPool blocks, one hidden layer", f"{_NETS}:CnnPool"),
+    Entry("linear", "softmax regression on the flattened window", f"{_NETS}:SoftmaxRegression"),
+    Entry("mlp-tiny", "a few hundred parameters, for trying out", f"{_NETS}:MlpTiny", _with(BATCH_NORM)),
+)
+
+_FLWR = "flwr.serverapp.strategy"
+RULES = Register(
+    "leaf.strategy",
+    Entry("fedavg", "mean weighted by windows (McMahan et al. 2017)", "fedge.leaf.rules:ExactFedAvg"),
+    Entry("fedmedian", "median entry by entry (Yin et al. 2018)", f"{_FLWR}:FedMedian"),
+    Entry("fedtrimmedavg", "mean without the extremes (Yin et al. 2018)", f"{_FLWR}:FedTrimmedAvg"),
+    Entry("krum", "the model closest to the others (Blanchard et al. 2017)", f"{_FLWR}:Krum"),
+    Entry(
+        "multikrum", "mean of those closest (Blanchard et al. 2017)", "fedge.leaf.rules:SelectiveMultiKrum"
+    ),
+    Entry("bulyan", "trimmed mean of those closest (El Mhamdi et al. 2018)", f"{_FLWR}:Bulyan"),
+    Entry("fedavgm", "server momentum (Hsu et al. 2019)", f"{_FLWR}:FedAvgM"),
+    Entry("fedadagrad", "Adagrad at the server (Reddi et al. 2021)", f"{_FLWR}:FedAdagrad"),
+    Entry("fedadam", "Adam at the server (Reddi et al. 2021)", f"{_FLWR}:FedAdam"),
+    Entry("fedyogi", "Yogi at the server (Reddi et al. 2021)", f"{_FLWR}:FedYogi"),
+    Entry("qfedavg", "fair to clients with a high loss (Li et al. 2020)", f"{_FLWR}:QFedAvg"),
+)
+
+_SIGNALS = "fedge.clustering.signals"
+SIGNALS = Register(
+    "cluster.signal",
+    Entry("weights", "absolute cosine of the last layers, as published", f"{_SIGNALS}:weights"),
+    Entry("update", "cosine of what changed in the round", f"{_SIGNALS}:update"),
+    Entry("update-head", "the same of the last layers", f"{_SIGNALS}:update_head"),
+    Entry("cross-loss", "losses at each other's clients", f"{_SIGNALS}:cross_loss"),
+    Entry("cross-loss-rows", "whether models are bad at the same places", f"{_SIGNALS}:cross_loss_rows"),
+    Entry(
+        "affinity", "losses beyond what model and clients explain", f"{_SIGNALS}:affinity", _with(FOUR_LEAVES)
+    ),
+)
+
+_METHODS, _BASELINES = "fedge.clustering.hierarchical", "fedge.clustering.baselines"
+GROUPINGS = Register(
+    "cluster.method",
+    Entry(
+        "components", "join whoever is alike, and who is joined to them", f"{_METHODS}:components",
+        _with(BY_THRESHOLD_ONLY),
+    ),
+    Entry("agglomerative", "join the two most alike, and again", f"{_METHODS}:agglomerative", _with(TESTED)),
+    Entry(
+        "spectral", "cut where little similarity is lost", f"{_METHODS}:spectral",
+        _with(TESTED, NEVER_BY_THRESHOLD),
+    ),
+    Entry("alone", "every leaf for itself", f"{_BASELINES}:alone"),
+    Entry(
+        "ifca", "leaves choose among k models (Ghosh et al. 2020)", "fedge.clustering.ifca:ifca",
+        _with(NUMBERED),
+    ),
+    Entry("cfl", "cut in two what pulls apart (Sattler et al. 2020)", f"{_BASELINES}:cfl", _with(BY_TIME)),
+    Entry("flhc", "group once, bottom-up (Briggs et al. 2020)", f"{_BASELINES}:flhc", _with(BY_TIME)),
+    Entry("kmeans", "group once, by k-means", f"{_BASELINES}:kmeans", _with(BY_TIME, NUMBERED)),
+    Entry("oracle", "the groups that a scenario has planted", f"{_BASELINES}:oracle", _with(TRUTH)),
+    Entry("random", "groups of their sizes, drawn", f"{_BASELINES}:random", _with(TRUTH)),
+)  # fmt: skip
+
+_GATES = "fedge.serving.gate"
+GATES = Register(
+    "gate.rule",
+    Entry("published", "as accurate on validation data", f"{_GATES}:published"),
+    Entry("after-round", "as accurate after a round of training", f"{_GATES}:published", _with(AFTER_ROUND)),
+    Entry("one-standard-error", "not worse by more than that", f"{_GATES}:one_standard_error"),
+    Entry("paired", "not worse by McNemar's test", f"{_GATES}:not_significantly_worse"),
+)
+
+_DEALS = "fedge.data.partition"
+PARTITIONS = Register(
+    "partition.kind",
+    Entry("user", "whole users", f"{_DEALS}:users", _with(OWNERS)),
+    Entry("device", "whole devices", f"{_DEALS}:devices", _with(OWNERS)),
+    Entry(
+        "dirichlet",
+        "windows, classes skewed over leaves and clients",
+        f"{_DEALS}:dirichlet_shares",
+        _with(DRAWN),
+    ),
+    Entry("iid", "windows, all alike", f"{_DEALS}:iid_shares"),
+    Entry("imbalance", "windows, more of them at leaf 0", f"{_DEALS}:imbalanced_shares"),
+)
+
+_SHIFTS = "fedge.data.scenario"
+SCENARIOS = Register(
+    "scenario",
+    Entry("none", "no planted groups"),
+    Entry("rotate", "sensors turned", f"{_SHIFTS}:rotate"),
+    Entry("flip", "axes of sensors mirrored", f"{_SHIFTS}:flip"),
+    Entry("gain", "channels scaled", f"{_SHIFTS}:gain"),
+    Entry("rate", "windows of other length", f"{_SHIFTS}:rate"),
+    Entry("label-permutation", "classes renamed", f"{_SHIFTS}:permute_labels"),
+    Entry("label-skew", "classes missing", f"{_SHIFTS}:skew_labels"),
+)
+
+_TRACKERS = "fedge.trackers"
+TRACKERS = Register(
+    "tracker",
+    Entry("none", "the run folder alone"),
+    Entry("tensorboard", "event files", f"{_TRACKERS}.to_tensorboard:open_run", package="tensorboard"),
+    Entry("wandb", "Weights & Biases", f"{_TRACKERS}.to_wandb:open_run", package="wandb"),
+    Entry("mlflow", "MLflow", f"{_TRACKERS}.to_mlflow:open_run", package="mlflow"),
+)
+
+REGISTERS = (MODELS, RULES, SIGNALS, GROUPINGS, GATES, PARTITIONS, SCENARIOS, TRACKERS)
