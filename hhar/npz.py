@@ -24,7 +24,7 @@ class NpzError(ValueError):
 
 
 def read_npz(stream: IO[bytes], required: Sequence[str], optional: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """Return arrays by name; optional ones are absent where the archive has none.
+    """Return arrays by name, of the shapes and dtypes in the archive; optional ones may be absent.
 
     Raises:
         NpzError: an array is missing, holds pickled objects, or is not of the size that its header says.

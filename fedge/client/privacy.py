@@ -24,7 +24,7 @@ def private_state(
         config: of the run.
         clip_norm: what its leaf asks for; None where the client does not clip for the leaf.
         start: the model that it was sent.
-        end: the model that it trained.
+        end: the model that it trained; names, shapes and dtypes of `start`, as is what comes back.
         where: seed, leaf round, client and so on, from which its noise follows.
 
     Returns:

@@ -120,6 +120,9 @@ def cut(similarity: np.ndarray, count: int) -> np.ndarray:
 
 
 def skipped(evidence: Evidence, before: np.ndarray | None, reason: str) -> Grouping:
-    """Return the clusters in force, or one cluster if there are none yet, and why there is nothing new."""
+    """Return the clusters in force, or one cluster if there are none yet, and why there is nothing new.
+
+    `before` is (S,) int64, or None before the first clusters.
+    """
     labels = np.zeros(len(evidence.models), dtype=np.int64) if before is None else before
     return Grouping(labels, None, {"skipped": reason})

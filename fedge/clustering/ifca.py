@@ -47,7 +47,7 @@ class Pool:
         return [asked for _ in range(leaves)]
 
     def take(self, taken: np.ndarray) -> list[State]:
-        """Let the leaves take candidates; returns each leaf's model."""
+        """Let the leaves take candidates, `taken` (S,) int64; returns each leaf's model."""
         self.taken = taken
         return [self.models[candidate] for candidate in taken]
 

@@ -139,7 +139,7 @@ def events_between(before: Sequence[int] | np.ndarray, after: Sequence[int] | np
     """Return what happened to the clusters, in order of their smallest leaves; a mere renumbering is nothing.
 
     Clusters that share leaves, directly or through others, belong to one event: one that comes apart is a
-    split, several that become one are a merge, and whatever is neither is a move.
+    split, several that become one are a merge, and whatever is neither is a move. Both are (S,) labels.
     """
     old, new = np.asarray(before), np.asarray(after)
     found: list[Event] = []

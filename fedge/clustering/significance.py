@@ -63,7 +63,8 @@ class CutTest:
 def separation(similarity: np.ndarray, labels: np.ndarray) -> float:
     """Return how far within-part similarities lie above those between, in standard errors of equal cells.
 
-    Minus infinity if there is nothing within or nothing between.
+    `similarity` is (S, S) float64, `labels` (S,) int64; the diagonal does not count. Minus infinity if there
+    is nothing within or nothing between.
     """
     together = labels[:, None] == labels
     between = similarity[~together]

@@ -41,6 +41,11 @@ def weight_clustering(
     Raises:
         ValueError: no models, no weight matrix in one, different shapes, or non-finite weights (the leaf is
             named).
+
+    >>> models = [{"w": np.array([head])} for head in ([1.0, 0.0], [0.0, 2.0], [-3.0, 0.0])]
+    >>> labels, similarity, _ = weight_clustering(models, tau=0.7)
+    >>> labels.tolist(), similarity[0].tolist()  # the sign does not count
+    ([0, 1, 0], [1.0, 0.0, 1.0])
     """
     heads = [last_layer(model) for model in server_weights_list]
     similarity = np.abs(cosine_similarity(heads))
@@ -51,7 +56,11 @@ def weight_clustering(
 
 
 def last_layer(model: ModelWeights) -> np.ndarray:
-    """Return the last array with two or more axes: the weights of a model's last layer."""
+    """Return the last array with two or more axes, (classes, …): the weights of a model's last layer.
+
+    Raises:
+        ValueError: the model has no such array.
+    """
     arrays = list(model.values()) if isinstance(model, Mapping) else list(model)
     for array in reversed(arrays):
         if np.ndim(array) >= 2:
@@ -66,6 +75,9 @@ def cosine_similarity(vectors: Sequence[np.ndarray]) -> np.ndarray:
 
     Raises:
         ValueError: no arrays, different sizes, or a non-finite value (the leaf is named).
+
+    >>> cosine_similarity([np.array([3.0, 4.0]), np.array([4.0, 3.0])]).round(2).tolist()
+    [[1.0, 0.96], [0.96, 1.0]]
     """
     if not vectors:
         raise ValueError("clustering needs at least one leaf model, got none")
@@ -96,6 +108,14 @@ def threshold_components(similarity: np.ndarray, tau: float) -> np.ndarray:
     """Return the connected components of the graph with an edge where similarity (S, S) ≥ tau.
 
     Labels (S,) int64 are numbered by first appearance, so leaf 0 is always in cluster 0.
+
+    Leaves 0 and 2 are in one component by way of 1:
+
+    >>> similarity = np.array([[1.0, 0.8, 0.1], [0.8, 1.0, 0.9], [0.1, 0.9, 1.0]])
+    >>> threshold_components(similarity, tau=0.7).tolist()
+    [0, 0, 0]
+    >>> threshold_components(similarity, tau=0.85).tolist()
+    [0, 1, 1]
     """
     edges = similarity >= tau
     _, components = connected_components(edges, directed=False)
@@ -103,6 +123,10 @@ def threshold_components(similarity: np.ndarray, tau: float) -> np.ndarray:
 
 
 def number_by_first_appearance(labels: np.ndarray) -> np.ndarray:
-    """Rename labels to 0, 1, 2, … in the order in which they first occur."""
+    """Return labels (S,) int64, renamed to 0, 1, 2, … in the order in which they first occur.
+
+    >>> number_by_first_appearance(np.array([7, 7, 2, 7, 5])).tolist()
+    [0, 0, 1, 0, 2]
+    """
     names: dict[int, int] = {}
     return np.array([names.setdefault(int(label), len(names)) for label in labels], dtype=np.int64)

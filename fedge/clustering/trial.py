@@ -76,7 +76,7 @@ def questions(
 
 
 def others(labels: np.ndarray, leaf: int) -> tuple[int, ...]:
-    """Return the other leaves in a leaf's cluster."""
+    """Return the other leaves in a leaf's cluster; `labels` is (S,) int64."""
     return tuple(int(other) for other in np.flatnonzero(labels == labels[leaf]) if other != leaf)
 
 

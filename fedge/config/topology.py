@@ -16,6 +16,11 @@ def clients_per_leaf(config: HierarchyConfig, num_clients: int) -> list[int]:
 
     Raises:
         ConfigError: the numbers do not fit the clients or `num-servers`.
+
+    >>> clients_per_leaf(HierarchyConfig(num_servers=3), 10)
+    [4, 3, 3]
+    >>> clients_per_leaf(HierarchyConfig(num_servers=2, clients_per_server="4,6"), 10)
+    [4, 6]
     """
     if config.clients_per_server == "auto":
         if num_clients < config.num_servers:
@@ -58,7 +63,11 @@ def known_per_leaf(sizes: Sequence[int], unseen_clients: int) -> list[int]:
 
 
 def unseen_ids(sizes: Sequence[int], unseen_clients: int) -> list[int]:
-    """Return the clients that are unseen clients, ascending: the last `unseen_clients` of each leaf."""
+    """Return the clients that are unseen clients, ascending: the last `unseen_clients` of each leaf.
+
+    >>> unseen_ids([3, 4], 1)
+    [2, 6]
+    """
     ends = [sum(sizes[: leaf + 1]) for leaf in range(len(sizes))]
     return [client for end in ends for client in range(end - unseen_clients, end)]
 

@@ -101,13 +101,13 @@ class ClientData:
 
     @property
     def val(self) -> tuple[np.ndarray, np.ndarray]:
-        """Validation windows x and y."""
+        """Validation windows: x (N, C, T) float32, y (N,) int64."""
         x, y = self.held_out
         return x[: self.num_val], y[: self.num_val]
 
     @property
     def test(self) -> tuple[np.ndarray, np.ndarray]:
-        """Test windows x and y."""
+        """Test windows: x (N, C, T) float32, y (N,) int64."""
         x, y = self.held_out
         return x[self.num_val :], y[self.num_val :]
 

@@ -255,7 +255,7 @@ def random_rotation(rng: np.random.Generator) -> np.ndarray:
 
 
 def axes_apart_deg(one: np.ndarray, other: np.ndarray) -> float:
-    """Return the smallest angle, 0..90 degrees, between the lines of an axis under two rotations."""
+    """Return the smallest angle, 0..90 degrees, between the lines of an axis under two rotations (3, 3)."""
     cosines = np.abs((one * other).sum(axis=1))  # rows: where an axis of the changed sensor points
     return float(np.degrees(np.arccos(min(1.0, cosines.max()))))
 

@@ -96,6 +96,12 @@ def split_by_blocks(stream: np.ndarray, y: np.ndarray, config: DataConfig) -> np
 
     Returns:
         (N,) TRAIN, VAL, TEST, or UNUSED for the dropped windows.
+
+    Ten windows of one class in time order; one is dropped before each cut:
+
+    >>> config = DataConfig(val_fraction=0.2, test_fraction=0.2, guard_windows=1)
+    >>> "".join("TVE-"[kind] for kind in split_by_blocks(np.zeros(10), np.zeros(10), config))
+    'TTTT-VV-EE'
     """
     split = np.full(len(y), TRAIN)
     for members in blocks(stream, y):
@@ -104,7 +110,7 @@ def split_by_blocks(stream: np.ndarray, y: np.ndarray, config: DataConfig) -> np
 
 
 def blocks(stream: np.ndarray, y: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield the windows (indices, in file order) of each class of each stream."""
+    """Yield the windows of each class of each stream, as int64 indices in file order; both are (N,)."""
     for value in np.unique(stream):
         for label in np.unique(y[stream == value]):
             yield np.flatnonzero((stream == value) & (y == label))

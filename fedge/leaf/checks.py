@@ -151,7 +151,7 @@ def check_evaluations(
     """Raise ReplyRejected unless an evaluate reply says what was asked.
 
     Args:
-        confusions: (model role, split) → confusion matrix.
+        confusions: (model role, split) → confusion matrix, (classes, classes) int64.
         roles: the models that the client was to evaluate.
         windows: split → windows of the client.
         classes: of the run.
@@ -181,7 +181,8 @@ def check_only_one_right(
 
     Args:
         counts: model role → (only the own model is right, only this one is), on validation windows.
-        confusions: model role → confusion matrix on validation windows, as `check_evaluations` lets through.
+        confusions: model role → confusion matrix (classes, classes) int64 on validation windows, as
+            `check_evaluations` lets through.
         own: role of the own model; where it was not asked about, nobody can count.
     """
     for role, pair in counts.items():

@@ -28,7 +28,15 @@ class Agreement:
 
 
 def agreement(truth: Sequence[int], labels: Sequence[int]) -> Agreement:
-    """Return how well `labels` (S,) agree with `truth` (S,); S is at least 1."""
+    """Return how well `labels` (S,) agree with `truth` (S,); S is at least 1.
+
+    Adjusted Rand index: Hubert and Arabie 1985. Numbers of clusters do not matter, who is together does:
+
+    >>> agreement([0, 0, 1, 1], [1, 1, 0, 0]).ari
+    1.0
+    >>> agreement([0, 0, 1, 1], [0, 0, 0, 0]).ari  # one cluster tells nothing
+    0.0
+    """
     counts = _contingency(truth, labels)
     truth_entropy, entropy = _entropy(counts.sum(axis=1)), _entropy(counts.sum(axis=0))
     information = _information(counts)
@@ -42,7 +50,12 @@ def agreement(truth: Sequence[int], labels: Sequence[int]) -> Agreement:
 def churn(before: Sequence[int] | np.ndarray, after: Sequence[int] | np.ndarray) -> float:
     """Return the share of pairs of leaves that were joined or parted, 0..1: one minus the Rand index (1971).
 
-    A cluster that only gets another number is no change. A single leaf has no pairs: 0.
+    Both are (S,) labels. A cluster that only gets another number is no change. A single leaf has no pairs: 0.
+
+    >>> churn([0, 0, 1, 1], [1, 1, 0, 0])
+    0.0
+    >>> churn([0, 0, 1, 1], [0, 0, 0, 1])  # joins 0–2 and 1–2, parts 2–3
+    0.5
     """
     a, b = np.asarray(before), np.asarray(after)
     changed = (a[:, None] == a) != (b[:, None] == b)

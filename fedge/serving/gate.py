@@ -113,7 +113,12 @@ def decide(pair: Paired, config: GateConfig) -> bool:
 
 
 def published(pair: Paired, config: GateConfig) -> bool:
-    """Take it if it gains at least min-gain."""
+    """Take it if it gains at least min-gain (contract C7): acc_new ≥ acc_own + min-gain.
+
+    >>> equal = Paired(both=70, only_own=10, only_offered=10, windows=100)
+    >>> published(equal, GateConfig()), published(equal, GateConfig(min_gain=0.01))
+    (True, False)
+    """
     return pair.accuracy_offered >= pair.accuracy_own + config.min_gain
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedge.process.threads import in_threads
 
-State = Mapping[str, np.ndarray]
+State = Mapping[str, np.ndarray]  # name → array, of any shape and dtype, in the order of torch's `state_dict`
 
 _LOOKUP = 2**20  # numbers of an entry that are worked on from one lookup to the next
 _STEP = 2**16  # numbers that are worked on at a time: they stay in the processor's cache
@@ -31,7 +31,11 @@ def weighted_mean(states: Sequence[Mapping[str, np.ndarray]], weights: Sequence[
         ValueError: K is zero, the lengths differ, names or shapes differ, or the weights do not sum to a
             positive finite number.
 
-    Source: McMahan et al. 2017, Algorithm 1, server update.
+    Source: McMahan et al. 2017, Algorithm 1, server update: Σ_k n_k w_k / Σ_k n_k.
+
+    >>> mean = weighted_mean([{"w": np.array([0.0, 4.0])}, {"w": np.array([4.0, 0.0])}], weights=[3, 1])
+    >>> mean["w"]
+    array([1., 3.])
     """
     shares = _shares(len(states), weights)
     first = states[0]
@@ -76,7 +80,7 @@ def batches(state: State) -> Iterator[dict[str, slice]]:
 
 
 def part_of(state: State, batch: Mapping[str, slice]) -> dict[str, np.ndarray]:
-    """Return a part of a state: flattened slices of its entries."""
+    """Return a part of a state: name → flattened slice (n,) of the entry, in its dtype."""
     return {name: state[name].reshape(-1)[at] for name, at in batch.items()}
 
 

@@ -184,7 +184,7 @@ def sees(probe: str) -> bool:
 
 
 def state_bytes(state: Mapping[str, np.ndarray]) -> int:
-    """Return the bytes of all arrays of a state."""
+    """Return the bytes of all arrays of a state (name → array), of any shapes and dtypes."""
     if isinstance(state, FileState):
         return state.ticket.array_bytes
     return sum(array.nbytes for array in state.values())

@@ -44,7 +44,7 @@ class HeldArray(Array):
         return buffer.getvalue()
 
     def numpy(self) -> np.ndarray:
-        """Return the array itself, read-only."""
+        """Return the array itself, read-only, in its shape and dtype."""
         held: np.ndarray = self.__dict__["_held"]
         return held
 
@@ -63,7 +63,7 @@ class FileArray(HeldArray):
         self.__dict__.update(kind, _state=state, _name=name)
 
     def numpy(self) -> np.ndarray:
-        """Return a view of the mapped file, read-only."""
+        """Return a view of the mapped file, read-only, in the entry's shape and dtype."""
         state: FileState = self.__dict__["_state"]
         return state[self.__dict__["_name"]]
 
@@ -71,7 +71,7 @@ class FileArray(HeldArray):
 def to_record(state: Mapping[str, np.ndarray], names: Iterable[str] | None = None) -> ArrayRecord:
     """Return a state, or its entries of some names, as a Flower record on the same memory.
 
-    The arrays must not change any more.
+    Shapes and dtypes stay as they are. The arrays must not change any more.
     """
     chosen = state if names is None else names
     if isinstance(state, FileState):

@@ -129,7 +129,10 @@ class RoundTimelines:
 
 
 def overlap(begin: np.ndarray, end: np.ndarray, windows: Windows) -> np.ndarray:
-    """Return the seconds of each interval begin … end that lie in windows, which do not overlap."""
+    """Return the seconds of each interval begin … end that lie in windows, which do not overlap.
+
+    `begin` and `end` are float64 seconds of shapes that broadcast, which is the shape of what is returned.
+    """
     total = np.zeros(np.broadcast_shapes(begin.shape, end.shape))
     for first, last in windows:
         total += np.maximum(np.minimum(end, last) - np.maximum(begin, first), 0.0)
@@ -137,7 +140,7 @@ def overlap(begin: np.ndarray, end: np.ndarray, windows: Windows) -> np.ndarray:
 
 
 def turns(began: np.ndarray, worker: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return places (earlier, later) of every two calls of which one followed the other on a worker."""
+    """Return places (P,), (P,) int64 of every two of N calls of which one followed the other on a worker."""
     order = np.lexsort((began, worker))
     same = worker[order[1:]] == worker[order[:-1]]
     return order[:-1][same], order[1:][same]

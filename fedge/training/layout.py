@@ -46,7 +46,7 @@ class BatchNorm(nn.BatchNorm1d):
 
 
 def relu(x: Tensor) -> Tensor:
-    """ReLU in place: neither convolution nor batch norm needs its own output in the backward pass."""
+    """ReLU in place, of any shape: neither convolution nor batch norm needs its output going backward."""
     return F.relu(x, inplace=True)
 
 

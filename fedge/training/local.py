@@ -150,7 +150,7 @@ def train(
 
 
 def evaluate(model: nn.Module, x: Tensor, y: Tensor, batch_size: int = 512, threads: int = 1) -> EvalResult:
-    """Loss and confusion matrix of `model` in evaluation mode; `evaluate_parts` with a single part."""
+    """Loss and confusion matrix on x (N, C, T) float32, y (N,) int64: `evaluate_parts` with a single part."""
     return evaluate_parts(model, x, y, [len(y)], batch_size, threads)[0]
 
 
@@ -235,7 +235,10 @@ def load_state(model: nn.Module, state: Mapping[str, np.ndarray]) -> None:
 
 
 def tensor_of(array: np.ndarray) -> Tensor:
-    """A CPU tensor on the memory of `array`, which may be read-only or memory-mapped: never write to it."""
+    """A CPU tensor on the memory of `array`, of its shape and dtype.
+
+    The array may be read-only or memory-mapped: never write to the tensor.
+    """
     _silence_read_only_warning()
     return torch.from_numpy(array)
 

@@ -5,7 +5,14 @@ from fedge.training.local import LocalTraining
 
 
 def local_training(config: TrainConfig, global_round: int) -> LocalTraining:
-    """Return the settings of local training in a global round (1, 2, …); lr decays by a factor per round."""
+    """Return the settings of local training in a global round (1, 2, …); lr decays by a factor per round.
+
+    η_r = η · γ^(r − 1), r the global round.
+
+    >>> from fedge.config.sections import TrainConfig
+    >>> [round(local_training(TrainConfig(lr=0.1, lr_decay=0.5), r).lr, 4) for r in (1, 2, 3)]
+    [0.1, 0.05, 0.025]
+    """
     return LocalTraining(
         lr=config.lr * config.lr_decay ** (global_round - 1),
         momentum=config.momentum,

@@ -81,7 +81,7 @@ def stacked_over_rounds(
 
     Args:
         rounds: in ascending order, at least one.
-        parts: (label, value per round, colour), from the bottom to the top.
+        parts: (label, (rounds,) float64, colour), from the bottom to the top.
         what: is stacked; at the y axis.
     """
     figure, axes = new_figure()

@@ -1,0 +1,78 @@
+"""What docstrings promise to say: shapes and dtypes of arrays, and examples that run."""
+
+import ast
+import doctest
+import importlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCES = [file for top in ("fedge", "hhar") for file in sorted((ROOT / top).rglob("*.py"))]
+ARRAYS = re.compile(r"\b(ndarray|NDArray|Tensor|Matrix)\b")
+SHAPE = re.compile(r"\([^()]*,[^()]*\)|\([A-Z]\)|shape|dtype|u?int\d|float\d")  # (N, C, T), (S,), …
+
+# public functions of the field: formula, source, example
+WITH_EXAMPLE = {
+    "fedge.clustering.similarity": ["cosine_similarity", "threshold_components", "weight_clustering"],
+    "fedge.config.topology": ["clients_per_leaf", "unseen_ids"],
+    "fedge.data.split": ["split_by_blocks"],
+    "fedge.metrics.agreement": ["agreement", "churn"],
+    "fedge.metrics.scores": ["accuracy", "macro_f1", "spread"],
+    "fedge.serving.gate": ["published"],
+    "fedge.states.averaging": ["weighted_mean"],
+    "fedge.training.scaffold": ["control_delta", "correction", "updated_server_control"],
+    "fedge.training.schedule": ["local_training"],
+}
+
+
+def public_functions(body: list[ast.stmt], within: str = "") -> Iterator[tuple[str, ast.FunctionDef]]:
+    """Yield the public functions and methods of a module by name.
+
+    Methods of a register (of grouping, of signals) are left out: all have the one signature that the register
+    documents.
+    """
+    for node in body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield from public_functions(node.body, f"{node.name}.")
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+            arguments = [ast.unparse(argument.annotation or ast.Constant("")) for argument in node.args.args]
+            registered = any("register" in ast.unparse(decorator) for decorator in node.decorator_list)
+            if not registered and arguments != ["Evidence"]:
+                yield within + node.name, node
+
+
+@pytest.mark.parametrize("file", SOURCES, ids=lambda file: file.relative_to(ROOT).as_posix())
+def test_functions_on_arrays_say_their_shape_or_dtype(file: Path) -> None:
+    """A `State` is said once, at its definition: name → array of any shape and dtype."""
+    for name, function in public_functions(ast.parse(file.read_text(encoding="utf-8")).body):
+        parts = [*function.args.args, *function.args.kwonlyargs]
+        types = [ast.unparse(part.annotation) for part in parts if part.annotation]
+        types += [ast.unparse(function.returns)] if function.returns else []
+        if any(ARRAYS.search(kind) for kind in types):
+            words = ast.get_docstring(function) or ""
+            assert SHAPE.search(words), f"{name} takes or returns arrays; say their shape and dtype"
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        ".".join(file.with_suffix("").relative_to(ROOT).parts)
+        for file in SOURCES
+        if ">>> " in file.read_text(encoding="utf-8")
+    ],
+)
+def test_examples_run(module: str) -> None:
+    """Every example in a docstring gives what it says."""
+    done = doctest.testmod(importlib.import_module(module))
+    assert done.attempted > 0
+    assert done.failed == 0
+
+
+@pytest.mark.parametrize("module", WITH_EXAMPLE)
+def test_the_field_s_functions_have_an_example(module: str) -> None:
+    """They are what a reader tries first."""
+    for name in WITH_EXAMPLE[module]:
+        assert ">>> " in (getattr(importlib.import_module(module), name).__doc__ or ""), name
