@@ -1,0 +1,58 @@
+"""Scores of confusion matrices, by hand and against scikit-learn."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from sklearn.metrics import confusion_matrix, f1_score
+
+from fedge.metrics.scores import accuracy, macro_f1, only_one_right, spread
+
+
+def test_by_hand():
+    """Rows true, columns predicted: 8 + 9 of 20 right; F1 of 16 / 19 and 18 / 21."""
+    matrix = np.array([[8, 2], [1, 9]])
+    assert accuracy(matrix) == 0.85
+    assert macro_f1(matrix) == pytest.approx((16 / 19 + 18 / 21) / 2)
+
+
+@given(arrays(np.int64, (2, 30), elements=st.integers(0, 4)))
+def test_macro_f1_is_scikit_learn_s(labels):
+    truth, predicted = labels
+    matrix = confusion_matrix(truth, predicted, labels=range(5))
+    assert macro_f1(matrix) == pytest.approx(f1_score(truth, predicted, average="macro"))
+
+
+@given(arrays(np.int64, (3, 3), elements=st.integers(0, 50)), st.permutations(range(3)))
+def test_numbers_of_classes_do_not_matter(matrix, order):
+    matrix[0, 0] += 1  # at least one window
+    again = matrix[np.ix_(order, order)]
+    assert accuracy(again) == accuracy(matrix)
+    assert macro_f1(again) == pytest.approx(macro_f1(matrix))
+
+
+def test_only_one_right():
+    own, other = np.array([True, True, False, False, True]), np.array([True, False, True, False, False])
+    assert only_one_right(own, other) == (2, 1)
+    assert only_one_right(own, own) == (0, 0)
+
+
+def test_spread_of_one_and_of_zeros():
+    one = spread([0.7])
+    assert (one.mean, one.std, one.worst, one.p10, one.jain, one.n) == (
+        0.7,
+        0.0,
+        0.7,
+        0.7,
+        pytest.approx(1),
+        1,
+    )
+    assert spread([0.0, 0.0]).jain == 1.0
+
+
+@given(st.lists(st.floats(0.01, 1), min_size=1, max_size=20))
+def test_spread_holds_together(scores):
+    found = spread(scores)
+    assert min(scores) == found.worst <= found.p10 + 1e-12
+    assert 1 / len(scores) - 1e-9 <= found.jain <= 1 + 1e-9
