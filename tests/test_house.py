@@ -107,3 +107,87 @@ def test_every_cited_contract_is_defined() -> None:
                 r"\bC(\d+)\b", " ".join(re.findall(r"ontracts?[^.\n]*", file.read_text(encoding="utf-8")))
             ):
                 assert number in defined, f"{file} cites contract C{number}"
+
+
+# Modules without a test module of their own, and what tests them instead
+ELSEWHERE = {
+    # entry points and what only a whole run shows
+    "fedge/client_app.py": "runs/test_faults.py",
+    "fedge/server_app.py": "runs/test_flower.py",
+    "fedge/client/controls.py": "runs/test_faults.py",
+    "fedge/client/guarded_app.py": "runs/test_faults.py",
+    "fedge/engine/capture.py": "fedge/profile/test_command.py",
+    "fedge/engine/flower_process.py": "runs/test_exits.py",
+    "fedge/engine/inprocess.py": "runs/test_faults.py",
+    "fedge/engine/ray_workers.py": "runs/test_faults.py",
+    "fedge/launch/flower.py": "runs/test_exits.py",
+    "fedge/launch/simulate.py": "runs/test_tutorial.py",
+    "fedge/process/capture.py": "fedge/profile/test_command.py",
+    "fedge/run/ending.py": "runs/test_exits.py",
+    "fedge/run/resume.py": "runs/test_resumption.py",
+    "fedge/run/snapshot.py": "runs/test_resumption.py",
+    "fedge/sweep/pool.py": "fedge/sweep/test_command.py",
+    "fedge/sweep/standing.py": "fedge/sweep/test_command.py",
+    "fedge/sweep/summary.py": "fedge/sweep/test_command.py",
+    "fedge/serving/roles.py": "runs/test_unseen_clients.py",
+    # parts of one thing that is tested whole
+    "fedge/clustering/evidence.py": "fedge/clustering/test_signals.py",
+    "fedge/clustering/registry.py": "fedge/clustering/test_baselines.py",
+    "fedge/exchange/engine.py": "fedge/engine/test_flower_engine.py",
+    "fedge/leaf/counting.py": "runs/test_faults.py",
+    "fedge/leaf/leaf.py": "fedge/leaf/test_aggregation.py",
+    "fedge/leaf/rules.py": "runs/test_robust.py",
+    "fedge/profile/allocators.py": "fedge/profile/test_command.py",
+    "fedge/profile/page.py": "fedge/profile/test_command.py",
+    "fedge/profile/result.py": "fedge/profile/test_command.py",
+    "fedge/profile/watch.py": "fedge/profile/test_command.py",
+    "fedge/trackers/to_mlflow.py": "fedge/trackers/test_tracking.py",
+    "fedge/trackers/to_tensorboard.py": "fedge/trackers/test_tracking.py",
+    "fedge/trackers/to_wandb.py": "fedge/trackers/test_tracking.py",
+    "fedge/trackers/tracker.py": "fedge/trackers/test_tracking.py",
+    # pages, looked at as pages
+    "fedge/report/at_end.py": "fedge/report/test_run_page.py",
+    "fedge/report/commands.py": "fedge/report/test_run_page.py",
+    "fedge/report/listing.py": "fedge/report/test_run_page.py",
+    "fedge/report/html/page.py": "fedge/report/test_run_page.py",
+    "fedge/report/html/svg.py": "fedge/report/test_run_page.py",
+    "fedge/report/compare.py": "fedge/report/comparison/test_page.py",
+    "fedge/report/comparison/finals.py": "fedge/report/comparison/test_page.py",
+    "fedge/report/comparison/groups.py": "fedge/report/comparison/test_page.py",
+    "fedge/report/comparison/targets.py": "fedge/report/comparison/test_yardsticks.py",
+    "fedge/report/comparison/sweep_page.py": "fedge/sweep/test_command.py",
+    "studies/figures.py": "studies/test_page.py",
+    "studies/measures.py": "studies/test_page.py",
+    "studies/tables.py": "studies/test_page.py",
+    # the data set: generated, and read back
+    "hhar/errors.py": "hhar/test_damaged_files.py",
+    "hhar/raw/prepare.py": "hhar/raw/test_parse.py",
+    "hhar/synthetic/devices.py": "hhar/synthetic/test_generate.py",
+    "hhar/synthetic/motion.py": "hhar/synthetic/test_generate.py",
+    "hhar/synthetic/raw_csv.py": "hhar/synthetic/test_generate.py",
+    "hhar/windows/recordings.py": "hhar/windows/test_cut.py",
+    # declarations without anything that can be called
+    "fedge/config/choices.py": "fedge/config/test_sections.py",
+    "fedge/leaf/drift.py": "fedge/cloud/test_control.py",
+} | {
+    f"fedge/report/sections/{file.name}": "fedge/report/test_run_page.py"
+    for file in (ROOT / "fedge" / "report" / "sections").glob("[a-z]*.py")
+}
+
+
+def test_every_module_has_its_tests() -> None:
+    """`fedge/ROOM/MODULE.py` has `tests/fedge/ROOM/test_MODULE.py`, or stands in `ELSEWHERE`, never both."""
+    for top in ("fedge", "hhar", "studies"):
+        for file in (ROOT / top).rglob("[a-z]*.py"):
+            module = file.relative_to(ROOT)
+            own = Path("tests") / module.parent / f"test_{module.name}"
+            here, elsewhere = (ROOT / own).exists(), module.as_posix() in ELSEWHERE
+            assert here or elsewhere, f"{module} has no tests: write {own}"
+            assert not (here and elsewhere), f"{module} has {own}: take it out of ELSEWHERE"
+
+
+@pytest.mark.parametrize("module", ELSEWHERE)
+def test_what_is_tested_elsewhere_is_there(module: str) -> None:
+    """Both the module and the test that is named for it."""
+    assert (ROOT / module).exists()
+    assert (ROOT / "tests" / ELSEWHERE[module]).exists()
