@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fedge.config.option import ConfigError, shown
@@ -21,12 +21,14 @@ class Federation:
         num_cpus: CPUs per client, as Ray counts them.
         num_gpus: GPU share per client.
         engine_cpus: CPUs that Ray is told to have; 0 where it counts for itself.
+        init_args: all that Ray is started with, keys with dashes.
     """
 
     num_supernodes: int = 0
     num_cpus: float = 1.0
     num_gpus: float = 0.0
     engine_cpus: float = 0.0
+    init_args: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def describe(self) -> dict[str, Any]:
         """Return it as the manifest holds it."""
@@ -37,13 +39,13 @@ def from_backend(num_supernodes: int, backend: Any) -> Federation:
     """Return the federation that Flower's backend configuration describes; Flower's default is 2 CPUs."""
     tables = _dashed("", backend)
     resources = _dashed("client-resources", tables.get("client-resources") or {"num-cpus": 2})
+    init_args = _dashed("init-args", tables.get("init-args") or {})
     return Federation(
         num_supernodes,
         _amount("client-resources.num-cpus", resources.get("num-cpus", 1)),
         _amount("client-resources.num-gpus", resources.get("num-gpus", 0)),
-        _amount(
-            "init-args.num-cpus", _dashed("init-args", tables.get("init-args") or {}).get("num-cpus") or 0
-        ),
+        _amount("init-args.num-cpus", init_args.get("num-cpus") or 0),
+        init_args,
     )
 
 

@@ -11,6 +11,7 @@ from fedge.config.option import ConfigError
 from fedge.config.sections import Config
 from fedge.data.prepared import load_source
 from fedge.engine.federation import Federation, refuse_hidden_gpu, refuse_missing_resources
+from fedge.engine.loopback import refuse_listening_elsewhere
 from fedge.launch.project import Project
 from fedge.launch.ray_start import refuse_ray_that_cannot_start
 from fedge.records.folder import find_run, refuse_taken_name
@@ -46,6 +47,7 @@ def check(
     deal = None
     if federation.num_supernodes:
         if on_ray:
+            refuse_listening_elsewhere(federation.init_args)
             refuse_ray_that_cannot_start()
             refuse_hidden_gpu(config.train.device, federation)
         deal = Handover(deal_data(config, seed, federation.num_supernodes, found, load))

@@ -20,7 +20,9 @@ def test_backend_by_hand():
     assert from_backend(9, {"client_resources": {"num_cpus": 3, "num_gpus": 0.5}}) == Federation(9, 3.0, 0.5)
     assert from_backend(9, {"client-resources": {"num-gpus": 1}}) == Federation(9, 1.0, 1.0)
     assert from_backend(9, {}) == Federation(9, 2.0, 0.0)
-    assert from_backend(9, {"init-args": {"num-cpus": 64}}).engine_cpus == 64
+    own = from_backend(9, {"init_args": {"num_cpus": 64, "_node_ip_address": "127.0.0.1"}})
+    assert own.engine_cpus == 64
+    assert own.init_args == {"num-cpus": 64, "-node-ip-address": "127.0.0.1"}
 
 
 @pytest.mark.parametrize("value", ["1", True, -0.5, float("nan"), float("inf"), None])

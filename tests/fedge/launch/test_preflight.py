@@ -9,7 +9,7 @@ from fedge.cli import main
 from fedge.config.option import ConfigError
 from fedge.config.sections import Config
 from fedge.engine import federation
-from fedge.engine.federation import Federation
+from fedge.engine.federation import Federation, from_backend
 from fedge.launch.preflight import REFUSED, check, check_flwr_run
 from hhar.windows.window_file import load_windows, save_windows
 
@@ -144,6 +144,19 @@ def test_a_gpu_federation_needs_a_gpu(data, monkeypatch):
     monkeypatch.setattr(federation, "has_gpu", lambda: False)
     with pytest.raises(ConfigError, match=r"num-gpus is 0\.25, but this machine has no usable GPU"):
         check(data, Federation(9, 1.0, 0.25))
+
+
+def test_a_federation_that_others_could_reach_is_refused(data, monkeypatch):
+    """On Ray; without it nothing listens."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    open_to_all = from_backend(
+        9, {"client-resources": {"num-cpus": 1}, "init-args": {"_node-ip-address": "0.0.0.0"}}
+    )
+    with pytest.raises(
+        ConfigError, match=r"_node-ip-address must be a loopback address, .* but is '0\.0\.0\.0'"
+    ):
+        check(data, open_to_all, on_ray=True)
+    check(data, open_to_all)
 
 
 def test_the_machine_must_have_the_cpus(data):

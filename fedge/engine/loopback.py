@@ -1,0 +1,109 @@
+"""Ray on this machine alone: every Ray that a run starts listens on loopback only, without dashboard.
+
+By itself Ray 2 listens on all interfaces, asks nobody for a password, and runs what it is sent. Who wants
+machines of others attaches a run to a cluster on purpose (``address`` in a federation's ``init-args``, or
+RAY_ADDRESS); that cluster's addresses are left as they are.
+"""
+
+import ipaddress
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from functools import wraps
+from typing import Any
+
+from fedge.config.option import ConfigError, shown
+
+LOOPBACK = "127.0.0.1"
+_OWN = ("", "local")  # addresses that stand for a Ray of the run's own
+_TABLE = "options.backend.init-args"
+_WRAPPED = "_fedge_on_loopback"
+
+
+def attaches(init_args: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> bool:
+    """Tell whether a run attaches to a Ray cluster that is there, on purpose.
+
+    Args:
+        init_args: what Ray is started with, keys with dashes or underscores.
+        environment: of the process; this one's by default.
+    """
+    variables = os.environ if environment is None else environment
+    address = init_args.get("address")
+    if address is None or address == "auto":
+        address = variables.get("RAY_ADDRESS", "") or (address or "")
+    return address not in _OWN
+
+
+def refuse_listening_elsewhere(
+    init_args: Mapping[str, Any], environment: Mapping[str, str] | None = None
+) -> None:
+    """Raise ConfigError when a federation asks for an own Ray that others can reach, or for a dashboard.
+
+    Args:
+        init_args: as for `attaches`.
+        environment: as for `attaches`.
+    """
+    if attaches(init_args, environment):
+        return
+    given = {key.replace("-", "_"): value for key, value in init_args.items()}
+    address = given.get("_node_ip_address")
+    if address is not None and not is_loopback(address):
+        raise ConfigError(
+            f"{_TABLE}._node-ip-address must be a loopback address, because Ray runs what anybody sends it, "
+            f'but is {shown(address)}; leave it out, or attach to a cluster with {_TABLE}.address="HOST:PORT"'
+        )
+    if given.get("include_dashboard"):
+        raise ConfigError(
+            f"{_TABLE}.include-dashboard must be false, because Ray's dashboard runs what anybody sends it, "
+            f"but is {shown(given['include_dashboard'])}; leave it out, or attach to a cluster that has one"
+        )
+
+
+def is_loopback(address: Any) -> bool:
+    """Tell whether an address is this machine's own and nobody else's."""
+    if address == "localhost":
+        return True
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    return (getattr(found, "ipv4_mapped", None) or found).is_loopback
+
+
+def own_arguments(init_args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a Ray of the run's own is started with: `init_args`, on loopback, without dashboard.
+
+    Raises:
+        ConfigError: `init_args` say otherwise.
+    """
+    refuse_listening_elsewhere(init_args)
+    address = init_args.get("_node_ip_address") or LOOPBACK
+    # "local": Ray by itself would attach to any cluster that somebody has started on this machine
+    return {**init_args, "address": "local", "_node_ip_address": address, "include_dashboard": False}
+
+
+def keep_ray_on_loopback() -> bool:
+    """Let whoever starts Ray in this process from now on use `own_arguments`; tell whether that is so.
+
+    Flower starts Ray with what a federation says and nothing else, so this is the one place that holds for
+    every federation, however it is started. False where Ray is not loaded, or is up: it is somebody's.
+    """
+    ray = sys.modules.get("ray")
+    if ray is None or not hasattr(ray, "init") or threading.current_thread() is not threading.main_thread():
+        return False
+    if hasattr(ray.init, _WRAPPED):
+        return True
+    if ray.is_initialized():
+        return False
+    start = ray.init
+
+    @wraps(start)
+    def init(*args: Any, **kwargs: Any) -> Any:
+        if args or attaches(kwargs):  # its first argument is an address
+            return start(*args, **kwargs)
+        return start(**own_arguments(kwargs))
+
+    setattr(init, _WRAPPED, True)
+    setattr(ray, "init", init)  # noqa: B010 - a module has no such attribute for mypy
+    return True
