@@ -14,10 +14,19 @@ from pathlib import Path
 import psutil
 import pytest
 from processes import MARK, marked
+from small_data import nine_users
 
 ROOT = Path(__file__).parents[2]
-QUICK = "report=false data.path='synthetic' train.model='linear' train.local-epochs=1"
-ENDLESS = f"{QUICK} num-server-rounds=100000"
+
+
+def quick():
+    """Return the options of a run that is soon done."""
+    return f"report=false data.path='{nine_users()}' train.model='linear' train.local-epochs=1"
+
+
+def endless():
+    """Return the options of a run that only a signal ends."""
+    return f"{quick()} num-server-rounds=100000"
 
 
 def environment(**variables):
@@ -89,7 +98,7 @@ class Started:
 )
 def test_a_signal_ends_the_run_and_all_its_processes(tmp_path, engine, number, code):
     """Exit code 128 + signal, manifest failed with the reason, no process left within 20 s."""
-    run = Started(fedge("run", "--engine", engine, "-c", f"{ENDLESS} runs-dir='{tmp_path}'"))
+    run = Started(fedge("run", "--engine", engine, "-c", f"{endless()} runs-dir='{tmp_path}'"))
     assert (len(run.below) > 3) == (engine == "flower"), run.output
     began = time.monotonic()
     run.process.send_signal(number)
@@ -110,7 +119,7 @@ def test_a_signal_ends_the_run_and_all_its_processes(tmp_path, engine, number, c
 
 def test_ctrl_c_while_flower_starts(tmp_path):
     """The run folder is there, Ray is not yet: exit code 130, nothing is left."""
-    command = fedge("run", "--engine", "flower", "-c", f"{ENDLESS} runs-dir='{tmp_path}'")
+    command = fedge("run", "--engine", "flower", "-c", f"{endless()} runs-dir='{tmp_path}'")
     with (tmp_path / "output.txt").open("w") as output:
         process = subprocess.Popen(command, cwd=ROOT, env=environment(), stdout=output, stderr=output)
     try:
@@ -134,7 +143,7 @@ def test_ctrl_c_of_a_plain_flwr_run_is_in_the_manifest(tmp_path):
 
     That is enough to say what happened and how to go on.
     """
-    run = Started(["flwr", "run", ".", "-c", f"{ENDLESS} runs-dir='{tmp_path}'"])
+    run = Started(["flwr", "run", ".", "-c", f"{endless()} runs-dir='{tmp_path}'"])
     os.killpg(run.process.pid, signal.SIGINT)
     run.end(timeout=20)
     for process in run.left():  # Ray's helpers take a minute to notice that they are alone
@@ -148,7 +157,7 @@ def test_ctrl_c_of_a_plain_flwr_run_is_in_the_manifest(tmp_path):
 
 def test_a_killed_run_is_known_to_have_died(tmp_path):
     """SIGKILL leaves "running" in the manifest; whoever reads it looks whether the process is there."""
-    run = Started(fedge("run", "-c", f"{ENDLESS} runs-dir='{tmp_path}'"))
+    run = Started(fedge("run", "-c", f"{endless()} runs-dir='{tmp_path}'"))
     code, text = status_of(tmp_path)
     assert code == 1
     assert ": running, global round " in text
@@ -171,7 +180,7 @@ HANGING_SERVER = "import fedge.cloud.step as c; c.Hearing.finish = lambda *a: ti
 @pytest.mark.parametrize("fault", [HANGING_CLIENT, HANGING_SERVER], ids=["client", "server"])
 def test_a_run_in_which_nothing_happens_ends_as_stalled(tmp_path, fault):
     """A client that hangs is noticed by the waiting server, a server that hangs by its watchdog."""
-    config = f"{QUICK} num-server-rounds=2 guard.stall-timeout=2 runs-dir='{tmp_path}'"
+    config = f"{quick()} num-server-rounds=2 guard.stall-timeout=2 runs-dir='{tmp_path}'"
     process = finish(broken_fedge(fault, "run", "-c", config), timeout=60)
     assert process.returncode == 5, process.stdout + process.stderr
     manifest = manifest_of(tmp_path)
@@ -212,7 +221,7 @@ def project(folder, old, new, **files):
 def test_hanging_workers_stall_a_run_on_ray(tmp_path):
     """Ray's workers hang, so Flower would wait for ever: exit code 5, and the workers are gone."""
     app = project(tmp_path / "app", "fedge.client_app:app", "hanging:app", hanging=HANGING_APP)
-    config = f"{QUICK} guard.stall-timeout=3 runs-dir='{tmp_path / 'runs'}'"
+    config = f"{quick()} guard.stall-timeout=3 runs-dir='{tmp_path / 'runs'}'"
     mark = {MARK: str(tmp_path)}
     process = finish(fedge("run", app, "--engine", "flower", "-c", config), env=environment(**mark))
     assert process.returncode == 5, process.stdout + process.stderr
@@ -233,7 +242,7 @@ def test_an_engine_that_does_not_start_is_one_line_and_exit_4(tmp_path):
         "options.num-supernodes = 9\noptions.backend.init-args.bogus = 1\n",
     )
     process = finish(
-        fedge("run", app, "--engine", "flower", "-c", f"{QUICK} runs-dir='{tmp_path / 'runs'}'"), timeout=60
+        fedge("run", app, "--engine", "flower", "-c", f"{quick()} runs-dir='{tmp_path / 'runs'}'"), timeout=60
     )
     assert process.returncode == 4, process.stdout + process.stderr
     reason = manifest_of(tmp_path / "runs")["reason"]
@@ -254,7 +263,7 @@ def test_an_engine_that_does_not_start_is_one_line_and_exit_4(tmp_path):
 def test_what_ray_cannot_do_is_refused_before_it_starts(tmp_path, program, variables, federation, telling):
     """One line and exit code 4, from `fedge run` and, while Flower loads the app, from `flwr run`."""
     words = ["run", ".", *([federation] if federation else [])]
-    words += ["-c", f"{QUICK} runs-dir='{tmp_path / 'runs'}'"]
+    words += ["-c", f"{quick()} runs-dir='{tmp_path / 'runs'}'"]
     command = ["flwr", *words] if program == "flwr" else fedge(*words, "--engine", "flower")
     process = finish(command, timeout=30, env=environment(**variables))
     assert process.returncode == 4
@@ -266,7 +275,7 @@ def test_what_ray_cannot_do_is_refused_before_it_starts(tmp_path, program, varia
 
 def test_more_cpus_per_client_than_there_are(tmp_path):
     app = project(tmp_path / "app", "client-resources.num-cpus = 1 ", "client-resources.num-cpus = 4096 ")
-    process = finish(fedge("run", app, "--engine", "flower", "-c", QUICK), timeout=30)
+    process = finish(fedge("run", app, "--engine", "flower", "-c", quick()), timeout=30)
     assert process.returncode == 4
     assert "num-cpus must be above 0 and at most the machine's" in process.stderr
     assert process.stderr.count("\n") == 1
@@ -275,9 +284,9 @@ def test_more_cpus_per_client_than_there_are(tmp_path):
 # --- a disk that is full ------------------------------------------------------------------------------
 
 
-def test_metrics_that_cannot_be_written_end_the_run(tmp_path):
-    """File size limit: clients.csv reaches it in round 15 or so, the client data (1 MB) never do."""
-    config = f"{QUICK} num-server-rounds=100000 runs-dir='{tmp_path}'"
+def test_a_table_that_cannot_be_written_ends_the_run(tmp_path):
+    """File size limit of 10 kB, once the client data (1 MB) are written: partition.csv is larger."""
+    config = f"{endless()} runs-dir='{tmp_path}'"
     process = finish(
         broken_fedge(
             "import fedge.data.prepared as d, resource\n"
@@ -293,7 +302,7 @@ def test_metrics_that_cannot_be_written_end_the_run(tmp_path):
     assert process.returncode == 4, process.stdout + process.stderr
     manifest = manifest_of(tmp_path)
     assert (manifest["status"], manifest["exit_code"]) == ("failed", 4)
-    assert manifest["reason"].startswith("the run folder could not be written (")
+    assert manifest["reason"].startswith("cannot write partition.csv of ")
     assert "File too large" in manifest["reason"]
     assert f"fedge: {manifest['reason']}\n" in process.stdout
     assert "Traceback" not in process.stdout + process.stderr
@@ -316,7 +325,7 @@ def test_a_log_on_a_full_device_ends_the_run(tmp_path):
         "    return folder\n"
         "r.create_run_folder = full"
     )
-    process = finish(broken_fedge(fault, "run", "-c", f"{QUICK} num-server-rounds=3 runs-dir='{tmp_path}'"))
+    process = finish(broken_fedge(fault, "run", "-c", f"{quick()} num-server-rounds=3 runs-dir='{tmp_path}'"))
     assert process.returncode == 4, process.stdout + process.stderr
     manifest = manifest_of(tmp_path)
     assert "run.log: No space left on device" in manifest["reason"]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from flower_runs import ROOT, SERVING, SMALL, comparable, flwr_run, one_worker_run, without
 from processes import leftovers
+from small_data import nine_users
 from timing_sums import assert_times_add_up
 
 from fedge import simulate
@@ -73,7 +74,12 @@ def test_smoke_run_is_quiet(smoke):
 
 def test_engines_and_workers_give_the_same_bits(tmp_path):
     """Contract C3: Ray with its workers, Ray with one worker, and threads in this process."""
-    config = {**SMALL, **SERVING, "scaffold.levels": 2}  # which have what one has, too
+    config = {
+        **SMALL,
+        **SERVING,
+        "scaffold.levels": 2,
+        "data.path": nine_users(),
+    }  # which have what one has, too
     results = {}
     for name, run in {"ray": flwr_run, "one-worker": one_worker_run}.items():
         process = run(tmp_path, {**config, "runs-dir": str(tmp_path / name)})
@@ -117,6 +123,7 @@ def test_what_cannot_work_is_refused_in_one_line(tmp_path, words, config, tellin
 def test_a_run_that_fails_on_ray_says_so_and_ends(tmp_path):
     """Clients that all fail: one line, manifest failed, the process ends by itself."""
     config = {**SMALL, "train.lr": 1e6, "train.clip-norm": 0.0, "runs-dir": str(tmp_path / "runs")}
+    config["data.path"] = nine_users()
     process = flwr_run(tmp_path, config, timeout=120)
     manifest = json.loads((tmp_path / "runs" / "latest" / "manifest.json").read_text())
     assert (manifest["status"], manifest["exit_code"]) == ("failed", 4)

@@ -13,17 +13,22 @@ from pathlib import Path
 import psutil
 import pytest
 from flower_runs import ROOT, SERVING, comparable, flwr_run, write_overrides
+from small_data import nine_users
 
 from fedge import simulate
 
-SMALL = {
+_SMALL = {
     "report": False,
     "num-server-rounds": 2,
     "hierarchy.leaf-rounds": 2,
     "train.model": "mlp-tiny",
     "train.local-epochs": 1,
-    "data.path": "synthetic",
 }
+
+
+def small():
+    """Return the configuration of a run that is soon done."""
+    return {**_SMALL, "data.path": nine_users()}
 
 
 def state_folders():
@@ -44,7 +49,7 @@ def test_files_and_messages_give_the_same_bits_on_ray(tmp_path):
     """
     results = {}
     many = {
-        **SMALL,
+        **small(),
         **SERVING,
         "partition.unseen-clients": 1,
         "cluster.method": "ifca",
@@ -72,7 +77,7 @@ def test_files_and_messages_give_the_same_bits_on_ray(tmp_path):
 def test_the_next_run_removes_what_a_killed_run_left(tmp_path):
     """Killed in the middle with all its processes: files stay in memory until the next run, on any engine."""
     runs = str(tmp_path / "runs")
-    config = {**SMALL, "num-server-rounds": 10_000, "transfer.share-above-mb": 0.0, "runs-dir": runs}
+    config = {**small(), "num-server-rounds": 10_000, "transfer.share-above-mb": 0.0, "runs-dir": runs}
     program = Path(sys.executable).parent / "flower-simulation"
     words = ["--app", ".", "--num-supernodes", "9", "--run-config", write_overrides(tmp_path, config)]
     with (tmp_path / "output.txt").open("w") as output:
@@ -95,7 +100,7 @@ def test_the_next_run_removes_what_a_killed_run_left(tmp_path):
     assert list(left.glob("server-*"))
     owner.close()
     with (tmp_path / "terminal.txt").open("w") as terminal:
-        simulate({**SMALL, "num-server-rounds": 1, "runs-dir": runs}, terminal=terminal)
+        simulate({**small(), "num-server-rounds": 1, "runs-dir": runs}, terminal=terminal)
     assert not left.exists()
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 from flower_runs import ROOT, comparable, write_overrides
-from killed_runs import TINY, carry_out_with_kills, rounds_done, start, uninterrupted, wait_until
+from killed_runs import carry_out_with_kills, rounds_done, start, tiny, uninterrupted, wait_until
 
 from fedge.cli import main
 
@@ -23,7 +23,7 @@ ADAM = {"scaffold.enabled": False, "leaf.strategy": "fedadam"}
     "extra", [{}, pytest.param(ADAM, marks=pytest.mark.soak)], ids=["scaffold", "fedadam"]
 )
 def test_killed_three_times_at_random_moments(tmp_path, extra):
-    config = {**TINY, **extra, "num-server-rounds": 30}
+    config = {**tiny(), **extra, "num-server-rounds": 30}
     folder = carry_out_with_kills(tmp_path, config, kills=3, seed=1)
     assert comparable(folder) == comparable(uninterrupted(tmp_path, config))
     manifest = json.loads((folder / "manifest.json").read_text())
@@ -59,7 +59,7 @@ m.{name} = killed
 )
 def test_killed_in_the_middle_of_a_checkpoint(tmp_path, name, call, goes_on_after):
     """The process kills itself at that call; nothing of the half-written checkpoint is taken for one."""
-    config = {**TINY, "num-server-rounds": 4}
+    config = {**tiny(), "num-server-rounds": 4}
     overrides = write_overrides(tmp_path, {**config, "runs-dir": str(tmp_path / "runs")})
     module = "run.snapshot" if name == "prune" else "states.checkpoint"
     process = start(KILL.format(module=module, name=name, call=call), "run", ".", "-c", overrides)
@@ -77,7 +77,7 @@ def test_killed_in_the_middle_of_a_checkpoint(tmp_path, name, call, goes_on_afte
 
 def test_a_living_run_is_not_resumed(tmp_path):
     """By a second process, in one line; the first is not disturbed."""
-    config = {**TINY, "num-server-rounds": 10_000, "runs-dir": str(tmp_path)}
+    config = {**tiny(), "num-server-rounds": 10_000, "runs-dir": str(tmp_path)}
     process = start("", "run", ".", "-c", write_overrides(tmp_path, config))
     folder = tmp_path / "killed"
     wait_until(lambda: rounds_done(folder) > 1, process, "round 2")
@@ -93,7 +93,7 @@ def test_a_living_run_is_not_resumed(tmp_path):
 
 def test_killed_on_ray_resumed_in_this_process(tmp_path):
     """All processes of `flwr run`'s simulation die at once; engine and workers are others afterwards."""
-    config = {**TINY, "num-server-rounds": 400, "runs-dir": str(tmp_path / "runs")}
+    config = {**tiny(), "num-server-rounds": 400, "runs-dir": str(tmp_path / "runs")}
     program = Path(sys.executable).parent / "flower-simulation"
     words = ["--app", ".", "--num-supernodes", "9", "--run-config", write_overrides(tmp_path, config)]
     folder = tmp_path / "runs" / "killed"
@@ -145,7 +145,7 @@ def limited(*args, **kwargs):
 )
 def test_a_disk_that_is_full_ends_the_run_in_one_line(tmp_path, module, name, limit, telling):
     """Round 3's rows, or round 2's checkpoint: exit code 4, what was written before is whole and goes on."""
-    config = {**TINY, "num-server-rounds": 5, "runs-dir": str(tmp_path / "runs")}
+    config = {**tiny(), "num-server-rounds": 5, "runs-dir": str(tmp_path / "runs")}
     code = LIMIT.format(module=module, name=name, limit=limit)
     process = start(code, "run", ".", "-c", write_overrides(tmp_path, config))
     output, _ = process.communicate(timeout=120)
@@ -175,7 +175,7 @@ def small_disk(tmp_path):
 
 def test_a_small_disk_that_fills_up(small_disk, tmp_path):
     """Something else takes the last byte while the run goes on; once there is room, it goes on."""
-    config = {**TINY, "num-server-rounds": 25, "runs-dir": str(small_disk)}
+    config = {**tiny(), "num-server-rounds": 25, "runs-dir": str(small_disk)}
     process = start("", "run", ".", "-c", write_overrides(tmp_path, config))
     folder = small_disk / "killed"
     wait_until(lambda: rounds_done(folder) > 2, process, "round 3")

@@ -65,6 +65,7 @@ def study(file, attack, window_file, folder, changes):
     """
     config = {
         **parse_override(str(CONFIGS / file)),
+        "report": False,
         "num-server-rounds": 8,
         "data.path": window_file,
         "runs-dir": str(folder / "runs"),
@@ -238,7 +239,7 @@ def test_noise_has_the_same_bits_on_any_number_of_workers(window_file, tmp_path)
         for workers in (1, 3):
             config = {
                 **parse_override(str(CONFIGS / f"private/{kind}.toml")),
-                "num-server-rounds": 2, "data.path": window_file, "train.model": "linear",
+                "report": False, "num-server-rounds": 2, "data.path": window_file, "train.model": "linear",
                 "partition.kind": "iid", "train.local-epochs": 1,
                 "runs-dir": str(tmp_path / f"{kind}-{workers}"),
             }  # fmt: skip

@@ -10,11 +10,11 @@ from collections import defaultdict
 
 import pytest
 from flower_runs import comparable, flwr_run, write_overrides
-from killed_runs import TINY, carry_out_with_kills, start, uninterrupted
+from killed_runs import carry_out_with_kills, start, tiny, uninterrupted
 
 from fedge.process.growth import FIRST_ROUNDS, KIB_PER_ROUND, slope
 
-SOAK = {**TINY, "hierarchy.fraction-train": 1.0, "cluster.every": 1, "run-name": "soak"}
+SOAK = {"hierarchy.fraction-train": 1.0, "cluster.every": 1, "run-name": "soak"}
 LEAK = """
 import fedge.process.memory
 kept, measure = [], fedge.process.memory.measure
@@ -47,7 +47,7 @@ def processes(folder, after):
 
 def carry_out(tmp_path, rounds, code=""):
     """Run `rounds` tiny rounds in one process; returns its folder and what it showed."""
-    config = {**SOAK, "num-server-rounds": rounds, "runs-dir": str(tmp_path / "runs")}
+    config = {**tiny(), **SOAK, "num-server-rounds": rounds, "runs-dir": str(tmp_path / "runs")}
     process = start(code, "run", ".", "-c", write_overrides(tmp_path, config))
     output, _ = process.communicate(timeout=3600)
     assert process.returncode == 0, output
@@ -91,7 +91,7 @@ def test_a_thousand_rounds_do_not_grow(tmp_path, engine):
     if engine == "inprocess":
         folder, _ = carry_out(tmp_path, 1000)
     else:
-        config = {**SOAK, "num-server-rounds": 1000, "runs-dir": str(tmp_path / "runs")}
+        config = {**tiny(), **SOAK, "num-server-rounds": 1000, "runs-dir": str(tmp_path / "runs")}
         process = flwr_run(tmp_path, config, timeout=3600)
         folder = tmp_path / "runs" / "soak"
         assert process.returncode == 0, process.stdout + process.stderr
@@ -110,7 +110,7 @@ def test_a_thousand_rounds_do_not_grow(tmp_path, engine):
 @pytest.mark.soak
 def test_fifty_kills(tmp_path):
     """Killed at random moments of 500 rounds: the bytes of a run that nothing stopped."""
-    config = {**TINY, "num-server-rounds": 500}
+    config = {**tiny(), "num-server-rounds": 500}
     folder = carry_out_with_kills(tmp_path, config, kills=50, seed=int(os.environ.get("SOAK_SEED", "1")))
     assert comparable(folder) == comparable(uninterrupted(tmp_path, config))
     print(f"{len(json.loads((folder / 'manifest.json').read_text())['resumed'])} kills, the same bytes")

@@ -11,10 +11,15 @@ from pathlib import Path
 
 import pytest
 from screen import Terminal
+from small_data import nine_users
 
 ROOT = Path(__file__).parents[2]
-QUICK = "report=false data.path='synthetic' train.model='linear' train.local-epochs=1"
 CTRL_C = b"\x03"
+
+
+def quick():
+    """Return the options of a run that is soon done."""
+    return f"report=false data.path='{nine_users()}' train.model='linear' train.local-epochs=1"
 
 
 def environment(**variables):
@@ -70,7 +75,7 @@ def fedge(*words):
 @pytest.mark.parametrize("engine", ["inprocess", "flower"])
 def test_ctrl_c_leaves_a_readable_screen_that_says_how_to_go_on(tmp_path, engine):
     """Exit code 130; the last state of the leaves, then three lines; what the third one says works."""
-    config = f"{QUICK} num-server-rounds=100000 runs-dir='{tmp_path}' run-name='it'"
+    config = f"{quick()} num-server-rounds=100000 runs-dir='{tmp_path}' run-name='it'"
     with OnTerminal(fedge("run", "--engine", engine, "-c", config), 100, 30) as run:
         run.until(r"^round +2/100000  accuracy .*\n(.*\n)*^round \d+/100000  [━╸]+ +\d+:\d\d  left [\d:]+$")
         run.terminal.press(CTRL_C)
@@ -113,7 +118,7 @@ def test_ctrl_c_leaves_a_readable_screen_that_says_how_to_go_on(tmp_path, engine
 )
 def test_a_run_on_all_sorts_of_terminals(tmp_path, variables, size, live):
     """The screen ends with the lines of a plain run, whatever was drawn meanwhile."""
-    config = f"{QUICK} num-server-rounds=3 runs-dir='{tmp_path}' run-name='it'"
+    config = f"{quick()} num-server-rounds=3 runs-dir='{tmp_path}' run-name='it'"
     with OnTerminal(fedge("run", "-c", config), *size, **variables) as run:
         code, lines = run.end()
     assert code == 0, lines

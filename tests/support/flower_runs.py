@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 SMALL = {
+    "report": False,
     "num-server-rounds": 3,
     "train.local-epochs": 1,
     "data.path": "synthetic",
