@@ -1,6 +1,9 @@
 """Real runs through `flwr run` on Ray, as a user starts them."""
 
+import fcntl
 import json
+import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -14,14 +17,25 @@ from fedge import simulate
 from fedge.config.sections import options
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def smoke(tmp_path_factory):
-    """The smoke run: five global rounds of the default run on Ray."""
-    tmp_path = tmp_path_factory.mktemp("smoke")
-    config = {"num-server-rounds": 5, "runs-dir": str(tmp_path / "runs"), "data.path": "synthetic"}
-    process = flwr_run(tmp_path, config, seed="42", mark=tmp_path)
-    assert leftovers(tmp_path, wait_s=5.0) == [], "processes were left behind"
-    return process, tmp_path / "runs" / "latest"
+    """The smoke run: five global rounds of the default run on Ray, once for all processes that test."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "smoke"
+    folder.mkdir(exist_ok=True)
+    ended = folder / "ended.json"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not ended.exists():
+            config = {"num-server-rounds": 5, "runs-dir": str(folder / "runs"), "data.path": "synthetic"}
+            process = flwr_run(folder, config, seed="42", mark=folder)
+            left = [str(one) for one in leftovers(folder, wait_s=5.0)]
+            ended.write_text(
+                json.dumps([process.args, process.returncode, process.stdout, process.stderr, left])
+            )
+    *process, left = json.loads(ended.read_text())
+    assert left == [], "processes were left behind"
+    return subprocess.CompletedProcess(*process), folder / "runs" / "latest"
 
 
 def test_smoke_config_is_the_smoke_run():
@@ -123,7 +137,6 @@ def test_what_cannot_work_is_refused_in_one_line(tmp_path, words, config, tellin
 def test_a_run_that_fails_on_ray_says_so_and_ends(tmp_path):
     """Clients that all fail: one line, manifest failed, the process ends by itself."""
     config = {**SMALL, "train.lr": 1e6, "train.clip-norm": 0.0, "runs-dir": str(tmp_path / "runs")}
-    config["data.path"] = nine_users()
     process = flwr_run(tmp_path, config, timeout=120)
     manifest = json.loads((tmp_path / "runs" / "latest" / "manifest.json").read_text())
     assert (manifest["status"], manifest["exit_code"]) == ("failed", 4)
