@@ -1,6 +1,7 @@
 """Differential privacy of clients: the mechanism, what it adds up to, and what it does not cover.
 
-`mechanism` clips, averages and adds noise; docs/privacy.md says what is promised.
+`mechanism` clips, averages and adds noise, `account` adds up what was spent, `coverage` says what is promised
+and what is not; docs/privacy.md says it at length.
 
 Imports only from below: `states`, `timing`, `metrics` and what is under them.
 """
@@ -10,6 +11,8 @@ import lazy_loader as lazy
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
+        "account": ["Account"],
+        "coverage": ["not_covered"],
         "mechanism": ["clip_scale", "gaussian_multiplier", "next_clip_norm", "released_mean"],
     },
 )

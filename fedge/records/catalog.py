@@ -181,6 +181,14 @@ GLOBAL = Table(
             for which, what in (("shared", _SHARED), ("tuned", _TUNED))
             for statistic in ("mean", "worst")
         ),
+        Column(
+            "epsilon_spent",
+            FLOAT,
+            "",
+            "ε that clients have spent so far at privacy.delta; empty without privacy or dp-accounting",
+            at("result.epsilon_spent"),
+            always=False,
+        ),
     ),
 )
 

@@ -17,6 +17,7 @@ from fedge.report.sections.clustering import clustering_section
 from fedge.report.sections.data import windows_section
 from fedge.report.sections.gate import gate_section
 from fedge.report.sections.memory import memory_section, peak_text
+from fedge.report.sections.privacy import privacy_sections
 from fedge.report.sections.setup import reproduce_section, setup_section
 from fedge.report.sections.time import time_section
 
@@ -46,6 +47,8 @@ def run_page(run: RunData) -> Page:
     if not run.rounds.is_empty():
         makers = [*_NEED_ROUNDS, *makers]
     sections = [make(run) for make in makers]
+    if not run.rounds.is_empty():
+        sections[len(_NEED_ROUNDS) : len(_NEED_ROUNDS)] = privacy_sections(run)
     if run.status != "completed":
         sections.append(log_section(run))
     return Page(

@@ -97,6 +97,8 @@ class RoundResult:
         truth: (S,) true group of each leaf, or None where nobody knows.
         began: when the round did, by the clock of the exchanges.
         exchanges: when whose messages were worked on.
+        releases: leaf rounds of the run so far, those that fine-tune included.
+        epsilon_spent: what clients have spent by then at the configured delta; None where nobody adds it up.
     """
 
     global_round: int
@@ -113,6 +115,8 @@ class RoundResult:
     truth: Sequence[int] | None = None
     began: float = 0.0
     exchanges: Sequence[ExchangeTimes] = ()
+    releases: int = 0
+    epsilon_spent: float | None = None
 
     @property
     def failure_kinds(self) -> dict[str, int]:

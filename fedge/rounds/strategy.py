@@ -12,7 +12,7 @@ The strategy holds the leaves and says what comes after what; messages go throug
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -105,6 +105,7 @@ class HierarchicalStrategy(Strategy):
         )
         self._training = lines.own_models(self.leaves)  # what trains in the present exchange
         self._labels = np.arange(len(self.leaves))  # until the first cloud step every leaf stands alone
+        self._releases = 0  # leaf rounds so far, of whatever trained
         self._restored: int | None = None  # the global round after which this run goes on
 
     # --- Flower's five steps ------------------------------------------------------------------------
@@ -207,7 +208,8 @@ class HierarchicalStrategy(Strategy):
         self._let_gates_decide(grid, global_round)
         if personal.is_due(self._config.personal, global_round, num_rounds):
             self._personalise(grid, global_round)
-        return self._transport.book.result(self.leaves, self._labels, self._task.truth)
+        result = self._transport.book.result(self.leaves, self._labels, self._task.truth)
+        return replace(result, releases=self._releases)
 
     def _choose_first(self) -> None:
         """Before the first round: where the cloud has several models, let every leaf choose one."""
@@ -241,6 +243,7 @@ class HierarchicalStrategy(Strategy):
         messages = list(self.configure_train(leaf_round, ArrayRecord(), ConfigRecord(), grid))
         exchange = self._transport.train(messages)
         _, metrics = self.aggregate_train(leaf_round, exchange.replies.values())
+        self._releases += 1
         self._transport.lap("aggregate")
         assert metrics is not None
         return int(metrics[_COUNTED])  # type: ignore[arg-type]
@@ -297,6 +300,7 @@ class HierarchicalStrategy(Strategy):
             "labels": self._labels.tolist(),
             "leaves": [leaf.facts() for leaf in self.leaves],
             "cloud": self._cloud.facts(),
+            "releases": self._releases,
         }
 
     def restore(self, global_round: int, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
@@ -305,6 +309,7 @@ class HierarchicalStrategy(Strategy):
             leaf.restore(_under(f"{leaf.index}/", states), own_facts)
         self._labels = np.array(facts["labels"], dtype=np.int64)
         self._cloud.restore(_under(_CLOUD, states), facts["cloud"])
+        self._releases = int(facts.get("releases", 0))
         self._restored = global_round
 
 

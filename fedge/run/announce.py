@@ -3,12 +3,16 @@
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 
+from fedge.config.topology import known_per_leaf
 from fedge.console.lines import Console, final_table
 from fedge.data.composition import holdings
 from fedge.exchange.engine import Engine
+from fedge.leaf.quorum import num_training
+from fedge.privacy import coverage
+from fedge.privacy.account import Account
 from fedge.process import exits
 from fedge.process.growth import GrowthWatch
 from fedge.process.logs import refuse_failed_log
@@ -56,6 +60,7 @@ class Announcer:
         self._timelines = TimelineBook(os.getpid())
         self._memory = MemoryWatch()
         self._growth = GrowthWatch()
+        self._account: Account | None = None
         self.remarks = Remarks()
         self.table: Callable[[], Sequence[str]] = list
 
@@ -108,6 +113,25 @@ class Announcer:
         if source.synthetic:
             self._console.say(f"note: {_SYNTHETIC}")
             logger.warning(_SYNTHETIC)
+        if config.privacy.kind != "off":
+            self._open_account(sizes)
+
+    def _open_account(self, sizes: Sequence[int]) -> None:
+        """Say and record what privacy promises, and begin to add up what is spent."""
+        config = self._plan.config
+        known = known_per_leaf(sizes, config.partition.unseen_clients)
+        account = Account(config.privacy, [(num_training(config, clients), clients) for clients in known])
+        self._recorder.update_manifest(
+            privacy={
+                "promise": coverage.promise(config.privacy.kind),
+                "not_covered": coverage.not_covered(config),
+                "accountant": account.library,
+            }
+        )
+        line = coverage.at_start(config, account.library)
+        self._console.say(f"note: {line}")
+        logger.warning(line)
+        self._account = account
 
     def track(self) -> None:
         """Tell the tracker what is known of the run before its first round."""
@@ -115,6 +139,11 @@ class Announcer:
 
     def round(self, result: RoundResult, laps: Mapping[str, float]) -> None:
         """Record and print one global round; the time this takes counts for the next round."""
+        if self._account is not None:
+            result = replace(result, epsilon_spent=self._account.spent(result.releases))
+            self.remarks.on_privacy = coverage.at_end(
+                self._plan.config, result.epsilon_spent, result.releases
+            )
         processes = self._memory.measure()
         of_workers = [process.pid for process in processes if process.role == "worker"]
         timelines = self._timelines.round(result.began, result.exchanges, self._grid.worker_ids or of_workers)

@@ -12,7 +12,11 @@ _MOST_CHANGES = 6  # of clusters that are told
 
 
 class Remarks:
-    """Watches a run and says what a reader of its accuracies should know."""
+    """Watches a run and says what a reader of its accuracies should know.
+
+    Attributes:
+        on_privacy: what was spent by the newest round, and what is not covered; empty without privacy.
+    """
 
     def __init__(self) -> None:
         """Start with nothing seen."""
@@ -28,6 +32,7 @@ class Remarks:
         self._lowest_p: list[float] = []  # of all tests for groups
         self._failed_trials = 0
         self._best_failed: list[float] = []  # the largest gain of a trial that failed
+        self.on_privacy = ""
 
     def observe(self, result: RoundResult) -> None:
         """Take in one global round."""
@@ -90,7 +95,7 @@ class Remarks:
             found.append(f"the gate never rejected: all {decisions} offers were taken")
         if decisions and not self._accepted:
             found.append(f"the gate always rejected: all {decisions} offers were turned down")
-        return found + self._notes
+        return found + [self.on_privacy] * bool(self.on_privacy) + self._notes
 
     def _on_clusters(self) -> list[str]:
         """Return what clustering did, or that it did nothing."""

@@ -85,6 +85,7 @@ def find_resumption(config: Config, seed: int) -> Resumption:
     """
     found = open_resumption(find_run(config.resume, config.runs_dir, "resume"))
     _refuse_other_config(found, config, seed)
+    _refuse_other_noise(found, config)
     done = found.checkpoint.global_round
     if done > config.num_server_rounds:
         raise ConfigError(
@@ -151,6 +152,15 @@ def _refuse_other_config(found: Resumption, config: Config, seed: int) -> None:
         raise ConfigError(
             f"resume must go on as {short(found.folder)} began, but {'; '.join(differing)}; "
             f"give the same values, as fedge resume {short(found.folder)} does"
+        )
+
+
+def _refuse_other_noise(found: Resumption, config: Config) -> None:
+    """Raise ConfigError for a private run of a Fedge whose noise was another and that counted no releases."""
+    if config.privacy.kind != "off" and "releases" not in found.checkpoint.facts["strategy"]:
+        raise ConfigError(
+            f"resume must go on with the noise that a run began with, but {short(found.folder)} is of an "
+            f"earlier Fedge, whose noise was another; start a new run"
         )
 
 

@@ -27,7 +27,7 @@ HEADERS = {
     "test_accuracy_jain,unseen_accuracy_mean,unseen_accuracy_std,unseen_accuracy_worst,unseen_accuracy_p10,"
     "unseen_accuracy_jain,unseen_loss_mean,unseen_macro_f1_mean,cloud_uplink_bytes,cloud_downlink_bytes,"
     "churn,ari,nmi,homogeneity,completeness,shared_accuracy_mean,shared_accuracy_worst,tuned_accuracy_mean,"
-    "tuned_accuracy_worst",
+    "tuned_accuracy_worst,epsilon_spent",
     "metrics/leaf_rounds.csv": "global_round,leaf,cluster,val_accuracy_own,val_accuracy_offered,gate,"
     "test_accuracy,test_loss,macro_f1,num_clients,train_samples,kept_model,unseen_accuracy,unseen_loss,"
     "unseen_macro_f1,unseen_clients,serves,blend,val_windows,val_only_own,val_only_offered,val_standard_error,"
@@ -72,7 +72,7 @@ def test_rows_by_hand(recorder, make_result):
     loss = repr((0.9 + 0.3) / 2)
     assert lines(recorder.folder, "metrics/global_rounds.csv")[1:] == [
         f"1,0.75,0.25,0.5,{loss},0.625,1.75,2,0 1,1,1,2,1,1000,2000,1.75,exception 1,0.55,0.9,,,,,,,,0,0"
-        + 9 * ","
+        + 10 * ","
     ]
     assert lines(recorder.folder, "metrics/leaf_rounds.csv")[1:] == [
         "1,0,0,0.5,0.75,accepted,0.75,0.6,0.7,2,40,0,,,,0,own,,,,,,,,",
@@ -122,7 +122,7 @@ def test_unseen_clients_and_truth_by_hand(recorder, make_result):
     assert row[1:4] == ["0.5", "0.0", "0.5"]
     assert row[17:] == [
         "0.5", "1.0", "1.0", "0.0", "1.0", "1.0", "1.0", "0.3", "1.0", "30", "40", "0.5", "0.0", "0.0",
-        "1.0", "0.0", "", "", "", "",
+        "1.0", "0.0", "", "", "", "", "",
     ]  # fmt: skip
     assert lines(recorder.folder, "metrics/leaf_rounds.csv")[1].endswith(
         ",2,40,0,1.0,0.3,0.875,1,own,,,,,,,,"
@@ -145,7 +145,7 @@ def test_fine_tuning_by_hand(recorder, make_result):
         )
     recorder.write_round(result, LAPS, [])
     row = lines(recorder.folder, "metrics/global_rounds.csv")[1].split(",")
-    assert row[33:] == ["0.375", "0.25", "0.625", "0.5"]
+    assert row[33:] == ["0.375", "0.25", "0.625", "0.5", ""]
     cells = [line.split(",") for line in lines(recorder.folder, "metrics/clients.csv")[1:]]
     assert [row[10:] for row in cells] == [["0", "0.5", "0.75"], ["1", "1.0", "0.0"], ["0", "0.25", "0.5"]]
 

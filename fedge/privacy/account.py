@@ -1,0 +1,108 @@
+"""What a private run has spent: ε at the configured δ, added up over leaf rounds by `dp-accounting`.
+
+Every leaf round, fine-tuning rounds included, is one Gaussian release of each client's update at most, with
+a noise multiplier that never changes; T of them are worth one of multiplier z/√T, whose ε is known exactly
+(Balle and Wang 2018, theorem 8). What a client of one leaf spends does not depend on other leaves.
+
+Where every leaf draws the clients that train, of a fixed number and without replacement, an adversary who
+does not learn who was drawn learns less (Wang et al. 2019, "Subsampled Rényi Differential Privacy and
+Analytical Moments Accountant", theorem 27). That theorem replaces a client by another one, for which the
+sensitivity is twice as large: z/2. A client that sends nothing is another client too, so its ε holds for our
+neighbours as well, and the smaller of both is what was spent. Noise of the clients' own (local) is not helped
+by sampling.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from fedge.config.sections import PrivacyConfig
+from fedge.privacy.mechanism import gaussian_multiplier
+
+EXTRA = "pip install 'fedge[privacy]'"
+_LIBRARY = "dp-accounting"
+_ORDERS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 128, 256)  # of Rényi divergence; any are right
+
+
+class Account:
+    """Adds up what the clients of a run have spent, over all leaves the most."""
+
+    def __init__(self, config: PrivacyConfig, drawn: Sequence[tuple[int, int]]) -> None:
+        """Open the account.
+
+        Args:
+            config: of the run.
+            drawn: per leaf, (clients that train in a leaf round, clients that they are drawn from).
+        """
+        self._delta = config.delta
+        self._multiplier = noise_multiplier(config)
+        is_drawn = config.kind != "local" and all(asked < known for asked, known in drawn)
+        self._drawn = sorted(set(drawn)) if is_drawn else []
+
+    @property
+    def library(self) -> str | None:
+        """Name and version of the accountant; None where there is nothing to add up, or nothing to do it."""
+        if not self._multiplier or _dp_accounting() is None:
+            return None
+        try:
+            return f"{_LIBRARY} {version(_LIBRARY)}"
+        except PackageNotFoundError:
+            return _LIBRARY
+
+    def spent(self, releases: int) -> float | None:
+        """Return ε after a number of leaf rounds; None without privacy, without noise or without the library.
+
+        Args:
+            releases: leaf rounds so far, fine-tuning rounds included.
+        """
+        library = _dp_accounting() if self._multiplier else None
+        if library is None:
+            return None
+        if releases == 0:
+            return 0.0
+        plain = float(library.get_epsilon_gaussian(self._multiplier / releases**0.5, self._delta))
+        return min(plain, max((self._of_drawn(pair, releases) for pair in self._drawn), default=plain))
+
+    def _of_drawn(self, drawn: tuple[int, int], releases: int) -> float:
+        """Return ε of clients that were drawn, as (of a leaf round, from how many)."""
+        from dp_accounting import rdp
+
+        per_release = _renyi_of_drawn(drawn, self._multiplier)
+        total = [releases * divergence for divergence in per_release]
+        epsilon, _ = rdp.compute_epsilon(_ORDERS, total, self._delta)
+        return float(epsilon)
+
+
+def noise_multiplier(config: PrivacyConfig) -> float:
+    """Return z, noise over sensitivity, of one leaf round; 0 without privacy or without noise."""
+    if config.kind == "off":
+        return 0.0
+    if config.kind == "local":
+        return gaussian_multiplier(config.epsilon, config.delta)
+    return config.noise_multiplier
+
+
+@lru_cache(maxsize=64)
+def _renyi_of_drawn(drawn: tuple[int, int], multiplier: float) -> tuple[float, ...]:
+    """Return the Rényi divergences of one leaf round, by order, for clients that are replaced by others.
+
+    The library takes a multiplier as noise over sensitivity, whatever the neighbours.
+    """
+    import dp_accounting
+    from dp_accounting import rdp
+
+    asked, known = drawn
+    accountant = rdp.RdpAccountant(_ORDERS, dp_accounting.NeighboringRelation.REPLACE_ONE)
+    noise = dp_accounting.GaussianDpEvent(multiplier / 2)
+    accountant.compose(dp_accounting.SampledWithoutReplacementDpEvent(known, asked, noise))
+    return tuple(map(float, accountant.rdp))
+
+
+def _dp_accounting() -> Any:
+    """Return the library, or None where it is not installed; loading it takes seconds."""
+    try:
+        import dp_accounting
+    except ImportError:
+        return None
+    return dp_accounting

@@ -1,0 +1,40 @@
+"""The section on privacy: what is promised, what was spent by which round, what is not covered."""
+
+from fedge.console.palette import colour
+from fedge.records.reader import RunData
+from fedge.report.html.page import Panel, Section
+from fedge.report.html.svg import new_figure, whole_ticks
+from fedge.report.html.tables import frame_table, text_of
+
+
+def privacy_sections(run: RunData) -> list[Section]:
+    """Return the section on privacy; none of a run without it."""
+    kind = run.config.get("privacy.kind", "off")
+    if kind == "off":
+        return []
+    known = run.manifest.get("privacy", {})
+    text = [f"{kind}: {known.get('promise', 'see docs/privacy.md')}. Unit: a client with all its windows."]
+    if run.config.get("privacy.noise-multiplier") == 0 and kind != "local":
+        text = ["Updates were clipped, but no noise was added: nothing is promised."]
+    if known.get("not_covered"):
+        text.append(f"Not covered: {'; '.join(known['not_covered'])}.")
+    spent = run.rounds["epsilon_spent"].drop_nulls()
+    if not len(spent):
+        return [Section("Privacy", [*text, "Nobody added up what was spent."])]
+    delta = run.config.get("privacy.delta", 0.0)
+    text.append(f"Spent by the last round: ε = {text_of(spent[-1])} at δ = {delta:g}.")
+    return [Section("Privacy", text, [epsilon_panel(run)])]
+
+
+def epsilon_panel(run: RunData) -> Panel:
+    """Return ε over rounds."""
+    rows = run.rounds.select("global_round", "epsilon_spent").drop_nulls()
+    figure, axes = new_figure()
+    axes.plot(rows["global_round"], rows["epsilon_spent"], color=colour(0), marker=".")
+    axes.set_xlabel("global round")
+    axes.set_ylabel("ε spent")
+    axes.set_ylim(bottom=0)
+    whole_ticks(axes)
+    told = frame_table(rows, global_round="round", epsilon_spent="ε spent")
+    by = run.manifest.get("privacy", {}).get("accountant")
+    return Panel("Privacy spent", told, figure, f"Added up by {by}." if by else "")

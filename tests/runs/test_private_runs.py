@@ -1,0 +1,87 @@
+"""Whole private runs: what they say, record and count, also where they go on."""
+
+import io
+import json
+
+import pytest
+
+from fedge import simulate
+from fedge.config.option import ConfigError
+from fedge.config.sections import PrivacyConfig
+from fedge.privacy.account import Account
+from fedge.states.checkpoint import newest_good
+
+TINY = {
+    "data.path": "synthetic", "train.model": "linear", "train.local-epochs": 1, "seed": 5,
+    "scaffold.enabled": False, "privacy.kind": "client-adaptive", "privacy.noise-multiplier": 0.1,
+    "privacy.clip-norm": 0.5, "hierarchy.leaf-rounds": 2, "num-server-rounds": 3, "run-name": "private",
+    "report": False,
+}  # fmt: skip
+SPENT = Account(PrivacyConfig(kind="client-adaptive", noise_multiplier=0.1), [(3, 3)])
+
+
+def carry_out(folder, **changes):
+    """Return the run, as it is read, and what was said on the terminal."""
+    terminal = io.StringIO()
+    return simulate({**TINY, "runs-dir": str(folder), **changes}, terminal=terminal), terminal.getvalue()
+
+
+def spent(run):
+    return run.rounds["epsilon_spent"].to_list()
+
+
+def test_a_run_says_what_it_spent_and_what_is_not_covered(tmp_path):
+    run, said = carry_out(tmp_path, report=True)
+    assert run.status == "completed"
+    assert spent(run) == [SPENT.spent(2), SPENT.spent(4), SPENT.spent(6)]
+    lines = said.splitlines()
+    (first,) = (line for line in lines if line.startswith("note: privacy is central"))
+    (last,) = (line for line in lines if line.startswith("note: privacy: "))
+    for line in (first, last):
+        assert "mean and std of raw windows (data.normalize)" in line
+        assert "accuracies by which gates decide (gate.enabled)" in line
+    assert f"epsilon {SPENT.spent(6):.4g} at delta 1e-05 was spent in 6 leaf rounds" in last
+    manifest = json.loads((run.folder / "manifest.json").read_text())
+    assert last.removeprefix("note: ") in manifest["remarks"]
+    assert manifest["privacy"]["accountant"].startswith("dp-accounting ")
+    page = (run.folder / "report.html").read_text()
+    assert "Privacy spent" in page
+    assert "mean and std of raw windows (data.normalize)" in page
+
+
+def test_a_run_that_goes_on_goes_on_counting(tmp_path):
+    """All rows are those of a run without a break; the norm, which moves all the time, is kept, too."""
+    whole, _ = carry_out(tmp_path / "whole")
+    half, _ = carry_out(tmp_path / "half", **{"num-server-rounds": 1})
+    assert spent(half) == spent(whole)[:1]
+    both, said = carry_out(tmp_path / "half", resume=str(half.folder))
+    assert spent(both) == spent(whole)
+    assert f"was spent in {3 * 2} leaf rounds" in said
+    assert both.rounds.drop("seconds").equals(whole.rounds.drop("seconds"))
+    final = [(run.folder / "checkpoints" / "final.safetensors").read_bytes() for run in (whole, both)]
+    assert final[0] == final[1]
+
+
+def test_rounds_that_fine_tune_are_counted(tmp_path):
+    """Two leaf rounds a global round, and three more in the last."""
+    run, said = carry_out(tmp_path, **{"personal.leaf-rounds": 3})
+    assert spent(run) == [SPENT.spent(2), SPENT.spent(4), SPENT.spent(9)]
+    assert "accuracies by which fine-tuned models are served (personal.leaf-rounds)" in said
+
+
+def test_without_privacy_nothing_is_said_or_counted(tmp_path):
+    run, said = carry_out(tmp_path, **{"privacy.kind": "off", "num-server-rounds": 1})
+    assert spent(run) == [None]
+    assert "note: privacy" not in said
+    assert "privacy" not in json.loads((run.folder / "manifest.json").read_text())
+
+
+def test_a_run_with_the_noise_of_an_earlier_version_does_not_go_on(tmp_path, monkeypatch):
+    """Its checkpoints count no releases; that they do not is made so here, as it was then."""
+    run, _ = carry_out(tmp_path, **{"num-server-rounds": 1})
+    checkpoint, _ = newest_good(run.folder / "checkpoints")
+    facts = {name: fact for name, fact in checkpoint.facts["strategy"].items() if name != "releases"}
+    monkeypatch.setitem(checkpoint.facts, "strategy", facts)
+    monkeypatch.setattr("fedge.run.resume.newest_good", lambda *_, **__: (checkpoint, []))
+    with pytest.raises(ConfigError, match="of an earlier Fedge, whose noise was another; start a new run"):
+        carry_out(tmp_path, resume=str(run.folder))
