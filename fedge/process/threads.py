@@ -20,6 +20,10 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(available_cores(), thread_name_prefix="fedge")
 
 
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # a forked process has none of the threads
+
+
 def available_cores() -> int:
     """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):

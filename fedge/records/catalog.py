@@ -437,6 +437,7 @@ TIMING = Table(
             for name in PERCENTILES
         ),
     ),
+    optional=True,
 )
 
 
@@ -474,6 +475,7 @@ WORKERS = Table(
         ),
     ),
     always=False,
+    optional=True,
 )
 
 
@@ -513,6 +515,7 @@ MESSAGES = Table(
         Column("received", FLOAT, "s", "when the server had the reply", at("times.received")),
     ),
     always=False,
+    optional=True,
 )
 
 
@@ -560,6 +563,7 @@ MEMORY = Table(
         ),
         _mib("cuda_reserved_mib", "most that PyTorch held there for them"),
     ),
+    optional=True,
 )
 
 PARTITION = Table(

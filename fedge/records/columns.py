@@ -58,12 +58,14 @@ class Table:
         about: what a row is.
         columns: in the order of the file.
         always: every version of Fedge has written it.
+        optional: no result stands in it: a run goes on without it.
     """
 
     path: str
     about: str
     columns: tuple[Column, ...]
     always: bool = True
+    optional: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:

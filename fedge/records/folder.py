@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedge.config.option import ConfigError
+from fedge.process.durable import sync, write_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +34,7 @@ def create_run_folder(runs_dir: str, name: str, seed: int) -> Path:
             folder.mkdir()
         else:
             folder = _fresh_folder(parent, f"{datetime.now():%Y%m%d-%H%M%S}-seed{seed}")
+        sync(parent)
     except OSError as error:
         raise ConfigError(
             f"runs-dir must be a writable folder, but {error.filename}: {error.strerror}; "
@@ -101,14 +103,9 @@ def remove_client_data(folder: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def write_whole(path: Path, value: Any, indent: int | None = None) -> None:
-    """Write a small JSON file as a whole: whoever reads it sees the old or the new one."""
-    temporary = path.with_name(f"{path.name}.tmp")
-    try:
-        temporary.write_text(json.dumps(value, indent=indent) + "\n", encoding="utf-8")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+def write_whole(path: Path, value: Any, indent: int | None = None, durably: bool = True) -> None:
+    """Write a small JSON file as `fedge.process.durable.write_bytes` does."""
+    write_bytes(path, (json.dumps(value, indent=indent) + "\n").encode(), durably)
 
 
 def client_data_folder(folder: Path, resumed: int) -> Path:

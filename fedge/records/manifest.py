@@ -26,13 +26,13 @@ class RunFolderError(ConfigError):
     """A run folder cannot be read. One line: the file, what is wrong, the next step."""
 
 
-def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Replace a run's manifest as a whole.
+def write_manifest(folder: Path, manifest: Mapping[str, Any], durably: bool = True) -> None:
+    """Replace a run's manifest as a whole; without `durably` without waiting for the disk.
 
     Raises:
         OSError: the disk is full or gone; the file is as it was.
     """
-    write_whole(folder / MANIFEST, manifest, indent=2)
+    write_whole(folder / MANIFEST, manifest, indent=2, durably=durably)
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -144,6 +144,7 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "resumed": _list_of(_with(when=_is_text, after_round=_is_count, engine=_is_text)),
     "remarks": _list_of(_is_text),
     "privacy": _with(promise=_is_text, not_covered=_list_of(_is_text)),
+    "outputs": _table_of(_is_text),
     "process": lambda value: isinstance(value, dict),
 }  # fmt: skip
 

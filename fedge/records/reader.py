@@ -23,6 +23,7 @@ from fedge.records.catalog import CLIENTS, GLOBAL, LEAF, MEMORY, MESSAGES, PARTI
 from fedge.records.columns import FLOAT, INT, TEXT, Table
 from fedge.records.manifest import MANIFEST, RunFolderError, read_manifest
 from fedge.records.message_log import message_files
+from fedge.records.outputs import MODELS, fits
 from fedge.states.averaging import State
 
 _INT, _FLOAT, _TEXT = pl.Int64, pl.Float64, pl.String
@@ -39,7 +40,6 @@ _CLUSTERS: dict[str, Any] = {
     "changes": pl.List(_TEXT),
     "lowest_p": _FLOAT,
 }
-_MODELS = "checkpoints/final.safetensors"
 
 
 @dataclass(frozen=True, repr=False)
@@ -142,10 +142,15 @@ class RunData:
         Raises:
             RunFolderError: the models are not there (they are written at the end of a run) or damaged.
         """
-        path = self.folder / _MODELS
+        path = self.folder / MODELS
         if not path.is_file():
             raise RunFolderError(
                 f"{path} is missing: models are written at the end; this run is {self.status}"
+            )
+        sha256 = self.manifest.get("outputs", {}).get(MODELS)
+        if sha256 and not fits(path, sha256):
+            raise RunFolderError(
+                f"{path} is damaged: it is not what the run wrote; fedge resume makes it again"
             )
         try:
             entries = load_file(path)

@@ -5,17 +5,17 @@ What the tables hold is in `fedge.records.catalog`.
 
 import csv
 import json
-import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
 from fedge.data.composition import Holding
+from fedge.process.durable import sync, write_bytes
 from fedge.process.memory import ProcessMemory
 from fedge.records.catalog import (
     CLIENTS,
@@ -35,14 +35,14 @@ from fedge.records.catalog import (
 )
 from fedge.records.columns import Table
 from fedge.records.folder import write_whole
-from fedge.records.manifest import write_manifest
+from fedge.records.growing import GrowingFile, digest_of
+from fedge.records.manifest import MANIFEST, write_manifest
 from fedge.records.message_log import MessageLog
+from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, checksums
 from fedge.rounds.results import RoundResult
 from fedge.states.averaging import State
 from fedge.states.files import write_state
 from fedge.timing.timeline import TIMELINE_PARTS, RoundTimelines
-
-_CLUSTERS = "clusters.jsonl"
 
 
 class RecordError(OSError):
@@ -62,33 +62,22 @@ class Recorder:
 
         Args:
             folder: of the run.
-            offsets: of a run that goes on, table → bytes that stay; what was written after them goes.
+            offsets: of a run that goes on, table → bytes that stay; what was written after them goes. Tables
+                that are not in it are begun anew.
             manifest: of a run that goes on, its entries so far.
         """
         self.folder = folder
-        self._files: dict[str, TextIO] = {}
+        self._files: dict[str, GrowingFile] = {}
         self._manifest = dict(manifest or {})
         self._manifest_lock = threading.RLock()  # the watchdog and signal handlers write it, too
         self._ended = False
         with self._explained("tables"):
-            for table in ROUND_TABLES:
-                self._open(table.path, table, (offsets or {}).get(table.path, 0))
-            self._open(_CLUSTERS, None, (offsets or {}).get(_CLUSTERS, 0))
+            for name, table in (*((table.path, table) for table in ROUND_TABLES), (CLUSTERS, None)):
+                if offsets is not None and name not in offsets:
+                    _set_aside(folder / name)
+                self._files[name] = GrowingFile(folder / name, table, (offsets or {}).get(name, 0))
             self._flush()
             self._messages = MessageLog(folder, _seconds_so_far(folder))
-
-    def _open(self, name: str, table: Table | None, offset: int) -> None:
-        """Open a file, new or behind its first `offset` bytes; `table` is what it holds, if it is one."""
-        path = self.folder / name
-        path.parent.mkdir(exist_ok=True)
-        path.touch()
-        file = self._files[name] = path.open("r+", newline="", encoding="utf-8")
-        file.truncate(offset)
-        if table and offset:
-            table.fit(file)
-        file.seek(0, os.SEEK_END)
-        if table and not offset:
-            table.write_header(file)
 
     def __enter__(self) -> "Recorder":
         return self
@@ -108,11 +97,28 @@ class Recorder:
     @property
     def paths(self) -> list[Path]:
         """All tables."""
-        return [self.folder / name for name in self._files]
+        return [file.path for file in self._files.values()]
+
+    @property
+    def unsynced(self) -> list[Path]:
+        """All that changes from round to round, to be made durable: tables, matrices, and their folders."""
+        confusion = [path for path in (self.folder / CONFUSION,) if path.exists()]
+        return [*self.paths, *confusion, *sorted({path.parent for path in self.paths})]
+
+    @property
+    def refitted(self) -> bool:
+        """Whether a table has got the columns of this version, so no checkpoint fits until the next one."""
+        return any(file.refitted for file in self._files.values())
 
     def offsets(self) -> dict[str, int]:
         """Return the bytes of every table so far."""
-        return {name: os.fstat(file.fileno()).st_size for name, file in self._files.items()}
+        return {name: file.size for name, file in self._files.items()}
+
+    def checksums(self) -> dict[str, str]:
+        """Return the SHA-256 of every table so far, and of the newest confusion matrices."""
+        found = {name: file.sha256 for name, file in self._files.items()}
+        confusion = self.folder / CONFUSION
+        return {**found, CONFUSION: digest_of(confusion).hexdigest()} if confusion.is_file() else found
 
     def update_manifest(self, **entries: Any) -> None:
         """Add or replace entries of manifest.json, which is replaced as a whole.
@@ -120,21 +126,43 @@ class Recorder:
         Raises:
             RecordError: the disk is full or gone; the file is as it was.
         """
-        with self._manifest_lock, self._explained("manifest.json"):
-            self._manifest.update(entries)
-            write_manifest(self.folder, self._manifest)
+        self._update_manifest(entries, durably=True)
 
-    def end(self, status: str, exit_code: int, **entries: Any) -> Mapping[str, Any]:
+    def _update_manifest(self, entries: Mapping[str, Any], durably: bool) -> None:
+        with self._manifest_lock, self._explained(MANIFEST):
+            self._manifest.update(entries)
+            write_manifest(self.folder, self._manifest, durably)
+
+    def end(self, status: str, exit_code: int, durably: bool = True, **entries: Any) -> Mapping[str, Any]:
         """Write how the run ended, once: what comes later is a consequence. Returns what is written.
+
+        A run that has succeeded has all of its results on disk before it says so.
+
+        Args:
+            status: "completed", "partial" or "failed".
+            exit_code: of the run.
+            durably: wait for the disk.
+            entries: further ones of the manifest.
 
         Raises:
             RecordError: as `update_manifest`.
         """
         with self._manifest_lock:
             if not self._ended:
-                self.update_manifest(status=status, exit_code=exit_code, **entries, ended=utc_now())
+                ending = {"status": status, "exit_code": exit_code, **entries, "ended": utc_now()}
+                if status != "failed":
+                    ending["outputs"] = self._sync_outputs()
+                self._update_manifest(ending, durably)
                 self._ended = True
             return dict(self._manifest)
+
+    def _sync_outputs(self) -> dict[str, str]:
+        """Wait until all results are on disk; returns their checksums."""
+        with self._explained("results"):
+            self._flush()
+            for path in self.unsynced:
+                sync(path)
+            return checksums(self.folder)
 
     @contextmanager
     def _explained(self, what: str) -> Iterator[None]:
@@ -180,8 +208,9 @@ class Recorder:
         self._rows(CLIENTS, [ClientRow(number, client) for client in result.clients])
         self._rows(MEMORY, [MemoryRow(number, process) for process in memory])
         if result.cloud is not None:
-            self._files[_CLUSTERS].write(json.dumps(_cluster_entry(result)) + "\n")
-        write_whole(self.folder / "metrics" / "confusion.json", _confusion_entry(result))
+            self._files[CLUSTERS].append(json.dumps(_cluster_entry(result)) + "\n")
+        # made durable with the checkpoint, as the tables are
+        write_whole(self.folder / CONFUSION, _confusion_entry(result), durably=False)
 
     def _write_times(
         self, global_round: int, laps: Mapping[str, float], timelines: RoundTimelines | None
@@ -203,7 +232,7 @@ class Recorder:
 
     def _rows(self, table: Table, rows: Sequence[Any]) -> None:
         """Append row objects to a table."""
-        table.write(self._files[table.path], rows)
+        self._files[table.path].append_rows(rows)
 
     def write_partition(self, holdings: Iterable[Holding]) -> None:
         """Write partition.csv.
@@ -212,7 +241,7 @@ class Recorder:
             RecordError: the disk is full or gone.
         """
         with self._explained(PARTITION.path):
-            (self.folder / PARTITION.path).write_text(PARTITION.text(holdings), encoding="utf-8")
+            write_bytes(self.folder / PARTITION.path, PARTITION.text(holdings).encode())
 
     def write_models(
         self, models: Sequence[State], unseen_clients: Mapping[int, State] | None = None
@@ -223,11 +252,11 @@ class Recorder:
             models: per leaf what it serves the clients that it knows.
             unseen_clients: leaf → what it serves others, where that is another one; ``unseen-0/…``.
         """
-        path = self.folder / "checkpoints" / "final.safetensors"
+        path = self.folder / MODELS
         path.parent.mkdir(exist_ok=True)
         named = {f"leaf-{leaf}/": model for leaf, model in enumerate(models)}
         named |= {f"unseen-{leaf}/": model for leaf, model in (unseen_clients or {}).items()}
-        write_state(path, _Joined(named))
+        write_state(path, _Joined(named), durably=True)
 
 
 class _Joined(Mapping[str, np.ndarray]):
@@ -245,6 +274,12 @@ class _Joined(Mapping[str, np.ndarray]):
 
     def __len__(self) -> int:
         return len(self._entries)
+
+
+def _set_aside(path: Path) -> None:
+    """Rename a table that is to be begun anew, if it holds anything."""
+    if path.is_file() and path.stat().st_size:
+        path.replace(path.with_name(f"{path.name}.damaged"))
 
 
 def _seconds_so_far(folder: Path) -> dict[int, float]:

@@ -7,8 +7,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from fedge.process import exits
 from fedge.records.folder import short
 from fedge.records.manifest import read_manifest
+from fedge.records.outputs import damaged_outputs
 
 _RECENT = 10  # rounds over which seconds per round are averaged
 
@@ -20,12 +22,13 @@ class RunStatus:
     Attributes:
         folder: of the run.
         status: "running", "completed", "partial" or "failed".
-        exit_code: of `fedge.process.exits`; RUNNING while it runs.
+        exit_code: of `fedge.process.exits`; RUNNING while it runs, FAILED where results are damaged.
         reason: why it failed; empty otherwise.
         last_round: last global round in the metrics; 0 before the first.
         num_rounds: global rounds in all; 0 where that is not known.
         seconds_per_round: mean over the last rounds; None before the first.
         last_row: when the last row was written; None before the first.
+        damaged: a line for each result of a run that has succeeded and that is not what it wrote.
     """
 
     folder: Path
@@ -36,6 +39,7 @@ class RunStatus:
     num_rounds: int
     seconds_per_round: float | None
     last_row: datetime | None
+    damaged: tuple[str, ...] = ()
 
 
 def read_status(folder: Path) -> RunStatus:
@@ -47,16 +51,19 @@ def read_status(folder: Path) -> RunStatus:
     manifest = read_manifest(folder)
     table = folder / "metrics" / "global_rounds.csv"
     rounds = _rounds(table)
+    succeeded = manifest["status"] in ("completed", "partial")
+    damaged = tuple(damaged_outputs(folder, manifest)) if succeeded else ()
     recent = [seconds for _, seconds in rounds[-_RECENT:]]
     return RunStatus(
         folder=folder,
         status=manifest["status"],
-        exit_code=manifest["exit_code"],
+        exit_code=exits.FAILED if damaged else manifest["exit_code"],
         reason=_one_line(manifest.get("reason", "")),
         last_round=rounds[-1][0] if rounds else 0,
         num_rounds=manifest.get("config", {}).get("num-server-rounds", 0),
         seconds_per_round=sum(recent) / len(recent) if recent else None,
         last_row=datetime.fromtimestamp(table.stat().st_mtime) if rounds else None,
+        damaged=damaged,
     )
 
 
@@ -88,6 +95,7 @@ def status_lines(status: RunStatus) -> list[str]:
         )
     if status.reason:
         lines.append(f"reason: {status.reason}")
+    lines += [f"damaged: {line}" for line in status.damaged]
     next_step = _next_step(status)
     if next_step:
         lines.append(f"next: {next_step}")
@@ -96,6 +104,8 @@ def status_lines(status: RunStatus) -> list[str]:
 
 def _next_step(status: RunStatus) -> str:
     """Return what to do about a run that did not end well."""
+    if status.damaged:
+        return f"fedge resume {short(status.folder)}"
     if status.status != "failed":
         return ""
     if status.last_round == 0:

@@ -124,6 +124,8 @@ class Steps:
             return 0
         lines = go_on(found.checkpoint, strategy, remarks, plan.data_folder)
         self._announcer.table = lambda: lines
+        if self._recorder.refitted:
+            self._snapshots.write(found.checkpoint.global_round, self._announcer.table)
         return found.checkpoint.global_round
 
     def _on_round(self, result: RoundResult, laps: dict[str, float]) -> None:

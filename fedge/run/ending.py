@@ -110,7 +110,7 @@ class Ending:
     def interrupt(self, signum: int) -> None:
         """End by a signal, from its handler: only what can be written in no time."""
         interrupted = exits.Interrupted(signum)
-        self._recorder.end("failed", interrupted.exit_code, reason=interrupted.reason)
+        self._recorder.end("failed", interrupted.exit_code, durably=False, reason=interrupted.reason)
         if not self._told:
             self._told = True
             self._console.last_words(self._failure(interrupted.reason, interrupted.exit_code))

@@ -31,7 +31,7 @@ class Opened:
     @property
     def offsets(self) -> Mapping[str, int] | None:
         """How far the tables are to be kept, of a run that goes on."""
-        return None if self.resumption is None else self.resumption.checkpoint.facts["offsets"]
+        return None if self.resumption is None else self.resumption.offsets
 
     def take_resumption(self) -> Resumption | None:
         """Hand the resumption over: its files stay mapped as long as somebody holds it."""

@@ -4,15 +4,17 @@ Loads no torch.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fedge.config.option import ConfigError, Scalar
 from fedge.config.sections import Config, options, to_run_config
+from fedge.records.catalog import ROUND_TABLES
 from fedge.records.folder import find_run, short
 from fedge.records.manifest import RunFolderError, read_manifest
+from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, damaged_outputs, fits
 from fedge.states.checkpoint import FOLDER, Checkpoint, CheckpointError, newest_good
 
 # What may differ between a run and its continuation, because no result depends on it:
@@ -35,14 +37,22 @@ class Resumption:
     Attributes:
         folder: of the run.
         checkpoint: where it goes on.
-        notes: what a person should know: checkpoints that are damaged, one line each.
+        notes: what a person should know: what is damaged, one line each.
         manifest: of the run, as it was left.
+        lost: tables that are begun anew, since what they held is not what was written.
     """
 
     folder: Path
     checkpoint: Checkpoint
     notes: list[str]
     manifest: dict[str, Any] = field(repr=False)
+    lost: frozenset[str] = frozenset()
+
+    @property
+    def offsets(self) -> dict[str, int]:
+        """Table → bytes that stay."""
+        sizes: Mapping[str, int] = self.checkpoint.facts["offsets"]
+        return {name: size for name, size in sizes.items() if name not in self.lost}
 
     @property
     def run(self) -> Mapping[str, Any]:
@@ -51,9 +61,12 @@ class Resumption:
         return described
 
     def is_complete(self, num_rounds: int) -> bool:
-        """Tell whether nothing is left to do."""
-        return self.manifest.get("status") in ("completed", "partial") and (
-            self.checkpoint.global_round == num_rounds
+        """Tell whether nothing is left to do: all rounds are done, and all results are what was written."""
+        return (
+            self.manifest.get("status") in ("completed", "partial")
+            and self.checkpoint.global_round == num_rounds
+            and not damaged_outputs(self.folder, self.manifest)
+            and (self.folder / MODELS).is_file()
         )
 
     def manifest_to_go_on(
@@ -101,12 +114,9 @@ def open_resumption(folder: Path) -> Resumption:
     Raises:
         ConfigError: there is none.
     """
-    parent = folder / FOLDER
-    checkpoint, damaged = newest_good(parent)
-    while checkpoint is not None and (problem := _lost_rows(folder, checkpoint)):
-        damaged.append(problem)
-        checkpoint, more = newest_good(parent, before=checkpoint.global_round)
-        damaged += more
+    checkpoint, damaged = _newest_that_fits(folder, _confusion_is_due)
+    if checkpoint is None and damaged:
+        checkpoint, damaged = _newest_that_fits(folder, lambda *_: False)
     if checkpoint is None:
         reasons = "; ".join(map(str, damaged)) or (
             "it was stopped before its first, or checkpoint.every is 0, or it is no run"
@@ -114,8 +124,13 @@ def open_resumption(folder: Path) -> Resumption:
         raise ConfigError(
             f"resume needs a whole checkpoint, but {short(folder)} has none: {reasons}; start a new run"
         )
+    manifest = _manifest(folder) or dict(checkpoint.facts["run"])
+    lost = frozenset(_misfits(folder, checkpoint, [table.path for table in ROUND_TABLES if table.optional]))
     notes = [f"{error}; going on from round {checkpoint.global_round}" for error in damaged]
-    return Resumption(folder, checkpoint, notes, _manifest(folder) or dict(checkpoint.facts["run"]))
+    notes += [f"{name} is not what was written; it is begun anew" for name in sorted(lost)]
+    if manifest.get("status") in ("completed", "partial"):
+        notes += [f"{problem}; it is made again" for problem in damaged_outputs(folder, manifest)]
+    return Resumption(folder, checkpoint, notes, manifest, lost)
 
 
 def is_as_found(found: Resumption) -> bool:
@@ -123,16 +138,50 @@ def is_as_found(found: Resumption) -> bool:
     return _manifest(found.folder) == found.manifest
 
 
-def _lost_rows(folder: Path, checkpoint: Checkpoint) -> CheckpointError | None:
-    """Return an error when a table is shorter than it was at the checkpoint, as after a power failure."""
-    for name, size in checkpoint.facts["offsets"].items():
-        path = folder / name
+def _newest_that_fits(
+    folder: Path, confusion_is_due: Callable[[Path, Checkpoint], bool]
+) -> tuple[Checkpoint | None, list[CheckpointError]]:
+    """Return the newest whole checkpoint that the tables still fit, and what is wrong with newer ones.
+
+    Args:
+        folder: of the run.
+        confusion_is_due: (folder, checkpoint) → whether the confusion matrices must be those of the
+            checkpoint, since no round comes that would write them anew.
+    """
+    checkpoint, damaged = newest_good(folder / FOLDER)
+    while checkpoint is not None:
+        needed = [table.path for table in ROUND_TABLES if not table.optional] + [CLUSTERS]
+        if confusion_is_due(folder, checkpoint):
+            needed.append(CONFUSION)
+        misfits = _misfits(folder, checkpoint, needed)
+        if not misfits:
+            return checkpoint, damaged
+        damaged.append(
+            CheckpointError(f"checkpoint {checkpoint.folder} does not fit: {'; '.join(misfits.values())}")
+        )
+        checkpoint, more = newest_good(folder / FOLDER, before=checkpoint.global_round)
+        damaged += more
+    return None, damaged
+
+
+def _misfits(folder: Path, checkpoint: Checkpoint, names: Iterable[str]) -> dict[str, str]:
+    """Return table → what is wrong with it, for those that are not what they were at the checkpoint."""
+    sizes, sums = checkpoint.facts["offsets"], checkpoint.facts.get("sha256", {})
+    found = {}
+    for name in names:
+        path, size = folder / name, sizes.get(name, 0)
         there = path.stat().st_size if path.is_file() else 0
         if there < size:
-            return CheckpointError(
-                f"checkpoint {checkpoint.folder} does not fit: {name} has {there} bytes and had {size}"
-            )
-    return None
+            found[name] = f"{name} has {there} bytes and had {size}"
+        elif name in sums and not fits(path, sums[name], sizes.get(name)):
+            found[name] = f"{name} is not what was written"
+    return found
+
+
+def _confusion_is_due(folder: Path, checkpoint: Checkpoint) -> bool:
+    """Tell whether the checkpoint is of the run's last round."""
+    manifest = _manifest(folder) or checkpoint.facts["run"]
+    return bool(manifest.get("config", {}).get("num-server-rounds") == checkpoint.global_round)
 
 
 def _manifest(folder: Path) -> dict[str, Any] | None:

@@ -60,11 +60,15 @@ class Snapshots:
             CheckpointError: the disk is full or gone.
         """
         every = self._config.every
-        if not every or (global_round % every and global_round != self._num_rounds):
-            return
+        if every and (global_round % every == 0 or global_round == self._num_rounds):
+            self.write(global_round, table)
+
+    def write(self, global_round: int, table: Callable[[], Sequence[str]]) -> None:
+        """Write the checkpoint of a global round, and remove old ones; arguments and errors as of `after`."""
         facts = {
             "run": self._recorder.manifest,
             "offsets": self._recorder.offsets(),
+            "sha256": self._recorder.checksums(),
             "strategy": self._strategy.facts(),
             "remarks": self._remarks.facts(),
             "table": list(table()),
@@ -74,7 +78,7 @@ class Snapshots:
             _CLIENTS: {str(client): control for client, control in self._controls().items()},
         }
         parent = self._recorder.folder / FOLDER
-        write_checkpoint(parent, global_round, groups, facts, beside=self._recorder.paths)
+        write_checkpoint(parent, global_round, groups, facts, beside=self._recorder.unsynced)
         prune(parent, self._config.keep)
 
 

@@ -10,7 +10,6 @@ process that is killed at any moment leaves the checkpoints before untouched. Re
 import hashlib
 import json
 import math
-import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from fedge.process.durable import sync
 from fedge.process.threads import in_threads
 from fedge.states.averaging import State
 from fedge.states.files import FileState, Joined, StateFileError, map_state, write_state
@@ -81,10 +81,10 @@ def write_checkpoint(
         files = {group: _write_group(unfinished, group, states) for group, states in groups.items() if states}
         content = {"format": _FORMAT, "round": global_round, "files": files, "facts": facts}
         (unfinished / MANIFEST).write_bytes(_manifest_bytes(content))
-        in_threads(_sync, [*beside, *sorted(unfinished.iterdir()), unfinished])  # takes as long as one alone
+        in_threads(sync, [*beside, *sorted(unfinished.iterdir()), unfinished])  # takes as long as one alone
         _remove(folder)
         unfinished.rename(folder)
-        _sync(parent)
+        sync(parent)
     except (OSError, StateFileError) as error:
         shutil.rmtree(unfinished, ignore_errors=True)
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
@@ -241,12 +241,3 @@ def _sha256(path: Path) -> str:
         while block := file.read(_BLOCK_BYTES):
             digest.update(block)
     return digest.hexdigest()
-
-
-def _sync(path: Path) -> None:
-    """Wait until a file or folder is on disk, as far as the system can tell."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
+from fedge.process.durable import commit
+
 REPLY = "reply-"  # begins the name of a file that a client writes
 _BLOCK_BYTES = 2**20  # what is copied, summed and written at a time: stays in the processor's cache
 _ROW_WORDS = 512  # of 8 bytes; a block is 256 such rows
@@ -154,8 +156,13 @@ def _check_once(ticket: Ticket) -> None:
     FileState(ticket).check()
 
 
-def write_state(path: Path, state: Mapping[str, np.ndarray]) -> Ticket:
+def write_state(path: Path, state: Mapping[str, np.ndarray], durably: bool = False) -> Ticket:
     """Write a state under a temporary name, then move it to `path`.
+
+    Args:
+        path: where it is to lie.
+        state: name → array.
+        durably: wait for the disk, before and after the move.
 
     Raises:
         StateFileError: the folder is full or gone.
@@ -170,7 +177,10 @@ def write_state(path: Path, state: Mapping[str, np.ndarray]) -> Ticket:
                 left = memoryview(block)  # type: ignore[arg-type]
                 while left:
                     left = left[file.write(left) :]
-        temporary.replace(path)
+        if durably:
+            commit(temporary, path)
+        else:
+            temporary.replace(path)
     except OSError as error:
         raise StateFileError(f"cannot write state {path}: {error.strerror}") from error
     finally:

@@ -173,7 +173,8 @@ def test_a_run_stopped_between_its_last_checkpoint_and_its_end(copy, four):
 
 
 def test_a_run_that_is_complete_says_so_and_is_left_alone(copy, four):
-    shutil.copy(four / "manifest.json", copy)
+    for name in ("manifest.json", "checkpoints/final.safetensors"):
+        shutil.copy(four / name, copy / name)
     before = {
         path: path.read_bytes() for path in copy.rglob("*") if path.is_file() and path.name != "run.log"
     }
@@ -377,3 +378,105 @@ def test_a_run_that_is_going_on_is_refused(copy):
 def test_a_name_in_the_runs_folder_is_enough_and_latest_follows(copy):
     assert carry_out(copy.parent, resume="copy")[0].status == "completed"
     assert (copy.parent / "latest").resolve() == copy
+
+
+# --- tables and results that are not what was written -------------------------------------------------
+
+NEEDED = ["metrics/global_rounds.csv", "metrics/leaf_rounds.csv", "metrics/clients.csv", "clusters.jsonl"]
+OPTIONAL = ["timing.csv", "timing/workers.csv", "memory.csv"]
+
+
+def change_digit(path, row):
+    """Change a digit of a row: its size stays."""
+    lines = path.read_text().splitlines(keepends=True)
+    place = next(i for i, sign in enumerate(lines[row]) if sign.isdigit() and i > 2)
+    lines[row] = lines[row][:place] + str((int(lines[row][place]) + 1) % 10) + lines[row][place + 1 :]
+    path.write_text("".join(lines))
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_a_changed_digit_of_the_last_round_goes_back_a_round(copy, four, name):
+    change_digit(copy / name, -1)
+    outcome, shown = carry_out(copy.parent, resume=str(copy))
+    (line,) = [line for line in shown.splitlines() if "does not fit" in line]
+    assert line.startswith("note: ")
+    assert line.endswith(f"round-000004 does not fit: {name} is not what was written; going on from round 3")
+    assert comparable(outcome.folder) == comparable(four)
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_a_changed_digit_that_no_round_mends_is_refused(copy, name):
+    change_digit(copy / name, 1 if name.endswith("csv") else 0)
+    assert re.match(
+        f"resume needs a whole checkpoint, but .*copy has none: .*round-000004 does not fit: {name} is not "
+        f"what was written; .*round-000003 does not fit: {name} .*; start a new run$",
+        refusal(copy),
+    )
+
+
+@pytest.mark.parametrize("name", OPTIONAL)
+@pytest.mark.parametrize("damage", [Path.unlink, truncate, lambda path: change_digit(path, 1)], ids=str)
+def test_a_lost_optional_table_is_begun_anew(copy, four, name, damage):
+    damage(copy / name)
+    rest = (copy / name).read_bytes() if (copy / name).exists() else None
+    outcome, shown = carry_out(copy.parent, resume=str(copy), num_server_rounds=5)
+    assert f"note: {name} is not what was written; it is begun anew" in shown
+    assert outcome.status == "completed"
+    rows = list(csv.DictReader((copy / name).read_text().splitlines()))
+    assert {row["global_round"] for row in rows} == {"5"}
+    aside = copy / f"{name}.damaged"
+    assert (aside.read_bytes() if aside.exists() else None) == rest
+
+
+@pytest.mark.parametrize(
+    "name", ["checkpoints/final.safetensors", "metrics/confusion.json", "partition.csv", *NEEDED]
+)
+@pytest.mark.parametrize("damage", [Path.unlink, flip, lambda path: path.write_bytes(b"")], ids=str)
+def test_a_result_of_a_complete_run_is_made_again(four, tmp_path, capsys, name, damage):
+    """Unless it is damaged in rows of rounds before the oldest checkpoint."""
+    folder = shutil.copytree(four, tmp_path / "runs" / "complete")
+    before = (four / name).read_bytes()
+    if name in NEEDED:
+        change_digit(folder / name, -1)
+    else:
+        damage(folder / name)
+    assert main(["status", str(folder)]) == 4
+    assert f"damaged: {name} is " in capsys.readouterr().out
+    outcome, shown = carry_out(folder.parent, resume=str(folder))
+    assert outcome.status == "completed"
+    assert "is complete" not in shown
+    assert f"{name} is " in shown
+    assert comparable(folder) == comparable(four)
+    if name not in NEEDED:
+        assert (folder / name).read_bytes() == before
+    assert main(["status", str(folder)]) == 0
+    assert "is complete: 4 of 4 global rounds" in carry_out(folder.parent, resume=str(folder))[1]
+
+
+def test_a_table_of_another_version_is_refitted_and_still_fits(copy, four, monkeypatch):
+    """The table is rewritten when the run goes on, so its newest checkpoint is, too."""
+    table = copy / "metrics" / "clients.csv"
+    lines = [line + ",x" for line in table.read_text().splitlines()]
+    table.write_text("\n".join(lines) + "\n")
+    found = open_resumption_with_size(copy, monkeypatch)
+    assert found == 4
+    (copy / "checkpoints" / "final.safetensors").unlink()
+    (copy / "manifest.json").write_text(json.dumps({**manifest(copy), "status": "running"}))
+    outcome, shown = carry_out(copy.parent, resume=str(copy))
+    assert "after global round 4" in shown
+    assert comparable(outcome.folder) == comparable(four)
+
+
+def open_resumption_with_size(copy, monkeypatch):
+    """Go on with a checkpoint that knows the table as it is, as an older version would have written it."""
+    from fedge.states import checkpoint
+
+    path = copy / "checkpoints" / "round-000004" / "manifest.json"
+    content = json.loads(path.read_text())["content"]
+    content["facts"]["offsets"]["metrics/clients.csv"] = (copy / "metrics" / "clients.csv").stat().st_size
+    del content["facts"]["sha256"]
+    path.write_bytes(checkpoint._manifest_bytes(content))
+    outcome, _ = carry_out(copy.parent, resume=str(copy))
+    assert outcome.status == "completed"
+    assert open_resumption(copy).notes == []
+    return open_resumption(copy).checkpoint.global_round

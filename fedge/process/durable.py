@@ -1,0 +1,52 @@
+"""Files that are on disk when the call returns: whole, and also after a power failure.
+
+A name may only be given to content that is on disk, and a folder must be told to keep the name: write under
+another name, sync, rename, sync the folder.
+"""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+
+def sync(path: Path) -> None:
+    """Wait until a file's content, or a folder's names, are on disk, as far as the system can tell."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def commit(temporary: Path, path: Path) -> None:
+    """Give a file that has been written its name; it replaces what was there.
+
+    Raises:
+        OSError: the disk is full or gone; what was at `path` still is.
+    """
+    sync(temporary)
+    temporary.replace(path)
+    sync(path.parent)
+
+
+def write_bytes(path: Path, content: bytes, durably: bool = True) -> None:
+    """Write a small file as a whole: whoever reads it sees the old or the new one.
+
+    Args:
+        path: of the file.
+        content: of it.
+        durably: wait for the disk; without it, a power failure may leave an empty file.
+
+    Raises:
+        OSError: the disk is full or gone; what was at `path` still is.
+    """
+    temporary = path.with_name(f"{path.name}.tmp")
+    try:
+        temporary.write_bytes(content)
+        if durably:
+            commit(temporary, path)
+        else:
+            temporary.replace(path)
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)

@@ -1,0 +1,103 @@
+"""A table on disk that grows row by row and knows the checksum of what it holds."""
+
+import hashlib
+import io
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from fedge.process.durable import write_bytes
+from fedge.records.columns import Table
+
+_BLOCK_BYTES = 2**20
+
+
+class GrowingFile:
+    """A file that is appended to.
+
+    Attributes:
+        path: of it.
+        refitted: another version began it, and its columns have been changed to those of this one.
+    """
+
+    def __init__(self, path: Path, table: Table | None, offset: int) -> None:
+        """Open it, new or behind its first `offset` bytes; what lies after them goes.
+
+        Args:
+            path: its folder is made if it is not there.
+            table: what it holds, if it is a table.
+            offset: 0 for a new one.
+
+        Raises:
+            OSError: the disk is full or gone.
+        """
+        self.path = path
+        self._table = table
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+        os.truncate(path, offset)
+        self.refitted = bool(table and offset) and self._refit()
+        self._digest = digest_of(path)
+        self._file = path.open("ab")
+        if table and not offset:
+            header = io.StringIO()
+            table.write_header(header)
+            self.append(header.getvalue())
+
+    def _refit(self) -> bool:
+        """Give a table of another version the columns of this one; tells whether it had others."""
+        assert self._table is not None
+        before = self.path.read_bytes().decode()
+        text = io.StringIO(before, newline="")
+        self._table.fit(text)
+        if text.getvalue() == before:
+            return False
+        write_bytes(self.path, text.getvalue().encode())
+        return True
+
+    def append(self, text: str) -> None:
+        """Append text; `flush` hands it to the system."""
+        content = text.encode()
+        self._file.write(content)
+        self._digest.update(content)
+
+    def append_rows(self, rows: Iterable[Any]) -> None:
+        """Append row objects of its table."""
+        assert self._table is not None
+        text = io.StringIO()
+        self._table.write(text, rows)
+        self.append(text.getvalue())
+
+    def flush(self) -> None:
+        """Hand what has been appended to the system."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close it."""
+        self._file.close()
+
+    @property
+    def size(self) -> int:
+        """Bytes that the system has."""
+        return os.fstat(self._file.fileno()).st_size
+
+    @property
+    def sha256(self) -> str:
+        """Checksum of all that was appended, and of what was there before."""
+        return self._digest.hexdigest()
+
+
+def digest_of(path: Path, size: int | None = None) -> "hashlib._Hash":
+    """Return the SHA-256 of the first `size` bytes of a file, by default of all, for more to be added.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    digest = hashlib.sha256()
+    left = path.stat().st_size if size is None else size
+    with path.open("rb") as file:
+        while left > 0 and (block := file.read(min(left, _BLOCK_BYTES))):
+            digest.update(block)
+            left -= len(block)
+    return digest

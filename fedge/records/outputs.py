@@ -1,0 +1,47 @@
+"""Whether a run's results are still what it wrote, by the checksums in its manifest."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedge.records.catalog import PARTITION, ROUND_TABLES
+from fedge.records.growing import digest_of
+
+CLUSTERS = "clusters.jsonl"
+CONFUSION = "metrics/confusion.json"
+MODELS = "checkpoints/final.safetensors"
+OUTPUTS = (
+    *(table.path for table in ROUND_TABLES if not table.optional),
+    CLUSTERS,
+    CONFUSION,
+    PARTITION.path,
+    MODELS,
+)
+
+
+def checksums(folder: Path) -> dict[str, str]:
+    """Return result → SHA-256 of those that are there.
+
+    Raises:
+        OSError: one cannot be read.
+    """
+    return {name: digest_of(folder / name).hexdigest() for name in OUTPUTS if (folder / name).is_file()}
+
+
+def damaged_outputs(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
+    """Return a line for each result that is missing or not what the run wrote; none before it has ended."""
+    return [
+        f"{name} is {'not what the run wrote' if (folder / name).is_file() else 'missing'}"
+        for name, sha256 in manifest.get("outputs", {}).items()
+        if name in OUTPUTS and not fits(folder / name, sha256)
+    ]
+
+
+def fits(path: Path, sha256: str, size: int | None = None) -> bool:
+    """Tell whether a file, or its first `size` bytes, has a checksum."""
+    try:
+        if size is not None and path.stat().st_size < size:
+            return False
+        return digest_of(path, size).hexdigest() == sha256
+    except OSError:
+        return False

@@ -1,0 +1,45 @@
+"""The library of file_faults.c: compiled, loaded before all else, armed in a process of its own."""
+
+import ctypes
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+SOURCE = Path(__file__).with_name("file_faults.c")
+LIBRARY = "FILE_FAULTS"  # environment: where the compiled library lies
+
+# Before the n-th operation: nothing; SIGKILL; half of it and SIGKILL; no room from then on; an error, once
+COUNT, KILL, TORN, FULL, IO_ERROR, INTERRUPT = 1, 2, 3, 4, 5, 6
+KINDS = {"kill": KILL, "torn": TORN, "full": FULL, "eio": IO_ERROR, "eintr": INTERRUPT}
+
+
+def compiler():
+    """Return a C compiler, or None."""
+    return next(filter(None, map(shutil.which, ("gcc", "cc", "clang"))), None)
+
+
+def environment(folder):
+    """Compile into `folder`; returns the environment of a process that has the library."""
+    library = Path(folder) / "file_faults.so"
+    flags = ["-shared", "-fPIC", "-O1", "-Wall", "-Werror"]
+    subprocess.run([compiler(), *flags, "-o", library, SOURCE, "-ldl", "-lpthread"], check=True)
+    return {**os.environ, "LD_PRELOAD": str(library), LIBRARY: str(library), "OMP_NUM_THREADS": "1"}
+
+
+class Faults:
+    """The library in this process."""
+
+    def __init__(self):
+        self._library = ctypes.CDLL(os.environ[LIBRARY])
+        self._library.faults_arm.argtypes = [ctypes.c_char_p, ctypes.c_long, ctypes.c_int, ctypes.c_char_p]
+        self._library.faults_count.restype = ctypes.c_long
+
+    def arm(self, folder, kind, at=0, log=""):
+        """Count operations below `folder` from now on, and let the one numbered `at` fail; log them all."""
+        self._library.faults_arm(str(folder).encode(), at, kind, str(log).encode())
+
+    @property
+    def count(self):
+        """Operations since then."""
+        return self._library.faults_count()
