@@ -13,6 +13,7 @@ from fedge.cloud.memory import CloudMemory
 from fedge.cloud.step import CloudRound, CloudSetting
 from fedge.clustering.evidence import Answers, Evidence, Questions
 from fedge.clustering.ifca import Pool
+from fedge.clustering.updates import Updates
 from fedge.config.sections import ClusterConfig
 from fedge.states.averaging import State
 
@@ -57,10 +58,19 @@ class CloudAggregator:
         pool.keep_states(self._setting.keep)
         return FirstChoice(self._setting, self._memory, pool.questions(leaves))
 
-    def begin(self, starts: Sequence[State]) -> CloudRound:
-        """Begin a global round: see the models with which the leaves do."""
-        kept = list(starts) if self._memory.needs("starts") else None
-        return CloudRound(self._setting, self._memory, _all_equal(starts), kept)
+    def begin(self, starts: Sequence[State], global_round: int = 1) -> CloudRound:
+        """Begin a global round: see the models with which the leaves do.
+
+        Only the first round's updates are those of clients on which their leaf has had no influence yet: from
+        then on control variates carry its past.
+        """
+        memory, setting = self._memory, self._setting
+        kept = list(starts) if memory.needs("starts") else None
+        one_start = _all_equal(starts)
+        updates = None
+        if memory.needs("updates") and one_start and global_round == 1:
+            updates = Updates(starts[0], setting.parameter_names, global_round)
+        return CloudRound(setting, memory, one_start, kept, updates)
 
     def states(self) -> dict[str, State]:
         """Return the arrays that the next cloud step needs of those before, by name."""

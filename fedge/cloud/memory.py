@@ -4,18 +4,21 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
+from fedge.clustering import deals
 from fedge.clustering.affinity import FEWEST_LEAVES
 from fedge.clustering.cadence import Pace
 from fedge.clustering.evidence import CrossLosses
 from fedge.clustering.ifca import Pool
 from fedge.clustering.membership import Membership
 from fedge.clustering.registry import Need, method_named
+from fedge.clustering.updates import Likeness
 from fedge.config.choices import BY_TEST
 from fedge.config.sections import ClusterConfig
 from fedge.states.averaging import State
 
 _RECENT_STEPS = 4  # comparisons whose cross-losses are put together with a step's own
 _RECENT = "recent-"  # before their numbers, among the states
+_LIKENESS = "likeness"  # among the states
 
 
 class CloudMemory:
@@ -29,6 +32,7 @@ class CloudMemory:
         pool: the cloud's own models, for a method that has some, or None.
         recent: cross-losses of the steps before, oldest first, since the groups changed.
         since_probe: comparisons from different starts since the last probe.
+        likeness: of the newest updates that clients made from one start, for a method that needs them.
     """
 
     def __init__(self, config: ClusterConfig, pool: Pool | None = None) -> None:
@@ -40,6 +44,7 @@ class CloudMemory:
         self.pool = pool
         self.recent: deque[CrossLosses] = deque(maxlen=_RECENT_STEPS)
         self.since_probe = 0
+        self.likeness: Likeness | None = None
 
     def needs(self, what: Need) -> bool:
         """Tell whether the method must see something that takes effort to gather."""
@@ -66,7 +71,15 @@ class CloudMemory:
 
     def can_compare(self, leaves: int) -> bool:
         """Tell whether the coming step compares, and there are enough leaves to find groups in."""
-        return self.compares and not (self.is_tried and leaves < FEWEST_LEAVES)
+        fewest = deals.FEWEST_LEAVES if self.config.deals else FEWEST_LEAVES
+        return self.compares and not (self.is_tried and leaves < fewest)
+
+    def asks_losses(self, common_start: bool) -> bool:
+        """Tell whether a comparison needs the losses of leaves' models at each other's clients.
+
+        The deal test does not: from one start the updates are enough.
+        """
+        return self.needs("cross-losses") and not (common_start and self.needs("updates"))
 
     def is_probe_due(self, common_start: bool) -> bool:
         """Tell whether leaves that began a round from one model, or not, are to make a probe after it."""
@@ -93,6 +106,8 @@ class CloudMemory:
             f"{_RECENT}{at}": {"losses": c.losses, "windows": c.windows, "leaf_of": c.leaf_of}
             for at, c in enumerate(self.recent)
         }
+        if self.likeness is not None:
+            recent[_LIKENESS] = self.likeness.to_state()
         return recent if self.pool is None else recent | self.pool.states()
 
     def facts(self) -> dict[str, Any]:
@@ -114,5 +129,7 @@ class CloudMemory:
             for name, state in states.items()
             if name.startswith(_RECENT)
         )
+        if _LIKENESS in states:
+            self.likeness = Likeness.from_state(states[_LIKENESS])
         if self.pool is not None:
             self.pool.restore(states, facts["taken"])

@@ -21,6 +21,7 @@ from fedge.clustering.evidence import Answers, Evidence, Questions, all_to_all
 from fedge.clustering.membership import events_between
 from fedge.clustering.registry import Grouping
 from fedge.clustering.signals import loss_matrix
+from fedge.clustering.updates import Updates
 from fedge.leaf.aggregation import Contribution, mean_of
 from fedge.states.averaging import State, cluster_means
 
@@ -62,10 +63,12 @@ class Probe:
     Attributes:
         start: the model.
         models: per leaf what it became.
+        updates: that clients made of it; None where nobody needs them.
     """
 
     start: State
     models: Sequence[State]
+    updates: Updates | None = None
 
 
 @dataclass(frozen=True)
@@ -94,12 +97,20 @@ class CloudRound:
         memory: of the steps before; changes when this one is finished.
         common_start: whether all leaves began the round from one model.
         starts: per leaf the model with which it began; None where the method needs none: they may be large.
+        updates: takes in what clients make of one start in the first leaf round; None where nobody needs it.
     """
 
     setting: CloudSetting
     memory: CloudMemory
     common_start: bool
     starts: Sequence[State] | None = field(repr=False)
+    updates: Updates | None = None
+
+    def probed_updates(self, start: State, global_round: int) -> Updates | None:
+        """Return what takes in the updates of a probe from one start, or None where nobody needs them."""
+        if not self.memory.needs("updates"):
+            return None
+        return Updates(start, self.setting.parameter_names, global_round)
 
     def meet(self, brought: Sequence[Contribution], global_round: int = 1) -> "Meeting":
         """Receive the leaves after their leaf rounds.
@@ -143,7 +154,11 @@ class Meeting:
             probe: made from `probe_start`, if there was one.
             forks: per leaf what has become of its part in `CloudStep.trials`; empty or None for none.
         """
-        pool = self.begun.memory.pool
+        memory = self.begun.memory
+        updates = self.begun.updates if probe is None else probe.updates
+        if updates is not None and len(updates):
+            memory.likeness = updates.likeness()
+        pool = memory.pool
         if pool is not None:
             pool.average(self.models, self.weights)
             pool.keep_states(self.begun.setting.keep)
@@ -157,7 +172,8 @@ class Meeting:
         if not memory.can_compare(len(models)):
             return [{} for _ in models]
         compared = models if probe is None else probe.models
-        asked = all_to_all(compared) if memory.needs("cross-losses") else [{} for _ in models]
+        one_start = self.begun.common_start or probe is not None
+        asked = all_to_all(compared) if memory.asks_losses(one_start) else [{} for _ in models]
         candidate, present = memory.membership.candidate, memory.membership.labels
         if any(fork is not None for fork in forks):
             assert candidate is not None
@@ -226,7 +242,7 @@ class Hearing:
         evidence = Evidence(
             self.met.models, begun.starts, self.met.weights, begun.setting.parameter_names,
             begun.common_start, answers, begun.setting.truth, self.met.global_round, begun.setting.seed,
-            tuple(memory.recent), None if memory.pool is None else memory.pool.taken,
+            tuple(memory.recent), None if memory.pool is None else memory.pool.taken, memory.likeness,
         )  # fmt: skip
         memory.since_probe = 0 if begun.common_start else memory.since_probe + 1
         if self.probe is None:
@@ -256,7 +272,7 @@ class Hearing:
             facts["events"] = events
         if events:  # what was measured before says nothing about the new groups
             memory.recent.clear()
-        elif memory.needs("cross-losses") and memory.config.signal == "affinity" and not probed:
+        elif evidence.has_cross_losses and memory.config.signal == "affinity" and not probed:
             memory.recent.append(evidence.cross)
         memory.pace.note_comparison(quiet=not events and not membership.is_unsettled)
         return labels, facts
@@ -264,7 +280,7 @@ class Hearing:
     def _measured(self, evidence: Evidence) -> dict[str, Any]:
         """Return what clients' answers and a probe leave in the facts of the step."""
         facts: dict[str, Any] = {}
-        if self._memory.needs("cross-losses") and evidence.answers is not None:
+        if evidence.has_cross_losses:
             facts["cross_loss"] = _as_json(loss_matrix(evidence.cross))
         if evidence.answers is not None:
             facts["exchange_bytes"] = evidence.answers.downlink_bytes

@@ -18,7 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from fedge.clustering import deals
 from fedge.clustering.affinity import FEWEST_LEAVES
+from fedge.clustering.deals import STRONG
 from fedge.clustering.evidence import Evidence
 from fedge.clustering.registry import Grouping
 from fedge.clustering.signals import NotComparable, affinity, loss_matrix, relationships_among
@@ -41,6 +43,8 @@ def auto_grouping(
         bisect: finds the best cut of some leaves in two.
     """
     present = np.zeros(len(evidence.models), dtype=np.int64) if before is None else before
+    if config.deals:
+        return dealt_grouping(evidence, config, present)
     if len(present) < FEWEST_LEAVES:
         reason = f"whether there are groups can be tested from {FEWEST_LEAVES} leaves on"
         return Grouping(present, None, {"skipped": reason})
@@ -55,10 +59,45 @@ def auto_grouping(
     tests: list[CutTest] = []
     if np.array_equal(labels, origin):
         rng = numpy_stream(evidence.seed, Purpose.CLUSTERING, evidence.global_round)
-        tests = _tests(evidence, origin, known, bisect, config.level, rng)
-        labels = labels_after(tests, origin, config.level)
+        level = STRONG if isinstance(config.level, str) else config.level
+        tests = _tests(evidence, origin, known, bisect, level, rng)
+        labels = labels_after(tests, origin, level)
     facts["tests"] = [test.to_json() for test in tests]
     return Grouping(labels, _similarity(evidence), facts)
+
+
+def dealt_grouping(evidence: Evidence, config: ClusterConfig, present: np.ndarray) -> Grouping:
+    """Return the clusters that the deal test of the newest updates from one start finds.
+
+    As long as all leaves start from one model these are the groups; the test is made again only when there
+    are new updates (a probe), so that a run does not look at chance in every round. From different models
+    only moves are found, by losses.
+
+    Args:
+        evidence: with updates from one start, and with cross-losses where leaves start from different models.
+        config: its `level` is used.
+        present: (S,) labels in force.
+    """
+    facts: dict[str, Any] = {}
+    if not evidence.common_start:
+        losses = evidence.answers is not None and evidence.has_cross_losses
+        labels = moved(loss_matrix(evidence.cross), present) if losses else present
+        return Grouping(labels, _similarity(evidence) if losses else None, {"tests": []})
+    likeness = evidence.likeness
+    sizes = np.bincount(likeness.leaf_of, minlength=len(present)) if likeness else np.zeros(0, dtype=np.int64)
+    if likeness is None or (sizes > 0).sum() < deals.FEWEST_LEAVES or sizes.sum() < deals.FEWEST_CLIENTS:
+        reason = (
+            f"whether there are groups can be tested from {deals.FEWEST_LEAVES} leaves and "
+            f"{deals.FEWEST_CLIENTS} clients on that train from one start"
+        )
+        return Grouping(present, None, {"skipped": reason})
+    level = deals.level_in_force(config.level, sizes[sizes > 0].tolist())
+    rng = numpy_stream(evidence.seed, Purpose.CLUSTERING, likeness.global_round)
+    tests = deals.divide(likeness.cosines, likeness.leaf_of, range(len(present)), level, rng)
+    labels = deals.labels_after(tests, np.zeros_like(present))
+    facts["tests"] = [test.to_json() for test in tests]
+    facts["tested_round"] = likeness.global_round
+    return Grouping(labels, deals.leaf_similarity(likeness.cosines, likeness.leaf_of, len(present)), facts)
 
 
 def _tests(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedge.clustering.updates import Likeness
 from fedge.exchange.evaluate import EvaluateReply
 from fedge.states.averaging import State
 
@@ -69,6 +70,8 @@ class Evidence:
         global_round: 1, 2, …; 0 for a choice before the first.
         seed: root of the run's random streams.
         taken: (S,) the candidate model that each leaf took last, or None.
+        likeness: of the updates that clients made from one start, the newest there are; None where the method
+            needs none, or too few have come.
     """
 
     models: Sequence[State]
@@ -82,6 +85,14 @@ class Evidence:
     seed: int = 0
     recent: Sequence[CrossLosses] = ()
     taken: np.ndarray | None = None
+    likeness: Likeness | None = None
+
+    @property
+    def has_cross_losses(self) -> bool:
+        """Whether clients were asked for the cross-losses, and one has answered."""
+        return self.answers is not None and any(
+            leaf_role(leaf) in self.answers.losses for leaf in range(len(self.models))
+        )
 
     @property
     def cross(self) -> CrossLosses:

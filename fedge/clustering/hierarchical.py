@@ -24,8 +24,9 @@ from fedge.config.sections import ClusterConfig
 
 
 def _needs(config: ClusterConfig) -> frozenset[Need]:
-    """Return what the signal needs."""
-    return needs_of(config.signal)
+    """Return what the signal needs, and the deal test."""
+    updates: frozenset[Need] = frozenset({"updates"} if config.deals else ())
+    return needs_of(config.signal) | updates
 
 
 @method(_needs)

@@ -15,7 +15,7 @@ from fedge.clustering.evidence import Evidence
 from fedge.config.parts import BY_TIME, GROUPINGS
 from fedge.config.sections import ClusterConfig
 
-Need = Literal["starts", "cross-losses", "pool"]
+Need = Literal["starts", "cross-losses", "pool", "updates"]
 
 
 @dataclass(frozen=True)

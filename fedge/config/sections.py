@@ -13,7 +13,14 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from fedge.config import parts
-from fedge.config.choices import BY_TEST, BY_THRESHOLD, CLUSTER_LINKAGES, PERSONAL_LAYERS, PRIVACY_KINDS
+from fedge.config.choices import (
+    BY_TEST,
+    BY_THRESHOLD,
+    CLUSTER_LINKAGES,
+    CLUSTER_TESTS,
+    PERSONAL_LAYERS,
+    PRIVACY_KINDS,
+)
 from fedge.config.contradictions import refuse_contradictions
 from fedge.config.option import ConfigError, Scalar, Section, key_of, nearest, option, shown
 
@@ -194,7 +201,20 @@ class ClusterConfig(Section):
         BY_THRESHOLD,
         'number of clusters: "threshold" cuts at tau; "auto" tests for groups (affinity); or as "3"',
     )
-    level: float = option(0.01, "auto: largest p-value at which leaves are parted", above=0.0, maximum=0.5)
+    test: str = option(
+        "deal",
+        "auto: what tells groups from chance: clients dealt anew between leaves, once for each common start; "
+        "or signs flipped, in every step",
+        choices=CLUSTER_TESTS,
+    )
+    level: float | str = option(
+        0.01,
+        'auto: largest p-value at which leaves are parted; "auto" is 0.01 where one leaf that differs from '
+        "all others can reach that, else 0.05",
+        above=0.0,
+        maximum=0.5,
+        words=("auto",),
+    )
     patience: int = option(1, "cloud steps in a row that must find the same new groups", minimum=1)
     min_gain: float = option(
         0.05,
@@ -240,6 +260,11 @@ class ClusterConfig(Section):
         """The number of clusters, where it is fixed."""
         return int(self.count) if self.count.isdecimal() and len(self.count) < _MOST_DIGITS else None
 
+    @property
+    def deals(self) -> bool:
+        """Whether groups are told from chance by the deal test."""
+        return self.enabled and self.count == BY_TEST and self.test == "deal"
+
     def _refuse_contradictions(self) -> None:
         """Raise ConfigError when signal, method and number of clusters do not go together."""
         method, has = self.method, partial(parts.GROUPINGS.has, self.method)
@@ -273,6 +298,12 @@ class ClusterConfig(Section):
             raise ConfigError(
                 f'cluster.count "auto" needs cluster.signal to be affinity, whose test it is, but it is '
                 f'{self.signal!r}; set cluster.signal="affinity"'
+            )
+        if self.deals and self.start_round > 1:
+            raise ConfigError(
+                f"cluster.test deal needs cluster.start-round to be 1, because it looks at what clients make "
+                f"of the model that all begin with, but it is {self.start_round}; set cluster.start-round=1 "
+                'or cluster.test="sign-flip"'
             )
         if self.count == BY_TEST and self.patience < 2:
             raise ConfigError(

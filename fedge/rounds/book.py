@@ -11,6 +11,7 @@ import numpy as np
 from fedge.cloud.offers import Offers
 from fedge.cloud.step import CloudStep
 from fedge.clustering.evidence import Questions
+from fedge.clustering.updates import Updates
 from fedge.exchange.evaluate import EvaluateReply, Evaluation, SplitName, pooled
 from fedge.exchange.failure import Failure
 from fedge.exchange.round_context import LEAF, PERSONAL, Line
@@ -48,6 +49,7 @@ class RoundBook:
         labels_before: the leaves' clusters that this round's are compared with; None before there are any.
         began: when the round did, by the clock of the exchanges.
         exchanges: when whose messages were worked on.
+        updates: takes in those of clients that train from one start, for the cloud; None where it needs none.
     """
 
     global_round: int
@@ -68,6 +70,7 @@ class RoundBook:
     labels_before: np.ndarray | None = None
     began: float = 0.0
     exchanges: list[ExchangeTimes] = field(default_factory=list)
+    updates: Updates | None = None
 
     def note_trained(self, client: int, reply: TrainReply, line: Line) -> None:
         """Take in a training reply that counts; the loss of a fork is not the leaf's."""

@@ -61,7 +61,10 @@ class Meetings:
         meeting = begun.meet(brought, book.global_round)
         start = meeting.probe_start()
         last_leaf_round = book.global_round * self._config.hierarchy.leaf_rounds
-        probe = None if start is None else self._leaf_rounds.probe(start, last_leaf_round)
+        probe = None
+        if start is not None:
+            updates = begun.probed_updates(start, book.global_round)
+            probe = self._leaf_rounds.probe(start, last_leaf_round, updates)
         hearing = meeting.hear(probe, [leaf.models.trial for leaf in leaves])
         step = hearing.finish(self.ask(hearing.questions) if any(hearing.questions) else None)
         cloud_control.arrive(leaves)

@@ -200,7 +200,8 @@ class HierarchicalStrategy(Strategy):
         self._transport.begin_round(global_round)
         if global_round == 1:
             self._choose_first()
-        begun = self._cloud.begin([leaf.model for leaf in self.leaves])
+        begun = self._cloud.begin([leaf.model for leaf in self.leaves], global_round)
+        self._transport.book.updates = begun.updates
         self._train(grid, global_round)
         if self._cloud.is_due(global_round):
             self._meet_cloud(begun)
@@ -236,6 +237,7 @@ class HierarchicalStrategy(Strategy):
                 raise RunError(
                     f"no client could train in global round {global_round}; client {client}: {failure}"
                 )
+            self._transport.book.updates = None  # later leaf rounds start from different models
 
     def _leaf_round(self, grid: Grid, training: lines.TrainingLine, leaf_round: int) -> int:
         """Run one exchange in which leaves, or forks of them, train; return how many replies count."""

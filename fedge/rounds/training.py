@@ -11,10 +11,11 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedge.cloud.step import Probe
+from fedge.clustering.updates import Updates
 from fedge.config.sections import Config
 from fedge.exchange.content import ARRAYS, CONTROL
 from fedge.exchange.round_context import LEAF, RoundContext
-from fedge.exchange.train import tell_accepted, train_messages
+from fedge.exchange.train import TrainReply, tell_accepted, train_messages
 from fedge.leaf import checks as guard
 from fedge.leaf.counting import Checked, Counted, checked_reply, count_replies
 from fedge.leaf.leaf import Leaf
@@ -92,6 +93,8 @@ class LeafRounds:
         for leaf in training.leaves:
             counted = self._counted(training, leaf, per_leaf.pop(leaf.index))
             total += len(counted.replies)
+            if training.line == LEAF:
+                _note_updates(self._transport.book.updates, leaf, counted.replies)
             if self._has_quorum(training, leaf, len(counted.replies), leaf_round):
                 assert counted.mean is not None
                 leaf.aggregate_train(context, counted.replies, counted.mean, settings, self._seed)
@@ -146,8 +149,14 @@ class LeafRounds:
             )  # fmt: skip
         return count >= needed
 
-    def probe(self, start: State, leaf_round: int) -> Probe:
-        """Let all leaves train one model for a leaf round, which counts for nothing but comparison."""
+    def probe(self, start: State, leaf_round: int, updates: Updates | None) -> Probe:
+        """Let all leaves train one model for a leaf round, which counts for nothing but comparison.
+
+        Args:
+            start: the model.
+            leaf_round: whose random streams are drawn from.
+            updates: takes in what clients make of it; None where nobody needs it.
+        """
         transport, keep = self._transport, self._transport.shared.keep
         start = keep(start)
         nodes = [transport.clients.node(client) for leaf in self._leaves for client in leaf.clients]
@@ -159,6 +168,14 @@ class LeafRounds:
         for leaf in self._leaves:
             replies = {client: checked.reply for client, checked in per_leaf[leaf.index].items()}
             transport.book.uplink_bytes += sum(reply.uplink_bytes for reply in replies.values())
+            _note_updates(updates, leaf, replies)
             states = {client: reply.state for client, reply in replies.items()}
             means.append(guard.finite_mean(states, leaf.train_samples)[0])
-        return Probe(start, [start if mean is None else keep(mean) for mean in means])
+        return Probe(start, [start if mean is None else keep(mean) for mean in means], updates)
+
+
+def _note_updates(updates: Updates | None, leaf: Leaf, replies: Mapping[int, TrainReply]) -> None:
+    """Take in what the clients of a leaf have trained, where somebody needs it."""
+    if updates is not None:
+        for client, reply in replies.items():
+            updates.note(client, leaf.index, reply.state)

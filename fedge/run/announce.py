@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 
+from fedge.clustering.deals import out_of_reach
 from fedge.config.topology import known_per_leaf
 from fedge.console.lines import Console, final_table
 from fedge.data.composition import holdings
@@ -107,6 +108,7 @@ class Announcer:
             self._console.say(
                 f"unseen clients: {len(dealt.unseen_clients)} clients hold their users out of training"
             )
+        self._say_what_is_out_of_reach(known_per_leaf(sizes, config.partition.unseen_clients))
         if dealt.scenario:
             groups = " ".join(map(str, dealt.scenario.groups))
             self._console.say(f"scenario: {dealt.scenario.kind}, planted groups of the leaves {groups}")
@@ -132,6 +134,13 @@ class Announcer:
         self._console.say(f"note: {line}")
         logger.warning(line)
         self._account = account
+
+    def _say_what_is_out_of_reach(self, sizes: Sequence[int]) -> None:
+        """Say at the start what groups leaves of these sizes cannot show, where groups are looked for."""
+        cluster = self._plan.config.cluster
+        line = out_of_reach(cluster.level, sizes) if cluster.deals else None
+        if line is not None:
+            self._note([line])
 
     def track(self) -> None:
         """Tell the tracker what is known of the run before its first round."""

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from fedge.clustering.deals import STRONG
 from fedge.clustering.membership import words
 from fedge.rounds.results import RoundResult
 
@@ -132,7 +133,20 @@ class Remarks:
 def changes_of(result: RoundResult) -> list[str]:
     """Return how the clusters changed in a round, a line per change."""
     events = result.cloud.facts.get("events", ()) if result.cloud else ()
-    return [f"round {result.global_round}: {words(event)}" for event in events]
+    worth = _worth_of_split(result.cloud.facts.get("tests", ())) if result.cloud else ""
+    return [
+        f"round {result.global_round}: {words(event)}{worth if event['kind'] == 'split' else ''}"
+        for event in events
+    ]
+
+
+def _worth_of_split(tests: Sequence[Mapping[str, Any]]) -> str:
+    """Return the p-value of the first cut and what it is worth, where the deal test has made it."""
+    if not tests or "level" not in tests[0] or tests[0]["p"] > tests[0]["level"]:
+        return ""
+    p, deals = tests[0]["p"], tests[0]["deals"]
+    by_chance = f"; dealing clients to leaves by chance does as well in {round(p * deals)} of {deals:,} cases"
+    return f" (p = {p:.2g}{', weak evidence' if p > STRONG else ''}{by_chance})"
 
 
 def _ends(values: Sequence[float]) -> list[float]:

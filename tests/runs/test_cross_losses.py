@@ -10,6 +10,7 @@ import torch
 from flwr.app import Context, Message
 
 from fedge.client_app import app as client_app
+from fedge.clustering.similarity import number_by_first_appearance
 from fedge.data.prepared import open_client
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.content import ARRAYS, CONTROL
@@ -200,7 +201,9 @@ def test_probes_leave_no_trace_but_what_is_compared(tmp_path):
     assert (probed / final).read_bytes() == (plain / final).read_bytes()
 
 
-AUTO = {"cluster.signal": "affinity", "cluster.count": "auto", "cluster.patience": 2}
+AUTO = {
+    "cluster.signal": "affinity", "cluster.count": "auto", "cluster.test": "sign-flip", "cluster.patience": 2,
+}  # fmt: skip
 PLANTED = {"scenario": "label-permutation", "hierarchy.num-servers": 4, "num-server-rounds": 3}
 
 
@@ -245,3 +248,37 @@ def test_planted_groups_are_found_and_said(tmp_path):
     line = "round 2: leaves {0 1 2 3} split into {0 1} and {2 3}"
     assert f"note: {line}" in terminal.getvalue()
     assert line in json.loads((folder / "manifest.json").read_text())["remarks"]
+
+
+def test_a_lone_leaf_is_found_without_asking_anybody(tmp_path):
+    """Labels renamed at one of three leaves of four clients: the first round's updates say so.
+
+    Nobody evaluates other leaves' models until clusters have models of their own.
+    """
+    terminal = io.StringIO()
+    dealt = {
+        **AUTO,
+        "cluster.test": "deal",
+        "cluster.level": 0.05,
+        "cluster.min-gain": 0.0,
+        "train.model": "cnn-pool",
+    }
+    planted = {"scenario": "label-permutation", "hierarchy.num-servers": 3, "num-server-rounds": 3}
+    folder = watched_run(tmp_path, clients=12, terminal=terminal, **dealt, **planted)
+    groups = json.loads((folder / "manifest.json").read_text())["scenario"]["groups"]
+    first, second, _ = clusters(folder)
+    assert first["candidate"] == second["labels"] == number_by_first_appearance(groups).tolist()
+    assert (first["tests"][0]["level"], first["tested_round"]) == (0.05, 1)
+    assert first["tests"][0]["p"] <= 0.05
+    assert "cross_loss" not in first
+    assert "exchange_bytes" not in first
+    assert "cross_loss" not in second  # the trial alone was asked about
+    assert f"(p = {first['tests'][0]['p']:.2g}" in terminal.getvalue()
+
+
+def test_leaves_that_are_too_small_are_said_at_the_start(tmp_path):
+    terminal = io.StringIO()
+    dealt = {**AUTO, "cluster.test": "deal", "cluster.level": "auto"}
+    watched_run(tmp_path, clients=9, terminal=terminal, **dealt, **{"num-server-rounds": 1})
+    line = "9 clients in 3 leaves cannot show that one leaf differs from all others below p = 0.036"
+    assert terminal.getvalue().index(line) < terminal.getvalue().index("round 1/1")

@@ -8,9 +8,12 @@ import pytest
 from fedge.cloud.memory import CloudMemory
 from fedge.clustering.evidence import CrossLosses
 from fedge.clustering.ifca import Pool
+from fedge.clustering.updates import Likeness
 from fedge.config.sections import ClusterConfig
 
-AUTO = {"signal": "affinity", "method": "agglomerative", "count": "auto", "patience": 2}
+AUTO = {"signal": "affinity", "method": "agglomerative", "count": "auto", "test": "sign-flip", "patience": 2}
+
+DEAL = {**AUTO, "test": "deal"}
 
 
 def memory(**settings):
@@ -28,6 +31,22 @@ def test_what_is_off_needs_and_compares_nothing():
 def test_a_test_for_groups_takes_four_leaves():
     assert [memory(**AUTO).can_compare(leaves) for leaves in (3, 4)] == [False, True]
     assert memory().can_compare(2)
+    assert [memory(**DEAL).can_compare(leaves) for leaves in (2, 3)] == [False, True]
+
+
+def test_the_deal_test_asks_for_losses_only_from_different_starts():
+    assert [memory(**AUTO).asks_losses(start) for start in (True, False)] == [True, True]
+    assert [memory(**DEAL).asks_losses(start) for start in (True, False)] == [False, True]
+    assert not memory(**AUTO).needs("updates")
+    assert memory(**DEAL).needs("updates")
+
+
+def test_what_updates_were_like_survives():
+    before, after = memory(**DEAL), memory(**DEAL)
+    before.likeness = Likeness(np.arange(9.0).reshape(1, 3, 3), np.array([0, 1, 2]), 1)
+    after.restore(before.states(), json.loads(json.dumps(before.facts())))
+    assert after.likeness.cosines.tolist() == before.likeness.cosines.tolist()
+    assert after.likeness.leaf_of.tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,7 @@ def test_a_leaf_that_is_not_finite_is_named(signal):
 
 # --- steps that hang together -------------------------------------------------------------------------
 
-AUTO = {"signal": "affinity", "method": "agglomerative", "count": "auto", "patience": 2}
+AUTO = {"signal": "affinity", "method": "agglomerative", "count": "auto", "test": "sign-flip", "patience": 2}
 LEAF_OF = np.repeat(np.arange(4), 4)
 
 

@@ -1,16 +1,19 @@
 """Groups whose number the evidence decides."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
+import pytest
 
 from fedge.clustering.auto import auto_grouping, moved
 from fedge.clustering.evidence import Answers, Evidence, leaf_role
 from fedge.clustering.hierarchical import joined
+from fedge.clustering.updates import Likeness
 from fedge.config.sections import ClusterConfig
 
 AVERAGE = partial(joined, linkage_="average", count=2)
-CONFIG = ClusterConfig(signal="affinity", method="agglomerative", count="auto", patience=2)
+CONFIG = ClusterConfig(signal="affinity", method="agglomerative", count="auto", test="sign-flip", patience=2)
 NAN = float("nan")
 
 
@@ -99,3 +102,51 @@ def test_three_leaves_are_one_cluster():
     found, grouping = grouped(evidence([0, 1, 1]))
     assert found == "000"
     assert grouping.facts == {"skipped": "whether there are groups can be tested from 4 leaves on"}
+
+
+# --- the deal test ------------------------------------------------------------------------------------
+
+DEAL = replace(CONFIG, test="deal", level="auto")
+
+
+def dealt_evidence(groups, clients=4, common_start=True):
+    """Return evidence whose clients' updates agree within groups of leaves, and a little noise."""
+    leaf_of = np.repeat(np.arange(len(groups)), clients)
+    group = np.asarray(groups)[leaf_of]
+    noise = np.random.default_rng(0).normal(0, 0.01, (len(leaf_of), len(leaf_of)))
+    cosines = (group[:, None] == group) + noise + noise.T
+    models = [{"w": np.zeros(1)} for _ in groups]
+    return Evidence(
+        models, None, [1.0] * len(groups), ("w",), common_start=common_start,
+        likeness=Likeness(cosines[None], leaf_of, 1),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("groups", [[0, 1, 1], [0, 0, 1, 0], [0, 1, 0, 1, 0, 1], [0, 0, 0, 1, 1, 1, 2, 2, 2]])
+def test_dealt_groups_are_those_of_the_updates(groups):
+    found = auto_grouping(dealt_evidence(groups), DEAL, None, lambda _: np.zeros(1))
+    assert found.labels.tolist() == groups
+    assert found.facts["tests"][0]["p"] <= found.facts["tests"][0]["level"] == 0.01
+    within = found.similarity[np.equal.outer(groups, groups)]
+    assert within.min() > found.similarity[~np.equal.outer(groups, groups)].max()
+
+
+def test_without_groups_the_deal_test_finds_none():
+    found = auto_grouping(dealt_evidence([0] * 6), DEAL, None, lambda _: np.zeros(1))
+    assert found.labels.tolist() == [0] * 6
+    assert [test["p"] > 0.01 for test in found.facts["tests"]] == [True]
+
+
+def test_from_different_starts_updates_of_old_say_nothing():
+    evidence = dealt_evidence([0, 1, 1], common_start=False)
+    assert auto_grouping(evidence, DEAL, np.array([0, 0, 1]), lambda _: np.zeros(1)).labels.tolist() == [
+        0,
+        0,
+        1,
+    ]
+
+
+def test_too_few_updates_are_said():
+    evidence = replace(dealt_evidence([0, 1, 1]), likeness=None)
+    found = auto_grouping(evidence, DEAL, None, lambda _: np.zeros(1))
+    assert "from 3 leaves and 5 clients on" in found.facts["skipped"]

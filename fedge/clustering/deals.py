@@ -1,0 +1,389 @@
+"""Does it matter at which leaf a client is? A test that deals whole clients anew between the leaves.
+
+From one common start every client trains an update. How alike the updates of two clients are does not depend
+on who is at which leaf. So if leaves mean nothing, the clients at a leaf are as good as dealt to it, and
+every other deal of the same clients to leaves of the same sizes was as likely: an exact null, whatever people
+are like. The *deal test*:
+
+    similarity  (K, K) cosines of the clients' updates; what is common to all pairs of a client is taken out
+    separation  of a cut of the leaves in two: by how much pairs of clients within the parts are more alike
+                than pairs between them, over its standard deviation in the null
+    statistic   the largest separation of cuts that part one leaf from the rest, two leaves, …, each less its
+                mean and over its standard deviation in the null; the largest of these. There are few ways to
+                part one leaf and many to part half of them, so that the best half would hide a lone leaf
+    p           share of all deals, the observed one among them, whose statistic is at least the observed
+
+Pairs of one leaf count, so that a leaf that differs from all others is seen. Where there are few deals all of
+them are worked out. Beyond `MOST_LEAVES_FOR_ALL_CUTS` leaves the cuts are those that the leading eigenvectors
+of the leaves' similarity propose and every single leaf, proposed anew in every deal.
+
+Several similarities (of parameters, of BatchNorm statistics) are tested together by the largest of their
+statistics, over the same deals. Parts that come of a cut are tested by deals inside the part, at a share of
+the level that is the part's share of the clients, so that no true null is rejected anywhere with a larger
+probability than the level (Meinshausen 2008).
+
+What it cannot know: the smallest p of one leaf against the rest is the chance to deal its clients to one leaf
+(`smallest_p`), however many rounds or windows there are.
+
+Sources: Fisher 1935, The Design of Experiments (randomisation tests); Phipson and Smyth 2010, Permutation
+p-values should never be zero; Meinshausen 2008, Hierarchical testing of variable importance, Biometrika 95.
+Shape letters: S leaf servers, K clients, D deals, Q cuts, M similarities.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import comb, factorial, prod
+from typing import Any
+
+import numpy as np
+
+from fedge.clustering.affinity import effects
+from fedge.clustering.similarity import number_by_first_appearance
+
+DRAWS = 1999
+MOST_DEALS_TO_ENUMERATE = 6000
+MOST_LEAVES_FOR_ALL_CUTS = 12  # 2,047 cuts
+FEWEST_LEAVES = 3
+STRONG, WEAK = 0.01, 0.05  # levels of cluster.level = "auto"
+FEWEST_CLIENTS = 5  # of fewer, what a client has in common with all others explains nearly everything
+_EIGENVECTORS = 2  # of the leaves' similarity, by which cuts are proposed where there are too many
+_ROUNDING = 1e-9  # by which equal statistics may differ
+_AT_ONCE = 250  # deals that are worked out together, which bounds the memory
+
+
+@dataclass(frozen=True)
+class Deal:
+    """What the test says of one set of leaves.
+
+    Attributes:
+        leaves: that were tested.
+        parts: the best cut of them in two.
+        statistic: of the cut, to nine digits.
+        p: of the test, 1/deals at least.
+        level: at which the cut stands.
+        deals: how many were looked at.
+        exact: whether these are all there are.
+    """
+
+    leaves: tuple[int, ...]
+    parts: tuple[tuple[int, ...], tuple[int, ...]]
+    statistic: float
+    p: float
+    level: float
+    deals: int
+    exact: bool
+
+    @property
+    def stands(self) -> bool:
+        """Whether the cut is more than chance at its level."""
+        return self.p <= self.level
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the test as JSON."""
+        return {
+            "leaves": list(self.leaves),
+            "parts": [list(part) for part in self.parts],
+            "statistic": self.statistic,
+            "p": self.p,
+            "level": self.level,
+            "deals": self.deals,
+            "exact": self.exact,
+        }
+
+
+def smallest_p(sizes: Sequence[int]) -> float:
+    """Return the smallest p that one leaf against all others can have: the chance of its very deal.
+
+    A leaf of n clients is set apart with the same statistic wherever its clients are dealt to one leaf of n;
+    with `same` such leaves and K clients that is same / C(K, n). The smallest over the leaves.
+
+    Args:
+        sizes: clients of each leaf that train; at least two leaves.
+
+    >>> round(smallest_p([3, 3, 3]), 3), round(smallest_p([3] * 6), 4), round(smallest_p([4, 4, 4]), 3)
+    (0.036, 0.0074, 0.006)
+    """
+    clients, sizes = sum(sizes), list(sizes)
+    if len(sizes) == 2:  # the other leaf is set apart by the same deals
+        return (2 if sizes[0] == sizes[1] else 1) / comb(clients, sizes[0])
+    return min(sizes.count(size) / comb(clients, size) for size in set(sizes))
+
+
+def clients_per_leaf_needed(leaves: int, level: float) -> int:
+    """Return how many clients each of `leaves` ≥ 3 leaves needs for one of them to be seen at `level`.
+
+    >>> clients_per_leaf_needed(3, 0.01), clients_per_leaf_needed(6, 0.01), clients_per_leaf_needed(3, 0.05)
+    (4, 3, 3)
+    """
+    size = 2
+    while smallest_p([size] * leaves) > level:
+        size += 1
+    return size
+
+
+def level_in_force(level: float | str, sizes: Sequence[int]) -> float:
+    """Return the level of a test of leaves: "auto" is 0.01 where a lone leaf can reach it, else 0.05.
+
+    Args:
+        level: `cluster.level`.
+        sizes: clients of each leaf that train.
+    """
+    if not isinstance(level, str):
+        return level
+    return STRONG if smallest_p(sizes) <= STRONG else WEAK
+
+
+def out_of_reach(level: float | str, sizes: Sequence[int]) -> str | None:
+    """Return what a user should know whose leaves are too small for a lone one to be seen, or None.
+
+    Args:
+        level: `cluster.level`.
+        sizes: clients of each leaf that train.
+    """
+    smallest = smallest_p(sizes)
+    if smallest <= STRONG or len(sizes) < FEWEST_LEAVES:
+        return None
+    there = f"{sum(sizes)} clients in {len(sizes)} leaves"
+    needed = clients_per_leaf_needed(len(sizes), STRONG)
+    line = f"{there} cannot show that one leaf differs from all others below p = {smallest:.2g}; "
+    line += f"{needed} at each leaf could show it at {STRONG:g}"
+    in_force = level_in_force(level, sizes)
+    if smallest <= in_force:
+        return f"{line}; splits at p up to {in_force:g} count, which is weak evidence"
+    return f"{line}; at cluster.level {in_force:g} only larger groups of leaves can be found"
+
+
+def without_client_effects(similarity: np.ndarray) -> np.ndarray:
+    """Return what is particular to each pair of clients: (K, K), symmetric, zero diagonal, zero row sums.
+
+    A client whose updates are unlike everybody's, or like everybody's, says nothing about groups.
+
+    Args:
+        similarity: (K, K), symmetric, larger is more alike; the diagonal is not looked at; K ≥ 3.
+
+    Returns:
+        What is left, with unit standard deviation over pairs; all zero where pairs do not differ.
+    """
+    rest = effects(similarity)[1]
+    rest = (rest + rest.T) / 2
+    spread = rest[~np.eye(len(rest), dtype=bool)].std()
+    return rest / spread if spread > _ROUNDING * np.abs(similarity).max() else np.zeros_like(rest)
+
+
+def deal_test(
+    similarities: Sequence[np.ndarray] | np.ndarray,
+    leaf_of: np.ndarray,
+    rng: np.random.Generator,
+    draws: int = DRAWS,
+) -> tuple[np.ndarray, float, float, int, bool]:
+    """Return the best cut of S ≥ 3 leaves in two and the p-value of there being one.
+
+    Args:
+        similarities: M matrices (K, K) of the clients, made from one common start; larger is more alike.
+        leaf_of: (K,) leaf of each client, 0..S-1, each leaf with a client.
+        rng: draws deals where there are too many.
+        draws: how many then; p is at least 1 / (draws + 1).
+
+    Returns:
+        (S,) int64 labels 0 and 1, leaf 0 in part 0; the statistic; p; the deals looked at; whether all.
+
+    Raises:
+        ValueError: a similarity is not finite, or there are fewer leaves or clients than a test needs.
+    """
+    sizes = np.bincount(leaf_of)
+    if len(sizes) < FEWEST_LEAVES or len(leaf_of) < FEWEST_CLIENTS or not sizes.all():
+        raise ValueError(
+            f"a deal test needs {FEWEST_LEAVES} leaves and {FEWEST_CLIENTS} clients, one at each leaf at "
+            f"least, but has leaves of {sizes.tolist()} clients"
+        )
+    if not all(np.isfinite(similarity).all() for similarity in similarities):
+        raise ValueError("a deal test needs finite similarities")
+    pairs = np.stack([without_client_effects(similarity) for similarity in similarities])
+    every = all_deals(sizes)
+    exact = every is not None
+    if every is None:
+        drawn = rng.permuted(np.broadcast_to(leaf_of, (draws, len(leaf_of))), axis=1)
+        deals = np.concatenate([leaf_of[None], drawn])
+    else:  # the observed deal is among them, perhaps with other names of leaves of one size
+        deals = np.concatenate([leaf_of[None], every])
+    separations, cuts = _best_cuts(pairs, deals, sizes)
+    reference = separations[1:] if exact else separations
+    spread = reference.std(axis=0)
+    scaled = (separations - reference.mean(axis=0)) / np.where(spread > _ROUNDING, spread, 1.0)
+    statistics = scaled.max(axis=1)
+    p = float((statistics[1 if exact else 0 :] >= statistics[0] - _ROUNDING).mean())
+    labels = number_by_first_appearance(cuts[scaled[0].argmax()].astype(np.int64))
+    return labels, float(f"{statistics[0]:.9g}"), p, len(reference), exact
+
+
+def all_deals(sizes: Sequence[int] | np.ndarray, most: int = MOST_DEALS_TO_ENUMERATE) -> np.ndarray | None:
+    """Return every deal of K clients to leaves of given sizes, or None if there are more than `most`.
+
+    Leaves of one size may change names without changing any statistic, so such deals are there once.
+
+    Returns:
+        (D, K) int64, leaf of each client.
+    """
+    sizes = [int(size) for size in sizes]
+    clients = sum(sizes)
+    count = factorial(clients) // prod(map(factorial, sizes))
+    count //= prod(factorial(sizes.count(size)) for size in set(sizes))
+    if count > most:
+        return None
+    order = sorted(range(len(sizes)), key=lambda leaf: (sizes[leaf], leaf))
+    deal = np.zeros(clients, dtype=np.int64)
+
+    def dealt(position: int, left: tuple[int, ...], first_before: int) -> Iterator[np.ndarray]:
+        if position == len(order):
+            yield deal.copy()
+            return
+        leaf = order[position]
+        twin = position > 0 and sizes[order[position - 1]] == sizes[leaf]
+        for hand in combinations(left, sizes[leaf]):
+            if twin and hand[0] < first_before:
+                continue
+            deal[list(hand)] = leaf
+            yield from dealt(position + 1, tuple(c for c in left if c not in hand), hand[0])
+
+    return np.stack(list(dealt(0, tuple(range(clients)), -1)))
+
+
+def _best_cuts(pairs: np.ndarray, deals: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the largest separation of every deal among cuts that part m leaves from the rest.
+
+    Returns:
+        (D, S // 2) separations for m = 1, 2, …; (S // 2, S) the first deal's cuts that have them.
+    """
+    spread = null_spread(pairs)
+    separations, cuts = [], np.zeros((0, len(sizes)), dtype=bool)
+    for first in range(0, len(deals), _AT_ONCE):
+        blocks = _between_leaves(pairs, deals[first : first + _AT_ONCE], len(sizes))
+        proposed = _cuts(blocks, sizes)  # (Q, S), or (D, Q, S) where each deal has its own
+        apart = spread[:, proposed @ sizes]
+        apart = apart[:, None] if proposed.ndim == 2 else apart
+        best = (-_sums_between(blocks, proposed) / apart).max(axis=0)  # over similarities: (D, Q)
+        leaves = proposed.sum(axis=-1)
+        parted = np.broadcast_to(np.minimum(leaves, len(sizes) - leaves), best.shape)
+        found = [np.where(parted == m, best, -np.inf) for m in range(1, len(sizes) // 2 + 1)]
+        separations.append(np.stack([of_size.max(axis=1) for of_size in found], axis=1))
+        if not first:
+            at = [int(of_size[0].argmax()) for of_size in found]
+            cuts = (proposed if proposed.ndim == 2 else proposed[0])[at]
+    return np.concatenate(separations), cuts
+
+
+def null_spread(pairs: np.ndarray) -> np.ndarray:
+    """Return (M, K+1): the null's standard deviation of the sum over pairs between k clients and the rest.
+
+    Which k clients are set apart is, over all deals, a matter of chance. With rows that sum to zero, pairs of
+    pairs that share a client have Σ a_ij·a_il = −2T and disjoint ones Σ a_ij·a_lm = T, T = Σ_{i<j} a_ij², and
+
+        variance = T · 4 k (k − 1) (K − k) (K − k − 1) / (K (K − 1) (K − 2) (K − 3)).
+
+    Where it is 0 (a single client: its pairs sum to zero) infinity stands, since no such cut says anything.
+
+    Args:
+        pairs: (M, K, K), symmetric, zero diagonal, rows that sum to zero.
+    """
+    count = pairs.shape[-1]
+    k = np.arange(count + 1.0)
+    ways = 4 * k * (k - 1) * (count - k) * (count - k - 1)
+    ways /= count * (count - 1) * (count - 2) * (count - 3)
+    spread = np.sqrt(np.square(pairs).sum(axis=(-2, -1))[:, None] / 2 * ways)
+    return np.where(spread > 0, spread, np.inf)
+
+
+def _between_leaves(pairs: np.ndarray, deals: np.ndarray, leaves: int) -> np.ndarray:
+    """Return (M, D, S, S): sums over the pairs of clients of every two leaves."""
+    at = (deals[..., None] == np.arange(leaves)).astype(np.float64)  # (D, K, S)
+    summed: np.ndarray = np.swapaxes(at, 1, 2) @ (pairs[:, None] @ at)
+    return summed
+
+
+def _cuts(blocks: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Return the cuts that are looked at, True for the leaves of one part: (Q, S), or (D, Q, S)."""
+    leaves = len(sizes)
+    if leaves <= MOST_LEAVES_FOR_ALL_CUTS:
+        numbers = np.arange(1, 2 ** (leaves - 1))  # the last leaf is never in the part: each cut once
+        return (numbers[:, None] >> np.arange(leaves)) & 1 == 1
+    counted = sizes[:, None] * sizes - np.diag(sizes)
+    means = blocks.sum(axis=0) / np.maximum(counted, 1)
+    order = np.linalg.eigh(means)[1][..., -_EIGENVECTORS:].argsort(axis=1)  # (D, S, eigenvectors)
+    ranks = np.moveaxis(order.argsort(axis=1), 1, 2)  # (D, eigenvectors, S): place of each leaf
+    prefixes = ranks[:, :, None] < np.arange(1, leaves)[:, None]  # (D, eigenvectors, S-1, S)
+    single = np.broadcast_to(np.eye(leaves, dtype=bool), (len(means), leaves, leaves))
+    return np.concatenate([prefixes.reshape(len(means), -1, leaves), single], axis=1)
+
+
+def _sums_between(blocks: np.ndarray, cuts: np.ndarray) -> np.ndarray:
+    """Return (M, D, Q): the sums over all pairs of clients on different sides of a cut."""
+    if cuts.ndim == 2:
+        differ = (cuts[:, :, None] & ~cuts[:, None, :]).reshape(len(cuts), -1).T.astype(np.float64)
+        flat: np.ndarray = blocks.reshape(*blocks.shape[:2], -1) @ differ
+        return flat
+    inside = cuts.astype(np.float64)
+    return np.einsum("dqs,mdst,dqt->mdq", inside, blocks, 1 - inside, optimize=True)
+
+
+def divide(
+    similarities: Sequence[np.ndarray] | np.ndarray,
+    leaf_of: np.ndarray,
+    leaves: Sequence[int],
+    level: float,
+    rng: np.random.Generator,
+    draws: int = DRAWS,
+) -> list[Deal]:
+    """Return the tests of some leaves and of the parts that they come apart in, each before its parts'.
+
+    A part is tested at the level times its share of the clients.
+
+    Args:
+        similarities: M matrices (K, K) of all clients.
+        leaf_of: (K,) leaf of each client.
+        leaves: to be divided; those without a client take no part.
+        level: of the test of all of them.
+        rng: draws deals.
+        draws: how many, where there are too many to enumerate.
+    """
+    there = [leaf for leaf in leaves if (leaf_of == leaf).any()]
+    mine = np.flatnonzero(np.isin(leaf_of, there))
+    if len(there) < FEWEST_LEAVES or len(mine) < FEWEST_CLIENTS:
+        return []
+    own = np.searchsorted(there, leaf_of[mine])
+    inner = [similarity[np.ix_(mine, mine)] for similarity in similarities]
+    labels, statistic, p, deals, exact = deal_test(inner, own, rng, draws)
+    first, second = (tuple(there[at] for at in np.flatnonzero(labels == k)) for k in (0, 1))
+    test = Deal(tuple(there), (first, second), statistic, p, level, deals, exact)
+    if not test.stands:
+        return [test]
+    tests = [test]
+    for part in test.parts:
+        share = np.isin(leaf_of, part).sum() / len(mine)
+        tests += divide(similarities, leaf_of, part, level * float(share), rng, draws)
+    return tests
+
+
+def leaf_similarity(
+    similarities: Sequence[np.ndarray] | np.ndarray, leaf_of: np.ndarray, leaves: int
+) -> np.ndarray:
+    """Return (S, S): the mean over pairs of clients of two leaves, in standard deviations over all pairs.
+
+    The mean of the similarities is taken; 1 on the diagonal, 0 where a leaf has no client.
+    """
+    pairs = np.mean([without_client_effects(similarity) for similarity in similarities], axis=0)
+    sizes = np.bincount(leaf_of, minlength=leaves)
+    summed = _between_leaves(pairs[None], leaf_of[None], leaves)[0, 0]
+    found: np.ndarray = summed / np.maximum(sizes[:, None] * sizes, 1)
+    np.fill_diagonal(found, 1.0)
+    return found
+
+
+def labels_after(tests: Sequence[Deal], labels: np.ndarray) -> np.ndarray:
+    """Return labels (S,) after the cuts that stand."""
+    after, free = labels.copy(), int(labels.max()) + 1
+    for test in tests:
+        if test.stands:
+            after[list(test.parts[1])] = free
+            free += 1
+    return number_by_first_appearance(after)

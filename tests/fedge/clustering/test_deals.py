@@ -1,0 +1,237 @@
+"""The deal test: by hand, against brute force, and its level in simulation where it assumes nothing."""
+
+from itertools import permutations
+from math import sqrt
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedge.clustering.deals import (
+    Deal,
+    all_deals,
+    clients_per_leaf_needed,
+    deal_test,
+    divide,
+    labels_after,
+    null_spread,
+    smallest_p,
+    without_client_effects,
+)
+
+
+def alike(types, noise, rng):
+    """Return cosines of vectors that are a client's type and noise, less the mean of all: (K, K)."""
+    x = np.concatenate([types, rng.normal(0, noise, (len(types), 40))], axis=1)
+    x = x - x.mean(axis=0)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    return x @ x.T
+
+
+def block_similarity(leaf_of, group_of_leaf):
+    """Return 1 for clients of one group, 0 else."""
+    group = np.asarray(group_of_leaf)[leaf_of]
+    return (group[:, None] == group).astype(float)
+
+
+def test_every_deal_by_hand():
+    """Two leaves of two: clients 0 and 1, 2, or 3 together. A leaf of one and one of two: who is alone."""
+    assert {tuple(d) for d in all_deals([2, 2])} == {(0, 0, 1, 1), (0, 1, 0, 1), (0, 1, 1, 0)}
+    assert {tuple(d) for d in all_deals([2, 1])} == {(1, 0, 0), (0, 1, 0), (0, 0, 1)}
+    assert len(all_deals([3, 3, 3])) == 280
+    assert len(all_deals([2, 2, 3])) == 105
+    assert all_deals([5] * 6) is None
+
+
+@given(st.lists(st.integers(1, 3), min_size=2, max_size=4).filter(lambda sizes: sum(sizes) < 9))
+def test_deals_are_distinct_and_of_the_sizes(sizes):
+    deals = all_deals(sizes)
+    assert all((np.bincount(deal, minlength=len(sizes)) == sizes).all() for deal in deals)
+    partitions = {
+        frozenset(frozenset(np.flatnonzero(deal == leaf)) for leaf in range(len(sizes))) for deal in deals
+    }
+    assert len(partitions) == len(deals)
+
+
+def test_smallest_p_is_what_a_leaf_that_differs_entirely_gets():
+    for sizes in ([3, 3, 3], [4, 4, 4], [3, 3, 3, 3], [2, 2, 2, 2], [2, 3, 4]):
+        leaf_of = np.repeat(np.arange(len(sizes)), sizes)
+        odd = 0
+        similarity = block_similarity(leaf_of, [leaf == odd for leaf in range(len(sizes))])
+        labels, _, p, deals, exact = deal_test([similarity], leaf_of, np.random.default_rng(0), draws=99_999)
+        assert exact == (deals <= 6000)
+        assert (labels != labels[odd]).sum() == len(sizes) - 1
+        if len(set(sizes)) == 1:
+            assert p == pytest.approx(smallest_p(sizes), rel=0.1 if not exact else 1e-12)
+    assert smallest_p([2] * 10) == pytest.approx(1 / 19)
+    assert clients_per_leaf_needed(3, 0.01) == 4
+
+
+def test_p_and_statistic_by_brute_force():
+    """Seven clients at leaves of 2, 2 and 3: every permutation of the clients, the formula written out."""
+    rng = np.random.default_rng(5)
+    leaf_of = np.array([0, 2, 1, 2, 0, 1, 2])
+    similarity = alike(rng.normal(size=(7, 3)), 0.5, rng)
+    pairs = without_client_effects(similarity)
+    upper = np.triu(np.ones((7, 7), dtype=bool), 1)
+    cuts = [[True, False, False], [False, True, False], [False, False, True]]
+
+    def differences(deal):
+        values = []
+        for cut in cuts:
+            side = np.asarray(cut)[deal]
+            within = upper & (side[:, None] == side)
+            between = upper & (side[:, None] != side)
+            values.append(pairs[within].mean() - pairs[between].mean())
+        return values
+
+    deals = sorted({tuple(leaf_of[list(order)]) for order in permutations(range(7))})
+    found = np.array([differences(np.array(deal)) for deal in deals])
+    # each over the standard deviation of its own null: that of cuts which set as many clients apart
+    scaled = found / np.array([sqrt((found[:, q] ** 2).mean()) for q in range(3)])
+    best = scaled.max(axis=1)  # three leaves: every cut parts one leaf
+    best = (best - best.mean()) / best.std()
+    observed = best[deals.index(tuple(leaf_of))]
+    expected = (best >= observed - 1e-9).mean()
+    labels, statistic, p, _, exact = deal_test([similarity], leaf_of, rng)
+    assert exact
+    assert (statistic, p) == (pytest.approx(observed), pytest.approx(expected))
+    assert (labels != labels[int(scaled[deals.index(tuple(leaf_of))].argmax())]).sum() == 2
+
+
+@given(st.integers(5, 9), st.integers(0, 2**32))
+def test_the_spread_of_the_null_in_closed_form(clients, seed):
+    """Against all subsets of k clients."""
+    rng = np.random.default_rng(seed)
+    pairs = without_client_effects(rng.normal(size=(clients, clients)))
+    assert np.abs(pairs.sum(axis=0)).max() < 1e-9
+    spread = null_spread(pairs[None])[0]
+    for k in range(2, clients - 1):
+        sums = []
+        for number in range(2**clients):
+            side = (number >> np.arange(clients)) & 1 == 1
+            if side.sum() == k:
+                sums.append(pairs[np.ix_(side, ~side)].sum())
+        assert np.std(sums) == pytest.approx(spread[k], rel=1e-6)
+    assert np.isinf(spread[[0, 1, clients - 1, clients]]).all()
+
+
+@given(st.integers(0, 2**32))
+def test_names_of_clients_and_leaves_do_not_matter(seed):
+    rng = np.random.default_rng(seed)
+    leaf_of = np.repeat(np.arange(3), 3)
+    similarity = alike(rng.normal(size=(9, 2)), 0.5, rng)
+    labels, statistic, p, *_ = deal_test([similarity], leaf_of, rng)
+    order, names = rng.permutation(9), rng.permutation(3)
+    other = deal_test([similarity[np.ix_(order, order)]], names[leaf_of][order], rng)
+    assert (other[1], other[2]) == (pytest.approx(statistic), p)
+    assert (labels[:, None] == labels).tolist() == (other[0][names][:, None] == other[0][names]).tolist()
+
+
+def test_several_similarities_take_the_one_that_sees():
+    """What one similarity does not show, another may; noise beside it costs a little."""
+    rng = np.random.default_rng(1)
+    leaf_of = np.repeat(np.arange(6), 4)
+    noise = alike(rng.normal(size=(24, 2)), 0.5, rng)
+    shown = block_similarity(leaf_of, [1, 0, 0, 0, 0, 0]) + 0.1 * noise
+    labels, _, p, *_ = deal_test([noise, shown], leaf_of, rng)
+    assert labels.tolist() == [0, 1, 1, 1, 1, 1]
+    assert p <= 0.002
+
+
+def test_many_leaves_are_cut_where_they_differ():
+    """Sixty-four leaves of two clients, half of another kind, then one alone: candidates find both."""
+    rng = np.random.default_rng(2)
+    leaf_of = np.repeat(np.arange(64), 3)
+    for groups in (np.arange(64) % 2, np.arange(64) == 7):
+        types = rng.normal(size=(192, 3)) * 0.1 + 3 * np.asarray(groups)[leaf_of][:, None] * [1, 0, 0]
+        labels, _, p, deals, exact = deal_test([alike(types, 0.2, rng)], leaf_of, rng, draws=199)
+        assert (labels == labels[0]).tolist() == (groups == groups[0]).tolist()
+        assert (p, deals, exact) == (1 / 200, 200, False)
+
+
+def test_parts_are_divided_at_a_share_of_the_level():
+    """Three groups of four leaves each: two cuts stand, and no part comes apart further."""
+    rng = np.random.default_rng(3)
+    leaf_of = np.repeat(np.arange(12), 4)
+    groups = np.arange(12) // 4
+    types = rng.normal(size=(48, 3)) * 0.2 + 2 * np.eye(3)[groups[leaf_of]]
+    tests = divide([alike(types, 0.2, rng)], leaf_of, range(12), 0.01, rng, draws=999)
+    assert labels_after(tests, np.zeros(12, dtype=np.int64)).tolist() == groups.tolist()
+    assert [round(t.level, 6) for t in tests[:1]] == [0.01]
+    assert all(t.level == pytest.approx(0.01 * len(t.leaves) / 12) for t in tests)
+    assert sum(t.stands for t in tests) == 2
+    assert tests[0].to_json()["parts"] == [list(part) for part in tests[0].parts]
+
+
+def test_a_cut_that_does_not_stand_changes_nothing():
+    test = Deal((0, 1, 2), ((0,), (1, 2)), 1.0, 0.2, 0.05, 280, True)
+    assert labels_after([test], np.zeros(3, dtype=np.int64)).tolist() == [0, 0, 0]
+
+
+def test_pairs_that_do_not_differ_say_nothing():
+    labels, statistic, p, *_ = deal_test(
+        [np.ones((9, 9))], np.repeat(np.arange(3), 3), np.random.default_rng(0)
+    )
+    assert (statistic, p) == (0.0, 1.0)
+    assert len(labels) == 3
+
+
+@pytest.mark.parametrize("leaf_of", [[0, 0, 0, 1, 1, 1], [0, 1, 2], [0, 0, 0, 2, 2, 2]])
+def test_too_little_for_a_test_is_refused(leaf_of):
+    leaf_of = np.array(leaf_of)
+    with pytest.raises(ValueError, match="deal test needs 3 leaves"):
+        deal_test([np.eye(len(leaf_of))], leaf_of, np.random.default_rng(0))
+
+
+def people(kind, count, rng):
+    """Return (K, 3) types of people, drawn without regard to leaves."""
+    if kind == "heavy":
+        return rng.standard_t(3, size=(count, 3)) / sqrt(3)
+    types = rng.normal(size=(count, 3)) * (0.7 if kind == "odd" else 1.0)
+    if kind == "odd":  # a fifth of them of another kind
+        types[rng.random(count) < 0.2, 0] += 3
+    return types
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes"),
+    [
+        ("odd", [3, 3, 3]),
+        ("heavy", [4] * 4),
+        ("normal", [3] * 6),
+        ("odd", [2] * 10),
+        ("heavy", [1, 2, 3, 4, 5]),
+    ],
+)
+def test_the_level_holds_whatever_people_are_like(kind, sizes):
+    """P(p ≤ .05) and P(p ≤ .01) are no larger than that in 300 nulls, but for chance.
+
+    If they were as large, more than 27 and more than 10 had chances of 1 in 1,000 and 1 in 3,000.
+    """
+    ps = null_p_values(kind, sizes, 300)
+    assert (ps <= 0.05).sum() <= 27
+    assert (ps <= 0.01).sum() <= 10
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", ["normal", "heavy", "odd"])
+@pytest.mark.parametrize("sizes", [[3] * 3, [4] * 4, [3] * 6, [5] * 6, [2] * 10, [3] * 12, [1, 2, 3, 4, 5]])
+def test_the_level_holds_in_a_thousand_nulls(kind, sizes, capsys):
+    ps = null_p_values(kind, sizes, 1000)
+    with capsys.disabled():
+        found = [int((ps <= level).sum()) for level in (0.01, 0.05)]
+        print(f"\n{kind} {sizes}: p <= .01 in {found[0]}, p <= .05 in {found[1]} of 1,000")
+    assert (ps <= 0.01).sum() <= 15
+
+
+def null_p_values(kind, sizes, many):
+    """Return p of `many` draws of people who are dealt to leaves by chance, with two similarities each."""
+    leaf_of = np.repeat(np.arange(len(sizes)), sizes)
+    ps = []
+    for seed in range(many):
+        rng = np.random.default_rng([seed, len(sizes), 3])
+        first, second = (alike(people(kind, len(leaf_of), rng), 0.5, rng) for _ in range(2))
+        ps.append(deal_test([first, second], leaf_of, rng, draws=199)[2])
+    return np.array(ps)
