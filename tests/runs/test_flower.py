@@ -88,12 +88,8 @@ def test_smoke_run_is_quiet(smoke):
 
 def test_engines_and_workers_give_the_same_bits(tmp_path):
     """Contract C3: Ray with its workers, Ray with one worker, and threads in this process."""
-    config = {
-        **SMALL,
-        **SERVING,
-        "scaffold.levels": 2,
-        "data.path": nine_users(),
-    }  # which have what one has, too
+    # two levels of SCAFFOLD have what one has, too
+    config = {**SMALL, **SERVING, "scaffold.levels": 2, "data.path": nine_users()}
     results = {}
     for name, run in {"ray": flwr_run, "one-worker": one_worker_run}.items():
         process = run(tmp_path, {**config, "runs-dir": str(tmp_path / name)})
