@@ -20,6 +20,7 @@ from fedge.launch.flower import run_on_flower
 from fedge.launch.preflight import check
 from fedge.launch.project import Project, parse_override
 from fedge.process import exits
+from fedge.process.streams import forget_unread, open_missing_streams
 from fedge.records.folder import find_run
 from fedge.records.status import read_status, status_lines
 from fedge.report.commands import add_commands
@@ -31,13 +32,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line, of this process if `argv` is None; returns the exit code."""
     options = _parser().parse_args(argv)
     options.owns_process = argv is None
+    if options.owns_process:
+        open_missing_streams()
     try:
         return int(options.command(options))
+    except BrokenPipeError:  # whoever read what is printed has gone, as `head` does
+        return exits.UNREAD
     except ConfigError as error:
         print(f"fedge: {error}", file=sys.stderr)
         return exits.FAILED
     except KeyboardInterrupt as error:
         return (exits.interrupted_by(error) or exits.Interrupted()).exit_code
+    finally:
+        if options.owns_process:
+            forget_unread()
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -4,6 +4,7 @@
 between.
 """
 
+import logging
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -12,6 +13,8 @@ from typing import TextIO
 
 from fedge.exchange.clients import Standing
 from fedge.rounds.results import ClientResult, RoundResult
+
+logger = logging.getLogger(__name__)
 
 _RECENT = 10  # rounds over which seconds per round are averaged
 
@@ -26,12 +29,20 @@ class Console:
         self._seconds: deque[float] = deque(maxlen=_RECENT)
 
     def say(self, text: str) -> None:
-        """Write a line now."""
+        """Write a line now; without a terminal, the run goes on unseen."""
         try:
-            print(text, file=self._stream, flush=True)
-        except UnicodeEncodeError as error:
-            escaped = text.encode(error.encoding, "backslashreplace").decode(error.encoding)
-            print(escaped, file=self._stream, flush=True)
+            try:
+                print(text, file=self._stream, flush=True)
+            except UnicodeEncodeError as error:
+                escaped = text.encode(error.encoding, "backslashreplace").decode(error.encoding)
+                print(escaped, file=self._stream, flush=True)
+        except (OSError, ValueError) as error:
+            self._lose_terminal(error)
+
+    def _lose_terminal(self, error: Exception) -> None:
+        """Go on without a terminal: a closed pipe, a full device, a stream that was closed."""
+        logger.warning("the terminal is gone: %s", error)
+        self._stream = open(os.devnull, "w")  # noqa: SIM115
 
     def phase(self, text: str) -> None:
         """Note what the run does until its first round."""

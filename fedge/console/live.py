@@ -7,7 +7,6 @@ screen, so whatever ends the process leaves a terminal that works. When drawing 
 
 import io
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -184,6 +183,5 @@ class LiveConsole(Console):
             self._stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
             self._stream.flush()
         except (OSError, ValueError) as error:
-            logger.warning("the terminal is gone: %s", error)
             self._is_open = False
-            self._stream = open(os.devnull, "w")  # noqa: SIM115
+            self._lose_terminal(error)

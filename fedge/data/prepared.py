@@ -6,6 +6,7 @@ memory, so all of them share one copy in the page cache. The folder goes when th
 """
 
 import json
+import os
 import shutil
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -20,6 +21,7 @@ from hhar import synthetic_windows
 from hhar.windows.window_file import WindowFileError, Windows, fingerprint, fingerprint_windows, load_windows
 
 PREPARED = Path("data/hhar-windows.npz")
+_INDEX = "index.json"
 _HHAR_USERS = 9
 _KEPT_BYTES = 64 * 2**20
 
@@ -154,7 +156,7 @@ def write_client_data(folder: Path, windows: Windows, partition: Partition, norm
     np.save(temporary / "x.npy", x)
     np.save(temporary / "y.npy", y)
     index = {"classes": len(windows.classes), "clients": [asdict(b) for b in bounds]}
-    (temporary / "index.json").write_text(json.dumps(index))
+    (temporary / _INDEX).write_text(json.dumps(index))
     shutil.rmtree(folder, ignore_errors=True)
     temporary.rename(folder)
     return DataShape(x.shape[1:], len(windows.classes))
@@ -175,10 +177,18 @@ def _normalize(x: np.ndarray, train_rows: np.ndarray) -> None:
         x[:, channel] /= np.float32(std)
 
 
-@lru_cache(maxsize=2)
 def _open_folder(folder: str) -> tuple[np.ndarray, np.ndarray, int, list[ClientBounds]]:
-    """Map a data folder once per process; the cache holds this run's folder and at most one other."""
-    index = json.loads((Path(folder) / "index.json").read_text())
+    """Map a data folder once per process, by what lies there: another run may have had the same path."""
+    there = os.stat(Path(folder) / _INDEX)
+    return _map_folder(folder, (there.st_dev, there.st_ino, there.st_mtime_ns, there.st_ctime_ns))
+
+
+@lru_cache(maxsize=2)
+def _map_folder(
+    folder: str, identity: tuple[int, ...]
+) -> tuple[np.ndarray, np.ndarray, int, list[ClientBounds]]:
+    """Map a data folder; the cache holds this run's and at most one other. `identity` is its index file's."""
+    index = json.loads((Path(folder) / _INDEX).read_text())
     # plain arrays on the mapping: np.memmap repeats its bookkeeping for every slice
     x = np.load(Path(folder) / "x.npy", mmap_mode="r", allow_pickle=False).view(np.ndarray)
     y = np.load(Path(folder) / "y.npy", mmap_mode="r", allow_pickle=False).view(np.ndarray)

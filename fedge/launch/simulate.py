@@ -1,5 +1,6 @@
 """Runs a study in this process: the same ServerApp logic and ClientApp as under `flwr run`, without Ray."""
 
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -69,7 +70,7 @@ def run_in_process(
     count = min(workers or available_cores(), federation.num_supernodes)
 
     def open_terminal(_: Path) -> TextIO:
-        return terminal or sys.stdout
+        return terminal or sys.stdout or open(os.devnull, "w")
 
     with InProcessGrid(client_app, federation.num_supernodes, run_config, count) as grid:
         described = {**federation.describe(), "workers": count}

@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 COMPLETED, RUNNING, PARTIAL, FAILED, STALLED = 0, 1, 3, 4, 5
+UNREAD = 141  # 128 + SIGPIPE: nobody reads what a command prints
 BY_STATUS = {"running": RUNNING, "completed": COMPLETED, "partial": PARTIAL, "failed": FAILED}
 LEAVE_S = 15.0  # what a run that is over may still take to put its house in order
 LEAVE_STALLED_S = 3.0  # the same where waiting has been in vain already

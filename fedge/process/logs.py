@@ -13,6 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
+from fedge.process.streams import forget_unread, open_missing_streams
+
 _FORMAT = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
 
 
@@ -105,8 +107,8 @@ def divert_descriptors(path: Path) -> TextIO:
 
     Called once, in a process that ends with the run (Flower's simulation process).
     """
-    sys.stdout.flush()
-    sys.stderr.flush()
+    open_missing_streams()
+    forget_unread()
     encoding = sys.stdout.encoding or "utf-8"
     terminal = io.TextIOWrapper(
         os.fdopen(os.dup(1), "wb"), encoding=encoding, errors="replace", write_through=True

@@ -60,7 +60,10 @@ def run(
     except ConfigError as error:
         print(f"fedge: {error}", file=sys.stderr, flush=True)
         return Outcome("failed", None, str(error), exits.FAILED)
-    around = _Surroundings(prepared, opened, engine, open_terminal(opened.folder / "run.log"))
+    try:
+        around = _Surroundings(prepared, opened, engine, open_terminal(opened.folder / "run.log"))
+    except OSError as error:
+        return _without_log(opened, error)
     try:
         return _carry_out(grid, around, engine, federation, owns_process)
     except RecordError as error:
@@ -69,6 +72,17 @@ def run(
         return Outcome("failed", opened.folder, str(error), exits.FAILED)
     finally:
         around.close()
+
+
+def _without_log(opened: Opened, error: OSError) -> Outcome:
+    """Say that run.log cannot be opened, before which nothing can be begun."""
+    reason = (
+        f"run.log of a run must be writable, but {error.filename or opened.folder}: "
+        f"{error.strerror or error}; mend that, then start it again"
+    )
+    print(f"fedge: {reason}", file=sys.stderr, flush=True)
+    opened.lock.close()
+    return Outcome("failed", opened.folder, reason, exits.FAILED)
 
 
 class _Surroundings:

@@ -159,3 +159,23 @@ def test_hhar_shows_bars_on_a_terminal_and_nothing_in_a_pipe(tmp_path):
         code, lines = on_terminal.end()
     assert code == 0
     assert len(lines) == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/dev/full is Linux's")
+@pytest.mark.parametrize("where", ["| head -1", "> /dev/full", ">&-", "2>&1 > /dev/full"])
+def test_a_run_goes_on_when_nobody_reads_what_it_says(tmp_path, where):
+    """The manifest has the truth, run.log why there was nothing to see."""
+    config = f"{quick()} num-server-rounds=2 runs-dir='{tmp_path}' run-name='it'"
+    line = '{ "$0" -m fedge.cli run -c "$1"; echo $? > "$2"; } '
+    process = subprocess.run(
+        ["sh", "-c", line.replace("; echo", f" {where}; echo") if "|" not in where else line + where,
+         sys.executable, config, str(tmp_path / "code")],
+        cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert process.stderr == ""
+    assert (tmp_path / "code").read_text() == "0\n"
+    manifest = json.loads((tmp_path / "it" / "manifest.json").read_text())
+    assert (manifest["status"], manifest.get("reason")) == ("completed", None)
+    assert len((tmp_path / "it" / "metrics" / "global_rounds.csv").read_text().splitlines()) == 3
+    gone = "the terminal is gone" in (tmp_path / "it" / "run.log").read_text()
+    assert gone == (where != ">&-")

@@ -1,6 +1,8 @@
 import dataclasses
 import io
 
+import pytest
+
 from fedge.console.lines import Console, final_table, minutes, round_line
 
 
@@ -99,3 +101,32 @@ def test_the_last_words_pass_the_stream_s_own_buffer(tmp_path):
 def test_without_any_evaluation_there_is_no_last_line(make_result):
     result = make_result()
     assert len(final_table(dataclasses.replace(result, clients=[]))) == 3
+
+
+class Gone(io.StringIO):
+    """A terminal that takes a few lines, and then none."""
+
+    def __init__(self, lines, error):
+        super().__init__()
+        self.left, self.error = lines, error
+
+    def write(self, text):
+        if self.getvalue().count("\n") >= self.left:
+            raise self.error
+        return super().write(text)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [BrokenPipeError(32, "Broken pipe"), OSError(28, "No space left on device"), ValueError("closed file")],
+)
+def test_a_terminal_that_is_gone_is_not_the_end(make_result, caplog, error):
+    stream = Gone(1, error)
+    console = Console(stream, 3)
+    console.say("first")
+    for round_ in (1, 2):
+        console.round(make_result(global_round=round_), 1.0)
+    console.last_words(["interrupted"])
+    console.close()
+    assert stream.getvalue() == "first\n"
+    assert [record.message for record in caplog.records] == [f"the terminal is gone: {error}"]

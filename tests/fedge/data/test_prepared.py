@@ -1,5 +1,6 @@
 import json
 import mmap
+import shutil
 import tracemalloc
 
 import numpy as np
@@ -192,3 +193,13 @@ def test_a_missing_or_damaged_file_is_refused(tmp_path):
     np.savez(path, x=np.ones(3))
     with pytest.raises(ConfigError, match=r"^data\.path: .*w\.npz: must hold the arrays x, y, user"):
         load_source(from_run_config({"data.path": str(path)}), 1)
+
+
+def test_a_folder_of_the_same_name_is_another_folder(tmp_path):
+    """As when a run was removed and another one has its name, in one process."""
+    for value in (1, 2):
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+        dealt = one_each(([0], [1], [3]), ([2], [1], [3]))
+        write_client_data(tmp_path / "run" / "data", windows_of([[[value]]] * 4), dealt, normalize=False)
+        for client in (0, 1):
+            assert open_client(str(tmp_path / "run" / "data"), client).train[0].tolist() == [[[value]]]

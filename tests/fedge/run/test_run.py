@@ -48,3 +48,21 @@ def test_a_complete_run_has_nothing_left_to_do(tmp_path):
     assert outcome.status == "completed"
     assert "is complete: 2 of 2 global rounds; raise num-server-rounds to go on" in shown
     assert (folder / "manifest.json").read_bytes() == before
+
+
+def test_a_log_that_cannot_be_opened_is_one_line(tmp_path, capsys):
+    """And the run that had it can be gone on with once that is mended."""
+    config = small_config(tmp_path)
+    outcome, _ = carry_out(config)
+    log = outcome.folder / "run.log"
+    log.unlink()
+    log.mkdir()
+    more = {**config, "num-server-rounds": config["num-server-rounds"] + 1, "resume": str(outcome.folder)}
+    capsys.readouterr()
+    outcome, shown = carry_out(more)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == f"fedge: {outcome.reason}"
+    assert "run.log of a run must be writable, but " in line
+    assert (outcome.status, outcome.exit_code, shown) == ("failed", 4, "")
+    log.rmdir()
+    assert carry_out(more)[0].status == "completed"

@@ -1,0 +1,46 @@
+"""Standard streams that are closed, full or read by nobody, in processes of their own."""
+
+import subprocess
+import sys
+
+import pytest
+
+CODE = """
+import os, sys
+from fedge.process.streams import forget_unread, open_missing_streams
+open_missing_streams()
+mine = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
+assert mine > 2, mine
+try:
+    print("words", flush=True)
+    print("more words")
+except OSError:
+    pass
+forget_unread()
+os.write(mine, b"mine")
+sys.exit(7)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/dev/full is Linux's")
+@pytest.mark.parametrize(
+    "redirection", ["", ">&-", "2>&-", "<&- >&- 2>&-", "> /dev/full", "> /dev/full 2>&1"]
+)
+def test_the_exit_code_and_files_are_ours(tmp_path, redirection):
+    """A file that got a closed stream's descriptor would hold what is printed."""
+    line = f'"{sys.executable}" -c "$0" "$1" {redirection}'
+    process = subprocess.run(
+        ["sh", "-c", line, CODE, tmp_path / "mine"], capture_output=True, text=True, check=False
+    )
+    assert (process.returncode, process.stderr) == (7, "")
+    assert (tmp_path / "mine").read_text() == "mine"
+    assert process.stdout == ("words\nmore words\n" if redirection in ("", "2>&-") else "")
+
+
+def test_nobody_reads(tmp_path):
+    line = f'{{ "{sys.executable}" -c "$0" "$1"; echo $? > "$1.code"; }} | true'
+    process = subprocess.run(
+        ["sh", "-c", line, CODE, tmp_path / "mine"], capture_output=True, text=True, check=False
+    )
+    assert (process.stdout, process.stderr) == ("", "")
+    assert (tmp_path / "mine.code").read_text() == "7\n"
