@@ -48,12 +48,20 @@ def answered(app: Callable[[Message, Context], Message], message: Message, conte
     except Exception:
         raise
     except BaseException as error:  # SystemExit above all: nothing in here is meant to end the worker
-        raise ClientError(f"{type(error).__name__}({error}): the client tried to end its process") from None
+        raise ClientError(f"{_called(error)}: the client tried to end its process") from None
     if not isinstance(reply, Message):
         raise ClientError(f"the client returned {type(reply).__name__} instead of a reply")
     if reply.metadata.reply_to_message_id != message.metadata.message_id:
         raise ClientError("the client returned a message that is no reply to the one it was sent")
     return reply
+
+
+def _called(error: BaseException) -> str:
+    """Return an exception as a call; its own code runs here, which may raise anything."""
+    try:
+        return f"{type(error).__name__}({error})"
+    except BaseException:
+        return type(error).__name__
 
 
 @contextmanager

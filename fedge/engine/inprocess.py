@@ -1,7 +1,9 @@
 """The in-process engine: Flower's Grid without SuperLink and Ray; clients run on threads of this process.
 
-PyTorch releases the interpreter lock in its kernels, so threads scale with cores, and neither models nor
-data are copied or serialised on the way. Results have the same bits as on any other engine (contract C3).
+PyTorch releases the interpreter lock in its kernels, so threads scale with cores, and nothing is serialised
+on the way. A client gets copies of the arrays that it looks at, and the server copies of what it answers: as
+on any other engine neither can write to what is the other's. Results have the same bits as there (contract
+C3).
 """
 
 import threading
@@ -16,7 +18,8 @@ from flwr.serverapp import Grid
 
 from fedge.client.guarded_app import ClientError, answered
 from fedge.engine.workers import Workers
-from fedge.exchange.failure import Failure, no_reply_within, raised
+from fedge.exchange.content import handed_out, received
+from fedge.exchange.failure import Failure, no_reply_within, raised, words_of
 
 _RAISED, _GIVEN_UP = 2, 200  # codes of error replies: Flower's for an exception in a ClientApp, and our own
 _RUN_ID = 1
@@ -94,11 +97,11 @@ class InProcessGrid(Grid):
         """Run the client on a worker thread; an exception becomes an error reply, as in Flower's engines."""
         context = self._contexts[message.metadata.dst_node_id]
         try:
-            return answered(self._client_app, message, context)
+            return received(answered(self._client_app, handed_out(message), context), message)
         except ClientError as error:
             return Message(Error(_RAISED, str(error)), reply_to=message)
-        except Exception as error:
-            return Message(Error(_RAISED, f"{type(error).__name__}: {error}"), reply_to=message)
+        except BaseException as error:  # nothing that is a client's ends a worker
+            return Message(Error(_RAISED, words_of(error)), reply_to=message)
 
     def give_up_late(self, limit_s: float) -> None:
         """Answer for clients that have been at work for longer than `limit_s`; what they bring is dropped."""

@@ -4,15 +4,18 @@ Numbers travel as plain Python numbers, states as float arrays by name, or as ti
 sides see.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
+from fedge.config.option import shown
 from fedge.states.averaging import State
-from fedge.states.files import FileState, Ticket, open_state
-from fedge.states.records import entries, from_record, record_bytes
+from fedge.states.files import REPLY, FileState, StateFileError, Ticket, open_state
+from fedge.states.records import LentArray, copied_array, entries, fill, from_record, record_bytes
 from fedge.timing.calls import is_work
 
 ARRAYS = "arrays"  # the model; Flower's own strategies look for this name
@@ -37,6 +40,74 @@ def arrays_of(message: Message, name: str) -> State | None:
     ticket = ticket_of(message, name)
     assert ticket is not None
     return open_state(ticket)
+
+
+def replied_state(reply: Message, folder: Path | None) -> State:
+    """Return the model in a reply (read-only arrays), as arrays or in the one file that was its to write.
+
+    Args:
+        reply: of a client.
+        folder: where clients of this run put their models as files; None: nowhere.
+
+    Raises:
+        StateFileError: it names another file, or that is gone, damaged, or no file.
+    """
+    record = reply.content[ARRAYS]
+    if isinstance(record, ArrayRecord):
+        return from_record(record)
+    ticket = ticket_of(reply, ARRAYS)
+    own = folder and str(reply_path(folder, reply.metadata.reply_to_message_id))
+    if ticket is None or own is None or ticket.path != own:
+        raise StateFileError("the reply names a file that is not its own")
+    return open_state(ticket)
+
+
+def reply_path(folder: Path, message_id: str) -> Path:
+    """Return the file in which a client puts its answer to a message."""
+    return folder / f"{REPLY}{message_id}"
+
+
+def handed_out(message: Message) -> Message:
+    """Return a message as a client in this process gets it: records of its own, arrays copied when looked at.
+
+    A read-only view does not do: torch writes through it. Messages to other clients, and the server, share
+    what is in `message`.
+    """
+    records = {name: _own_record(record, LentArray) for name, record in entries(message.content).items()}
+    own: Any = Message  # takes metadata as they are, which its declared signatures leave out
+    made: Message = own(RecordDict(records), metadata=copy(message.metadata))
+    return made
+
+
+def received(reply: Message, question: Message) -> Message:
+    """Return a client's reply as the server gets it: records of its own, arrays copied now.
+
+    Whatever the client writes to afterwards, or has shared with others, is no longer in it.
+
+    Raises:
+        Exception: the reply is not made of Flower's records.
+    """
+    if reply.has_error():
+        return Message(Error(reply.error.code, reply.error.reason), reply_to=question)
+    records = {
+        str(name): _own_record(record, copied_array) for name, record in entries(reply.content).items()
+    }
+    return Message(RecordDict(records), reply_to=question)
+
+
+def _own_record(record: Any, array: Callable[[Array], Array]) -> ArrayRecord | ConfigRecord | MetricRecord:
+    """Return a record of one's own, whose arrays are made by `array`."""
+    if isinstance(record, ArrayRecord):
+        return fill(ArrayRecord(), {name: array(held) for name, held in entries(record).items()})
+    values = {name: _own_value(value) for name, value in entries(record).items()}
+    if isinstance(record, ConfigRecord):
+        return fill(ConfigRecord(), values)
+    return fill(MetricRecord(), values)
+
+
+def _own_value(value: Any) -> Any:
+    """Return a value of a record that nobody else can write to."""
+    return list(value) if isinstance(value, list) else value
 
 
 def send_tickets(message: Message, states: Mapping[str, State | None]) -> None:
@@ -97,30 +168,45 @@ def ticket_of(message: Message, name: str) -> Ticket | None:
 def metrics_of(message: Message) -> MetricRecord:
     """Return a message's metric record."""
     record = message.content[METRICS]
-    assert isinstance(record, MetricRecord)
+    if not isinstance(record, MetricRecord):
+        raise TypeError(f"{METRICS} must be numbers, but is {type(record).__name__}")
     return record
 
 
 def number(metrics: MetricRecord, name: str) -> float:
-    """Return a single number of a metric record."""
+    """Return a single number of a metric record.
+
+    Raises:
+        TypeError: it is a list, or no number.
+        OverflowError: no float is as large.
+    """
     value = metrics[name]
-    assert not isinstance(value, list)
-    return value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number, but is {shown(value)}")
+    return float(value)
 
 
 def whole(metrics: MetricRecord, name: str) -> int:
     """Return a whole number of a metric record."""
-    value = number(metrics, name)
+    value = metrics[name]
     if type(value) is not int:
-        raise TypeError(f"{name} must be a whole number, but is {value!r}")
+        raise TypeError(f"{name} must be a whole number, but is {shown(value)}")
     return value
+
+
+def wholes(metrics: MetricRecord, name: str) -> list[int]:
+    """Return a list of whole numbers of a metric record."""
+    values = metrics[name]
+    if not isinstance(values, list) or not set(map(type, values)) <= {int}:
+        raise TypeError(f"{name} must be whole numbers, but is {shown(values)}")
+    return [int(value) for value in values]
 
 
 def pair_of(metrics: MetricRecord, name: str) -> tuple[int, int] | None:
     """Return two whole numbers of a metric record, or None if it has none of that name."""
     if name not in metrics:
         return None
-    pair = metrics[name]
-    if not isinstance(pair, list) or [type(value) for value in pair] != [int, int]:
-        raise TypeError(f"{name} must be two whole numbers, but is {pair!r}")
-    return int(pair[0]), int(pair[1])
+    pair = wholes(metrics, name)
+    if len(pair) != 2:
+        raise TypeError(f"{name} must be two whole numbers, but is {shown(pair)}")
+    return pair[0], pair[1]

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, cast
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
-from fedge.exchange.content import CONFIG, METRICS, WORK, arrays_of, metrics_of, number, pair_of
+from fedge.exchange.content import CONFIG, METRICS, WORK, arrays_of, metrics_of, number, pair_of, wholes
 from fedge.exchange.round_context import VERSION, RoundContext
 from fedge.metrics.scores import accuracy, macro_f1
 from fedge.states.averaging import State
@@ -120,7 +120,7 @@ def read_evaluate(reply: Message) -> EvaluateReply:
     for name in metrics:
         if name.endswith("/loss"):
             role, split, _ = name.rsplit("/", 2)
-            cells = np.array(metrics[f"{role}/{split}/confusion"], dtype=np.int64)
+            cells = np.array(wholes(metrics, f"{role}/{split}/confusion"), dtype=np.int64)
             classes = round(len(cells) ** 0.5)
             evaluations[role, cast(SplitName, split)] = Evaluation(
                 cells.reshape(classes, classes),

@@ -48,6 +48,14 @@ def raised(reason: str | None) -> Failure:
     return Failure(EXCEPTION, telling[-1].strip("<>'\"() "))
 
 
+def words_of(error: BaseException) -> str:
+    """Return the kind and the message of an exception, also of one that cannot tell them."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except BaseException:  # its own code runs here: nothing in it is meant to end anything
+        return f"{type(error).__name__}: its message cannot be told"
+
+
 def no_reply_within(timeout_s: float) -> Failure:
     """Return the failure of a client that took too long."""
     return Failure(NO_REPLY, f"within {timeout_s:g} s, which is guard.client-timeout")

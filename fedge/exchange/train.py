@@ -8,23 +8,24 @@ from pathlib import Path
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.common.differential_privacy_constants import KEY_CLIPPING_NORM, KEY_NORM_BIT
 
+from fedge.config.option import shown
 from fedge.exchange.content import (
     ARRAYS,
     CONFIG,
     METRICS,
     NUM_EXAMPLES,
     WORK,
-    arrays_of,
     config_of,
     metrics_of,
     number,
-    payload_bytes,
+    replied_state,
+    reply_path,
     ticket_of,
     whole,
 )
 from fedge.exchange.round_context import VERSION, RoundContext
 from fedge.states.averaging import State
-from fedge.states.files import REPLY, StateFileError, write_state
+from fedge.states.files import StateFileError, state_bytes, write_state
 from fedge.states.records import fill, to_record
 from fedge.training.local import TrainResult
 
@@ -95,7 +96,7 @@ def train_reply(
     arrays: ArrayRecord | ConfigRecord = to_record(result.state)
     came_as = ticket_of(message, ARRAYS)
     if came_as:
-        path = Path(came_as.path).with_name(f"{REPLY}{message.metadata.message_id}")
+        path = reply_path(Path(came_as.path).parent, message.metadata.message_id)
         try:
             arrays = ConfigRecord(asdict(write_state(path, result.state)))
         except StateFileError as error:
@@ -104,21 +105,30 @@ def train_reply(
     return Message(RecordDict({ARRAYS: arrays, METRICS: metrics}), reply_to=message)
 
 
-def read_train(reply: Message) -> TrainReply:
-    """Read a client's answer to a train message."""
+def read_train(reply: Message, folder: Path | None = None) -> TrainReply:
+    """Read a client's answer to a train message; its model may lie in `folder`, where there is one."""
     metrics = metrics_of(reply)
-    state = arrays_of(reply, ARRAYS)
-    assert state is not None
+    state = replied_state(reply, folder)
     return TrainReply(
         state=state,
         samples=whole(metrics, NUM_EXAMPLES),
         steps=whole(metrics, "steps"),
         loss=number(metrics, "train-loss"),
         seconds=number(metrics, "train-seconds"),
-        uplink_bytes=payload_bytes(reply),
-        clipped=bool(metrics[KEY_NORM_BIT]) if KEY_NORM_BIT in metrics else None,
+        uplink_bytes=state_bytes(state),
+        clipped=_flag(metrics, KEY_NORM_BIT),
         version=whole(metrics, VERSION),
     )
+
+
+def _flag(metrics: MetricRecord, name: str) -> bool | None:
+    """Return a 0 or 1 of a metric record as a truth value, or None if it has none of that name."""
+    if name not in metrics:
+        return None
+    value = whole(metrics, name)
+    if value not in (0, 1):
+        raise ValueError(f"{name} must be 0 or 1, but is {shown(value)}")
+    return bool(value)
 
 
 def tell_accepted(messages: Sequence[Message], accepted: Mapping[int, int]) -> None:

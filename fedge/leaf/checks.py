@@ -1,59 +1,19 @@
-"""Is a client's reply fit to count? Checked whole, one reply at a time, before anything is averaged.
+"""Which of the replies that a leaf has are fit to be averaged: compared with each other, not one by one.
 
-One entry that is not a number would be averaged into the leaf's model and stay there for ever; a reply with
-other shapes would end the run. So a reply that is not what the leaf asked for is refused as a whole: it loses
-only itself, and everybody learns why. Pure functions on arrays.
-
-The size of an update is evaluated against the median of the leaf's recent ones, which a minority of clients
-cannot move (clipping to a running median: Karimireddy et al. 2021, "Learning from History").
+What a single reply must be, `fedge.exchange.schema` has checked. The size of an update is compared with the
+median of the leaf's recent ones, which a minority of clients cannot move (clipping to a running median:
+Karimireddy et al. 2021, "Learning from History"). Pure functions on arrays.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
-from fedge.exchange.failure import rejected
+from fedge.exchange.schema import ReplyRejected
 from fedge.states.averaging import State, batches, weighted_mean
 
 _HISTORY_ROUNDS = 10  # leaf rounds that the running median looks back on
-
-
-class ReplyRejected(ValueError):
-    """A reply that does not count, and why."""
-
-    def __init__(self, kind: str, detail: str = "") -> None:
-        self.failure = rejected(kind, detail)
-        super().__init__(str(self.failure))
-
-
-def check_train(state: State, model: State, samples: int, expected: int, steps: int, loss: float) -> None:
-    """Raise ReplyRejected unless a train reply has the form that its leaf asked for.
-
-    Whether all of its values are finite is left to `finite_mean`.
-
-    Args:
-        state: what the client trained.
-        model: its leaf's model: the entries, shapes and dtypes that a reply must have.
-        samples: training windows that the client claims; its weight.
-        expected: training windows that it was given; it may have used fewer, but not more.
-        steps: optimiser steps that it claims.
-        loss: its mean training loss.
-    """
-    if type(samples) is not int or not 0 < samples <= expected:
-        raise ReplyRejected("samples out of range", f"{samples!r}, but 1 to {expected} were given")
-    if type(steps) is not int or steps < 1:
-        raise ReplyRejected("steps out of range", f"{steps!r}, but a client takes at least 1")
-    if not np.isfinite(loss):
-        raise ReplyRejected("loss not finite", repr(loss))
-    if state.keys() != model.keys():
-        raise ReplyRejected("other entries", ", ".join(sorted(map(str, state.keys() ^ model.keys()))[:3]))
-    for name, wanted in model.items():
-        array = state[name]
-        if array.shape != wanted.shape:
-            raise ReplyRejected("other shape", f"entry {name!r}: {array.shape} instead of {wanted.shape}")
-        if array.dtype != wanted.dtype:
-            raise ReplyRejected("other dtype", f"entry {name!r}: {array.dtype} instead of {wanted.dtype}")
 
 
 def first_not_finite(state: State) -> str | None:
@@ -140,69 +100,3 @@ class NormHistory:
         }
         self.norms.extend(norm for client, norm in norms.items() if client not in refused)
         return refused
-
-
-def check_evaluations(
-    confusions: Mapping[tuple[str, str], np.ndarray],
-    roles: Iterable[str],
-    windows: Mapping[str, int],
-    classes: int,
-) -> None:
-    """Raise ReplyRejected unless an evaluate reply says what was asked.
-
-    Args:
-        confusions: (model role, split) → confusion matrix, (classes, classes) int64.
-        roles: the models that the client was to evaluate.
-        windows: split → windows of the client.
-        classes: of the run.
-    """
-    wanted = {(role, split) for role in roles for split in windows}
-    if confusions.keys() != wanted:
-        odd = sorted(f"{role} {split}" for role, split in confusions.keys() ^ wanted)
-        raise ReplyRejected("other entries", ", ".join(odd))
-    for (role, split), confusion in confusions.items():
-        where = f"{role} model, {split} windows"
-        if confusion.shape != (classes, classes):
-            raise ReplyRejected("other shape", f"{where}: {confusion.shape} for {classes} classes")
-        if ((confusion < 0) | (confusion > windows[split])).any():
-            raise ReplyRejected("count out of range", f"{where}: {confusion.min()} to {confusion.max()}")
-        if int(confusion.sum()) != windows[split]:
-            counted = int(confusion.sum())
-            raise ReplyRejected("other number of windows", f"{where}: {counted} of {windows[split]}")
-
-
-def check_only_one_right(
-    counts: Mapping[str, tuple[int, int] | None], confusions: Mapping[str, np.ndarray], own: str
-) -> None:
-    """Raise ReplyRejected unless the counts of windows that only one of two models has right add up.
-
-    Of N windows, of which the own model has `a` right and another one `b`: only the own has at most `a`, only
-    the other one at most N − a, and their difference is a − b.
-
-    Args:
-        counts: model role → (only the own model is right, only this one is), on validation windows.
-        confusions: model role → confusion matrix (classes, classes) int64 on validation windows, as
-            `check_evaluations` lets through.
-        own: role of the own model; where it was not asked about, nobody can count.
-    """
-    for role, pair in counts.items():
-        if (pair is not None) != (own in confusions and role != own):
-            raise ReplyRejected("other entries", f"{role} beside {own}: {pair}")
-        if pair is None:
-            continue
-        only_own, only_this = pair
-        right_own, right_this = int(np.trace(confusions[own])), int(np.trace(confusions[role]))
-        windows = int(confusions[own].sum())
-        fits = 0 <= only_own <= right_own and 0 <= only_this <= windows - right_own
-        if not fits or only_own - only_this != right_own - right_this:
-            raise ReplyRejected(
-                "counts do not add up",
-                f"{role} beside {own}: {only_own} and {only_this}, right are {right_this} and {right_own}",
-            )
-
-
-def not_finite_losses(losses: Mapping[tuple[str, str], float]) -> Sequence[str]:
-    """Return what is to be said of the losses of a reply: a model can diverge and still be evaluated."""
-    return [
-        f"{role} model, {split} windows" for (role, split), loss in losses.items() if not np.isfinite(loss)
-    ]

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from flwr.app import Message
 
 from fedge.config.sections import Config
-from fedge.exchange.train import TrainReply, read_train
-from fedge.leaf import checks as guard
+from fedge.exchange.schema import ReplyRejected, TrainTask, admit_train
+from fedge.exchange.train import TrainReply
+from fedge.leaf.checks import finite_mean
 from fedge.leaf.leaf import Leaf
 from fedge.states.averaging import State
 from fedge.states.norms import update_norm
@@ -38,28 +40,49 @@ class Counted:
 
     replies: dict[int, TrainReply]
     mean: State | None
-    refused: dict[int, guard.ReplyRejected]
+    refused: dict[int, ReplyRejected]
+
+    def without(self, refused: Mapping[int, ReplyRejected]) -> "Counted":
+        """Return what is left when the replies of some clients more do not count."""
+        replies = {client: reply for client, reply in self.replies.items() if client not in refused}
+        weights = {client: float(reply.samples) for client, reply in replies.items()}
+        mean, _ = finite_mean({client: reply.state for client, reply in replies.items()}, weights)
+        return Counted(replies, mean, {**self.refused, **refused})
 
 
-def checked_reply(message: Message, client: int, leaf: Leaf, config: Config) -> Checked | guard.ReplyRejected:
+def checked_reply(
+    message: Message,
+    client: int,
+    leaf: Leaf,
+    config: Config,
+    folder: Path | None = None,
+    model: State | None = None,
+) -> Checked | ReplyRejected:
     """Return a client's answer to a train message, looked through by itself, or why it does not count.
 
     Args:
         message: the answer.
         client: whose it is.
-        leaf: the client's, with the model that was sent.
-        config: its `guard` section is read.
+        leaf: the client's.
+        config: its `train`, `guard` and `privacy` sections are read.
+        folder: where clients may put their models as files; None: nowhere.
+        model: that was sent; the leaf's, unless said otherwise.
     """
+    model = leaf.model if model is None else model
+    task = TrainTask(
+        model,
+        leaf.train_samples[client],
+        config.train.local_epochs,
+        config.train.batch_size,
+        config.guard.client_timeout,
+        leaf.variances,
+        says_clipped=config.privacy.kind == "client-adaptive",
+    )
     try:
-        reply = read_train(message)
-        guard.check_train(
-            reply.state, leaf.model, reply.samples, leaf.train_samples[client], reply.steps, reply.loss
-        )
-    except guard.ReplyRejected as rejected:
+        reply = admit_train(message, task, folder)
+    except ReplyRejected as rejected:
         return rejected
-    except Exception as error:  # whatever a client can put into a message
-        return guard.ReplyRejected("not readable", f"{type(error).__name__}: {error}"[:200])
-    return Checked(reply, update_norm(reply.state, leaf.model) if config.guard.max_norm_factor else None)
+    return Checked(reply, update_norm(reply.state, model) if config.guard.max_norm_factor else None)
 
 
 def count_replies(leaf: Leaf, checked: Mapping[int, Checked], max_norm_factor: float) -> Counted:
@@ -75,11 +98,11 @@ def count_replies(leaf: Leaf, checked: Mapping[int, Checked], max_norm_factor: f
     replies = {client: entry.reply for client, entry in checked.items()}
     states = {client: reply.state for client, reply in replies.items()}
     weights = {client: float(reply.samples) for client, reply in replies.items()}
-    mean, refused = guard.finite_mean(states, weights)
+    mean, refused = finite_mean(states, weights)
     norms = {c: e.norm for c, e in checked.items() if e.norm is not None and c not in refused}
     too_large = leaf.norms.too_large(norms, max_norm_factor)
     refused |= too_large
     counting = {client: reply for client, reply in replies.items() if client not in refused}
     if too_large:
-        mean, _ = guard.finite_mean({client: states[client] for client in counting}, weights)
+        mean, _ = finite_mean({client: states[client] for client in counting}, weights)
     return Counted(counting, mean, refused)

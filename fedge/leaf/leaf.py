@@ -5,7 +5,9 @@ The strategy sees the leaf's clients through `LeafGrid`, a view of the real Grid
 """
 
 import copy
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,18 +16,22 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from fedge.exchange.content import CONTROL
+from fedge.exchange.failure import words_of
 from fedge.exchange.round_context import LEAF, RoundContext
+from fedge.exchange.schema import ReplyRejected
 from fedge.exchange.train import TrainReply
 from fedge.leaf.aggregation import Contribution
-from fedge.leaf.checks import NormHistory
+from fedge.leaf.checks import NormHistory, first_not_finite
 from fedge.leaf.drift import Drift
 from fedge.leaf.models import LeafModels
-from fedge.leaf.rules import combine
+from fedge.leaf.rules import combine, keeps_nothing
 from fedge.leaf.strategy_state import numbers_of, put_back, states_of
 from fedge.states.averaging import State, batches, part_of
 from fedge.states.records import to_record
 from fedge.training.local import LocalTraining
 from fedge.training.scaffold import control_delta, drift_length, updated_server_control, zero_control
+
+logger = logging.getLogger(__name__)
 
 
 class LeafGrid(Grid):
@@ -75,6 +81,15 @@ class LeafGrid(Grid):
         return self._grid.send_and_receive(messages, timeout=timeout)
 
 
+@dataclass(frozen=True)
+class _Step:
+    """What a leaf round makes of a leaf: the strategy with what it keeps, c⁺ and the model."""
+
+    strategy: Strategy
+    control: State | None
+    model: State
+
+
 class Leaf:
     """One leaf server and what it keeps from round to round.
 
@@ -89,6 +104,7 @@ class Leaf:
         accepted: partition id → the client's last leaf round that counted, 0 for none; which version of its
             c_i is valid follows from it.
         norms: of the recent updates that counted.
+        variances: entries of its model that cannot be negative.
     """
 
     def __init__(
@@ -100,15 +116,25 @@ class Leaf:
         strategy: Strategy,
         scaffold_levels: int,
         unseen_clients: Sequence[int] = (),
+        variances: Sequence[str] = (),
     ) -> None:
-        """Start with `model`; `train_samples` names the clients that train and their averaging weights.
+        """Start with `model`.
 
-        `scaffold_levels` is 0 without SCAFFOLD, 1 between leaf and clients, 2 between cloud and leaf, too.
+        Args:
+            index: 0, 1, …
+            train_samples: partition id → training windows of the clients that train: their averaging weights.
+            model: of all leaves, or of its group.
+            parameter_names: trainable entries of the model.
+            strategy: combines replies.
+            scaffold_levels: 0 without SCAFFOLD, 1 between leaf and clients, 2 between cloud and leaf, too.
+            unseen_clients: partition ids of those that do not train.
+            variances: entries of the model that cannot be negative.
         """
         self.index = index
         self.train_samples = dict(sorted(train_samples.items()))
         self.clients = tuple(self.train_samples)
         self.unseen_clients = tuple(sorted(unseen_clients))
+        self.variances = tuple(variances)
         self.models = LeafModels(model)
         self._parameter_names = tuple(parameter_names)
         self._strategy = strategy
@@ -187,10 +213,15 @@ class Leaf:
         mean: State,
         settings: LocalTraining,
         seed: int,
-    ) -> None:
-        """Move to the model that the strategy makes of the replies.
+    ) -> dict[int, ReplyRejected]:
+        """Move to the model that the strategy makes of the replies, unless there is none that is finite.
 
         A fork leaves control variates alone.
+
+        Returns:
+            The clients whose replies cannot be combined, each already by itself; then nothing has changed,
+            and it may be tried without them. Empty where the leaf has moved, or keeps its model for a reason
+            that lies with no single reply.
 
         Args:
             round context: of the leaf round.
@@ -199,18 +230,58 @@ class Leaf:
             settings: under which the clients trained.
             seed: root of the run's streams.
         """
-        if self.control is not None and not self._is_fork:
-            self.control = self._updated_control(self.control, replies, settings)
+        by = (settings, seed, round_context.stream_of(self.index))
+        try:
+            step = self._step(replies, mean, *by)
+        except Exception as error:  # of arithmetic, or raised in a strategy
+            logger.warning("leaf %d cannot combine its replies: %s", self.index, words_of(error))
+            alone = {client: self._fails_alone(client, reply, *by) for client, reply in replies.items()}
+            return {client: rejected for client, rejected in alone.items() if rejected is not None}
+        self._strategy, self.control = step.strategy, step.control
         if self.drift is not None:
             steps, samples = zip(*((reply.steps, reply.samples) for reply in replies.values()), strict=True)
             self.drift.length += drift_length(steps, samples, settings.lr, settings.momentum)
-        combined = combine(
-            self._strategy, self.model, mean, list(replies.values()), self._parameter_names, settings, seed,
-            round_context.stream_of(self.index),
-        )  # fmt: skip
-        self.models.trained(LEAF, combined)
+        self.models.trained(LEAF, step.model)
         if not self._is_fork:
             self.accepted.update(dict.fromkeys(replies, round_context.leaf_round))
+        return {}
+
+    def _step(
+        self,
+        replies: Mapping[int, TrainReply],
+        mean: State,
+        settings: LocalTraining,
+        seed: int,
+        where: tuple[int, ...],
+    ) -> "_Step":
+        """Return what the leaf moves to; the arguments as of `aggregate_train` and `combine`.
+
+        Raises:
+            FloatingPointError: it is not finite.
+            Exception: of the strategy.
+        """
+        control = self.control
+        if control is not None and not self._is_fork:
+            control = self._updated_control(control, replies, settings)
+        strategy = self._strategy if keeps_nothing(self._strategy) else copy.deepcopy(self._strategy)
+        model = combine(
+            strategy, self.model, mean, list(replies.values()), self._parameter_names, settings, seed, where
+        )
+        for state in (model, control or {}):
+            name = first_not_finite(state)
+            if name is not None:
+                raise FloatingPointError(f"entry {name!r} would not be finite")
+        return _Step(strategy, control, model)
+
+    def _fails_alone(
+        self, client: int, reply: TrainReply, settings: LocalTraining, seed: int, where: tuple[int, ...]
+    ) -> ReplyRejected | None:
+        """Return why a reply cannot be combined even by itself, or None."""
+        try:
+            self._step({client: reply}, reply.state, settings, seed, where)
+        except Exception as error:  # as in `aggregate_train`
+            return ReplyRejected("cannot be combined", words_of(error))
+        return None
 
     def keep_states(self, keep: Callable[[State], State]) -> None:
         """Let `keep` decide where the leaf's states lie."""

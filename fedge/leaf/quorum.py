@@ -1,9 +1,12 @@
 """How many replies a leaf needs before its model may change, and whether its clients can ever give them.
 
 Krum and Multi-Krum tolerate f malicious clients of n >= 2f + 3 (Blanchard et al. 2017), Bulyan of n >= 4f + 3
-(El Mhamdi et al. 2018). With fewer, nothing is promised, so the leaf keeps its model.
+(El Mhamdi et al. 2018). Multi-Krum that averages m clients needs n >= m + f + 2, else it averages those that
+it is to leave out; a trimmed mean needs one client to cut at each end; Bulyan with f = 0 is a mean and is
+refused. With fewer replies nothing is promised, so the leaf keeps its model.
 """
 
+import math
 from collections.abc import Sequence
 
 from fedge.config.option import ConfigError
@@ -12,9 +15,22 @@ from fedge.config.sections import Config, LeafConfig
 
 def needed_replies(config: Config) -> int:
     """Return the replies without which a leaf keeps its model in a leaf round."""
-    malicious = config.leaf.num_malicious
-    by_strategy = {"krum": 2 * malicious + 3, "multikrum": 2 * malicious + 3, "bulyan": 4 * malicious + 3}
-    return max(config.guard.min_clients, by_strategy.get(config.leaf.strategy, 1))
+    return max(config.guard.min_clients, _needed_by_strategy(config.leaf))
+
+
+def _needed_by_strategy(leaf: LeafConfig) -> int:
+    """Return the replies that a strategy needs to keep its promise."""
+    malicious = leaf.num_malicious
+    if leaf.strategy == "krum":
+        return 2 * malicious + 3
+    if leaf.strategy == "multikrum":
+        return max(2 * malicious + 3, leaf.num_selected + malicious + 2 if leaf.num_selected else 0)
+    if leaf.strategy == "bulyan":
+        return 4 * malicious + 3
+    if leaf.strategy == "fedtrimmedavg" and leaf.trim_fraction > 0:
+        enough = math.ceil(1 / leaf.trim_fraction)
+        return enough if int(leaf.trim_fraction * enough) >= 1 else enough + 1  # rounding
+    return 1
 
 
 def num_training(config: Config, num_clients: int) -> int:
@@ -32,24 +48,40 @@ def refuse_missing_quorum(config: Config, sizes: Sequence[int]) -> None:
     smallest = min(range(len(sizes)), key=lambda leaf: sizes[leaf])
     training = num_training(config, sizes[smallest])
     needed = needed_replies(config)
+    _refuse_bulyan_of_nobody(config.leaf)
     there = f"leaf {smallest} trains {training} in a leaf round"
     if needed > training and needed == config.guard.min_clients:
         raise ConfigError(
             f"guard.min-clients must be at most the clients that a leaf trains, but is {needed} and {there}; "
             f"lower it, or give the leaf more clients"
         )
+    _refuse_trimming_nothing(config.leaf, training, there)
+    room = training - config.leaf.num_malicious - 2
+    if config.leaf.strategy == "multikrum" and config.leaf.num_selected > max(room, 0):
+        raise ConfigError(
+            f"leaf.num-selected must be at most the clients that a leaf trains less the malicious ones and "
+            f"two, but is {config.leaf.num_selected} and {there}; lower it, or set 0 for as many as may be"
+        )
     if needed > training:
         raise ConfigError(
             f"leaf.strategy {config.leaf.strategy} needs {needed} clients for leaf.num-malicious="
             f"{config.leaf.num_malicious}, but {there}; lower leaf.num-malicious or hierarchy.num-servers"
         )
-    _refuse_trimming_nothing(config.leaf, training, there)
     # the count of clipped updates has noise of n/20, and what is private together is at most twice as noisy
     noise = config.privacy.noise_multiplier
     if config.privacy.is_adaptive and noise >= training / 10:
         raise ConfigError(
             f"privacy.noise-multiplier must be below a tenth of the clients that a leaf trains for adaptive "
             f"clipping, but is {noise:g} and {there}; lower it, or use a fixed norm"
+        )
+
+
+def _refuse_bulyan_of_nobody(leaf: LeafConfig) -> None:
+    """Raise ConfigError for Bulyan that is to leave out nobody: a plain mean."""
+    if leaf.strategy == "bulyan" and leaf.num_malicious == 0:
+        raise ConfigError(
+            "leaf.num-malicious must be at least 1 for leaf.strategy bulyan, which is a plain mean with 0; "
+            "set leaf.num-malicious=1, or leaf.strategy=fedavg"
         )
 
 

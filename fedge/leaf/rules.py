@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
-from flwr.serverapp.strategy import FedAvg, FedAvgM, MultiKrum, QFedAvg, Strategy
+from flwr.serverapp.strategy import Bulyan, FedAvg, FedAvgM, Krum, MultiKrum, QFedAvg, Strategy
 from flwr.serverapp.strategy.fedopt import FedOpt
 
 from fedge.config.parts import RULES
@@ -23,6 +23,7 @@ from fedge.states.records import from_record, to_record
 from fedge.training.local import LocalTraining
 
 _TRAIN_LOSS = "train_loss"  # where QFedAvg looks for it
+_BY_DISTANCE = (Krum, MultiKrum, Bulyan)
 
 
 class _Lent(ArrayRecord):
@@ -97,6 +98,11 @@ def _settings(config: Config) -> dict[str, Any]:
     return said.get(leaf.strategy, {})
 
 
+def keeps_nothing(strategy: Strategy) -> bool:
+    """Tell whether a strategy is the same after a leaf round as before it."""
+    return isinstance(strategy, ExactFedAvg)
+
+
 def combine(
     strategy: Strategy,
     model: State,
@@ -111,7 +117,8 @@ def combine(
 
     Flower's strategies see floating-point entries only (counters would count as distances in Krum), and
     those that step from the leaf's model trainable entries only: a BatchNorm variance must not get an Adam
-    step. What the strategy does not see is averaged, or copied from the first reply if it is a counter.
+    step; those that compare replies by distance see updates in float64. What the strategy does not see is
+    averaged, or copied from the first reply if it is a counter.
 
     Args:
         strategy: of `make_strategy`.
@@ -131,10 +138,14 @@ def combine(
     if isinstance(strategy, (FedOpt, FedAvgM, QFedAvg)):
         names = list(parameter_names)
     _prepare(strategy, {name: model[name] for name in names}, settings)
-    contents = [_content(reply, names) for reply in replies]
+    # distances between whole float32 models are rounded away where the updates are small
+    start = {n: model[n].astype(np.float64) for n in names} if isinstance(strategy, _BY_DISTANCE) else None
+    contents = [_content(reply, names, start) for reply in replies]
     combined, _ = strategy.aggregate_train(where[0], contents)
     assert combined is not None
     seen = from_record(combined)
+    if start is not None:
+        seen = {n: start[n] + update for n, update in seen.items()}
     return {n: seen[n].astype(a.dtype).reshape(a.shape) if n in seen else a for n, a in mean.items()}
 
 
@@ -148,9 +159,13 @@ def _prepare(strategy: Any, current: Mapping[str, np.ndarray], settings: LocalTr
         strategy.client_learning_rate = settings.lr
 
 
-def _content(reply: TrainReply, names: Sequence[str]) -> Message:
-    """Return a message as Flower's strategies expect a reply: one array record, one metric record."""
-    arrays = _lent(reply.state, names)
+def _content(reply: TrainReply, names: Sequence[str], start: State | None = None) -> Message:
+    """Return a message as Flower's strategies expect a reply: one array record, one metric record.
+
+    With `start` (float64) the update from it in place of the model.
+    """
+    state = reply.state if start is None else {name: reply.state[name] - start[name] for name in names}
+    arrays = _lent(state, names)
     metrics = MetricRecord({NUM_EXAMPLES: reply.samples, _TRAIN_LOSS: reply.loss})
     return Message(RecordDict({ARRAYS: arrays, METRICS: metrics}), 0, "train")
 

@@ -4,21 +4,19 @@ One exchange carries any number of models per leaf, each under its role, whoever
 cloud, or fine-tuning.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flwr.app import Message
 
 from fedge.exchange.evaluate import (
-    OWN,
     EvaluateReply,
     SplitName,
     evaluate_messages,
     evaluated_record,
-    read_evaluate,
 )
 from fedge.exchange.failure import loss_not_finite
-from fedge.leaf import checks as guard
+from fedge.exchange.schema import ReplyRejected, admit_evaluations, not_finite_losses
 from fedge.leaf.leaf import Leaf
 from fedge.rounds.transport import Transport
 from fedge.states.averaging import State
@@ -122,44 +120,13 @@ class Evaluating:
             windows: dict[str, int] = {split: self._held_out[client][split] for split in asked.splits}
             roles = asked.of(client, self._leaf_of[client])
             try:
-                evaluated[client] = checked_evaluations(message, roles, windows, self._classes)
-            except guard.ReplyRejected as rejected:
+                evaluated[client] = admit_evaluations(message, roles, windows, self._classes)
+            except ReplyRejected as rejected:
                 self._transport.note_failure(client, rejected.failure)
                 continue
             losses: dict[tuple[str, str], float] = {
                 key: evaluation.loss for key, evaluation in evaluated[client].items()
             }
-            for at in guard.not_finite_losses(losses):
+            for at in not_finite_losses(losses):
                 self._transport.note_failure(client, loss_not_finite(at))
         return evaluated
-
-
-def checked_evaluations(
-    message: Message, roles: Collection[str], windows: Mapping[str, int], classes: int
-) -> EvaluateReply:
-    """Return the evaluations of a client's reply.
-
-    Args:
-        message: the reply.
-        roles: the models that the client was to evaluate.
-        windows: split → windows of the client.
-        classes: of the data.
-
-    Raises:
-        ReplyRejected: it is not what was asked for.
-    """
-    try:
-        evaluations = read_evaluate(message)
-    except Exception as error:  # whatever a client can put into a message
-        raise guard.ReplyRejected("not readable", f"{type(error).__name__}: {error}"[:200]) from error
-    guard.check_evaluations(
-        {(role, split): evaluation.confusion for (role, split), evaluation in evaluations.items()},
-        roles, windows, classes,
-    )  # fmt: skip
-    on_val = {role: evaluation for (role, split), evaluation in evaluations.items() if split == "val"}
-    guard.check_only_one_right(
-        {role: evaluation.only_one_right for role, evaluation in on_val.items()},
-        {role: evaluation.confusion for role, evaluation in on_val.items()},
-        OWN,
-    )
-    return evaluations

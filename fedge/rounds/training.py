@@ -15,8 +15,9 @@ from fedge.clustering.updates import Updates
 from fedge.config.sections import Config
 from fedge.exchange.content import ARRAYS, CONTROL
 from fedge.exchange.round_context import LEAF, RoundContext
+from fedge.exchange.schema import ReplyRejected
 from fedge.exchange.train import TrainReply, tell_accepted, train_messages
-from fedge.leaf import checks as guard
+from fedge.leaf.checks import finite_mean
 from fedge.leaf.counting import Checked, Counted, checked_reply, count_replies
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.quorum import needed_replies, num_training
@@ -91,41 +92,51 @@ class LeafRounds:
         context = self._transport.context(leaf_round, training.line)
         total = 0
         for leaf in training.leaves:
-            counted = self._counted(training, leaf, per_leaf.pop(leaf.index))
-            total += len(counted.replies)
+            checked = per_leaf.pop(leaf.index)
+            counted = count_replies(leaf, checked, self._config.guard.max_norm_factor)
+            while self._has_quorum(training, leaf, len(counted.replies), leaf_round):
+                assert counted.mean is not None
+                refused = leaf.aggregate_train(context, counted.replies, counted.mean, settings, self._seed)
+                if not refused:
+                    break
+                counted = counted.without(refused)
             if training.line == LEAF:
                 _note_updates(self._transport.book.updates, leaf, counted.replies)
-            if self._has_quorum(training, leaf, len(counted.replies), leaf_round):
-                assert counted.mean is not None
-                leaf.aggregate_train(context, counted.replies, counted.mean, settings, self._seed)
+            self._note(training, leaf, checked, counted)
+            total += len(counted.replies)
             leaf.keep_states(self._transport.shared.keep)
         return total
 
     def _checked_replies(
-        self, training: TrainingLine, messages: Iterable[Message]
+        self, training: TrainingLine, messages: Iterable[Message], model: State | None = None
     ) -> dict[int, dict[int, Checked]]:
-        """Return leaf → client → reply that may count; note why others do not."""
+        """Return leaf → client → reply that may count; note why others do not.
+
+        All trained `model`, or each its leaf's.
+        """
         transport = self._transport
 
-        def checked_one(message: Message) -> Checked | guard.ReplyRejected:
+        def checked_one(message: Message) -> Checked | ReplyRejected:
             client = transport.clients.partition(message.metadata.src_node_id)
-            return checked_reply(message, client, training.leaf_at(self._leaf_of[client]), self._config)
+            leaf = training.leaf_at(self._leaf_of[client])
+            return checked_reply(message, client, leaf, self._config, transport.shared.folder, model)
 
         per_leaf: dict[int, dict[int, Checked]] = {leaf.index: {} for leaf in training.leaves}
         messages = list(messages)
         each = in_threads if transport.shared.probe else map  # checksums are worth threads
         for message, checked in zip(messages, each(checked_one, messages), strict=True):
             client = transport.clients.partition(message.metadata.src_node_id)
-            if isinstance(checked, guard.ReplyRejected):
+            if isinstance(checked, ReplyRejected):
                 transport.note_failure(client, checked.failure)
             else:
                 per_leaf[self._leaf_of[client]][client] = checked
         transport.shared.sweep()  # what has been opened stays valid
         return per_leaf
 
-    def _counted(self, training: TrainingLine, leaf: Leaf, checked: Mapping[int, Checked]) -> Counted:
-        """Return the replies that count at a leaf and their mean, having kept the book on all."""
-        counted = count_replies(leaf, checked, self._config.guard.max_norm_factor)
+    def _note(
+        self, training: TrainingLine, leaf: Leaf, checked: Mapping[int, Checked], counted: Counted
+    ) -> None:
+        """Keep the book on all replies that a leaf has had."""
         book = self._transport.book
         for client, rejected in counted.refused.items():
             self._transport.note_failure(client, rejected.failure)
@@ -136,7 +147,6 @@ class LeafRounds:
             trained = sum(leaf.train_samples[client] for client in counted.replies)
             seconds = sum(reply.seconds for reply in counted.replies.values())
             self._transport.seconds_per_window = seconds / trained
-        return counted
 
     def _has_quorum(self, training: TrainingLine, leaf: Leaf, count: int, leaf_round: int) -> bool:
         """Tell whether `count` replies may change a leaf's model; say so if not."""
@@ -163,14 +173,14 @@ class LeafRounds:
         messages = train_messages(nodes, to_record(start), transport.context(leaf_round))
         transport.clients.send_tickets(messages, {ARRAYS: start})
         exchange = transport.train(messages, phase="cluster")
-        per_leaf = self._checked_replies(own_models(self._leaves), exchange.replies.values())
+        per_leaf = self._checked_replies(own_models(self._leaves), exchange.replies.values(), start)
         means: list[State | None] = []
         for leaf in self._leaves:
             replies = {client: checked.reply for client, checked in per_leaf[leaf.index].items()}
             transport.book.uplink_bytes += sum(reply.uplink_bytes for reply in replies.values())
             _note_updates(updates, leaf, replies)
             states = {client: reply.state for client, reply in replies.items()}
-            means.append(guard.finite_mean(states, leaf.train_samples)[0])
+            means.append(finite_mean(states, leaf.train_samples)[0])
         return Probe(start, [start if mean is None else keep(mean) for mean in means], updates)
 
 

@@ -32,7 +32,7 @@ from fedge.states.records import to_record
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
 from fedge.training.local import get_state
-from fedge.training.models import build_model, layer_names, parameter_names
+from fedge.training.models import build_model, layer_names, parameter_names, variance_names
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def build_strategy(
     config = plan.config
     model = _network(plan, shape)
     state, trainable = get_state(model), parameter_names(model)
-    leaves = _leaves(config, dealt, clients_per_leaf, state, trainable)
+    leaves = _leaves(config, dealt, clients_per_leaf, state, trainable, variance_names(model))
     _prepare_sharing(plan, clients, leaves)
     held_out = {
         client: {"val": len(val), "test": len(test)} for client, (_, val, test) in enumerate(dealt.clients)
@@ -108,7 +108,12 @@ def _network(plan: Plan, shape: DataShape, number: int = 0) -> nn.Module:
 
 
 def _leaves(
-    config: Config, dealt: Partition, sizes: Sequence[int], state: State, trainable: Sequence[str]
+    config: Config,
+    dealt: Partition,
+    sizes: Sequence[int],
+    state: State,
+    trainable: Sequence[str],
+    variances: Sequence[str],
 ) -> list[Leaf]:
     """Return all leaves with their clients: those that train, weighed by training windows, and the unseen."""
     leaves, first = [], 0
@@ -119,7 +124,7 @@ def _leaves(
         samples = {client: len(parts[client][0]) for client in members if client not in unseen}
         rule = make_strategy(config, num_training(config, len(samples)))
         unseen_here = [client for client in members if client in unseen]
-        leaves.append(Leaf(index, samples, state, trainable, rule, levels, unseen_here))
+        leaves.append(Leaf(index, samples, state, trainable, rule, levels, unseen_here, variances))
         first += size
     return leaves
 

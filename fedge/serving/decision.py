@@ -13,6 +13,7 @@ Whatever the gate says, the next offer is taken tentatively again: a leaf that t
 sends the cloud what its clients make of the cluster's model, instead of a model that has long drifted away.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 
 from fedge.cloud.offers import Offer, Offers
@@ -55,7 +56,10 @@ def best_offer(offers: Offers, evaluated: Sequence[EvaluateReply]) -> tuple[str,
     def merit(entry: tuple[str, Offer]) -> tuple[float, float, float]:
         role, offer = entry
         scores = pooled([j[role, "val"] for j in evaluated])
-        return (scores[0], -scores[1], offer.blend) if scores else (0.0, 0.0, offer.blend)
+        if scores is None:
+            return 0.0, 0.0, offer.blend
+        # the loss of a model that has diverged may be no number at all, which nothing compares with
+        return scores[0], -scores[1] if math.isfinite(scores[1]) else -math.inf, offer.blend
 
     return max(offers.items(), key=merit)
 
@@ -68,6 +72,8 @@ def decide(
 ) -> GateResult:
     """Return a leaf's gate decision; without any evaluation the leaf keeps its own model.
 
+    Unless there is no gate: then it takes every offer, whoever has evaluated it, and stays with its cluster.
+
     Args:
         config: the rule.
         offer: role and offer that are considered, or None.
@@ -76,6 +82,8 @@ def decide(
     """
     role, blend = (offer[0], offer[1].blend) if offer else (OWN, None)
     own = pooled([j[OWN, "val"] for j in evaluated])
+    if own is None and offer is not None and not config.enabled and not has_own_line:
+        return GateResult("off", float("nan"), None, serves_offer=True, blend=blend, role=role)
     if own is None:
         return GateResult("off", float("nan"), None, False, role=OWN_LINE if has_own_line else OWN)
     if is_tentative(config):

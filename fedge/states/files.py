@@ -8,8 +8,10 @@ largest item first, so each is aligned.
 
 import hashlib
 import json
+import math
 import mmap
 import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -56,31 +58,31 @@ class FileState(Mapping[str, np.ndarray]):
     are touched), so whoever goes through a state entry by entry holds a few of them at a time.
     """
 
-    def __init__(self, ticket: Ticket) -> None:
+    def __init__(self, ticket: Ticket, follow_links: bool = False) -> None:
         """Map the file without looking at its checksum.
+
+        Args:
+            ticket: of the file.
+            follow_links: whether the file may be a link to another.
 
         Raises:
             StateFileError: there is no such file, or it is not a state.
         """
         self.ticket = ticket
         try:
-            with Path(ticket.path).open("rb") as file:
-                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            length = int.from_bytes(self._map[:8], "little")
-            header = json.loads(self._map[8 : 8 + length])
-            self._entries = {
-                name: (_NUMPY_DTYPES[e["dtype"]], tuple(e["shape"]), 8 + length + e["data_offsets"][0])
-                for name, e in header.items()
-            }
+            self._map = _mapped(ticket.path, follow_links)
+            self._entries = _entries_of(self._map)
         except OSError as error:
             raise StateFileError(f"cannot read state {ticket.path}: {error.strerror}") from error
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
             raise StateFileError(f"{ticket.path} is damaged: it has no safetensors header") from error
+        if ticket.array_bytes and ticket.array_bytes != sum(self._size(name) for name in self._entries):
+            raise StateFileError(f"{ticket.path} is damaged: its size is not that of its message")
         self._handed_out = 0
 
     def __getitem__(self, name: str) -> np.ndarray:
         dtype, shape, offset = self._entries[name]
-        size = int(np.prod(shape, dtype=np.int64))
+        size = math.prod(shape)
         self._handed_out += size * dtype.itemsize
         if self._handed_out > _GIVE_BACK_BYTES:
             self._give_back()
@@ -94,6 +96,11 @@ class FileState(Mapping[str, np.ndarray]):
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def _size(self, name: str) -> int:
+        """Return the bytes of an entry."""
+        dtype, shape, _ = self._entries[name]
+        return math.prod(shape) * dtype.itemsize
 
     def check(self) -> None:
         """Raise StateFileError when the file does not have its checksum."""
@@ -111,6 +118,39 @@ class FileState(Mapping[str, np.ndarray]):
         """Tell the system that this process needs none of the file's pages just now."""
         if hasattr(mmap, "MADV_DONTNEED"):
             self._map.madvise(mmap.MADV_DONTNEED)
+
+
+def _mapped(path: str, follow_links: bool) -> mmap.mmap:
+    """Map a file that is one: opening a FIFO would wait for ever, and a link may lead anywhere.
+
+    Raises:
+        OSError: it cannot be opened, or is a link. ValueError: it is empty, or no regular file.
+    """
+    careful = getattr(os, "O_NONBLOCK", 0) | (0 if follow_links else getattr(os, "O_NOFOLLOW", 0))
+    descriptor = os.open(path, os.O_RDONLY | careful)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ValueError("no regular file")
+        return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+    finally:
+        os.close(descriptor)
+
+
+def _entries_of(content: mmap.mmap) -> dict[str, tuple[np.dtype, tuple[int, ...], int]]:
+    """Return entry → (dtype, shape, where its bytes begin), having checked that they lie in the file."""
+    length = int.from_bytes(content[:8], "little")
+    entries = {}
+    for name, entry in json.loads(content[8 : 8 + length]).items():
+        dtype, shape, (begin, end) = (
+            _NUMPY_DTYPES[entry["dtype"]],
+            tuple(entry["shape"]),
+            entry["data_offsets"],
+        )
+        whole = all(type(number) is int and number >= 0 for number in (*shape, begin, end))
+        if not whole or end - begin != math.prod(shape) * dtype.itemsize or 8 + length + end > len(content):
+            raise ValueError(f"entry {name!r} does not lie in the file")
+        entries[name] = dtype, shape, 8 + length + begin
+    return entries
 
 
 class Joined(Mapping[str, np.ndarray]):
@@ -137,7 +177,7 @@ def map_state(path: Path) -> FileState:
     Raises:
         StateFileError: there is no such file, or it is not a state.
     """
-    return FileState(Ticket(str(path), "", 0))
+    return FileState(Ticket(str(path), "", 0), follow_links=True)
 
 
 def open_state(ticket: Ticket) -> FileState:

@@ -12,12 +12,12 @@ from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from fedge.states.averaging import State
 from fedge.states.files import FileState
 
-Record = TypeVar("Record", ArrayRecord, MetricRecord)
+Record = TypeVar("Record", ArrayRecord, ConfigRecord, MetricRecord)
 
 
 @cache
@@ -51,6 +51,25 @@ class HeldArray(Array):
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Travel between processes as the NumPy array, which Ray puts into shared memory."""
         return HeldArray, (self.numpy(),)
+
+
+class LentArray(HeldArray):
+    """A HeldArray that gives away a copy of its array at every look, to do with as one likes."""
+
+    def __init__(self, array: Array) -> None:
+        """Stand for another Array."""
+        kind = {"dtype": array.dtype, "shape": tuple(array.shape), "stype": "numpy.ndarray"}
+        self.__dict__.update(kind, _lent=array)
+
+    def numpy(self) -> np.ndarray:
+        """Return a copy of the array."""
+        lent: Array = self.__dict__["_lent"]
+        return lent.numpy().copy()
+
+
+def copied_array(array: Array) -> Array:
+    """Return an Array on a copy of another's array."""
+    return HeldArray(array.numpy().copy())
 
 
 class FileArray(HeldArray):
@@ -89,7 +108,7 @@ def fill(record: Record, values: Mapping[str, Any]) -> Record:
     return record
 
 
-def entries(record: ArrayRecord | MetricRecord | RecordDict) -> dict[str, Any]:
+def entries(record: ArrayRecord | ConfigRecord | MetricRecord | RecordDict) -> dict[str, Any]:
     """Return the entries of a record as they are, without a microsecond of checks each; not to be changed."""
     found: dict[str, Any] = record.__dict__["_data"]
     return found

@@ -75,6 +75,11 @@ class SharedStates:
         return self._folder is not None
 
     @property
+    def folder(self) -> Path | None:
+        """Where state files of this run lie; None when nothing is shared."""
+        return self._folder
+
+    @property
     def probe(self) -> str:
         """Path of a file that a client on this machine sees and no other; empty when nothing is shared."""
         return "" if self._folder is None else str(self._folder / _OWNER)

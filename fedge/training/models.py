@@ -67,6 +67,16 @@ def parameter_names(model: nn.Module) -> list[str]:
     return [name for name, parameter in model.named_parameters() if parameter.requires_grad]
 
 
+def variance_names(model: nn.Module) -> list[str]:
+    """Names of the state-dict entries that are variances, and so never negative: BatchNorm's running ones."""
+    there = model.state_dict()
+    norms = (
+        name for name, layer in model.named_modules() if isinstance(layer, nn.modules.batchnorm._NormBase)
+    )
+    names = (f"{norm}.running_var" if norm else "running_var" for norm in norms)
+    return [name for name in names if name in there]
+
+
 def buffer_names(model: nn.Module) -> list[str]:
     """Names of the state-dict entries that are not trained (BatchNorm statistics and counters)."""
     trained = set(parameter_names(model))

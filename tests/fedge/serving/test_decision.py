@@ -75,7 +75,10 @@ def test_without_an_offer_or_a_evaluation_there_is_nothing_to_decide(config):
     assert (decision.accuracy_offered, decision.pair, decision.role) == (None, None, "own")
     nobody = decide(config, ("offered", OFFER), False, [])
     assert math.isnan(nobody.accuracy_own)
-    assert (nobody.decision, nobody.serves_offer, nobody.role) == ("off", False, "own")
+    takes = not config.enabled  # without a gate a leaf stays with its cluster, whoever has evaluated
+    role = "offered" if takes else "own"
+    assert (nobody.decision, nobody.serves_offer, nobody.role) == ("off", takes, role)
+    assert decide(config, None, False, []).role == "own"
     assert decide(config, ("offered", OFFER), True, []).role == "own-line"
 
 

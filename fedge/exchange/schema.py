@@ -1,0 +1,288 @@
+"""The one boundary that replies pass, with one schema: what is not what was asked for loses only itself.
+
+A reply is read, checked whole and only then a Python object; nothing of it is looked at before, and nothing
+has to be looked at again. Types, sizes, finite numbers and ranges; and what the leaf knows better than the
+client: how many steps a number of windows takes, that no variance is negative, how far a counter can have
+gone, that counts of windows add up. Whatever goes wrong while a reply is read counts against its client.
+
+How large a number may be: an entry of a model at most √(max / 2²⁰) of its dtype (1.8e16 for float32), so that
+a million of its squares still have a sum. Beyond, a finite model makes the leaf's arithmetic infinite.
+"""
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from flwr.app import Message
+
+from fedge.config.option import shown
+from fedge.exchange.evaluate import OWN, EvaluateReply, read_evaluate
+from fedge.exchange.failure import rejected, words_of
+from fedge.exchange.train import TrainReply, read_train
+from fedge.states.averaging import State, batches
+
+_LARGEST_LOSS = 1e39  # cross entropy of float32 numbers cannot be larger
+_LATE_S = 30.0  # that a client may have worked beyond its time until somebody noticed
+_SUMMABLE = 2**20
+
+_Read = TypeVar("_Read")
+
+
+class ReplyRejected(ValueError):
+    """A reply that does not count, and why."""
+
+    def __init__(self, kind: str, detail: str = "") -> None:
+        self.failure = rejected(kind, detail)
+        super().__init__(str(self.failure))
+
+
+@dataclass(frozen=True)
+class TrainTask:
+    """What a client was asked to train, and what its leaf knows of it.
+
+    Attributes:
+        model: that was sent: the entries, shapes and dtypes that a reply must have.
+        samples: training windows that the client was given; it may have used fewer, but not more.
+        epochs: passes over them.
+        batch_size: windows per step; the last of an epoch may be smaller.
+        timeout_s: seconds that the client might take.
+        variances: entries of the model that cannot be negative (BatchNorm's running variances).
+        says_clipped: whether the client has to say if it clipped its update.
+    """
+
+    model: State
+    samples: int
+    epochs: int = 1
+    batch_size: int = 1
+    timeout_s: float = math.inf
+    variances: Collection[str] = ()
+    says_clipped: bool = False
+
+    def steps(self, samples: int) -> int:
+        """Return the optimiser steps that a number of windows takes: epochs × ⌈n / batch⌉."""
+        return self.epochs * -(-samples // self.batch_size)
+
+
+def admit_train(message: Message, task: TrainTask, folder: Path | None = None) -> TrainReply:
+    """Return a client's answer to a train message.
+
+    Args:
+        message: the answer.
+        task: what was asked.
+        folder: where the client may have put its model as a file; None: nowhere.
+
+    Raises:
+        ReplyRejected: it is not what was asked for.
+    """
+
+    def read() -> TrainReply:
+        reply = read_train(message, folder)
+        check_train(reply, task)
+        return reply
+
+    return _admitted(read)
+
+
+def admit_evaluations(
+    message: Message, roles: Collection[str], windows: Mapping[str, int], classes: int
+) -> EvaluateReply:
+    """Return a client's answer to an evaluate message.
+
+    Args:
+        message: the answer.
+        roles: the models that the client was to evaluate.
+        windows: split → windows of the client.
+        classes: of the data.
+
+    Raises:
+        ReplyRejected: it is not what was asked for.
+    """
+
+    def read() -> EvaluateReply:
+        evaluations = read_evaluate(message)
+        check_evaluations(
+            {(role, split): evaluation.confusion for (role, split), evaluation in evaluations.items()},
+            roles, windows, classes,
+        )  # fmt: skip
+        for (role, split), evaluation in evaluations.items():
+            check_evaluated_loss(evaluation.loss, f"{role} model, {split} windows")
+        on_val = {role: evaluation for (role, split), evaluation in evaluations.items() if split == "val"}
+        check_only_one_right(
+            {role: evaluation.only_one_right for role, evaluation in on_val.items()},
+            {role: evaluation.confusion for role, evaluation in on_val.items()},
+            OWN,
+        )
+        return evaluations
+
+    return _admitted(read)
+
+
+def _admitted(read: Callable[[], _Read]) -> _Read:
+    """Return what `read` does; whatever it raises, the reply is refused."""
+    try:
+        return read()
+    except ReplyRejected:
+        raise
+    except Exception as error:  # whatever a client can put into a message
+        raise ReplyRejected("not readable", words_of(error)[:200]) from None
+
+
+def check_train(reply: TrainReply, task: TrainTask) -> None:
+    """Raise ReplyRejected unless a train reply is what its leaf asked for."""
+    if type(reply.samples) is not int or not 0 < reply.samples <= task.samples:
+        raise ReplyRejected(
+            "samples out of range", f"{shown(reply.samples)}, but 1 to {task.samples} were given"
+        )
+    steps = task.steps(reply.samples)
+    if type(reply.steps) is not int or reply.steps != steps:
+        raise ReplyRejected(
+            "steps out of range", f"{shown(reply.steps)}, but {reply.samples} windows take {steps}"
+        )
+    if not _is_number(reply.loss) or reply.loss in (math.inf, -math.inf):
+        raise ReplyRejected("loss not finite", shown(reply.loss))
+    if not 0 <= reply.loss <= _LARGEST_LOSS:
+        raise ReplyRejected("loss out of range", f"{shown(reply.loss)}, but cross entropy is 0 or more")
+    longest_s = task.timeout_s + _LATE_S
+    if not 0 <= reply.seconds <= longest_s:
+        raise ReplyRejected("seconds out of range", f"{shown(reply.seconds)}, but there were {longest_s:g}")
+    if task.says_clipped and reply.clipped is None:
+        raise ReplyRejected("other entries", "whether the update was clipped is missing")
+    check_form(reply.state, task.model)
+    check_values(reply.state, task.model, task.variances, steps)
+
+
+def _is_number(value: float) -> bool:
+    """Tell whether a number is not NaN; whole numbers of any size are numbers."""
+    return value == value
+
+
+def check_form(state: State, model: State) -> None:
+    """Raise ReplyRejected unless a state has the entries, shapes and dtypes of a model."""
+    if state.keys() != model.keys():
+        raise ReplyRejected("other entries", ", ".join(sorted(map(str, state.keys() ^ model.keys()))[:3]))
+    for name, wanted in model.items():
+        array = state[name]
+        if array.shape != wanted.shape:
+            raise ReplyRejected("other shape", f"entry {name!r}: {array.shape} instead of {wanted.shape}")
+        if array.dtype != wanted.dtype:
+            raise ReplyRejected("other dtype", f"entry {name!r}: {array.dtype} instead of {wanted.dtype}")
+
+
+def check_values(state: State, model: State, variances: Collection[str], steps: int) -> None:
+    """Raise ReplyRejected unless all values of a state are possible after `steps` steps from a model.
+
+    Args:
+        state: with the entries, shapes and dtypes of `model`.
+        model: from which the steps were taken.
+        variances: entries that cannot be negative.
+        steps: a whole number can have risen by one in each, and cannot have fallen.
+    """
+    for batch in batches(state):
+        for name, at in batch.items():
+            part = state[name].reshape(-1)[at]
+            if np.issubdtype(part.dtype, np.inexact):
+                _check_size(name, part)
+            elif np.issubdtype(part.dtype, np.integer):
+                risen = part.astype(np.float64) - model[name].reshape(-1)[at]
+                if not ((risen >= 0) & (risen <= steps)).all():
+                    raise ReplyRejected("count out of range", f"entry {name!r} after {steps} steps")
+    for name in variances:
+        if (state[name] < 0).any():
+            raise ReplyRejected("variance out of range", f"entry {name!r}: {state[name].min():g}")
+
+
+def _check_size(name: str, part: np.ndarray) -> None:
+    """Raise ReplyRejected unless a flat part of an entry is finite and small enough to be squared and summed.
+
+    The sum of squares tells it at the speed of memory for nearly all; only where it is too large each number
+    is looked at.
+    """
+    limit = math.sqrt(float(np.finfo(part.dtype).max) / _SUMMABLE)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if part.dtype in (np.float32, np.float64) and np.dot(part, part) <= limit**2:
+            return
+        if not np.isfinite(part).all():
+            raise ReplyRejected("not finite", f"entry {name!r}")
+        largest = float(np.abs(part).max()) if part.size else 0.0
+    if part.dtype != np.float16 and largest > limit:  # a finite float16 is small for everybody else
+        raise ReplyRejected("too large", f"entry {name!r}: {largest:.4g}")
+
+
+def check_evaluations(
+    confusions: Mapping[tuple[str, str], np.ndarray],
+    roles: Iterable[str],
+    windows: Mapping[str, int],
+    classes: int,
+) -> None:
+    """Raise ReplyRejected unless an evaluate reply says what was asked.
+
+    Args:
+        confusions: (model role, split) → confusion matrix, (classes, classes) int64.
+        roles: the models that the client was to evaluate.
+        windows: split → windows of the client.
+        classes: of the run.
+    """
+    wanted = {(role, split) for role in roles for split in windows}
+    if confusions.keys() != wanted:
+        odd = sorted(f"{role} {split}" for role, split in confusions.keys() ^ wanted)
+        raise ReplyRejected("other entries", ", ".join(odd))
+    for (role, split), confusion in confusions.items():
+        where = f"{role} model, {split} windows"
+        if confusion.shape != (classes, classes):
+            raise ReplyRejected("other shape", f"{where}: {confusion.shape} for {classes} classes")
+        if ((confusion < 0) | (confusion > windows[split])).any():
+            raise ReplyRejected("count out of range", f"{where}: {confusion.min()} to {confusion.max()}")
+        if int(confusion.sum()) != windows[split]:
+            counted = int(confusion.sum())
+            raise ReplyRejected("other number of windows", f"{where}: {counted} of {windows[split]}")
+
+
+def check_only_one_right(
+    counts: Mapping[str, tuple[int, int] | None], confusions: Mapping[str, np.ndarray], own: str
+) -> None:
+    """Raise ReplyRejected unless the counts of windows that only one of two models has right add up.
+
+    Of N windows, of which the own model has `a` right and another one `b`: only the own has at most `a`, only
+    the other one at most N − a, and their difference is a − b.
+
+    Args:
+        counts: model role → (only the own model is right, only this one is), on validation windows.
+        confusions: model role → confusion matrix (classes, classes) int64 on validation windows, as
+            `check_evaluations` lets through.
+        own: role of the own model; where it was not asked about, nobody can count.
+    """
+    for role, pair in counts.items():
+        if (pair is not None) != (own in confusions and role != own):
+            raise ReplyRejected("other entries", f"{role} beside {own}: {pair}")
+        if pair is None:
+            continue
+        only_own, only_this = pair
+        right_own, right_this = int(np.trace(confusions[own])), int(np.trace(confusions[role]))
+        windows = int(confusions[own].sum())
+        fits = 0 <= only_own <= right_own and 0 <= only_this <= windows - right_own
+        if not fits or only_own - only_this != right_own - right_this:
+            raise ReplyRejected(
+                "counts do not add up",
+                f"{role} beside {own}: {only_own} and {only_this}, right are {right_this} and {right_own}",
+            )
+
+
+def check_evaluated_loss(loss: float, where: str) -> None:
+    """Raise ReplyRejected unless a mean cross entropy can be one: 0 or more, or that of a diverged model.
+
+    Args:
+        loss: infinite or NaN where the model has diverged; that is noted, and the evaluation counts.
+        where: for the message.
+    """
+    if _is_number(loss) and loss != math.inf and not 0 <= loss <= _LARGEST_LOSS:
+        raise ReplyRejected("loss out of range", f"{where}: {shown(loss)}, but cross entropy is 0 or more")
+
+
+def not_finite_losses(losses: Mapping[tuple[str, str], float]) -> Sequence[str]:
+    """Return what is to be said of the losses of a reply: a model can diverge and still be evaluated."""
+    return [
+        f"{role} model, {split} windows" for (role, split), loss in losses.items() if not np.isfinite(loss)
+    ]

@@ -1,0 +1,416 @@
+"""What one reply must be, rule by rule and for whole classes of what can be wrong with it."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from any_states import states
+from flwr.app import Message, MetricRecord, RecordDict
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedge.exchange.evaluate import OWN, Evaluation, evaluate_messages, evaluate_reply
+from fedge.exchange.round_context import RoundContext
+from fedge.exchange.schema import (
+    ReplyRejected,
+    TrainTask,
+    admit_evaluations,
+    admit_train,
+    check_evaluations,
+    check_form,
+    check_only_one_right,
+    check_train,
+    check_values,
+    not_finite_losses,
+)
+from fedge.exchange.train import TrainReply, train_messages, train_reply
+from fedge.metrics.scores import only_one_right
+from fedge.states.averaging import weighted_mean
+from fedge.states.records import to_record
+from fedge.training.local import TrainResult
+
+MODEL = {
+    "head.weight": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "norm.running_var": np.ones(3, np.float64),
+    "norm.count": np.array(4, np.int64),
+}
+
+
+def reply(**entries):
+    """Return the model with other entries."""
+    return {**{name: array.copy() for name, array in MODEL.items()}, **entries}
+
+
+TASK = TrainTask(MODEL, samples=10, epochs=2, batch_size=4, timeout_s=60.0, variances=("norm.running_var",))
+
+
+def check(state=None, samples=5, steps=4, loss=0.5, seconds=1.0, task=TASK):
+    """Check a reply of 5 windows: 2 epochs of ⌈5 / 4⌉ steps."""
+    state = reply() if state is None else state
+    check_train(TrainReply(state, samples, steps, loss, seconds, uplink_bytes=0), task)
+
+
+def without(name):
+    return {n: a for n, a in reply().items() if n != name}
+
+
+# --- train replies ----------------------------------------------------------------------------------------
+
+
+def test_what_the_leaf_asked_for_passes():
+    check()
+    check(samples=10, steps=6, loss=0.0, seconds=0.0)
+    check(samples=4, steps=2, seconds=89.0)  # late, but nobody had noticed
+    check(reply(**{"head.weight": np.full((2, 3), 1e16, np.float32)}))
+    check(reply(**{"norm.count": np.array(8, np.int64), "norm.running_var": np.zeros(3)}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "telling"),
+    [
+        ({"samples": 0}, "samples out of range (0, but 1 to 10 were given)"),
+        ({"samples": 11}, "samples out of range (11, but 1 to 10 were given)"),
+        ({"samples": -3}, "samples out of range (-3, but 1 to 10 were given)"),
+        ({"samples": True}, "samples out of range (True, but 1 to 10 were given)"),
+        ({"samples": 2.0}, "samples out of range (2.0, but 1 to 10 were given)"),
+        ({"steps": 0}, "steps out of range (0, but 5 windows take 4)"),
+        ({"steps": 1}, "steps out of range (1, but 5 windows take 4)"),
+        ({"steps": 4.0}, "steps out of range (4.0, but 5 windows take 4)"),
+        ({"steps": 5}, "steps out of range (5, but 5 windows take 4)"),
+        ({"samples": 4}, "steps out of range (4, but 4 windows take 2)"),
+        ({"loss": -0.1}, "loss out of range (-0.1, but cross entropy is 0 or more)"),
+        ({"loss": -1e308}, "loss out of range (-1e+308, but cross entropy is 0 or more)"),
+        ({"loss": 2e39}, "loss out of range (2e+39, but cross entropy is 0 or more)"),
+        ({"seconds": -1.0}, "seconds out of range (-1.0, but there were 90)"),
+        ({"seconds": math.nan}, "seconds out of range (nan, but there were 90)"),
+        ({"seconds": 91}, "seconds out of range (91, but there were 90)"),
+        (
+            {"task": replace(TASK, says_clipped=True)},
+            "other entries (whether the update was clipped is missing)",
+        ),
+        ({"loss": float("nan")}, "loss not finite (nan)"),
+        ({"loss": float("inf")}, "loss not finite (inf)"),
+        ({"state": without("norm.count")}, "other entries (norm.count)"),
+        ({"state": reply(more=np.zeros(1))}, "other entries (more)"),
+        ({"state": {}}, "other entries (head.weight, norm.count, norm.running_var)"),
+        (
+            {"state": reply(**{"head.weight": np.zeros((3, 2), np.float32)})},
+            "other shape (entry 'head.weight': (3, 2) instead of (2, 3))",
+        ),
+        (
+            {"state": reply(**{"norm.count": np.zeros((1,), np.int64)})},
+            "other shape (entry 'norm.count': (1,) instead of ())",
+        ),
+        (
+            {"state": reply(**{"head.weight": np.zeros((2, 3))})},
+            "other dtype (entry 'head.weight': float64 instead of float32)",
+        ),
+        (
+            {"state": reply(**{"head.weight": np.full((2, 3), np.nan, np.float32)})},
+            "not finite (entry 'head.weight')",
+        ),
+        (
+            {"state": reply(**{"head.weight": np.full((2, 3), -1e30, np.float32)})},
+            "too large (entry 'head.weight': 1e+30)",
+        ),
+        (
+            {"state": reply(**{"norm.running_var": np.array([1.0, -1e-9, 1.0])})},
+            "variance out of range (entry 'norm.running_var': -1e-09)",
+        ),
+        (
+            {"state": reply(**{"norm.count": np.array(3)})},
+            "count out of range (entry 'norm.count' after 4 steps)",
+        ),
+        (
+            {"state": reply(**{"norm.count": np.array(9)})},
+            "count out of range (entry 'norm.count' after 4 steps)",
+        ),
+        (
+            {"state": reply(**{"norm.count": np.array(-(2**63))})},
+            "count out of range (entry 'norm.count' after 4 steps)",
+        ),
+    ],
+)
+def test_each_rule_by_hand(changes, telling):
+    with pytest.raises(ReplyRejected) as caught:
+        check(**changes)
+    assert str(caught.value) == f"rejected: {telling}"
+    assert caught.value.failure.kind == f"rejected: {telling.split(' (')[0]}"
+
+
+@pytest.mark.parametrize("name", ["samples", "steps", "loss", "seconds"])
+@pytest.mark.parametrize("digits", [400, 5000])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_whole_numbers_of_any_size_are_refused(name, digits, sign):
+    """Too large for a float, or even to be written down in decimal digits."""
+    with pytest.raises(ReplyRejected) as caught:
+        check(**{name: sign * 10**digits})
+    assert str(caught.value).startswith(f"rejected: {name} out of range")
+
+
+@given(st.integers(1, 10), st.integers(1, 6), st.integers(1, 12), st.integers(-3, 50))
+def test_only_the_number_of_steps_that_windows_take_passes(samples, epochs, batch_size, steps):
+    """The right number is counted one batch after another."""
+    task = TrainTask(MODEL, 10, epochs, batch_size)
+    right = epochs * len(range(0, samples, batch_size))
+    if steps == right:
+        check(samples=samples, steps=steps, task=task)
+        return
+    with pytest.raises(ReplyRejected, match="steps out of range"):
+        check(samples=samples, steps=steps, task=task)
+
+
+@given(states(), st.data())
+def test_a_change_of_form_is_never_let_through(state, data):
+    """Property: another name, shape or dtype of any entry is refused, and what passes can be averaged."""
+    weighted_mean([state, state], [1, 2])
+    name = data.draw(st.sampled_from(sorted(state)))
+    entry = state[name]
+    other = np.dtype(np.float32 if entry.dtype != np.float32 else np.int64)
+    changed = data.draw(
+        st.sampled_from(
+            [
+                entry[..., None],
+                np.zeros(entry.shape, other),
+                np.append(entry.reshape(-1), entry.dtype.type(0)),
+            ]
+        )
+    )
+    for bad in (
+        {**state, name: changed},
+        {**state, "other": entry},
+        {n: a for n, a in state.items() if n != name},
+    ):
+        with pytest.raises(ReplyRejected, match=r"^rejected: other"):
+            check_form(bad, state)
+
+
+HUGE = {np.dtype(np.float32): [1e17, -1e30], np.dtype(np.float64): [1e200]}
+
+
+@given(states(sane=True), st.data())
+def test_one_impossible_number_is_found_anywhere(state, data):
+    """Property: sane states pass as they are; one bad number at any place costs the reply."""
+    check_values(state, state, (), steps=0)
+    filled = [name for name, entry in state.items() if entry.size]
+    if not filled:
+        return
+    name = data.draw(st.sampled_from(filled))
+    bad = {n: a.copy() for n, a in state.items()}
+    dtype = bad[name].dtype
+    bad_numbers = (
+        [np.nan, np.inf, -np.inf] + [1e17, -1e30] * (dtype == np.float32) + [1e200] * (dtype == np.float64)
+    )
+    if np.issubdtype(dtype, np.integer):
+        bad_numbers = [
+            n
+            for n in (255, 2**31 - 1, -(2**31), 2**63 - 1)
+            if np.iinfo(dtype).min <= n <= np.iinfo(dtype).max
+        ]
+    where = data.draw(st.integers(0, bad[name].size - 1))
+    bad[name].reshape(-1)[where] = data.draw(st.sampled_from(bad_numbers))
+    with pytest.raises(ReplyRejected, match=r"not finite|too large|count out of range"):
+        check_values(bad, state, (), steps=3)
+
+
+@given(states(sane=True), st.data())
+def test_no_negative_variance_passes(state, data):
+    named = [n for n, a in state.items() if a.size and np.issubdtype(a.dtype, np.floating)]
+    if not named:
+        return
+    variances = data.draw(st.lists(st.sampled_from(named), min_size=1, unique=True))
+    good = {n: np.asarray(np.abs(a)) if n in variances else a for n, a in state.items()}
+    check_values(good, good, variances, steps=0)
+    name = data.draw(st.sampled_from(variances))
+    bad = {**good, name: good[name].copy()}
+    bad[name].reshape(-1)[data.draw(st.integers(0, bad[name].size - 1))] = -0.5
+    with pytest.raises(ReplyRejected, match="variance out of range"):
+        check_values(bad, good, variances, steps=0)
+
+
+# --- messages that cannot be read -------------------------------------------------------------------------
+
+CONTEXT = RoundContext(42, 3, 7, "/data", "/run.log", 99, 1.5)
+
+
+def numbered(message):
+    message.metadata.__dict__["_message_id"] = "1"
+    return message
+
+
+def trained(**metrics):
+    """Return a good answer to a train message, with other metrics."""
+    (asked,) = train_messages([1], to_record(MODEL), CONTEXT)
+    made = train_reply(numbered(asked), TrainResult(reply(), 0.5, 4), 5, 1.0)
+    made.content["metrics"].__dict__["_data"].update(metrics)
+    return made
+
+
+def admitted_or_refused(admit):
+    """Return what is admitted, or None of what is refused in words that can be printed."""
+    try:
+        return admit()
+    except ReplyRejected as rejected:
+        words = str(rejected)
+    assert words.isprintable()
+    return None
+
+
+class Broken(Exception):
+    def __str__(self):
+        raise SystemExit("no words")
+
+
+class Hostile:
+    """Raises whatever is asked of it."""
+
+    def __getattribute__(self, name):
+        raise Broken
+
+
+anything = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.binary(), st.just(10**400),
+    st.just(-(10**5000)), st.lists(st.one_of(st.integers(), st.floats(), st.text()), max_size=5),
+    st.builds(Hostile), st.just(np.float32(1.0)), st.just({}),
+)  # fmt: skip
+
+
+@given(st.sampled_from(["num-examples", "steps", "train-loss", "train-seconds", "norm_bit"]), anything)
+def test_whatever_a_metric_is_the_reply_is_read_or_refused(name, value):
+    admitted = admitted_or_refused(lambda: admit_train(trained(**{name: value}), TASK))
+    if admitted is None:
+        return
+    assert (admitted.samples, admitted.steps) == (5, 4)
+    assert 0 <= admitted.loss <= 1e39
+    assert 0 <= admitted.seconds <= 90
+    assert admitted.clipped in (None, False, True)
+
+
+@given(
+    st.sampled_from(["own/val/loss", "own/val/confusion", "own/test/loss", "x/loss", "/loss", "loss"]),
+    anything,
+)
+def test_whatever_an_evaluation_is_it_is_read_or_refused(name, value):
+    (asked,) = evaluate_messages([1], {OWN: to_record(MODEL)}, ("val", "test"), CONTEXT)
+    good = {(OWN, split): Evaluation(np.array([[1, 1], [0, 1]]), 0.5) for split in ("val", "test")}
+    made = evaluate_reply(numbered(asked), good)
+    made.content["metrics"].__dict__["_data"][name] = value
+    admitted = admitted_or_refused(lambda: admit_evaluations(made, (OWN,), {"val": 3, "test": 3}, 2))
+    if admitted is None:
+        return
+    assert admitted.keys() == good.keys()
+    for evaluation in admitted.values():
+        assert evaluation.confusion.dtype == np.int64
+        assert evaluation.confusion.sum() == 3
+        assert not -1e400 < evaluation.loss < 0
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        {},
+        {"metrics": MetricRecord()},
+        {"arrays": MetricRecord({"a": 1})},
+        {"metrics": to_record(MODEL)},
+    ],
+    ids=["nothing", "no metrics", "numbers for arrays", "arrays for numbers"],
+)  # fmt: skip
+def test_records_that_are_missing_or_another_kind_are_refused(records):
+    (asked,) = train_messages([1], to_record(MODEL), CONTEXT)
+    message = Message(RecordDict(records), reply_to=numbered(asked))
+    with pytest.raises(ReplyRejected, match="not readable"):
+        admit_train(message, TASK)
+    with pytest.raises(ReplyRejected, match=r"not readable|other entries"):
+        admit_evaluations(message, (OWN,), {"val": 3}, 2)
+
+
+# --- evaluate replies --------------------------------------------------------------------------------------
+
+WINDOWS = {"val": 3, "test": 5}
+
+
+def confusions(**changes):
+    good = {
+        ("own", "val"): np.array([[1, 1], [0, 1]]),
+        ("own", "test"): np.array([[2, 0], [1, 2]]),
+    }
+    return {**good, **{("own", split): np.array(matrix) for split, matrix in changes.items()}}
+
+
+@pytest.mark.parametrize(
+    ("given_", "kind"),
+    [
+        (confusions(val=[[1, 1], [0, 2]]), "other number of windows (own model, val windows: 4 of 3)"),
+        (confusions(test=[[6, 0], [-1, 0]]), "count out of range (own model, test windows: -1 to 6)"),
+        (
+            confusions(test=[[2**63 - 1, 5], [1, 0]]),
+            f"count out of range (own model, test windows: 0 to {2**63 - 1})",
+        ),
+        (confusions(val=[[3]]), "other shape (own model, val windows: (1, 1) for 2 classes)"),
+        ({("own", "val"): confusions()["own", "val"]}, "other entries (own test)"),
+        ({**confusions(), ("offered", "val"): confusions()["own", "val"]}, "other entries (offered val)"),
+    ],
+)
+def test_evaluate_replies_by_hand(given_, kind):
+    check_evaluations(confusions(), ("own",), WINDOWS, 2)
+    with pytest.raises(ReplyRejected) as caught:
+        check_evaluations(given_, ("own",), WINDOWS, 2)
+    assert str(caught.value) == f"rejected: {kind}"
+
+
+@given(st.integers(1, 6), st.integers(1, 50), st.data())
+def test_any_split_of_the_windows_over_the_cells_passes(classes, count, data):
+    """Property: what adds up passes; one window more or less in any cell does not."""
+    cells = data.draw(st.lists(st.integers(0, classes**2 - 1), min_size=count, max_size=count))
+    matrix = np.bincount(cells, minlength=classes**2).reshape(classes, classes)
+    check_evaluations({("own", "val"): matrix}, ("own",), {"val": count}, classes)
+    changed = matrix.copy()
+    changed.reshape(-1)[data.draw(st.integers(0, classes**2 - 1))] += data.draw(st.sampled_from([1, -1]))
+    with pytest.raises(ReplyRejected):
+        check_evaluations({("own", "val"): changed}, ("own",), {"val": count}, classes)
+
+
+def test_losses_of_diverged_models_are_named():
+    losses = {("own", "val"): 0.5, ("own", "test"): float("nan"), ("offered", "val"): float("inf")}
+    assert not_finite_losses(losses) == ["own model, test windows", "offered model, val windows"]
+
+
+# --- windows that only one of two models has right ------------------------------------------------------
+
+
+def evaluated(own, this, windows=10):
+    """Return confusion matrices of an own and an offered model with so many of 10 windows right."""
+    return {
+        role: np.array([[right, windows - right], [0, 0]])
+        for role, right in (("own", own), ("offered", this))
+    }
+
+
+def test_counts_that_add_up_pass():
+    """Own 6 of 10 right, offered 7: only own 2 and only offered 3, or 0 and 1; at most 4 are only offered."""
+    for pair in ((2, 3), (0, 1), (3, 4)):
+        check_only_one_right({"own": None, "offered": pair}, evaluated(6, 7), "own")
+    check_only_one_right(
+        {"leaf-1": None}, {"leaf-1": evaluated(6, 7)["own"]}, "own"
+    )  # own was not asked about
+
+
+@pytest.mark.parametrize("pair", [(2, 2), (-1, 0), (4, 5), (7, 8), (3, 2)])
+def test_counts_that_do_not_add_up_are_refused(pair):
+    with pytest.raises(ReplyRejected, match="counts do not add up") as caught:
+        check_only_one_right({"own": None, "offered": pair}, evaluated(6, 7), "own")
+    assert caught.value.failure.kind == "rejected: counts do not add up"
+
+
+@pytest.mark.parametrize("counts", [{"own": (0, 0), "offered": (2, 3)}, {"own": None, "offered": None}])
+def test_counts_that_are_missing_or_too_many_are_refused(counts):
+    with pytest.raises(ReplyRejected, match="other entries"):
+        check_only_one_right(counts, evaluated(6, 7), "own")
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=30))
+def test_what_is_counted_passes(windows):
+    own, other = np.array(windows).T
+    matrices = evaluated(int(own.sum()), int(other.sum()), len(windows))
+    check_only_one_right({"own": None, "offered": only_one_right(own, other)}, matrices, "own")
