@@ -114,7 +114,6 @@ ELSEWHERE = {
     # entry points and what only a whole run shows
     "fedge/client_app.py": "runs/test_faults.py",
     "fedge/server_app.py": "runs/test_flower.py",
-    "fedge/client/controls.py": "runs/test_faults.py",
     "fedge/client/guarded_app.py": "runs/test_faults.py",
     "fedge/engine/capture.py": "fedge/profile/test_command.py",
     "fedge/engine/flower_process.py": "runs/test_exits.py",
@@ -129,12 +128,10 @@ ELSEWHERE = {
     "fedge/sweep/pool.py": "fedge/sweep/test_command.py",
     "fedge/sweep/standing.py": "fedge/sweep/test_command.py",
     "fedge/sweep/summary.py": "fedge/sweep/test_command.py",
-    "fedge/serving/roles.py": "runs/test_unseen_clients.py",
     # parts of one thing that is tested whole
     "fedge/clustering/evidence.py": "fedge/clustering/test_signals.py",
     "fedge/clustering/registry.py": "fedge/clustering/test_baselines.py",
     "fedge/exchange/engine.py": "fedge/engine/test_flower_engine.py",
-    "fedge/leaf/counting.py": "runs/test_faults.py",
     "fedge/leaf/leaf.py": "fedge/leaf/test_aggregation.py",
     "fedge/leaf/rules.py": "runs/test_robust.py",
     "fedge/profile/allocators.py": "fedge/profile/test_command.py",
