@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedge.config.option import ConfigError, Scalar
-from fedge.config.sections import check_keys
+from fedge.config.sections import check_keys, fold_tables
 from fedge.config.sections import options as all_options
 from fedge.engine.federation import Federation
 from fedge.launch.flower import run_on_flower
@@ -156,7 +156,7 @@ def _resume(options: argparse.Namespace) -> int:
     for text in options.run_config:
         override = parse_override(text)
         check_keys(list(override))
-        run_config.update(override)
+        run_config = fold_tables({**run_config, **override})
     options.engine = options.engine or engine
     if options.engine == "flower":
         federation = Project(Path(options.app)).federation(options.federation)
@@ -240,8 +240,11 @@ def option_table() -> str:
 
 def _allowed(default: Scalar, rule: Mapping[str, Any]) -> str:
     """Return what an option may be, in a few signs."""
+    if rule["table"]:
+        return "a table"
     if rule["choices"]:
-        return ", ".join(f"`{choice}`" for choice in rule["choices"])
+        own = ' or `"module:Name"`' if rule["register"] else ""
+        return ", ".join(f"`{choice}`" for choice in rule["choices"]) + own
     if isinstance(default, bool):
         return "`true`, `false`"
     bounds = (("minimum", "≥"), ("above", ">"), ("maximum", "≤"))

@@ -14,6 +14,8 @@ from fedge.client.controls import load_control, save_control
 from fedge.client.guarded_app import GuardedApp
 from fedge.client.privacy import private_state
 from fedge.config.option import ConfigError
+from fedge.config.parts import MODELS
+from fedge.config.register import look_in
 from fedge.config.sections import Config, TrainConfig, from_run_config
 from fedge.data.prepared import ClientData, open_client
 from fedge.engine.capture import end_capture_here
@@ -92,6 +94,7 @@ def train_round(message: Message, context: Context) -> Message:
         settings,
         torch_stream(round_context.seed, Purpose.BATCHES, *round_context.stream_of(client)),
         correction=correction(server_control, own_control) if server_control and own_control else None,
+        draws=_draws(config.train, round_context, client),
     )
     clock.lap(TRAIN)
     if server_control and own_control and round_context.line == LEAF:
@@ -176,13 +179,23 @@ def _config(items: tuple[tuple[str, Any], ...]) -> Config:
 def _model(config: TrainConfig, data: ClientData) -> torch.nn.Module:
     """Return this thread's network of the run's kind; its weights are loaded by the caller."""
     x, _ = data.train
-    kind = (config.model, x.shape[1:], data.classes, config.device)
+    look_in(*data.look_in)
+    code = MODELS.load(config.model)  # a notebook may have defined it anew
+    kind = (config.model, code, config.model_args, x.shape[1:], data.classes, config.device)
     if getattr(_workspace, "kind", None) != kind:
-        network = build_model(config.model, x.shape[1:], data.classes, torch.Generator())
+        arguments = config.arguments("model")
+        network = build_model(config.model, x.shape[1:], data.classes, torch.Generator(), arguments)
         _workspace.model = network.to(choose_device(config.device))
         _workspace.kind = kind
     model: torch.nn.Module = _workspace.model
     return model
+
+
+def _draws(config: TrainConfig, round_context: RoundContext, client: int) -> torch.Generator | None:
+    """Return what a model of the user's draws from in training; Fedge's own do not draw."""
+    if not MODELS.is_own(config.model):
+        return None
+    return torch_stream(round_context.seed, Purpose.DROPOUT, *round_context.stream_of(client))
 
 
 def choose_device(wanted: str) -> torch.device:

@@ -29,6 +29,7 @@ class Purpose(IntEnum):
     GROUPS = 7
     CLUSTERING = 8
     PERSONAL = 9  # stands behind the other numbers of a stream that a personal model draws from
+    DROPOUT = 10
 
 
 def numpy_stream(seed: int, purpose: Purpose, *where: int) -> np.random.Generator:

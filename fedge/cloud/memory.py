@@ -38,7 +38,7 @@ class CloudMemory:
     def __init__(self, config: ClusterConfig, pool: Pool | None = None) -> None:
         """Begin a run."""
         self.config = config
-        self.method = method_named(config.method)
+        self.method = method_named(config)
         self.membership = Membership()
         self.pace = Pace(config.regroup_every, settled_after=_RECENT_STEPS + 1)
         self.pool = pool

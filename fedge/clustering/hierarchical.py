@@ -63,7 +63,7 @@ def _grouped(
 ) -> Grouping:
     """Return the clusters of the configured signal; those in force where it cannot be had."""
     try:
-        similarity = similarity_of(config.signal, evidence)
+        similarity = similarity_of(config.signal, evidence, config.arguments("signal"))
     except NotComparable as reason:
         return skipped(evidence, before, str(reason))
     return Grouping(labels_of(similarity), similarity)

@@ -6,12 +6,14 @@ Shape letter: S leaf servers.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from fedge.clustering.evidence import Evidence
+from fedge.clustering.similarity import number_by_first_appearance
+from fedge.config.option import shown
 from fedge.config.parts import BY_TIME, GROUPINGS
 from fedge.config.sections import ClusterConfig
 
@@ -73,16 +75,39 @@ def method(needs: Needs = nothing, compares: str = "") -> Callable[[Method], Met
     return told
 
 
-def method_named(name: str) -> GroupingMethod:
-    """Return a method of `fedge.config.parts.GROUPINGS`.
+def method_named(config: ClusterConfig) -> GroupingMethod:
+    """Return the method that a configuration names, with what it needs; see docs/extend.md for own ones.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: there is none of that name, or its code cannot be imported.
     """
-    group: Method = GROUPINGS.load(name)
+    name = config.method
+    code, arguments = GROUPINGS.load(name), config.arguments("method")
+    needs = getattr(code, "needs", nothing)
+
+    def group(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
+        return _as_grouping(name, code(evidence, config, before, **arguments), len(evidence.weights))
+
+    is_own = GROUPINGS.is_own(name)
     return GroupingMethod(
-        group,
-        getattr(group, "needs", nothing),
-        getattr(group, "compares", ""),
-        GROUPINGS.has(name, BY_TIME),
+        group if is_own or arguments else code,
+        needs if callable(needs) else lambda _: frozenset(needs),
+        getattr(code, "compares", name if is_own else ""),
+        GROUPINGS.has(name, BY_TIME) or bool(getattr(code, "by_time", False)),
     )
+
+
+def _as_grouping(name: str, found: Any, leaves: int) -> Grouping:
+    """Return what a method of the user's found, which may be labels alone.
+
+    Raises:
+        ValueError: they are no labels of all leaves.
+    """
+    grouping = found if isinstance(found, Grouping) else Grouping(np.asarray(found), None)
+    labels = np.asarray(grouping.labels)
+    if labels.shape != (leaves,) or not np.issubdtype(labels.dtype, np.integer):
+        raise ValueError(
+            f"cluster.method {name} must return a whole number for each of {leaves} leaves, but returned "
+            f"{shown(found)}"
+        )
+    return replace(grouping, labels=number_by_first_appearance(labels))

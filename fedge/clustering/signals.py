@@ -3,7 +3,8 @@
 Shape letters: S leaf servers, K clients.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from fedge.clustering.affinity import FEWEST_LEAVES, affinity_of, client_relatio
 from fedge.clustering.evidence import CrossLosses, Evidence
 from fedge.clustering.registry import Need
 from fedge.clustering.similarity import cosine_similarity, last_layer
+from fedge.config.option import shown
 from fedge.config.parts import SIGNALS
 from fedge.states.averaging import State
 
@@ -19,8 +21,8 @@ class NotComparable(Exception):
     """This step's evidence does not allow a comparison; the message says why."""
 
 
-Signal = Callable[[Evidence], np.ndarray]
-"""evidence → (S, S), symmetric, larger is more alike; `fedge.config.parts.SIGNALS` lists them."""
+Signal = Callable[..., np.ndarray]
+"""(evidence, further arguments) → (S, S), symmetric, larger is more alike."""
 
 
 def signal(*needs: Need) -> Callable[[Signal], Signal]:
@@ -35,11 +37,10 @@ def signal(*needs: Need) -> Callable[[Signal], Signal]:
 
 def needs_of(name: str) -> frozenset[Need]:
     """Return what must be gathered for a signal."""
-    needs: frozenset[Need] = getattr(SIGNALS.load(name), "needs", frozenset())
-    return needs
+    return frozenset(getattr(SIGNALS.load(name), "needs", ()))
 
 
-def similarity_of(name: str, evidence: Evidence) -> np.ndarray:
+def similarity_of(name: str, evidence: Evidence, arguments: Mapping[str, Any] | None = None) -> np.ndarray:
     """Return the (S, S) similarity of the leaves by a signal.
 
     Raises:
@@ -47,7 +48,13 @@ def similarity_of(name: str, evidence: Evidence) -> np.ndarray:
         ValueError: what is compared is not finite in a leaf (the leaf is named).
     """
     similarity: Signal = SIGNALS.load(name)
-    return similarity(evidence)
+    found = similarity(evidence, **(arguments or {}))
+    size = len(evidence.models)
+    if SIGNALS.is_own(name) and np.shape(found) != (size, size):
+        raise ValueError(
+            f"cluster.signal {name} must return a ({size}, {size}) matrix, but returned {shown(found)}"
+        )
+    return found
 
 
 # --- of models ----------------------------------------------------------------------------------------

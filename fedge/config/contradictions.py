@@ -112,7 +112,8 @@ def _refuse_privacy_beside_what_it_cannot_cover(config: "Config") -> None:
 def _refuse_personal_layers_that_the_model_lacks(config: "Config") -> None:
     """Raise ConfigError when a leaf is to keep its own BatchNorm of a model without any."""
     has_batch_norm = parts.MODELS.has(config.train.model, parts.BATCH_NORM)
-    if "batch-norm" in config.personal.kept and not has_batch_norm:
+    is_own = parts.MODELS.is_own(config.train.model)  # of which nothing is known here; see `fedge.run.parts`
+    if "batch-norm" in config.personal.kept and not has_batch_norm and not is_own:
         there = " or ".join(parts.MODELS.having(parts.BATCH_NORM))
         raise ConfigError(
             f"personal.layers {config.personal.layers} needs a model with BatchNorm, but train.model is "

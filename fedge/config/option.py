@@ -5,6 +5,7 @@ checked when the section is made. The sections themselves stand in `fedge.config
 """
 
 import difflib
+import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
@@ -48,6 +49,7 @@ def option(
     choices: tuple[str, ...] = (),
     words: tuple[str, ...] = (),
     register: "Register | None" = None,
+    table: bool = False,
 ) -> Any:
     """Declare one option: its default (which fixes its type), meaning with unit, and allowed values.
 
@@ -59,12 +61,13 @@ def option(
         above: exclusive lower bound.
         choices: the allowed strings; empty means any.
         words: strings that an option with another type takes, too.
-        register: of the parts that can be named; its names are the choices.
+        register: of the parts that can be named; its names are the choices, and there may be more.
+        table: it is a table of keyword arguments, as JSON text; "" is an empty one.
     """
     bounds = {"minimum": minimum, "maximum": maximum, "above": above}
     if register is not None:
         choices = register.names
-    rule = {"doc": doc, **bounds, "choices": choices, "words": words, "register": register}
+    rule = {"doc": doc, **bounds, "choices": choices, "words": words, "register": register, "table": table}
     return field(default=default, metadata=rule)
 
 
@@ -91,6 +94,10 @@ class Section:
                 value = _checked(key, getattr(self, declared.name), declared.default, declared.metadata)
                 object.__setattr__(self, declared.name, value)
 
+    def arguments(self, name: str) -> dict[str, Any]:
+        """Return the keyword arguments for the part that an option names: ``train.arguments("model")``."""
+        return arguments_of(getattr(self, f"{name}_args"), key_of(self.SECTION, f"{name}-args"))
+
 
 def _checked(key: str, value: Any, default: Any, rule: Mapping[str, Any]) -> Any:
     """Return `value` in the type of `default`, or raise ConfigError."""
@@ -111,7 +118,11 @@ def _checked(key: str, value: Any, default: Any, rule: Mapping[str, Any]) -> Any
         raise ConfigError(
             f"{key} must be at most {_LARGEST_INT} in size, but is {shown(value)}; its default is {default!r}"
         )
-    if rule["choices"] and value not in rule["choices"]:
+    if rule["table"]:
+        return json.dumps(arguments_of(value, key), ensure_ascii=False) if value else ""
+    if rule["register"] is not None:
+        rule["register"].entry(value, f"its default is {default!r}")
+    elif rule["choices"] and value not in rule["choices"]:
         raise ConfigError(
             f"{key} must be one of {', '.join(rule['choices'])}, but is {shown(value)}"
             f"{nearest(value, rule['choices']) or f'; its default is {default!r}'}"
@@ -125,6 +136,24 @@ def _checked(key: str, value: Any, default: Any, rule: Mapping[str, Any]) -> Any
         if limit is not None and not holds(value, limit):
             raise ConfigError(f"{key} must be {words} {limit}, but is {value!r}; its default is {default!r}")
     return value
+
+
+def arguments_of(text: str, key: str) -> dict[str, Any]:
+    """Return the keyword arguments that a table of a configuration holds as JSON text; "" for none.
+
+    Raises:
+        ConfigError: it is no table.
+    """
+    try:
+        table = json.loads(text) if text else {}
+    except ValueError:
+        table = None
+    if not isinstance(table, dict):
+        raise ConfigError(
+            f"{key} must be a table of keyword arguments, but is {shown(text)}; "
+            f"set for example {key}.width=64"
+        )
+    return table
 
 
 _LARGEST_INT = 2**63 - 1  # TOML's own

@@ -4,12 +4,14 @@ To add a part: a file with its code, an entry here, a test. What other options m
 code is loaded stands in its traits (`fedge.config.contradictions` and the sections read them).
 """
 
+from fedge.config.option import ConfigError
 from fedge.config.register import Entry, Register
 
 # --- traits -------------------------------------------------------------------------------------------
 
 BATCH_NORM = "has BatchNorm"  # a model: entries of its state that noise or an own copy concern
-IMAGES = "takes images"  # a model: its input is (C, H, W), not (C, T)
+IMAGES = "takes images"  # a model: its input may be (C, H, W)
+WINDOWS = "takes windows"  # a model: its input may be (C, T)
 TRUTH = "needs the truth"  # a grouping: works only where a scenario has planted groups
 BY_TIME = "groups by time"  # a grouping: decides by itself in which rounds it groups
 NUMBERED = "needs a number"  # a grouping: cluster.count must be a number
@@ -32,15 +34,25 @@ def _with(*traits: str) -> frozenset[str]:
 _NETS = "fedge.training.models"
 MODELS = Register(
     "train.model",
-    Entry("cnn", "two Conv–BatchNorm–ReLU blocks, mean over time", f"{_NETS}:Cnn", _with(BATCH_NORM)),
-    Entry("cnn-pool", "two Conv–ReLU–MaxPool blocks, one hidden layer", f"{_NETS}:CnnPool"),
-    Entry("linear", "softmax regression on the flattened window", f"{_NETS}:SoftmaxRegression"),
-    Entry("mlp-tiny", "a few hundred parameters, for trying out", f"{_NETS}:MlpTiny", _with(BATCH_NORM)),
+    "fedge.models",
+    Entry("cnn", "two Conv–BatchNorm–ReLU blocks, then a mean", f"{_NETS}:Cnn", _with(BATCH_NORM, WINDOWS)),
+    Entry("cnn-pool", "two Conv–ReLU–MaxPool blocks, one hidden layer", f"{_NETS}:CnnPool", _with(WINDOWS)),
+    Entry(
+        "linear",
+        "softmax regression on the flattened window or image",
+        f"{_NETS}:SoftmaxRegression",
+        _with(IMAGES, WINDOWS),
+    ),
+    Entry(
+        "mlp-tiny", "a few hundred parameters, for trying out", f"{_NETS}:MlpTiny", _with(BATCH_NORM, WINDOWS)
+    ),
+    Entry("cnn2d", "for images: Conv–ReLU–MaxPool twice, one hidden layer", f"{_NETS}:Cnn2d", _with(IMAGES)),
 )
 
 _FLWR = "flwr.serverapp.strategy"
 RULES = Register(
     "leaf.strategy",
+    "fedge.rules",
     Entry("fedavg", "mean weighted by windows (McMahan et al. 2017)", "fedge.leaf.rules:ExactFedAvg"),
     Entry("fedmedian", "median entry by entry (Yin et al. 2018)", f"{_FLWR}:FedMedian"),
     Entry("fedtrimmedavg", "mean without the extremes (Yin et al. 2018)", f"{_FLWR}:FedTrimmedAvg"),
@@ -59,6 +71,7 @@ RULES = Register(
 _SIGNALS = "fedge.clustering.signals"
 SIGNALS = Register(
     "cluster.signal",
+    "fedge.signals",
     Entry("weights", "absolute cosine of the last layers, as published", f"{_SIGNALS}:weights"),
     Entry("update", "cosine of what changed in the round", f"{_SIGNALS}:update"),
     Entry("update-head", "the same of the last layers", f"{_SIGNALS}:update_head"),
@@ -71,7 +84,7 @@ SIGNALS = Register(
 
 _METHODS, _BASELINES = "fedge.clustering.hierarchical", "fedge.clustering.baselines"
 GROUPINGS = Register(
-    "cluster.method",
+    "cluster.method", "fedge.groupings",
     Entry(
         "components", "join whoever is alike, and who is joined to them", f"{_METHODS}:components",
         _with(BY_THRESHOLD_ONLY),
@@ -96,6 +109,7 @@ GROUPINGS = Register(
 _GATES = "fedge.serving.gate"
 GATES = Register(
     "gate.rule",
+    "fedge.gates",
     Entry("published", "as accurate on validation data", f"{_GATES}:published"),
     Entry("after-round", "as accurate after a round of training", f"{_GATES}:published", _with(AFTER_ROUND)),
     Entry("one-standard-error", "not worse by more than that", f"{_GATES}:one_standard_error"),
@@ -105,6 +119,7 @@ GATES = Register(
 _DEALS = "fedge.data.partition"
 PARTITIONS = Register(
     "partition.kind",
+    "fedge.partitions",
     Entry("user", "whole users", f"{_DEALS}:users", _with(OWNERS)),
     Entry("device", "whole devices", f"{_DEALS}:devices", _with(OWNERS)),
     Entry(
@@ -120,6 +135,7 @@ PARTITIONS = Register(
 _SHIFTS = "fedge.data.scenario"
 SCENARIOS = Register(
     "scenario",
+    "fedge.scenarios",
     Entry("none", "no planted groups"),
     Entry("rotate", "sensors turned", f"{_SHIFTS}:rotate"),
     Entry("flip", "axes of sensors mirrored", f"{_SHIFTS}:flip"),
@@ -129,13 +145,33 @@ SCENARIOS = Register(
     Entry("label-skew", "classes missing", f"{_SHIFTS}:skew_labels"),
 )
 
+DATASETS = Register(
+    "data.path",
+    "fedge.datasets",
+    Entry("auto", "data/hhar-windows.npz if it is there, else synthetic"),
+    Entry("synthetic", "made up in the form of HHAR", "hhar:synthetic_windows"),
+    Entry("digits", "1,797 images of handwritten digits (scikit-learn's)", "fedge.data.digits:digits"),
+)
+
 _TRACKERS = "fedge.trackers"
 TRACKERS = Register(
     "tracker",
+    "fedge.trackers",
     Entry("none", "the run folder alone"),
     Entry("tensorboard", "event files", f"{_TRACKERS}.to_tensorboard:open_run", package="tensorboard"),
     Entry("wandb", "Weights & Biases", f"{_TRACKERS}.to_wandb:open_run", package="wandb"),
     Entry("mlflow", "MLflow", f"{_TRACKERS}.to_mlflow:open_run", package="mlflow"),
 )
 
-REGISTERS = (MODELS, RULES, SIGNALS, GROUPINGS, GATES, PARTITIONS, SCENARIOS, TRACKERS)
+
+def refuse_input_shape(model: str, input_shape: tuple[int, ...]) -> None:
+    """Raise ConfigError when a model of Fedge's does not take inputs of a shape, (C, T) or (C, H, W)."""
+    trait, what = (WINDOWS, "windows (C, T)") if len(input_shape) == 2 else (IMAGES, "images (C, H, W)")
+    if not MODELS.is_own(model) and not MODELS.has(model, trait):
+        raise ConfigError(
+            f"train.model must take {what}, as the data are of shape {input_shape}, but {model} does not; "
+            f"use {' or '.join(MODELS.having(trait))}"
+        )
+
+
+REGISTERS = (MODELS, RULES, SIGNALS, GROUPINGS, GATES, PARTITIONS, SCENARIOS, DATASETS, TRACKERS)

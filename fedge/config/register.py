@@ -2,19 +2,32 @@
 
 A register holds no code and loads none until a part is used, so that a configuration can be checked without
 torch or Flower, and no module must be imported for its side effects. `fedge.config.parts` has the registers.
+
+A name is one of Fedge's own, one that an installed package brings by an entry point, or
+"package.module:Name", looked for on Python's path, in the working directory and in the folder of the app.
+From Python an object can be given itself (`Register.given`).
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import importlib.metadata
+import inspect
+import re
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from fedge.config.option import ConfigError, nearest, shown
 
+_CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.<>]*")  # "package.module:Name"
+_MAIN_ONLY = ("__main__", "<lambda>", "<locals>")  # in names of objects that no other process can import
+
 
 @dataclass(frozen=True)
 class Entry:
-    """One part that comes with Fedge.
+    """One part.
 
     Attributes:
         name: as the option has it.
@@ -22,6 +35,7 @@ class Entry:
         code: "module:Name" of its class or function; empty for a name that stands for none.
         traits: what must be known of it before its code is loaded, as that a method needs the true groups.
         package: what must be installed for it; empty where Fedge's own dependencies suffice.
+        origin: "fedge", or for a part of others the package that brings it; empty for a folder of the user's.
     """
 
     name: str
@@ -29,6 +43,7 @@ class Entry:
     code: str = ""
     traits: frozenset[str] = frozenset()
     package: str = ""
+    origin: str = field(default="fedge", kw_only=True)
 
 
 class Register:
@@ -36,51 +51,183 @@ class Register:
 
     Attributes:
         option: key of the option that names one of them.
+        group: of entry points by which packages bring further ones.
     """
 
-    def __init__(self, option: str, *entries: Entry) -> None:
+    def __init__(self, option: str, group: str, *entries: Entry) -> None:
         """List the parts that come with Fedge; their names differ."""
         self.option = option
+        self.group = group
         self._entries = {entry.name: entry for entry in entries}
         assert len(self._entries) == len(entries), f"two parts of {option} have one name"
+        self._given: dict[str, Any] = {}  # objects of this process, by the names that were made for them
 
     def __iter__(self) -> Iterator[Entry]:
-        """Yield every part."""
+        """Yield every part that comes with Fedge."""
         return iter(self._entries.values())
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names."""
+        """The names of the parts that come with Fedge."""
         return tuple(self._entries)
 
     def having(self, trait: str) -> tuple[str, ...]:
-        """Return the names of the parts that have a trait."""
+        """Return the names of Fedge's parts that have a trait."""
         return tuple(entry.name for entry in self if trait in entry.traits)
 
     def has(self, name: str, trait: str) -> bool:
-        """Tell whether a part is known to have a trait."""
+        """Tell whether a part is known to have a trait; of parts of others nothing is known."""
         return name in self._entries and trait in self._entries[name].traits
 
-    def entry(self, name: str) -> Entry:
-        """Return the part of a name.
+    def is_own(self, name: str) -> bool:
+        """Tell whether a name stands for a part that does not come with Fedge."""
+        return name not in self._entries
+
+    def is_code(self, name: str) -> bool:
+        """Tell whether a text names code, of Fedge or of others, rather than something else, as a file."""
+        if name in self._entries:
+            return bool(self._entries[name].code)
+        if name.endswith((".npz", ".NPZ")) or "/" in name or "\\" in name:
+            return False
+        points = importlib.metadata.entry_points(group=self.group)
+        return bool(_CODE.fullmatch(name)) or name in points.names
+
+    def entry(self, name: str, otherwise: str = "") -> Entry:
+        """Return the part of a name; its code is not looked for.
+
+        Args:
+            name: of a part.
+            otherwise: the next step for an error where no name is near.
 
         Raises:
             ConfigError: there is none.
         """
-        if name not in self._entries:
-            raise ConfigError(
-                f"{self.option} must be one of {', '.join(self.names)}, but is {shown(name)}"
-                f"{nearest(name, self.names) or f'; take for example {self.names[0]}'}"
-            )
-        return self._entries[name]
+        if name in self._entries:
+            return self._entries[name]
+        if _CODE.fullmatch(name):
+            return Entry(name, "", name, origin="")
+        for point in importlib.metadata.entry_points(group=self.group):
+            if point.name == name:
+                package = point.dist.name if point.dist else ""
+                return Entry(name, f"of {package}", point.value, origin=package)
+        raise ConfigError(
+            f'{self.option} must be one of {", ".join(self.names)}, or "module:Name", but is {shown(name)}'
+            f"{nearest(name, self.names) or f'; {otherwise}' * bool(otherwise)}"
+        )
 
     def load(self, name: str) -> Any:
         """Return the class or function behind a name, importing its module the first time.
 
         Raises:
-            ConfigError: there is no such part.
+            ConfigError: there is no such part, or its code cannot be imported.
         """
+        if name in self._given:
+            return self._given[name]
         entry = self.entry(name)
         assert entry.code, f"{self.option}={name} stands for no code"
-        module, _, attribute = entry.code.partition(":")
-        return getattr(import_module(module), attribute)
+        module, _, path = entry.code.partition(":")
+        if not self.is_own(name):
+            return getattr(import_module(module), path)
+        if any(word in entry.code for word in _MAIN_ONLY):
+            raise ConfigError(
+                f"{self.option} must be code that can be imported, but {name} was an object of another "
+                f"process; move it into a module, or give it to fedge.simulate again"
+            )
+        if not entry.origin:
+            look_in(Path.cwd())
+        return self._imported(name, module, path)
+
+    def _imported(self, name: str, module: str, path: str) -> Any:
+        """Return an attribute of a module of others; whatever its import raises is one line."""
+        try:
+            found: Any = import_module(module)
+        except Exception as error:
+            place = _place(error)
+            raise ConfigError(
+                f"{self.option} {name} cannot be imported: {type(error).__name__}: {error}{place}; "
+                f"mend it, or start where {module.split('.')[0]} can be found"
+            ) from error
+        for attribute in path.split("."):
+            if not hasattr(found, attribute):
+                known = [word for word in vars(found) if not word.startswith("_")]
+                raise ConfigError(
+                    f"{self.option} {name} cannot be imported: {module} has no {attribute}"
+                    f"{nearest(attribute, known) or '; check its spelling'}"
+                )
+            found = getattr(found, attribute)
+        return found
+
+    def given(self, part: Any) -> str:
+        """Return the name under which an object of this process is known from now on.
+
+        Args:
+            part: a name, which is returned as it is, or the class or function itself.
+
+        Raises:
+            ConfigError: it cannot be called.
+        """
+        if isinstance(part, str):
+            return part
+        if not callable(part):
+            raise ConfigError(f"{self.option} must be a name, a class or a function, but is {shown(part)}")
+        kind = part if hasattr(part, "__qualname__") else type(part)
+        name = f"{kind.__module__}:{kind.__qualname__}"
+        self._given[name] = part
+        return name
+
+    def refuse_wrong_arguments(self, name: str, arguments: Mapping[str, Any], *positions: str) -> None:
+        """Raise ConfigError when the code behind a name does not take what it is to be called with.
+
+        Args:
+            name: of a part; those of Fedge without arguments are known to fit and are not loaded.
+            arguments: given by the user, by keyword.
+            positions: what Fedge calls it with, in order.
+        """
+        if not self.is_own(name) and not arguments:
+            return
+        refuse_misfit(self.load(name), f"{self.option} {name}", f"{self.option}-args", arguments, positions)
+
+
+def refuse_misfit(
+    code: Any, what: str, table: str, arguments: Mapping[str, Any], positions: tuple[str, ...]
+) -> None:
+    """Raise ConfigError when a class or function cannot be called with `positions` and `arguments`."""
+    try:
+        signature = inspect.signature(code)
+    except (TypeError, ValueError):  # some built-in types have none; the call itself will tell
+        return
+    try:
+        signature.bind(*positions, **arguments)
+    except TypeError as error:
+        known = list(signature.parameters)
+        near = next((nearest(key, known) for key in arguments if key not in known), "")
+        raise ConfigError(
+            f"{what}{signature} must take ({', '.join([*positions, *arguments])}), but: {error}"
+            f"{near or f'; change {table}, or its parameters'}"
+        ) from error
+
+
+_looked_in: list[str] = []
+
+
+def look_in(*folders: "Path | str") -> None:
+    """Let parts be found in these folders from now on, too."""
+    for folder in folders:
+        path = str(Path(folder).resolve())
+        if path not in _looked_in:
+            _looked_in.append(path)
+        if path not in sys.path:
+            sys.path.insert(0, path)
+
+
+def looked_in() -> list[str]:
+    """Return the folders that `look_in` was told of, for other processes."""
+    return list(_looked_in)
+
+
+def _place(error: Exception) -> str:
+    """Return " (file, line n)": where an import went wrong, if that is in a file."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<frozen")]
+    last = frames[-1] if frames else None
+    is_outside = last is None or last.filename == __file__ or "importlib" in last.filename
+    return "" if is_outside or last is None else f" ({last.filename}, line {last.lineno})"

@@ -7,6 +7,7 @@ How an option is checked stands in `fedge.config.option`, the parts to choose fr
 other words in `fedge.config.choices`, what sections must not say together in `fedge.config.contradictions`.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import partial
@@ -22,7 +23,7 @@ from fedge.config.choices import (
     PRIVACY_KINDS,
 )
 from fedge.config.contradictions import refuse_contradictions
-from fedge.config.option import ConfigError, Scalar, Section, key_of, nearest, option, shown
+from fedge.config.option import ConfigError, Scalar, Section, arguments_of, key_of, nearest, option, shown
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class LeafConfig(Section):
 
     SECTION = "leaf"
     strategy: str = option("fedavg", "Flower strategy of every leaf", register=parts.RULES)
+    strategy_args: str = option("", "keyword arguments of a strategy of one's own, as a table", table=True)
     trim_fraction: float = option(0.34, "fedtrimmedavg: share cut off at each end", minimum=0.0, maximum=0.49)
     num_malicious: int = option(0, "krum, multikrum, bulyan: clients per leaf assumed malicious", minimum=0)
     num_selected: int = option(
@@ -65,7 +67,11 @@ class DataConfig(Section):
     SECTION = "data"
     path: str = option(
         "auto",
-        'window file (.npz); "synthetic"; or "auto": data/hhar-windows.npz if it is there, else synthetic',
+        'window file (.npz); "synthetic"; "digits", images; or "auto": data/hhar-windows.npz if it is there, '
+        "else synthetic",
+    )
+    path_args: str = option(
+        "", "keyword arguments of digits or a data set of one's own, as a table", table=True
     )
     split: str = option(
         "auto",
@@ -106,6 +112,7 @@ class PartitionConfig(Section):
     kind: str = option(
         "user", "what is dealt: whole users, whole devices, or windows", register=parts.PARTITIONS
     )
+    kind_args: str = option("", "keyword arguments of a way to deal of one's own, as a table", table=True)
     split_users: bool = option(
         False, "user: with more clients than users, cut users by session instead of refusing"
     )
@@ -127,6 +134,7 @@ class TrainConfig(Section):
 
     SECTION = "train"
     model: str = option("cnn", "network; see fedge/training/models.py", register=parts.MODELS)
+    model_args: str = option("", "keyword arguments of a model of one's own, as a table", table=True)
     lr: float = option(0.05, "SGD step size in global round 1", above=0.0, maximum=1e6)
     lr_decay: float = option(0.99, "factor on lr per global round", above=0.0, maximum=1.0)
     momentum: float = option(0.9, "SGD momentum", minimum=0.0, maximum=0.999)
@@ -187,11 +195,13 @@ class ClusterConfig(Section):
         "what is compared: last layers, updates, or losses at each other's clients; see docs/clustering.md",
         register=parts.SIGNALS,
     )
+    signal_args: str = option("", "keyword arguments of a signal of one's own, as a table", table=True)
     method: str = option(
         "components",
         "how similar leaves become clusters; see docs/clustering.md",
         register=parts.GROUPINGS,
     )
+    method_args: str = option("", "keyword arguments of a method of one's own, as a table", table=True)
     linkage: str = option(
         "average",
         "agglomerative: similarity of two clusters: of their mean or worst pair",
@@ -327,6 +337,7 @@ class GateConfig(Section):
         "not worse by more than one standard error; not worse by McNemar's test",
         register=parts.GATES,
     )
+    rule_args: str = option("", "keyword arguments of a rule of one's own, as a table", table=True)
     level: float = option(
         0.05, "paired: level of the test; smaller takes more offers", above=0.0, maximum=0.5
     )
@@ -476,12 +487,14 @@ class Config(Section):
         "none", "shift planted in groups of leaves, a known truth to find; see docs/study.md",
         register=parts.SCENARIOS,
     )  # fmt: skip
+    scenario_args: str = option("", "keyword arguments of a scenario of one's own, as a table", table=True)
     scenario_groups: int = option(2, "groups of leaves that differ; group 0 stays as it is", minimum=2)
     tracker: str = option(
         "none",
         "where the numbers of every round also go; each but none is an extra, as pip install 'fedge[mlflow]'",
         register=parts.TRACKERS,
     )
+    tracker_args: str = option("", "keyword arguments of a tracker of one's own, as a table", table=True)
     hierarchy: HierarchyConfig = HierarchyConfig()
     leaf: LeafConfig = LeafConfig()
     data: DataConfig = DataConfig()
@@ -532,14 +545,46 @@ def options() -> dict[str, tuple[Scalar, Mapping[str, Any]]]:
 
 
 def check_keys(keys: list[str]) -> None:
-    """Raise ConfigError for the first key that no option has."""
+    """Raise ConfigError for the first key that no option has, and that lies in no table of arguments."""
     known = list(options())
     for key in keys:
-        if key not in known:
+        if key not in known and _table_of(key) is None:
             raise ConfigError(
                 f"{key} is not a configuration key"
                 f"{nearest(key, known) or '; pyproject.toml lists all of them'}"
             )
+
+
+def _table_of(key: str) -> str | None:
+    """Return the table of arguments that a key lies in: "train.model-args" for "train.model-args.x"."""
+    return next((table for table in _TABLES if key.startswith(f"{table}.")), None)
+
+
+_TABLES = tuple(key for key, (_, rule) in options().items() if rule["table"])
+
+
+def fold_tables(run_config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a flat mapping in which every table of keyword arguments is one entry, as JSON text.
+
+    ``{"train.model-args.width": 64}`` → ``{"train.model-args": '{"width": 64}'}``. Flower takes no keys that
+    pyproject.toml does not list, and no lists.
+
+    Raises:
+        ConfigError: a table is not one.
+    """
+    folded = {key: value for key, value in run_config.items() if _table_of(key) is None}
+    for key, value in run_config.items():
+        table = _table_of(key)
+        if table is not None:
+            text = folded.get(table, "")
+            arguments = arguments_of(text if isinstance(text, str) else json.dumps(text), table)
+            inner = arguments
+            *outer, last = key.removeprefix(f"{table}.").split(".")
+            for word in outer:
+                inner = inner.setdefault(word, {})
+            inner[last] = value
+            folded[table] = json.dumps(arguments, ensure_ascii=False)
+    return folded
 
 
 def from_run_config(run_config: Mapping[str, Any]) -> Config:
@@ -549,6 +594,7 @@ def from_run_config(run_config: Mapping[str, Any]) -> Config:
         ConfigError: an unknown key, a wrong type, a value out of range, or a contradiction.
     """
     check_keys(list(run_config))
+    run_config = fold_tables(run_config)
     return Config(
         **_values(run_config, "", Config),
         **{name: cast(Any, kind)(**_values(run_config, name, kind)) for name, kind in SECTIONS.items()},

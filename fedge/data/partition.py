@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedge.config.option import ConfigError
+from fedge.config.option import ConfigError, shown
 from fedge.config.parts import DRAWN, OWNERS, PARTITIONS
 from fedge.config.sections import Config, PartitionConfig
 from fedge.config.topology import known_per_leaf, unseen_ids
@@ -58,6 +58,8 @@ def partition(windows: Windows, config: Config, clients_per_leaf: Sequence[int],
     """
     kind = _split_kind(windows, config)
     _refuse_unseen_clients_without_users(windows, config, clients_per_leaf)
+    if config.scenario == "rate" and windows.x.ndim != 3:
+        raise ConfigError("scenario rate needs windows in time, but the data are images; use scenario gain")
     planted = make_scenario(config, windows.channels, len(windows.classes), clients_per_leaf, seed)
     unseen_clients = unseen_ids(clients_per_leaf, config.partition.unseen_clients)
     if PARTITIONS.has(config.partition.kind, OWNERS):
@@ -68,7 +70,7 @@ def partition(windows: Windows, config: Config, clients_per_leaf: Sequence[int],
         client = _reserve_users(windows.user, unseen_clients)
         reserved = client != NOBODY
         split = _split_apart(windows, config, kind, _codes(windows.user), reserved, None, seed)
-        client = _deal_among_known(client, windows.y, split, config, clients_per_leaf, seed)
+        client = _deal_among_known(windows, client, split, config, clients_per_leaf, seed)
         split[~_held(client, windows.y, planted)] = UNUSED
     clients = [_indices(client, split, k) for k in range(sum(clients_per_leaf))]
     _refuse_empty(clients, windows, config, kind, planted)
@@ -299,8 +301,8 @@ def _reserve_users(users: np.ndarray, unseen_clients: Sequence[int]) -> np.ndarr
 
 
 def _deal_among_known(
+    windows: Windows,
     reserved: np.ndarray,
-    y: np.ndarray,
     split: np.ndarray,
     config: Config,
     clients_per_leaf: Sequence[int],
@@ -309,19 +311,41 @@ def _deal_among_known(
     """Return the client (N,) of each window: unseen clients keep theirs, others go to those who train.
 
     Args:
+        windows: N windows.
         reserved: (N,) unseen client of each window, or NOBODY.
-        y, split: (N,) class and split.
+        split: (N,) split.
         config: its `partition` section is read.
         clients_per_leaf: unseen clients included.
         seed: root of the stream that deals.
     """
     count = config.partition.unseen_clients
     left = np.where(reserved == NOBODY, split, UNUSED)
-    dealt = _deal_windows(y, left, config, known_per_leaf(clients_per_leaf, count), seed)
+    sizes = known_per_leaf(clients_per_leaf, count)
+    if PARTITIONS.is_own(config.partition.kind):
+        dealt = _deal_as_asked(windows, left, config, sizes, seed)
+    else:
+        dealt = _deal_windows(windows.y, left, config, sizes, seed)
     known = np.setdiff1d(np.arange(sum(clients_per_leaf)), unseen_ids(clients_per_leaf, count))
     client = reserved.copy()
     client[dealt != NOBODY] = known[dealt[dealt != NOBODY]]
     return client
+
+
+def _deal_as_asked(
+    windows: Windows, split: np.ndarray, config: Config, clients_per_leaf: Sequence[int], seed: int
+) -> np.ndarray:
+    """Return the client (N,) of each window as a function of the user's deals them; NOBODY for the rest."""
+    kind, rng = config.partition.kind, numpy_stream(seed, Purpose.PARTITION)
+    deal = PARTITIONS.load(kind)
+    found = np.asarray(deal(windows, list(clients_per_leaf), rng, **config.partition.arguments("kind")))
+    most = sum(clients_per_leaf) - 1
+    fits = found.shape == windows.y.shape and np.issubdtype(found.dtype, np.integer)
+    if not fits or found.min() < NOBODY or found.max() > most:
+        raise ConfigError(
+            f"partition.kind {kind} must return a client 0..{most} for each of {len(windows.y)} windows, or "
+            f"-1 for nobody, but returned {shown(found)}; mend it"
+        )
+    return np.where(split == UNUSED, NOBODY, found)
 
 
 # --- single windows -----------------------------------------------------------------------------------
@@ -423,7 +447,11 @@ def _refuse_empty(
 ) -> None:
     """Raise ConfigError for the first client that lacks windows of a split."""
     dealt = config.partition.kind
-    remedy = _REMEDIES["iid"] if kind == "blocks" and dealt in ("user", "device") else _REMEDIES[dealt]
+    remedy = (
+        _REMEDIES["iid"]
+        if kind == "blocks" and dealt in ("user", "device")
+        else _REMEDIES.get(dealt, "change how it deals")
+    )
     for k, parts in enumerate(clients):
         for part, indices in enumerate(parts):
             held = planted.change_of(k).held if planted else None

@@ -8,17 +8,28 @@ memory, so all of them share one copy in the page cache. The folder goes when th
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from fedge.config.option import ConfigError
+from fedge.config.option import ConfigError, shown
+from fedge.config.parts import DATASETS
+from fedge.config.register import looked_in
 from fedge.config.sections import Config
 from fedge.data.partition import Partition
 from hhar import synthetic_windows
-from hhar.windows.window_file import WindowFileError, Windows, fingerprint, fingerprint_windows, load_windows
+from hhar.windows.window_file import (
+    WindowFileError,
+    Windows,
+    check_windows,
+    fingerprint,
+    fingerprint_windows,
+    load_windows,
+)
 
 PREPARED = Path("data/hhar-windows.npz")
 _INDEX = "index.json"
@@ -42,10 +53,10 @@ class DataSource:
 
 
 def load_source(config: Config, num_clients: int) -> tuple[Windows, DataSource]:
-    """Load the window file that `data.path` names, or make the synthetic set, the same for every seed.
+    """Load the data that `data.path` names, or make the synthetic set, the same for every seed.
 
     Raises:
-        ConfigError: the file is missing or damaged.
+        ConfigError: the file is missing or damaged, or a data set of the user's cannot be made.
     """
     path = config.data.path
     if path == "auto":
@@ -54,10 +65,42 @@ def load_source(config: Config, num_clients: int) -> tuple[Windows, DataSource]:
         users = config.data.synthetic_users or max(_HHAR_USERS, num_clients)
         windows = _synthetic(users)
         return windows, DataSource(f"synthetic HHAR ({users} users)", fingerprint_windows(windows), True)
+    if DATASETS.is_code(path):
+        windows = made(path, config.data.arguments("path"))
+        return windows, DataSource(path, fingerprint_windows(windows), False)
     try:
         return load_windows(path), DataSource(path, fingerprint(path), False)
     except WindowFileError as error:
         raise ConfigError(f"data.path: {error}") from error
+
+
+def made(name: str, arguments: Mapping[str, Any]) -> Windows:
+    """Return the windows that the function behind a name makes.
+
+    Args:
+        name: of `fedge.config.parts.DATASETS`, or a user's own.
+        arguments: of it, by keyword.
+
+    Raises:
+        ConfigError: it fails, or what it returns are no windows.
+    """
+    DATASETS.refuse_wrong_arguments(name, arguments)
+    try:
+        found = DATASETS.load(name)(**arguments)
+    except (ConfigError, KeyboardInterrupt):
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"data.path {name} cannot be made: {type(error).__name__}: {error}; mend it, or change "
+            f"data.path-args"
+        ) from error
+    if not isinstance(found, Windows):
+        raise ConfigError(f"data.path {name} must return hhar.Windows, but returned {shown(found)}; mend it")
+    try:
+        check_windows(found, name)
+    except WindowFileError as error:
+        raise ConfigError(f"data.path: {error}") from error
+    return found
 
 
 @lru_cache(maxsize=1)
@@ -90,16 +133,18 @@ class ClientData:
     """One client's windows, mapped read-only.
 
     Attributes:
-        train: x (N, C, T) float32 and y (N,) int64.
+        train: x (N, C, T) or (N, C, H, W) float32 and y (N,) int64.
         held_out: the same of the validation windows, followed by the test windows.
         num_val: how many of the held-out windows are for validation.
         classes: number of classes of the whole data set.
+        look_in: folders in which the server found code of the user's.
     """
 
     train: tuple[np.ndarray, np.ndarray]
     held_out: tuple[np.ndarray, np.ndarray]
     num_val: int
     classes: int
+    look_in: tuple[str, ...] = ()
 
     @property
     def val(self) -> tuple[np.ndarray, np.ndarray]:
@@ -119,7 +164,7 @@ class DataShape:
     """What a model is built from.
 
     Attributes:
-        input_shape: of one window, (C, T).
+        input_shape: of one window (C, T) or image (C, H, W).
         classes: how many.
     """
 
@@ -137,7 +182,7 @@ def write_client_data(folder: Path, windows: Windows, partition: Partition, norm
         normalize: scale each channel by the mean and standard deviation of all clients' training windows.
     """
     order = np.concatenate([part for parts in partition.clients for part in parts])
-    x, y = windows.x[order], windows.y[order]
+    x, y = as_float(windows.x[order]), windows.y[order]
     bounds, at = [], 0
     train_rows = np.zeros(len(order), dtype=bool)
     for client, (train, val, test) in enumerate(partition.clients):
@@ -155,15 +200,24 @@ def write_client_data(folder: Path, windows: Windows, partition: Partition, norm
     temporary.mkdir(parents=True)
     np.save(temporary / "x.npy", x)
     np.save(temporary / "y.npy", y)
-    index = {"classes": len(windows.classes), "clients": [asdict(b) for b in bounds]}
+    index = {
+        "classes": len(windows.classes),
+        "clients": [asdict(b) for b in bounds],
+        "look_in": looked_in(),
+    }
     (temporary / _INDEX).write_text(json.dumps(index))
     shutil.rmtree(folder, ignore_errors=True)
     temporary.rename(folder)
     return DataShape(x.shape[1:], len(windows.classes))
 
 
+def as_float(x: np.ndarray) -> np.ndarray:
+    """Return x as float32: itself, or bytes, which are brightness 0..255, as 0..1."""
+    return x.astype(np.float32) / np.float32(255) if x.dtype == np.uint8 else x
+
+
 def _normalize(x: np.ndarray, train_rows: np.ndarray) -> None:
-    """Scale each channel of x (N, C, T), in place, by its mean and std over the training rows.
+    """Scale each channel of x (N, C, …), in place, by its mean and std over the training rows.
 
     One channel at a time: all of them in float64, and once more for the deviations, would take several times
     the memory of the windows.
@@ -177,7 +231,7 @@ def _normalize(x: np.ndarray, train_rows: np.ndarray) -> None:
         x[:, channel] /= np.float32(std)
 
 
-def _open_folder(folder: str) -> tuple[np.ndarray, np.ndarray, int, list[ClientBounds]]:
+def _open_folder(folder: str) -> tuple[np.ndarray, np.ndarray, dict[str, Any], list[ClientBounds]]:
     """Map a data folder once per process, by what lies there: another run may have had the same path."""
     there = os.stat(Path(folder) / _INDEX)
     return _map_folder(folder, (there.st_dev, there.st_ino, there.st_mtime_ns, there.st_ctime_ns))
@@ -186,13 +240,13 @@ def _open_folder(folder: str) -> tuple[np.ndarray, np.ndarray, int, list[ClientB
 @lru_cache(maxsize=2)
 def _map_folder(
     folder: str, identity: tuple[int, ...]
-) -> tuple[np.ndarray, np.ndarray, int, list[ClientBounds]]:
+) -> tuple[np.ndarray, np.ndarray, dict[str, Any], list[ClientBounds]]:
     """Map a data folder; the cache holds this run's and at most one other. `identity` is its index file's."""
     index = json.loads((Path(folder) / _INDEX).read_text())
     # plain arrays on the mapping: np.memmap repeats its bookkeeping for every slice
     x = np.load(Path(folder) / "x.npy", mmap_mode="r", allow_pickle=False).view(np.ndarray)
     y = np.load(Path(folder) / "y.npy", mmap_mode="r", allow_pickle=False).view(np.ndarray)
-    return x, y, index["classes"], [ClientBounds(**b) for b in index["clients"]]
+    return x, y, index, [ClientBounds(**b) for b in index["clients"]]
 
 
 def open_client(folder: str, partition_id: int) -> ClientData:
@@ -202,9 +256,15 @@ def open_client(folder: str, partition_id: int) -> ClientData:
         FileNotFoundError: the folder is not on this machine.
         IndexError: there is no such client.
     """
-    x, y, classes, clients = _open_folder(folder)
+    x, y, index, clients = _open_folder(folder)
     if not 0 <= partition_id < len(clients):
         raise IndexError(f"there is no client {partition_id}: {folder} holds clients 0 to {len(clients) - 1}")
     b = clients[partition_id]
     train, held_out = slice(b.start, b.val), slice(b.val, b.stop)
-    return ClientData((x[train], y[train]), (x[held_out], y[held_out]), b.test - b.val, classes)
+    return ClientData(
+        (x[train], y[train]),
+        (x[held_out], y[held_out]),
+        b.test - b.val,
+        index["classes"],
+        tuple(index["look_in"]),
+    )

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fedge.config.option import ConfigError
+from fedge.config.option import ConfigError, shown
 from fedge.config.parts import SCENARIOS
 from fedge.config.sections import Config
 from fedge.seeding import Purpose, numpy_stream
@@ -43,9 +43,12 @@ class Change:
     held: np.ndarray | None = None
 
     def apply(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return windows x (N, C, T) and labels y (N,) as the group has them; `held` is not looked at."""
+        """Return windows x (N, C, T) and labels y (N,) as the group has them; `held` is not looked at.
+
+        Images (N, C, H, W) are windows of H × W samples.
+        """
         if self.matrix is not None:
-            x = np.matmul(self.matrix, x)
+            x = np.matmul(self.matrix, x.reshape(*x.shape[:2], -1)).reshape(x.shape)
         if self.span != 1:
             x = _stretched(x, self.span)
         return x, y if self.labels is None else self.labels[y]
@@ -84,8 +87,8 @@ class Scenario:
         return {"kind": self.kind, "groups": list(self.groups), "changes": changes}
 
 
-Maker = Callable[[int, Sequence[str], int, np.random.Generator], list[Change]]
-"""(groups, names of the channels, classes, stream) → the change of each group."""
+Maker = Callable[..., list[Change]]
+"""(groups, names of the channels, classes, stream, further arguments) → the change of each group."""
 
 
 def make_scenario(
@@ -108,7 +111,12 @@ def make_scenario(
     groups, count = _assign(len(clients_per_leaf), config.scenario_groups, seed), config.scenario_groups
     rng = numpy_stream(seed, Purpose.SCENARIO, 1)
     maker: Maker = SCENARIOS.load(config.scenario)
-    changes = maker(count, channels, num_classes, rng)
+    changes = maker(count, channels, num_classes, rng, **config.arguments("scenario"))
+    if len(changes) != count or not all(isinstance(change, Change) for change in changes):
+        raise ConfigError(
+            f"scenario {config.scenario} must give {count} groups a fedge.data.scenario.Change each, but "
+            f"gave {shown(changes)}; mend it"
+        )
     return Scenario(config.scenario, groups, tuple(changes), tuple(clients_per_leaf))
 
 

@@ -16,6 +16,7 @@ from fedge.launch.project import Project
 from fedge.launch.ray_start import refuse_ray_that_cannot_start
 from fedge.records.folder import find_run, refuse_taken_name
 from fedge.records.lock import RunLock
+from fedge.run.parts import refuse_parts_that_do_not_fit
 from fedge.run.prepare import Handover, Load, Prepared, deal_data, prepare
 from fedge.run.resume import Resumption, find_resumption
 from fedge.trackers.tracker import refuse_missing_extra
@@ -41,6 +42,7 @@ def check(
     prepared = prepare(run_config)
     config, seed = prepared.config, prepared.seed
     refuse_missing_extra(config.tracker)
+    refuse_parts_that_do_not_fit(config)
     found = _resumption(config, seed)
     resumption = None if found is None else Handover(found)
     refuse_missing_resources(federation)

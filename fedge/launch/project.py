@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedge.config.option import ConfigError, Scalar, shown
-from fedge.config.sections import check_keys
+from fedge.config.sections import check_keys, fold_tables
 from fedge.engine.federation import Federation, from_backend
 
 if sys.version_info >= (3, 11):
@@ -112,11 +112,11 @@ class Project:
         Raises:
             ConfigError: an override cannot be read or names an unknown key.
         """
-        config = flatten(self._config)
+        config = fold_tables(flatten(self._config))
         for text in overrides:
             override = parse_override(text)
             check_keys(list(override))
-            config.update(override)
+            config = fold_tables({**config, **override})
         return config
 
     def federation(self, name: str | None) -> Federation:

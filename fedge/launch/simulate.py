@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from fedge.client_app import app as client_app
 from fedge.client_app import choose_device
 from fedge.config.option import ConfigError
+from fedge.config.sections import fold_tables
 from fedge.engine.federation import Federation
 from fedge.engine.inprocess import InProcessGrid
 from fedge.launch.preflight import check
@@ -45,7 +46,7 @@ def simulate(
         ConfigError: the run cannot work; nothing was started.
         RunFolderError: the folder cannot be read, as when the disk is gone.
     """
-    flat = flatten(config or {})
+    flat = fold_tables(flatten(config or {}))
     federation = Federation(num_supernodes)
     if num_supernodes < 1:
         raise ConfigError(f"num_supernodes must be at least 1, but is {num_supernodes}; 9 suits HHAR")

@@ -5,6 +5,7 @@ FedAvg (McMahan et al. 2017), coordinate-wise median and trimmed mean (Yin et al
 optimisers (Reddi et al. 2021), q-FedAvg (Li et al. 2020).
 """
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import Bulyan, FedAvg, FedAvgM, Krum, MultiKrum, QFedAvg, Strategy
 from flwr.serverapp.strategy.fedopt import FedOpt
 
+from fedge.config.option import ConfigError, shown
 from fedge.config.parts import RULES
 from fedge.config.sections import Config
 from fedge.exchange.content import ARRAYS, METRICS, NUM_EXAMPLES
@@ -76,8 +78,33 @@ def make_strategy(config: Config, num_training: int) -> Strategy:
     """
     if config.privacy.kind not in ("off", "local"):
         return PrivateMean(config.privacy, num_training)
-    rule: Callable[..., Strategy] = RULES.load(config.leaf.strategy)
-    return rule(fraction_train=1.0, min_train_nodes=1, min_available_nodes=1, **_settings(config))
+    name, given = config.leaf.strategy, config.leaf.arguments("strategy")
+    rule: Callable[..., Strategy] = RULES.load(name)
+    everyone: dict[str, Any] = {"fraction_train": 1.0, "min_train_nodes": 1, "min_available_nodes": 1}
+    if RULES.is_own(name):
+        everyone = _taken(rule, everyone)
+    try:
+        made = rule(**{**everyone, **_settings(config), **given})
+    except Exception as error:
+        raise ConfigError(
+            f"leaf.strategy {name} cannot be made: {type(error).__name__}: {error}; mend it, or change "
+            f"leaf.strategy-args"
+        ) from error
+    if not isinstance(made, Strategy):
+        raise ConfigError(
+            f"leaf.strategy must be a subclass of flwr.serverapp.strategy.Strategy, but {name} makes "
+            f"{shown(made)}; derive it from FedAvg"
+        )
+    return made
+
+
+def _taken(rule: Callable[..., Strategy], offered: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the offered keyword arguments that a strategy takes."""
+    parameters = inspect.signature(rule).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return dict(offered)
+    names = {parameter.name for parameter in parameters}
+    return {key: value for key, value in offered.items() if key in names}
 
 
 def _settings(config: Config) -> dict[str, Any]:
@@ -142,8 +169,11 @@ def combine(
     start = {n: model[n].astype(np.float64) for n in names} if isinstance(strategy, _BY_DISTANCE) else None
     contents = [_content(reply, names, start) for reply in replies]
     combined, _ = strategy.aggregate_train(where[0], contents)
-    assert combined is not None
+    if combined is None:  # a strategy that will not combine these replies
+        return model
     seen = from_record(combined)
+    if lost := sorted(set(seen) - set(mean)):
+        raise ValueError(f"{type(strategy).__name__} returned {lost[0]!r}, which is no entry of the model")
     if start is not None:
         seen = {n: start[n] + update for n, update in seen.items()}
     return {n: seen[n].astype(a.dtype).reshape(a.shape) if n in seen else a for n, a in mean.items()}

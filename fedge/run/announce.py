@@ -77,6 +77,9 @@ class Announcer:
         if changed := entry.get("versions_changed"):
             versions = ", ".join(f"{name} was {before}, is {now}" for name, (before, now) in changed.items())
             self._console.say(f"note: the last bits may differ from here on: {versions}")
+        for line in entry.get("code_changed", ()):
+            self._console.say(f"note: {line}")
+            logger.warning("%s", line)
 
     def deal(self, deal: Deal, seed_source: str) -> None:
         """Say and record what is run on, and whose it is."""

@@ -101,8 +101,11 @@ def build_strategy(
 def _network(plan: Plan, shape: DataShape, number: int = 0) -> nn.Module:
     """Return a network with initial weights: number 0 for all leaves, others where there are several."""
     generator = torch_stream(plan.seed, Purpose.MODEL, *([number] if number else []))
+    train = plan.config.train
     try:
-        return build_model(plan.config.train.model, shape.input_shape, shape.classes, generator)
+        return build_model(train.model, shape.input_shape, shape.classes, generator, train.arguments("model"))
+    except ConfigError:
+        raise
     except ValueError as error:
         raise ConfigError(f"train.model: {error}") from error
 

@@ -10,6 +10,7 @@ from fedge.process.versions import versions
 from fedge.records.folder import create_run_folder, find_run, point_latest
 from fedge.records.lock import RunLock
 from fedge.records.recorder import utc_now
+from fedge.run.parts import changed_parts, described_parts
 from fedge.run.prepare import Prepared
 from fedge.run.resume import Resumption, find_resumption, is_as_found
 
@@ -74,7 +75,10 @@ def first_manifest(
         federation: what is known of it.
     """
     if opened.resumption is not None:
-        return opened.resumption.manifest_to_go_on(prepared.config, engine, versions(), utc_now())
+        manifest = opened.resumption.manifest_to_go_on(prepared.config, engine, versions(), utc_now())
+        if changed := changed_parts(manifest.get("parts", {}), described_parts(prepared.config)):
+            manifest["resumed"][-1]["code_changed"] = changed
+        return manifest
     return {
         "status": "running",
         "seed": prepared.seed,
@@ -83,5 +87,6 @@ def first_manifest(
         "federation": dict(federation),
         "config": to_run_config(prepared.config),
         "versions": versions(),
+        "parts": described_parts(prepared.config),
         "started": utc_now(),
     }

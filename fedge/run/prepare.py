@@ -12,6 +12,7 @@ from fedge.config.topology import clients_per_leaf, known_per_leaf
 from fedge.data.partition import Partition, partition
 from fedge.data.prepared import DataSource, load_source
 from fedge.leaf.quorum import refuse_missing_quorum
+from fedge.run.parts import refuse_model_that_does_not_fit
 from fedge.run.resume import Resumption, refuse_other_data
 from fedge.seeding import resolve_seed
 from hhar.windows.window_file import Windows
@@ -98,4 +99,5 @@ def deal_data(
     windows, source = load(config, num_clients)
     if resumption is not None:
         refuse_other_data(resumption, source.fingerprint, sizes)
+    refuse_model_that_does_not_fit(config, windows)
     return Deal(windows, source, partition(windows, config, sizes, seed), sizes)

@@ -97,7 +97,7 @@ class _Surroundings:
         self._handler = log_to(self.log_path)
         self.console = open_console(terminal, self.config.num_server_rounds)
         self.shared = SharedStates(self.folder, enabled=engine != IN_PROCESS)
-        self.tracking = Tracking(self.config.tracker, self.folder)
+        self.tracking = Tracking(self.config.tracker, self.folder, self.config.arguments("tracker"))
 
     def clean_up(self) -> None:
         """Remove what only a running run needs."""

@@ -102,14 +102,14 @@ class GateResult:
     unseen_role: str | None = None
 
 
-Rule = Callable[[Paired, GateConfig], bool]
-"""(how two models do, configuration) → whether the offer is taken; `fedge.config.parts.GATES` lists them."""
+Rule = Callable[..., bool]
+"""(how two models do, configuration, further arguments) → whether the offer is taken."""
 
 
 def decide(pair: Paired, config: GateConfig) -> bool:
     """Tell whether the rule in force takes the offer."""
     rule: Rule = GATES.load(config.rule)
-    return rule(pair, config)
+    return bool(rule(pair, config, **config.arguments("rule")))
 
 
 def published(pair: Paired, config: GateConfig) -> bool:

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from fedge.config.option import ConfigError, Scalar, nearest, shown
-from fedge.config.sections import Config, check_keys, from_run_config
+from fedge.config.sections import Config, check_keys, fold_tables, from_run_config
 from fedge.launch.project import flatten, read_toml
 
 # What a run of a sweep does not need, unless the file asks for it: a page each, and a checkpoint per round.
@@ -350,7 +350,9 @@ def _run(
     """Return the run of one combination and one seed."""
     label = "-".join(entry.name for entry in entries) or head["name"]
     name = f"{label}-seed{seed}"
-    run_config = {**_merged(base, entries), "seed": seed, "runs-dir": str(folder), "run-name": name}
+    run_config = fold_tables(
+        {**_merged(base, entries), "seed": seed, "runs-dir": str(folder), "run-name": name}
+    )
     said = [entry.supernodes for entry in (base, *entries) if entry.supernodes is not None]
     with placed(name):
         return PlannedRun(

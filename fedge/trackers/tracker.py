@@ -7,7 +7,7 @@ import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from fedge.config.option import ConfigError, Scalar
 from fedge.config.parts import TRACKERS
@@ -54,11 +54,11 @@ def refuse_missing_extra(kind: str) -> None:
         )
 
 
-def open_tracker(kind: str, run: TrackedRun) -> Tracker:
+def open_tracker(kind: str, run: TrackedRun, arguments: Mapping[str, Any]) -> Tracker:
     """Return a tracker that has been told of a run.
 
     Raises:
         Exception: whatever the tracker's library does.
     """
-    tracker: Tracker = TRACKERS.load(kind)(run)
+    tracker: Tracker = TRACKERS.load(kind)(run, **arguments)
     return tracker

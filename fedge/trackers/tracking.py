@@ -67,9 +67,10 @@ def params_of(manifest: Mapping[str, Any]) -> dict[str, Scalar]:
 class Tracking:
     """The tracker of one run, or none. Its methods return at once, apart from `finish`."""
 
-    def __init__(self, kind: str, folder: Path) -> None:
+    def __init__(self, kind: str, folder: Path, arguments: Mapping[str, Any] | None = None) -> None:
         """Track with `kind`, one of `fedge.config.parts.TRACKERS`; nothing begins before `start`."""
         self._kind = kind
+        self._arguments = arguments or {}  # for one of the user's own
         self._folder = folder
         self._jobs: SimpleQueue[_Round | _End] = SimpleQueue()
         self._thread: threading.Thread | None = None  # while numbers are taken in
@@ -126,7 +127,7 @@ class Tracking:
             state = _State(self._folder / STATE, self._kind)
             run = TrackedRun(self._folder, self._folder.name, state.id, params, state.is_known)
             state.write()
-            tracker = open_tracker(self._kind, run)
+            tracker = open_tracker(self._kind, run, self._arguments)
             end = None
             while end is None:
                 rounds, end = self._waiting_jobs()

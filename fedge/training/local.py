@@ -21,7 +21,7 @@ g along the path.
 BatchNorm buffers are not parameters: no term above touches them.
 
 Nothing draws from global random state.
-Shape letters: N windows, C channels, T samples, K optimiser steps.
+Shape letters: N windows, C channels, T samples, K optimiser steps; images are (N, C, H, W).
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from torch import Tensor, nn
 
 from fedge.metrics import scores
 from fedge.training.cuda_graph import Step, graphed_or_plain
+from fedge.training.own_models import OwnDraws
 
 _GRAPH_FROM = 30  # full batches per call from which recording a graph pays
 
@@ -112,6 +113,7 @@ def train(
     generator: torch.Generator,
     correction: Mapping[str, np.ndarray] | None = None,
     state: Mapping[str, np.ndarray] | None = None,
+    draws: torch.Generator | None = None,
 ) -> TrainResult:
     """Train `model` on all windows for `settings.epochs` epochs of SGD and return its new state.
 
@@ -127,6 +129,7 @@ def train(
         generator: a CPU generator; it advances by one permutation per epoch.
         correction: SCAFFOLD's c − c_i, one array per trainable parameter; None for none.
         state: loaded first if given; otherwise training starts from the model as it is.
+        draws: for a model that draws in training (dropout); None for one that does not.
 
     Raises:
         ValueError: there is no window, shapes or names do not fit.
@@ -142,7 +145,7 @@ def train(
         device = next(model.parameters()).device
         x, y = x.to(device), y.to(device)
         model.train()
-        sgd = _Sgd(model, settings, correction)
+        sgd = _Sgd(model, settings, correction, None if draws is None else OwnDraws(draws))
         step = _full_batch_step(model, sgd, x, y)
         losses = [_train_epoch(sgd, step, x, y, generator, epoch) for epoch in range(settings.epochs)]
         sgd.check_finite()
@@ -209,8 +212,17 @@ def _eval_result(losses: Tensor, cells: Tensor, classes: int) -> EvalResult:
 
 
 def get_state(model: nn.Module) -> State:
-    """A copy of the model's state dict as arrays on the host."""
-    return {name: tensor.detach().cpu().numpy().copy() for name, tensor in model.state_dict().items()}
+    """A copy of the model's state dict as arrays on the host; a tensor of two names is in it once."""
+    return {name: tensor.detach().cpu().numpy().copy() for name, tensor in _entries(model).items()}
+
+
+def _entries(model: nn.Module) -> dict[str, Tensor]:
+    """The entries of the state dict without those that are another one under a second name (tied weights)."""
+    first: dict[int, str] = {}
+    entries: dict[str, Tensor] = model.state_dict(keep_vars=True)
+    return {
+        name: entry.detach() for name, entry in entries.items() if first.setdefault(id(entry), name) == name
+    }
 
 
 def load_state(model: nn.Module, state: Mapping[str, np.ndarray]) -> None:
@@ -219,7 +231,7 @@ def load_state(model: nn.Module, state: Mapping[str, np.ndarray]) -> None:
     Raises:
         ValueError: an entry is missing, unknown or of another shape.
     """
-    own = model.state_dict()
+    own = _entries(model)
     differing = sorted(own.keys() ^ state.keys())
     if differing:
         where = "is missing from the state" if differing[0] in own else "is unknown to the model"
@@ -292,9 +304,14 @@ class _Sgd:
     """
 
     def __init__(
-        self, model: nn.Module, settings: LocalTraining, correction: Mapping[str, np.ndarray] | None
+        self,
+        model: nn.Module,
+        settings: LocalTraining,
+        correction: Mapping[str, np.ndarray] | None,
+        draws: OwnDraws | None = None,
     ) -> None:
         self.model = model
+        self.draws = draws
         named = {name: p for name, p in model.named_parameters() if p.requires_grad}
         assert all(p.is_contiguous() for p in named.values()), "the fused kernel needs contiguous parameters"
         self.names = list(named)
@@ -308,9 +325,11 @@ class _Sgd:
 
     def step(self, x: Tensor, y: Tensor) -> Tensor:
         """One update of the weights from one batch; its loss before the update, a scalar."""
-        loss = F.cross_entropy(self.model(x), y, label_smoothing=self.settings.label_smoothing)
+        loss = F.cross_entropy(self._logits(x), y, label_smoothing=self.settings.label_smoothing)
         # Convolution hands back its weight gradient in its own memory order; the kernels below go by address.
-        gradients = tuple(g.contiguous() for g in torch.autograd.grad(loss, self.parameters))
+        # A parameter that has no part in the loss gets zeros.
+        found = torch.autograd.grad(loss, self.parameters, materialize_grads=True)
+        gradients = tuple(g.contiguous() for g in found)
         with torch.no_grad():
             torch._fused_sgd_(
                 self.weights,
@@ -325,6 +344,16 @@ class _Sgd:
                 is_first_step=False,  # the velocity is zero then, which gives the same
             )
         return loss.detach()
+
+    def _logits(self, x: Tensor) -> Tensor:
+        """The model's answer; what it draws, if it draws in its first step, comes from its own stream."""
+        if self.draws is None:
+            return self.model(x)
+        with self.draws:
+            logits: Tensor = self.model(x)
+        if not self.draws.drew:
+            self.draws = None
+        return logits
 
     def _corrected(self, gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Clipping, the proximal term and the correction, in this order."""
@@ -396,8 +425,10 @@ def _train_epoch(
 
 
 def _check_data(x: Tensor, y: Tensor) -> None:
-    if x.dim() != 3 or x.dtype != torch.float32:
-        raise ValueError(f"x must be float32 of shape (N, C, T), got {x.dtype} {tuple(x.shape)}")
+    if x.dim() not in (3, 4) or x.dtype != torch.float32:
+        raise ValueError(
+            f"x must be float32 of shape (N, C, T) or (N, C, H, W), got {x.dtype} {tuple(x.shape)}"
+        )
     if y.dtype != torch.int64 or tuple(y.shape) != (len(x),):
         raise ValueError(f"y must be int64 of shape ({len(x)},), got {y.dtype} {tuple(y.shape)}")
     if len(y) == 0:

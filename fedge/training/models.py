@@ -1,8 +1,8 @@
 """The networks that clients train, and the names of their parts.
 
 `build_model` is the only way a model is made; `fedge.config.parts.MODELS` lists them. A model is called with
-the shape of its input and the number of classes, takes (N, C, T) float32 windows and returns (N, classes)
-logits. Its state dict has the names and shapes of
+the shape of its input and the number of classes, takes float32 windows (N, C, T) or images (N, C, H, W) and
+returns (N, classes) logits. Its state dict has the names and shapes of
 the plain `nn.Conv1d` network, whatever memory layout it runs in (see `layout.py`).
 
 Shape letters: N windows, C channels, T samples.
@@ -11,41 +11,52 @@ Shape letters: N windows, C channels, T samples.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedge.config.parts import MODELS
+from fedge.config.parts import MODELS, refuse_input_shape
 from fedge.training import layout
-
-Shape = tuple[int, ...]
-"""Of one input: (C, T)."""
+from fedge.training.own_models import BATCH_NORMS, Shape, build_own
 
 
-def build_model(name: str, input_shape: Shape, classes: int, generator: torch.Generator) -> nn.Module:
+def build_model(
+    name: str,
+    input_shape: Shape,
+    classes: int,
+    generator: torch.Generator,
+    arguments: Mapping[str, Any] | None = None,
+) -> nn.Module:
     """A freshly initialised model on the CPU, in training mode.
 
-    Weights have the distributions of PyTorch's own layers and are drawn from `generator` alone: equal
-    generator states give equal bits, and the global random state is neither read nor changed.
+    Weights are drawn from `generator` alone: equal generator states give equal bits, and the global random
+    state is neither read nor changed. Fedge's own have the distributions of PyTorch's own layers; a model of
+    the user's is initialised by its own code (`fedge.training.own_models`).
 
     Args:
-        name: of `fedge.config.parts.MODELS`.
-        input_shape: (C, T), each at least 1 (`cnn-pool`: at least 4 samples).
+        name: of `fedge.config.parts.MODELS`, or a user's own.
+        input_shape: (C, T) or (C, H, W), each at least 1 (`cnn-pool`: at least 4 samples).
         classes: number of logits, at least 1.
         generator: a CPU generator; it advances.
+        arguments: further ones, by keyword.
 
     Raises:
-        ConfigError: the name is unknown.
+        ConfigError: the name is unknown, or the model cannot work.
         ValueError: a size is too small for the model.
     """
-    factory: Callable[[Shape, int], nn.Module] = MODELS.load(name)
-    for what, size in (*zip(("channels", "samples"), input_shape, strict=True), ("classes", classes)):
+    factory: Callable[..., nn.Module] = MODELS.load(name)
+    if MODELS.is_own(name):
+        return build_own(name, factory, input_shape, classes, generator, arguments or {})
+    refuse_input_shape(name, input_shape)
+    names = ("channels", "samples") if len(input_shape) == 2 else ("channels", "height", "width")
+    for what, size in (*zip(names, input_shape, strict=True), ("classes", classes)):
         if size < 1:
             raise ValueError(f"model {name}: {what} must be at least 1, got {size}")
     with torch.device("meta"):
-        model = factory(input_shape, classes)
+        model = factory(input_shape, classes, **(arguments or {}))
     with torch.no_grad():
         for layer in model.modules():
             _allocate(layer)
@@ -83,20 +94,20 @@ def buffer_names(model: nn.Module) -> list[str]:
     return [name for name in model.state_dict() if name not in trained]
 
 
-def head_names(model: nn.Module) -> tuple[str, str]:
-    """(weight, bias) names of the head: the last `nn.Linear` of the model.
+def head_names(model: nn.Module) -> tuple[str, ...]:
+    """Names of the parameters of the head: the layer with the last parameter of two or more axes.
+
+    Of most networks that is the last `nn.Linear`: its weight, and its bias if it has one.
 
     Raises:
-        ValueError: the model has no linear layer, or the last one has no bias.
+        ValueError: the model has no such parameter.
     """
-    linear = [name for name, layer in model.named_modules() if isinstance(layer, nn.Linear)]
-    if not linear:
-        raise ValueError(f"{type(model).__name__} has no nn.Linear layer to call its head")
-    head = model.get_submodule(linear[-1])
-    if head.bias is None:
-        raise ValueError(f"the head of {type(model).__name__} ({linear[-1]}) has no bias")
-    prefix = f"{linear[-1]}." if linear[-1] else ""
-    return f"{prefix}weight", f"{prefix}bias"
+    matrices = [name for name, parameter in model.named_parameters() if parameter.dim() > 1]
+    if not matrices:
+        raise ValueError(f"{type(model).__name__} has no layer with a weight matrix to call its head")
+    layer = matrices[-1].rpartition(".")[0]
+    own = model.get_submodule(layer).named_parameters(recurse=False)
+    return tuple(f"{layer}.{name}" if layer else name for name, _ in own)
 
 
 def layer_names(model: nn.Module, kinds: Collection[str]) -> list[str]:
@@ -104,14 +115,14 @@ def layer_names(model: nn.Module, kinds: Collection[str]) -> list[str]:
 
     Args:
         model: any.
-        kinds: "head", the last linear layer; "batch-norm", every BatchNorm with its statistics and counter.
+        kinds: "head", see `head_names`; "batch-norm", every BatchNorm with its statistics and counter.
 
     Raises:
         ValueError: the model has no head.
     """
     chosen = set(head_names(model)) if "head" in kinds else set()
     if "batch-norm" in kinds:
-        norms = (name for name, layer in model.named_modules() if isinstance(layer, nn.BatchNorm1d))
+        norms = (name for name, layer in model.named_modules() if isinstance(layer, BATCH_NORMS))
         chosen |= {f"{norm}.{entry}" for norm in norms for entry in model.get_submodule(norm).state_dict()}
     return [name for name in model.state_dict() if name in chosen]
 
@@ -161,6 +172,32 @@ class CnnPool(nn.Module):
         return self.head(F.relu(self.hidden(layout.flatten(x))))
 
 
+class Cnn2d(nn.Module):
+    """For images: two Conv(3×3)–ReLU–MaxPool(2) blocks, Linear(128)–ReLU, linear head.
+
+    The network of McMahan et al. 2017 for MNIST, with smaller kernels: 421,642 trainable parameters for
+    (1, 28, 28) and 10 classes at a width of 32.
+    """
+
+    def __init__(self, input_shape: Shape, classes: int, width: int = 32) -> None:
+        super().__init__()
+        channels, height, breadth = input_shape
+        if min(height, breadth) < 4:
+            raise ValueError(
+                f"model cnn2d: images must be at least 4 × 4 (it pools by 2 twice), got {height} × {breadth}"
+            )
+        self.conv1 = nn.Conv2d(channels, width, 3, padding=1)
+        self.conv2 = nn.Conv2d(width, 2 * width, 3, padding=1)
+        self.hidden = nn.Linear(2 * width * (height // 2 // 2) * (breadth // 2 // 2), 128)
+        self.head = nn.Linear(128, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, H, W) → (N, classes)."""
+        x = F.max_pool2d(F.relu(self.conv1(x)), 2)
+        x = F.max_pool2d(F.relu(self.conv2(x)), 2)
+        return self.head(F.relu(self.hidden(x.flatten(1))))
+
+
 class MlpTiny(nn.Module):
     """A few hundred parameters: mean over time, Linear(16)–BatchNorm–ReLU, head. For tests of plumbing."""
 
@@ -189,7 +226,7 @@ class SoftmaxRegression(nn.Module):
 
 def _initialise(layer: nn.Module, generator: torch.Generator) -> None:
     """PyTorch's default initialisation of one layer (not its children), drawn from `generator`."""
-    if isinstance(layer, (nn.Conv1d, nn.Linear)):
+    if isinstance(layer, (nn.Conv1d, nn.Conv2d, nn.Linear)):
         nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5), generator=generator)
         if layer.bias is not None:
             bound = 1 / math.sqrt(layer.weight[0].numel())

@@ -17,10 +17,11 @@ def describe(path: str | Path) -> str:
     """
     windows = load_windows(path)
     users = sorted(set(windows.user.tolist()))
-    num, channels, samples = windows.x.shape
+    num, channels, *sizes = windows.x.shape
+    samples = f"{sizes[0]} samples" if len(sizes) == 1 else " × ".join(map(str, sizes)) + " pixels"
     lines = [
         f"file         {path}",
-        f"shape        {num} windows × {channels} channels × {samples} samples",
+        f"shape        {num} windows × {channels} channels × {samples}",
         f"channels     {', '.join(windows.channels)}",
         f"classes      {', '.join(windows.classes)}",
         f"users        {len(users)}",

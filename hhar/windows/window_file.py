@@ -1,7 +1,8 @@
 """Window files: labelled sensor windows in one `.npz` without pickles.
 
-Array shapes use N windows, C channels, T samples. A window file holds `x` float32 (N, C, T), `y` int64 (N),
-`user` str (N), optionally `device` str (N) and `session` str (N), then `classes` str and `channels` str (C).
+Array shapes use N windows, C channels, T samples. A window file holds `x` float32 (N, C, T), or float32 or
+uint8 images (N, C, H, W), `y` int64 (N), `user` str (N), optionally `device` str (N) and `session` str (N),
+then `classes` str and `channels` str (C).
 Everything that is read from disk is checked, because such files are made by hand and by other tools too.
 """
 
@@ -34,7 +35,7 @@ class Windows:
 
     Attributes:
         x: float32 (N, C, T); acceleration in m/s², angular velocity in rad/s unless the source normalised
-            them.
+            them. Or images (N, C, H, W); uint8 is brightness from 0 to 255.
         y: int64 (N), index into `classes`.
         user: str (N), who wore the sensors.
         device: str (N), which phone or watch, or None where unknown.
@@ -44,7 +45,7 @@ class Windows:
         channels: C channel names, e.g. "acc_x".
     """
 
-    x: NDArray[np.float32]
+    x: NDArray[np.float32] | NDArray[np.uint8]
     y: NDArray[np.int64]
     user: NDArray[np.str_]
     device: NDArray[np.str_] | None
@@ -152,10 +153,10 @@ def check_windows(windows: Windows, name: str) -> None:
 
 def _check_types(windows: Windows, name: str) -> None:
     x, y = windows.x, windows.y
-    if x.dtype != np.float32 or x.ndim != 3 or 0 in x.shape[1:]:
+    if x.dtype not in (np.float32, np.uint8) or x.ndim not in (3, 4) or 0 in x.shape[1:]:
         raise WindowFileError(
-            f"{name}: x must be float32 of shape (windows, channels, samples), is {x.dtype} {x.shape}; "
-            f"{REBUILD_HINT}"
+            f"{name}: x must be float32 or uint8 of shape (windows, channels, samples) or (images, channels, "
+            f"height, width), is {x.dtype} {x.shape}; {REBUILD_HINT}"
         )
     if y.dtype != np.int64 or y.ndim != 1:
         raise WindowFileError(
@@ -190,10 +191,12 @@ def _check_labels(windows: Windows, name: str) -> None:
         )
 
 
-def _check_finite(x: NDArray[np.float32], name: str) -> None:
+def _check_finite(x: NDArray[Any], name: str) -> None:
     bad: list[int] = []
+    if x.dtype == np.uint8:
+        return
     for start in range(0, len(x), 4096):  # in blocks: the mask of a large file would double its memory
-        finite = np.isfinite(x[start : start + 4096]).all(axis=(1, 2))
+        finite = np.isfinite(x[start : start + 4096]).all(axis=tuple(range(1, x.ndim)))
         bad.extend((start + np.flatnonzero(~finite)).tolist())
     if bad:
         raise WindowFileError(

@@ -11,7 +11,7 @@ from flwr.serverapp.strategy import Krum
 
 import fedge.leaf.private_mean
 from fedge.config.choices import PRIVACY_KINDS
-from fedge.config.parts import BATCH_NORM, MODELS, RULES
+from fedge.config.parts import BATCH_NORM, MODELS, RULES, WINDOWS
 from fedge.config.sections import from_run_config
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.train import TrainReply
@@ -254,6 +254,6 @@ def test_noise_has_the_same_bits_on_any_number_of_workers(window_file, tmp_path)
 
 
 def test_models_with_batch_norm_are_those_with_statistics():
-    for name in MODELS.names:
+    for name in MODELS.having(WINDOWS):
         model = build_model(name, (2, 16), 3, torch_stream(0, 0))
         assert bool(buffer_names(model)) == (name in MODELS.having(BATCH_NORM))

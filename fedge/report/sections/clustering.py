@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
+from fedge.config.parts import GROUPINGS
 from fedge.console.palette import INK, PAPER, colour
 from fedge.records.reader import RunData
 from fedge.report.html.page import Panel, Section
@@ -56,22 +57,27 @@ def clustering_section(run: RunData) -> Section:
     return Section("Clusters", _sentences(run, compared) + _truth_sentences(run), panels)
 
 
+def _told(method: str) -> str:
+    """Return what is told of a method that goes by no similarity, or not by it alone; empty for others."""
+    return _METHODS.get(method) or (f"Groups are those of {method}" if GROUPINGS.is_own(method) else "")
+
+
 def _by_tau(run: RunData) -> bool:
     """Tell whether leaves are joined by a threshold."""
-    is_told = run.config.get("cluster.method") in _METHODS
+    is_told = bool(_told(str(run.config.get("cluster.method", "components"))))
     return not is_told and bool(run.config.get("cluster.count", "threshold") == "threshold")
 
 
 def _sentences(run: RunData, compared: pl.DataFrame) -> list[str]:
     """Say how many clusters there were and how alike the leaves."""
     steps, method = run.clusters, str(run.config.get("cluster.method"))
-    if compared.is_empty() and (method not in _METHODS or steps["signal"][0] == "off"):
+    if compared.is_empty() and (not _told(method) or steps["signal"][0] == "off"):
         if steps["signal"][0] == "off":
             return ["Clustering is off: the cloud averages all leaves into one model."]
         return ["Leaves could not be compared in any cloud step; the remarks say why."]
     counts = steps["labels"].list.n_unique().value_counts().sort("labels")
     found = "; ".join(f"{counted(c, 'cluster')} in {n} of {len(steps)} cloud steps" for c, n in counts.rows())
-    text = [f"{found}. {_METHODS.get(method) or _rule(run, compared)}."]
+    text = [f"{found}. {_told(method) or _rule(run, compared)}."]
     if rests := int((~steps["compared"]).sum()):
         text.append(
             f"A comparison was due in {len(steps) - rests} of {len(steps)} cloud steps; in the others "

@@ -4,6 +4,7 @@ served.
 
 import polars as pl
 
+from fedge.config.parts import GATES
 from fedge.console.palette import INK, colour
 from fedge.records.reader import RunData
 from fedge.report.html.page import Panel, Section
@@ -54,8 +55,11 @@ def _rule(run: RunData) -> str:
         "paired": f"A leaf takes an offer unless McNemar's exact one-sided test says at level {level:g} that "
         f"it is worse.",
     }
+    rule = str(run.config.get("gate.rule"))
+    if GATES.is_own(rule):
+        return f"A leaf takes an offer where the rule {rule} says so."
     published = f"A leaf takes an offer if it is more accurate by {gain:g} or more."
-    return rules.get(str(run.config.get("gate.rule")), published)
+    return rules.get(rule, published)
 
 
 def gain_panel(run: RunData, offers: pl.DataFrame) -> Panel:

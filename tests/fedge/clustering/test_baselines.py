@@ -39,7 +39,8 @@ def labels_of(method, seen, before=None, **config):
     before = None if before is None else np.array(before)
     if method == "kmeans":
         config = {"count": "2", **config}
-    return method_named(method).group(seen, ClusterConfig(method=method, **config), before).labels.tolist()
+    asked = ClusterConfig(method=method, **config)
+    return method_named(asked).group(seen, asked, before).labels.tolist()
 
 
 def test_inner_products_by_hand():
@@ -112,7 +113,7 @@ def test_cfl_does_not_cut_leaves_that_have_all_arrived():
 def test_cfl_weighs_by_windows():
     """Weights 3, 3, 1, 1: mean (3·2·2 − 1·2·2) / 8 = (1, 0), which is no standstill."""
     assert labels_of("cfl", evidence(OPPOSED, weights=[3, 3, 1, 1])) == [0, 0, 0, 0]
-    found = method_named("cfl").group(evidence(OPPOSED, weights=[3, 3, 1, 1]), ClusterConfig(), None)
+    found = baselines.cfl(evidence(OPPOSED, weights=[3, 3, 1, 1]), ClusterConfig(), None)
     np.testing.assert_allclose(found.facts["norms"], [[1.0, np.hypot(2, 0.1)]])
 
 
@@ -250,7 +251,7 @@ def test_without_a_scenario_they_are_refused(method):
 
 
 def test_every_method_has_its_function_and_its_file():
-    assert all(callable(method_named(name).group) for name in GROUPINGS.names)
+    assert all(callable(GROUPINGS.load(name)) for name in GROUPINGS.names)
     files = [parse_override(str(CONFIGS / file)) for file in FILES]
     named = {file["cluster.method"] for file in files if "cluster.method" in file}
     assert named == set(GROUPINGS.names) - {"components", "agglomerative", "spectral"}

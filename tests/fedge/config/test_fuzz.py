@@ -95,6 +95,8 @@ def window_file(tmp_path_factory):
 def in_range(key):
     """Return a strategy for values that a key takes by itself, their extremes included."""
     default, rule = options()[key]
+    if rule["table"]:
+        return st.just('{"a": 1}')
     if rule["choices"]:
         return st.sampled_from(rule["choices"])
     if isinstance(default, bool):

@@ -7,7 +7,17 @@ import pytest
 import torch
 from torch import nn
 
-from fedge.config.parts import BATCH_NORM, MODELS, REGISTERS, TRACKERS
+from fedge.config.option import ConfigError
+from fedge.config.parts import (
+    BATCH_NORM,
+    DATASETS,
+    IMAGES,
+    MODELS,
+    REGISTERS,
+    TRACKERS,
+    WINDOWS,
+    refuse_input_shape,
+)
 from fedge.config.sections import options
 from fedge.training.models import build_model
 
@@ -23,22 +33,35 @@ def test_every_part_has_its_code_and_its_line(register, entry):
     if entry.code:
         assert callable(register.load(entry.name))
     else:
-        assert entry.name == "none"
+        assert entry.name in ("none", "auto")
 
 
 def test_every_register_is_that_of_its_option():
     for register in REGISTERS:
         default, rule = options()[register.option]
-        assert rule["register"] is register
-        assert rule["choices"] == register.names
         assert default in register.names
+        if register is not DATASETS:  # which takes files, too
+            assert rule["register"] is register
+            assert rule["choices"] == register.names
 
 
 @pytest.mark.parametrize("name", MODELS.names)
 def test_batch_norm_is_where_the_register_says(name):
-    model = build_model(name, (2, 8), 3, torch.Generator())
+    shape = (2, 8) if MODELS.has(name, WINDOWS) else (2, 8, 8)
+    model = build_model(name, shape, 3, torch.Generator())
     there = any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in model.modules())
     assert there == MODELS.has(name, BATCH_NORM)
+
+
+@pytest.mark.parametrize("name", MODELS.names)
+@pytest.mark.parametrize(("trait", "shape"), [(WINDOWS, (2, 8)), (IMAGES, (2, 8, 8))])
+def test_models_take_the_inputs_that_the_register_says(name, trait, shape):
+    if MODELS.has(name, trait):
+        model = build_model(name, shape, 3, torch.Generator())
+        assert model(torch.zeros(2, *shape)).shape == (2, 3)
+    else:
+        with pytest.raises(ConfigError, match=f"data are of shape .*, but {name} does not; use"):
+            refuse_input_shape(name, shape)
 
 
 def test_the_registers_load_no_code():

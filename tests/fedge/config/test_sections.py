@@ -1,4 +1,5 @@
 import dataclasses
+import json
 import re
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from fedge.config.sections import (
     Config,
     LeafConfig,
     ScaffoldConfig,
+    fold_tables,
     from_run_config,
     options,
     to_run_config,
@@ -34,6 +36,10 @@ HARMLESS = {
 def allowed(key):
     """Return a strategy for the values that a key takes."""
     default, rule = options()[key]
+    if rule["table"]:
+        return st.dictionaries(st.sampled_from("ab"), st.integers() | st.text("xyz"), min_size=1).map(
+            json.dumps
+        )
     if rule["choices"]:
         return st.sampled_from(rule["choices"])
     if isinstance(default, bool):
@@ -95,7 +101,8 @@ def test_pyproject_says_what_the_declarations_say():
 def test_every_key_round_trips(data):
     key = data.draw(st.sampled_from(KEYS))
     value = data.draw(allowed(key))
-    harmless = HARMLESS | ({"train.model": "cnn"} if key == "personal.layers" else {})
+    needs = {"personal.layers": {"train.model": "cnn"}, "cluster.count": {"cluster.enabled": False}}
+    harmless = HARMLESS | needs.get(key, {})
     config = from_run_config({**harmless, key: value})
     flat = to_run_config(config)
     assert list(flat) == KEYS
@@ -281,6 +288,32 @@ def test_clusterings_that_cannot_be_are_refused(changes, message):
         from_run_config(changes)
     assert "\n" not in str(caught.value)
     from_run_config({**changes, "cluster.enabled": False, "cluster.probe-every": 0})
+
+
+def test_tables_of_arguments_are_folded():
+    """Dotted keys and nested tables give the same JSON text, which Flower takes; later ones win."""
+    dotted = {"train.model-args.width": 8, "train.model-args.inner.depth": 2, "train.lr": 0.1}
+    folded = fold_tables(dotted)
+    assert folded == {"train.lr": 0.1, "train.model-args": '{"width": 8, "inner": {"depth": 2}}'}
+    assert fold_tables(folded) == folded
+    again = fold_tables({**folded, "train.model-args.width": 9})
+    assert from_run_config(again).train.arguments("model") == {"width": 9, "inner": {"depth": 2}}
+    assert from_run_config(dotted).train.arguments("model") == {"width": 8, "inner": {"depth": 2}}
+
+
+def test_what_is_no_table_is_refused():
+    with pytest.raises(
+        ConfigError, match=r"^train\.model-args must be a table of keyword arguments, but is '3'"
+    ):
+        from_run_config({"train.model-args": "3"})
+    with pytest.raises(ConfigError, match=r"^train\.modelargs\.width is not a configuration key"):
+        from_run_config({"train.modelargs.width": 3})
+
+
+def test_a_name_may_be_code_of_others():
+    assert from_run_config({"train.model": "package.module:Net"}).train.model == "package.module:Net"
+    with pytest.raises(ConfigError, match="or \"module:Name\", but is 'cnnn'; did you mean cnn"):
+        from_run_config({"train.model": "cnnn"})
 
 
 def test_fixed_and_other_numbers_of_clusters():

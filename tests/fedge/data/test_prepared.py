@@ -1,6 +1,7 @@
 import json
 import mmap
 import shutil
+import sys
 import tracemalloc
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedge.config.option import ConfigError
+from fedge.config.register import looked_in
 from fedge.config.sections import from_run_config
 from fedge.data.partition import Partition, partition
 from fedge.data.prepared import DataShape, _normalize, load_source, open_client, write_client_data
@@ -143,6 +145,7 @@ def test_an_older_folder_is_replaced_as_a_whole(tmp_path):
     assert json.loads((folder / "index.json").read_text()) == {
         "classes": 2,
         "clients": [{"start": 0, "val": 1, "test": 2, "stop": 3}],
+        "look_in": looked_in(),
     }
 
 
@@ -203,3 +206,47 @@ def test_a_folder_of_the_same_name_is_another_folder(tmp_path):
         write_client_data(tmp_path / "run" / "data", windows_of([[[value]]] * 4), dealt, normalize=False)
         for client in (0, 1):
             assert open_client(str(tmp_path / "run" / "data"), client).train[0].tolist() == [[[value]]]
+
+
+def images(dtype):
+    """24 images of 2 channels, whose second is brighter."""
+    rng = np.random.default_rng(3)
+    x = rng.integers(0, 200, (24, 2, 4, 5)) + np.array([0, 55])[None, :, None, None]
+    return Windows(
+        x.astype(dtype), np.arange(24) % 2, np.repeat(["a", "b", "c"], 8), None, None, ("n", "y"), ("r", "g")
+    )
+
+
+def test_images_keep_their_shape_and_bytes_become_brightness(tmp_path):
+    """By hand: bytes are 0..1 after division by 255, and each channel is scaled by its training images."""
+    config = from_run_config({"hierarchy.num-servers": 1, "data.val-fraction": 0.2, "data.guard-windows": 0})
+    windows = images(np.uint8)
+    dealt = partition(windows, config, [3], 0)
+    assert write_client_data(tmp_path / "plain", windows, dealt, normalize=False) == DataShape((2, 4, 5), 2)
+    x, y = open_client(str(tmp_path / "plain"), 1).train
+    own = dealt.clients[1][0]
+    np.testing.assert_array_equal(x, windows.x[own].astype(np.float32) / np.float32(255))
+    assert y.tolist() == windows.y[own].tolist()
+    write_client_data(tmp_path / "scaled", windows, dealt, normalize=True)
+    training = np.concatenate([open_client(str(tmp_path / "scaled"), client).train[0] for client in range(3)])
+    np.testing.assert_allclose(training.mean(axis=(0, 2, 3)), 0, atol=1e-5)
+    np.testing.assert_allclose(training.std(axis=(0, 2, 3)), 1, atol=1e-5)
+
+
+def test_a_data_set_of_ones_own_is_checked(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "my_data.py").write_text("from fedge.data.digits import digits\ndef three():\n    return 3\n")
+    windows, source = load_source(
+        from_run_config({"data.path": "my_data:digits", "data.path-args.users": 3}), 9
+    )
+    assert (len(windows), source.name, source.synthetic) == (1797, "my_data:digits", False)
+    assert np.unique(windows.user).size == 3
+    for changes, message in (
+        ({"data.path": "my_data:three"}, "must return hhar.Windows, but returned 3"),
+        ({"data.path": "my_data:digits", "data.path-args.users": 0}, "must be 1 to 100"),
+        ({"data.path": "digits", "data.path-args.user": 3}, "did you mean users"),
+        ({"data.path": "my_data:digit"}, "did you mean digits"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            load_source(from_run_config(changes), 9)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedge.config.parts import MODELS
+from fedge.config.parts import MODELS, WINDOWS
 from fedge.training import local as training
 from fedge.training.cuda_graph import GraphedStep, _close, graphed_or_plain
 from fedge.training.local import LocalTraining, train
@@ -40,7 +40,7 @@ def test_close_allows_the_order_of_sums_and_nothing_more():
 
 
 @needs_gpu
-@pytest.mark.parametrize("name", MODELS.names)
+@pytest.mark.parametrize("name", MODELS.having(WINDOWS))
 def test_graph_gives_the_weights_of_plain_steps(name, monkeypatch):
     monkeypatch.setattr(training, "_GRAPH_FROM", 1)
     recorded = []

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedge.config.parts import MODELS
+from fedge.config.parts import MODELS, WINDOWS
 from fedge.training.local import (
     EvalResult,
     LocalTraining,
@@ -129,7 +129,7 @@ def test_one_step_by_hand() -> None:
     np.testing.assert_allclose(result.state["head.bias"], [0.025, -0.025], rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", MODELS.names)
+@pytest.mark.parametrize("name", MODELS.having(WINDOWS))
 def test_learns(name: str) -> None:
     model, x, y = problem(name)
     before = evaluate(model, x, y)
@@ -336,7 +336,7 @@ def test_threads_are_put_back() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-@pytest.mark.parametrize("name", MODELS.names)
+@pytest.mark.parametrize("name", MODELS.having(WINDOWS))
 def test_gpu_equals_cpu(name: str) -> None:
     model, x, y = problem(name)
     on_cpu = train(model, x, y, replace(BASE, epochs=1), seeded(1))

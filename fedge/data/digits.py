@@ -1,0 +1,39 @@
+"""Images to begin with: 1,797 handwritten digits that come with scikit-learn, so that nothing is downloaded.
+
+They are the test part of "Optical Recognition of Handwritten Digits" (Alpaydin and Kaynak 1998, UCI Machine
+Learning Repository, CC BY 4.0): 8 × 8 pixels, 0..16. Who wrote which is not in the file.
+"""
+
+import numpy as np
+
+from fedge.config.option import ConfigError
+from hhar.windows.window_file import Windows
+
+_LARGEST = 16  # of a pixel
+
+
+def digits(users: int = 10) -> Windows:
+    """Return the digits as images (1797, 1, 8, 8), float32 from 0 to 1.
+
+    Args:
+        users: into how many equal blocks, in the order of the file, they are cut, as if each were one user.
+
+    Raises:
+        ConfigError: there are too few images for so many users.
+    """
+    from sklearn.datasets import load_digits  # takes a second to load
+
+    if not 1 <= users <= 100:
+        raise ConfigError(f"data.path-args.users must be 1 to 100, but is {users}; take for example 10")
+    found = load_digits()
+    count = len(found.target)
+    block = np.arange(count) * users // count
+    return Windows(
+        x=(found.images[:, None] / _LARGEST).astype(np.float32),
+        y=found.target.astype(np.int64),
+        user=np.array([f"block-{number:02d}" for number in block]),
+        device=None,
+        session=None,
+        classes=tuple(str(digit) for digit in range(10)),
+        channels=("brightness",),
+    )

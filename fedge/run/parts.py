@@ -1,0 +1,136 @@
+"""Parts of the user's own in a run: whether they fit, before anything starts, and which code they are."""
+
+import hashlib
+import importlib.metadata
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedge.config.option import ConfigError
+from fedge.config.parts import (
+    GATES,
+    GROUPINGS,
+    MODELS,
+    PARTITIONS,
+    RULES,
+    SCENARIOS,
+    SIGNALS,
+    TRACKERS,
+    refuse_input_shape,
+)
+from fedge.config.register import Register
+from fedge.config.sections import Config
+from hhar.windows.window_file import Windows
+
+
+def own_parts(config: Config) -> dict[str, tuple[Register, str]]:
+    """Return option → register and name of every part that does not come with Fedge and has a say."""
+    named = {
+        "train.model": (MODELS, config.train.model),
+        "leaf.strategy": (RULES, config.leaf.strategy),
+        "cluster.signal": (SIGNALS, config.cluster.signal),
+        "cluster.method": (GROUPINGS, config.cluster.method),
+        "gate.rule": (GATES, config.gate.rule),
+        "partition.kind": (PARTITIONS, config.partition.kind),
+        "scenario": (SCENARIOS, config.scenario),
+        "tracker": (TRACKERS, config.tracker),
+    }
+    return {option: (register, name) for option, (register, name) in named.items() if register.is_own(name)}
+
+
+def refuse_parts_that_do_not_fit(config: Config) -> None:
+    """Raise ConfigError for a part that cannot be imported, or does not take what it is called with."""
+    cluster, gate = config.cluster, config.gate
+    SIGNALS.refuse_wrong_arguments(cluster.signal, cluster.arguments("signal"), "evidence")
+    GROUPINGS.refuse_wrong_arguments(
+        cluster.method, cluster.arguments("method"), "evidence", "config", "before"
+    )
+    GATES.refuse_wrong_arguments(gate.rule, gate.arguments("rule"), "pair", "config")
+    PARTITIONS.refuse_wrong_arguments(
+        config.partition.kind, config.partition.arguments("kind"), "windows", "clients_per_leaf", "rng"
+    )
+    SCENARIOS.refuse_wrong_arguments(
+        config.scenario, config.arguments("scenario"), "groups", "channels", "classes", "rng"
+    )
+    TRACKERS.refuse_wrong_arguments(config.tracker, config.arguments("tracker"), "run")
+    _refuse_arguments_of_what_takes_none(config)
+    if RULES.is_own(config.leaf.strategy) or config.leaf.strategy_args:
+        from fedge.leaf.rules import make_strategy  # Flower, which a refused run need not wait for
+
+        make_strategy(config, 1)
+
+
+def _refuse_arguments_of_what_takes_none(config: Config) -> None:
+    """Raise ConfigError for arguments to a name that stands for no code, or has options of its own."""
+    data = config.data
+    if data.path_args and data.path in ("auto", "synthetic"):
+        raise ConfigError(
+            f"data.path-args must be empty for data.path {data.path}, which has options of its own, but are "
+            f"{data.path_args}; remove them"
+        )
+
+
+def refuse_model_that_does_not_fit(config: Config, windows: Windows) -> None:
+    """Raise ConfigError when the model cannot be trained on the windows; one of the user's own is tried out.
+
+    Args:
+        config: of the run.
+        windows: all of them.
+    """
+    name, shape = config.train.model, windows.x.shape[1:]
+    refuse_input_shape(name, shape)
+    if not MODELS.is_own(name) and not config.train.model_args:
+        return
+    from torch import Generator  # and PyTorch neither
+
+    from fedge.training.models import build_model, layer_names
+
+    try:
+        model = build_model(name, shape, len(windows.classes), Generator(), config.train.arguments("model"))
+        own_norms = layer_names(model, ("batch-norm",))
+        layer_names(model, config.personal.kept)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"train.model {name}: {error}; change train.model-args") from error
+    if "batch-norm" in config.personal.kept and not own_norms:
+        raise ConfigError(
+            f"personal.layers {config.personal.layers} needs a model with BatchNorm, but {name} has none; "
+            'set personal.layers="head"'
+        )
+    if config.privacy.kind != "off" and own_norms:
+        raise ConfigError(
+            f"privacy.kind {config.privacy.kind} needs a model without BatchNorm, whose variances cannot "
+            f"bear noise, but {name} has {own_norms[0]}; use LayerNorm or GroupNorm"
+        )
+
+
+def described_parts(config: Config) -> dict[str, Any]:
+    """Return, for the manifest, option → name, package, version and sha256 of the code of every own part."""
+    return {option: _described(*part) for option, part in own_parts(config).items()}
+
+
+def _described(register: Register, name: str) -> dict[str, Any]:
+    """Return which code a name stands for now."""
+    code, origin = register.load(name), register.entry(name).origin
+    try:
+        file = inspect.getsourcefile(
+            code if hasattr(code, "__code__") or inspect.isclass(code) else type(code)
+        )
+        digest = hashlib.sha256(Path(str(file)).read_bytes()).hexdigest()
+    except (OSError, TypeError):  # typed into an interpreter
+        digest = ""
+    version = importlib.metadata.version(origin) if origin else ""
+    return {"name": name, "package": origin, "version": version, "sha256": digest}
+
+
+def changed_parts(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return a line per part whose code is not what it was when the run began."""
+    lines = []
+    for option, part in now.items():
+        was = before.get(option)
+        if was and (was["version"], was["sha256"]) != (part["version"], part["sha256"]):
+            versions = f" ({was['version']} → {part['version']})" if was["version"] != part["version"] else ""
+            lines.append(f"the code of {option} {part['name']} has changed since the run began{versions}")
+    return lines

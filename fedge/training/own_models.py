@@ -1,0 +1,166 @@
+"""Models of the user's own: any `nn.Module`, built by its own code, and refused where it cannot work.
+
+It is called ``Net(input_shape, classes, **arguments)``, or ``Net(num_classes=classes, **arguments)`` if its
+signature says so (torchvision's). Its code draws initial weights from PyTorch's global stream, which all
+threads of a process share: it is seeded, lent and put back under a lock. In training, draws (dropout) come
+from a stream of the client's own (`OwnDraws`). So equal seeds give equal bits on every engine.
+"""
+
+import inspect
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fedge.config.option import ConfigError
+
+Shape = tuple[int, ...]
+"""Of one input: (C, T) or (C, H, W)."""
+
+BATCH_NORMS = (_BatchNorm,)  # of any number of axes
+
+_global_stream = threading.Lock()
+
+
+def build_own(
+    name: str,
+    factory: Callable[..., Any],
+    input_shape: Shape,
+    classes: int,
+    generator: torch.Generator,
+    arguments: Mapping[str, Any],
+) -> nn.Module:
+    """Return a model of the user's with initial weights, on the CPU, in training mode.
+
+    Args:
+        name: what it is called in errors.
+        factory: class or function.
+        input_shape: (C, T) or (C, H, W).
+        classes: number of logits.
+        generator: seeds the stream that its code draws from; it advances.
+        arguments: by keyword.
+
+    Raises:
+        ConfigError: it cannot be made, or not be trained.
+    """
+    seed = int(torch.randint(2**62, (), generator=generator))
+    with _global_stream, torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        try:
+            model = _called(factory, tuple(input_shape), classes, arguments)
+        except Exception as error:
+            raise _refusal(
+                name,
+                f"cannot be made for {input_shape}, {classes}",
+                error,
+                "mend it, or change train.model-args",
+            ) from error
+        _refuse_what_cannot_train(name, model)
+        _try_out(name, model, tuple(input_shape), classes)
+    return model.train()
+
+
+def _called(
+    factory: Callable[..., Any], input_shape: Shape, classes: int, arguments: Mapping[str, Any]
+) -> Any:
+    """Return the model, called as its signature asks for."""
+    if takes_num_classes(factory):
+        return factory(num_classes=classes, **arguments)
+    return factory(input_shape, classes, **arguments)
+
+
+def takes_num_classes(factory: Callable[..., Any]) -> bool:
+    """Tell whether a model is to be called with `num_classes` alone, as torchvision's are."""
+    try:
+        signature = inspect.signature(factory)
+    except (TypeError, ValueError):
+        return False
+    parameters = signature.parameters
+    if "input_shape" in parameters:
+        return False
+    positional = [p for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    is_open = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    any_number = any(p.kind is p.VAR_POSITIONAL for p in parameters.values())
+    return "num_classes" in parameters or (is_open and len(positional) < 2 and not any_number)
+
+
+def _refuse_what_cannot_train(name: str, model: Any) -> None:
+    """Raise ConfigError for what is no network, or has parameters that a step cannot change."""
+    if not isinstance(model, nn.Module):
+        raise _refusal(name, f"must make a torch.nn.Module, but made {type(model).__name__}", None, "mend it")
+    lazy = [key for key, p in model.named_parameters() if isinstance(p, nn.UninitializedParameter)]
+    if lazy:
+        raise _refusal(
+            name,
+            f"must know the sizes of its layers, but {lazy[0]} is lazy",
+            None,
+            "use input_shape for them",
+        )
+    trained = {key: p for key, p in model.named_parameters() if p.requires_grad}
+    if not trained:
+        raise _refusal(name, "must have parameters to train, but has none", None, "add a layer")
+    for key, entry in model.state_dict(keep_vars=True).items():
+        if entry.dtype == torch.bfloat16 or (key in trained and entry.dtype != torch.float32):
+            raise _refusal(
+                name, f"must have float32 parameters, but {key} is {entry.dtype}", None, "call .float() on it"
+            )
+    for parameter in trained.values():
+        parameter.data = parameter.data.contiguous()
+
+
+def _try_out(name: str, model: nn.Module, input_shape: Shape, classes: int) -> None:
+    """Raise ConfigError when the model fails on two inputs, or answers with something else than logits."""
+    inputs = torch.zeros(2, *input_shape)
+    try:
+        with torch.no_grad():
+            logits = model.eval()(inputs)
+    except Exception as error:
+        what = f"cannot take inputs of shape {tuple(inputs.shape)}"
+        raise _refusal(name, what, error, "mend its forward, or take another model") from error
+    got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+    if got != (2, classes) or not logits.is_floating_point():
+        raise _refusal(
+            name, f"must return logits of shape {(2, classes)} for 2 inputs, but returned {got}", None,
+            "mend its forward",
+        )  # fmt: skip
+
+
+def _refusal(name: str, what: str, error: Exception | None, hint: str) -> ConfigError:
+    """Return an error in one line."""
+    why = "" if error is None else f": {type(error).__name__}: {' '.join(str(error).split())}"
+    return ConfigError(f"train.model {name} {what}{why}; {hint}")
+
+
+class OwnDraws(TorchDispatchMode):
+    """While it is entered, whatever this thread's operations draw on a CPU comes from one generator.
+
+    Dropout asks PyTorch's global stream, which all clients of a process would draw from in the order in which
+    they happen to run.
+    """
+
+    def __init__(self, generator: torch.Generator) -> None:
+        """Draw from `generator`, which advances."""
+        super().__init__()
+        self._generator = generator
+        self.drew = False  # whether anything was drawn so far
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Carry out an operation, with the generator where it draws."""
+        kwargs = kwargs or {}
+        if torch.Tag.nondeterministic_seeded not in func.tags:
+            return func(*args, **kwargs)
+        self.drew = True
+        takes = {argument.name for argument in func._schema.arguments}
+        on_cpu = all(a.device.type == "cpu" for a in args if isinstance(a, Tensor))
+        if on_cpu and "generator" in takes and kwargs.get("generator") is None:
+            return func(*args, **{**kwargs, "generator": self._generator})
+        if not on_cpu or kwargs.get("generator") is not None:
+            return func(*args, **kwargs)
+        seed = int(torch.randint(2**62, (), generator=self._generator))
+        with _global_stream, torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            return func(*args, **kwargs)
