@@ -4,11 +4,13 @@ What one section says by itself is checked in `fedge.config.sections`, what does
 data are known.
 """
 
+import math
 from typing import TYPE_CHECKING
 
 from fedge.config import parts
 from fedge.config.choices import BY_TEST
-from fedge.config.option import ConfigError
+from fedge.config.effects import EFFECTS
+from fedge.config.option import ConfigError, shown
 
 if TYPE_CHECKING:
     from fedge.config.sections import Config
@@ -19,6 +21,9 @@ def refuse_contradictions(config: "Config") -> None:
     _refuse_groups_that_are_not_there(config)
     _refuse_scaffold_beside_other_averages(config)
     _refuse_clusters_that_leaves_cannot_form(config)
+    _refuse_other_models_beside_those_of_the_cloud(config)
+    _refuse_what_would_do_nothing(config)
+    _refuse_steps_of_nothing(config)
     _refuse_privacy_beside_what_it_cannot_cover(config)
     _refuse_personal_layers_that_the_model_lacks(config)
 
@@ -62,6 +67,64 @@ def _refuse_clusters_that_leaves_cannot_form(config: "Config") -> None:
         raise ConfigError(
             f"cluster.signal {cluster.signal} needs hierarchy.num-servers of at least 4, because among fewer "
             f"leaves everything is explained by models and clients, but it is {leaves}; use cross-loss"
+        )
+
+
+def _refuse_other_models_beside_those_of_the_cloud(config: "Config") -> None:
+    """Raise ConfigError when a leaf might train another model than the one whose mean its result enters.
+
+    A method with models of its own averages into each what came back from the leaves that took it. A gate
+    lets a leaf keep its own instead, and a blend gives it a mixture: the average would be of something else.
+    """
+    method = config.cluster.method
+    if not config.cluster.enabled or not parts.GROUPINGS.has(method, parts.OFFERS):
+        return
+    if config.gate.enabled:
+        raise ConfigError(
+            f"cluster.method {method} needs the gate off, because each of the cloud's models is the mean of "
+            f"what the leaves that took it made of it, but gate.enabled is true; add gate.enabled=false"
+        )
+    if config.cluster.blend != 1.0:
+        raise ConfigError(
+            f"cluster.method {method} needs cluster.blend to be 1, because each of the cloud's models is the "
+            f"mean of what the leaves that took it made of it, but it is {shown(config.cluster.blend)}; set "
+            f"cluster.blend=1.0"
+        )
+
+
+def _refuse_what_would_do_nothing(config: "Config") -> None:
+    """Raise ConfigError for options without effect that would give a run another name than its own."""
+    if config.scaffold.levels > 1 and not config.scaffold.enabled:
+        raise ConfigError(
+            f"scaffold.levels must be 1 without SCAFFOLD, but is {config.scaffold.levels} and "
+            f"scaffold.enabled is false; set one of them otherwise"
+        )
+    cluster = config.cluster
+    if cluster.probe_every and not EFFECTS["cluster.probe-every"].holds(config):
+        without = f"cluster.method {cluster.method}" if cluster.enabled else "cluster.enabled=false"
+        raise ConfigError(
+            f"cluster.probe-every must be 0 with {without}, which compares no leaves, but is "
+            f"{cluster.probe_every}; set cluster.probe-every=0"
+        )
+
+
+_LEAST_LR = 2.0**-126  # the smallest normal float32: with less no weight moves, and SCAFFOLD divides by it
+
+
+def _refuse_steps_of_nothing(config: "Config") -> None:
+    """Raise ConfigError when the step size decays to nothing before the last round."""
+    lr, decay, rounds = config.train.lr, config.train.lr_decay, config.num_server_rounds
+    if lr < _LEAST_LR:
+        raise ConfigError(
+            f"train.lr must be at least {_LEAST_LR:.2g}, because with less no weight moves, but is {lr:g}; "
+            f"raise it"
+        )
+    if lr * decay ** (rounds - 1) < _LEAST_LR:
+        possible = 1 + int((math.log(_LEAST_LR) - math.log(lr)) / math.log(decay))
+        raise ConfigError(
+            f"train.lr-decay must leave a step size of at least {_LEAST_LR:.2g} in the last round, but "
+            f"{lr:g} × {decay:g}^{rounds - 1} is less, from global round {possible + 1} on; raise "
+            f"train.lr-decay, or lower num-server-rounds to {possible}"
         )
 
 

@@ -18,6 +18,11 @@ NUMBERED = "needs a number"  # a grouping: cluster.count must be a number
 TESTED = "can be tested"  # a grouping: cluster.count may be "auto"
 BY_THRESHOLD_ONLY = "cuts at tau"  # a grouping: cluster.count must be "threshold"
 NEVER_BY_THRESHOLD = "needs a count"  # a grouping: cluster.count must not be "threshold"
+BY_SIGNAL = "compares by a signal"  # a grouping: cluster.signal says what is compared
+OFFERS = (
+    "offers its own models"  # a grouping: leaves take one of the cloud's models, not their cluster's mean
+)
+BLIND = "compares no leaves"  # a grouping: no two leaves are compared
 FOUR_LEAVES = "needs four leaves"  # a signal
 AFTER_ROUND = "trains before it decides"  # a gate: an offer is trained for a round first
 
@@ -87,23 +92,26 @@ GROUPINGS = Register(
     "cluster.method", "fedge.groupings",
     Entry(
         "components", "join whoever is alike, and who is joined to them", f"{_METHODS}:components",
-        _with(BY_THRESHOLD_ONLY),
+        _with(BY_THRESHOLD_ONLY, BY_SIGNAL),
     ),
-    Entry("agglomerative", "join the two most alike, and again", f"{_METHODS}:agglomerative", _with(TESTED)),
+    Entry(
+        "agglomerative", "join the two most alike, and again", f"{_METHODS}:agglomerative",
+        _with(TESTED, BY_SIGNAL),
+    ),
     Entry(
         "spectral", "cut where little similarity is lost", f"{_METHODS}:spectral",
-        _with(TESTED, NEVER_BY_THRESHOLD),
+        _with(TESTED, NEVER_BY_THRESHOLD, BY_SIGNAL),
     ),
-    Entry("alone", "every leaf for itself", f"{_BASELINES}:alone"),
+    Entry("alone", "every leaf for itself", f"{_BASELINES}:alone", _with(BLIND)),
     Entry(
         "ifca", "leaves choose among k models (Ghosh et al. 2020)", "fedge.clustering.ifca:ifca",
-        _with(NUMBERED),
+        _with(NUMBERED, OFFERS, BLIND),
     ),
     Entry("cfl", "cut in two what pulls apart (Sattler et al. 2020)", f"{_BASELINES}:cfl", _with(BY_TIME)),
     Entry("flhc", "group once, bottom-up (Briggs et al. 2020)", f"{_BASELINES}:flhc", _with(BY_TIME)),
     Entry("kmeans", "group once, by k-means", f"{_BASELINES}:kmeans", _with(BY_TIME, NUMBERED)),
-    Entry("oracle", "the groups that a scenario has planted", f"{_BASELINES}:oracle", _with(TRUTH)),
-    Entry("random", "groups of their sizes, drawn", f"{_BASELINES}:random", _with(TRUTH)),
+    Entry("oracle", "the groups that a scenario has planted", f"{_BASELINES}:oracle", _with(TRUTH, BLIND)),
+    Entry("random", "groups of their sizes, drawn", f"{_BASELINES}:random", _with(TRUTH, BLIND)),
 )  # fmt: skip
 
 _GATES = "fedge.serving.gate"

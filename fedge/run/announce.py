@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from functools import partial
 
 from fedge.clustering.deals import out_of_reach
+from fedge.config.effects import options_without_effect
 from fedge.config.topology import known_per_leaf
 from fedge.console.lines import Console, final_table
 from fedge.data.composition import holdings
@@ -115,9 +116,9 @@ class Announcer:
         if dealt.scenario:
             groups = " ".join(map(str, dealt.scenario.groups))
             self._console.say(f"scenario: {dealt.scenario.kind}, planted groups of the leaves {groups}")
-        if source.synthetic:
-            self._console.say(f"note: {_SYNTHETIC}")
-            logger.warning(_SYNTHETIC)
+        for note in [*([_SYNTHETIC] if source.synthetic else []), *options_without_effect(config)]:
+            self._console.say(f"note: {note}")
+            logger.warning("%s", note)
         if config.privacy.kind != "off":
             self._open_account(sizes)
 

@@ -26,7 +26,7 @@ def quick():
 
 def endless():
     """Return the options of a run that only a signal ends."""
-    return f"{quick()} num-server-rounds=100000"
+    return f"{quick()} num-server-rounds=100000 train.lr-decay=1.0"
 
 
 def environment(**variables):

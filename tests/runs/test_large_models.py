@@ -40,22 +40,20 @@ def state_folders():
     }
 
 
+OFFERS = {**SERVING, "scaffold.levels": 2}
+POOL = {"cluster.method": "ifca", "cluster.count": "2", "cluster.probe-every": 0, "gate.enabled": False}
+
+
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is no file system in memory at /dev/shm")
-def test_files_and_messages_give_the_same_bits_on_ray(tmp_path):
+@pytest.mark.parametrize("kinds", [OFFERS, POOL], ids=["offers", "pool"])
+def test_files_and_messages_give_the_same_bits_on_ray(tmp_path, kinds):
     """The threshold at 0 and out of reach: equal models, metrics and counted bytes; no file is left.
 
     All kinds of states travel: several offers per leaf, lines beside them, models for known clients and for
-    unseen clients, the cloud's own models, control variates of two levels.
+    unseen clients, control variates of two levels; and the cloud's own models.
     """
     results = {}
-    many = {
-        **small(),
-        **SERVING,
-        "partition.unseen-clients": 1,
-        "cluster.method": "ifca",
-        "cluster.count": "2",
-        "scaffold.levels": 2,
-    }
+    many = {**small(), **kinds, "partition.unseen-clients": 1}
     for name, above_mb in {"files": 0.0, "messages": 1e9}.items():
         config = {**many, "transfer.share-above-mb": above_mb, "runs-dir": str(tmp_path / name)}
         process = flwr_run(tmp_path, config)

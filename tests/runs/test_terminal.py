@@ -75,7 +75,7 @@ def fedge(*words):
 @pytest.mark.parametrize("engine", ["inprocess", "flower"])
 def test_ctrl_c_leaves_a_readable_screen_that_says_how_to_go_on(tmp_path, engine):
     """Exit code 130; the last state of the leaves, then three lines; what the third one says works."""
-    config = f"{quick()} num-server-rounds=100000 runs-dir='{tmp_path}' run-name='it'"
+    config = f"{quick()} num-server-rounds=100000 train.lr-decay=1.0 runs-dir='{tmp_path}' run-name='it'"
     with OnTerminal(fedge("run", "--engine", engine, "-c", config), 100, 30) as run:
         run.until(r"^round +2/100000  accuracy .*\n(.*\n)*^round \d+/100000  [━╸]+ +\d+:\d\d  left [\d:]+$")
         run.terminal.press(CTRL_C)

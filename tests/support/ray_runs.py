@@ -12,7 +12,7 @@ from processes import MARK, leftovers, marked
 
 ROOT = Path(__file__).parents[2]
 QUICK = "report=false data.path='synthetic' train.model='linear' train.local-epochs=1"
-ENDLESS = f"{QUICK} num-server-rounds=100000"
+ENDLESS = f"{QUICK} num-server-rounds=100000 train.lr-decay=1.0"
 
 
 class RayRun:

@@ -1,10 +1,14 @@
 """Runs of less than a second: nine users, two classes, a linear model."""
 
+import io
+import json
 from dataclasses import replace
 
 import numpy as np
+from flower_runs import comparable
 from made_up import make_windows
 
+from fedge import simulate
 from hhar.windows.window_file import save_windows
 
 USERS = "abcdefghi"
@@ -38,3 +42,16 @@ def small_config(folder, **changes):
         "train.local-epochs": 1,
         **given,
     }
+
+
+def carry_out(config, name, show=lambda _: None):
+    """Run a configuration in this process; return what it computed: models, metrics, clusters, data.
+
+    `show` is given what the terminal showed.
+    """
+    terminal = io.StringIO()
+    run = simulate({**config, "run-name": name}, terminal=terminal)
+    assert run.status == "completed", run.reason
+    show(terminal.getvalue())
+    steps = [json.loads(line) for line in (run.folder / "clusters.jsonl").read_text().splitlines()]
+    return comparable(run.folder) | {"clusters": [{**step, "tau": None} for step in steps]}

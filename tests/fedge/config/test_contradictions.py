@@ -5,6 +5,8 @@ import pytest
 from fedge.config.option import ConfigError
 from fedge.config.sections import from_run_config
 
+IFCA = {"cluster.method": "ifca", "cluster.count": "2"}
+
 
 @pytest.mark.parametrize(
     ("together", "words"),
@@ -20,6 +22,21 @@ from fedge.config.sections import from_run_config
         ({"privacy.kind": "local"}, "privacy.kind local needs SCAFFOLD off"),
         ({"privacy.kind": "local", "scaffold.enabled": False}, "needs a model without BatchNorm"),
         ({"personal.layers": "batch-norm", "train.model": "cnn-pool"}, "personal.layers"),
+        (IFCA, "cluster.method ifca needs the gate off, because each of the cloud's models is the mean of"),
+        ({**IFCA, "gate.enabled": False, "cluster.blend": 0.5}, "needs cluster.blend to be 1, because each"),
+        ({**IFCA, "gate.enabled": False, "cluster.blend": "auto"}, "but it is 'auto'; set cluster.blend=1.0"),
+        ({"scaffold.enabled": False, "scaffold.levels": 2}, "scaffold.levels must be 1 without SCAFFOLD"),
+        ({"cluster.enabled": False, "cluster.probe-every": 2}, "probe-every must be 0 with cluster.enabled="),
+        (
+            {"scenario": "rotate", "cluster.method": "oracle", "cluster.probe-every": 2},
+            "cluster.probe-every must be 0 with cluster.method oracle, which compares no leaves, but is 2",
+        ),
+        (
+            {"train.lr-decay": 0.1, "num-server-rounds": 330},
+            "train.lr-decay must leave a step size of at least 1.2e-38 in the last round, but 0.05 × 0.1^329 "
+            "is less, from global round 38 on; raise train.lr-decay, or lower num-server-rounds to 37",
+        ),
+        ({"train.lr": 1e-40}, "train.lr must be at least 1.2e-38, because with less no weight moves"),
     ],
 )
 def test_contradictions_are_refused(together, words):
@@ -37,6 +54,9 @@ def test_contradictions_are_refused(together, words):
         {"cluster.signal": "affinity", "hierarchy.num-servers": 4},
         {"privacy.kind": "local", "scaffold.enabled": False, "train.model": "cnn-pool"},
         {"cluster.enabled": False, "cluster.method": "oracle"},
+        {**IFCA, "gate.enabled": False},
+        {**IFCA, "cluster.enabled": False},
+        {"train.lr-decay": 0.1, "num-server-rounds": 37},
     ],
 )
 def test_what_fits_is_accepted(together):

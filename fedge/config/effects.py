@@ -1,0 +1,179 @@
+"""When an option has an effect: what else must be set for it, one line per option that depends on others.
+
+An option that is set and does nothing looks like a result about it. So a run says which of its options that
+differ from their defaults have no effect; where somebody would take the run for another one, it is refused
+(`fedge.config.contradictions`). Options that are not listed have an effect in every run.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from fedge.config import parts
+from fedge.config.choices import BY_TEST, BY_THRESHOLD
+from fedge.config.option import key_of, shown
+from fedge.config.register import Register
+
+if TYPE_CHECKING:
+    from fedge.config.sections import Config
+
+Holds = Callable[["Config"], bool]
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What an option needs for having an effect.
+
+    Attributes:
+        needs: in words, with the key of what else must be set.
+        holds: whether a configuration has it.
+    """
+
+    needs: str
+    holds: Holds
+
+
+def options_without_effect(config: "Config") -> list[str]:
+    """Return a line for every option that differs from its default and changes nothing in this run."""
+    lines = []
+    for section, holder in [("", config), *((f.name, getattr(config, f.name)) for f in fields(config))]:
+        for declared in fields(holder) if hasattr(holder, "SECTION") else ():
+            key = key_of(section, declared.name)
+            value = getattr(holder, declared.name)
+            effect = EFFECTS.get(key)
+            if effect is not None and value != declared.default and not effect.holds(config):
+                lines.append(f"{key}={shown(value)} has no effect: it needs {effect.needs}")
+    return lines
+
+
+def _is_one_of(register: Register, name: str, *names: str) -> bool:
+    """Tell whether a part is one of these, or one that Fedge does not know and that may use anything."""
+    return name in names or name not in register.names
+
+
+def _rule(*names: str) -> Effect:
+    """Need one of some strategies at the leaves."""
+    return Effect(
+        f"leaf.strategy {' or '.join(names)}",
+        lambda config: _is_one_of(parts.RULES, config.leaf.strategy, *names),
+    )
+
+
+def _partition(*names: str) -> Effect:
+    """Need one of some ways to deal windows."""
+    return Effect(
+        f"partition.kind {' or '.join(names)}",
+        lambda config: _is_one_of(parts.PARTITIONS, config.partition.kind, *names),
+    )
+
+
+def _cluster(needs: str, holds: Callable[[Any], bool] = lambda _: True) -> Effect:
+    """Need clustering, and something of its section."""
+    words = "cluster.enabled" + (f" and {needs}" if needs else "")
+    return Effect(words, lambda config: config.cluster.enabled and holds(config.cluster))
+
+
+def _method(*names: str) -> Effect:
+    """Need one of some methods of grouping."""
+    return _cluster(
+        f"cluster.method {' or '.join(names)}",
+        lambda cluster: _is_one_of(parts.GROUPINGS, cluster.method, *names),
+    )
+
+
+def _method_with(trait: str) -> Effect:
+    """Need a method of grouping that has a trait."""
+    return _method(*parts.GROUPINGS.having(trait))
+
+
+def _uses_tau(cluster: Any) -> bool:
+    """Tell whether leaves are joined by a threshold."""
+    if cluster.method == "agglomerative":
+        return bool(cluster.count == BY_THRESHOLD)
+    return _is_one_of(parts.GROUPINGS, cluster.method, "components", "flhc")
+
+
+def _makes_offers(config: "Config") -> bool:
+    """Tell whether the cloud can offer a leaf anything."""
+    return not (config.cluster.enabled and config.cluster.method == "alone" and config.cluster.blend == 1.0)
+
+
+def _privacy(needs: str, test: Callable[[str], bool]) -> Effect:
+    """Need a kind of privacy."""
+    return Effect(f"privacy.kind {needs}", lambda config: test(config.privacy.kind))
+
+
+_gate = Effect(
+    "gate.enabled, and offers of the cloud", lambda config: config.gate.enabled and _makes_offers(config)
+)
+_adaptive = _privacy("server-adaptive or client-adaptive", lambda kind: kind.endswith("-adaptive"))
+_COUNTED = ("agglomerative", "spectral", "ifca", "kmeans")
+_SETTLING = ("components", "agglomerative", "spectral")  # they compare anew while groups have not settled
+
+EFFECTS: dict[str, Effect] = {
+    "scenario-groups": Effect("a scenario", lambda config: config.scenario != "none"),
+    "leaf.trim-fraction": _rule("fedtrimmedavg"),
+    "leaf.num-malicious": _rule("krum", "multikrum", "bulyan"),
+    "leaf.num-selected": _rule("multikrum"),
+    "leaf.server-lr": _rule("fedadagrad", "fedadam", "fedyogi"),
+    "leaf.server-momentum": _rule("fedavgm"),
+    "leaf.fairness": _rule("qfedavg"),
+    "data.guard-windows": Effect(
+        'data.split "blocks", or "auto" on windows without sessions',
+        lambda config: config.data.split != "session",
+    ),
+    "data.synthetic-users": Effect(
+        'data.path "synthetic", or "auto" without data/hhar-windows.npz',
+        lambda config: config.data.path in ("auto", "synthetic"),
+    ),
+    "partition.split-users": _partition("user"),
+    "partition.alpha-leaves": _partition("dirichlet"),
+    "partition.alpha-clients": _partition("dirichlet"),
+    "partition.imbalance": _partition("imbalance"),
+    "train.lr-decay": Effect("num-server-rounds of at least 2", lambda config: config.num_server_rounds > 1),
+    "train.cuda-graph": Effect('train.device "auto" or "cuda"', lambda config: config.train.device != "cpu"),
+    "scaffold.levels": Effect("scaffold.enabled", lambda config: config.scaffold.enabled),
+    "cluster.regroup-every": _method(*_SETTLING),
+    "cluster.tau": _cluster(
+        'cluster.method components or flhc, or agglomerative with cluster.count "threshold"', _uses_tau
+    ),
+    "cluster.signal": _method_with(parts.BY_SIGNAL),
+    "cluster.method": _cluster(""),
+    "cluster.linkage": _method("agglomerative"),
+    "cluster.count": _method(*_COUNTED),
+    "cluster.test": _cluster('cluster.count "auto"', lambda cluster: cluster.count == BY_TEST),
+    "cluster.level": _cluster('cluster.count "auto"', lambda cluster: cluster.count == BY_TEST),
+    "cluster.patience": _cluster(
+        "a cluster.method other than ifca",
+        lambda cluster: not parts.GROUPINGS.has(cluster.method, parts.OFFERS),
+    ),
+    "cluster.min-gain": _cluster('cluster.count "auto"', lambda cluster: cluster.count == BY_TEST),
+    "cluster.probe-every": _cluster(
+        "a cluster.method that compares leaves",
+        lambda cluster: not parts.GROUPINGS.has(cluster.method, parts.BLIND),
+    ),
+    "cluster.split-round": _method("flhc", "kmeans"),
+    "cluster.still-below": _method("cfl"),
+    "cluster.pull-above": _method("cfl"),
+    "cluster.blend": _cluster(""),
+    "gate.min-gain": _gate,
+    "gate.rule": _gate,
+    "gate.level": Effect(
+        "gate.enabled and gate.rule paired",
+        lambda config: _gate.holds(config) and config.gate.rule == "paired",
+    ),
+    "personal.layers": Effect("offers of the cloud", _makes_offers),
+    "personal.every": Effect("personal.leaf-rounds", lambda config: config.personal.leaf_rounds > 0),
+    "personal.unseen-clients": Effect(
+        "partition.unseen-clients", lambda config: config.partition.unseen_clients > 0
+    ),
+    "privacy.clip-norm": _privacy("other than off", lambda kind: kind != "off"),
+    "privacy.noise-multiplier": _privacy(
+        "other than off or local", lambda kind: kind not in ("off", "local")
+    ),
+    "privacy.clip-quantile": _adaptive,
+    "privacy.clip-lr": _adaptive,
+    "privacy.epsilon": _privacy("local", lambda kind: kind == "local"),
+    "privacy.delta": _privacy("other than off", lambda kind: kind != "off"),
+    "checkpoint.keep": Effect("checkpoint.every", lambda config: config.checkpoint.every > 0),
+}

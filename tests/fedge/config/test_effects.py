@@ -1,0 +1,176 @@
+"""Every option either has an effect in every run, or stands in the table with what it needs."""
+
+import json
+
+import pytest
+from small_runs import carry_out, small_config
+
+from fedge.config.effects import EFFECTS, options_without_effect
+from fedge.config.option import ConfigError
+from fedge.config.sections import from_run_config, options
+
+GROUPS = {"scenario": "gain", "hierarchy.num-servers": 3}
+AUTO = {
+    "cluster.method": "agglomerative", "cluster.signal": "affinity", "cluster.count": "auto",
+    "cluster.patience": 2, "hierarchy.num-servers": 4,
+}  # fmt: skip
+NO_SCAFFOLD = {"scaffold.enabled": False}
+CFL = {"cluster.method": "cfl", "cluster.still-below": 1e6, "cluster.pull-above": 0.0}
+IFCA = {**NO_SCAFFOLD, "cluster.method": "ifca", "cluster.count": "2", "gate.enabled": False}
+OFF = {"cluster.enabled": False}
+FIXED = {**NO_SCAFFOLD, "privacy.kind": "server-fixed"}
+ADAPTIVE = {**NO_SCAFFOLD, "privacy.kind": "server-adaptive", "privacy.noise-multiplier": 0.1}
+APART = {"cluster.tau": 1.01}  # every leaf stays alone
+
+# key → a value that is not its default, where it has an effect, where it has none
+CASES = {
+    "scenario-groups": (3, GROUPS, {}),
+    "leaf.trim-fraction": (0.0, {**NO_SCAFFOLD, "leaf.strategy": "fedtrimmedavg"}, {}),
+    "leaf.num-malicious": (0, {}, {}),
+    "leaf.num-selected": (1, {**NO_SCAFFOLD, "leaf.strategy": "multikrum", "hierarchy.num-servers": 1}, {}),
+    "leaf.server-lr": (0.5, {**NO_SCAFFOLD, "leaf.strategy": "fedadam"}, {}),
+    "leaf.server-momentum": (0.5, {**NO_SCAFFOLD, "leaf.strategy": "fedavgm"}, {}),
+    "leaf.fairness": (3.0, {**NO_SCAFFOLD, "leaf.strategy": "qfedavg"}, {}),
+    "data.guard-windows": (0, {"data.split": "blocks"}, {"data.split": "session"}),
+    "data.synthetic-users": (12, {"data.path": "synthetic"}, {}),
+    "partition.split-users": (True, {}, {"partition.kind": "iid"}),
+    "partition.alpha-leaves": (90.0, {"partition.kind": "dirichlet"}, {}),
+    "partition.alpha-clients": (0.9, {"partition.kind": "dirichlet"}, {}),
+    "partition.imbalance": (1.5, {"partition.kind": "imbalance"}, {}),
+    "train.lr-decay": (0.5, {}, {"num-server-rounds": 1}),
+    "train.cuda-graph": ("off", {}, {"train.device": "cpu"}),
+    "scaffold.levels": (2, {"num-server-rounds": 3, "gate.enabled": False}, NO_SCAFFOLD),
+    "cluster.regroup-every": (3, {"num-server-rounds": 7}, OFF),
+    "cluster.tau": (1.01, {}, {"cluster.method": "alone"}),
+    "cluster.signal": ("update", {**NO_SCAFFOLD, "cluster.tau": 0.98}, {"cluster.method": "alone"}),
+    "cluster.method": ("alone", {}, OFF),
+    "cluster.linkage": ("complete", {}, {}),
+    "cluster.count": ("3", {"cluster.method": "agglomerative"}, {"cluster.method": "alone"}),
+    "cluster.test": ("sign-flip", AUTO, {}),
+    "cluster.level": (0.5, {}, {}),
+    "cluster.patience": (2, {**APART, "num-server-rounds": 1}, IFCA),
+    "cluster.min-gain": (0.5, {}, {}),
+    "cluster.probe-every": (1, {**APART, "num-server-rounds": 3}, {"cluster.method": "alone"}),
+    "cluster.split-round": (1, {"cluster.method": "flhc", "cluster.tau": 0.999}, {}),
+    "cluster.still-below": (0.0, CFL, {}),
+    "cluster.pull-above": (1e9, CFL, {}),
+    "cluster.blend": (0.5, APART, OFF),
+    "gate.min-gain": (1.0, {}, {"gate.enabled": False}),
+    "gate.rule": ("paired", {}, {"gate.enabled": False}),
+    "gate.level": (0.4, {"gate.rule": "paired"}, {}),
+    "personal.layers": ("head", {}, {"cluster.method": "alone"}),
+    "personal.every": (1, {"personal.leaf-rounds": 1}, {}),
+    "personal.unseen-clients": ("same", {"partition.unseen-clients": 1, "personal.leaf-rounds": 1}, {}),
+    "privacy.clip-norm": (0.01, FIXED, {}),
+    "privacy.noise-multiplier": (2.0, FIXED, {}),
+    "privacy.clip-quantile": (0.1, ADAPTIVE, {}),
+    "privacy.clip-lr": (2.0, ADAPTIVE, {}),
+    "privacy.epsilon": (0.5, {**NO_SCAFFOLD, "privacy.kind": "local"}, {}),
+    "privacy.delta": (1e-3, {**NO_SCAFFOLD, "privacy.kind": "local"}, {}),
+    "checkpoint.keep": (1, {}, {"checkpoint.every": 0}),
+}  # fmt: skip
+
+# whose effect needs more than a run of seconds, or is no result; the test that shows it
+SHOWN_ELSEWHERE = {
+    "leaf.num-malicious": "tests/runs/test_robust.py",
+    "train.cuda-graph": "tests/fedge/training/test_cuda_graph.py",
+    "cluster.level": "tests/fedge/clustering/test_auto.py",
+    "cluster.min-gain": "tests/runs/test_cross_losses.py",
+    "cluster.linkage": "tests/fedge/clustering/test_hierarchical.py",
+    "partition.split-users": "tests/fedge/data/test_partition.py",
+    "gate.level": "tests/fedge/serving/test_gate.py",
+    "checkpoint.keep": "tests/fedge/states/test_checkpoint.py",
+}
+
+REFUSED = ("scaffold.levels", "cluster.probe-every")  # the run would be taken for another one
+
+ALWAYS = {
+    "seed": 4, "num-server-rounds": 1, "scenario": "gain", "hierarchy.num-servers": 2,
+    "hierarchy.clients-per-server": "5,2,2", "hierarchy.leaf-rounds": 2, "hierarchy.fraction-train": 0.4,
+    "leaf.strategy": "fedmedian", "data.path": "synthetic", "data.split": "blocks", "data.val-fraction": 0.4,
+    "data.test-fraction": 0.4, "data.normalize": False, "partition.kind": "iid",
+    "partition.unseen-clients": 1,
+    "train.model": "mlp-tiny", "train.lr": 0.01, "train.momentum": 0.0, "train.weight-decay": 0.1,
+    "train.clip-norm": 0.01, "train.label-smoothing": 0.3, "train.local-epochs": 2, "train.batch-size": 4,
+    "train.prox-mu": 1.0, "scaffold.enabled": False, "cluster.enabled": False, "cluster.start-round": 2,
+    "cluster.every": 2, "gate.enabled": False, "personal.leaf-rounds": 1, "privacy.kind": "server-fixed",
+}  # fmt: skip
+NEEDS = {
+    "leaf.strategy": NO_SCAFFOLD, "privacy.kind": NO_SCAFFOLD, "cluster.enabled": APART,
+    "gate.enabled": {"gate.min-gain": 1.0}, "train.prox-mu": {"train.local-epochs": 2},
+}  # fmt: skip
+
+# what a run looks like from outside, or survives, but not what it computes
+NO_RESULT = {
+    "run-name", "runs-dir", "resume", "report", "tracker", "train.threads", "train.device",
+    "guard.start-timeout", "guard.client-timeout", "guard.stall-timeout", "guard.retries",
+    "guard.min-clients",
+    "guard.max-norm-factor", "transfer.share-above-mb", "checkpoint.every",
+}  # fmt: skip
+
+
+def test_every_option_is_in_one_of_these_lists():
+    assert CASES.keys() == EFFECTS.keys()
+    assert set(options()) == CASES.keys() | ALWAYS.keys() | NO_RESULT
+    assert len(options()) == len(CASES) + len(ALWAYS) + len(NO_RESULT)
+    assert SHOWN_ELSEWHERE.keys() <= CASES.keys()
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """Return what gives the results of a run with some options; equal ones are run once."""
+    folder, known = tmp_path_factory.mktemp("effects"), {}
+    base = small_config(folder)
+
+    def of(changes):
+        name = json.dumps(changes, sort_keys=True)
+        if name not in known:
+            known[name] = carry_out({**base, **changes}, str(len(known)))
+        return known[name]
+
+    return of
+
+
+@pytest.mark.parametrize("key", sorted(CASES.keys() - SHOWN_ELSEWHERE.keys()))
+def test_an_option_acts_where_the_table_says_so(results, key):
+    value, where, _ = CASES[key]
+    config = from_run_config({"train.model": "linear", **where, key: value})
+    assert not [line for line in options_without_effect(config) if line.startswith(key)]
+    assert results({**where, key: value}) != results(where)
+
+
+@pytest.mark.parametrize("key", sorted(CASES))
+def test_an_option_that_does_nothing_is_said_or_refused(results, key):
+    value, _, where = CASES[key]
+    value = 1 if key == "leaf.num-malicious" else value
+    if key in REFUSED:
+        with pytest.raises(ConfigError, match=f"^{key} must be "):
+            from_run_config({**where, key: value})
+        return
+    config = from_run_config({"data.path": "windows.npz", "train.model": "linear", **where, key: value})
+    assert any(line.startswith(f"{key}=") for line in options_without_effect(config))
+    assert results({**where, key: value}) == results(where)
+
+
+@pytest.mark.parametrize("key", sorted(ALWAYS))
+def test_all_others_act_always(results, key):
+    where = NEEDS.get(key, {})
+    assert results({**where, key: ALWAYS[key]}) != results(where)
+
+
+def test_defaults_are_never_reported_and_own_parts_may_use_anything():
+    assert options_without_effect(from_run_config({})) == []
+    said = options_without_effect(from_run_config({"leaf.fairness": 0.3, "privacy.epsilon": 3.0}))
+    assert said == [
+        "leaf.fairness=0.3 has no effect: it needs leaf.strategy qfedavg",
+        "privacy.epsilon=3.0 has no effect: it needs privacy.kind local",
+    ]
+
+
+def test_a_run_says_so_at_its_start(tmp_path):
+    shown = []
+    carry_out(small_config(tmp_path, cluster__linkage="complete"), "said", shown.append)
+    words = (
+        "note: cluster.linkage='complete' has no effect: it needs cluster.enabled and cluster.method agglomer"
+    )
+    assert words in shown[0]
