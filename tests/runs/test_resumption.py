@@ -415,7 +415,9 @@ def test_a_changed_digit_that_no_round_mends_is_refused(copy, name):
 
 
 @pytest.mark.parametrize("name", OPTIONAL)
-@pytest.mark.parametrize("damage", [Path.unlink, truncate, lambda path: change_digit(path, 1)], ids=str)
+@pytest.mark.parametrize(
+    "damage", [Path.unlink, truncate, lambda path: change_digit(path, 1)], ids=["gone", "cut", "changed"]
+)
 def test_a_lost_optional_table_is_begun_anew(copy, four, name, damage):
     damage(copy / name)
     rest = (copy / name).read_bytes() if (copy / name).exists() else None
@@ -431,7 +433,9 @@ def test_a_lost_optional_table_is_begun_anew(copy, four, name, damage):
 @pytest.mark.parametrize(
     "name", ["checkpoints/final.safetensors", "metrics/confusion.json", "partition.csv", *NEEDED]
 )
-@pytest.mark.parametrize("damage", [Path.unlink, flip, lambda path: path.write_bytes(b"")], ids=str)
+@pytest.mark.parametrize(
+    "damage", [Path.unlink, flip, lambda path: path.write_bytes(b"")], ids=["gone", "flipped", "empty"]
+)
 def test_a_result_of_a_complete_run_is_made_again(four, tmp_path, capsys, name, damage):
     """Unless it is damaged in rows of rounds before the oldest checkpoint."""
     folder = shutil.copytree(four, tmp_path / "runs" / "complete")
