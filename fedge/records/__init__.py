@@ -2,7 +2,7 @@
 
 `folder` is its place, `manifest` its manifest, `catalog` all its columns, `recorder` writes it, `message_log`
 the messages' times, `reader` reads it as frames and arrays, `status` says how a run stands, `lock` who holds
-it.
+it, `private` what is this machine's alone, `export` makes a copy without it.
 
 Imports only from below: `rounds` and what is under it.
 """

@@ -16,6 +16,7 @@ from fedge.config.sections import options
 from fedge.process import exits
 from fedge.process.identity import has_ended
 from fedge.records.folder import write_whole
+from fedge.records.private import process_of
 
 MANIFEST = "manifest.json"
 _STATUSES = ("running", "completed", "partial", "failed")
@@ -46,7 +47,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     manifest = {key: value for key, value in _read(folder / MANIFEST).items() if _is_of_its_kind(key, value)}
     if "config" in manifest:
         manifest["config"] = _options_of(manifest["config"])
-    process = manifest.get("process", {})
+    process = process_of(folder, manifest)
     if manifest["status"] == "running" and has_ended(process):
         manifest.update(
             status="failed",

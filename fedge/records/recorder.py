@@ -39,6 +39,7 @@ from fedge.records.growing import GrowingFile, digest_of
 from fedge.records.manifest import MANIFEST, write_manifest
 from fedge.records.message_log import MessageLog
 from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, checksums
+from fedge.records.private import PRIVATE, write_private
 from fedge.rounds.results import RoundResult
 from fedge.states.averaging import State
 from fedge.states.files import write_state
@@ -119,6 +120,16 @@ class Recorder:
         found = {name: file.sha256 for name, file in self._files.items()}
         confusion = self.folder / CONFUSION
         return {**found, CONFUSION: digest_of(confusion).hexdigest()} if confusion.is_file() else found
+
+    def begin(self, config: Mapping[str, Any]) -> None:
+        """Write that this process carries out the run, with these options, and then its manifest.
+
+        Raises:
+            RecordError: the disk is full or gone.
+        """
+        with self._explained(PRIVATE):
+            write_private(self.folder, config)
+        self.update_manifest()
 
     def update_manifest(self, **entries: Any) -> None:
         """Add or replace entries of manifest.json, which is replaced as a whole.

@@ -1,4 +1,4 @@
-"""The subcommands `fedge report`, `fedge compare` and `fedge runs`.
+"""The subcommands `fedge report`, `fedge compare`, `fedge export-run` and `fedge runs`.
 
 Matplotlib and Polars are loaded when a command runs, not when the command line is read.
 """
@@ -40,9 +40,17 @@ def add_commands(commands: Any) -> None:
         "(default: 95 %% of the reference's final one)",
     )  # fmt: skip
     compare.set_defaults(command=_compare)
+    export = commands.add_parser(
+        "export-run", help="copy a run so that it can be shared: nothing of the machine, no names of persons"
+    )
+    export.add_argument("run", metavar="RUN", help="run folder, or its name")
+    export.add_argument(
+        "target", metavar="DEST", type=Path, help="new folder, or archive: .zip, .tar, .tar.gz, .tgz"
+    )
+    export.set_defaults(command=_export)
     runs = commands.add_parser("runs", help="list runs with status and result, newest first")
     runs.set_defaults(command=_runs)
-    for parser in (report, compare, runs):
+    for parser in (report, compare, export, runs):
         parser.add_argument(
             "--runs-dir", type=Path, default=Path("runs"), help="folder of all runs (default: runs)"
         )
@@ -78,6 +86,14 @@ def _compare(options: argparse.Namespace) -> int:
         raise ConfigError(str(error)) from error
     print(*final_lines(rows), sep="\n")
     print(options.output)
+    return 0
+
+
+def _export(options: argparse.Namespace) -> int:
+    """Carry out ``fedge export-run``."""
+    from fedge.records.export import export_run
+
+    print(export_run(find_run(options.run, options.runs_dir), options.target))
     return 0
 
 

@@ -58,7 +58,7 @@ def run_page(run: RunData) -> Page:
         notices=notices(run),
         tiles=tiles(run) if not run.rounds.is_empty() else (),
         sections=sections,
-        footer=f"Made from {run.folder} at {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC.",
+        footer=f"Made from {run.name} at {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC.",
     )
 
 

@@ -20,6 +20,7 @@ from fedge.process.growth import GrowthWatch
 from fedge.process.logs import refuse_failed_log
 from fedge.process.memory import MemoryWatch, with_cuda
 from fedge.records.folder import short
+from fedge.records.private import place_name
 from fedge.records.recorder import Recorder
 from fedge.rounds.results import RoundResult
 from fedge.run.build import Plan
@@ -88,6 +89,7 @@ class Announcer:
         self._recorder.update_manifest(
             data={
                 **asdict(source),
+                "name": place_name(source.name),
                 "windows": len(windows.y),
                 "classes": list(windows.classes),
                 "channels": list(windows.channels),

@@ -9,6 +9,7 @@ from fedge.config.sections import to_run_config
 from fedge.process.versions import versions
 from fedge.records.folder import create_run_folder, find_run, point_latest
 from fedge.records.lock import RunLock
+from fedge.records.private import without_places
 from fedge.records.recorder import utc_now
 from fedge.run.parts import changed_parts, described_parts
 from fedge.run.prepare import Prepared
@@ -85,7 +86,7 @@ def first_manifest(
         "seed_source": prepared.seed_source,
         "engine": engine,
         "federation": dict(federation),
-        "config": to_run_config(prepared.config),
+        "config": without_places(to_run_config(prepared.config)),
         "versions": versions(),
         "parts": described_parts(prepared.config),
         "started": utc_now(),

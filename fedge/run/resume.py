@@ -15,6 +15,7 @@ from fedge.records.catalog import ROUND_TABLES
 from fedge.records.folder import find_run, short
 from fedge.records.manifest import RunFolderError, read_manifest
 from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, damaged_outputs, fits
+from fedge.records.private import places_of
 from fedge.states.checkpoint import FOLDER, Checkpoint, CheckpointError, newest_good
 
 # What may differ between a run and its continuation, because no result depends on it:
@@ -245,7 +246,7 @@ def run_config_of(found: Resumption) -> dict[str, Scalar]:
     """Return the run config with which a run goes on as it began, seed included."""
     known = options()
     config = {key: value for key, value in found.run["config"].items() if key in known}
-    return {**config, "seed": found.run["seed"], "resume": str(found.folder)}
+    return {**config, **places_of(found.folder), "seed": found.run["seed"], "resume": str(found.folder)}
 
 
 def _show(value: Any) -> str:

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from fedge.config.option import ConfigError
-from fedge.config.sections import Config
+from fedge.config.sections import Config, to_run_config
 from fedge.console.lines import Console
 from fedge.console.terminal import open_console
 from fedge.exchange.engine import Engine
 from fedge.process import exits
-from fedge.process.identity import this_process
 from fedge.process.logs import log_to, stop_logging_to
 from fedge.process.watchdog import stall_limit_s, watching
 from fedge.records.folder import client_data_folder, data_folders, remove_client_data, short
@@ -127,7 +126,7 @@ def _carry_out(
     data_folder = client_data_folder(around.folder, len(manifest.get("resumed", [])))
     limit_s, start_s = stall_limit_s(config.guard), config.guard.start_timeout
     with Recorder(around.folder, opened.offsets, manifest) as recorder:
-        recorder.update_manifest(process=this_process())
+        recorder.begin(to_run_config(config))
         ending = Ending(recorder, around.console, around.clean_up, owns_process)
         with (
             exits.ending_on_signal(ending.interrupt),

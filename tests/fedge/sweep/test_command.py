@@ -254,7 +254,7 @@ def test_a_process_that_is_killed_is_a_failed_run(write):
         results = pool.results()
         started = start_in_thread(lambda: next(results))
         wait_for(lambda: has_rounds(folder))
-        os.kill(json.loads((folder / "manifest.json").read_text())["process"]["pid"], signal.SIGKILL)
+        os.kill(json.loads((folder / "private.json").read_text())["process"]["pid"], signal.SIGKILL)
         ended = started()
     assert ended.status == "failed"
     assert "is gone without a word" in ended.reason
