@@ -1,14 +1,15 @@
 """The command `fedge`.
 
-Exit codes: 0 completed, 3 partial, 4 failed or refused, 5 stalled, 130 on Ctrl-C, 143 on SIGTERM; of
-`fedge status` also 1, still running.
+Exit codes: 0 completed, 3 partial, 4 failed or refused, 5 stalled, 130 on Ctrl-C, 143 on SIGTERM, 141 when
+nobody reads what it prints; of `fedge status` also 1, still running.
 """
 
 import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from fedge.config.sections import check_keys, fold_tables
 from fedge.config.sections import options as all_options
 from fedge.engine.federation import Federation
 from fedge.launch.flower import run_on_flower
+from fedge.launch.packaged import described
 from fedge.launch.preflight import check
 from fedge.launch.project import Project, parse_override
 from fedge.process import exits
@@ -30,11 +32,12 @@ from fedge.run.resume import open_resumption, run_config_of
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line, of this process if `argv` is None; returns the exit code."""
-    options = _parser().parse_args(argv)
-    options.owns_process = argv is None
-    if options.owns_process:
+    owns_process = argv is None
+    if owns_process:
         open_missing_streams()
     try:
+        options = _parser().parse_args(argv)
+        options.owns_process = owns_process
         return int(options.command(options))
     except BrokenPipeError:  # whoever read what is printed has gone, as `head` does
         return exits.UNREAD
@@ -44,13 +47,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as error:
         return (exits.interrupted_by(error) or exits.Interrupted()).exit_code
     finally:
-        if options.owns_process:
+        if owns_process:
             forget_unread()
 
 
 def _parser() -> argparse.ArgumentParser:
     """Return the parser of all subcommands."""
     parser = argparse.ArgumentParser(prog="fedge", description="Hierarchical, clustered federated learning.")
+    parser.add_argument("--version", action="version", version=f"fedge {version('fedge')}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     run = commands.add_parser(
         "run", help="carry out a run, as `flwr run` would, with an exit code that tells the truth"
@@ -62,7 +66,9 @@ def _parser() -> argparse.ArgumentParser:
     status.add_argument("--runs-dir", default="runs", help="folder of all run folders (default: runs)")
     status.set_defaults(command=_print_status)
     resume = commands.add_parser("resume", help="go on with a run that was stopped, as it began")
-    resume.add_argument("run", help="its folder, as runs/NAME, or latest")
+    resume.add_argument(
+        "run", nargs="?", default="latest", help="its folder, as runs/NAME (default: latest, the newest)"
+    )
     resume.add_argument("-c", "--run-config", action="append", default=[], metavar="OVERRIDE",
         help="what is to differ, as 'num-server-rounds=200'; see README for what may")  # fmt: skip
     resume.add_argument("--engine", choices=("inprocess", "flower"), help="default: the one that it ran on")
@@ -97,6 +103,8 @@ def _parser() -> argparse.ArgumentParser:
         help="with --compare: exit code 4 if RSS or USS grew more",
     )
     profile.set_defaults(command=_profile)
+    configs = commands.add_parser("configs", help="list the configurations that come with Fedge, for -c")
+    configs.set_defaults(command=_print_configs)
     options = commands.add_parser("options", help="print a table of all configuration keys (Markdown)")
     options.set_defaults(command=_print_options)
     tables = commands.add_parser("tables", help="print what every column of a run's tables means (Markdown)")
@@ -107,13 +115,15 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what says which run is meant."""
-    parser.add_argument("app", nargs="?", default=".", help="folder of pyproject.toml (default: .)")
+    parser.add_argument(
+        "app", nargs="?", default=".", help="folder of pyproject.toml, or of none: all defaults (default: .)"
+    )
     parser.add_argument(
         "federation", nargs="?", help="name in [tool.flwr.federations] (default: its default)"
     )
     parser.add_argument(
         "-c", "--run-config", action="append", default=[], metavar="OVERRIDE",
-        help="'key=value …' or FILE.toml; repeatable, later ones win",
+        help="'key=value …', FILE.toml or one of `fedge configs`, as fedge:hierfl; repeatable, later win",
     )  # fmt: skip
     parser.add_argument(
         "--engine",
@@ -129,14 +139,24 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     """Carry out ``fedge run``."""
     _check_workers(options.workers)
-    project = Project(Path(options.app))
+    project = _project(options)
     run_config = project.run_config(options.run_config)
     federation = project.federation(options.federation)
+    if project.packaged:
+        with suppress(OSError):  # a run does not care whether anybody reads it
+            print("no pyproject.toml in this folder: options and federations are Fedge's own", flush=True)
     if federation.num_supernodes == 0:
         raise ConfigError(
             "federation must be a simulated one (options.num-supernodes); start others with flwr run"
         )
     return _carry_out(options, run_config, federation)
+
+
+def _project(options: argparse.Namespace) -> Project:
+    """Return the project that is meant; from here on `options.app` is its folder."""
+    project = Project(Path(options.app))
+    options.app = str(project.folder)
+    return project
 
 
 # after a signal; with Flower, its processes are ended first
@@ -159,7 +179,7 @@ def _resume(options: argparse.Namespace) -> int:
         run_config = fold_tables({**run_config, **override})
     options.engine = options.engine or engine
     if options.engine == "flower":
-        federation = Project(Path(options.app)).federation(options.federation)
+        federation = _project(options).federation(options.federation)
     return _carry_out(options, run_config, federation)
 
 
@@ -214,6 +234,15 @@ def _print_status(options: argparse.Namespace) -> int:
     status = read_status(find_run(options.run, options.runs_dir))
     print("\n".join(status_lines(status)))
     return status.exit_code
+
+
+def _print_configs(_: argparse.Namespace) -> int:
+    """Carry out ``fedge configs``."""
+    found = list(described())
+    width = max(len(name) for name, _ in found)
+    for name, meaning in found:
+        print(f"{name:{width}}  {meaning}")
+    return 0
 
 
 def _print_options(_: argparse.Namespace) -> int:

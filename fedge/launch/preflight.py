@@ -12,6 +12,7 @@ from fedge.config.sections import Config
 from fedge.data.prepared import load_source
 from fedge.engine.federation import Federation, refuse_hidden_gpu, refuse_missing_resources
 from fedge.engine.loopback import refuse_listening_elsewhere
+from fedge.launch.packaged import is_packaged, packaged_file
 from fedge.launch.project import Project
 from fedge.launch.ray_start import refuse_ray_that_cannot_start
 from fedge.records.folder import find_run, refuse_taken_name
@@ -84,6 +85,12 @@ def _refuse_mixed(overrides: Sequence[str]) -> None:
             f"-c of flwr run takes one .toml file or key=value pairs, not both, but has {list(overrides)}; "
             "use fedge run, which takes any number of both"
         )
+    for text in overrides:
+        if is_packaged(text.strip()):
+            raise ConfigError(
+                f"-c of flwr run takes a .toml file or key=value pairs, but has {text.strip()!r}; "
+                f"use fedge run, or the file {packaged_file(text.strip())}"
+            )
 
 
 def check_flwr_run(words: Sequence[str]) -> None:

@@ -3,6 +3,7 @@
 For use outside Flower: the check before a run starts, and the in-process engine.
 """
 
+import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 from fedge.config.option import ConfigError, Scalar, shown
 from fedge.config.sections import check_keys, fold_tables
 from fedge.engine.federation import Federation, from_backend
+from fedge.launch.packaged import is_packaged, packaged_file, packaged_folder
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -53,14 +55,26 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
     return flat
 
 
+def read_config(name: str, what: str) -> dict[str, Scalar]:
+    """Return a configuration, by its TOML file or packaged ("fedge:hierfl"), as a flat mapping.
+
+    Raises:
+        ConfigError: it is not there or cannot be read; `what` names it in the message.
+    """
+    return flatten(read_toml(packaged_file(name) if is_packaged(name) else Path(name), what))
+
+
 def parse_override(text: str) -> dict[str, Scalar]:
-    """Return one ``-c`` argument, ``key=value …`` or the name of a TOML file, as a flat mapping.
+    """Return one ``-c`` argument as a flat mapping.
+
+    Args:
+        text: ``key=value …``, the name of a TOML file, or that of a packaged configuration ("fedge:hierfl").
 
     Raises:
         ConfigError: the file cannot be read, or the text is not a list of TOML values.
     """
-    if text.strip().endswith(".toml"):
-        return flatten(read_toml(Path(text.strip()), "-c"))
+    if text.strip().endswith(".toml") or is_packaged(text.strip()):
+        return read_config(text.strip(), "-c")
     lines = "\n".join(f"{key} = {value}" for key, value in _PAIR.findall(text))
     leftover = _PAIR.sub("", text).strip()
     try:
@@ -80,15 +94,22 @@ _MOST_SUPERNODES = 100_000
 
 
 class Project:
-    """The Flower part of one pyproject.toml."""
+    """The Flower part of one pyproject.toml.
+
+    Attributes:
+        folder: of that pyproject.toml.
+        packaged: it is Fedge's own, because the app's folder has none.
+    """
 
     def __init__(self, app: Path) -> None:
-        """Read ``app/pyproject.toml``.
+        """Read ``app/pyproject.toml``, or in a folder without one Fedge's own.
 
         Raises:
-            ConfigError: it is missing or is no Flower app.
+            ConfigError: there is no such folder, or its pyproject.toml is no Flower app.
         """
-        self.path = app / "pyproject.toml"
+        self.packaged = app.is_dir() and not os.path.lexists(app / "pyproject.toml")
+        self.folder = packaged_folder() if self.packaged else app
+        self.path = self.folder / "pyproject.toml"
         tool = self._table("tool", read_toml(self.path, "the app's pyproject.toml").get("tool", {}))
         table = self._table("tool.flwr", tool.get("flwr", {}))
         if "app" not in table:

@@ -44,6 +44,7 @@ def profile(options: argparse.Namespace) -> int:
         return _compare(options)
     _refuse_missing_memray()
     project = Project(Path(options.app))
+    options.app = str(project.folder)
     run_config = {
         **project.run_config([f"num-server-rounds={_ROUNDS}", *options.run_config]),
         "report": False,

@@ -8,7 +8,7 @@
 
     [[variants]]                             # an axis: any [[table]]; one entry of each axis per run
     name = "hierfl"
-    config = "configs/hierfl.toml"
+    config = "configs/hierfl.toml"        # or one that comes with Fedge: "fedge:hierfl"
 
     [[variants]]
     name = "fedge-0.9"
@@ -33,7 +33,8 @@ from typing import Any
 
 from fedge.config.option import ConfigError, Scalar, nearest, shown
 from fedge.config.sections import Config, check_keys, fold_tables, from_run_config
-from fedge.launch.project import flatten, read_toml
+from fedge.launch.packaged import PREFIX
+from fedge.launch.project import flatten, read_config, read_toml
 
 # What a run of a sweep does not need, unless the file asks for it: a page each, and a checkpoint per round.
 DEFAULTS: Mapping[str, Scalar] = {"report": False, "checkpoint.every": 10, "checkpoint.keep": 1}
@@ -241,7 +242,7 @@ def _entry(table: Any, place: str, named: bool = True) -> Entry:
         file = table.get("config", "")
         if not isinstance(file, str):
             raise ConfigError(f"config must be the name of a TOML file, but is {shown(file)}")
-        name = table.get("name", Path(file).stem)
+        name = table.get("name", Path(file.removeprefix(PREFIX)).stem)
         if named:
             _refuse_name("name", name)
         clients = table.get("supernodes")
@@ -254,7 +255,7 @@ def _options_of(file: str) -> dict[str, Scalar]:
     """Return the options of a configuration file; none without one."""
     if not file:
         return {}
-    options = flatten(read_toml(Path(file), "config"))
+    options = read_config(file, "config")
     with placed(file):
         _check_options(options)
     return options

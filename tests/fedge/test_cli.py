@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,7 @@ def test_fedge_run_takes_a_federation(tmp_path, monkeypatch):
     ("words", "telling"),
     [
         (["-c", "train.modle='cnn'"], "did you mean train.model?"),
+        (["-c", "fedge:hierfel"], "did you mean fedge:hierfl?"),
         (["-c", "nofile.toml"], "-c must be a readable file, but nofile.toml"),
         ([".", "nowhere"], "federation must be one of local-simulation, local-simulation-30"),
         (["elsewhere"], "the app's pyproject.toml must be a readable file"),
@@ -113,3 +115,43 @@ def test_ctrl_c_ends_the_run_as_interrupted(tmp_path):
     assert len((tmp_path / "latest" / "metrics" / "global_rounds.csv").read_text().splitlines()) >= 3
     assert not (tmp_path / "latest" / "data").exists()
     assert "The run failed: interrupted" in (tmp_path / "latest" / "report.html").read_text()
+
+
+def test_a_folder_without_a_project_runs_the_default(tmp_path, monkeypatch, capsys):
+    """Said in a line; with a packaged configuration on top, and gone on with by `fedge resume` alone."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "-c", "fedge:hierfl", "-c", TOY]) == 0
+    assert capsys.readouterr().out.startswith("no pyproject.toml in this folder: ")
+    assert main(["resume", "-c", "num-server-rounds=3"]) == 0
+    assert "round 3/3" in capsys.readouterr().out
+    manifest = json.loads((tmp_path / "runs" / "latest" / "manifest.json").read_text())
+    assert manifest["config"]["cluster.enabled"] is False
+    assert [entry.name for entry in tmp_path.iterdir()] == ["runs"]
+
+
+def test_resume_without_any_run_says_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["resume"]) == 4
+    assert "'latest' is neither" in capsys.readouterr().err
+
+
+def test_the_version(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"fedge {version('fedge')}\n"
+
+
+@pytest.mark.parametrize("words", [["options"], ["tables"], ["configs"], ["--help"], ["run", "--help"]])
+def test_a_reader_who_has_enough_sees_no_traceback(words):
+    """As `| head`: the pipe's other end is closed before the first line."""
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", "fedge.cli", *words], stdout=write, stderr=subprocess.PIPE, check=False
+        )
+    finally:
+        os.close(write)
+    assert ended.stderr == b""
+    assert ended.returncode in (0, 141)

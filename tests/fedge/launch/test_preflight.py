@@ -200,6 +200,13 @@ def test_flwr_run_with_several_overrides(data, capsys):
     assert (
         "fedge: -c of flwr run takes one .toml file or key=value pairs, not both" in capsys.readouterr().err
     )
+    with pytest.raises(SystemExit):
+        check_flwr_run([str(ROOT), "-c", "fedge:hierfl"])
+    said = capsys.readouterr().err
+    assert (
+        "takes a .toml file or key=value pairs, but has 'fedge:hierfl'; use fedge run, or the file " in said
+    )
+    assert said.endswith("hierfl.toml\n")
 
 
 @pytest.mark.parametrize(

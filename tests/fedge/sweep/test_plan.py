@@ -72,6 +72,12 @@ def test_a_run_of_a_sweep_has_no_report_and_few_checkpoints_unless_the_file_says
     assert (config.report, config.checkpoint.every) == (True, 1)
 
 
+def test_a_configuration_that_comes_with_fedge_gives_its_name(read):
+    sweep = read('[[v]]\nconfig = "fedge:hierfl"\n[[v]]\nconfig = "fedge:baselines/ifca"\n')
+    assert [run.folder.name for run in sweep.runs] == ["hierfl-seed1", "ifca-seed1"]
+    assert sweep.runs[1].config.cluster.method == "ifca"
+
+
 def test_what_the_sweep_file_says_wins_over_named_files_and_later_over_earlier(read):
     """Base says three leaves, the files two: three. Both axes set tau: the later axis wins. All is said."""
     sweep = read(
