@@ -4,6 +4,8 @@ A control character in an exception or a name can clear a screen, rename a windo
 characters that turn the direction of writing can make a line read as another. None of them is let through.
 """
 
+from collections.abc import Iterable
+
 _FORMULA = "=+-@"  # begins what a spreadsheet works out instead of showing (OWASP, CSV injection)
 
 
@@ -16,6 +18,11 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def harmless(row: Iterable[object]) -> list[object]:
+    """Return the cells of a row of a table, texts among them by `cell`."""
+    return [cell(value) if isinstance(value, str) else value for value in row]
 
 
 def cell(text: str) -> str:

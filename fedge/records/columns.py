@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TextIO
 
+from fedge.process.escape import cell
+
 INT: Literal["int"] = "int"
 FLOAT: Literal["float"] = "float"
 TEXT: Literal["text"] = "text"
@@ -111,12 +113,14 @@ def _write(file: TextIO, rows: Iterable[Sequence[Any]]) -> None:
 
 
 def _cell(value: Any) -> Any:
-    """Return a value as it stands in a table: nothing for what was not measured.
+    """Return a value as it stands in a table: nothing for what was not measured, and no formula.
 
     Numbers have the fewest digits that give the same float back.
     """
     if value is None or (isinstance(value, float) and value != value):
         return ""
+    if isinstance(value, str):
+        return cell(value)
     return repr(float(value)) if isinstance(value, float) else value
 
 

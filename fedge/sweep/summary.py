@@ -8,6 +8,7 @@ import csv
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from fedge.process.escape import harmless
 from fedge.records.manifest import RunFolderError
 from fedge.records.reader import RunData, load_run
 from fedge.report.comparison.finals import CSV_COLUMNS, METRICS, csv_cells, final_lines, finals
@@ -123,5 +124,5 @@ def _write_csv(path: Path, header: Sequence[object], rows: Sequence[Sequence[obj
     """Write a table with all digits; what cannot be known is left empty."""
     with path.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file, lineterminator="\n")
-        table.writerow(header)
-        table.writerows(rows)
+        table.writerow(harmless(header))
+        table.writerows(map(harmless, rows))

@@ -147,8 +147,23 @@ def check_windows(windows: Windows, name: str) -> None:
             f"{name}: channels must name each of the {windows.x.shape[1]} channels of x, "
             f"names {len(windows.channels)}; {REBUILD_HINT}"
         )
+    _check_names(windows, name)
     _check_labels(windows, name)
     _check_finite(windows.x, name)
+
+
+def _check_names(windows: Windows, name: str) -> None:
+    """Raise for a name that cannot be printed: it would reach terminals, logs and pages as a command."""
+    for key, array in _arrays(windows).items():
+        if array.dtype.kind == "U" and array.size and array.dtype.itemsize:
+            codes = np.ascontiguousarray(array).view(np.uint32)
+            used = np.flatnonzero(np.bincount(codes.ravel()))
+            odd = [code for code in used.tolist() if code and not chr(code).isprintable()]
+            if odd:
+                raise WindowFileError(
+                    f"{name}: {key} must hold names that can be printed, holds the character "
+                    f"{chr(odd[0])!a}; {REBUILD_HINT}"
+                )
 
 
 def _check_types(windows: Windows, name: str) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedge.process.escape import harmless
 from fedge.records.reader import RunData
 from fedge.report.comparison.groups import Group
 from fedge.report.comparison.statistics import Estimate, estimate, paired
@@ -156,7 +157,7 @@ def write_csv(path: Path, rows: Sequence[Final]) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(CSV_COLUMNS)
-        table.writerows(map(csv_cells, rows))
+        table.writerows(map(harmless, map(csv_cells, rows)))
 
 
 def csv_cells(row: Final) -> list[object]:

@@ -1,17 +1,28 @@
-"""What a reply tells of the client's time, and that nothing else comes of it."""
+"""What all messages are made of: what a client did with its time, and states as arrays or as files."""
 
+import json
+import os
+import shutil
+import socket
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
 import pytest
-from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
-from fedge.exchange.content import METRICS, WORK, work_of
+from fedge.exchange.content import ARRAYS, METRICS, WORK, replied_state, reply_path, work_of
 from fedge.exchange.evaluate import evaluate_reply, read_evaluate
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import train_messages, train_reply
+from fedge.states.files import StateFileError, map_state, write_state
 from fedge.states.records import to_record
 from fedge.timing.calls import NUMBERS
 from fedge.training.local import TrainResult
 
 CONTEXT = RoundContext(42, 3, 7, "/data", "/run.log", 99, 1.5)
+STATE = {"w": np.arange(4, dtype=np.float32)}
 NUMBERS_OF_A_CALL = [float(n) for n in range(NUMBERS)]
 
 
@@ -48,3 +59,96 @@ def test_a_client_may_tell_nothing(asked):
 )
 def test_what_cannot_be_read_is_nothing(asked, records):
     assert work_of(Message(RecordDict(records), reply_to=asked)) is None
+
+
+# --- tickets ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def own_file(tmp_path, asked):
+    """The reply to a message, and the ticket of the file that is its to write."""
+    folder = tmp_path / "states"
+    folder.mkdir()
+    ticket = write_state(reply_path(folder, "1"), STATE)
+    return folder, ticket
+
+
+def reply_with(asked, **changes):
+    """Return a reply with a ticket."""
+    return Message(RecordDict({ARRAYS: ConfigRecord(changes)}), reply_to=asked)
+
+
+def test_a_reply_s_own_file_is_read(asked, own_file):
+    folder, ticket = own_file
+    found = replied_state(reply_with(asked, **asdict(ticket)), folder)
+    assert np.array_equal(found["w"], STATE["w"])
+
+
+@pytest.mark.parametrize(
+    "where",
+    ["elsewhere", "inside, another's", "by dots", "relative", "nowhere to share", "a device", "no name"],
+)
+def test_a_ticket_for_any_other_file_is_refused(asked, own_file, tmp_path, where, monkeypatch):
+    folder, ticket = own_file
+    monkeypatch.chdir(folder)
+    paths = {
+        "elsewhere": tmp_path / "reply-1",
+        "inside, another's": reply_path(folder, "2"),
+        "by dots": folder / ".." / "states" / "reply-1",
+        "relative": "reply-1",
+        "nowhere to share": ticket.path,
+        "a device": "/dev/zero",
+        "no name": "",
+    }
+    for place in (tmp_path / "reply-1", folder / "reply-2"):
+        shutil.copy(ticket.path, place)
+    changed = reply_with(asked, **{**asdict(ticket), "path": str(paths[where])})
+    with pytest.raises(StateFileError, match="names a file that is not its own"):
+        replied_state(changed, None if where == "nowhere to share" else folder)
+
+
+@pytest.mark.parametrize("kind", ["fifo", "link", "folder", "empty", "socket", "gone", "cut", "other size"])
+def test_what_is_no_regular_file_is_refused_at_once(asked, own_file, kind):
+    """Opening a FIFO that nobody writes to would wait for ever."""
+    folder, ticket = own_file
+    path = Path(ticket.path)
+    kept = path.rename(folder / "kept")
+    content = kept.read_bytes()
+    make = {
+        "fifo": lambda: os.mkfifo(path),
+        "link": lambda: path.symlink_to(kept),
+        "folder": path.mkdir,
+        "empty": path.touch,
+        "socket": lambda: socket.socket(socket.AF_UNIX).bind(str(path)),
+        "gone": lambda: None,
+        "cut": lambda: path.write_bytes(content[:-1]),
+        "other size": lambda: path.write_bytes(content),
+    }
+    make[kind]()
+    size = 10**6 if kind == "other size" else ticket.array_bytes
+    began = time.monotonic()
+    with pytest.raises(StateFileError):
+        replied_state(reply_with(asked, **{**asdict(ticket), "array_bytes": size}), folder)
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"dtype": "F32", "shape": [2**40], "data_offsets": [0, 2**42]},
+        {"dtype": "F32", "shape": [-1], "data_offsets": [0, -4]},
+        {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]},
+        {"dtype": "F32", "shape": [2], "data_offsets": [1000, 1008]},
+        {"dtype": "F32", "shape": [1.5], "data_offsets": [0, 6]},
+        {"dtype": "O", "shape": [1], "data_offsets": [0, 8]},
+        {"dtype": "F32", "shape": None, "data_offsets": []},
+        [],
+    ],
+    ids=str,
+)
+def test_entries_that_do_not_lie_in_their_file_are_refused_before_they_are_read(tmp_path, entry):
+    header = json.dumps({"w": entry}).encode()
+    path = tmp_path / "state"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(16))
+    with pytest.raises(StateFileError):
+        map_state(path)

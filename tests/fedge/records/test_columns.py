@@ -1,5 +1,6 @@
 """A column and a table by hand: values, cells, and a table that another version began."""
 
+import csv
 import io
 from types import SimpleNamespace
 
@@ -49,3 +50,10 @@ def test_description_by_hand():
         "## `some.csv`\n\nA row per thing.\n\n| column | type | unit | meaning |\n|---|---|---|---|\n"
         "| `n` | int |  | number |\n| `size` | float | m | how long |\n| `name` | text |  | a \\| b |\n"
     )
+
+
+def test_no_text_in_a_table_is_a_formula_or_moves_a_terminal():
+    """Names of users and devices in partition.csv are shown by a spreadsheet or a terminal, no more."""
+    table = Table("t.csv", "", (Column("name", TEXT, "", "", lambda row: row),))
+    rows = list(csv.reader(io.StringIO(table.text(["=cmd|' /C calc'!A0", "a\x1b[2Jb", "Ana", "-1"]))))
+    assert rows == [["name"], ["'=cmd|' /C calc'!A0"], ["a\\x1b[2Jb"], ["Ana"], ["'-1"]]

@@ -86,6 +86,14 @@ BAD = {
     "one class": ({"y": np.zeros(4, np.int64)}, "at least two classes"),
     "channel names": ({"channels": np.array(["acc_x"])}, "channels must name each of the 2"),
     "doubled class": ({"classes": np.array(["sit", "sit"])}, "classes must differ"),
+    "class that clears a screen": (
+        {"classes": np.array(["sit", "a\x1b[2J"])},
+        "classes must hold names that can",
+    ),
+    "user that rings": (
+        {"user": np.array(["a", "b\x07", "a", "b"])},
+        "user must hold names that can be printed",
+    ),
 }
 
 
