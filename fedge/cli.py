@@ -6,6 +6,7 @@ nobody reads what it prints; of `fedge status` also 1, still running.
 
 import argparse
 import json
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -18,6 +19,7 @@ from fedge.config.sections import check_keys, fold_tables
 from fedge.config.sections import options as all_options
 from fedge.engine.federation import Federation
 from fedge.launch.flower import run_on_flower
+from fedge.launch.new_project import new_project
 from fedge.launch.packaged import described
 from fedge.launch.preflight import check
 from fedge.launch.project import Project, parse_override
@@ -103,6 +105,9 @@ def _parser() -> argparse.ArgumentParser:
         help="with --compare: exit code 4 if RSS or USS grew more",
     )
     profile.set_defaults(command=_profile)
+    new = commands.add_parser("new", help="write a small project with its own model, options and federations")
+    new.add_argument("folder", type=Path, help="its folder, new or empty, which gives its name: my-study")
+    new.set_defaults(command=_new)
     configs = commands.add_parser("configs", help="list the configurations that come with Fedge, for -c")
     configs.set_defaults(command=_print_configs)
     options = commands.add_parser("options", help="print a table of all configuration keys (Markdown)")
@@ -234,6 +239,14 @@ def _print_status(options: argparse.Namespace) -> int:
     status = read_status(find_run(options.run, options.runs_dir))
     print("\n".join(status_lines(status)))
     return status.exit_code
+
+
+def _new(options: argparse.Namespace) -> int:
+    """Carry out ``fedge new``."""
+    for file in new_project(options.folder):
+        print(file)
+    print(f"next: cd {shlex.quote(str(options.folder))} && fedge run -c num-server-rounds=5")
+    return 0
 
 
 def _print_configs(_: argparse.Namespace) -> int:

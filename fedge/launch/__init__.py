@@ -1,7 +1,8 @@
 """Starting a run: what is refused before any worker starts, and the engines from outside.
 
-`project` reads pyproject.toml, `packaged` has what comes with Fedge, `preflight` checks, `simulate` starts a
-run in this process, `flower` one under `flwr run`, `ray_start` says whether Ray can start.
+`project` reads pyproject.toml, `packaged` has what comes with Fedge, `new_project` writes a project,
+`preflight` checks, `simulate` starts a run in this process, `flower` one under `flwr run`, `ray_start` says
+whether Ray can start.
 
 Imports only from below: `client_app`, `server_app` and what is under them.
 """

@@ -1,0 +1,150 @@
+"""``fedge new``: a folder in which `fedge run`, `flwr run .` and `pytest` work, with a model of its own."""
+
+import os
+import re
+from pathlib import Path
+
+from fedge.config.option import ConfigError, shown
+from fedge.launch.packaged import packaged_folder
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*([._-][A-Za-z0-9]+)*")  # of a project, and of a module made from it
+_TABLES = ("[tool.flwr.app.config", "[tool.flwr.federations")  # that a new project has as its own
+
+_PROJECT = """\
+[project]
+name = "{name}"
+version = "0.1.0"
+description = "A study with Fedge"
+requires-python = ">=3.10"
+dependencies = ["fedge"]
+
+[tool.pytest.ini_options]
+pythonpath = ["."]
+
+[tool.flwr.app]
+publisher = "{name}"
+
+[tool.flwr.app.components]
+serverapp = "fedge.server_app:app"
+clientapp = "fedge.client_app:app"
+
+# Every option, here with Fedge's default but for train.model. Flower takes with -c only what stands here.
+"""
+
+_MODEL = '''\
+"""The network of this study."""
+
+from torch import Tensor, nn
+
+
+class Net(nn.Module):
+    """One convolution over time, its mean, and a linear layer; any nn.Module can stand here.
+
+    Args:
+        input_shape: channels and samples of a window.
+        classes: how many there are.
+        width: features of the convolution; train.model-args sets it.
+    """
+
+    def __init__(self, input_shape: tuple[int, ...], classes: int, width: int = 16) -> None:
+        super().__init__()
+        self.features = nn.Conv1d(input_shape[0], width, kernel_size=5, stride=2)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Windows (N, C, T) to scores (N, classes)."""
+        return self.head(self.features(x).relu().mean(dim=-1))
+'''
+
+_TEST = '''\
+"""A round of this study, with its own configuration and model."""
+
+from pathlib import Path
+
+import fedge
+from fedge.cli import main
+
+
+def test_a_round(tmp_path, monkeypatch):
+    monkeypatch.chdir(Path(__file__).parents[1])
+    changes = f"num-server-rounds=1 train.local-epochs=1 report=false runs-dir='{{tmp_path}}'"
+    assert main(["run", "-c", changes]) == 0
+    run = fedge.load_run(tmp_path / "latest")
+    assert run.manifest["config"]["train.model"] == "{module}.model:Net"
+'''
+
+_README = """\
+# {name}
+
+A study with [Fedge](https://pypi.org/project/fedge): its own model, options and federations.
+
+```sh
+fedge run -c num-server-rounds=5    # in this process; without -c 100 rounds
+flwr run .                          # the same on Flower and Ray
+fedge run -c fedge:hierfl           # with a configuration that comes with Fedge; fedge configs lists them
+fedge run -c 'train.model-args.width=32'
+pytest
+```
+
+`{module}/model.py` has the model, `pyproject.toml` every option, and who takes part. Results go to `runs/`.
+"""
+
+
+def new_project(folder: Path) -> list[Path]:
+    """Write a small project into a folder, which takes its name; returns the files.
+
+    Raises:
+        ConfigError: the folder has something in it, its name cannot be a project's, or it cannot be written.
+    """
+    name = folder.absolute().name
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"the project's name must be letters, digits, and - . _ between them, but is {shown(name)}; "
+            "as fedge new my-study"
+        )
+    if os.path.lexists(folder) and not (folder.is_dir() and not any(folder.iterdir())):
+        raise ConfigError(
+            f"the project's folder must be new or empty, but {folder} is not; take another name"
+        )
+    module = re.sub(r"[.-]", "_", name.lower())
+    written = []
+    for path, text in _files(name, module).items():
+        file = folder / path
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(
+                f"the project's folder must be writable, but {file}: {error.strerror}; take another"
+            ) from error
+        written.append(file)
+    return written
+
+
+def _files(name: str, module: str) -> dict[str, str]:
+    """Return path → content of all files of a project."""
+    options = _own_tables().replace('\nmodel = "cnn" ', f'\nmodel = "{module}.model:Net" ', 1)
+    return {
+        "pyproject.toml": _PROJECT.format(name=name) + options,
+        "README.md": _README.format(name=name, module=module),
+        f"{module}/__init__.py": f'"""{name}: a study with Fedge."""\n',
+        f"{module}/model.py": _MODEL,
+        f"tests/test_{module}.py": _TEST.format(module=module),
+        ".gitignore": "/runs/\n__pycache__/\n",
+    }
+
+
+def _own_tables() -> str:
+    """Return options and federations as Fedge's pyproject.toml has them, with their comments."""
+    kept, before, keeps = [], [], False
+    for line in (packaged_folder() / "pyproject.toml").read_text(encoding="utf-8").splitlines():
+        if line.startswith("["):
+            keeps = line.startswith(_TABLES)
+        elif not line or line.startswith("#"):
+            before.append(line)  # belongs to what comes next
+            continue
+        kept += [*before, line] if keeps else []
+        before = []
+    while not kept[0].startswith("["):
+        kept.pop(0)
+    return "\n".join(kept) + "\n"
