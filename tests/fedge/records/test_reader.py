@@ -93,7 +93,7 @@ def test_simulate_returns_what_load_run_reads(tmp_path):
 def test_simulate_returns_a_failed_run_and_raises_for_a_refused_one(tmp_path):
     """Steps of that size lead to no number at all: every client fails."""
     config = {**TOY, "runs-dir": str(tmp_path)}
-    run = fedge.simulate({**config, "train.lr": 1e30}, terminal=io.StringIO())
+    run = fedge.simulate({**config, "train.lr": 1e6, "train.local-epochs": 30}, terminal=io.StringIO())
     assert (run.status, run.exit_code, len(run.rounds)) == ("failed", 4, 0)
     assert run.reason
     with pytest.raises(ConfigError, match=r"did you mean train\.lr"):
