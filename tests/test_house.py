@@ -131,7 +131,6 @@ ELSEWHERE = {
     "fedge/clustering/evidence.py": "fedge/clustering/test_signals.py",
     "fedge/clustering/registry.py": "fedge/clustering/test_baselines.py",
     "fedge/exchange/engine.py": "fedge/engine/test_flower_engine.py",
-    "fedge/leaf/leaf.py": "fedge/leaf/test_aggregation.py",
     "fedge/profile/allocators.py": "fedge/profile/test_command.py",
     "fedge/profile/page.py": "fedge/profile/test_command.py",
     "fedge/profile/result.py": "fedge/profile/test_command.py",

@@ -1,17 +1,17 @@
 """A leaf server: one of Flower's own strategies (`fedge.leaf.rules`) over its own clients, plus SCAFFOLD.
 
-The strategy sees the leaf's clients through `LeafGrid`, a view of the real Grid in which only
+The strategy sees the leaf's clients through `fedge.leaf.grid`, a view of the real Grid in which only
 `get_node_ids` differs, so any Flower strategy works per leaf unchanged.
 """
 
 import copy
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from flwr.app import Message, RecordDict
+from flwr.app import Message
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
@@ -23,6 +23,7 @@ from fedge.exchange.train import TrainReply
 from fedge.leaf.aggregation import Contribution
 from fedge.leaf.checks import NormHistory, first_not_finite
 from fedge.leaf.drift import Drift
+from fedge.leaf.grid import LeafGrid
 from fedge.leaf.models import LeafModels
 from fedge.leaf.rules import combine, keeps_nothing
 from fedge.leaf.strategy_state import numbers_of, put_back, states_of
@@ -32,53 +33,6 @@ from fedge.training.local import LocalTraining
 from fedge.training.scaffold import control_delta, drift_length, updated_server_control, zero_control
 
 logger = logging.getLogger(__name__)
-
-
-class LeafGrid(Grid):
-    """The Grid as one leaf sees it: only the given nodes exist."""
-
-    def __init__(self, grid: Grid, node_ids: Sequence[int]) -> None:
-        """Show `node_ids` of `grid`."""
-        self._grid = grid
-        self._node_ids = list(node_ids)
-
-    def get_node_ids(self) -> Iterable[int]:
-        """Return the nodes of this leaf."""
-        return list(self._node_ids)
-
-    def set_run(self, run_id: int) -> None:
-        """Pass on."""
-        self._grid.set_run(run_id)
-
-    @property
-    def run(self):  # type: ignore[no-untyped-def]  # Flower does not export the type
-        """Pass on."""
-        return self._grid.run
-
-    def create_message(  # type: ignore[no-untyped-def]
-        self,
-        content: RecordDict,
-        message_type: str,
-        dst_node_id: int,
-        group_id: str,
-        ttl: float | None = None,
-    ):
-        """Pass on."""
-        return self._grid.create_message(content, message_type, dst_node_id, group_id, ttl)
-
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Pass on."""
-        return self._grid.push_messages(messages)
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Pass on."""
-        return self._grid.pull_messages(message_ids)
-
-    def send_and_receive(
-        self, messages: Iterable[Message], *, timeout: float | None = None
-    ) -> Iterable[Message]:
-        """Pass on."""
-        return self._grid.send_and_receive(messages, timeout=timeout)
 
 
 @dataclass(frozen=True)
@@ -151,12 +105,13 @@ class Leaf:
         It has a copy of what its strategy keeps (moments of a server optimiser, a clipping norm), and uses
         the leaf's control variates as they are, or none without `scaffold`.
         """
-        fork = copy.copy(self)
-        fork.models = LeafModels(model)
-        fork._strategy = copy.deepcopy(self._strategy)
+        fork = Leaf(
+            self.index, self.train_samples, model, self._parameter_names, copy.deepcopy(self._strategy), 0,
+            self.unseen_clients, self.variances,
+        )  # fmt: skip
+        fork.accepted = self.accepted
         fork.norms = copy.deepcopy(self.norms)
         fork.control = fork._told = self.control if scaffold else None
-        fork.drift = None
         fork._is_fork = True
         return fork
 

@@ -7,7 +7,7 @@ from flwr.clientapp import ClientApp
 from fedge.engine.flower_engine import FlowerEngine
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.clients import Clients
-from fedge.leaf.leaf import LeafGrid
+from fedge.leaf.grid import LeafGrid
 
 CLIENTS = 6
 COSTS = {0: 1.0, 1: 8.0, 2: 3.0, 3: 4.0, 4: 5.0, 5: 2.0}

@@ -1,0 +1,112 @@
+"""A leaf through leaf rounds whose replies are written down here."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedge.config.sections import from_run_config
+from fedge.exchange.round_context import RoundContext
+from fedge.exchange.train import TrainReply
+from fedge.leaf.leaf import Leaf
+from fedge.leaf.rules import make_strategy
+from fedge.states.averaging import weighted_mean
+from fedge.training.local import LocalTraining
+
+SAMPLES = {1: 30, 0: 10}
+SETTINGS = LocalTraining(lr=0.5, momentum=0.0)
+
+
+def state(value):
+    return {"w": np.array([value], np.float32)}
+
+
+def make_leaf(levels=1, **options):
+    strategy = make_strategy(from_run_config(options), 2)
+    return Leaf(0, SAMPLES, state(1), ["w"], strategy, levels, unseen_clients=[3, 2])
+
+
+def take(leaf, leaf_round, answers):
+    """Let a leaf combine answers: client → (what its model has become, steps)."""
+    replies = {c: TrainReply(state(w), SAMPLES[c], k, 0.5, 1.0, 4) for c, (w, k) in sorted(answers.items())}
+    mean = weighted_mean([r.state for r in replies.values()], [r.samples for r in replies.values()])
+    context = RoundContext(0, 1, leaf_round, "nowhere", "log", 0, 5.0)
+    return leaf.aggregate_train(context, replies, mean, SETTINGS, seed=0)
+
+
+def test_a_leaf_knows_its_clients_in_order():
+    leaf = make_leaf()
+    assert (leaf.clients, leaf.unseen_clients, leaf.weight) == ((0, 1), (2, 3), 40)
+    assert leaf.accepted == {0: 0, 1: 0}
+    assert leaf.control["w"].tolist() == [0.0]
+    assert make_leaf(levels=0).control is None
+
+
+def test_a_leaf_round_with_control_variates_by_hand():
+    """Model (10 · 0 + 30 · 3) / 40; Δc_0 = (1 − 0) / (2 · 0.5), Δc_1 = (1 − 3) / (4 · 0.5), c = −20 / 40."""
+    leaf = make_leaf()
+    assert take(leaf, 1, {0: (0.0, 2), 1: (3.0, 4)}) == {}
+    assert leaf.model["w"].tolist() == [2.25]
+    assert leaf.control["w"].tolist() == [-0.5]
+    assert leaf.accepted == {0: 1, 1: 1}
+    assert leaf.models.served["w"].tolist() == [1.0]
+
+
+def test_a_client_that_did_not_answer_still_counts_in_the_mean_of_controls():
+    """c = 10 · 1 / 40; only client 0 has a round that counted."""
+    leaf = make_leaf()
+    take(leaf, 1, {0: (0.0, 2)})
+    assert leaf.control["w"].tolist() == [0.25]
+    assert leaf.accepted == {0: 1, 1: 0}
+
+
+def test_nothing_comes_back_of_a_fork():
+    """It trains with the leaf's control, which stays, and moments of its server's optimiser of its own."""
+    options = {"leaf.strategy": "fedadam", "scaffold.enabled": False}
+    leaf, same = make_leaf(**options), make_leaf(**options)
+    fork = leaf.fork(state(5), scaffold=True)
+    assert fork.told_control is leaf.told_control
+    assert leaf.fork(state(5), scaffold=False).told_control is None
+    take(fork, 1, {0: (4.0, 2), 1: (3.0, 4)})
+    assert fork.model["w"][0] != 5
+    assert leaf.model["w"].tolist() == [1.0]
+    assert (leaf.control["w"].tolist(), leaf.accepted) == ([0.0], {0: 0, 1: 0})
+    for other in (leaf, same):
+        take(other, 1, {0: (0.0, 2), 1: (3.0, 4)})
+    assert leaf.model["w"].tobytes() == same.model["w"].tobytes()
+
+
+def test_replies_that_cannot_be_combined_change_nothing_and_are_named():
+    """Client 1's model is so far away that its control is not finite."""
+    leaf = make_leaf()
+    refused = take(leaf, 1, {0: (0.0, 2), 1: (np.inf, 4)})
+    assert list(refused) == [1]
+    assert (leaf.model["w"].tolist(), leaf.control["w"].tolist()) == ([1.0], [0.0])
+    assert leaf.accepted == {0: 0, 1: 0}
+
+
+ANSWERS = st.dictionaries(
+    st.sampled_from([0, 1]), st.tuples(st.floats(-9, 9, width=32), st.integers(1, 5)), min_size=1
+)
+
+
+@pytest.mark.parametrize("strategy", ["fedavg", "fedadam"])
+@given(rounds=st.lists(ANSWERS, min_size=1, max_size=4), stop=st.integers(0, 4))
+def test_a_leaf_goes_on_from_what_it_gave(strategy, rounds, stop):
+    """Through JSON, after any round: the same bits as without a break."""
+    options = {"leaf.strategy": strategy, "scaffold.enabled": False}
+    whole, parts = make_leaf(**options), make_leaf(**options)
+    for leaf_round, answers in enumerate(rounds, start=1):
+        for leaf in (whole, parts):
+            take(leaf, leaf_round, answers)
+            leaf.keep_states(lambda kept: kept)
+        if leaf_round == stop:
+            before, parts = parts, make_leaf(**options)
+            parts.restore(before.states(), json.loads(json.dumps(before.facts())))
+            parts.keep_states(lambda kept: kept)
+    assert {n: s["w"].tobytes() for n, s in parts.states().items() if "w" in s} == {
+        n: s["w"].tobytes() for n, s in whole.states().items() if "w" in s
+    }
+    assert parts.facts() == whole.facts()
