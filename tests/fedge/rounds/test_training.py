@@ -18,6 +18,7 @@ from fedge.timing.laps import LapClock
 from fedge.training.local import TrainResult
 
 SAMPLES = {0: 10, 1: 20, 2: 30, 3: 10, 4: 10, 5: 10}
+STEPS = 5  # of five epochs of one batch
 
 
 def context_of(global_round, leaf_round):
@@ -49,7 +50,7 @@ def answers(messages, values):
     """Return clients' replies: client → the value that its model has become."""
     by_client = {message.metadata.dst_node_id - 100: message for message in messages}
     return [
-        train_reply(by_client[client], TrainResult(state(value), 0.5, 4), SAMPLES[client], 2.0)
+        train_reply(by_client[client], TrainResult(state(value), 0.5, STEPS), SAMPLES[client], 2.0)
         for client, value in values.items()
     ]
 
