@@ -76,7 +76,7 @@ def test_a_round(tmp_path, monkeypatch):
 _README = """\
 # {name}
 
-A study with [Fedge](https://pypi.org/project/fedge): its own model, options and federations.
+A study with Fedge, a simulator of federated learning: its own model, options and federations.
 
 ```sh
 fedge run -c num-server-rounds=5    # in this process; without -c 100 rounds
