@@ -62,7 +62,7 @@ class LentArray(HeldArray):
         self.__dict__.update(kind, _lent=array)
 
     def numpy(self) -> np.ndarray:
-        """Return a copy of the array."""
+        """Return a copy of the array, in its shape and dtype."""
         lent: Array = self.__dict__["_lent"]
         return lent.numpy().copy()
 
