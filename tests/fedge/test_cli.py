@@ -84,7 +84,7 @@ def test_the_flower_engine_gives_a_real_exit_code(tmp_path):
     """`fedge run --engine flower` wraps `flwr run` and trusts the manifest."""
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     command = [sys.executable, "-m", "fedge.cli", "run", "--engine", "flower", "-c", TOY]
-    broken = "train.lr=1e-320"  # SCAFFOLD divides by it: every client fails
+    broken = "train.lr=1e6 train.local-epochs=30"  # no number comes of such steps: every client fails
     codes = {}
     for name, extra in {"good": "", "broken": broken}.items():
         words = [*command, "-c", f"runs-dir='{tmp_path / name}' {extra}"]

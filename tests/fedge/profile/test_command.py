@@ -26,6 +26,7 @@ pytestmark = pytest.mark.whole_runs
 
 ROOT = Path(__file__).parents[3]
 TOY = "data.path='synthetic' train.model='linear' train.local-epochs=1 num-server-rounds=2"
+BROKEN = TOY.replace("local-epochs=1", "local-epochs=30") + " train.lr=1e6"  # no number comes of such steps
 needs_memray = pytest.mark.skipif(
     importlib.util.find_spec("memray") is None, reason="memray is not installed"
 )
@@ -221,7 +222,7 @@ def test_refusals_are_one_line(monkeypatch, capsys, words, telling):
 def test_a_run_that_fails_is_said(tmp_path, monkeypatch, capsys):
     """SCAFFOLD divides by the learning rate: every client fails."""
     monkeypatch.chdir(ROOT)
-    assert main(["profile", "-c", TOY + " train.lr=1e-320", "-o", str(tmp_path / "p")]) == 4
+    assert main(["profile", "-c", BROKEN, "-o", str(tmp_path / "p")]) == 4
     error = capsys.readouterr().err
     assert "the run must complete, but it is failed: " in error
     assert (tmp_path / "p" / "watched" / "output.txt").is_file()

@@ -232,8 +232,9 @@ def test_every_combination_has_its_own_comparison(write, tmp_path, capsys):
 
 
 def test_a_run_that_fails_stops_no_other(write, tmp_path, capsys):
-    """SCAFFOLD divides by the learning rate: every client of one variant fails."""
-    broken = '[[variants]]\nname = "good"\n[[variants]]\nname = "broken"\ntrain.lr = 1e-320\n'
+    """No number comes of such steps: every client of one variant fails."""
+    broken = '[[variants]]\nname = "good"\n[[variants]]\nname = "broken"\ntrain.lr = 1e6\n'
+    broken += "train.local-epochs = 30\n"
     assert main(["sweep", "--jobs", "2", str(write(broken, seeds=[1]))]) == 4
     printed = capsys.readouterr().out
     assert "good-seed1    completed" in printed
