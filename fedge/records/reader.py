@@ -39,6 +39,7 @@ _CLUSTERS: dict[str, Any] = {
     "compared": pl.Boolean,
     "changes": pl.List(_TEXT),
     "lowest_p": _FLOAT,
+    "level": _FLOAT,
 }
 
 
@@ -58,7 +59,7 @@ class RunData:
         clients: metrics/clients.csv; unseen clients are among them, see `known_clients` and `unseen_clients`.
         clusters: clusters.jsonl; `labels` and `similarity` are lists; its round is named "global_round";
             `compared` is false where no comparison was due, `changes` says in words what happened,
-            `lowest_p` is the smallest of the step's tests for groups.
+            `lowest_p` is the smallest of the step's tests for groups, `level` that of the first.
         partition: partition.csv, windows per client, split, user, device and class; unseen clients and
             groups.
         timing: timing.csv: seconds per phase, workers' seconds per timeline, percentiles over messages.
@@ -291,7 +292,9 @@ def _cluster_entry(line: str) -> dict[str, Any] | None:
         entry = json.loads(line)
         entry["compared"] = entry.get("compared", True)
         entry["changes"] = [words(event) for event in entry.get("events", ())]
-        entry["lowest_p"] = min((float(test["p"]) for test in entry.get("tests", ())), default=None)
+        tests = entry.get("tests", ())
+        entry["lowest_p"] = min((float(test["p"]) for test in tests), default=None)
+        entry["level"] = float(tests[0]["level"]) if tests and "level" in tests[0] else None
         return {key: entry[key] for key in _CLUSTERS}
     except (ValueError, KeyError, TypeError, IndexError):
         return None

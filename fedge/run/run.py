@@ -111,6 +111,10 @@ class _Surroundings:
         report = report_at_end(self.folder) if self.config.report else None
         if report:
             self.console.say(f"report: {short(report)}")
+        elif self.config.report:
+            self.console.say(
+                f"note: no report could be written, see run.log; fedge report {short(self.folder)}"
+            )
         stop_logging_to(self._handler)
         self.opened.lock.close()
 

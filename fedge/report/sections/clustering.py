@@ -1,7 +1,8 @@
 """The section on clusters: who was grouped with whom and when, and how alike the leaves' models were."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -38,6 +39,11 @@ _AGREEMENT = {  # column → name, line: they often lie upon each other
     "completeness": ("completeness", "dashdot"),
 }
 _MANY_CHANGES = 12  # that are told in words; the table has all
+_TESTS = {
+    "deal": "Deal test: the share of ways to deal the same clients to leaves in which some leaves differ as "
+    "clearly. It is made once for each common start; later rounds repeat what it has found.",
+    "sign-flip": "Client sign-flip test: how often clients alone, without groups, part leaves so clearly.",
+}
 _MANY_CELLS = 20  # leaves above which a similarity map is one picture, without numbers in its cells
 
 
@@ -50,7 +56,7 @@ def clustering_section(run: RunData) -> Section:
     compared = steps.drop_nulls("similarity")
     if not compared.is_empty() and len(compared["similarity"][0]) > 1:
         panels.append(similarity_range_panel(compared, by_tau=_by_tau(run)))
-        panels += p_value_panels(compared, float(run.config.get("cluster.level", 0)))
+        panels += p_value_panels(compared, run.config)
         lowest = min(_pairs(s).min() for s in compared["similarity"])
         low = min(0.9, math.floor(10 * lowest) / 10)
         panels += [similarity_panel(compared, step, low) for step in chosen_steps(compared)]
@@ -103,7 +109,10 @@ def _rule(run: RunData, compared: pl.DataFrame) -> str:
         "threshold": f"leaves at least {tau:g} alike are joined",
         "auto": "leaves are parted where a test finds groups and a trial finds them useful",
     }.get(str(count or "threshold"), f"there are to be {count} clusters")
-    return f"Compared are {_SIGNALS.get(signal, signal)}; {rule}"
+    compared_by = _SIGNALS.get(signal, signal)
+    if run.config.get("cluster.count") == "auto" and run.config.get("cluster.test") == "deal":
+        compared_by = f"clients' updates from one start, and from different models {compared_by}"
+    return f"Compared are {compared_by}; {rule}"
 
 
 def _truth_sentences(run: RunData) -> list[str]:
@@ -218,21 +227,30 @@ def _moves_table(steps: pl.DataFrame) -> Table:
     return table(("from round", "leaves by cluster", "changed number"), rows)
 
 
-def p_value_panels(compared: pl.DataFrame, level: float) -> list[Panel]:
-    """Return the p-values of the tests for groups over rounds; nothing where none was made."""
+def p_value_panels(compared: pl.DataFrame, config: Mapping[str, Any]) -> list[Panel]:
+    """Return the p-values of the tests for groups over rounds; nothing where none was made.
+
+    Args:
+        compared: cloud steps.
+        config: of the run; `cluster.level` stands for tests that do not tell their level themselves.
+    """
     tested = compared.drop_nulls("lowest_p")
     if tested.is_empty():
         return []
     rounds, p = tested["global_round"].to_list(), tested["lowest_p"].to_list()
     figure, axes = new_figure()
     axes.semilogy(rounds, p, color=colour(0), marker="o", markersize=3, label="lowest p of the step")
-    axes.axhline(level, color=INK, linestyle="dashed", linewidth=1, label="cluster.level")
+    levels = tested["level"].drop_nulls()
+    level = float(levels[0]) if len(levels) else float(config.get("cluster.level", 0))
+    axes.axhline(level, color=INK, linestyle="dashed", linewidth=1, label=f"level {level:g}")
     axes.set_xlabel("global round")
     axes.set_ylabel("p")
+    axes.yaxis.set_major_formatter("{x:g}")  # as text: powers are set in TeX, which a page does not show
+    axes.yaxis.set_minor_formatter("")
     whole_ticks(axes)
     legend_below(figure, axes)
     numbers = table(("round", "lowest p"), zip(rounds, p, strict=True))
-    caption = "Client sign-flip test: how often clients alone, without groups, would part leaves so clearly."
+    caption = _TESTS.get(str(config.get("cluster.test", "sign-flip")), "")
     return [Panel("Are there groups?", numbers, figure, caption)]
 
 
