@@ -22,7 +22,7 @@ from fedge.launch.flower import run_on_flower
 from fedge.launch.new_project import new_project
 from fedge.launch.packaged import described
 from fedge.launch.preflight import check
-from fedge.launch.project import Project, parse_override
+from fedge.launch.project import CLIENT_APP, Project, parse_override
 from fedge.process import exits
 from fedge.process.streams import forget_unread, open_missing_streams
 from fedge.records.folder import find_run
@@ -145,6 +145,8 @@ def _run(options: argparse.Namespace) -> int:
     """Carry out ``fedge run``."""
     _check_workers(options.workers)
     project = _project(options)
+    project.refuse_other_server()
+    options.client_app = project.client_app
     run_config = project.run_config(options.run_config)
     federation = project.federation(options.federation)
     if project.packaged:
@@ -213,9 +215,13 @@ def _run_in_process(
     run_config: dict[str, Scalar], federation: Federation, options: argparse.Namespace, prepared: Prepared
 ) -> int:
     """Run on threads of this process."""
-    from fedge.launch.simulate import run_in_process  # loads torch, which a refused run need not wait for
+    # loads torch, which a refused run need not wait for
+    from fedge.launch.simulate import client_app_named, run_in_process
 
-    outcome = run_in_process(run_config, federation, options.workers, None, options.owns_process, prepared)
+    app = client_app_named(getattr(options, "client_app", CLIENT_APP))
+    outcome = run_in_process(
+        run_config, federation, options.workers, None, options.owns_process, prepared, app
+    )
     return outcome.exit_code
 
 

@@ -15,13 +15,14 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from fedge.config.option import ConfigError, nearest, shown
 
-_CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.<>]*")  # "package.module:Name"
+_CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_<][\w.<>]*")  # "package.module:Name"
 _MAIN_ONLY = ("__main__", "<lambda>", "<locals>")  # in names of objects that no other process can import
 
 
@@ -111,7 +112,8 @@ class Register:
                 package = point.dist.name if point.dist else ""
                 return Entry(name, f"of {package}", point.value, origin=package)
         raise ConfigError(
-            f'{self.option} must be one of {", ".join(self.names)}, or "module:Name", but is {shown(name)}'
+            f"{self.option} must be {'one of ' + ', '.join(self.names) + ', or ' if self.names else ''}"
+            f'"module:Name", but is {shown(name)}'
             f"{nearest(name, self.names) or f'; {otherwise}' * bool(otherwise)}"
         )
 
@@ -135,6 +137,7 @@ class Register:
             )
         if not entry.origin:
             look_in(Path.cwd())
+            _extend_path()
         return self._imported(name, module, path)
 
     def _imported(self, name: str, module: str, path: str) -> Any:
@@ -158,7 +161,7 @@ class Register:
         return found
 
     def given(self, part: Any) -> str:
-        """Return the name under which an object of this process is known from now on.
+        """Return the name under which an object of this process is known until `forget`.
 
         Args:
             part: a name, which is returned as it is, or the class or function itself.
@@ -170,10 +173,15 @@ class Register:
             return part
         if not callable(part):
             raise ConfigError(f"{self.option} must be a name, a class or a function, but is {shown(part)}")
-        kind = part if hasattr(part, "__qualname__") else type(part)
+        kind = part.func if isinstance(part, partial) else part
+        kind = kind if hasattr(kind, "__qualname__") else type(kind)
         name = f"{kind.__module__}:{kind.__qualname__}"
         self._given[name] = part
         return name
+
+    def forget(self, name: str) -> None:
+        """Let a name that `given` made stand for nothing but what can be imported."""
+        self._given.pop(name, None)
 
     def refuse_wrong_arguments(self, name: str, arguments: Mapping[str, Any], *positions: str) -> None:
         """Raise ConfigError when the code behind a name does not take what it is to be called with.
@@ -211,11 +219,16 @@ _looked_in: list[str] = []
 
 
 def look_in(*folders: "Path | str") -> None:
-    """Let parts be found in these folders from now on, too."""
+    """Let parts that are no packages be looked for in these folders from now on, too."""
     for folder in folders:
         path = str(Path(folder).resolve())
         if path not in _looked_in:
             _looked_in.append(path)
+
+
+def _extend_path() -> None:
+    """Put the folders to look in on Python's path: only for runs with code of the user's."""
+    for path in _looked_in:
         if path not in sys.path:
             sys.path.insert(0, path)
 

@@ -22,6 +22,7 @@ import psutil
 
 from fedge.config.option import ConfigError, Scalar
 from fedge.config.sections import Config
+from fedge.launch.project import Project
 from fedge.process import exits
 from fedge.process.watchdog import GRACE_S, stall_limit_s
 from fedge.records.folder import find_run
@@ -46,7 +47,7 @@ def run_on_flower(app: str, federation: str | None, run_config: Mapping[str, Sca
         find_run(config.resume, config.runs_dir, "resume") if config.resume else Path(config.runs_dir) / name
     )
     with tempfile.NamedTemporaryFile("w", suffix=".toml", encoding="utf-8") as overrides:
-        overrides.write(toml_of({**run_config, "run-name": name}))
+        overrides.write(toml_of(Project(Path(app)).as_declared({**run_config, "run-name": name})))
         overrides.flush()
         words = ["flwr", "run", app, *([federation] if federation else []), "-c", overrides.name]
         child = _Child(words)

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedge.config.option import ConfigError, Scalar, shown
-from fedge.config.sections import check_keys, fold_tables
+from fedge.config.option import ConfigError, Scalar, arguments_of, shown
+from fedge.config.register import look_in
+from fedge.config.sections import check_keys, fold_tables, options
 from fedge.engine.federation import Federation, from_backend
 from fedge.launch.packaged import is_packaged, packaged_file, packaged_folder
 
@@ -93,12 +94,17 @@ def parse_override(text: str) -> dict[str, Scalar]:
 _MOST_SUPERNODES = 100_000
 
 
+SERVER_APP, CLIENT_APP = "fedge.server_app:app", "fedge.client_app:app"
+
+
 class Project:
     """The Flower part of one pyproject.toml.
 
     Attributes:
         folder: of that pyproject.toml.
         packaged: it is Fedge's own, because the app's folder has none.
+        path: of the file.
+        server_app, client_app: the app's components, "module:name".
     """
 
     def __init__(self, app: Path) -> None:
@@ -110,6 +116,7 @@ class Project:
         self.packaged = app.is_dir() and not os.path.lexists(app / "pyproject.toml")
         self.folder = packaged_folder() if self.packaged else app
         self.path = self.folder / "pyproject.toml"
+        look_in(app)
         tool = self._table("tool", read_toml(self.path, "the app's pyproject.toml").get("tool", {}))
         table = self._table("tool.flwr", tool.get("flwr", {}))
         if "app" not in table:
@@ -118,6 +125,9 @@ class Project:
             )
         app_table = self._table("tool.flwr.app", table["app"])
         self._config = self._table("tool.flwr.app.config", app_table.get("config", {}))
+        components = self._table("tool.flwr.app.components", app_table.get("components", {}))
+        self.server_app = str(components.get("serverapp", SERVER_APP))
+        self.client_app = str(components.get("clientapp", CLIENT_APP))
         self._federations = self._table("tool.flwr.federations", table.get("federations", {}))
         self._default = self._federations.pop("default", None)
 
@@ -126,6 +136,14 @@ class Project:
         if not isinstance(value, Mapping):
             raise ConfigError(f"[{name}] must be a table, but is {shown(value)}; mend {self.path}")
         return dict(value)
+
+    def refuse_other_server(self) -> None:
+        """Raise ConfigError when the app has a ServerApp of its own, of which Fedge knows nothing."""
+        if self.server_app != SERVER_APP:
+            raise ConfigError(
+                f"serverapp must be {SERVER_APP} for fedge run, which is that server, but {self.path} has "
+                f"{shown(self.server_app)}; set it, or start the app with flwr run"
+            )
 
     def run_config(self, overrides: Sequence[str]) -> dict[str, Scalar]:
         """Return the flat run config with `overrides` (``-c`` arguments) on top; later ones win.
@@ -139,6 +157,30 @@ class Project:
             check_keys(list(override))
             config = fold_tables({**config, **override})
         return config
+
+    def as_declared(self, run_config: Mapping[str, Scalar]) -> dict[str, Scalar]:
+        """Return a run config by the keys of pyproject.toml, besides which Flower takes none.
+
+        A table of arguments is split into those keys that stand there.
+
+        Raises:
+            ConfigError: an option that is not at its default does not stand there.
+        """
+        declared, defaults = flatten(self._config), {key: default for key, (default, _) in options().items()}
+        told: dict[str, Scalar] = {}
+        for key, value in run_config.items():
+            inner = flatten(arguments_of(str(value), key), f"{key}.") if options()[key][1]["table"] else {}
+            if key in declared or not inner:
+                told[key] = value
+            else:
+                told.update(inner)
+        missing = [key for key, value in told.items() if key not in declared and value != defaults.get(key)]
+        if missing:
+            raise ConfigError(
+                f"on Flower's engine an option must stand in [tool.flwr.app.config], but {missing[0]} does "
+                f"not; add it to {self.path}, with any value"
+            )
+        return {key: value for key, value in told.items() if key in declared}
 
     def federation(self, name: str | None) -> Federation:
         """Return a federation by name, or the default one.

@@ -3,20 +3,35 @@
 import os
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from flwr.clientapp import ClientApp
+
 from fedge.client_app import app as client_app
 from fedge.client_app import choose_device
-from fedge.config.option import ConfigError
+from fedge.config.option import ConfigError, shown
+from fedge.config.parts import (
+    DATASETS,
+    GATES,
+    GROUPINGS,
+    MODELS,
+    PARTITIONS,
+    RULES,
+    SCENARIOS,
+    SIGNALS,
+)
+from fedge.config.register import Register
 from fedge.config.sections import fold_tables
 from fedge.engine.federation import Federation
 from fedge.engine.inprocess import InProcessGrid
 from fedge.launch.preflight import check
-from fedge.launch.project import flatten
+from fedge.launch.project import CLIENT_APP, flatten
 from fedge.process.threads import available_cores
 from fedge.run.prepare import Prepared
 from fedge.run.run import IN_PROCESS, Outcome, run
+from hhar.windows.window_file import Windows
 
 if TYPE_CHECKING:
     from fedge.records.reader import RunData
@@ -26,6 +41,15 @@ def simulate(
     config: Mapping[str, Any] | None = None,
     *,
     num_supernodes: int = 9,
+    clients: int | None = None,
+    model: Any = None,
+    rule: Any = None,
+    signal: Any = None,
+    grouping: Any = None,
+    gate: Any = None,
+    partition: Any = None,
+    scenario: Any = None,
+    data: Any = None,
     workers: int | None = None,
     terminal: TextIO | None = None,
 ) -> "RunData":
@@ -35,6 +59,16 @@ def simulate(
         config: options that differ from their defaults, flat (``{"train.lr": 0.1}``) or nested
             (``{"train": {"lr": 0.1}}``); see pyproject.toml for all of them.
         num_supernodes: number of clients.
+        clients: the same; wins.
+        model: class or function of a network, in place of `train.model`; see docs/extend.md for this and what
+            follows, each of which may also be a name.
+        rule: subclass of Flower's Strategy, in place of `leaf.strategy`.
+        signal: function, in place of `cluster.signal`.
+        grouping: function, in place of `cluster.method`.
+        gate: function, in place of `gate.rule`.
+        partition: function, in place of `partition.kind`.
+        scenario: function, in place of `scenario`.
+        data: `hhar.Windows`, or a function that returns them, in place of `data.path`.
         workers: clients that train at a time; by default as many as this process may use cores.
         terminal: where the progress lines go; standard output by default.
 
@@ -46,16 +80,49 @@ def simulate(
         ConfigError: the run cannot work; nothing was started.
         RunFolderError: the folder cannot be read, as when the disk is gone.
     """
-    flat = fold_tables(flatten(config or {}))
-    federation = Federation(num_supernodes)
-    if num_supernodes < 1:
-        raise ConfigError(f"num_supernodes must be at least 1, but is {num_supernodes}; 9 suits HHAR")
-    outcome = run_in_process(flat, federation, workers, terminal, prepared=check(flat, federation))
+    if isinstance(data, Windows):
+        data = partial(_itself, data)
+    given = (
+        (MODELS, model), (RULES, rule), (SIGNALS, signal), (GROUPINGS, grouping), (GATES, gate),
+        (PARTITIONS, partition), (SCENARIOS, scenario), (DATASETS, data),
+    )  # fmt: skip
+    named = {register.option: register.given(part) for register, part in given if part is not None}
+    flat = fold_tables({**flatten(config or {}), **named})
+    count = num_supernodes if clients is None else clients
+    if count < 1:
+        raise ConfigError(f"clients must be at least 1, but is {count}; 9 suits HHAR")
+    federation = Federation(count)
+    try:
+        outcome = run_in_process(flat, federation, workers, terminal, prepared=check(flat, federation))
+    finally:
+        for register, _ in given:
+            register.forget(str(named.get(register.option)))
     if outcome.folder is None:
         raise ConfigError(outcome.reason)
     from fedge.records.reader import load_run  # Polars: a command that only runs need not load it
 
     return load_run(outcome.folder)
+
+
+def client_app_named(name: str) -> ClientApp:
+    """Return the ClientApp that a project names in [tool.flwr.app.components].
+
+    Raises:
+        ConfigError: it cannot be imported, or is no ClientApp.
+    """
+    if name == CLIENT_APP:
+        return client_app
+    found = Register("clientapp", "fedge.clientapps").load(name)
+    if not isinstance(found, ClientApp):
+        raise ConfigError(
+            f"clientapp must be a flwr.clientapp.ClientApp, but {name} is {shown(found)}; see docs/extend.md"
+        )
+    return found
+
+
+def _itself(windows: Windows) -> Windows:
+    """Return the windows: a function of them, as data sets are."""
+    return windows
 
 
 def run_in_process(
@@ -65,8 +132,12 @@ def run_in_process(
     terminal: TextIO | None,
     owns_process: bool = False,
     prepared: Prepared | None = None,
+    client_app: ClientApp = client_app,
 ) -> Outcome:
-    """Carry out a checked run on `workers` threads; `fedge.run.run` has the meaning of the last two."""
+    """Carry out a checked run on `workers` threads; see `fedge.run.run` for `owns_process` and `prepared`.
+
+    `client_app` answers for every client.
+    """
     choose_device(str(run_config.get("train.device", "auto")))  # refuses a GPU that is not there
     count = min(workers or available_cores(), federation.num_supernodes)
 

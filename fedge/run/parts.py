@@ -9,6 +9,7 @@ from typing import Any
 
 from fedge.config.option import ConfigError
 from fedge.config.parts import (
+    DATASETS,
     GATES,
     GROUPINGS,
     MODELS,
@@ -36,6 +37,8 @@ def own_parts(config: Config) -> dict[str, tuple[Register, str]]:
         "scenario": (SCENARIOS, config.scenario),
         "tracker": (TRACKERS, config.tracker),
     }
+    if DATASETS.is_code(config.data.path):  # and no file
+        named["data.path"] = (DATASETS, config.data.path)
     return {option: (register, name) for option, (register, name) in named.items() if register.is_own(name)}
 
 

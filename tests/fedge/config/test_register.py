@@ -106,6 +106,9 @@ def test_an_object_can_be_given():
     assert SHAPES.load(name) is OrderedDict
     given = SHAPES.given(lambda: 3)
     assert SHAPES.load(given)() == 3
+    SHAPES.forget(given)
+    with pytest.raises(ConfigError, match="an object of another process"):
+        SHAPES.load(given)
     assert SHAPES.given("colour") == "colour"
     with pytest.raises(ConfigError, match="must be a name, a class or a function, but is 3"):
         SHAPES.given(3)

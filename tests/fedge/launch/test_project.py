@@ -137,3 +137,55 @@ def test_a_federation_must_say_how_many(tmp_path, table, found):
         f"federation near must set options.num-supernodes to a whole number of at least 1, but has {found}; "
     )
     assert str(caught.value).startswith(words)
+
+
+PARTS = """
+[tool.flwr.app]
+publisher = "me"
+[tool.flwr.app.components]
+serverapp = "{server}"
+clientapp = "my_client:app"
+[tool.flwr.app.config]
+run-name = ""
+[tool.flwr.app.config.train]
+model = "my_model:Net"
+model-args.width = 4
+"""
+
+
+def project_with(folder, server="fedge.server_app:app"):
+    (folder / "pyproject.toml").write_text(PARTS.format(server=server))
+    return Project(folder)
+
+
+def test_arguments_are_told_to_flower_by_the_keys_that_it_knows(tmp_path):
+    project = project_with(tmp_path)
+    config = project.run_config(["train.model-args.width=8 train.lr=0.05"])
+    assert config["train.model-args"] == '{"width": 8}'
+    assert project.as_declared({**config, "run-name": "x"}) == {
+        "run-name": "x",
+        "train.model": "my_model:Net",
+        "train.model-args.width": 8,
+    }
+
+
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [("train.lr=0.5", "train.lr"), ("train.model-args.depth=2", "train.model-args.depth")],
+)
+def test_an_option_that_flower_would_not_take_is_named(tmp_path, override, key):
+    project = project_with(tmp_path)
+    with pytest.raises(
+        ConfigError, match=f"must stand in .tool.flwr.app.config., but {key} does not; add it to"
+    ):
+        project.as_declared(project.run_config([override]))
+
+
+def test_components_are_honoured_or_refused(tmp_path):
+    project = project_with(tmp_path)
+    project.refuse_other_server()
+    assert project.client_app == "my_client:app"
+    with pytest.raises(
+        ConfigError, match=r"^serverapp must be fedge\.server_app:app for fedge run.*flwr run"
+    ):
+        project_with(tmp_path, server="my_server:app").refuse_other_server()

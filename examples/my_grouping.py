@@ -1,0 +1,31 @@
+"""A way to group leaves: a function of what the cloud knows. Here bottom-up, cut at the largest gap."""
+
+import numpy as np
+from scipy.cluster.hierarchy import fcluster, linkage
+
+from fedge.clustering.evidence import Evidence
+from fedge.clustering.registry import Grouping, method
+from fedge.config.sections import ClusterConfig
+
+
+def needs(_: ClusterConfig) -> frozenset[str]:
+    """Need the models with which the leaves began: their updates are compared."""
+    return frozenset({"starts"})
+
+
+@method(needs, compares="directions of updates")
+def largest_gap(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
+    """Join leaves by the cosine of their updates; stop before the step that joins the least alike."""
+    updates = [
+        np.concatenate([(model[n] - start[n]).astype(np.float64).ravel() for n in evidence.parameter_names])
+        for model, start in zip(evidence.models, evidence.starts, strict=True)
+    ]
+    unit = np.stack([update / max(float(np.sqrt((update**2).sum())), 1e-12) for update in updates])
+    similarity = np.array([[float((one * other).sum()) for other in unit] for one in unit])
+    if len(unit) < 3:  # no gap between one distance
+        return Grouping(np.zeros(len(unit), dtype=np.int64), similarity)
+    distances = 1 - similarity[np.triu_indices(len(unit), k=1)]
+    tree = linkage(np.maximum(distances, 0), "average")
+    gap = int(np.argmax(np.diff(tree[:, 2])))
+    labels = fcluster(tree, tree[gap, 2], "distance")
+    return Grouping(labels, similarity, {"gap": float(tree[gap + 1, 2] - tree[gap, 2])})

@@ -1,0 +1,113 @@
+"""The worked examples, from a folder outside the checkout, on both engines."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedge import simulate
+from hhar import Windows
+
+pytestmark = pytest.mark.whole_runs
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PARTS = {
+    "my_model": {"train.model": "my_model:Gru", "train.model-args.hidden": 4},
+    "my_data": {"data.path": "my_data:rows_of_digits", "data.path-args.writers": 4},
+    "my_rule": {"leaf.strategy": "my_rule:GeometricMedian", "scaffold.enabled": False},
+    "my_grouping": {"cluster.method": "my_grouping:largest_gap"},
+    "my_gate": {"gate.rule": "my_gate:probably_better", "gate.rule-args.confidence": 0.6},
+}
+TINY = {
+    **PARTS["my_data"],
+    "num-server-rounds": 2,
+    "train.local-epochs": 1,
+    "train.model": "linear",
+    "hierarchy.num-servers": 2,
+    "report": False,
+}
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """Return a copy of the examples, in which the test works."""
+    folder = tmp_path / "my-study"
+    shutil.copytree(EXAMPLES, folder, ignore=shutil.ignore_patterns("__pycache__", "runs"))
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield folder
+    for name in PARTS:
+        sys.modules.pop(name, None)
+
+
+def test_each_is_short():
+    files = list(EXAMPLES.glob("my_*.py"))
+    assert {file.stem for file in files} == set(PARTS)
+    assert all(len(file.read_text().splitlines()) < 60 for file in files)
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_each_runs_by_itself(name, project):
+    run = simulate({**TINY, **PARTS[name]}, clients=4)
+    assert (run.status, run.exit_code) == ("completed", 0), run.reason
+    parts = json.loads((run.folder / "manifest.json").read_text())["parts"].values()
+    (part,) = [part for part in parts if part["name"].startswith(f"{name}:")]
+    assert len(part["sha256"]) == 64
+
+
+def carried_out(*words):
+    """Run `fedge run` in this folder; returns the bytes of the final models."""
+    environment = {**os.environ, "FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    name = "-".join(words).strip("-") or "inprocess"
+    command = [Path(sys.executable).parent / "fedge", "run", ".", "-c", f'run-name="{name}"', *words]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return (Path("runs") / name / "checkpoints" / "final.safetensors").read_bytes()
+
+
+def test_all_together_have_the_same_bits_on_both_engines(project):
+    assert carried_out() == carried_out("--engine", "flower")
+
+
+def test_objects_go_in_directly(project):
+    sys.path.insert(0, str(project))
+    import my_data
+    import my_gate
+    import my_grouping
+    import my_model
+    import my_rule
+
+    config = {"num-server-rounds": 2, "train.local-epochs": 1, "hierarchy.num-servers": 2, "report": False}
+    config |= {"scaffold.enabled": False, "train.model-args.hidden": 4, "leaf.strategy-args.steps": 3}
+    objects = {
+        "model": my_model.Gru,
+        "rule": my_rule.GeometricMedian,
+        "grouping": my_grouping.largest_gap,
+        "gate": my_gate.probably_better,
+    }
+    windows = my_data.rows_of_digits(4)
+    assert isinstance(windows, Windows)
+    given = simulate(config, data=windows, clients=4, **objects)
+    assert given.status == "completed", given.reason
+    assert given.config["train.model"] == "my_model:Gru"
+    names = {f"my_{kind}" for kind in objects}
+    named = {key: value for name in names for key, value in PARTS[name].items() if ":" in str(value)}
+    data = {"data.path": "my_data:rows_of_digits", "data.path-args.writers": 4}
+    by_name = simulate({**config, **named, **data}, clients=4)
+    finals = [(run.folder / "checkpoints" / "final.safetensors").read_bytes() for run in (given, by_name)]
+    assert finals[0] == finals[1]
+
+
+def test_a_run_that_goes_on_says_that_its_code_has_changed(project, capsys):
+    changes = {**TINY, **PARTS["my_model"], "num-server-rounds": 1}
+    first = simulate(changes, clients=4)
+    with open(project / "my_model.py", "a") as file:
+        file.write("\n# a remark\n")
+    going_on = {**changes, "num-server-rounds": 2, "resume": str(first.folder)}
+    assert simulate(going_on, clients=4).status == "completed"
+    assert "the code of train.model my_model:Gru has changed since the run began" in capsys.readouterr().out
