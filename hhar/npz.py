@@ -1,7 +1,8 @@
 """Read arrays out of an `.npz` from elsewhere: no pickles, and no more memory than its members really hold.
 
 `numpy.load` takes a header's word for an array's size and allocates it first; here each header is compared
-with the size of its member, and all members with the machine's memory, before anything is read.
+with the size of its member, and all members with the machine's memory and with the file that they come from,
+before anything is read.
 """
 
 from __future__ import annotations
@@ -15,8 +16,12 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hhar.overlap import overlapping
+
 _AS_NUMPY_WRITES = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _MAX_HEADER_BYTES = 10_000
+SMALL_BYTES = 256 << 20  # arrays of zeros up to here harm nobody
+MAX_RATIO = 50  # beyond that; sensor noise and images compress 1 to 10 times, a column of names more
 
 
 class NpzError(ValueError):
@@ -36,12 +41,26 @@ def read_npz(stream: IO[bytes], required: Sequence[str], optional: Sequence[str]
         if missing:
             raise NpzError(f"must hold the arrays {', '.join(required)}, lacks {', '.join(missing)}")
         wanted = {name: members[name] for name in (*required, *optional) if name in members}
-        _refuse_too_large(sum(member.file_size for member in wanted.values()))
+        shared = overlapping(archive.infolist())
+        if shared is not None:
+            raise NpzError(f"members must not overlap, {shared[:200]!r} does; do not trust this archive")
+        _refuse_too_large(sum(member.file_size for member in wanted.values()), _size(stream))
         return {name: _read_member(archive, member, name) for name, member in wanted.items()}
 
 
-def _refuse_too_large(num_bytes: int) -> None:
-    """Refuse arrays that the machine's memory cannot hold."""
+def _size(stream: IO[bytes]) -> int:
+    """Return the bytes of a stream that can be sought."""
+    return stream.seek(0, os.SEEK_END)
+
+
+def _refuse_too_large(num_bytes: int, file_bytes: int) -> None:
+    """Refuse arrays that the machine's memory cannot hold, or that nobody packs into so small a file."""
+    most = SMALL_BYTES + MAX_RATIO * file_bytes
+    if num_bytes > most:
+        raise NpzError(
+            f"must unpack to at most {most >> 20} MiB, {SMALL_BYTES >> 20} and {MAX_RATIO} times its size, "
+            f"but says {num_bytes >> 20} MiB, an archive bomb; do not trust it, or save it uncompressed"
+        )
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if num_bytes > memory:
         raise NpzError(

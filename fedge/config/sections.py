@@ -60,6 +60,9 @@ class LeafConfig(Section):
     fairness: float = option(0.1, "qfedavg: q; 0 = all clients count alike", minimum=0.0)
 
 
+MOST_SYNTHETIC_USERS = 10_000  # a quarter of an hour to make, and 7 GB
+
+
 @dataclass(frozen=True)
 class DataConfig(Section):
     """Which windows, and how they are split into training, validation and test."""
@@ -92,7 +95,7 @@ class DataConfig(Section):
         0,
         "users in the synthetic set; 0: nine as in HHAR, or one per client if there are more clients",
         minimum=0,
-        maximum=100_000,
+        maximum=MOST_SYNTHETIC_USERS,
     )
 
     def __post_init__(self) -> None:

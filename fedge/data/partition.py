@@ -16,7 +16,7 @@ from fedge.config.parts import DRAWN, OWNERS, PARTITIONS
 from fedge.config.sections import Config, PartitionConfig
 from fedge.config.topology import known_per_leaf, unseen_ids
 from fedge.data.scenario import Scenario, make_scenario
-from fedge.data.split import TEST, TRAIN, UNUSED, VAL, blocks, split_by_blocks, split_by_session
+from fedge.data.split import TEST, TRAIN, UNUSED, VAL, blocks, groups_of, split_by_blocks, split_by_session
 from fedge.seeding import Purpose, numpy_stream
 from hhar.windows.window_file import Windows
 
@@ -72,7 +72,7 @@ def partition(windows: Windows, config: Config, clients_per_leaf: Sequence[int],
         split = _split_apart(windows, config, kind, _codes(windows.user), reserved, None, seed)
         client = _deal_among_known(windows, client, split, config, clients_per_leaf, seed)
         split[~_held(client, windows.y, planted)] = UNUSED
-    clients = [_indices(client, split, k) for k in range(sum(clients_per_leaf))]
+    clients = _indices(client, split, sum(clients_per_leaf))
     _refuse_empty(clients, windows, config, kind, planted)
     return Partition(clients, kind, frozenset(unseen_clients), planted)
 
@@ -80,17 +80,27 @@ def partition(windows: Windows, config: Config, clients_per_leaf: Sequence[int],
 def _held(client: np.ndarray, y: np.ndarray, planted: Scenario | None) -> np.ndarray:
     """Tell of each window (N,) whether the group of its client holds its class; True for NOBODY's."""
     used = np.ones(len(y), dtype=bool)
-    for k in np.unique(client[client != NOBODY]):
-        held = planted.change_of(int(k)).held if planted else None
+    if planted is None:
+        return used
+    for mine in groups_of(client):
+        k = int(client[mine[0]])
+        held = None if k == NOBODY else planted.change_of(k).held
         if held is not None:
-            used[client == k] = held[y[client == k]]
+            used[mine] = held[y[mine]]
     return used
 
 
-def _indices(client: np.ndarray, split: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return client k's window indices per split."""
-    train, val, test = (np.flatnonzero((client == k) & (split == part)) for part in (TRAIN, VAL, TEST))
-    return train, val, test
+def _indices(
+    client: np.ndarray, split: np.ndarray, num_clients: int
+) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Return every client's window indices per split: TRAIN, VAL, TEST."""
+    nothing = np.empty(0, dtype=np.int64)
+    found: list[list[np.ndarray]] = [[nothing] * 3 for _ in range(num_clients)]
+    for mine in groups_of(client * (UNUSED + 1) + split):
+        k, part = int(client[mine[0]]), int(split[mine[0]])
+        if k != NOBODY and part != UNUSED:
+            found[k][part] = mine
+    return [(train, val, test) for train, val, test in found]
 
 
 def _split_kind(windows: Windows, config: Config) -> str:
@@ -203,9 +213,8 @@ def _cut_owners(
     guard_windows = config.data.guard_windows if cut_users else 0
     client = np.empty(len(owner), dtype=np.int64)
     first, num_owners = 0, int(owner.max()) + 1
-    for value in range(num_owners):
+    for value, members in enumerate(groups_of(owner)):
         share = num_clients // num_owners + (value < num_clients % num_owners)
-        members = np.flatnonzero(owner == value)
         if kind == "session":
             client[members] = first + _deal_sessions_evenly(
                 _sessions(windows)[members], windows.y[members], share

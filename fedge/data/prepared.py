@@ -19,7 +19,7 @@ import numpy as np
 from fedge.config.option import ConfigError, shown
 from fedge.config.parts import DATASETS
 from fedge.config.register import looked_in
-from fedge.config.sections import Config
+from fedge.config.sections import MOST_SYNTHETIC_USERS, Config
 from fedge.data.partition import Partition
 from hhar import synthetic_windows
 from hhar.windows.window_file import (
@@ -63,6 +63,11 @@ def load_source(config: Config, num_clients: int) -> tuple[Windows, DataSource]:
         path = str(PREPARED) if PREPARED.is_file() else "synthetic"
     if path == "synthetic":
         users = config.data.synthetic_users or max(_HHAR_USERS, num_clients)
+        if users > MOST_SYNTHETIC_USERS:
+            raise ConfigError(
+                f"the synthetic set has at most {MOST_SYNTHETIC_USERS} users, because each takes 0.1 s and "
+                f"0.7 MB, but {num_clients} clients need {users}; set data.path to a window file"
+            )
         windows = _synthetic(users)
         return windows, DataSource(f"synthetic HHAR ({users} users)", fingerprint_windows(windows), True)
     if DATASETS.is_code(path):

@@ -43,13 +43,12 @@ def split_by_session(
     np.add.at(counts, (inverse, y), 1)
     stratum = group[first] * num_classes + counts.argmax(axis=1)
     split = np.full(len(sessions), TRAIN)
-    for value in np.unique(stratum):
-        members = rng.permutation(np.flatnonzero(stratum == value))
+    for same in groups_of(stratum):
+        members = rng.permutation(same)
         longest = members[sizes[members].argmax()]
         order = np.append(members[members != longest], longest)
         split[order] = _deal_sessions(sizes[order], config)
-    for value in np.unique(group[first]):
-        members = np.flatnonzero(group[first] == value)
+    for members in groups_of(group[first]):
         if VAL not in split[members]:
             _find_validation(members, split, stratum, sizes)
     result: np.ndarray = split[inverse]
@@ -110,10 +109,8 @@ def split_by_blocks(stream: np.ndarray, y: np.ndarray, config: DataConfig) -> np
 
 
 def blocks(stream: np.ndarray, y: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield the windows of each class of each stream, as int64 indices in file order; both are (N,)."""
-    for value in np.unique(stream):
-        for label in np.unique(y[stream == value]):
-            yield np.flatnonzero((stream == value) & (y == label))
+    """Return the windows of each class of each stream, as int64 indices in file order; both are (N,)."""
+    return groups_of(np.unique(stream, return_inverse=True)[1] * (y.max(initial=0) + 1) + y)
 
 
 def _cut(n: int, config: DataConfig) -> np.ndarray:
@@ -131,3 +128,16 @@ def _cut(n: int, config: DataConfig) -> np.ndarray:
     split[val_start + num_val : test_start] = UNUSED
     split[test_start:] = TEST
     return split
+
+
+def groups_of(values: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the places of each distinct value of `values` (N,), ascending, in the order of the values.
+
+    Sorts once: a mask per value would take as many passes as there are values.
+
+    >>> [places.tolist() for places in groups_of(np.array([7, 3, 7, 5]))]
+    [[1], [3], [0, 2]]
+    """
+    order = np.argsort(values, kind="stable")
+    cuts = np.flatnonzero(np.diff(values[order])) + 1
+    yield from np.split(order, cuts) if len(values) else []

@@ -102,8 +102,8 @@ class Leaf:
     def fork(self, model: State, scaffold: bool) -> "Leaf":
         """Return a leaf that trains `model` with the same clients and of which nothing comes back.
 
-        It has a copy of what its strategy keeps (moments of a server optimiser, a clipping norm), and uses
-        the leaf's control variates as they are, or none without `scaffold`.
+        It has a copy of what its strategy keeps (moments of a server optimiser, a clipping norm), and its
+        clients are told what the leaf's are, with two levels c_j + u_j, or nothing without `scaffold`.
         """
         fork = Leaf(
             self.index, self.train_samples, model, self._parameter_names, copy.deepcopy(self._strategy), 0,
@@ -111,7 +111,7 @@ class Leaf:
         )  # fmt: skip
         fork.accepted = self.accepted
         fork.norms = copy.deepcopy(self.norms)
-        fork.control = fork._told = self.control if scaffold else None
+        fork.control, fork._told = (self.control, self._told) if scaffold else (None, None)
         fork._is_fork = True
         return fork
 
@@ -241,6 +241,8 @@ class Leaf:
     def keep_states(self, keep: Callable[[State], State]) -> None:
         """Let `keep` decide where the leaf's states lie."""
         self.models.keep(keep)
+        if self._is_fork:  # what it tells is the leaf's, which keeps it
+            return
         if self.control is not None:
             self.control = keep(self.control)
         self._told = self.control

@@ -23,6 +23,7 @@ written here.
 """
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -40,6 +41,7 @@ from fedge.launch.project import flatten, read_config, read_toml
 DEFAULTS: Mapping[str, Scalar] = {"report": False, "checkpoint.every": 10, "checkpoint.keep": 1}
 
 _SUPERNODES = 9
+_MOST_RUNS = 10_000  # each is checked before the first starts, in some milliseconds, and has a folder
 _OWN_TABLES = ("sweep", "base", "grid")
 _SWEEP_KEYS = ("name", "seeds", "supernodes", "runs-dir", "keep-checkpoints")
 _ENTRY_KEYS = ("name", "config", "supernodes")
@@ -143,6 +145,7 @@ def read_sweep(path: Path) -> Sweep:
         head = _head(tables.get("sweep"), path)
         base = _entry(tables.get("base", {}), "[base]", named=False)
         axes = [_axis(name, table) for name, table in tables.items() if name not in ("sweep", "base")]
+        _refuse_too_many("seeds × entries of every axis", [head["seeds"], *(axis.entries for axis in axes)])
         combinations = list(product(*(axis.entries for axis in axes)))
         folder = Path(head["runs-dir"]) / head["name"]
         runs = [
@@ -275,6 +278,7 @@ def _grid(table: Any) -> list[Entry]:
                 raise ConfigError(
                     f"{key} must be a list of values, but is {shown(values)}; write {key} = [...]"
                 )
+        _refuse_too_many("its combinations", list(lists.values()))
         points = [dict(zip(lists, values, strict=True)) for values in product(*lists.values())]
         words = _short_keys(list(lists))
         entries = [
@@ -324,6 +328,13 @@ def _refuse_name(key: str, name: Any) -> None:
             f"{key} must be letters, digits and any of _ . + = , - (it becomes part of a folder's name), "
             f'but is {shown(name)}; write for example {key} = "tau-0.9"'
         )
+
+
+def _refuse_too_many(what: str, lists: Sequence[Sequence[Any]]) -> None:
+    """Raise ConfigError when lists have more combinations than a sweep can have runs."""
+    count = math.prod(map(len, lists))
+    if count > _MOST_RUNS:
+        raise ConfigError(f"{what} must be at most {_MOST_RUNS} runs, but are {count}; split the sweep")
 
 
 def _refuse_equal_names(names: Sequence[str]) -> None:

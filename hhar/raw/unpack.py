@@ -17,11 +17,13 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from hhar.errors import HharError
+from hhar.overlap import overlapping
 from hhar.progress import ProgressCallback, no_progress
 
 MAX_TOTAL_BYTES = 8 << 30  # HHAR's four files are 3.3 GB
 MAX_RATIO = 100  # sensor CSV compresses 4 to 10 times
 RATIO_FROM_BYTES = 4 << 20  # small members may compress as well as they like
+TOTAL_FROM_BYTES = 64 << 20  # the same for all members together
 MAX_MEMBERS = 10_000
 MAX_DEPTH = 3
 BLOCK_BYTES = 1 << 20
@@ -63,7 +65,9 @@ def unpack(
         raise HharError(f"{source}: archive must exist; fetch it with `hhar download`")
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
-    budget = _Budget(source, target.resolve(), max_total_bytes, MAX_MEMBERS, [], report)
+    # all together, however deep: a zip of zips must not multiply what each of them may
+    most = min(max_total_bytes, max(source.stat().st_size * MAX_RATIO, TOTAL_FROM_BYTES))
+    budget = _Budget(source, target.resolve(), most, MAX_MEMBERS, [], report)
     with source.open("rb") as stream:
         _unpack_stream(stream, source.name, PurePosixPath(), budget, depth=1)
     return budget.written
@@ -100,6 +104,12 @@ def _unpack_stream(stream: IO[bytes], name: str, prefix: PurePosixPath, budget: 
     try:
         with zipfile.ZipFile(stream) as opened:
             members = opened.infolist()
+            shared = overlapping(members)
+            if shared is not None:
+                raise HharError(
+                    f"{name}: members must not overlap, {shared[:200]!r} does, an archive bomb; do not trust "
+                    "this archive"
+                )
             planned = [(member, _planned_path(member, name, prefix, budget)) for member in members]
             for member, path in planned:
                 if path is not None:

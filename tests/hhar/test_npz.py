@@ -1,10 +1,12 @@
 """Arrays from elsewhere: what is there, without pickles, and no larger than it is."""
 
 import io
+import resource
 import zipfile
 
 import numpy as np
 import pytest
+from archives import sharing
 
 from hhar.npz import NpzError, read_npz
 
@@ -46,3 +48,26 @@ def test_a_header_that_lies_about_its_size():
         made.writestr("x.npy", member.getvalue())
     with pytest.raises(NpzError, match="x must be as large as its header says"):
         read_npz(stream, ["x"], [])
+
+
+def test_a_small_file_that_unpacks_to_gigabytes_is_refused_before_it_takes_memory(tmp_path):
+    """512 MB of zeros deflate to half a MB; 64 MB may, whatever they come from."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as made, made.open("x.npy", "w") as member:
+        header = {"descr": "|u1", "fortran_order": False, "shape": (512 << 20,)}
+        np.lib.format.write_array_header_1_0(member, header)
+        for _ in range(512):
+            member.write(bytes(1 << 20))
+    assert len(stream.getvalue()) < 1 << 20
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(NpzError, match=r"must unpack to at most 2\d\d MiB, .* says 512 MiB, an archive bomb"):
+        read_npz(stream, ["x"], [])
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kB
+    zeros = io.BytesIO()
+    np.savez_compressed(zeros, x=np.zeros(64 << 20, dtype=np.uint8))
+    assert read_npz(zeros, ["x"], [])["x"].nbytes == 64 << 20
+
+
+def test_members_that_share_bytes_are_refused():
+    with pytest.raises(NpzError, match=r"members must not overlap, 'y\.npy' does; do not trust this archive"):
+        read_npz(sharing(archive(x=np.zeros(9)), "x.npy", "y.npy"), ["x"], [])

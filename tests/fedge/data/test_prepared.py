@@ -250,3 +250,14 @@ def test_a_data_set_of_ones_own_is_checked(tmp_path, monkeypatch):
     ):
         with pytest.raises(ConfigError, match=message):
             load_source(from_run_config(changes), 9)
+
+
+def test_more_synthetic_users_than_can_be_made_are_refused_at_once():
+    """By the option, and by as many clients."""
+    with pytest.raises(ConfigError, match=r"data\.synthetic-users must be at most 10000"):
+        from_run_config({"data.synthetic-users": 10_001})
+    config = from_run_config({"data.path": "synthetic"})
+    with pytest.raises(
+        ConfigError, match=r"at most 10000 users, .* but 10001 clients need 10001; set data\.path"
+    ):
+        load_source(config, 10_001)

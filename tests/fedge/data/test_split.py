@@ -1,3 +1,4 @@
+import time
 from itertools import groupby
 
 import numpy as np
@@ -6,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedge.config.sections import DataConfig
-from fedge.data.split import TEST, TRAIN, UNUSED, VAL, blocks, split_by_blocks, split_by_session
+from fedge.data.split import TEST, TRAIN, UNUSED, VAL, blocks, groups_of, split_by_blocks, split_by_session
 
 FIFTHS = DataConfig(val_fraction=0.2, test_fraction=0.2)
 
@@ -149,3 +150,24 @@ def test_any_class_is_cut_in_order_with_guards(n, guard, val, test):
     dropped = [(UNUSED, guard)] if guard else []
     num_train = n - num_val - num_test - 2 * guard
     assert runs == [(TRAIN, num_train), *dropped, (VAL, num_val), *dropped, (TEST, num_test)]
+
+
+@given(st.lists(st.integers(-3, 5), max_size=40))
+def test_groups_are_those_of_a_mask_per_value(values):
+    values = np.array(values, dtype=np.int64)
+    expected = [np.flatnonzero(values == value) for value in np.unique(values)]
+    found = list(groups_of(values))
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_hundred_thousand_users_are_split_in_one_pass():
+    """A mask per user would look at 10¹¹ windows: minutes instead of seconds."""
+    user = np.repeat(np.arange(100_000), 6)
+    y = np.tile([0, 1], 300_000)
+    began = time.process_time()
+    assert sum(1 for _ in blocks(user, y)) == 200_000
+    split = split_by_session(user, np.arange(len(user)), y, FIFTHS, np.random.default_rng(0))
+    assert time.process_time() - began < 60
+    assert (np.bincount(split) > 100_000).all()

@@ -8,11 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedge.config.sections import from_run_config
+from fedge.exchange.content import CONTROL
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import TrainReply
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.rules import make_strategy
 from fedge.states.averaging import weighted_mean
+from fedge.states.records import from_record
 from fedge.training.local import LocalTraining
 
 SAMPLES = {1: 30, 0: 10}
@@ -110,3 +112,50 @@ def test_a_leaf_goes_on_from_what_it_gave(strategy, rounds, stop):
         n: s["w"].tobytes() for n, s in whole.states().items() if "w" in s
     }
     assert parts.facts() == whole.facts()
+
+
+# --- what clients are told -----------------------------------------------------------------------------
+
+
+CONTEXT = RoundContext(0, 1, 3, "nowhere", "log", 0, 5.0)
+
+
+def leaf_of(levels):
+    """Return a leaf of two clients with c_j = 2 and, on two levels, u_j = 5."""
+    leaf = make_leaf(levels)
+    if levels:
+        leaf.control = {"w": np.array([2.0])}
+    if levels == 2:
+        leaf.drift.correction = {"w": np.array([5.0])}
+    leaf.keep_states(lambda kept: kept)
+    return leaf
+
+
+class NoGrid:
+    """A Grid of which a leaf only asks who is there."""
+
+
+def told(leaf):
+    """Return the control in what each of a leaf's clients is sent; None where there is none."""
+    messages = leaf.configure_train(NoGrid(), [11, 12], CONTEXT)
+    return [from_record(m.content[CONTROL])["w"].tolist() if CONTROL in m.content else None for m in messages]
+
+
+@pytest.mark.parametrize(("levels", "control"), [(0, None), (1, [2.0]), (2, [7.0])])
+def test_clients_are_told_c_and_with_two_levels_c_plus_u(levels, control):
+    assert told(leaf_of(levels)) == [control] * 2
+
+
+@pytest.mark.parametrize(("levels", "control"), [(0, None), (1, [2.0]), (2, [7.0])])
+def test_a_fork_tells_what_its_leaf_tells(levels, control):
+    """A line beside the leaf's is compared with it, so both must be corrected alike."""
+    leaf = leaf_of(levels)
+    fork = leaf.fork(state(9), scaffold=True)
+    fork.keep_states(lambda kept: kept)
+    assert told(fork) == [control] * 2
+    assert from_record(fork.configure_train(NoGrid(), [11, 12], CONTEXT)[0].content["arrays"])["w"][0] == 9
+    assert told(leaf) == [control] * 2
+
+
+def test_a_fork_without_scaffold_tells_nothing():
+    assert told(leaf_of(2).fork(state(9), scaffold=False)) == [None] * 2

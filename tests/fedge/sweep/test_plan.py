@@ -239,3 +239,23 @@ def test_what_cannot_be_meant_in_its_head(read, head, words):
     with pytest.raises(ConfigError) as caught:
         read("", head=head)
     assert words in str(caught.value)
+
+
+GRID = "".join(
+    f"{key} = {[n / 100 for n in range(1, 50)]}\n"
+    for key in ("train.lr", "train.momentum", "train.prox-mu", "cluster.tau")
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "head", "words"),
+    [
+        ("", f"[sweep]\nseeds = {list(range(10_001))}\n", "entries of every axis must be at most 10000 runs"),
+        (f"[grid]\n{GRID}", "[sweep]\nseeds = [1]\n", "must be at most 10000 runs, but are 5764801; split"),
+    ],
+    ids=["seeds", "grid"],
+)
+def test_more_runs_than_a_sweep_can_have_are_refused_before_they_are_listed(read, text, head, words):
+    with pytest.raises(ConfigError) as caught:
+        read(text, head)
+    assert words in str(caught.value)
