@@ -29,9 +29,11 @@ class _WeightsAndBiases:
             resume="allow",
             mode=cast(Any, os.environ.get("WANDB_MODE") or "offline"),
             dir=os.environ.get("WANDB_DIR", run.folder),
+            # at once: an update right after the start may be lost when the run ends soon
+            config=dict(run.params),
+            allow_val_change=True,
             settings=settings,
         )
-        self._run.config.update(dict(run.params), allow_val_change=True)
 
     def log(self, rounds: Sequence[tuple[int, Mapping[str, float]]]) -> None:
         """Hand the numbers to W&B's own process."""

@@ -38,6 +38,7 @@ def test_by_hand():
         ("GROUPS", 7),
         ("CLUSTERING", 8),
         ("PERSONAL", 9),
+        ("DROPOUT", 10),
     ]
 
 

@@ -77,7 +77,7 @@ def test_killed_in_the_middle_of_a_checkpoint(tmp_path, name, call, goes_on_afte
 
 def test_a_living_run_is_not_resumed(tmp_path):
     """By a second process, in one line; the first is not disturbed."""
-    config = {**tiny(), "num-server-rounds": 10_000, "runs-dir": str(tmp_path)}
+    config = {**tiny(), "num-server-rounds": 10_000, "train.lr-decay": 1.0, "runs-dir": str(tmp_path)}
     process = start("", "run", ".", "-c", write_overrides(tmp_path, config))
     folder = tmp_path / "killed"
     wait_until(lambda: rounds_done(folder) > 1, process, "round 2")
