@@ -33,7 +33,6 @@ from fedge.records.catalog import (
     WorkerRow,
     timing_row,
 )
-from fedge.records.columns import Table
 from fedge.records.folder import write_whole
 from fedge.records.growing import GrowingFile, digest_of
 from fedge.records.manifest import MANIFEST, write_manifest
@@ -77,7 +76,8 @@ class Recorder:
                 if offsets is not None and name not in offsets:
                     _set_aside(folder / name)
                 self._files[name] = GrowingFile(folder / name, table, (offsets or {}).get(name, 0))
-            self._flush()
+            for file in self._files.values():
+                file.flush()
             self._messages = MessageLog(folder, _seconds_so_far(folder))
 
     def __enter__(self) -> "Recorder":
@@ -170,7 +170,8 @@ class Recorder:
     def _sync_outputs(self) -> dict[str, str]:
         """Wait until all results are on disk; returns their checksums."""
         with self._explained("results"):
-            self._flush()
+            for file in self._files.values():
+                file.flush()
             for path in self.unsynced:
                 sync(path)
             return checksums(self.folder)
@@ -207,17 +208,18 @@ class Recorder:
         with self._explained("metrics"):
             self._write_round(result, laps, memory)
             self._write_times(result.global_round, laps, timelines)
-            self._flush()
+            for file in self._files.values():
+                file.flush()
 
     def _write_round(
         self, result: RoundResult, laps: Mapping[str, float], memory: Sequence[ProcessMemory]
     ) -> None:
         """Append one global round to the buffers of the tables."""
         number = result.global_round
-        self._rows(GLOBAL, [GlobalRow(result, sum(laps.values()))])
-        self._rows(LEAF, [LeafRow(number, leaf) for leaf in result.leaves])
-        self._rows(CLIENTS, [ClientRow(number, client) for client in result.clients])
-        self._rows(MEMORY, [MemoryRow(number, process) for process in memory])
+        self._files[GLOBAL.path].append_rows([GlobalRow(result, sum(laps.values()))])
+        self._files[LEAF.path].append_rows([LeafRow(number, leaf) for leaf in result.leaves])
+        self._files[CLIENTS.path].append_rows([ClientRow(number, client) for client in result.clients])
+        self._files[MEMORY.path].append_rows([MemoryRow(number, process) for process in memory])
         if result.cloud is not None:
             self._files[CLUSTERS].append(json.dumps(_cluster_entry(result)) + "\n")
         # made durable with the checkpoint, as the tables are
@@ -232,18 +234,11 @@ class Recorder:
             seconds = zip(TIMELINE_PARTS, timelines.seconds, strict=True)
             more = {"workers": len(timelines.timelines), **{f"timeline_{part}": s for part, s in seconds}}
             more |= timelines.legs
-            self._rows(WORKERS, [WorkerRow(global_round, timeline) for timeline in timelines.timelines])
+            self._files[WORKERS.path].append_rows(
+                [WorkerRow(global_round, timeline) for timeline in timelines.timelines]
+            )
             self._messages.write(global_round, sum(laps.values()), timelines.messages)
-        self._rows(TIMING, [timing_row(global_round, laps, more)])
-
-    def _flush(self) -> None:
-        """Hand what is buffered to the system."""
-        for file in self._files.values():
-            file.flush()
-
-    def _rows(self, table: Table, rows: Sequence[Any]) -> None:
-        """Append row objects to a table."""
-        self._files[table.path].append_rows(rows)
+        self._files[TIMING.path].append_rows([timing_row(global_round, laps, more)])
 
     def write_partition(self, holdings: Iterable[Holding]) -> None:
         """Write partition.csv.
