@@ -431,7 +431,8 @@ def test_a_client_that_hangs_is_given_up(in_process):
 def test_a_process_ends_while_a_client_hangs(tmp_path, window_file):
     """`fedge.simulate` in a process of its own: the thread that hangs does not keep it alive."""
     program = (
-        "import json, sys, faulty_client, fedge.launch.simulate as s; s.client_app = faulty_client.app\n"
+        "import json, sys, faulty_client, fedge.launch.simulate as s; grid = s.InProcessGrid\n"
+        "s.InProcessGrid = lambda _, *words: grid(faulty_client.app, *words)\n"
         "print(s.simulate(json.loads(sys.argv[1]), num_supernodes=4, workers=2).status)"
     )
     config = {**SMALL, "data.path": window_file, "runs-dir": str(tmp_path), "guard.client-timeout": 1.0}

@@ -75,7 +75,10 @@ def test_files_and_messages_give_the_same_bits_on_ray(tmp_path, kinds):
 def test_the_next_run_removes_what_a_killed_run_left(tmp_path):
     """Killed in the middle with all its processes: files stay in memory until the next run, on any engine."""
     runs = str(tmp_path / "runs")
-    config = {**small(), "num-server-rounds": 10_000, "transfer.share-above-mb": 0.0, "runs-dir": runs}
+    config = {
+        **small(), "num-server-rounds": 10_000, "train.lr-decay": 1.0, "transfer.share-above-mb": 0.0,
+        "runs-dir": runs,
+    }  # fmt: skip
     program = Path(sys.executable).parent / "flower-simulation"
     words = ["--app", ".", "--num-supernodes", "9", "--run-config", write_overrides(tmp_path, config)]
     with (tmp_path / "output.txt").open("w") as output:
