@@ -31,5 +31,8 @@ if "FEDGE_CAPTURE" in os.environ:  # `fedge profile` looks at what this process 
 # work can be refused before Flower starts Ray and its workers.
 if Path(sys.argv[0] if sys.argv else "").name == "flwr" and sys.argv[1:2] == ["run"]:
     from fedge.launch.preflight import check_flwr_run
+    from fedge.process.parent import be_followed, follow_at_once
 
     check_flwr_run(sys.argv[2:])
+    follow_at_once()
+    be_followed()

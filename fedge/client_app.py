@@ -19,7 +19,7 @@ from fedge.config.register import look_in
 from fedge.config.sections import Config, TrainConfig, from_run_config
 from fedge.data.prepared import ClientData, open_client
 from fedge.engine.capture import end_capture_here
-from fedge.engine.flower_process import catch_interrupts
+from fedge.engine.flower_process import catch_interrupts, leave_nothing_behind
 from fedge.engine.loopback import keep_ray_on_loopback
 from fedge.engine.ray_workers import keep_no_task_history, restart_dead_workers
 from fedge.exchange.content import ARRAYS, CONTROL, arrays_of
@@ -47,6 +47,7 @@ from fedge.training.schedule import local_training
 
 app = GuardedApp()
 catch_interrupts()
+leave_nothing_behind()
 keep_ray_on_loopback()
 restart_dead_workers()
 keep_no_task_history()

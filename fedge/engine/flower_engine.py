@@ -4,7 +4,9 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
+import psutil
 from flwr.app import Context, Message
 from flwr.serverapp import Grid
 
@@ -14,6 +16,7 @@ from fedge.process.logs import first_engine_error
 
 _POLL_S = 0.01
 _GUARD = "fedge.client.guarded_app.ClientError: "
+_CORE = ("raylet", "gcs_server")  # as the system names them
 _DEAD_WORKER = ("ActorUnavailableError", "ActorDiedError", "WorkerCrashedError", "OutOfMemoryError")
 
 
@@ -27,6 +30,7 @@ class FlowerEngine:
         self._grid = grid
         self._stopped = stopped or threading.Event()
         self._ray_was_up = False
+        self._core: list[psutil.Process] | None = None  # Ray's processes without which no reply will come
 
     @property
     def grid(self) -> Grid:
@@ -87,6 +91,18 @@ class FlowerEngine:
                 "the simulation engine stopped while clients were at work; run.log has its last words"
             )
         self._ray_was_up = is_up
+        if is_up:
+            self._refuse_dead_core()
+
+    def _refuse_dead_core(self) -> None:
+        """Raise RunError when one of Ray's own processes is gone, for which Ray itself waits a minute."""
+        if self._core is None:
+            self._core = [p for p in psutil.Process().children() if p.name() in _CORE]
+        for process in self._core:
+            with suppress(psutil.NoSuchProcess):
+                if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                    continue
+            raise RunError(f"the simulation engine died: process {process.pid} of Ray was killed or crashed")
 
     def spans_machines(self) -> bool:
         """Tell whether Ray spreads its workers over machines: then any client may run on any of them."""

@@ -13,7 +13,10 @@ from types import FrameType
 from typing import Any
 
 from fedge.engine.federation import federation_of_this_process
-from fedge.process.exits import end_on_signal
+from fedge.process.exits import end_on_signal, leave_now
+from fedge.process.logs import keep_early_engine_errors
+from fedge.process.parent import follow_parent
+from fedge.process.reaper import start_reaper
 
 
 def stop_event() -> threading.Event | None:
@@ -45,3 +48,20 @@ def catch_interrupts() -> None:
 
     if before != signal.SIG_IGN:
         signal.signal(signal.SIGINT, handle)
+
+
+def leave_nothing_behind() -> None:
+    """See to it that Flower's simulation process ends with `flwr run`, and all that it has started with it.
+
+    Does nothing in any other process, and nothing the second time. Called where ServerApp and ClientApp are
+    loaded, whichever comes first: Ray starts after both, so that its processes can be told from others.
+    """
+    if federation_of_this_process().num_supernodes > 0 and start_reaper():
+        keep_early_engine_errors()
+        follow_parent(_end_as_orphan)
+
+
+def _end_as_orphan() -> None:
+    """Write that the run has lost who started it, as after a hang-up, and end this process."""
+    end_on_signal(signal.SIGHUP)
+    leave_now(128 + signal.SIGHUP)

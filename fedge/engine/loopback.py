@@ -11,11 +11,14 @@ import sys
 import threading
 from collections.abc import Mapping
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 from fedge.config.option import ConfigError, shown
+from fedge.process.reaper import has_reaper, remove_at_end
 
 LOOPBACK = "127.0.0.1"
+KEEP = "FEDGE_KEEP_RAY_LOGS"  # set to anything: Ray's session folder stays
 _OWN = ("", "local")  # addresses that stand for a Ray of the run's own
 _TABLE = "options.backend.init-args"
 _WRAPPED = "_fedge_on_loopback"
@@ -83,6 +86,18 @@ def own_arguments(init_args: Mapping[str, Any]) -> dict[str, Any]:
     return {**init_args, "address": "local", "_node_ip_address": address, "include_dashboard": False}
 
 
+def session_folder() -> dict[str, str]:
+    """Return where a Ray of the run's own writes its logs: a folder that goes with the run.
+
+    Nothing where nobody would remove it, or who runs wants to keep it (`KEEP`): then Ray's own choice.
+    """
+    if os.environ.get(KEEP) or not has_reaper():
+        return {}
+    folder = Path(os.environ.get("RAY_TMPDIR") or "/tmp") / "ray" / f"f{os.getpid()}"
+    remove_at_end(folder)
+    return {"_temp_dir": str(folder)}
+
+
 def keep_ray_on_loopback() -> bool:
     """Let whoever starts Ray in this process from now on use `own_arguments`; tell whether that is so.
 
@@ -102,7 +117,7 @@ def keep_ray_on_loopback() -> bool:
     def init(*args: Any, **kwargs: Any) -> Any:
         if args or attaches(kwargs):  # its first argument is an address
             return start(*args, **kwargs)
-        return start(**own_arguments(kwargs))
+        return start(**{**session_folder(), **own_arguments(kwargs)})
 
     setattr(init, _WRAPPED, True)
     setattr(ray, "init", init)  # noqa: B010 - a module has no such attribute for mypy

@@ -24,6 +24,7 @@ from fedge.config.option import ConfigError, Scalar
 from fedge.config.sections import Config
 from fedge.launch.project import Project
 from fedge.process import exits
+from fedge.process.parent import be_followed
 from fedge.process.watchdog import GRACE_S, stall_limit_s
 from fedge.records.folder import find_run
 from fedge.records.manifest import MANIFEST, read_manifest, write_manifest
@@ -87,7 +88,11 @@ class _Child:
     def __init__(self, words: Sequence[str]) -> None:
         """Start it."""
         try:
-            self._process = subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True)
+            environment = dict(os.environ)
+            be_followed(environment)
+            self._process = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, start_new_session=True, env=environment
+            )
         except OSError as error:
             raise ConfigError(
                 f"--engine flower needs the command {words[0]}, but: {error.strerror}; activate the "

@@ -96,10 +96,31 @@ def refuse_failed_log() -> None:
             raise OSError(handler.error.errno, handler.error.strerror, handler.baseFilename)
 
 
+class _EarlyErrors(logging.Handler):
+    """Keeps Flower's first error as long as no run log does; `log_to` takes it off."""
+
+    first = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take in a record."""
+        if record.levelno >= logging.ERROR and not self.first:
+            type(self).first = _first_words(record.getMessage())
+
+
+def keep_early_engine_errors() -> None:
+    """Let `first_engine_error` know what Flower logs before the run has its log, and not the terminal.
+
+    For a process whose engine, in another thread, may fail before that: the run says so in one line.
+    """
+    logging.getLogger("flwr").handlers[:] = [_EarlyErrors()]
+
+
 def first_engine_error() -> str:
     """Return the first error that Flower logged in this run, in one line; empty without one."""
     handlers = logging.getLogger().handlers
-    return next((h.engine_error for h in handlers if isinstance(h, _RunLog) and h.engine_error), "")
+    return next(
+        (h.engine_error for h in handlers if isinstance(h, _RunLog) and h.engine_error), _EarlyErrors.first
+    )
 
 
 def divert_descriptors(path: Path) -> TextIO:

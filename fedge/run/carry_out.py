@@ -6,6 +6,7 @@ from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape, forget_source, write_client_data
 from fedge.exchange.clients import Clients, find_clients
 from fedge.exchange.engine import Engine
+from fedge.process.reaper import remove_at_end
 from fedge.process.watchdog import note_progress
 from fedge.records.folder import data_folders, remove_client_data
 from fedge.records.recorder import Recorder
@@ -101,6 +102,7 @@ class Steps:
         deal = (
             held.take() if held else deal_data(plan.config, plan.seed, num_clients, self._opened.resumption)
         )
+        remove_at_end(plan.data_folder)
         shape = write_client_data(plan.data_folder, deal.windows, deal.partition, plan.config.data.normalize)
         forget_source(deal.windows)
         note_progress()

@@ -20,6 +20,7 @@ from typing import TextIO
 
 import psutil
 
+from fedge.process.reaper import remove_at_end
 from fedge.states.averaging import State
 from fedge.states.files import REPLY, FileState, StateFileError, state_bytes, write_state
 
@@ -63,6 +64,8 @@ class SharedStates:
             logger.info("no state files in %s: %s", parent, error)
             return False
         self._folder = made
+        remove_at_end(made)
+        remove_at_end(made.with_name(made.name[1:]))
         try:
             self._lock = (made / _OWNER).open("w", encoding="utf-8")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -142,3 +142,16 @@ def test_the_first_error_of_the_engine_is_kept_in_one_line(tmp_path, text):
         assert first_engine_error() == "Unknown keyword: bogus"
     finally:
         stop_logging_to(handler)
+
+
+def test_an_engine_error_before_the_run_has_its_log_is_known(monkeypatch):
+    """Flower's engine runs in another thread, and may fail first."""
+    flower = logging.getLogger("flwr")
+    monkeypatch.setattr(flower, "handlers", [*flower.handlers])
+    monkeypatch.setattr(logs._EarlyErrors, "first", "")
+    logs.keep_early_engine_errors()
+    flower.warning("not yet")
+    assert logs.first_engine_error() == ""
+    flower.error("An exception occured!! Unknown keyword")
+    flower.error("and more")
+    assert logs.first_engine_error() == "Unknown keyword"

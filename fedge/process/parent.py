@@ -1,0 +1,65 @@
+"""Ending with the process that started this one: `flwr run` with `fedge run`, the simulation with `flwr run`.
+
+Killed without a word (SIGKILL, no memory), a process cannot end those that it has started, and a simulation
+would go on for all its rounds. Only a parent that has said so is followed: who starts a run by hand may log
+out.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, MutableMapping
+
+_VARIABLE = "FEDGE_PARENT"
+_PR_SET_PDEATHSIG = 1
+_POLL_S = 0.5
+_KILLED = 128 + 9  # exit code, as shells have it for SIGKILL
+
+
+def be_followed(environment: MutableMapping[str, str] | None = None) -> None:
+    """Let processes that are started with `environment` (this process's own by default) end with this one."""
+    variables = os.environ if environment is None else environment
+    variables[_VARIABLE] = str(os.getpid())
+
+
+def follow_parent(end: Callable[[], None]) -> bool:
+    """End when the parent does, if it wants to be followed; tell whether that is so.
+
+    Args:
+        end: called from a thread once the parent is gone; must not rely on a main thread that listens.
+    """
+    parent = _to_follow()
+    if parent is None:
+        return False
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_POLL_S)
+        end()
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+    return True
+
+
+def follow_at_once() -> bool:
+    """Be killed as soon as the parent is gone, if it wants to be followed; for who keeps nothing in order.
+
+    On Linux the kernel sees to it, which no busy interpreter holds up.
+    """
+    parent = _to_follow()
+    if parent is None:
+        return False
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() == parent:
+            return True
+    return follow_parent(lambda: os._exit(_KILLED))
+
+
+def _to_follow() -> int | None:
+    """Return the parent's process id if it wants to be followed."""
+    parent = os.getppid()
+    return parent if os.environ.get(_VARIABLE) == str(parent) else None
