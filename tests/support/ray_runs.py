@@ -40,9 +40,10 @@ class RayRun:
         return self
 
     def __exit__(self, *_):
-        for process in marked(self.mark):
-            process.kill()
+        self.process.kill()  # the rest ends with it, and its reaper removes what it has left
         self.process.wait(timeout=20)
+        for process in self.left():
+            process.kill()
 
     @property
     def output(self):
