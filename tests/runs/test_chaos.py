@@ -85,7 +85,7 @@ def kill_one(folder, victim, phase):
         if victim == "ray::ClientApp" and phase != "start":
             run.wait_for(" 4/100000")  # it goes on without that client, and then with it
             run.process.kill()
-        run.process.wait(timeout=60)
+        run.process.wait(timeout=120)
         began = time.monotonic()
         assert run.left(GONE_S) == []
         took = time.monotonic() - began

@@ -50,11 +50,11 @@ class RayRun:
         """What it has printed so far."""
         return self.output_path.read_text()
 
-    def wait_for(self, text, timeout=60):
+    def wait_for(self, text, timeout=180):
         """Wait until its output holds `text`."""
         self.wait_until(lambda: text in self.output, f"{text!r} in its output", timeout)
 
-    def wait_until(self, happened, what, timeout=60):
+    def wait_until(self, happened, what, timeout=180):
         """Wait for something to happen while it goes on."""
         deadline = time.monotonic() + timeout
         while not happened():
