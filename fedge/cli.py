@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
         "run", nargs="?", default="latest", help="its folder, as runs/NAME (default: latest, the newest)"
     )
     resume.add_argument("-c", "--run-config", action="append", default=[], metavar="OVERRIDE",
-        help="what is to differ, as 'num-server-rounds=200'; see README for what may")  # fmt: skip
+        help="what is to differ, as 'num-server-rounds=200'; see docs/running.md for what may")  # fmt: skip
     resume.add_argument("--engine", choices=("inprocess", "flower"), help="default: the one that it ran on")
     resume.add_argument(
         "--workers", type=int, help="inprocess: clients that train at a time (default: cores)"
@@ -83,7 +83,9 @@ def _parser() -> argparse.ArgumentParser:
     sweep = commands.add_parser(
         "sweep", help="carry out many runs, several at a time, and compare them; again: go on"
     )
-    sweep.add_argument("files", nargs="+", type=Path, metavar="FILE.toml", help="sweep files; see README")
+    sweep.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE.toml", help="sweep files; see docs/sweeps.md"
+    )
     sweep.add_argument("--dry-run", action="store_true", help="check and list the runs, start none")
     sweep.add_argument(
         "--workers", type=int, default=1, help="clients that train at a time in a run (default: 1)"

@@ -1,6 +1,6 @@
-"""Makes docs/results.md, its figures and README's summary from the runs of studies/*.toml.
+"""Makes docs/results.md, its figures and the summary in docs/expect.md from the runs of studies/*.toml.
 
-    python -m studies.page [--studies studies] [--docs docs] [--readme README.md]
+    python -m studies.page [--studies studies] [--docs docs]
 
 What it says in words stands in studies/discussion.md; every number comes from the runs.
 """
@@ -15,7 +15,7 @@ from studies import figures, tables
 from studies.measures import MissingRuns, Study, by_label, read_study
 
 HERE = Path(__file__).parent
-PAGE, FIGURES = "results.md", "results"
+PAGE, SUMMARY, FIGURES = "results.md", "expect.md", "results"
 BEGIN, END = "<!-- printed by `make results` -->", "<!-- end of results -->"
 _MARK = "<!-- {} -->"
 
@@ -25,7 +25,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Make docs/results.md from the runs of studies/*.toml.")
     parser.add_argument("--studies", type=Path, default=HERE, help="folder of the sweep files")
     parser.add_argument("--docs", type=Path, default=HERE.parent / "docs", help="folder to write into")
-    parser.add_argument("--readme", type=Path, default=HERE.parent / "README.md", help="gets a summary")
     options = parser.parse_args(arguments)
     try:
         studies = [read_study(path) for path in sorted(options.studies.glob("*.toml"))]
@@ -33,8 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"studies: {missing}", file=sys.stderr)
         return 2
     write_page(studies, (options.studies / "discussion.md").read_text(encoding="utf-8"), options.docs)
-    write_summary(studies, options.readme)
-    print(options.docs / PAGE, options.readme, sep="\n")
+    write_summary(studies, options.docs / SUMMARY)
+    print(options.docs / PAGE, options.docs / SUMMARY, sep="\n")
     return 0
 
 
@@ -69,15 +68,15 @@ def write_page(studies: Sequence[Study], discussion: str, docs: Path) -> None:
     (docs / PAGE).write_text(discussion, encoding="utf-8")
 
 
-def write_summary(studies: Sequence[Study], readme: Path) -> None:
-    """Put the summary between the two marks of `readme`; a file without them stays as it is."""
-    text = readme.read_text(encoding="utf-8")
+def write_summary(studies: Sequence[Study], page: Path) -> None:
+    """Put the summary between the two marks of a page; one without them, or none, stays as it is."""
+    text = page.read_text(encoding="utf-8") if page.exists() else ""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if begin and end:
         _, planted, controls = _titled(studies)
         table = tables.summary_table(planted + controls)
-        readme.write_text(f"{before}{begin}\n\n{table}\n{end}{after}", encoding="utf-8")
+        page.write_text(f"{before}{begin}\n\n{table}\n{end}{after}", encoding="utf-8")
 
 
 Titled = list[tuple[str, Comparison]]

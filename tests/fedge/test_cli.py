@@ -18,9 +18,9 @@ ROOT = Path(__file__).parents[2]
 TOY = "report=false data.path='synthetic' train.model='linear' train.local-epochs=1 num-server-rounds=2"
 
 
-def test_readme_has_the_table_of_all_options():
-    """README's table is what `fedge options` prints."""
-    assert option_table() in (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_page_of_options_is_what_the_command_prints():
+    """docs/options.md has the table of `fedge options`."""
+    assert option_table() in (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
 
 
 def test_fedge_run_completes(tmp_path, monkeypatch, capsys):

@@ -39,7 +39,7 @@ BLIND = ("hierfl", "baselines/local", "fedge")
 
 
 def make(studies, docs):
-    return main(["--studies", str(studies), "--docs", str(docs), "--readme", str(studies / "README.md")])
+    return main(["--studies", str(studies), "--docs", str(docs)])
 
 
 def variants(names):
@@ -60,7 +60,8 @@ def made(tmp_path_factory):
     marks = re.findall(r"<!-- (\w+) -->", (STUDIES / "discussion.md").read_text())
     (folder / "discussion.md").write_text("".join(f"{mark}:\n\n<!-- {mark} -->\n\n" for mark in marks))
     assert fedge(["sweep", str(folder / "1-planted.toml"), str(folder / "2-control.toml")]) == 0
-    (folder / "README.md").write_text(f"# Before\n{BEGIN}\nold\n{END}\nafter\n")
+    (folder / "docs").mkdir()
+    (folder / "docs" / "expect.md").write_text(f"# Before\n{BEGIN}\nold\n{END}\nafter\n")
     assert make(folder, folder / "docs") == 0
     return folder
 
@@ -96,9 +97,9 @@ def test_accuracies_are_those_of_the_runs(made):
     assert cells[6] == "2"
 
 
-def test_the_summary_in_the_readme_is_what_users_get(made):
+def test_the_summary_is_what_users_get(made):
     """Of fedge what it serves, fine-tuned or not; of the others the model that they share."""
-    text = (made / "README.md").read_text()
+    text = (made / "docs" / "expect.md").read_text()
     assert text.startswith(f"# Before\n{BEGIN}\n\n| seen · unseen |")
     assert text.endswith(f"{END}\nafter\n")
     rows = [last_row(made / "runs" / "2-control" / f"fedge-seed{seed}") for seed in (1, 2)]

@@ -137,10 +137,10 @@ def test_the_study_in_the_repository_can_be_read(monkeypatch):
     assert sweep.notes == []
 
 
-def test_the_example_in_the_readme_can_be_read(monkeypatch, tmp_path):
-    """Its named runs are the ones that README speaks of."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```toml\n(\[sweep\].*?)```", readme, re.DOTALL)
+def test_the_example_of_the_page_can_be_read(monkeypatch, tmp_path):
+    """Its named runs are the ones that docs/sweeps.md speaks of."""
+    page = (ROOT / "docs" / "sweeps.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```toml\n(\[sweep\].*?)```", page, re.DOTALL)
     (tmp_path / "study.toml").write_text(example)
     monkeypatch.chdir(ROOT)
     sweep = read_sweep(tmp_path / "study.toml")

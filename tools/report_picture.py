@@ -1,0 +1,63 @@
+"""Makes docs/images/report.png: the top of the report of a real run, as a browser shows it.
+
+python -m tools.report_picture        (needs Chromium; half a minute)
+"""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from PIL import Image
+
+from fedge import simulate
+
+PICTURE = Path(__file__).parents[1] / "docs" / "images" / "report.png"
+SIZE = (1000, 1095)  # CSS pixels
+COLOURS = 96
+RUN = {
+    "run-name": "planted-groups",
+    "seed": 1,
+    "num-server-rounds": 12,
+    "data.path": "synthetic",
+    "data.synthetic-users": 18,
+    "hierarchy.num-servers": 6,
+    "partition.unseen-clients": 0,
+    "train.local-epochs": 2,
+    "scenario": "rotate",
+    "cluster.signal": "affinity",
+    "cluster.method": "agglomerative",
+    "cluster.count": "auto",
+    "cluster.level": "auto",
+    "cluster.patience": 2,
+    "gate.enabled": False,
+}
+
+
+def main() -> int:
+    """Carry out the run, write the picture; 2 where there is no browser."""
+    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if browser is None:
+        print("report_picture: Chromium must be installed, but no chromium is on PATH", file=sys.stderr)
+        return 2
+    with tempfile.TemporaryDirectory() as folder:
+        run = simulate({**RUN, "runs-dir": folder}, num_supernodes=18)
+        page = (run.folder / "report.html").as_uri()
+        words = ["--headless", "--no-sandbox", "--hide-scrollbars", f"--window-size={SIZE[0]},{SIZE[1]}"]
+        command = [browser, *words, f"--screenshot={PICTURE}", page]
+        done = subprocess.run(command, stderr=subprocess.DEVNULL, check=False)
+    shrink(PICTURE)
+    print(PICTURE)
+    return done.returncode
+
+
+def shrink(picture: Path) -> None:
+    """Keep the colours that matter: a third of the size."""
+    with Image.open(picture) as whole:
+        few = whole.convert("RGB").quantize(COLOURS)
+    few.save(picture, optimize=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
