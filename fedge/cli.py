@@ -17,6 +17,7 @@ from typing import Any
 from fedge.config.option import ConfigError, Scalar
 from fedge.config.sections import check_keys, fold_tables
 from fedge.config.sections import options as all_options
+from fedge.datasets.command import add_datasets
 from fedge.engine.federation import Federation
 from fedge.launch.flower import run_on_flower
 from fedge.launch.new_project import new_project
@@ -116,6 +117,7 @@ def _parser() -> argparse.ArgumentParser:
     options.set_defaults(command=_print_options)
     tables = commands.add_parser("tables", help="print what every column of a run's tables means (Markdown)")
     tables.set_defaults(command=_print_tables)
+    add_datasets(commands)
     add_commands(commands)
     return parser
 

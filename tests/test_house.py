@@ -129,6 +129,8 @@ ELSEWHERE = {
     # parts of one thing that is tested whole
     "fedge/clustering/evidence.py": "fedge/clustering/test_signals.py",
     "fedge/clustering/registry.py": "fedge/clustering/test_baselines.py",
+    "fedge/datasets/cards.py": "fedge/datasets/test_catalog.py",
+    "fedge/datasets/tables.py": "fedge/datasets/test_motionsense.py",
     "fedge/exchange/engine.py": "fedge/engine/test_flower_engine.py",
     "fedge/profile/allocators.py": "fedge/profile/test_command.py",
     "fedge/profile/page.py": "fedge/profile/test_command.py",

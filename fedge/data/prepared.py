@@ -25,6 +25,7 @@ from hhar import synthetic_windows
 from hhar.windows.window_file import (
     WindowFileError,
     Windows,
+    as_format,
     check_windows,
     fingerprint,
     fingerprint_windows,
@@ -101,6 +102,7 @@ def made(name: str, arguments: Mapping[str, Any]) -> Windows:
         ) from error
     if not isinstance(found, Windows):
         raise ConfigError(f"data.path {name} must return hhar.Windows, but returned {shown(found)}; mend it")
+    found = as_format(found)
     try:
         check_windows(found, name)
     except WindowFileError as error:

@@ -94,6 +94,7 @@ class Announcer:
                 "classes": list(windows.classes),
                 "channels": list(windows.channels),
                 "split": dealt.split_kind,
+                **({"about": dict(windows.about)} if windows.about else {}),
                 "clients": [
                     dict(zip(("train", "val", "test"), map(len, parts), strict=True))
                     for parts in dealt.clients
@@ -118,7 +119,10 @@ class Announcer:
         if dealt.scenario:
             groups = " ".join(map(str, dealt.scenario.groups))
             self._console.say(f"scenario: {dealt.scenario.kind}, planted groups of the leaves {groups}")
-        for note in [*([_SYNTHETIC] if source.synthetic else []), *options_without_effect(config)]:
+        notes = [_SYNTHETIC] if source.synthetic else []
+        if "cast" in windows.about:
+            notes.append(f"data were cast: {windows.about['cast']}")
+        for note in [*notes, *options_without_effect(config)]:
             self._console.say(f"note: {note}")
             logger.warning("%s", note)
         if config.privacy.kind != "off":

@@ -8,10 +8,12 @@ archive as `NAME.sha256`, in the form that `sha256sum -c` reads.
 
 from __future__ import annotations
 
+import errno
 import http.client
 import ipaddress
 import os
 import re
+import socket
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -24,6 +26,7 @@ from hhar.windows.window_file import fingerprint
 
 UCI_URL = "https://archive.ics.uci.edu/static/public/344/heterogeneity+activity+recognition.zip"
 BLOCK_BYTES = 1 << 20
+_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EISDIR)
 
 
 def download(
@@ -112,7 +115,14 @@ def _receive(url: str, part: Path, timeout_s: float, report: ProgressCallback) -
             f"{url}: server must send the file, answers {error.code} {error.reason}; try again or use --url"
         ) from error
     except (OSError, http.client.HTTPException) as error:
+        if getattr(error, "errno", None) in _OF_THE_DISK:  # what has come stays, too
+            raise
         reason = getattr(error, "reason", error)
+        if isinstance(reason, socket.gaierror):
+            raise HharError(
+                f"{url}: its server must be reachable, is not ({reason.strerror}); without a network fetch "
+                "the file elsewhere, and copy it here"
+            ) from error
         raise HharError(
             f"{url}: download broke off ({reason}); run the same command again to resume"
         ) from error
@@ -134,8 +144,9 @@ def _start_and_total(reply: Any, have: int, url: str) -> tuple[int, int]:
 
 def _copy(reply: Any, part: Path, have: int, total: int, url: str, report: ProgressCallback) -> None:
     with part.open("r+b" if have else "wb") as stream:
-        stream.seek(have)
-        stream.truncate()
+        if have:
+            stream.seek(have)
+            stream.truncate()
         while block := reply.read(BLOCK_BYTES):
             stream.write(block)
             have += len(block)

@@ -306,5 +306,5 @@ def _limit_per_bout(windows: Windows, windows_per_bout: int) -> Windows:
         return windows
     return Windows(
         windows.x[keep], windows.y[keep], windows.user[keep], windows.device[keep], windows.session[keep],
-        windows.classes, windows.channels,
+        windows.classes, windows.channels, windows.about,
     )  # fmt: skip

@@ -24,15 +24,23 @@ from hhar.windows.window_file import Windows
 
 @dataclass(frozen=True)
 class WindowSpec:
-    """What windows are wanted: sensors ("acc" or "acc+gyro"), rate in Hz, window and stride in seconds."""
+    """What windows are wanted.
+
+    Attributes:
+        sensors: "acc" or "acc+gyro"; of other data sets, whose channels are named, any names joined by "+".
+        rate_hz: samples per second.
+        window_s, stride_s: length of a window, and from window to window, in seconds.
+        channel_names: C names, sensor by sensor; empty: x, y, z of each sensor.
+    """
 
     sensors: str = "acc+gyro"
     rate_hz: float = 50.0
     window_s: float = 2.56
     stride_s: float = 1.28
+    channel_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.sensors not in ("acc", "acc+gyro"):
+        if self.sensors not in ("acc", "acc+gyro") and not self.channel_names:
             raise HharError(f"sensors: must be acc or acc+gyro, is {self.sensors!r}; choose one of the two")
         for name in ("rate_hz", "window_s", "stride_s"):
             value = getattr(self, name)
@@ -42,7 +50,7 @@ class WindowSpec:
                 )
         if not 1 <= self.rate_hz <= 1000:
             raise HharError(
-                f"rate_hz: must lie in 1..1000, is {self.rate_hz}; HHAR's devices sample at 50 to 200 Hz"
+                f"rate_hz: must lie in 1..1000, is {self.rate_hz}; phones and watches sample at 20 to 200 Hz"
             )
         for name, samples in (("window_s", self.window_samples), ("stride_s", self.stride_samples)):
             if not 1 <= samples <= 100_000:
@@ -69,7 +77,9 @@ class WindowSpec:
     @property
     def channels(self) -> tuple[str, ...]:
         """C names, sensor by sensor: acc_x, acc_y, acc_z, gyro_x, …."""
-        return tuple(f"{sensor}_{axis}" for sensor in self.sensor_names for axis in AXES)
+        return self.channel_names or tuple(
+            f"{sensor}_{axis}" for sensor in self.sensor_names for axis in AXES
+        )
 
 
 @dataclass
@@ -81,6 +91,7 @@ class _Block:
     activity: str
     start_ms: int
     key: int
+    session: str
     x: NDArray[np.float32]
 
 
@@ -90,9 +101,16 @@ class WindowBuilder:
 
     All sensors of one (user, device) have to come in one call of `add`, which frees the caller to drop the
     samples.
+
+    Attributes:
+        spec: what windows are wanted.
+        classes: names in label order.
+        sort: order by user, session, device and time; False keeps the order in which recordings came.
     """
 
     spec: WindowSpec
+    classes: tuple[str, ...] = ACTIVITIES
+    sort: bool = True
     _blocks: list[_Block] = field(default_factory=list)
     _spans: list[Span] = field(default_factory=list)
 
@@ -111,13 +129,14 @@ class WindowBuilder:
             x = recording_windows(segments(recording), partners, self.spec)
             if len(x):
                 count += len(x)
-                self._blocks.append(
-                    _Block(recording.user, recording.device, recording.activity, start_ms, key, x)
-                )
+                place = (recording.user, recording.device, recording.activity)
+                self._blocks.append(_Block(*place, start_ms, key, recording.session, x))
         return count
 
     def finish(self) -> Windows:
-        """All windows, ordered by user, session, device, time.
+        """All windows, ordered by user, session, device, time unless `sort` says otherwise.
+
+        Devices that nobody has named are not recorded.
 
         Raises:
             HharError: nothing was long enough to give a window.
@@ -128,8 +147,10 @@ class WindowBuilder:
                 "gap over 1 s, "
                 "none does; choose a shorter window, other sensors or other devices"
             )
-        names = name_sessions(self._spans)
-        blocks = sorted(self._blocks, key=lambda b: (b.user, names[b.key], b.device, b.start_ms, b.key))
+        names = name_sessions(self._spans) | {b.key: b.session for b in self._blocks if b.session}
+        blocks = self._blocks
+        if self.sort:
+            blocks = sorted(blocks, key=lambda b: (b.user, names[b.key], b.device, b.start_ms, b.key))
         self._blocks = []
         sizes = np.array([len(block.x) for block in blocks])
         x = np.empty((sizes.sum(), len(self.spec.channels), self.spec.window_samples), dtype=np.float32)
@@ -142,14 +163,14 @@ class WindowBuilder:
             user.append(block.user)
             device.append(block.device)
             session.append(names[block.key])
-            y.append(ACTIVITIES.index(block.activity))
+            y.append(self.classes.index(block.activity))
         return Windows(
             x=x,
             y=np.repeat(np.array(y, dtype=np.int64), sizes),
             user=np.repeat(np.array(user), sizes),
-            device=np.repeat(np.array(device), sizes),
+            device=np.repeat(np.array(device), sizes) if any(device) else None,
             session=np.repeat(np.array(session), sizes),
-            classes=ACTIVITIES,
+            classes=self.classes,
             channels=self.spec.channels,
         )
 
@@ -167,7 +188,8 @@ def recording_windows(
     found = []
     for group in _joint_segments(own, partners):
         span = overlap_ns(group)
-        assert span is not None
+        if span is None:  # a single sample
+            continue
         grid = resample(group, span, spec.rate_hz)
         if grid.shape[1] >= spec.window_samples:
             views = np.lib.stride_tricks.sliding_window_view(grid, spec.window_samples, axis=1)
@@ -178,7 +200,7 @@ def recording_windows(
 
 
 def resample(parts: Sequence[Segment], span_ns: tuple[int, int], rate_hz: float) -> NDArray[np.float32]:
-    """Linear interpolation of segments of one device on a common regular grid, float32 (3·parts, n).
+    """Linear interpolation of segments of one device on a common regular grid, float32 (all axes, n).
 
     The grid starts at the first instant of `span_ns` and steps 1/rate_hz; it ends with the last step inside
     the span, so nothing is extrapolated. Segments hold no gap over one second, so none is crossed.
@@ -186,11 +208,13 @@ def resample(parts: Sequence[Segment], span_ns: tuple[int, int], rate_hz: float)
     start_ns, end_ns = span_ns
     num = int((end_ns - start_ns) * rate_hz / 1e9 + 1e-6) + 1
     grid_s = np.arange(num) / rate_hz
-    rows = np.empty((3 * len(parts), num), dtype=np.float32)
-    for index, part in enumerate(parts):
+    rows = np.empty((sum(part.values.shape[1] for part in parts), num), dtype=np.float32)
+    row = 0
+    for part in parts:
         time_s = (part.time_ns - start_ns) / 1e9
-        for axis in range(3):
-            rows[3 * index + axis] = np.interp(grid_s, time_s, part.values[:, axis])
+        for values in part.values.T:
+            rows[row] = np.interp(grid_s, time_s, values)
+            row += 1
     return rows
 
 

@@ -38,6 +38,7 @@ def describe(path: str | Path) -> str:
         lines.append("sessions     not recorded")
     else:
         lines.append(f"sessions     {len(set(windows.session.tolist()))}")
+    lines += [f"{key:<12} {text}" for key, text in windows.about.items()]
     lines += [f"contents     {fingerprint_windows(windows)}", f"file sha256  {fingerprint(path)}", ""]
     width = max(8, *(len(name) for name in windows.classes)) + 1
     lines.append("windows".ljust(10) + "".join(name.rjust(width) for name in (*windows.classes, "all")))

@@ -19,12 +19,13 @@ class Recording:
     Attributes:
         user: who wore the device.
         device: which one, e.g. "nexus4_1".
-        sensor: "acc" (m/s²) or "gyro" (rad/s).
-        activity: one of the six; "null" only on its way into a raw file, never on the way to windows.
+        sensor: in HHAR "acc" (m/s²) or "gyro" (rad/s); one of the `WindowSpec`'s.
+        activity: a class; "null" only on its way into a raw file, never on the way to windows.
         arrival_ms: int64 (n), epoch ms at which the app saw the sample; bursts share one value.
         creation_ns: int64 (n), the device's own clock, on an epoch of its own; may run backwards from row to
             row.
-        values: float32 (n, 3), x, y, z in the device's frame.
+        values: float32 (n, axes); of an accelerometer or gyroscope x, y, z in the device's frame.
+        session: name of the bout, where the data set tells it; empty: found by arrival.
     """
 
     user: str
@@ -34,6 +35,7 @@ class Recording:
     arrival_ms: NDArray[np.int64]
     creation_ns: NDArray[np.int64]
     values: NDArray[np.float32]
+    session: str = ""
 
     @property
     def arrival_span_ms(self) -> tuple[int, int]:

@@ -35,7 +35,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Segment:
-    """Samples without a gap: `time_ns` int64 (n), strictly rising creation time, `values` float32 (n, 3)."""
+    """Samples without a gap: `time_ns` int64 (n), rising creation time; `values` float32 (n, axes)."""
 
     time_ns: NDArray[np.int64]
     values: NDArray[np.float32]

@@ -40,5 +40,5 @@ def thin(windows: Windows, keep_every: int = 1, mean_of: int = 1) -> Windows:
     device, session = (None if part is None else part[kept] for part in (windows.device, windows.session))
     return Windows(
         runs.mean(axis=3, dtype=np.float64).astype(np.float32), windows.y[kept], windows.user[kept], device,
-        session, windows.classes, windows.channels,
+        session, windows.classes, windows.channels, windows.about,
     )  # fmt: skip

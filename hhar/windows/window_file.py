@@ -2,7 +2,8 @@
 
 Array shapes use N windows, C channels, T samples. A window file holds `x` float32 (N, C, T), or float32 or
 uint8 images (N, C, H, W), `y` int64 (N), `user` str (N), optionally `device` str (N) and `session` str (N),
-then `classes` str and `channels` str (C).
+then `classes` str and `channels` str (C), and optionally `about` str (k, 2), pairs of a name and a text, as
+source, licence, citation, units.
 Everything that is read from disk is checked, because such files are made by hand and by other tools too.
 """
 
@@ -10,7 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +23,9 @@ from hhar.errors import HharError
 from hhar.npz import NpzError, read_npz
 
 REQUIRED_ARRAYS = ("x", "y", "user", "classes", "channels")
-OPTIONAL_ARRAYS = ("device", "session")
-REBUILD_HINT = "write it again with `hhar prepare` or `hhar synthesize`"
+OPTIONAL_ARRAYS = ("device", "session", "about")
+REBUILD_HINT = "mend the arrays and save them again; docs/data.md has the format"
+MAX_ABOUT = 20_000  # characters of all that a file says about itself
 
 
 class WindowFileError(HharError):
@@ -43,6 +46,8 @@ class Windows:
             activity bout of one user, shared by all devices that recorded it, e.g. "a/bike/01".
         classes: activity names in label order.
         channels: C channel names, e.g. "acc_x".
+        about: what the data are, by name: source, licence, citation, units, rate_hz; "cast" where arrays of
+            other types were brought in. No part of the contents' fingerprint.
     """
 
     x: NDArray[np.float32] | NDArray[np.uint8]
@@ -52,6 +57,11 @@ class Windows:
     session: NDArray[np.str_] | None
     classes: tuple[str, ...]
     channels: tuple[str, ...]
+    about: Mapping[str, str] = field(default_factory=dict)
+
+    def save(self, path: str | Path, *, compress: bool = False) -> Path:
+        """Write a window file; see `save_windows`."""
+        return save_windows(path, self, compress=compress)
 
     def __len__(self) -> int:
         return len(self.x)
@@ -68,13 +78,14 @@ def save_windows(path: str | Path, windows: Windows, *, compress: bool = False) 
         WindowFileError: the windows break a rule of the format, or the folder cannot be written.
     """
     target = Path(path)
+    windows = as_format(windows)
     check_windows(windows, str(target))
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     write: Any = np.savez_compressed if compress else np.savez
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as stream:
-            write(stream, **_arrays(windows))
+            write(stream, **_arrays(windows), **_about(windows))
         os.replace(temporary, target)
     except OSError as error:
         raise WindowFileError(
@@ -101,9 +112,48 @@ def load_windows(path: str | Path) -> Windows:
         session=arrays.get("session"),
         classes=tuple(str(name) for name in np.atleast_1d(arrays["classes"])),
         channels=tuple(str(name) for name in np.atleast_1d(arrays["channels"])),
+        about=_read_about(arrays.get("about"), source),
     )
+    windows = as_format(windows)
     check_windows(windows, str(source))
     return windows
+
+
+def as_format(windows: Windows) -> Windows:
+    """Return windows with the types of the format: numbers cast, labels to int64, names to str.
+
+    What was cast is noted in `about["cast"]`; what cannot be cast is left for `check_windows` to refuse.
+    """
+    cast: dict[str, NDArray[Any]] = {}
+    for key, array in (("x", windows.x), ("y", windows.y), *_names(windows).items()):
+        if (found := _cast(key, array)) is not None:
+            cast[key] = found
+    if not cast:
+        return windows
+    words = [f"{key} from {getattr(windows, key).dtype} to {_word(array)}" for key, array in cast.items()]
+    about = {**windows.about, "cast": ", ".join(words)}
+    return replace(windows, **cast, about=about)  # type: ignore[arg-type]
+
+
+def _cast(key: str, array: Any) -> NDArray[Any] | None:
+    """Return an array as the format has it, None where it is so already or cannot be."""
+    if not isinstance(array, np.ndarray):
+        return None
+    kind = array.dtype.kind
+    if key == "x":
+        if kind not in "fiub" or array.dtype in (np.float32, np.uint8):
+            return None
+        with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as that
+            return array.astype(np.float32)
+    if key == "y":
+        return None if kind not in "iub" or array.dtype == np.int64 else array.astype(np.int64)
+    if kind in "iu" or (kind == "O" and all(isinstance(name, str) for name in array.flat)):
+        return array.astype(np.str_)
+    return None
+
+
+def _word(array: NDArray[Any]) -> str:
+    return "str" if array.dtype.kind == "U" else str(array.dtype)
 
 
 def fingerprint(path: str | Path) -> str:
@@ -148,13 +198,15 @@ def check_windows(windows: Windows, name: str) -> None:
             f"names {len(windows.channels)}; {REBUILD_HINT}"
         )
     _check_names(windows, name)
+    if sum(len(key) + len(text) for key, text in windows.about.items()) > MAX_ABOUT:
+        raise WindowFileError(f"{name}: about must be at most {MAX_ABOUT} characters; say it shorter")
     _check_labels(windows, name)
     _check_finite(windows.x, name)
 
 
 def _check_names(windows: Windows, name: str) -> None:
     """Raise for a name that cannot be printed: it would reach terminals, logs and pages as a command."""
-    for key, array in _arrays(windows).items():
+    for key, array in {**_arrays(windows), **_about(windows)}.items():
         if array.dtype.kind == "U" and array.size and array.dtype.itemsize:
             codes = np.ascontiguousarray(array).view(np.uint32)
             used = np.flatnonzero(np.bincount(codes.ravel()))
@@ -168,22 +220,32 @@ def _check_names(windows: Windows, name: str) -> None:
 
 def _check_types(windows: Windows, name: str) -> None:
     x, y = windows.x, windows.y
+    for key, array in {"x": x, "y": y, **_names(windows)}.items():
+        if not isinstance(array, np.ndarray):
+            raise WindowFileError(
+                f"{name}: {key} must be a NumPy array, is {type(array).__name__}; make it one: "
+                f"numpy.asarray({key})"
+            )
     if x.dtype not in (np.float32, np.uint8) or x.ndim not in (3, 4) or 0 in x.shape[1:]:
         raise WindowFileError(
             f"{name}: x must be float32 or uint8 of shape (windows, channels, samples) or (images, channels, "
-            f"height, width), is {x.dtype} {x.shape}; {REBUILD_HINT}"
+            f"height, width), is {x.dtype} {x.shape}; {_hint(x)}"
         )
     if y.dtype != np.int64 or y.ndim != 1:
         raise WindowFileError(
             f"{name}: y must be int64 of shape (windows,), is {y.dtype} {y.shape}; {REBUILD_HINT}"
         )
-    texts = {"user": windows.user, "device": windows.device, "session": windows.session}
-    for key, array in texts.items():
-        if array is not None and (array.dtype.kind != "U" or array.ndim != 1):
+    for key, array in _names(windows).items():
+        if array.dtype.kind != "U" or array.ndim != 1:
             raise WindowFileError(
                 f"{name}: {key} must be str of shape (windows,), is {array.dtype} {array.shape}; "
                 f"{REBUILD_HINT}"
             )
+
+
+def _hint(x: NDArray[Any]) -> str:
+    """Return the next step for windows that are no numbers, or of another shape."""
+    return "make them numbers: numpy.asarray(x, dtype='float32')" if x.dtype.kind == "O" else REBUILD_HINT
 
 
 def _check_labels(windows: Windows, name: str) -> None:
@@ -220,6 +282,27 @@ def _check_finite(x: NDArray[Any], name: str) -> None:
         )
 
 
+def _names(windows: Windows) -> dict[str, NDArray[Any]]:
+    """Return the arrays that name what each window is of."""
+    found = {"user": windows.user, "device": windows.device, "session": windows.session}
+    return {key: array for key, array in found.items() if array is not None}
+
+
+def _about(windows: Windows) -> dict[str, NDArray[Any]]:
+    """Return what windows say about themselves as an array (k, 2) of str, if anything."""
+    return {"about": np.array(list(windows.about.items()), dtype=np.str_)} if windows.about else {}
+
+
+def _read_about(array: NDArray[Any] | None, source: Path) -> dict[str, str]:
+    """Return `about` of a file."""
+    if array is None:
+        return {}
+    if array.dtype.kind != "U" or array.ndim != 2 or array.shape[1] != 2:
+        found = f"{array.dtype} {array.shape}"
+        raise WindowFileError(f"{source}: about must be str of shape (k, 2), is {found}; {REBUILD_HINT}")
+    return {str(key): str(text) for key, text in array}
+
+
 def _arrays(windows: Windows) -> dict[str, NDArray[Any]]:
     arrays: dict[str, NDArray[Any]] = {"x": windows.x, "y": windows.y, "user": windows.user}
     if windows.device is not None:
@@ -234,7 +317,8 @@ def _arrays(windows: Windows) -> dict[str, NDArray[Any]]:
 def _read_arrays(source: Path) -> dict[str, NDArray[Any]]:
     if not os.path.isfile(source):  # false, too, for what can be no path
         raise WindowFileError(
-            f"{source}: window file must exist; make one with `hhar prepare` or `hhar synthesize`"
+            f"{source}: window file must exist; make one with `fedge datasets`, `hhar prepare` or "
+            "`hhar synthesize`"
         )
     try:
         with source.open("rb") as stream:

@@ -152,8 +152,7 @@ HARMFUL = {
     ),
     "pickle": (header("|O", (6,), b"\x80\x04cos\nsystem\n"), "holds pickled objects, which are never loaded"),
     "nothing": (b"", "cannot be read"),
-    "float64": (header("<f8", (6, 2, 3), bytes(288)), "x must be float32"),
-    "other byte order": (header(">f4", (6, 2, 3), bytes(144)), "x must be float32"),
+    "complex": (header("<c8", (6, 2, 3), bytes(288)), "x must be float32"),
     "record": (header([("a", "<f4")], (6,), bytes(24)), "x must be float32"),
 }  # fmt: skip
 

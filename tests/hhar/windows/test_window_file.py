@@ -75,12 +75,17 @@ def test_contents_fingerprint_ignores_the_width_of_text():
 
 
 BAD = {
-    "not float32": ({"x": np.zeros((4, 2, 3))}, "x must be float32"),
+    "text": ({"x": np.zeros((4, 2, 3), "U1")}, "x must be float32"),
+    "too large for float32": ({"x": np.full((4, 2, 3), 1e300)}, "x must be finite"),
     "two axes": ({"x": np.zeros((4, 6), np.float32)}, "x must be float32"),
     "labels as text": ({"y": np.array(["0", "1", "0", "1"])}, "y must be int64"),
     "short y": ({"y": np.array([0, 1])}, "y must have one entry per window, has 2 for 4"),
     "short session": ({"session": np.array(["a"])}, "session must have one entry per window"),
-    "user as numbers": ({"user": np.arange(4)}, "user must be str"),
+    "user as fractions": ({"user": np.arange(4) / 2}, "user must be str"),
+    "labels as fractions": ({"y": np.array([0, 1, 0, 1.0])}, "y must be int64"),
+    "about of three columns": ({"about": np.array([["a", "b", "c"]])}, "about must be str of shape"),
+    "about that clears a screen": ({"about": np.array([["a", "\x1b[2J"]])}, "about must hold names that can"),
+    "about without end": ({"about": np.array([["licence", "x" * 20_001]])}, "about must be at most 20000"),
     "label past the classes": ({"y": np.array([0, 1, 2, 0])}, "first is window 2 with 2"),
     "negative label": ({"y": np.array([0, -1, 1, 0])}, "first is window 1 with -1"),
     "one class": ({"y": np.zeros(4, np.int64)}, "at least two classes"),
@@ -107,6 +112,41 @@ def test_defects_are_refused_in_one_line(tmp_path, name):
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
     assert ";" in str(caught.value)  # the next step
+
+
+def test_other_types_are_cast_and_said(tmp_path):
+    """As pandas and NumPy make them: float64, int32, numbers and objects for names, another byte order."""
+    other = {
+        "x": small().x.astype(">f8"), "y": small().y.astype(np.int32), "user": np.arange(4),
+        "device": np.array(["a", "bb", "a", "a"], dtype=object),
+    }  # fmt: skip
+    back = load_windows(small(**other).save(tmp_path / "w.npz"))
+    assert np.array_equal(back.x, small().x)
+    assert (back.x.dtype, back.y.dtype) == (np.float32, np.int64)
+    assert (back.user.tolist(), back.device.tolist()) == (["0", "1", "2", "3"], ["a", "bb", "a", "a"])
+    says = "x from >f8 to float32, y from int32 to int64, user from int64 to str, device from object to str"
+    assert back.about == {"cast": says}
+    del other["device"]  # NumPy would pickle it
+    np.savez(tmp_path / "by-hand.npz", **(arrays_of(small()) | other))
+    back = load_windows(tmp_path / "by-hand.npz")
+    assert np.array_equal(back.x, small().x)
+    assert back.about == {"cast": says.rsplit(", ", 1)[0]}
+
+
+def test_about_goes_along_and_is_no_part_of_the_contents(tmp_path):
+    told = small(about={"licence": "CC BY 4.0", "citation": "Stisen et al. 2015"})
+    back = load_windows(save_windows(tmp_path / "w.npz", told))
+    assert back.about == told.about
+    assert fingerprint_windows(back) == fingerprint_windows(small())
+
+
+def test_objects_are_refused_with_what_to_do():
+    with pytest.raises(
+        WindowFileError, match=r"is object .*; make them numbers: numpy.asarray\(x, dtype='float32'\)"
+    ):
+        small(x=small().x.astype(object)).save("never.npz")
+    with pytest.raises(WindowFileError, match="x must be a NumPy array, is list"):
+        small(x=small().x.tolist()).save("never.npz")
 
 
 def test_not_finite_names_count_and_first(tmp_path):

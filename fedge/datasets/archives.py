@@ -1,0 +1,160 @@
+"""Archives from elsewhere, zip or tar, unpacked without trust (contract C11).
+
+Zips are `hhar.raw.unpack`'s affair; the same rules hold here for tar: no path that leaves the folder, plain
+files only, a bound on what all of it may unpack to.
+"""
+
+from __future__ import annotations
+
+import os
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+
+from hhar.errors import HharError
+from hhar.progress import ProgressCallback, no_progress
+from hhar.raw.unpack import (
+    BLOCK_BYTES,
+    MAX_MEMBERS,
+    MAX_RATIO,
+    MAX_TOTAL_BYTES,
+    TOTAL_FROM_BYTES,
+    member_path,
+)
+from hhar.raw.unpack import unpack as unzip
+
+_LONGEST_HEADER_BYTES = 1 << 20
+ENDINGS = (".zip", ".tar", ".tar.gz", ".tgz")
+
+
+def is_archive(path: Path) -> bool:
+    """Tell by its name whether a file is one of the archives that can be unpacked."""
+    return path.name.lower().endswith(ENDINGS)
+
+
+@contextmanager
+def as_folder(source: Path, near: Path, report: ProgressCallback = no_progress) -> Iterator[Path]:
+    """Give a folder as it is, and an archive as a folder that goes when the context ends.
+
+    Args:
+        source: folder or archive.
+        near: file beside which an archive is unpacked: it may take gigabytes, which /tmp has not always.
+        report: told the bytes written.
+
+    Raises:
+        HharError: it is neither, or cannot be unpacked.
+    """
+    if source.is_dir():
+        yield source
+        return
+    if not source.is_file():
+        raise HharError(f"{source}: must be a folder or an archive, is not there; name where the files lie")
+    if not is_archive(source):
+        raise HharError(
+            f"{source}: must be a folder or an archive ({', '.join(ENDINGS)}), is another file; give the "
+            "folder that it lies in"
+        )
+    near.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=near.parent, prefix=".unpacked-") as folder:
+        unpack(source, Path(folder), report)
+        yield Path(folder)
+
+
+def unpack(archive: Path, folder: Path, report: ProgressCallback = no_progress) -> list[Path]:
+    """Unpack an archive into a folder; returns the files written.
+
+    Raises:
+        HharError: it is damaged, breaks a rule, or holds nothing.
+    """
+    written = unzip(archive, folder, report=report) if _is_zip(archive) else _untar(archive, folder, report)
+    if not written:
+        raise HharError(f"{archive}: must hold files, holds none; download it again")
+    return written
+
+
+def _is_zip(archive: Path) -> bool:
+    return archive.name.lower().endswith(".zip") or zipfile.is_zipfile(archive)
+
+
+class _Member(tarfile.TarInfo):
+    """A member whose name and further headers are short, because they are read into memory whole."""
+
+    def _proc_member(self, opened: tarfile.TarFile) -> tarfile.TarInfo:  # where tarfile says to step in
+        if self.type not in (*tarfile.REGULAR_TYPES, tarfile.DIRTYPE) and self.size > _LONGEST_HEADER_BYTES:
+            raise tarfile.ReadError(f"a header of {self.size} bytes")
+        found: tarfile.TarInfo = super()._proc_member(opened)  # type: ignore[misc]
+        return found
+
+
+def _untar(archive: Path, folder: Path, report: ProgressCallback) -> list[Path]:
+    """Unpack a tar, compressed or not."""
+    folder.mkdir(parents=True, exist_ok=True)
+    left = min(MAX_TOTAL_BYTES, max(archive.stat().st_size * MAX_RATIO, TOTAL_FROM_BYTES))
+    written: list[Path] = []
+    try:
+        with tarfile.open(archive, "r|*", tarinfo=_Member) as opened:
+            for number, member in enumerate(opened):
+                if number >= MAX_MEMBERS:
+                    raise HharError(
+                        f"{archive}: must hold at most {MAX_MEMBERS} members, holds more; do not trust it"
+                    )
+                path = _planned(member, archive.name)
+                if member.size > left:
+                    raise HharError(
+                        f"{archive}: must unpack to at most {left >> 20} MiB more, {member.name[:200]!r} "
+                        f"alone says {member.size >> 20} MiB, an archive bomb; do not trust it"
+                    )
+                left -= member.size
+                if path is not None:
+                    written.append(_write(opened, member, folder.resolve(), path, report))
+    except (tarfile.TarError, EOFError, ValueError) as error:
+        if isinstance(error, HharError):
+            raise
+        raise HharError(f"{archive}: must be a whole tar archive ({error}); download it again") from error
+    except OSError as error:
+        if error.errno is not None:  # the disk's, not the archive's
+            raise
+        raise HharError(f"{archive}: must be a whole tar archive ({error}); download it again") from error
+    return written
+
+
+def _planned(member: tarfile.TarInfo, name: str) -> PurePosixPath | None:
+    """Return where a member goes, None for folders and what is left out."""
+    path = member_path(member.name, name)
+    if member.isdir():
+        return None
+    if not member.isreg() or member.issparse():
+        raise HharError(
+            f"{name}: members must be plain files, {member.name[:200]!r} is a link or device; do not trust "
+            "this archive"
+        )
+    return path
+
+
+def _write(
+    opened: tarfile.TarFile,
+    member: tarfile.TarInfo,
+    folder: Path,
+    path: PurePosixPath,
+    report: ProgressCallback,
+) -> Path:
+    """Write one plain file, whole or not at all."""
+    target = folder / path
+    if not target.parent.resolve().is_relative_to(folder):
+        raise HharError(f"{path} leads through a link out of {folder}; choose an empty folder")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.part")
+    reader = opened.extractfile(member)
+    assert reader is not None
+    try:
+        with partial.open("wb") as stream:
+            while block := reader.read(BLOCK_BYTES):
+                stream.write(block)
+                report(f"unpacking {path.name}", stream.tell(), member.size)
+        os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
+    return target

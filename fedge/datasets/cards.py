@@ -1,0 +1,80 @@
+"""A card: what a data set is, whose, under which licence, and where its files lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hhar.windows.cut import WindowSpec
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file of a data set.
+
+    Attributes:
+        url: https address.
+        name: under which it is kept.
+        megabytes: about its size (10^6 bytes).
+        sha256: hex; empty where no checksum is known: then the first download's is recorded beside the file,
+            and every later one is held to it.
+    """
+
+    url: str
+    name: str
+    megabytes: float
+    sha256: str = ""
+
+
+@dataclass(frozen=True)
+class Card:
+    """What is known of a data set before it is downloaded.
+
+    Attributes:
+        name: as commands and `fedge.datasets.prepare` take it.
+        title: its full name.
+        users: who were recorded; 0 for images, where users are made.
+        classes: names in label order.
+        rate_hz: of the original recordings; None for images.
+        units: of the channels.
+        licence: as its source states it.
+        citation: the publication to cite.
+        source: page that describes it.
+        files: what `download` fetches.
+        options: what `prepare` takes for it.
+        spec: windows as `prepare` makes them unless told otherwise; None for images.
+    """
+
+    name: str
+    title: str
+    users: int
+    classes: tuple[str, ...]
+    rate_hz: float | None
+    units: str
+    licence: str
+    citation: str
+    source: str
+    files: tuple[RemoteFile, ...]
+    options: tuple[str, ...] = ("rate_hz", "window_s", "stride_s")
+    spec: WindowSpec | None = None
+
+    @property
+    def megabytes(self) -> float:
+        """Return the size of all files together (10^6 bytes)."""
+        return sum(file.megabytes for file in self.files)
+
+    def about(self, spec: WindowSpec | None = None) -> dict[str, str]:
+        """Return what a window file says of itself, for windows cut as `spec` says."""
+        found = {
+            "dataset": self.title,
+            "source": self.source,
+            "licence": self.licence,
+            "citation": self.citation,
+            "units": self.units,
+        }
+        if spec is not None:
+            found |= {
+                "rate_hz": f"{spec.rate_hz:g}",
+                "window_s": f"{spec.window_s:g}",
+                "stride_s": f"{spec.stride_s:g}",
+            }
+        return found

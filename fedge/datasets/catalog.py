@@ -1,0 +1,97 @@
+"""All data sets by name: their cards, and their files as windows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from fedge.config.option import nearest
+from fedge.datasets.archives import as_folder
+from fedge.datasets.cards import Card
+from hhar.errors import HharError
+from hhar.progress import ProgressCallback, no_progress
+from hhar.windows.window_file import Windows
+
+_MODULES = {
+    "hhar": "hhar",
+    "motionsense": "motionsense",
+    "uci-har": "uci_har",
+    "wisdm": "wisdm",
+    "pamap2": "pamap2",
+}
+NAMES = tuple(_MODULES)
+_CUT = ("rate_hz", "window_s", "stride_s", "sensors")  # options that say how windows are cut
+
+
+def card(name: str) -> Card:
+    """Return the card of a data set.
+
+    Raises:
+        HharError: there is none of that name.
+    """
+    found: Card = _module(name).CARD
+    return found
+
+
+def prepare(
+    name: str,
+    source: str | Path,
+    *,
+    report: ProgressCallback = no_progress,
+    near: Path | None = None,
+    **options: Any,
+) -> Windows:
+    """Return the windows of a data set's files as published.
+
+    Args:
+        name: of the data set.
+        source: folder with its files at any depth, or its archive.
+        report: told how far it is.
+        near: file beside which an archive is unpacked for the time; by default beside itself.
+        **options: rate_hz, window_s, stride_s (a half of the window unless given) and what else the card's
+            `options` name.
+
+    Raises:
+        HharError: files are missing or damaged, or an option is not the data set's.
+    """
+    module, known = _module(name), card(name)
+    given = {key: value for key, value in options.items() if value is not None}
+    _refuse_others(known, given)
+    path = Path(source)
+    spec = _spec(known, given)
+    others = {key: value for key, value in given.items() if key not in _CUT}
+    with as_folder(path, near or path, report) as folder:
+        windows: Windows = module.read(folder, *([spec] if spec else []), report=report, **others)
+    return replace(windows, about={**known.about(spec), **windows.about})
+
+
+def _module(name: str) -> Any:
+    """Return the module of a data set."""
+    if name not in _MODULES:
+        raise HharError(
+            f"data set: must be one of {', '.join(NAMES)}, is {name[:80]!r}"
+            f"{nearest(name, NAMES) or '; fedge.from_pandas takes data of your own'}"
+        )
+    return import_module(f"fedge.datasets.{_MODULES[name]}")
+
+
+def _refuse_others(known: Card, given: Mapping[str, Any]) -> None:
+    for key in given:
+        if key not in known.options:
+            flags = ", ".join("--" + option.replace("_", "-") for option in known.options)
+            raise HharError(
+                f"{known.name}: --{key.replace('_', '-')} must be an option of it, is not; it takes {flags}"
+            )
+
+
+def _spec(known: Card, given: Mapping[str, Any]) -> Any:
+    """Return how windows are to be cut; None for images."""
+    if known.spec is None:
+        return None
+    changes = {key: value for key, value in given.items() if key in _CUT}
+    if "window_s" in changes and "stride_s" not in changes:
+        changes["stride_s"] = changes["window_s"] / 2
+    return replace(known.spec, **changes)

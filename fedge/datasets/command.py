@@ -1,0 +1,177 @@
+"""The command ``fedge datasets``: list, download, prepare, info."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fedge.config.option import ConfigError
+
+_OPTIONS = ("rate_hz", "window_s", "stride_s", "sensors", "devices")
+
+
+def add_datasets(commands: Any) -> None:
+    """Add ``datasets`` and what stands under it to the parsers of `fedge`."""
+    parser = commands.add_parser("datasets", help="public data sets: list, download, prepare as window files")
+    parser.set_defaults(command=_one_line(_list))
+    under = parser.add_subparsers(metavar="ACTION")
+    listing = under.add_parser("list", help="name, users, classes, rate, size, licence (the default)")
+    listing.set_defaults(command=_one_line(_list))
+    _add_download(under.add_parser("download", help="fetch a data set's files over https; resumes"))
+    _add_prepare(under.add_parser("prepare", help="make a window file of a data set's files"))
+    info = under.add_parser("info", help="what a data set or a window file is: source, licence, citation")
+    info.add_argument("what", help="name of a data set, or a window file (.npz)")
+    info.set_defaults(command=_one_line(_info))
+
+
+def _add_download(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", help="data set")
+    parser.add_argument("--to", type=Path, help="folder for its files (default: data/raw/NAME)")
+    parser.add_argument("--url", default="", help="another https address of its file, as of a mirror")
+    parser.add_argument("--sha256", default="", help="checksum that the file must have")
+    parser.add_argument("--no-unpack", action="store_true", help="leave archives as they are")
+    parser.set_defaults(command=_one_line(_download))
+
+
+def _add_prepare(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", help="data set")
+    parser.add_argument(
+        "source", type=Path, nargs="?", help="folder of its files, or its archive (default: data/raw/NAME)"
+    )
+    parser.add_argument("out", type=Path, nargs="?", help="window file to write (default: data/NAME.npz)")
+    parser.add_argument("--rate-hz", type=float, help="samples per second (default: the data set's)")
+    parser.add_argument("--window-s", type=float, help="length of a window in seconds")
+    parser.add_argument("--stride-s", type=float, help="from window to window (default: half a window)")
+    parser.add_argument("--sensors", choices=("acc", "acc+gyro"), help="hhar")
+    parser.add_argument("--devices", choices=("phones", "watches", "all"), help="hhar")
+    parser.add_argument("--compress", action="store_true", help="smaller file, slower to write and load")
+    parser.set_defaults(command=_one_line(_prepare))
+
+
+def _one_line(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+    """Return a command whose failures by what the user gave are one line."""
+
+    def carried_out(options: argparse.Namespace) -> int:
+        with _as_config_error():
+            return command(options)
+
+    return carried_out
+
+
+@contextmanager
+def _as_config_error() -> Iterator[None]:
+    from hhar.errors import HharError
+
+    try:
+        yield
+    except HharError as error:
+        raise ConfigError(str(error)) from error
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise ConfigError(
+            f"{error.filename or 'file'}: cannot be used ({error.strerror or error}); make room, or choose "
+            "another folder"
+        ) from error
+
+
+def _list(_: argparse.Namespace) -> int:
+    """Carry out ``fedge datasets``."""
+    from fedge.datasets.catalog import NAMES, card
+
+    rows = [("name", "users", "classes", "rate", "download", "licence")]
+    for name in NAMES:
+        known = card(name)
+        licence = known.licence.split(";")[0]
+        rate = f"{known.rate_hz:g} Hz" if known.rate_hz else "images"
+        rows.append(
+            (
+                name,
+                str(known.users or "–"),
+                str(len(known.classes)),
+                rate,
+                f"{known.megabytes:.0f} MB",
+                licence,
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip())
+    print("\nfedge datasets info NAME, download NAME, prepare NAME [SOURCE] [OUT]; own data: docs/data.md")
+    return 0
+
+
+def _download(options: argparse.Namespace) -> int:
+    """Carry out ``fedge datasets download``."""
+    from fedge.datasets.catalog import card
+    from fedge.datasets.fetch import RAW, download
+    from hhar.progress import progress_bars
+
+    known = card(options.name)
+    with progress_bars() as report:
+        files = download(
+            known,
+            options.to,
+            url=options.url,
+            sha256=options.sha256,
+            keep_packed=options.no_unpack,
+            report=report,
+        )
+    for file, (path, found) in zip(known.files, files, strict=True):
+        held = (
+            "as expected" if options.sha256 or file.sha256 else "recorded: none is published to compare with"
+        )
+        print(f"{path}  sha256 {found} ({held})")
+    print(f"licence: {known.licence}\ncite: {known.citation}")
+    place = "" if options.to in (None, RAW / known.name) else f" {options.to}"
+    print(f"next: fedge datasets prepare {known.name}{place}")
+    return 0
+
+
+def _prepare(options: argparse.Namespace) -> int:
+    """Carry out ``fedge datasets prepare``."""
+    from fedge.datasets.catalog import card, prepare
+    from fedge.datasets.fetch import RAW
+    from hhar.progress import progress_bars
+
+    known = card(options.name)
+    source = options.source or RAW / known.name
+    out = options.out or Path("data") / f"{known.name}.npz"
+    if options.source is None and not source.is_dir():
+        raise ConfigError(
+            f"{source} must be a folder with the files of {known.name}, but is not there; run `fedge "
+            f"datasets download {known.name}`, or name where they lie"
+        )
+    given = {key: getattr(options, key) for key in _OPTIONS}
+    with progress_bars() as report:
+        windows = prepare(known.name, source, near=out, report=report, **given)
+    windows.save(out, compress=options.compress)
+    users, shape = len(set(windows.user.tolist())), " × ".join(map(str, windows.x.shape[1:]))
+    print(f"{out}: {len(windows)} windows of {shape}, {users} users, {len(windows.classes)} classes")
+    if "left_out" in windows.about:
+        print(f"left out: {windows.about['left_out']}")
+    print(f"licence: {known.licence}\ncite: {known.citation}")
+    print(f"""next: fedge run -c 'data.path="{out}"'""")
+    return 0
+
+
+def _info(options: argparse.Namespace) -> int:
+    """Carry out ``fedge datasets info``."""
+    from fedge.datasets.catalog import NAMES, card
+    from hhar.windows.info import describe
+
+    if options.what not in NAMES and (options.what.endswith(".npz") or Path(options.what).is_file()):
+        print(describe(options.what))
+        return 0
+    known = card(options.what)
+    print("\n".join(f"{key:<10} {text}" for key, text in known.about(known.spec).items()))
+    print(f"{'users':<10} {known.users or 'none: images are dealt to as many as asked for'}")
+    print(f"{'classes':<10} {', '.join(known.classes)}")
+    for file in known.files:
+        print(
+            f"{'file':<10} {file.url}\n{'sha256':<10} {file.sha256 or 'none is known: recorded at download'}"
+        )
+    return 0

@@ -1,0 +1,92 @@
+"""A data set's files: downloaded over https, checked, unpacked.
+
+Downloading itself is `hhar.raw.download`'s: parts that resume, checksums, redirects that stay on https. Here
+one process at a time does it per folder, archives are unpacked, and who has no network is told what to do.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from fedge.datasets.archives import is_archive, unpack
+from fedge.datasets.cards import Card, RemoteFile
+from hhar.errors import HharError
+from hhar.progress import ProgressCallback, no_progress
+from hhar.raw.download import download as download_file
+
+RAW = Path("data/raw")  # folder of all data sets' files, unless told otherwise
+
+
+def download(
+    card: Card,
+    folder: Path | None = None,
+    *,
+    url: str = "",
+    sha256: str = "",
+    keep_packed: bool = False,
+    report: ProgressCallback = no_progress,
+) -> list[tuple[Path, str]]:
+    """Fetch a data set's files into a folder and unpack archives there.
+
+    Args:
+        card: of the data set.
+        folder: made if absent; by default data/raw/NAME.
+        url: in place of the card's address, for a data set of one file: a mirror.
+        sha256: that the file must have, in place of the card's.
+        keep_packed: leave archives as they are.
+        report: told the bytes.
+
+    Returns:
+        Every downloaded file with its sha256.
+
+    Raises:
+        HharError: an address is refused, the server fails, a checksum differs, an archive is damaged, or
+            another process downloads into the folder.
+    """
+    target = folder or RAW / card.name
+    files = _with_other(card, url, sha256)
+    found = []
+    with _alone_in(target):
+        for file in files:
+            path = target / file.name
+            found.append((path, download_file(file.url, path, sha256=file.sha256 or None, report=report)))
+            if is_archive(path) and not keep_packed:
+                unpack(path, target, report)
+    return found
+
+
+def _with_other(card: Card, url: str, sha256: str) -> tuple[RemoteFile, ...]:
+    """Return the files of a card, with another address or checksum for its only one."""
+    if not (url or sha256):
+        return card.files
+    if len(card.files) != 1:
+        raise HharError(
+            f"{card.name}: must be one file for --url and --sha256, is {len(card.files)}; fetch them by hand "
+            "and give their folder to prepare"
+        )
+    # another address is another file, unless its checksum says that it is the same
+    file = card.files[0]
+    return (replace(file, url=url or file.url, sha256=sha256 or file.sha256),)
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Hold a folder's lock, so that two downloads do not write one part."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = os.open(folder / ".downloading", os.O_CREAT | os.O_RDWR, 0o644)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise HharError(
+                f"{folder}: another process must not download into it at the same time, one does; wait for "
+                "it, or choose another folder with --to"
+            ) from error
+        yield
+    finally:
+        os.close(lock)

@@ -1,0 +1,73 @@
+"""Columns of numbers out of text files: what is missing or broken is named with its line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hhar.errors import HharError
+
+
+def read_columns(path: Path, names: Sequence[str]) -> NDArray[np.float64]:
+    """Return columns of a comma-separated file with a header, float64 (rows, columns); all must be finite.
+
+    Raises:
+        HharError: a column is not there, or a row is not whole.
+    """
+    import polars as pl
+
+    with path.open("rb") as stream:
+        header = stream.readline(1 << 16).decode("utf-8-sig", "replace").rstrip("\r\n").split(",")
+    missing = [name for name in names if name not in [word.strip().strip('"') for word in header]]
+    if missing:
+        raise HharError(
+            f"{path}, line 1: columns must include {', '.join(names)}, lack {', '.join(missing[:3])}; use "
+            "the published files"
+        )
+    places = [[word.strip().strip('"') for word in header].index(name) for name in names]
+    schema = {f"column_{place}": pl.Float64 for place in range(len(header))}
+    try:
+        frame = pl.read_csv(
+            path, has_header=False, skip_rows=1, schema=schema, columns=sorted(set(places)),
+            ignore_errors=True, truncate_ragged_lines=True, quote_char=None,
+        )  # fmt: skip
+    except pl.exceptions.NoDataError as error:
+        raise HharError(f"{path}: must hold rows of numbers, holds none; unpack it again") from error
+    table = frame.select([f"column_{place}" for place in places]).to_numpy()
+    refuse_broken_rows(table, path, first_line=2)
+    return np.asarray(table, dtype=np.float64)
+
+
+def refuse_broken_rows(table: NDArray[np.float64], path: Path, first_line: int) -> None:
+    """Raise for the first row of (rows, columns) that is not finite: cut short, or no numbers."""
+    if not len(table):
+        raise HharError(f"{path}: must hold rows of numbers, holds none; unpack it again")
+    broken = np.flatnonzero(~np.isfinite(table).all(axis=1))
+    if len(broken):
+        raise HharError(
+            f"{path}, line {first_line + broken[0]}: must be a whole row of numbers, is not ({len(broken)} "
+            f"of {len(table)} rows); unpack it again, or take the row out"
+        )
+
+
+def read_matrix(path: Path, columns: int) -> NDArray[np.float64]:
+    """Return a file of numbers between spaces, float64 (rows, `columns`), all finite.
+
+    Raises:
+        HharError: it is missing, or a row is not whole.
+    """
+    if not path.is_file():
+        raise HharError(f"{path}: must exist; unpack the archive again")
+    try:
+        table = np.loadtxt(path, ndmin=2)
+    except ValueError as error:
+        raise HharError(f"{path}: must hold {columns} numbers a row ({error}); unpack it again") from error
+    if table.shape[1:] != (columns,) or not len(table):
+        raise HharError(
+            f"{path}: must hold {columns} numbers a row, is of shape {table.shape}; unpack it again"
+        )
+    refuse_broken_rows(table, path, first_line=1)
+    return table
