@@ -2,8 +2,8 @@
 
 One module per data set: its card (what it is, whose, under which licence, where it comes from) and how its
 files are read. All sensor recordings take one path, `hhar.windows.cut`: recordings → sessions → resampling
-that crosses no gap → windows. `catalog` knows them all, `fetch` downloads, `archives` unpacks, `frames` takes
-pandas and Polars frames, `images` arrays of pictures; `command` is ``fedge datasets``.
+that crosses no gap → windows. `catalog` knows them all, `fetch` downloads, `archives` unpacks, `tables` reads
+columns of text; `command` is ``fedge datasets``.
 
 Imports only from below: `privacy`, `states`, `timing`, `metrics` and what is under them.
 """
@@ -15,6 +15,5 @@ __getattr__, __dir__, __all__ = lazy.attach(
     submod_attrs={
         "catalog": ["NAMES", "card", "prepare"],
         "fetch": ["download"],
-        "frames": ["from_pandas"],
     },
 )
