@@ -122,7 +122,6 @@ ELSEWHERE = {
     "fedge/process/capture.py": "fedge/profile/test_command.py",
     "fedge/run/ending.py": "runs/test_exits.py",
     "fedge/run/resume.py": "runs/test_resumption.py",
-    "fedge/run/snapshot.py": "runs/test_resumption.py",
     "fedge/sweep/pool.py": "fedge/sweep/test_command.py",
     "fedge/sweep/standing.py": "fedge/sweep/test_command.py",
     "fedge/sweep/summary.py": "fedge/sweep/test_command.py",

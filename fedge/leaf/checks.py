@@ -6,12 +6,13 @@ Karimireddy et al. 2021, "Learning from History"). Pure functions on arrays.
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from fedge.exchange.schema import ReplyRejected
-from fedge.states.averaging import State, batches, weighted_mean
+from fedge.leaf.aggregation import Contribution, mean_of
+from fedge.states.averaging import State, batches
 
 _HISTORY_ROUNDS = 10  # leaf rounds that the running median looks back on
 
@@ -35,36 +36,34 @@ def first_not_finite(state: State) -> str | None:
     return None
 
 
-def finite_mean(
-    states: Mapping[int, State], weights: Mapping[int, float]
-) -> tuple[State | None, dict[int, ReplyRejected]]:
-    """Return the weighted mean of those states all of whose values are finite, and the clients of the others.
+def finite_mean(brought: Iterable[Contribution]) -> tuple[State | None, dict[int, ReplyRejected]]:
+    """Return the weighted mean of the models whose values are all finite, and who brought the others.
 
     A sum is finite only if its terms are, so it is enough to look at the mean; only where that is not finite,
-    each state is looked through. So the check costs one part in K.
+    each model is looked through. So the check costs one part in K.
 
     Args:
-        states: client → what it trained; names, shapes and dtypes agree.
-        weights: client → positive number.
+        brought: by children; names, shapes and dtypes of their models agree, weights are positive.
 
     Returns:
-        (mean, client → why it does not count); the mean is None when no state is left.
+        (mean, child → why its model does not count); the mean is None when no model is left.
     """
+    given = list(brought)
     refused: dict[int, ReplyRejected] = {}
-    mean = _mean(states, weights)
+    mean = _mean(given)
     if mean is not None and first_not_finite(mean) is not None:
-        for client, state in states.items():
-            name = first_not_finite(state)
+        for each in given:
+            name = first_not_finite(each.state)
             if name is not None:
-                refused[client] = ReplyRejected("not finite", f"entry {name!r}")
-        mean = _mean({c: state for c, state in states.items() if c not in refused}, weights)
+                refused[each.child] = ReplyRejected("not finite", f"entry {name!r}")
+        mean = _mean([each for each in given if each.child not in refused])
     return mean, refused
 
 
-def _mean(states: Mapping[int, State], weights: Mapping[int, float]) -> State | None:
+def _mean(given: Sequence[Contribution]) -> State | None:
     """Return the weighted mean, or None of nothing."""
     with np.errstate(invalid="ignore"):  # infinity minus infinity is about to be found
-        return weighted_mean(list(states.values()), [weights[c] for c in states]) if states else None
+        return mean_of(given) if given else None
 
 
 class NormHistory:

@@ -9,6 +9,7 @@ from flwr.app import Message
 from fedge.config.sections import Config
 from fedge.exchange.schema import ReplyRejected, TrainTask, admit_train
 from fedge.exchange.train import TrainReply
+from fedge.leaf.aggregation import Contribution
 from fedge.leaf.checks import finite_mean
 from fedge.leaf.leaf import Leaf
 from fedge.states.averaging import State
@@ -45,9 +46,16 @@ class Counted:
     def without(self, refused: Mapping[int, ReplyRejected]) -> "Counted":
         """Return what is left when the replies of some clients more do not count."""
         replies = {client: reply for client, reply in self.replies.items() if client not in refused}
-        weights = {client: float(reply.samples) for client, reply in replies.items()}
-        mean, _ = finite_mean({client: reply.state for client, reply in replies.items()}, weights)
+        mean, _ = finite_mean(contributions(replies))
         return Counted(replies, mean, {**self.refused, **refused})
+
+
+def contributions(replies: Mapping[int, TrainReply]) -> list[Contribution]:
+    """Return what clients bring to their leaf, in the order of their replies."""
+    return [
+        Contribution(client, reply.state, float(reply.samples), reply.version)
+        for client, reply in replies.items()
+    ]
 
 
 def checked_reply(
@@ -96,13 +104,11 @@ def count_replies(leaf: Leaf, checked: Mapping[int, Checked], max_norm_factor: f
         max_norm_factor: largest update, in medians of the leaf's recent ones; 0 lets all pass.
     """
     replies = {client: entry.reply for client, entry in checked.items()}
-    states = {client: reply.state for client, reply in replies.items()}
-    weights = {client: float(reply.samples) for client, reply in replies.items()}
-    mean, refused = finite_mean(states, weights)
+    mean, refused = finite_mean(contributions(replies))
     norms = {c: e.norm for c, e in checked.items() if e.norm is not None and c not in refused}
     too_large = leaf.norms.too_large(norms, max_norm_factor)
     refused |= too_large
     counting = {client: reply for client, reply in replies.items() if client not in refused}
     if too_large:
-        mean, _ = finite_mean({client: states[client] for client in counting}, weights)
+        mean, _ = finite_mean(contributions(counting))
     return Counted(counting, mean, refused)

@@ -18,7 +18,7 @@ from fedge.exchange.round_context import LEAF, RoundContext
 from fedge.exchange.schema import ReplyRejected
 from fedge.exchange.train import TrainReply, tell_accepted, train_messages
 from fedge.leaf.checks import finite_mean
-from fedge.leaf.counting import Checked, Counted, checked_reply, count_replies
+from fedge.leaf.counting import Checked, Counted, checked_reply, contributions, count_replies
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.quorum import needed_replies, num_training
 from fedge.process.threads import in_threads
@@ -179,8 +179,7 @@ class LeafRounds:
             replies = {client: checked.reply for client, checked in per_leaf[leaf.index].items()}
             transport.book.uplink_bytes += sum(reply.uplink_bytes for reply in replies.values())
             _note_updates(updates, leaf, replies)
-            states = {client: reply.state for client, reply in replies.items()}
-            means.append(finite_mean(states, leaf.train_samples)[0])
+            means.append(finite_mean(contributions(replies))[0])
         return Probe(start, [start if mean is None else keep(mean) for mean in means], updates)
 
 

@@ -3,14 +3,20 @@ from any_states import states
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedge.leaf.aggregation import Contribution
 from fedge.leaf.checks import NormHistory, finite_mean, first_not_finite
 from fedge.states.averaging import weighted_mean
+
+
+def brought(states, weights):
+    """Return what children bring: child → state, child → weight."""
+    return [Contribution(child, state, weights[child], version=0) for child, state in states.items()]
 
 
 @given(states(), st.data())
 def test_one_number_that_is_none_is_found_anywhere(state, data):
     """Property: finite states pass; a NaN or infinity at any place costs only the state that has it."""
-    assert finite_mean({1: state, 2: state}, {1: 1.0, 2: 5.0})[1] == {}
+    assert finite_mean(brought({1: state, 2: state}, {1: 1.0, 2: 5.0}))[1] == {}
     spoilt = [n for n, a in state.items() if a.size and np.issubdtype(a.dtype, np.floating)]
     if not spoilt:
         return
@@ -20,7 +26,7 @@ def test_one_number_that_is_none_is_found_anywhere(state, data):
     bad[name].reshape(-1)[where] = data.draw(st.sampled_from([np.nan, np.inf, -np.inf]))
     assert first_not_finite(bad) == name
     others = {1: state, 5: {n: -a for n, a in state.items()}}
-    mean, refused = finite_mean({1: state, 3: bad, 5: others[5]}, {1: 2.0, 3: 1.0, 5: 3.0})
+    mean, refused = finite_mean(brought({1: state, 3: bad, 5: others[5]}, {1: 2.0, 3: 1.0, 5: 3.0}))
     assert {c: str(r) for c, r in refused.items()} == {3: f"rejected: not finite (entry {name!r})"}
     expected = weighted_mean([others[1], others[5]], [2.0, 3.0])
     assert {n: a.tobytes() for n, a in mean.items()} == {n: a.tobytes() for n, a in expected.items()}
@@ -29,10 +35,10 @@ def test_one_number_that_is_none_is_found_anywhere(state, data):
 def test_infinities_that_cancel_are_found():
     """inf and −inf at one place make NaN; both clients are named, and without any other there is no mean."""
     states = {0: {"a": np.array([np.inf], np.float32)}, 1: {"a": np.array([-np.inf], np.float32)}}
-    mean, refused = finite_mean(states, {0: 1.0, 1: 1.0})
+    mean, refused = finite_mean(brought(states, {0: 1.0, 1: 1.0}))
     assert mean is None
     assert set(refused) == {0, 1}
-    assert finite_mean({}, {}) == (None, {})
+    assert finite_mean([]) == (None, {})
 
 
 def test_a_bad_number_far_into_a_large_entry_is_found():

@@ -1,0 +1,58 @@
+"""Checkpoints: after which rounds, with what in them; a run goes on from any with the same bits."""
+
+import io
+
+import pytest
+from flower_runs import comparable
+from small_runs import small_config
+
+from fedge import simulate
+from fedge.cli import main
+from fedge.states.checkpoint import checkpoints, read_checkpoint
+
+
+def carried_out(config):
+    """Return the folder of a completed run."""
+    run = simulate(config, terminal=io.StringIO())
+    assert run.status == "completed", run.reason
+    return run.folder
+
+
+@pytest.mark.parametrize(
+    ("every", "keep", "rounds"),
+    [(1, 2, [4, 5]), (2, 9, [0, 2, 4, 5]), (3, 1, [5]), (0, 9, [])],
+    ids=["every round, two kept", "every second, and the last", "one kept", "none"],
+)
+def test_which_rounds_are_kept(tmp_path, every, keep, rounds):
+    """Round 0 stands for what is known before the first; the last round is always kept unless none is."""
+    folder = carried_out(
+        small_config(tmp_path, num_server_rounds=5, checkpoint__every=every, checkpoint__keep=keep)
+    )
+    found = [path.name for path in checkpoints(folder / "checkpoints")]
+    assert found == [f"round-{number:06}" for number in rounds]
+
+
+def test_a_checkpoint_holds_leaves_clients_and_how_far_the_tables_were(tmp_path):
+    """Nine control variates, one per client; offsets are the sizes that the tables end with."""
+    folder = carried_out(small_config(tmp_path, num_server_rounds=3))
+    (*_, last) = checkpoints(folder / "checkpoints")
+    checkpoint = read_checkpoint(last)
+    assert checkpoint.global_round == 3
+    assert sorted(map(int, checkpoint.groups["clients"])) == list(range(9))
+    models = [name for name in checkpoint.groups["leaves"] if name.endswith("model")]
+    assert len(models) == 3
+    for table, offset in checkpoint.facts["offsets"].items():
+        assert (folder / table).stat().st_size == offset, table
+    assert checkpoint.facts["offsets"].keys() <= checkpoint.facts["sha256"].keys()
+
+
+@pytest.mark.parametrize("after", [0, 1, 2, 3])
+def test_a_run_goes_on_from_any_round_with_the_same_bits(tmp_path, monkeypatch, after):
+    """Later checkpoints are spoilt, so that the run goes on after that round."""
+    monkeypatch.delenv("SEED", raising=False)
+    whole = carried_out(small_config(tmp_path, num_server_rounds=4, checkpoint__keep=9, run_name="whole"))
+    expected = comparable(whole)
+    for path in checkpoints(whole / "checkpoints")[after + 1 :]:
+        (path / "manifest.json").write_bytes(b"damaged")
+    assert main(["resume", str(whole), "--workers", "1"]) == 0
+    assert comparable(whole) == expected
