@@ -168,7 +168,8 @@ def _open(message: Message, context: Context) -> tuple[RoundContext, Config, Cli
         log_worker_to(round_context.log_path)
     client = int(context.node_config["partition-id"])
     config = _config(tuple(sorted(context.run_config.items())))
-    return round_context, config, open_client(round_context.data_folder, client), client
+    data = open_client(round_context.data_folder, client, round_context.global_round)
+    return round_context, config, data, client
 
 
 @lru_cache(maxsize=4)

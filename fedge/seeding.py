@@ -30,6 +30,7 @@ class Purpose(IntEnum):
     CLUSTERING = 8
     PERSONAL = 9  # stands behind the other numbers of a stream that a personal model draws from
     DROPOUT = 10
+    DEAL = 11
 
 
 def numpy_stream(seed: int, purpose: Purpose, *where: int) -> np.random.Generator:

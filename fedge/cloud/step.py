@@ -78,13 +78,13 @@ class CloudSetting:
     Attributes:
         parameter_names: the trainable entries of a state, in layer order (not BatchNorm statistics).
         seed: root of the run's random streams.
-        truth: (S,) the groups that a scenario has planted, or None.
+        truth: global round → (S,) the groups that a scenario has planted; None without one.
         keep: decides where the cloud's own models lie.
     """
 
     parameter_names: tuple[str, ...]
     seed: int = 0
-    truth: np.ndarray | None = None
+    truth: Callable[[int], Sequence[int]] | None = None
     keep: Callable[[State], State] = lambda state: state
 
 
@@ -239,9 +239,11 @@ class Hearing:
     def _evidence(self, answers: Answers | None) -> Evidence:
         """Return what the method may look at."""
         begun, memory = self.met.begun, self._memory
+        truth = begun.setting.truth
+        groups = None if truth is None else np.array(truth(self.met.global_round), dtype=np.int64)
         evidence = Evidence(
             self.met.models, begun.starts, self.met.weights, begun.setting.parameter_names,
-            begun.common_start, answers, begun.setting.truth, self.met.global_round, begun.setting.seed,
+            begun.common_start, answers, groups, self.met.global_round, begun.setting.seed,
             tuple(memory.recent), None if memory.pool is None else memory.pool.taken, memory.likeness,
         )  # fmt: skip
         memory.since_probe = 0 if begun.common_start else memory.since_probe + 1

@@ -11,6 +11,7 @@ from fedge.config import parts
 from fedge.config.choices import BY_TEST
 from fedge.config.effects import EFFECTS
 from fedge.config.option import ConfigError, shown
+from fedge.config.planted import refuse_impossible_groups
 
 if TYPE_CHECKING:
     from fedge.config.sections import Config
@@ -30,11 +31,7 @@ def refuse_contradictions(config: "Config") -> None:
 
 def _refuse_groups_that_are_not_there(config: "Config") -> None:
     """Raise ConfigError when there are fewer leaves than planted groups, or none for a method to know."""
-    if config.scenario != "none" and config.scenario_groups > config.hierarchy.num_servers:
-        raise ConfigError(
-            f"scenario-groups must be at most hierarchy.num-servers, because groups are of leaves, but "
-            f"is {config.scenario_groups} for {config.hierarchy.num_servers}; change one of them"
-        )
+    refuse_impossible_groups(config)
     needs_truth = config.cluster.enabled and parts.GROUPINGS.has(config.cluster.method, parts.TRUTH)
     if needs_truth and config.scenario == "none":
         raise ConfigError(

@@ -106,12 +106,20 @@ def _privacy(needs: str, test: Callable[[str], bool]) -> Effect:
 _gate = Effect(
     "gate.enabled, and offers of the cloud", lambda config: config.gate.enabled and _makes_offers(config)
 )
+_scenario = Effect("a scenario", lambda config: config.scenario != "none")
 _adaptive = _privacy("server-adaptive or client-adaptive", lambda kind: kind.endswith("-adaptive"))
 _COUNTED = ("agglomerative", "spectral", "ifca", "kmeans")
 _SETTLING = ("components", "agglomerative", "spectral")  # they compare anew while groups have not settled
 
 EFFECTS: dict[str, Effect] = {
-    "scenario-groups": Effect("a scenario", lambda config: config.scenario != "none"),
+    "scenario-groups": Effect(
+        "a scenario that makes its groups",
+        lambda config: config.scenario != "none" and not parts.SCENARIOS.has(config.scenario, parts.FILES),
+    ),
+    "scenario-sizes": _scenario,
+    "scenario-from": _scenario,
+    "scenario-until": _scenario,
+    "scenario-moves": _scenario,
     "leaf.trim-fraction": _rule("fedtrimmedavg"),
     "leaf.num-malicious": _rule("krum", "multikrum", "bulyan"),
     "leaf.num-selected": _rule("multikrum"),
@@ -125,6 +133,12 @@ EFFECTS: dict[str, Effect] = {
     "data.synthetic-users": Effect(
         'data.path "synthetic", or "auto" without data/hhar-windows.npz',
         lambda config: config.data.path in ("auto", "synthetic"),
+    ),
+    "partition.deal": Effect(
+        "partition.kind user or device, or partition.unseen-clients",
+        lambda config: (
+            parts.PARTITIONS.has(config.partition.kind, parts.OWNERS) or config.partition.unseen_clients > 0
+        ),
     ),
     "partition.split-users": _partition("user"),
     "partition.alpha-leaves": _partition("dirichlet"),

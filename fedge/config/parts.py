@@ -27,6 +27,8 @@ FOUR_LEAVES = "needs four leaves"  # a signal
 AFTER_ROUND = "trains before it decides"  # a gate: an offer is trained for a round first
 
 OWNERS = "deals owners"  # a partition: who made the windows decides who gets them
+FILES = "made of files"  # a scenario: each group has the users of a window file of its own
+FIXED = "decides who has what"  # a scenario: it says which windows clients have, so it cannot change in a run
 DRAWN = "drawn again"  # a partition: drawn anew while a client would be left without windows
 
 
@@ -150,7 +152,8 @@ SCENARIOS = Register(
     Entry("gain", "channels scaled", f"{_SHIFTS}:gain"),
     Entry("rate", "windows of other length", f"{_SHIFTS}:rate"),
     Entry("label-permutation", "classes renamed", f"{_SHIFTS}:permute_labels"),
-    Entry("label-skew", "classes missing", f"{_SHIFTS}:skew_labels"),
+    Entry("label-skew", "classes missing", f"{_SHIFTS}:skew_labels", _with(FIXED)),
+    Entry("datasets", "leaves of other window files", f"{_SHIFTS}:other_files", _with(FILES, FIXED)),
 )
 
 DATASETS = Register(

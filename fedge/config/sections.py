@@ -15,12 +15,14 @@ from typing import Any, TypeVar, cast
 
 from fedge.config import parts
 from fedge.config.choices import (
+    BY_SEED,
     BY_TEST,
     BY_THRESHOLD,
     CLUSTER_LINKAGES,
     CLUSTER_TESTS,
     PERSONAL_LAYERS,
     PRIVACY_KINDS,
+    SORTED,
 )
 from fedge.config.contradictions import refuse_contradictions
 from fedge.config.option import ConfigError, Scalar, Section, arguments_of, key_of, nearest, option, shown
@@ -60,6 +62,7 @@ class LeafConfig(Section):
     fairness: float = option(0.1, "qfedavg: q; 0 = all clients count alike", minimum=0.0)
 
 
+_MOST_DIGITS_OF_SEED = 19
 MOST_SYNTHETIC_USERS = 10_000  # a quarter of an hour to make, and 7 GB
 
 
@@ -126,9 +129,28 @@ class PartitionConfig(Section):
         10.0, "dirichlet: concentration of a leaf's classes over its clients", above=0.0, maximum=1e6
     )
     imbalance: float = option(5.0, "imbalance: windows of leaf 0 relative to each other leaf", above=0.0)
+    deal: str = option(
+        "seed",
+        'which users (or devices) stand where: "seed" deals them anew for every seed, "sorted" as their '
+        'names are sorted, the same for every seed; or a seed of the deal alone, as "7"',
+    )
     unseen_clients: int = option(
         0, "last clients of each leaf that hold whole users out of training; evaluated every round", minimum=0
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.deal not in (BY_SEED, SORTED) and self.deal_seed is None:
+            raise ConfigError(
+                f'partition.deal must be "seed", "sorted" or a whole number of at least 0 in quotes, but is '
+                f'{shown(self.deal)}; set for example partition.deal="7"'
+            )
+
+    @property
+    def deal_seed(self) -> int | None:
+        """The seed of the deal, where it has one of its own."""
+        is_number = self.deal.isascii() and self.deal.isdecimal() and len(self.deal) < _MOST_DIGITS_OF_SEED
+        return int(self.deal) if is_number else None
 
 
 @dataclass(frozen=True)
@@ -492,6 +514,16 @@ class Config(Section):
     )  # fmt: skip
     scenario_args: str = option("", "keyword arguments of a scenario of one's own, as a table", table=True)
     scenario_groups: int = option(2, "groups of leaves that differ; group 0 stays as it is", minimum=2)
+    scenario_sizes: str = option(
+        "", 'leaves of each group, as "1,5"; empty: scenario-groups groups, as equal as can be'
+    )
+    scenario_from: int = option(
+        1, "global round in which groups begin to differ; before it all are as group 0", minimum=1
+    )
+    scenario_until: int = option(0, "last global round in which groups differ; 0: to the end", minimum=0)
+    scenario_moves: str = option(
+        "", 'global rounds in which leaves go to another group, and how many, as "10:1,20:2"; who is drawn'
+    )
     tracker: str = option(
         "none",
         "where the numbers of every round also go; each but none is an extra, as pip install 'fedge[mlflow]'",

@@ -11,13 +11,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedge.config.choices import SORTED
 from fedge.config.option import ConfigError, shown
-from fedge.config.parts import DRAWN, OWNERS, PARTITIONS
+from fedge.config.parts import DRAWN, FILES, OWNERS, PARTITIONS, SCENARIOS
 from fedge.config.sections import Config, PartitionConfig
 from fedge.config.topology import known_per_leaf, unseen_ids
 from fedge.data.scenario import Scenario, make_scenario
 from fedge.data.split import TEST, TRAIN, UNUSED, VAL, blocks, groups_of, split_by_blocks, split_by_session
 from fedge.seeding import Purpose, numpy_stream
+from hhar.windows.join import SEPARATOR, source_of
 from hhar.windows.window_file import Windows
 
 _SPLIT_NAMES = {TRAIN: "training", VAL: "validation", TEST: "test"}
@@ -50,7 +52,7 @@ def partition(windows: Windows, config: Config, clients_per_leaf: Sequence[int],
         config: its `partition` and `data` sections and the scenario are read.
         clients_per_leaf: S numbers; clients 0..k0-1 belong to leaf 0, the next k1 to leaf 1, …; the last
             `partition.unseen-clients` of each are unseen clients.
-        seed: root of the streams that shuffle sessions and windows and draw the scenario.
+        seed: root of the streams that deal users, shuffle sessions and windows, and draw the scenario.
 
     Raises:
         ConfigError: too few users or devices, no sessions to split by, a client without training, validation
@@ -58,16 +60,22 @@ def partition(windows: Windows, config: Config, clients_per_leaf: Sequence[int],
     """
     kind = _split_kind(windows, config)
     _refuse_unseen_clients_without_users(windows, config, clients_per_leaf)
+    order = _Order(config.partition, seed)
     if config.scenario == "rate" and windows.x.ndim != 3:
         raise ConfigError("scenario rate needs windows in time, but the data are images; use scenario gain")
     planted = make_scenario(config, windows.channels, len(windows.classes), clients_per_leaf, seed)
     unseen_clients = unseen_ids(clients_per_leaf, config.partition.unseen_clients)
     if PARTITIONS.has(config.partition.kind, OWNERS):
-        client, group = _deal_owners(windows, config, sum(clients_per_leaf), kind)
+        if SCENARIOS.has(config.scenario, FILES):
+            assert planted is not None
+            client = _deal_by_source(windows, planted, order)
+            group = client
+        else:
+            client, group = _deal_owners(windows, config, sum(clients_per_leaf), kind, order)
         used = _held(client, windows.y, planted)
         split = _split_apart(windows, config, kind, group, np.isin(client, unseen_clients), used, seed)
     else:
-        client = _reserve_users(windows.user, unseen_clients)
+        client = _reserve_users(windows.user, unseen_clients, order)
         reserved = client != NOBODY
         split = _split_apart(windows, config, kind, _codes(windows.user), reserved, None, seed)
         client = _deal_among_known(windows, client, split, config, clients_per_leaf, seed)
@@ -179,13 +187,58 @@ def _sessions(windows: Windows) -> np.ndarray:
 # --- whole users or devices ---------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _Order:
+    """In which order owners are dealt: who stands where is a draw, unless `partition.deal` is "sorted".
+
+    Attributes:
+        config: its `deal` is read.
+        seed: of the run.
+    """
+
+    config: PartitionConfig
+    seed: int
+
+    def of(self, count: int, *where: int) -> np.ndarray:
+        """Return the places (count,) of owners 0, 1, …, in sorted order of their names."""
+        if self.config.deal == SORTED:
+            return np.arange(count)
+        own = self.config.deal_seed
+        return numpy_stream(self.seed if own is None else own, Purpose.DEAL, *where).permutation(count)
+
+
+def _deal_by_source(windows: Windows, planted: Scenario, order: _Order) -> np.ndarray:
+    """Return the client (N,) of each window: users of file g are dealt to the clients of leaves of group g.
+
+    Raises:
+        ConfigError: a file has fewer users than its leaves have clients.
+    """
+    source, user = source_of(windows), _codes(windows.user)
+    leaf_of = np.repeat(np.arange(len(planted.groups)), planted.clients_per_leaf)
+    client = np.full(len(user), NOBODY, dtype=np.int64)
+    for group in range(len(planted.changes)):
+        rows = np.flatnonzero(source == group)
+        mine = np.flatnonzero(np.array(planted.groups)[leaf_of] == group)
+        owner = _codes(user[rows])
+        count = int(owner.max()) + 1
+        if count < len(mine):
+            raise ConfigError(
+                f"scenario {planted.kind} needs a user for each client, but "
+                f"{windows.user[rows[0]].split(SEPARATOR)[0]} has {count} users for {len(mine)} clients at "
+                f"{planted.groups.count(group)} leaves; use a smaller federation, or scenario-sizes"
+            )
+        client[rows] = mine[order.of(count, group)[owner] % len(mine)]
+    return client
+
+
 def _deal_owners(
-    windows: Windows, config: Config, num_clients: int, kind: str
+    windows: Windows, config: Config, num_clients: int, kind: str, order: _Order
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return (client, group that stratifies its sessions) per window for whole users or devices."""
     what = config.partition.kind
     owner = _codes(PARTITIONS.load(what)(windows))
     num_owners = int(owner.max()) + 1
+    owner = order.of(num_owners)[owner]
     if num_owners >= num_clients:
         client = owner % num_clients
     elif not config.partition.split_users:
@@ -295,15 +348,16 @@ def _refuse_unseen_clients_without_users(
         )
 
 
-def _reserve_users(users: np.ndarray, unseen_clients: Sequence[int]) -> np.ndarray:
+def _reserve_users(users: np.ndarray, unseen_clients: Sequence[int], order: _Order) -> np.ndarray:
     """Return the unseen client (N,) of each window if each such gets one user, NOBODY for all others'.
 
-    The users of unseen clients are evenly spaced among all users in sorted order; with as many users as
-    clients and leaves of one size they are those that partition.kind=user would give them.
+    The users of unseen clients are evenly spaced among all users in the order of the deal; with as many users
+    as clients and leaves of one size they are those that partition.kind=user would give them.
     """
     client = np.full(len(users), NOBODY, dtype=np.int64)
     user = _codes(users)
     num_users = int(user.max()) + 1
+    user = order.of(num_users)[user]
     for turn, unseen_client in enumerate(unseen_clients, start=1):
         client[user == turn * num_users // len(unseen_clients) - 1] = unseen_client
     return client

@@ -17,11 +17,14 @@ from typing import Any
 import numpy as np
 
 from fedge.config.option import ConfigError, shown
-from fedge.config.parts import DATASETS
+from fedge.config.parts import DATASETS, FILES, SCENARIOS
+from fedge.config.planted import files_of
 from fedge.config.register import looked_in
 from fedge.config.sections import MOST_SYNTHETIC_USERS, Config
 from fedge.data.partition import Partition
+from fedge.data.scenario import Change
 from hhar import synthetic_windows
+from hhar.windows.join import join, source_names
 from hhar.windows.window_file import (
     WindowFileError,
     Windows,
@@ -59,7 +62,20 @@ def load_source(config: Config, num_clients: int) -> tuple[Windows, DataSource]:
     Raises:
         ConfigError: the file is missing or damaged, or a data set of the user's cannot be made.
     """
-    path = config.data.path
+    if SCENARIOS.has(config.scenario, FILES):
+        sources = [(path, _one_source(path, config, num_clients)[0]) for path in files_of(config.data.path)]
+        try:
+            windows = join(sources)
+        except WindowFileError as error:
+            raise ConfigError(f"data.path: {error}") from error
+        name = ", ".join(source_names([path for path, _ in sources]))
+        synthetic = any(path in ("auto", "synthetic") for path, _ in sources)
+        return windows, DataSource(name, fingerprint_windows(windows), synthetic)
+    return _one_source(config.data.path, config, num_clients)
+
+
+def _one_source(path: str, config: Config, num_clients: int) -> tuple[Windows, DataSource]:
+    """Load the data that one name stands for; errors as in `load_source`."""
     if path == "auto":
         path = str(PREPARED) if PREPARED.is_file() else "synthetic"
     if path == "synthetic":
@@ -186,19 +202,22 @@ def write_client_data(folder: Path, windows: Windows, partition: Partition, norm
         folder: written as a whole under a temporary name, then moved into place.
         windows: N windows.
         partition: per client its window indices.
-        normalize: scale each channel by the mean and standard deviation of all clients' training windows.
+        normalize: scale each channel by the mean and standard deviation of all clients' training windows, as
+            they are in global round 1.
     """
-    order = np.concatenate([part for parts in partition.clients for part in parts])
+    blocks, of_eras = _laid_out(partition)
+    order = np.concatenate([part for client, _ in blocks for part in partition.clients[client]])
     x, y = as_float(windows.x[order]), windows.y[order]
     bounds, at = [], 0
     train_rows = np.zeros(len(order), dtype=bool)
-    for client, (train, val, test) in enumerate(partition.clients):
-        ends = at + np.cumsum([len(train), len(val), len(test)])
+    for number, (client, change) in enumerate(blocks):
+        ends = at + np.cumsum([len(part) for part in partition.clients[client]])
         bounds.append(ClientBounds(at, int(ends[0]), int(ends[1]), int(ends[2])))
-        train_rows[at : ends[0]] = client not in partition.unseen_clients
-        if partition.scenario is not None:
+        in_first_round = number < len(partition.clients)
+        train_rows[at : ends[0]] = in_first_round and client not in partition.unseen_clients
+        if change is not None:
             own = slice(at, int(ends[2]))
-            x[own], y[own] = partition.scenario.change_of(client).apply(x[own], y[own])
+            x[own], y[own] = change.apply(x[own], y[own])
         at = int(ends[2])
     if normalize:
         _normalize(x, train_rows)
@@ -209,13 +228,40 @@ def write_client_data(folder: Path, windows: Windows, partition: Partition, norm
     np.save(temporary / "y.npy", y)
     index = {
         "classes": len(windows.classes),
-        "clients": [asdict(b) for b in bounds],
+        "bounds": [asdict(b) for b in bounds],
+        "eras": of_eras,
         "look_in": looked_in(),
     }
     (temporary / _INDEX).write_text(json.dumps(index))
     shutil.rmtree(folder, ignore_errors=True)
     temporary.rename(folder)
     return DataShape(x.shape[1:], len(windows.classes))
+
+
+def _laid_out(partition: Partition) -> tuple[list[tuple[int, Change | None]], list[tuple[int, list[int]]]]:
+    """Return what is written one after another, and when it is whose.
+
+    Returns:
+        Blocks (client, what is done to its windows): every client's of round 1 first, then those that come
+        with later rounds. And (first global round, each client's block) of every stretch of rounds.
+    """
+    planted, clients = partition.scenario, range(len(partition.clients))
+    if planted is None:
+        return [(client, None) for client in clients], [(1, list(clients))]
+    place: dict[tuple[int, int], int] = {}
+    blocks: list[tuple[int, Change | None]] = []
+    of_eras = []
+    for first, _ in planted.eras:
+        mine = []
+        for client in clients:
+            change = planted.change_of(client, first)
+            key = (client, id(change))
+            if key not in place:
+                place[key] = len(blocks)
+                blocks.append((client, change))
+            mine.append(place[key])
+        of_eras.append((first, mine))
+    return blocks, of_eras
 
 
 def as_float(x: np.ndarray) -> np.ndarray:
@@ -238,7 +284,11 @@ def _normalize(x: np.ndarray, train_rows: np.ndarray) -> None:
         x[:, channel] /= np.float32(std)
 
 
-def _open_folder(folder: str) -> tuple[np.ndarray, np.ndarray, dict[str, Any], list[ClientBounds]]:
+_Eras = list[tuple[int, list[ClientBounds]]]
+"""(first global round, each client's rows) of every stretch of rounds."""
+
+
+def _open_folder(folder: str) -> tuple[np.ndarray, np.ndarray, dict[str, Any], _Eras]:
     """Map a data folder once per process, by what lies there: another run may have had the same path."""
     there = os.stat(Path(folder) / _INDEX)
     return _map_folder(folder, (there.st_dev, there.st_ino, there.st_mtime_ns, there.st_ctime_ns))
@@ -247,23 +297,27 @@ def _open_folder(folder: str) -> tuple[np.ndarray, np.ndarray, dict[str, Any], l
 @lru_cache(maxsize=2)
 def _map_folder(
     folder: str, identity: tuple[int, ...]
-) -> tuple[np.ndarray, np.ndarray, dict[str, Any], list[ClientBounds]]:
+) -> tuple[np.ndarray, np.ndarray, dict[str, Any], _Eras]:
     """Map a data folder; the cache holds this run's and at most one other. `identity` is its index file's."""
     index = json.loads((Path(folder) / _INDEX).read_text())
     # plain arrays on the mapping: np.memmap repeats its bookkeeping for every slice
     x = np.load(Path(folder) / "x.npy", mmap_mode="r", allow_pickle=False).view(np.ndarray)
     y = np.load(Path(folder) / "y.npy", mmap_mode="r", allow_pickle=False).view(np.ndarray)
-    return x, y, index, [ClientBounds(**b) for b in index["clients"]]
+    bounds = [ClientBounds(**b) for b in index["bounds"]]
+    return x, y, index, [(first, [bounds[number] for number in mine]) for first, mine in index["eras"]]
 
 
-def open_client(folder: str, partition_id: int) -> ClientData:
-    """Return one client's windows as read-only views of the mapped files; nothing is loaded.
+def open_client(folder: str, partition_id: int, global_round: int = 1) -> ClientData:
+    """Return one client's windows in a global round as read-only views of the mapped files.
+
+    Nothing is loaded. Rounds count from 1.
 
     Raises:
         FileNotFoundError: the folder is not on this machine.
         IndexError: there is no such client.
     """
-    x, y, index, clients = _open_folder(folder)
+    x, y, index, eras = _open_folder(folder)
+    clients = [of_era for first, of_era in eras if first <= max(1, global_round)][-1]
     if not 0 <= partition_id < len(clients):
         raise IndexError(f"there is no client {partition_id}: {folder} holds clients 0 to {len(clients) - 1}")
     b = clients[partition_id]

@@ -15,6 +15,7 @@ import numpy as np
 
 from fedge.config.option import ConfigError, shown
 from fedge.config.parts import SCENARIOS
+from fedge.config.planted import group_count, moves, numbers
 from fedge.config.sections import Config
 from fedge.seeding import Purpose, numpy_stream
 
@@ -66,25 +67,38 @@ class Scenario:
 
     Attributes:
         kind: as in the configuration.
-        groups: (S,) the group of each leaf.
+        groups: (S,) the group of each leaf in global round 1.
         changes: (G,) what is done in each group.
         clients_per_leaf: (S,) unseen clients included.
+        later: (global round, groups (S,) from then on), in order, where leaves change their group.
     """
 
     kind: str
     groups: tuple[int, ...]
     changes: tuple[Change, ...]
     clients_per_leaf: tuple[int, ...]
+    later: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
-    def change_of(self, client: int) -> Change:
-        """Return what is done to the windows of a client."""
+    @property
+    def eras(self) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        """(first global round, groups (S,)) of every stretch of rounds in which no leaf changes its group."""
+        return ((1, self.groups), *self.later)
+
+    def groups_in(self, global_round: int) -> tuple[int, ...]:
+        """Return the group of each leaf in a global round 1, 2, …; those of round 1 before it."""
+        return [groups for first, groups in self.eras if first <= max(1, global_round)][-1]
+
+    def change_of(self, client: int, global_round: int = 1) -> Change:
+        """Return what is done to the windows of a client in a global round."""
         leaf = int(np.searchsorted(np.cumsum(self.clients_per_leaf), client, side="right"))
-        return self.changes[self.groups[leaf]]
+        return self.changes[self.groups_in(global_round)[leaf]]
 
     def describe(self) -> dict[str, Any]:
         """Return the truth as JSON, for the manifest."""
         changes = [change.describe() for change in self.changes]
-        return {"kind": self.kind, "groups": list(self.groups), "changes": changes}
+        found = {"kind": self.kind, "groups": list(self.groups), "changes": changes}
+        later = [[first, list(groups)] for first, groups in self.later]
+        return found | ({"later": later} if later else {})
 
 
 Maker = Callable[..., list[Change]]
@@ -97,7 +111,7 @@ def make_scenario(
     """Draw the scenario of a run; None if there is none.
 
     Args:
-        config: its `scenario` and `scenario_groups` are read; the groups are at most the leaves.
+        config: its `scenario` and what belongs to it are read; the groups are at most the leaves.
         channels: names of the C channels.
         num_classes: of the data.
         clients_per_leaf: S numbers, unseen clients included.
@@ -108,7 +122,9 @@ def make_scenario(
     """
     if config.scenario == "none":
         return None
-    groups, count = _assign(len(clients_per_leaf), config.scenario_groups, seed), config.scenario_groups
+    count = group_count(config)
+    sizes = numbers(config.scenario_sizes, "scenario-sizes", "1,5")
+    planted = _assign(len(clients_per_leaf), count, sizes, seed)
     rng = numpy_stream(seed, Purpose.SCENARIO, 1)
     maker: Maker = SCENARIOS.load(config.scenario)
     changes = maker(count, channels, num_classes, rng, **config.arguments("scenario"))
@@ -117,13 +133,48 @@ def make_scenario(
             f"scenario {config.scenario} must give {count} groups a fedge.data.scenario.Change each, but "
             f"gave {shown(changes)}; mend it"
         )
-    return Scenario(config.scenario, groups, tuple(changes), tuple(clients_per_leaf))
+    (_, groups), *later = _eras(config, planted, count, seed)
+    return Scenario(config.scenario, groups, tuple(changes), tuple(clients_per_leaf), tuple(later))
 
 
-def _assign(num_leaves: int, num_groups: int, seed: int) -> tuple[int, ...]:
-    """Return the group of each leaf: sizes differ by at most one, who is where is drawn."""
-    balanced = np.arange(num_leaves) % num_groups
-    return tuple(int(g) for g in numpy_stream(seed, Purpose.SCENARIO, 0).permutation(balanced))
+Groups = tuple[int, ...]
+
+
+def _assign(num_leaves: int, num_groups: int, sizes: Sequence[int], seed: int) -> Groups:
+    """Return the group of each leaf, drawn; sizes are given, or differ by at most one."""
+    ordered = np.repeat(np.arange(len(sizes)), sizes) if sizes else np.arange(num_leaves) % num_groups
+    return tuple(int(g) for g in numpy_stream(seed, Purpose.SCENARIO, 0).permutation(ordered))
+
+
+def _eras(config: Config, planted: Groups, count: int, seed: int) -> list[tuple[int, Groups]]:
+    """Return (first global round, groups) of each stretch of rounds in which groups stay, from round 1 on."""
+    nobody: Groups = (0,) * len(planted)
+    eras = [(1, nobody)] if config.scenario_from > 1 else []
+    eras.append((config.scenario_from, planted))
+    for number, (global_round, leaves) in enumerate(moves(config.scenario_moves)):
+        rng = numpy_stream(seed, Purpose.SCENARIO, 2, number)
+        eras.append((global_round, _after_moving(eras[-1][1], count, leaves, rng)))
+    if config.scenario_until:
+        eras.append((config.scenario_until + 1, nobody))
+    return eras
+
+
+def _after_moving(groups: Groups, count: int, leaves: int, rng: np.random.Generator) -> Groups:
+    """Return the groups (S,) after some leaves, drawn, have gone to another; no group is left empty.
+
+    Args:
+        groups: (S,) before.
+        count: of groups.
+        leaves: that move, at most S - count.
+        rng: draws who moves, and where to.
+    """
+    after, moved = list(groups), set[int]()
+    for _ in range(leaves):
+        free = [leaf for leaf, own in enumerate(after) if leaf not in moved and after.count(own) > 1]
+        leaf = int(rng.choice(free))
+        after[leaf] = int(rng.choice([g for g in range(count) if g != after[leaf]]))
+        moved.add(leaf)
+    return tuple(after)
 
 
 # --- the kinds ----------------------------------------------------------------------------------------
@@ -219,6 +270,11 @@ def skew_labels(
             f"for {num_classes} classes; lower it"
         )
     return changes
+
+
+def other_files(count: int, channels: Sequence[str], _: int, rng: np.random.Generator) -> list[Change]:
+    """Change nothing: the users of a group are those of a window file of its own."""
+    return [Change() for _ in range(count)]
 
 
 # --- axes and time ------------------------------------------------------------------------------------

@@ -310,6 +310,7 @@ LEAF = Table(
             "validation accuracy after it",
             at("leaf.personal.accuracy"),
         ),
+        _later("group", INT, "", "planted group in this round; empty without a scenario", at("leaf.group")),
     ),
 )
 
@@ -584,7 +585,9 @@ PARTITION = Table(
         ),
         Column("windows", INT, "windows", "how many", at("windows")),
         Column("unseen_client", INT, "", "1: holds users out of training; 0: trains", at("unseen_client")),
-        Column("group", INT, "", "planted group of its leaf; empty without a scenario", at("group")),
+        Column(
+            "group", INT, "", "planted group of its leaf in round 1; empty without a scenario", at("group")
+        ),
     ),
 )
 

@@ -124,6 +124,12 @@ def _with(**kinds: Callable[[Any], bool]) -> Callable[[Any], bool]:
     )
 
 
+def _are_eras(value: Any) -> bool:
+    """Tell whether a value is [global round, group of each leaf] of every time at which groups change."""
+    pairs = _list_of(lambda pair: isinstance(pair, list) and len(pair) == 2)(value)
+    return pairs and all(_is_count(first) and _list_of(_is_count)(groups) for first, groups in value)
+
+
 _KINDS: dict[str, Callable[[Any], bool]] = {
     "exit_code": lambda value: _is_count(value) and value < 256,
     "reason": _is_text,
@@ -141,7 +147,8 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     ),
     "clients_per_leaf": _list_of(_is_count),
     "unseen_clients": _list_of(_is_count),
-    "scenario": lambda value: value is None or _with(kind=_is_text, groups=_list_of(_is_count))(value),
+    "scenario": lambda value: value is None
+    or (_with(kind=_is_text, groups=_list_of(_is_count))(value) and _are_eras(value.get("later", []))),
     "resumed": _list_of(_with(when=_is_text, after_round=_is_count, engine=_is_text)),
     "remarks": _list_of(_is_text),
     "privacy": _with(promise=_is_text, not_covered=_list_of(_is_text)),

@@ -133,9 +133,17 @@ class RunData:
 
     @property
     def truth(self) -> list[int] | None:
-        """The group of each leaf in the scenario, or None without one."""
+        """The group of each leaf in the scenario in global round 1, or None without one."""
+        return self.eras[0][1] if self.eras else None
+
+    @property
+    def eras(self) -> list[tuple[int, list[int]]]:
+        """(first global round, the group of each leaf from then on) of the scenario; none without one."""
         scenario = self.manifest.get("scenario")
-        return list(scenario["groups"]) if scenario else None
+        if not scenario:
+            return []
+        later = [(int(first), list(groups)) for first, groups in scenario.get("later", [])]
+        return [(1, list(scenario["groups"])), *later]
 
     def models(self) -> list[State]:
         """Return what each leaf serves the clients that it knows, name → array; every call loads it anew.

@@ -159,7 +159,8 @@ def _truth(run: RunData, final: dict[str, Any]) -> str:
     """Return what stands under the number of clusters."""
     if run.truth is None:
         return "in the last round"
-    return f"in the last round; {counted(len(set(run.truth)), 'group')} planted, ARI {text_of(final['ari'])}"
+    groups = [own for first, own in run.eras if first <= final["global_round"]][-1]
+    return f"in the last round; {counted(len(set(groups)), 'group')} planted, ARI {text_of(final['ari'])}"
 
 
 def _worst_tile(run: RunData) -> Tile:

@@ -183,7 +183,10 @@ class RoundBook:
         return RoundResult(
             global_round=self.global_round,
             clients=[self._client_row(client, leaf, tests.get(client)) for client, leaf in members],
-            leaves=[self._leaf_row(leaf, int(labels[leaf.index])) for leaf in leaves],
+            leaves=[
+                self._leaf_row(leaf, int(labels[leaf.index]), None if truth is None else truth[leaf.index])
+                for leaf in leaves
+            ],
             cloud=self.step and replace(self.step, offers=[], trials=[]),  # a record keeps no models alive
             clients_ok=len(members) - len(self.failures),
             failures=dict(sorted(self.failures.items())),
@@ -216,7 +219,7 @@ class RoundBook:
             tuned_accuracy=accuracy(both[1].confusion) if both else None,
         )
 
-    def _leaf_row(self, leaf: Leaf, cluster: int) -> LeafResult:
+    def _leaf_row(self, leaf: Leaf, cluster: int, group: int | None) -> LeafResult:
         """Return the row of one leaf."""
         test = pooled(list(self.served(leaf).values()))
         unseen = pooled(list(self.served(leaf, unseen_clients=True).values()))
@@ -236,4 +239,5 @@ class RoundBook:
             unseen_loss=unseen[1] if unseen else None,
             unseen_macro_f1=unseen[2] if unseen else None,
             unseen_clients=len(leaf.unseen_clients),
+            group=group,
         )

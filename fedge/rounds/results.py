@@ -63,6 +63,7 @@ class LeafResult:
         unseen clients: how many it has.
         personal: what fine-tuning gave; None in a round without it.
         serves: role of the model that its clients are served.
+        group: in which a scenario has it in this round; None without one.
     """
 
     leaf: int
@@ -80,6 +81,7 @@ class LeafResult:
     unseen_clients: int = 0
     personal: PersonalResult | None = None
     serves: str = OWN
+    group: int | None = None
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ class Task:
         seed: root of the streams that sample clients.
         held_out: partition id → windows of its "val" and "test" split.
         classes: of the data.
-        truth: the group that each leaf is truly in, where a scenario planted groups.
+        truth: global round → the group that each leaf is truly in, where a scenario planted groups.
         own_layers: entries of a model that a leaf keeps as its own when it takes an offer.
     """
 
@@ -62,7 +62,7 @@ class Task:
     seed: int
     held_out: Mapping[int, Mapping[str, int]]
     classes: int
-    truth: Sequence[int] | None = None
+    truth: Callable[[int], Sequence[int]] | None = None
     own_layers: Collection[str] = ()
 
 
@@ -209,7 +209,8 @@ class HierarchicalStrategy(Strategy):
         self._let_gates_decide(grid, global_round)
         if personal.is_due(self._config.personal, global_round, num_rounds):
             self._personalise(grid, global_round)
-        result = self._transport.book.result(self.leaves, self._labels, self._task.truth)
+        truth = None if self._task.truth is None else self._task.truth(global_round)
+        result = self._transport.book.result(self.leaves, self._labels, truth)
         return replace(result, releases=self._releases)
 
     def _choose_first(self) -> None:

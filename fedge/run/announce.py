@@ -117,8 +117,14 @@ class Announcer:
             )
         self._say_what_is_out_of_reach(known_per_leaf(sizes, config.partition.unseen_clients))
         if dealt.scenario:
-            groups = " ".join(map(str, dealt.scenario.groups))
-            self._console.say(f"scenario: {dealt.scenario.kind}, planted groups of the leaves {groups}")
+            first, *later = (" ".join(map(str, groups)) for _, groups in dealt.scenario.eras)
+            changes = [
+                f"; from round {at} on {groups}"
+                for (at, _), groups in zip(dealt.scenario.later, later, strict=True)
+            ]
+            self._console.say(
+                f"scenario: {dealt.scenario.kind}, planted groups of the leaves {first}{''.join(changes)}"
+            )
         notes = [_SYNTHETIC] if source.synthetic else []
         if "cast" in windows.about:
             notes.append(f"data were cast: {windows.about['cast']}")

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from torch import nn
 
 from fedge.cloud.aggregator import CloudAggregator
@@ -85,14 +84,13 @@ def build_strategy(
     held_out = {
         client: {"val": len(val), "test": len(test)} for client, (_, val, test) in enumerate(dealt.clients)
     }
-    groups = None if dealt.scenario is None else dealt.scenario.groups
-    truth = None if groups is None else np.array(groups, dtype=np.int64)
+    truth = None if dealt.scenario is None else dealt.scenario.groups_in
     cloud = CloudAggregator(
         config.cluster, CloudSetting(tuple(trainable), plan.seed, truth, plan.shared.keep),
         lambda number: get_state(_network(plan, shape, number)) if number else state,
     )  # fmt: skip
     own_layers = layer_names(model, config.personal.kept)
-    task = Task(config, plan.seed, held_out, shape.classes, groups, own_layers)
+    task = Task(config, plan.seed, held_out, shape.classes, truth, own_layers)
     facilities = Facilities(clients, _round_contexts(plan), plan.clock, plan.shared)
     strategy = HierarchicalStrategy(task, leaves, cloud, facilities, on_round)
     return strategy, to_record(state)

@@ -44,7 +44,8 @@ def windows():
 
 def deal(windows, sizes=(3, 3, 3), seed=0, **keys):
     named = {k.replace("__", ".").replace("_", "-"): v for k, v in keys.items()}
-    return partition(windows, from_run_config({"partition.unseen-clients": 1, **named}), sizes, seed)
+    config = {"partition.unseen-clients": 1, "partition.deal": "sorted", **named}  # users in a known order
+    return partition(windows, from_run_config(config), sizes, seed)
 
 
 def altered(windows, users):
@@ -169,7 +170,8 @@ def carry_out(tmp_path, name, windows, supernodes=9, **changes):
     """Run QUICK on windows; returns the run's folder."""
     path = save_windows(tmp_path / f"{name}.npz", windows)
     changes = {k.replace("__", ".").replace("_", "-"): v for k, v in changes.items()}
-    config = {**QUICK, "data.path": str(path), "runs-dir": str(tmp_path / name), **changes}
+    places = {"data.path": str(path), "runs-dir": str(tmp_path / name), "partition.deal": "sorted"}
+    config = {**QUICK, **places, **changes}
     outcome = simulate(config, num_supernodes=supernodes, terminal=io.StringIO())
     assert outcome.status == "completed"
     return outcome.folder
@@ -315,6 +317,7 @@ def test_a_unseen_client_that_fails_is_named_and_changes_nothing_else(windows, t
         "data.path": str(path),
         "runs-dir": str(tmp_path / "failing"),
         "partition.unseen-clients": 1,
+        "partition.deal": "sorted",
     }
     with InProcessGrid(failing_app, 9, config, 2) as grid:
         outcome = run(grid, config, "inprocess", {}, lambda _: io.StringIO())

@@ -122,7 +122,8 @@ def _truth_sentences(run: RunData) -> list[str]:
     exact = run.rounds.filter(pl.col("ari") == 1)["global_round"].to_list()
     found = f"found exactly in rounds {ranges(exact)}" if exact else "found exactly in no round"
     kind = run.config.get("scenario", "?")
-    return [f"Planted groups ({kind}): {groups_text(run.truth)}; {found}."]
+    later = "".join(f"; from round {first} on {groups_text(groups)}" for first, groups in run.eras[1:])
+    return [f"Planted groups ({kind}): {groups_text(run.truth)}{later}; {found}."]
 
 
 def truth_panels(run: RunData) -> list[Panel]:
@@ -137,6 +138,8 @@ def truth_panels(run: RunData) -> list[Panel]:
             x, y, color=colour(index), linestyle=style, label=label,
             marker="o" if len(x) == 1 else None,
         )  # fmt: skip
+    for first, _ in run.eras[1:]:
+        axes.axvline(first - 0.5, color=INK, linestyle="dotted", linewidth=1)
     axes.set_xlabel("global round")
     axes.set_ylabel("agreement")
     whole_ticks(axes)
@@ -146,6 +149,8 @@ def truth_panels(run: RunData) -> list[Panel]:
         run.rounds.select("global_round", *_AGREEMENT, "churn").iter_rows(),
     )
     caption = "1: the planted groups, exactly. Churn: share of pairs of leaves that were joined or parted."
+    if run.eras[1:]:
+        caption += " Dotted: the planted groups change. Each round is measured by its own."
     return [Panel("Clusters and planted groups", numbers, figure, caption)]
 
 

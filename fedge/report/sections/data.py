@@ -27,6 +27,9 @@ def _sentences(run: RunData) -> list[str]:
         return ["The run ended before its data were loaded."]
     plant = run.manifest.get("scenario")
     planted = f" Scenario {plant['kind']}: each leaf's group is in the table." if plant else ""
+    if run.eras[1:]:
+        rounds = ", ".join(str(first) for first, _ in run.eras[1:])
+        planted = planted[:-1] + f", as it is in round 1; leaves change theirs in round {rounds}."
     split = {"session": "whole sessions", "blocks": "contiguous blocks of time per class"}
     return [
         f"Source: {data['name']}, {data['windows']:,} windows of {len(data['classes'])} classes, "

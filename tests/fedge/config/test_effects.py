@@ -25,6 +25,10 @@ APART = {"cluster.tau": 1.01}  # every leaf stays alone
 # key → a value that is not its default, where it has an effect, where it has none
 CASES = {
     "scenario-groups": (3, GROUPS, {}),
+    "scenario-sizes": ("1,2", GROUPS, {}),
+    "scenario-from": (2, {**GROUPS, "num-server-rounds": 2}, {}),
+    "scenario-until": (1, {**GROUPS, "num-server-rounds": 2}, {}),
+    "scenario-moves": ("2:1", {**GROUPS, "num-server-rounds": 2}, {}),
     "leaf.trim-fraction": (0.0, {**NO_SCAFFOLD, "leaf.strategy": "fedtrimmedavg"}, {}),
     "leaf.num-malicious": (0, {}, {}),
     "leaf.num-selected": (1, {**NO_SCAFFOLD, "leaf.strategy": "multikrum", "hierarchy.num-servers": 1}, {}),
@@ -33,6 +37,7 @@ CASES = {
     "leaf.fairness": (3.0, {**NO_SCAFFOLD, "leaf.strategy": "qfedavg"}, {}),
     "data.guard-windows": (0, {"data.split": "blocks"}, {"data.split": "session"}),
     "data.synthetic-users": (12, {"data.path": "synthetic"}, {}),
+    "partition.deal": ("7", {}, {"partition.kind": "iid"}),
     "partition.split-users": (True, {}, {"partition.kind": "iid"}),
     "partition.alpha-leaves": (90.0, {"partition.kind": "dirichlet"}, {}),
     "partition.alpha-clients": (0.9, {"partition.kind": "dirichlet"}, {}),
@@ -56,7 +61,7 @@ CASES = {
     "cluster.pull-above": (1e9, CFL, {}),
     "cluster.blend": (0.5, APART, OFF),
     "gate.min-gain": (1.0, {}, {"gate.enabled": False}),
-    "gate.rule": ("paired", {}, {"gate.enabled": False}),
+    "gate.rule": ("paired", {"partition.deal": "sorted"}, {"gate.enabled": False}),
     "gate.level": (0.4, {"gate.rule": "paired"}, {}),
     "personal.layers": ("head", {}, {"cluster.method": "alone"}),
     "personal.every": (1, {"personal.leaf-rounds": 1}, {}),

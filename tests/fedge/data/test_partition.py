@@ -116,15 +116,69 @@ def test_users_stay_whole(make_windows, rows, num_clients, seed):
     windows = make_windows(rows)
     users = np.unique(windows.user)
     assume(num_clients <= len(users))
-    client, _ = holders(deal(windows, leaves_of(num_clients), seed), len(rows))
+    client, _ = holders(deal(windows, leaves_of(num_clients), seed, partition__deal="sorted"), len(rows))
     for index, user in enumerate(users):
         assert set(client[windows.user == user]) == {index % num_clients}
+
+
+@given(window_rows(sessions=True), st.integers(1, 5), st.integers(0, 9))
+def test_the_seed_deals_whole_users_evenly(make_windows, rows, num_clients, seed):
+    windows = make_windows(rows)
+    users = np.unique(windows.user)
+    assume(num_clients <= len(users))
+    client, _ = holders(deal(windows, leaves_of(num_clients), seed), len(rows))
+    (of_user,) = zip(*[set(client[windows.user == user]) for user in users], strict=True)
+    counts = np.bincount(of_user, minlength=num_clients)
+    assert counts.max() - counts.min() <= 1
+
+
+def test_who_stands_where_is_a_draw_unless_it_is_asked_not_to_be(make_windows):
+    """Three users at three clients: 6 deals, each about as often (400 seeds: 67 ± 4 sd)."""
+    rows = [(u, None, f"{c}/{s}", c) for u in "abc" for c in (0, 1) for s in range(3)]
+    windows = make_windows(rows)
+
+    def order(seed, **keys):
+        client, _ = holders(deal(windows, [2, 1], seed, **keys), len(rows))
+        return tuple(int(client[windows.user == user][0]) for user in "abc")
+
+    drawn = [order(seed) for seed in range(400)]
+    counts = [drawn.count(deal_) for deal_ in set(drawn)]
+    assert len(counts) == 6
+    assert min(counts) > 67 - 4 * 7.5
+    assert {order(seed, partition__deal="sorted") for seed in range(5)} == {(0, 1, 2)}
+    assert {order(seed, partition__deal="3") for seed in range(5)} == {order(3)}
+
+
+@pytest.mark.parametrize("kind", ["user", "iid"])
+def test_who_is_unseen_is_a_draw(make_windows, kind):
+    rows = [(u, None, f"{c}/{s}", c) for u in "abcdef" for c in (0, 1) for s in range(6)]
+    windows = make_windows(rows)
+    keys = {"partition__unseen_clients": 1, "partition__kind": kind}
+    unseen = set()
+    for seed in range(40):
+        dealt = deal(windows, [3, 3], seed, **keys)
+        unseen.add(tuple(sorted(windows.user[dealt.clients[k][0][0]] for k in dealt.unseen_clients)))
+    assert len(unseen) >= 12  # of 15 pairs
+
+
+def test_users_of_a_file_stand_at_leaves_of_its_group(make_windows):
+    users = ("a/1", "a/2", "a/3", "b/1", "b/2", "b/3", "b/4")
+    rows = [(u, None, f"{c}/{s}", c) for u in users for c in (0, 1) for s in range(3)]
+    windows = make_windows(rows)
+    keys = {"scenario": "datasets", "data__path": "a.npz,b.npz", "hierarchy__num_servers": 3}
+    for seed in range(5):
+        dealt = deal(windows, [1, 1, 1], seed, scenario_sizes="1,2", **keys)
+        for leaf, group in enumerate(dealt.scenario.groups):
+            held = {user[0] for user in windows.user[np.concatenate(dealt.clients[leaf])]}
+            assert held == {"ab"[group]}
+    with pytest.raises(ConfigError, match="a has 3 users for 4 clients"):
+        deal(windows, [2, 2, 2], 0, scenario_sizes="2,1", **keys)
 
 
 def test_devices_stay_whole(make_windows):
     rows = [(u, d, f"{c}/{s}", c) for u in "ab" for d in ("p", "q", "r") for c in (0, 1) for s in range(3)]
     windows = make_windows(rows)
-    client, _ = holders(deal(windows, [2, 1], partition__kind="device"), len(rows))
+    client, _ = holders(deal(windows, [2, 1], partition__kind="device", partition__deal="sorted"), len(rows))
     for index, device in enumerate("pqr"):
         assert set(client[windows.device == device]) == {index}
 
@@ -133,7 +187,9 @@ def test_users_are_cut_by_whole_sessions(make_windows):
     """Two users over five clients: user a over three, b over two; sessions stay whole."""
     rows = [(u, None, f"{c}/{s}", c) for u in "ab" for c in (0, 1) for s in range(9) for _ in range(2)]
     windows = make_windows(rows)
-    client, _ = holders(deal(windows, [3, 2], partition__split_users=True), len(rows))
+    client, _ = holders(
+        deal(windows, [3, 2], partition__split_users=True, partition__deal="sorted"), len(rows)
+    )
     assert set(client[windows.user == "a"]) == {0, 1, 2}
     assert set(client[windows.user == "b"]) == {3, 4}
     for user in "ab":
@@ -317,7 +373,7 @@ def real(request, shared_data):
 
 def test_real_people_are_dealt_one_by_one_and_more_clients_are_refused(real):
     windows, users = real
-    config = from_run_config({})
+    config = from_run_config({"partition.deal": "sorted"})
     for clients in (9, users):
         dealt = partition(windows, config, clients_per_leaf(config.hierarchy, clients), 42)
         client, split = holders(dealt, len(windows))

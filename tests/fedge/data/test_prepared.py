@@ -144,7 +144,8 @@ def test_an_older_folder_is_replaced_as_a_whole(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["data"]
     assert json.loads((folder / "index.json").read_text()) == {
         "classes": 2,
-        "clients": [{"start": 0, "val": 1, "test": 2, "stop": 3}],
+        "bounds": [{"start": 0, "val": 1, "test": 2, "stop": 3}],
+        "eras": [[1, [0]]],
         "look_in": looked_in(),
     }
 

@@ -1,5 +1,7 @@
 """Planted changes by hand and by their properties, and where they act: on all windows of a leaf's clients."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,7 +17,7 @@ from hhar.synthetic.generate import synthetic_windows
 from hhar.windows.window_file import Windows
 
 SIX = ("acc_x", "acc_y", "acc_z", "gyr_x", "gyr_y", "gyr_z")
-PLANTED = SCENARIOS.names[1:]
+PLANTED = [name for name in SCENARIOS.names[1:] if name != "datasets"]
 SEEDS = st.integers(0, 2**32 - 1)
 
 
@@ -67,6 +69,44 @@ def test_clients_get_the_change_of_their_leaf():
     found = scenario("gain", groups=3, sizes=(1, 3, 2))
     for client, leaf in enumerate((0, 1, 1, 1, 2, 2)):
         assert found.change_of(client) is found.changes[found.groups[leaf]]
+
+
+@given(st.integers(1, 5), st.integers(1, 5), SEEDS)
+def test_groups_have_the_sizes_that_were_asked_for(first, second, seed):
+    keys = {"scenario": "gain", "scenario-sizes": f"{first},{second}"}
+    config = from_run_config({**keys, "hierarchy.num-servers": first + second})
+    found = make_scenario(config, SIX, 6, [1] * (first + second), seed)
+    assert np.bincount(found.groups).tolist() == [first, second]
+
+
+def drifting(seed=0, leaves=6, **keys):
+    named = {key.replace("_", "-"): value for key, value in keys.items()}
+    config = from_run_config({"scenario": "gain", "hierarchy.num-servers": leaves, **named})
+    return make_scenario(config, SIX, 6, [2] * leaves, seed)
+
+
+def test_groups_begin_and_end():
+    plain, found = drifting().groups, drifting(scenario_from=3, scenario_until=5)
+    nobody = (0,) * 6
+    assert [found.groups_in(r) for r in range(8)] == [nobody] * 3 + [plain] * 3 + [nobody] * 2
+    assert found.groups == nobody
+    assert found.describe()["later"] == [[3, list(plain)], [6, [0] * 6]]
+    assert "later" not in drifting().describe()
+    client = 2 * plain.index(1)
+    assert found.change_of(client, 3) is found.changes[1]
+    assert found.change_of(client) is found.change_of(client, 6) is found.changes[0]
+
+
+@given(st.integers(2, 4), st.integers(1, 4), SEEDS)
+def test_as_many_leaves_move_as_were_asked_for_and_no_group_is_emptied(groups, count, seed):
+    found = drifting(seed, 8, scenario_groups=groups, scenario_moves=f"4:{count},9:1")
+    eras = [groups_ for _, groups_ in found.eras]
+    assert [first for first, _ in found.eras] == [1, 4, 9]
+    assert all(len(set(era)) == groups for era in eras)
+    moved = [sum(a != b for a, b in zip(one, two, strict=True)) for one, two in pairwise(eras)]
+    assert moved == [count, 1]
+    again = drifting(seed, 8, scenario_groups=groups, scenario_moves=f"4:{count},9:1")
+    assert again.later == found.later
 
 
 # --- the changes --------------------------------------------------------------------------------------
@@ -311,7 +351,9 @@ def test_a_client_without_the_groups_classes_is_refused():
     windows = Windows(
         np.zeros((len(y), 1, 4), np.float32), np.array(y), np.array(user), None, None, tuple("pqrs"), ("c",)
     )
-    config = from_run_config({"scenario": "label-skew", "hierarchy.num-servers": 2})
+    config = from_run_config(
+        {"scenario": "label-skew", "hierarchy.num-servers": 2, "partition.deal": "sorted"}
+    )
     walks = [make_scenario(config, ("c",), 4, [1, 1], seed).change_of(0).held[0] for seed in range(8)]
     assert len(set(walks)) == 2
     partition(windows, config, [1, 1], walks.index(True))
@@ -325,3 +367,25 @@ def test_a_client_without_the_groups_classes_is_refused():
 def test_describes_itself_as_json():
     assert Change().describe() == {}
     assert Change(span=0.5, labels=np.array([1, 0])).describe() == {"span": 0.5, "labels": [1, 0]}
+
+
+def test_windows_change_with_their_groups_and_nothing_else_does(tmp_path):
+    """No gain before round 3 and after round 4; statistics are those of round 1."""
+    windows = synthetic_windows(4, bouts=5, windows_per_bout=1, devices=("nexus4_1",), rate_hz=10)
+    keys = {"scenario": "gain", "hierarchy.num-servers": 2, "scenario-from": 3, "scenario-until": 4}
+    dealt_ = partition(windows, from_run_config(keys), [2, 2], 0)
+    write_client_data(tmp_path / "data", windows, dealt_, normalize=False)
+    plain = partition(windows, from_run_config({"hierarchy.num-servers": 2}), [2, 2], 0)
+    write_client_data(tmp_path / "plain", windows, plain, normalize=False)
+    for client in range(4):
+        gain = dealt_.scenario.change_of(client, 3).matrix
+        factor = 1.0 if gain is None else float(gain[0, 0])
+        for global_round, expected in ((1, 1.0), (2, 1.0), (3, factor), (4, factor), (5, 1.0)):
+            now = open_client(str(tmp_path / "data"), client, global_round)
+            before = open_client(str(tmp_path / "plain"), client)
+            for (x, y), (a, b) in ((now.train, before.train), (now.val, before.val), (now.test, before.test)):
+                np.testing.assert_allclose(x, expected * a, rtol=1e-5)
+                assert (y == b).all()
+    write_client_data(tmp_path / "scaled", windows, dealt_, normalize=True)
+    first = np.concatenate([open_client(str(tmp_path / "scaled"), k).train[0] for k in range(4)])
+    np.testing.assert_allclose(first.astype(float).std(axis=(0, 2)), 1, rtol=1e-3)

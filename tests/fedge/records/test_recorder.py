@@ -31,7 +31,7 @@ HEADERS = {
     "metrics/leaf_rounds.csv": "global_round,leaf,cluster,val_accuracy_own,val_accuracy_offered,gate,"
     "test_accuracy,test_loss,macro_f1,num_clients,train_samples,kept_model,unseen_accuracy,unseen_loss,"
     "unseen_macro_f1,unseen_clients,serves,blend,val_windows,val_only_own,val_only_offered,val_standard_error,"
-    "val_p_value,val_accuracy_before,val_accuracy_personal",
+    "val_p_value,val_accuracy_before,val_accuracy_personal,group",
     "metrics/clients.csv": "global_round,client,leaf,train_samples,train_loss,test_samples,test_accuracy,"
     "macro_f1,train_seconds,test_loss,unseen_client,shared_accuracy,tuned_accuracy",
     "timing.csv": "global_round,configure,push,wait,check,aggregate,cluster,gate,record,checkpoint,"
@@ -75,8 +75,8 @@ def test_rows_by_hand(recorder, make_result):
         + 10 * ","
     ]
     assert lines(recorder.folder, "metrics/leaf_rounds.csv")[1:] == [
-        "1,0,0,0.5,0.75,accepted,0.75,0.6,0.7,2,40,0,,,,0,own,,,,,,,,",
-        "1,1,1,0.5,0.75,rejected,,,,1,20,0,,,,0,own,,,,,,,,",
+        "1,0,0,0.5,0.75,accepted,0.75,0.6,0.7,2,40,0,,,,0,own,,,,,,,,,",
+        "1,1,1,0.5,0.75,rejected,,,,1,20,0,,,,0,own,,,,,,,,,",
     ]
     assert lines(recorder.folder, "metrics/clients.csv")[1:] == [
         "1,0,0,10,1.0,4,0.5,0.25,1.5,0.9,0,,",
@@ -125,7 +125,7 @@ def test_unseen_clients_and_truth_by_hand(recorder, make_result):
         "1.0", "0.0", "", "", "", "", "",
     ]  # fmt: skip
     assert lines(recorder.folder, "metrics/leaf_rounds.csv")[1].endswith(
-        ",2,40,0,1.0,0.3,0.875,1,own,,,,,,,,"
+        ",2,40,0,1.0,0.3,0.875,1,own,,,,,,,,,"
     )
     cells = [line.split(",") for line in lines(recorder.folder, "metrics/clients.csv")[1:]]
     assert [row[10:] for row in cells] == [["0", "", ""], ["1", "", ""], ["0", "", ""]]
@@ -184,7 +184,7 @@ def test_what_the_gate_rests_on_by_hand(recorder, make_result):
     row = lines(recorder.folder, "metrics/leaf_rounds.csv")[1].split(",")
     assert row[3:6] == ["0.92", "0.84", "rejected"]
     assert row[16:21] == ["personal", "0.5", "50", "6", "2"]
-    assert [float(cell) for cell in row[21:]] == pytest.approx([7.68**0.5 / 50, 37 / 256, 0.92, 0.95])
+    assert [float(cell) for cell in row[21:25]] == pytest.approx([7.68**0.5 / 50, 37 / 256, 0.92, 0.95])
 
 
 def test_gate_off_and_no_cloud_step(recorder, make_result):

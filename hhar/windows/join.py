@@ -1,0 +1,136 @@
+"""One window file from several: the channels and classes that all have, users named after their source.
+
+Files of one sensor on one scale, cut to equal length at one rate, can be compared. Other rates are refused where
+both files say theirs; units are up to whoever joins (`hhar thin` lowers a rate).
+Shape letters: N windows, C channels, T samples.
+"""
+
+from collections.abc import Sequence
+from pathlib import PurePath
+
+import numpy as np
+
+from hhar.windows.window_file import WindowFileError, Windows
+
+_SAME = (  # names that data sets give one activity, compared without case, spaces, - and _
+    ("walk", "walking", "wlk"),
+    ("stairsup", "upstairs", "ups", "walkingupstairs", "walkupstairs"),
+    ("stairsdown", "downstairs", "dws", "walkingdownstairs", "walkdownstairs"),
+    ("sit", "sitting"),
+    ("stand", "standing", "std"),
+    ("jog", "jogging", "run", "running"),
+    ("bike", "biking", "cycling"),
+    ("lie", "lying", "laying"),
+)
+_MEANING = {name: names[0] for names in _SAME for name in names}
+SEPARATOR = "/"  # between source and user
+
+
+def join(sources: Sequence[tuple[str, Windows]]) -> Windows:
+    """Return the windows of all sources that are of a class and of channels which every source has.
+
+    Classes have the names of the first source, in its order; activities that go by several names are one.
+    Users become "source/user". Devices and sessions are kept where every source knows them, and of what the
+    files say about themselves what all of them say alike.
+
+    Args:
+        sources: (name or path, windows) of two or more.
+
+    Raises:
+        WindowFileError: the windows cannot be compared; the source is named.
+    """
+    names = source_names([name for name, _ in sources])
+    first = sources[0][1]
+    about = {k: v for k, v in first.about.items() if all(w.about.get(k) == v for _, w in sources)}
+    _refuse_other_shapes(sources)
+    channels = [c for c in first.channels if all(c in other.channels for _, other in sources)]
+    classes = [c for c in first.classes if all(_place(c, other) is not None for _, other in sources)]
+    if not channels or len(classes) < 2:
+        every = "; ".join(f"{n}: {', '.join(w.channels)}; {', '.join(w.classes)}" for n, w in sources)
+        raise WindowFileError(
+            f"window files must have a channel and two classes in common, have {len(channels)} and "
+            f"{len(classes)} ({every}); rename those that are the same"
+        )
+    parts = [_part(name, w, channels, classes) for name, (_, w) in zip(names, sources, strict=True)]
+    has_devices, has_sessions = (
+        all(getattr(w, kind) is not None for _, w in sources) for kind in ("device", "session")
+    )
+    return Windows(
+        np.concatenate([part.x for part in parts]),
+        np.concatenate([part.y for part in parts]),
+        np.concatenate([part.user for part in parts]),
+        np.concatenate([p.device for p in parts if p.device is not None]) if has_devices else None,
+        np.concatenate([p.session for p in parts if p.session is not None]) if has_sessions else None,
+        tuple(classes), tuple(channels), about,
+    )  # fmt: skip
+
+
+def source_names(paths: Sequence[str]) -> list[str]:
+    """Return a short name for each path: that of the file, numbered where two are the same.
+
+    >>> source_names(["data/a.npz", "b.npz", "old/a.npz"])
+    ['a', 'b', 'a-2']
+    """
+    names: list[str] = []
+    for path in paths:
+        stem = (PurePath(path).stem or path).replace(SEPARATOR, "-")
+        name, number = stem, 1
+        while name in names:
+            number += 1
+            name = f"{stem}-{number}"
+        names.append(name)
+    return names
+
+
+def source_of(windows: Windows) -> np.ndarray:
+    """Return the number (N,) int64 of each window's source, in the order in which `join` was given them."""
+    names = np.char.partition(windows.user, SEPARATOR)[:, 0]
+    _, first, codes = np.unique(names, return_index=True, return_inverse=True)
+    ranks: np.ndarray = np.argsort(np.argsort(first))[codes]
+    return ranks.astype(np.int64)
+
+
+def _refuse_other_shapes(sources: Sequence[tuple[str, Windows]]) -> None:
+    """Raise WindowFileError for the first source whose windows are not as long as those of the first."""
+    name, first = sources[0]
+    for other, windows in sources[1:]:
+        if windows.x.shape[2:] != first.x.shape[2:] or windows.x.dtype != first.x.dtype:
+            raise WindowFileError(
+                f"{other}: windows must be as those of {name}, {first.x.dtype} of {first.x.shape[2:]} "
+                f"samples a channel, are {windows.x.dtype} of {windows.x.shape[2:]}; bring them to one "
+                f"rate and length, for example with `hhar thin`"
+            )
+        rates = first.about.get("rate_hz"), windows.about.get("rate_hz")
+        if all(rates) and rates[0] != rates[1]:
+            raise WindowFileError(
+                f"{other}: windows must be of the rate of {name}, {rates[0]} Hz, are of {rates[1]} Hz; bring "
+                f"them to one rate, for example with `hhar thin`"
+            )
+
+
+def _part(name: str, windows: Windows, channels: Sequence[str], classes: Sequence[str]) -> Windows:
+    """Return one source's windows in common form."""
+    label = np.full(len(windows.classes), -1, dtype=np.int64)
+    for number, wanted in enumerate(classes):
+        place = _place(wanted, windows)
+        assert place is not None
+        label[place] = number
+    kept = np.flatnonzero(label[windows.y] >= 0)
+    user = np.char.add(f"{name}{SEPARATOR}", windows.user[kept])
+    device, session = (None if a is None else a[kept] for a in (windows.device, windows.session))
+    columns = [windows.channels.index(channel) for channel in channels]
+    return Windows(
+        windows.x[kept][:, columns], label[windows.y[kept]], user, device, session,
+        tuple(classes), tuple(channels),
+    )  # fmt: skip
+
+
+def _place(wanted: str, windows: Windows) -> int | None:
+    """Return the index of the class that means the same, or None."""
+    meant = [_meaning(name) for name in windows.classes]
+    return meant.index(_meaning(wanted)) if _meaning(wanted) in meant else None
+
+
+def _meaning(name: str) -> str:
+    plain = "".join(c for c in name.lower() if c not in " -_")
+    return _MEANING.get(plain, plain)
