@@ -48,4 +48,5 @@ def test_the_tutorial_works(here, capsys):
     assert f"completed 0 {here / 'runs' / 'first-seed1'}" in printed
     assert (here / "leaves.svg").stat().st_size > 10_000
     assert "Comparison: first · alone" in (here / "compare.html").read_text()
-    assert set(names["numbers"]["n_pairs"].drop_nulls().to_list()) == {3}  # seeds
+    accuracies = names["numbers"].filter(names["numbers"]["metric"] == "mean test accuracy")
+    assert set(accuracies["n_pairs"].drop_nulls().to_list()) == {3}  # seeds
