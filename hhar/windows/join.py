@@ -1,7 +1,7 @@
 """One window file from several: the channels and classes that all have, users named after their source.
 
-Files of one sensor on one scale, cut to equal length at one rate, can be compared. Other rates are refused where
-both files say theirs; units are up to whoever joins (`hhar thin` lowers a rate).
+Files of one sensor on one scale, cut to equal length at one rate, can be compared. Other rates are refused
+where both files say theirs; units are up to whoever joins (`hhar thin` lowers a rate).
 Shape letters: N windows, C channels, T samples.
 """
 
