@@ -1,10 +1,13 @@
-# Two commands: `make run` and `make test`. Both set up .venv first, when constraints.txt or pyproject.toml changed.
+# Two commands: `make run` and `make test`. Both set up .venv first, when constraints.txt or pyproject.toml changed:
+# `make run` with what a run needs, `make test` with all that tests need. TORCH=cpu takes PyTorch without CUDA.
 # `make quick` is `make test` without whole runs, for while one works.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# what tests need is enough for a run
+RUNS := $(if $(wildcard $(STAMP)),$(STAMP),$(VENV)/.installed-run)
 
 export FLWR_TELEMETRY_ENABLED := 0
 export RAY_USAGE_STATS_ENABLED := 0
@@ -15,7 +18,7 @@ HHAR ?= data/hhar-9users.npz
 
 .PHONY: results run test quick bench bench-full soak install format check types tests clean
 
-run: $(STAMP)
+run: $(RUNS)
 	PATH="$(CURDIR)/$(BIN):$$PATH" SEED=$${SEED:-42} $(BIN)/flwr run .
 
 # tests side by side, one process per core: each imports torch once, and takes over what another has not begun
@@ -28,11 +31,12 @@ quick: check types
 
 install: $(STAMP)
 
-$(STAMP): constraints.txt pyproject.toml
+$(STAMP): EXTRAS := dev
+$(VENV)/.installed-run: EXTRAS := ray
+$(STAMP) $(VENV)/.installed-run: constraints.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Fedge needs Python 3.10 or newer, this is " + sys.version.split()[0])'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	touch $(STAMP)
+	$(PYTHON) tools/install.py $(EXTRAS)
+	touch $@
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -1,36 +1,40 @@
+# PYTHON_ARGCOMPLETE_OK
 """The command `fedge`.
 
-Exit codes: 0 completed, 3 partial, 4 failed or refused, 5 stalled, 130 on Ctrl-C, 143 on SIGTERM, 141 when
-nobody reads what it prints; of `fedge status` also 1, still running.
+Exit codes: 0 completed, 2 a command line that cannot be read, 3 partial, 4 failed or refused, 5 stalled,
+130 on Ctrl-C, 143 on SIGTERM, 141 when nobody reads what it prints; of `fedge status` also 1, still running.
 """
 
 import argparse
 import json
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
+from fedge.config.describe import json_schema, option_table
 from fedge.config.option import ConfigError, Scalar
 from fedge.config.sections import check_keys, fold_tables
 from fedge.config.sections import options as all_options
 from fedge.datasets.command import add_datasets
-from fedge.engine.federation import Federation
-from fedge.launch.flower import run_on_flower
+from fedge.launch.command_line import Parser, read, refuse_misplaced, show_options
+from fedge.launch.completion import SHELLS, complete, shell_code
 from fedge.launch.new_project import new_project
 from fedge.launch.packaged import described
-from fedge.launch.preflight import check
 from fedge.launch.project import CLIENT_APP, Project, parse_override
 from fedge.process import exits
 from fedge.process.streams import forget_unread, open_missing_streams
 from fedge.records.folder import find_run
-from fedge.records.status import read_status, status_lines
 from fedge.report.commands import add_commands
-from fedge.run.prepare import Prepared
-from fedge.run.resume import open_resumption, run_config_of
+
+if TYPE_CHECKING:
+    from fedge.engine.federation import Federation
+    from fedge.run.prepare import Prepared
+
+# What a command needs is loaded when it is carried out: shells ask for completion at every key.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,7 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if owns_process:
         open_missing_streams()
     try:
-        options = _parser().parse_args(argv)
+        parser = _parser()
+        complete(parser)
+        options = read(parser, sys.argv[1:] if argv is None else argv)
         options.owns_process = owns_process
         return int(options.command(options))
     except BrokenPipeError:  # whoever read what is printed has gone, as `head` does
@@ -54,9 +60,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             forget_unread()
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> Parser:
     """Return the parser of all subcommands."""
-    parser = argparse.ArgumentParser(prog="fedge", description="Hierarchical, clustered federated learning.")
+    parser = Parser(prog="fedge", description="Hierarchical, clustered federated learning.")
     parser.add_argument("--version", action="version", version=f"fedge {version('fedge')}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     run = commands.add_parser(
@@ -113,7 +119,16 @@ def _parser() -> argparse.ArgumentParser:
     new.set_defaults(command=_new)
     configs = commands.add_parser("configs", help="list the configurations that come with Fedge, for -c")
     configs.set_defaults(command=_print_configs)
+    completion = commands.add_parser(
+        "completion", help='print what a shell needs to complete words: eval "$(fedge completion bash)"'
+    )
+    completion.add_argument("shell", choices=SHELLS)
+    completion.set_defaults(command=_print_completion)
     options = commands.add_parser("options", help="print a table of all configuration keys (Markdown)")
+    options.add_argument(
+        "--json-schema", nargs="?", const="config", choices=("config", "pyproject"),
+        help="print a JSON schema instead, with which editors check a file for -c, or pyproject.toml",
+    )  # fmt: skip
     options.set_defaults(command=_print_options)
     tables = commands.add_parser("tables", help="print what every column of a run's tables means (Markdown)")
     tables.set_defaults(command=_print_tables)
@@ -122,7 +137,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_run_arguments(parser: Parser) -> None:
     """Add what says which run is meant."""
     parser.add_argument(
         "app", nargs="?", default=".", help="folder of pyproject.toml, or of none: all defaults (default: .)"
@@ -143,11 +158,14 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workers", type=int, help="inprocess: clients that train at a time (default: cores)"
     )
+    show_options(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
     """Carry out ``fedge run``."""
     _check_workers(options.workers)
+    refuse_misplaced(options.app, "the folder of pyproject.toml")
+    refuse_misplaced(options.federation, "the federation")
     project = _project(options)
     project.refuse_other_server()
     options.client_app = project.client_app
@@ -194,8 +212,11 @@ def _resume(options: argparse.Namespace) -> int:
     return _carry_out(options, run_config, federation)
 
 
-def _as_it_began(run: str) -> tuple[dict[str, Scalar], str, Federation]:
+def _as_it_began(run: str) -> "tuple[dict[str, Scalar], str, Federation]":
     """Return configuration, last engine and federation of the run that a word names."""
+    from fedge.engine.federation import Federation
+    from fedge.run.resume import open_resumption, run_config_of
+
     found = open_resumption(find_run(run, str(all_options()["runs-dir"][0])))
     last = [found.manifest, *found.manifest.get("resumed", [])][-1]
     described = found.run["federation"]
@@ -203,8 +224,11 @@ def _as_it_began(run: str) -> tuple[dict[str, Scalar], str, Federation]:
     return run_config_of(found), str(last["engine"]), federation
 
 
-def _carry_out(options: argparse.Namespace, run_config: dict[str, Scalar], federation: Federation) -> int:
+def _carry_out(options: argparse.Namespace, run_config: dict[str, Scalar], federation: "Federation") -> int:
     """Carry out a run on the engine that `options` name; returns the exit code."""
+    from fedge.launch.flower import run_on_flower
+    from fedge.launch.preflight import check
+
     on_flower = options.engine == "flower"
     with exits.signals_as_exceptions(_LEAVE_S[options.engine]) if options.owns_process else nullcontext():
         prepared = check(run_config, federation, on_ray=on_flower)
@@ -216,7 +240,10 @@ def _carry_out(options: argparse.Namespace, run_config: dict[str, Scalar], feder
 
 
 def _run_in_process(
-    run_config: dict[str, Scalar], federation: Federation, options: argparse.Namespace, prepared: Prepared
+    run_config: dict[str, Scalar],
+    federation: "Federation",
+    options: argparse.Namespace,
+    prepared: "Prepared",
 ) -> int:
     """Run on threads of this process."""
     # loads torch, which a refused run need not wait for
@@ -246,6 +273,8 @@ def _profile(options: argparse.Namespace) -> int:
 
 def _print_status(options: argparse.Namespace) -> int:
     """Carry out ``fedge status``; its exit code is the run's."""
+    from fedge.records.status import read_status, status_lines
+
     status = read_status(find_run(options.run, options.runs_dir))
     print("\n".join(status_lines(status)))
     return status.exit_code
@@ -268,9 +297,19 @@ def _print_configs(_: argparse.Namespace) -> int:
     return 0
 
 
-def _print_options(_: argparse.Namespace) -> int:
+def _print_completion(options: argparse.Namespace) -> int:
+    """Carry out ``fedge completion``."""
+    print(shell_code(options.shell))
+    return 0
+
+
+def _print_options(options: argparse.Namespace) -> int:
     """Carry out ``fedge options``."""
-    print(option_table())
+    if options.json_schema:
+        schema = json_schema(options.json_schema == "pyproject")
+        print(json.dumps(schema, indent=2, ensure_ascii=False))
+    else:
+        print(option_table())
     return 0
 
 
@@ -280,28 +319,6 @@ def _print_tables(_: argparse.Namespace) -> int:
 
     print(page(), end="")
     return 0
-
-
-def option_table() -> str:
-    """Return a Markdown table of every option: key, default, allowed values, meaning."""
-    lines = ["| key | default | allowed | meaning |", "|---|---|---|---|"]
-    for key, (default, rule) in all_options().items():
-        lines.append(f"| `{key}` | `{json.dumps(default)}` | {_allowed(default, rule)} | {rule['doc']} |")
-    return "\n".join(lines)
-
-
-def _allowed(default: Scalar, rule: Mapping[str, Any]) -> str:
-    """Return what an option may be, in a few signs."""
-    if rule["table"]:
-        return "a table"
-    if rule["choices"]:
-        own = ' or `"module:Name"`' if rule["register"] else ""
-        return ", ".join(f"`{choice}`" for choice in rule["choices"]) + own
-    if isinstance(default, bool):
-        return "`true`, `false`"
-    bounds = (("minimum", "≥"), ("above", ">"), ("maximum", "≤"))
-    limits = " and ".join(f"{sign} {rule[name]:g}" for name, sign in bounds if rule[name] is not None)
-    return " or ".join([limits or "any", *(f"`{json.dumps(word)}`" for word in rule["words"])])
 
 
 if __name__ == "__main__":

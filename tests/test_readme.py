@@ -55,7 +55,7 @@ def test_make_does_what_is_said(target, does):
     recipe = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True)
     assert does in recipe.stdout
     assert "SEED=42 flwr run ." in commands()
-    assert "-e ." in README
+    assert "-e '.[ray]'" in README
 
 
 @pytest.mark.parametrize("line", [line for line in commands() if line.startswith("fedge ")])

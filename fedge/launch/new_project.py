@@ -16,7 +16,7 @@ name = "{name}"
 version = "0.1.0"
 description = "A study with Fedge"
 requires-python = ">=3.10"
-dependencies = ["fedge"]
+dependencies = ["fedge[ray]"]
 
 [tool.pytest.ini_options]
 pythonpath = ["."]

@@ -137,6 +137,11 @@ class Project:
             raise ConfigError(f"[{name}] must be a table, but is {shown(value)}; mend {self.path}")
         return dict(value)
 
+    @property
+    def federations(self) -> tuple[str, ...]:
+        """Names of all federations."""
+        return tuple(self._federations)
+
     def refuse_other_server(self) -> None:
         """Raise ConfigError when the app has a ServerApp of its own, of which Fedge knows nothing."""
         if self.server_app != SERVER_APP:

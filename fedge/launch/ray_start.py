@@ -3,6 +3,7 @@
 Flower shows Ray's failure as pages of traceback, or waits. Called before a run on Flower's engine starts.
 """
 
+import importlib.util
 import os
 import shutil
 import socket
@@ -23,6 +24,11 @@ _HTTP2_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0,
 
 def refuse_ray_that_cannot_start(environment: Mapping[str, str] | None = None) -> None:
     """Raise ConfigError when Ray cannot start, as far as that can be known without starting it."""
+    if importlib.util.find_spec("ray") is None:
+        raise ConfigError(
+            "Flower's engine must have Ray, but the package ray is not installed; pip install 'fedge[ray]', "
+            "or use fedge run, which needs no Ray"
+        )
     variables = os.environ if environment is None else environment
     address = variables.get("RAY_ADDRESS", "")
     if address not in ("", "local"):

@@ -22,7 +22,7 @@ def test_a_project_has_every_option_and_federation_and_its_own_model(tmp_path):
     assert mine.federation(None) == fedges.federation(None)
     assert mine.federation("local-simulation-30") == fedges.federation("local-simulation-30")
     project = read_toml(mine.path, "it")["project"]
-    assert (project["name"], project["dependencies"]) == ("My-study.2", ["fedge"])
+    assert (project["name"], project["dependencies"]) == ("My-study.2", ["fedge[ray]"])
     assert {file.relative_to(tmp_path / "My-study.2").as_posix() for file in files} == {
         ".gitignore", "README.md", "pyproject.toml", "my_study_2/__init__.py", "my_study_2/model.py",
         "tests/test_my_study_2.py",

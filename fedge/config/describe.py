@@ -1,0 +1,122 @@
+"""All options in words: as a table for pages, as lines for a terminal, as a JSON schema for editors."""
+
+import importlib.metadata
+import json
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fedge.config.option import Scalar
+from fedge.config.sections import SECTIONS, options
+
+MOST_USED = (
+    "num-server-rounds", "seed", "run-name", "data.path", "scenario", "hierarchy.num-servers",
+    "hierarchy.leaf-rounds", "partition.kind", "partition.unseen-clients", "train.model", "train.lr",
+    "train.local-epochs", "scaffold.enabled", "cluster.enabled", "cluster.method", "cluster.count",
+    "cluster.tau", "gate.enabled", "tracker",
+)  # fmt: skip
+_CODE = r"^[A-Za-z_][\w.]*:[A-Za-z_<][\w.<>]*$"  # "module:Name"
+_JSON_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
+_BOUNDS = (("minimum", "≥"), ("above", ">"), ("maximum", "≤"))
+
+
+def option_table() -> str:
+    """Return a Markdown table of every option: key, default, allowed values, meaning."""
+    lines = ["| key | default | allowed | meaning |", "|---|---|---|---|"]
+    for key, (default, rule) in options().items():
+        lines.append(f"| `{key}` | `{json.dumps(default)}` | {_allowed(default, rule)} | {rule['doc']} |")
+    return "\n".join(lines)
+
+
+def _allowed(default: Scalar, rule: Mapping[str, Any]) -> str:
+    """Return what an option may be, in a few signs."""
+    if rule["table"]:
+        return "a table"
+    if rule["choices"]:
+        own = ' or `"module:Name"`' if rule["register"] else ""
+        return ", ".join(f"`{choice}`" for choice in rule["choices"]) + own
+    if isinstance(default, bool):
+        return "`true`, `false`"
+    limits = " and ".join(f"{sign} {rule[name]:g}" for name, sign in _BOUNDS if rule[name] is not None)
+    return " or ".join([limits or "any", *(f"`{json.dumps(word)}`" for word in rule["words"])])
+
+
+def help_lines(width: int, most_used: bool) -> Iterator[str]:
+    """Yield options with default and meaning, in lines that fit; by section where all of them are asked for.
+
+    Args:
+        width: characters in a line.
+        most_used: only those that most runs set.
+    """
+    section = ""
+    for key, (default, rule) in options().items():
+        if most_used and key not in MOST_USED:
+            continue
+        before = key.rpartition(".")[0]
+        if before != section and not most_used:
+            section = before
+            yield ""
+            yield from textwrap.wrap(f"{section}: {_first_line(SECTIONS[section])}", width)
+        yield from _lines_of(f"{key}={json.dumps(default)}", _meaning(default, rule), width)
+
+
+def _first_line(section: type) -> str:
+    return (section.__doc__ or "").partition("\n")[0]
+
+
+def _meaning(default: Scalar, rule: Mapping[str, Any]) -> str:
+    """Return what an option does, and what it may be where its default does not tell."""
+    if isinstance(default, bool) or not (rule["choices"] or rule["words"]):
+        return str(rule["doc"])
+    return f"{rule['doc']} ({_allowed(default, rule).replace('`', '')})"
+
+
+def _lines_of(name: str, meaning: str, width: int) -> Iterator[str]:
+    """Yield one option: what is meant beside its name, or below it where there is no room."""
+    column = 33 if width >= 72 else 6
+    wrapped = textwrap.wrap(meaning, max(width - column, 20))
+    beside = len(name) + 4 <= column
+    yield f"  {name:<{column - 2}}{wrapped[0]}".rstrip() if beside else f"  {name}"
+    for line in wrapped[beside:]:
+        yield " " * column + line
+
+
+def json_schema(pyproject: bool = False) -> dict[str, Any]:
+    """Return the JSON schema (draft 7) of a file of options, or of a pyproject.toml that has them.
+
+    Editors check and complete with it what one writes. What options must not say together is not in it.
+    """
+    tables: dict[str, dict[str, Any]] = {"": {}, **{section: {} for section in SECTIONS}}
+    for key, (default, rule) in options().items():
+        section, _, name = key.rpartition(".")
+        tables[section][name] = {"description": rule["doc"], "default": default, **_schema_of(default, rule)}
+    named = {
+        section: _closed(properties, _first_line(SECTIONS[section]))
+        for section, properties in tables.items()
+        if section
+    }
+    found = _closed({**tables[""], **named}, "Options of a run with Fedge.")
+    for name in ("config", "app", "flwr", "tool") if pyproject else ():
+        found = {"type": "object", "properties": {name: found}}
+    return {"$schema": "http://json-schema.org/draft-07/schema#", "title": "Fedge's options", **found}
+
+
+def _closed(properties: Mapping[str, Any], what: str) -> dict[str, Any]:
+    """Return the schema of a table that has no other keys."""
+    return {"type": "object", "description": what, "properties": properties, "additionalProperties": False}
+
+
+def _schema_of(default: Scalar, rule: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a value must be."""
+    if rule["table"]:
+        return {"type": ["object", "string"]}
+    if rule["register"]:
+        points = importlib.metadata.entry_points(group=rule["register"].group)
+        names = [*rule["choices"], *sorted(points.names)]
+        return {"anyOf": [{"enum": names}, {"type": "string", "pattern": _CODE}]}
+    if rule["choices"]:
+        return {"enum": list(rule["choices"])}
+    bounds = {"minimum": "minimum", "maximum": "maximum", "above": "exclusiveMinimum"}
+    limits = {word: rule[name] for name, word in bounds.items() if rule[name] is not None}
+    plain = {"type": _JSON_TYPES[type(default)], **limits}
+    return {"anyOf": [{"enum": list(rule["words"])}, plain]} if rule["words"] else plain

@@ -1,0 +1,88 @@
+"""How the command line is read: what is not known is refused in one line that names what is near."""
+
+import argparse
+import json
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from textwrap import wrap
+from typing import Any, NoReturn
+
+from fedge.config.describe import help_lines
+from fedge.config.option import ConfigError, nearest, shown
+from fedge.config.sections import options
+from fedge.launch.packaged import is_packaged
+
+UNREADABLE = 2  # exit code of a command line that cannot be read, as of most commands
+
+_USED = "options for -c that most runs set, with their defaults; --help-all shows all of them:"
+_ALL = "options for -c, with their defaults:"
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, and whose help can go on with lines of its own."""
+
+    more: Callable[[int], Iterable[str]] | None = None
+
+    def error(self, message: str) -> NoReturn:
+        """Print what is wrong in one line and end."""
+        see = "" if message.endswith("?") else f"; see {self.prog} --help"
+        self.exit(UNREADABLE, f"fedge: {ConfigError(message)}{see}\n")
+
+    def format_help(self) -> str:
+        """Return usage, arguments, and whatever else belongs there."""
+        width = max(shutil.get_terminal_size().columns - 2, 30)
+        return super().format_help() + "\n".join(["", *self.more(width), ""] if self.more else [])
+
+
+class _HelpAll(argparse.Action):
+    """Print the help of a run with all options of its configuration."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        """Carry out ``--help-all``."""
+        assert isinstance(parser, Parser)
+        parser.more = lambda width: [*wrap(_ALL, width), *help_lines(width, most_used=False)]
+        parser.print_help()
+        parser.exit()
+
+
+def show_options(parser: Parser) -> None:
+    """Let the help of a command that starts a run show the options of its configuration."""
+    parser.more = lambda width: [*wrap(_USED, width), *help_lines(width, most_used=True)]
+    parser.add_argument("--help-all", action=_HelpAll, nargs=0, help="show this with all options of a run")
+
+
+def read(parser: Parser, words: Sequence[str]) -> argparse.Namespace:
+    """Return what a command line asks for, or end the process with a line that says what is wrong with it."""
+    commands = _commands(parser)
+    if words and not words[0].startswith("-") and words[0] not in commands:
+        near = nearest(words[0], list(commands)) or f"; it is one of {', '.join(commands)}"
+        parser.error(f"there is no command {shown(words[0])}{near}")
+    found, unknown = parser.parse_known_args(words)
+    if unknown:
+        _refuse_unknown(commands.get(words[0], parser), unknown)
+    return found
+
+
+def _commands(parser: argparse.ArgumentParser) -> dict[str, Parser]:
+    """Return the parsers of all commands, by name."""
+    return next(dict(a.choices) for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+
+
+def _refuse_unknown(command: Parser, unknown: Sequence[str]) -> NoReturn:
+    """End with a line on the first word that a command does not know."""
+    word = next((word for word in unknown if word.startswith("-")), unknown[0])
+    name, _, value = word.partition("=")
+    key = name.lstrip("-")
+    if key in options():
+        rest = unknown[unknown.index(word) + 1 :]
+        told = value or next(iter(rest), None) or json.dumps(options()[key][0])
+        command.error(f"there is no {name}: options of a run follow -c, as -c {shown(f'{key}={told}')}")
+    near = nearest(name, [text for action in command._actions for text in action.option_strings])
+    command.error(f"{'there is no' if word.startswith('-') else 'too many words:'} {shown(word)}{near}")
+
+
+def refuse_misplaced(word: str | None, what: str) -> None:
+    """Raise ConfigError for an option or configuration where a folder or a federation should stand."""
+    if word and not Path(word).is_dir() and ("=" in word or word.endswith(".toml") or is_packaged(word)):
+        raise ConfigError(f"{what} cannot be {shown(word)}, which is for -c: write -c {shown(word)}")

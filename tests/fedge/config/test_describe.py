@@ -1,0 +1,77 @@
+"""Options in words: README's table, the lines of `--help`, the schema against every file of options."""
+
+import json
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from fedge.config.describe import MOST_USED, help_lines, json_schema
+from fedge.config.sections import options
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).parents[3]
+CONFIGS = sorted((ROOT / "configs").rglob("*.toml"))
+
+
+@pytest.mark.parametrize("width", [30, 40, 78, 200])
+def test_every_option_fits_and_is_there_once(width):
+    lines = list(help_lines(width, most_used=False))
+    for key, (default, _) in options().items():
+        assert sum(line.startswith(f"  {key}={json.dumps(default)}") for line in lines) == 1
+    longest = max(len(f"  {key}={json.dumps(default)}") for key, (default, _) in options().items())
+    assert max(map(len, lines)) <= max(width, longest)
+
+
+def test_the_most_used_are_options_and_few():
+    assert set(MOST_USED) <= set(options())
+    keys = [line.split("=")[0].strip() for line in help_lines(80, most_used=True) if "=" in line[:30]]
+    assert sorted(keys) == sorted(MOST_USED)
+
+
+def invalid(schema, options_):
+    """Return what a schema has against options, as the words that hold the place."""
+    return [
+        ".".join(map(str, e.absolute_path)) for e in jsonschema.Draft7Validator(schema).iter_errors(options_)
+    ]
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_packaged_configurations_are_valid(path):
+    jsonschema.Draft7Validator.check_schema(json_schema())
+    assert invalid(json_schema(), tomllib.loads(path.read_text(encoding="utf-8"))) == []
+
+
+def test_pyproject_is_valid_and_its_defaults_are_the_schemas():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert invalid(json_schema(pyproject=True), project) == []
+    project["tool"]["flwr"]["app"]["config"]["train"]["lr"] = "fast"
+    assert invalid(json_schema(pyproject=True), project) == ["tool.flwr.app.config.train.lr"]
+
+
+@pytest.mark.parametrize(
+    ("table", "place"),
+    [
+        ({"train": {"modle": "cnn"}}, "train"),
+        ({"seeds": 3}, ""),
+        ({"train": {"model": "transformer"}}, "train.model"),
+        ({"train": {"local-epochs": 0}}, "train.local-epochs"),
+        ({"train": {"lr": 0.0}}, "train.lr"),
+        ({"data": {"split": "random"}}, "data.split"),
+        ({"cluster": {"blend": "often"}}, "cluster.blend"),
+        ({"report": 1}, "report"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_is_refused_when_it_runs_is_marked_in_the_editor(table, place):
+    assert invalid(json_schema(), table) == [place]
+
+
+def test_own_parts_are_valid():
+    assert invalid(json_schema(), {"train": {"model": "study.model:Net", "model-args": {"width": 8}}}) == []
+    assert invalid(json_schema(), {"cluster": {"blend": "auto"}, "data": {"path": "mine.npz"}}) == []

@@ -1,0 +1,61 @@
+"""A command line that cannot be read: one line, exit code 2, what is near."""
+
+import pytest
+
+from fedge.cli import main
+
+
+def refused(words, capsys, code=2):
+    """Return the line that a command line is refused with."""
+    try:
+        found = main(words)
+    except SystemExit as ended:
+        found = ended.code
+    printed = capsys.readouterr()
+    assert (found, printed.out) == (code, "")
+    assert printed.err.startswith("fedge: ")
+    assert printed.err.count("\n") == 1
+    return printed.err
+
+
+@pytest.mark.parametrize(
+    ("words", "telling"),
+    [
+        ("rnu", "there is no command 'rnu'; did you mean run?"),
+        ("fly", "there is no command 'fly'; it is one of run, status, "),
+        ("run --wokers 3", "there is no '--wokers'; did you mean --workers?"),
+        ("run --train.lr=0.1", "there is no --train.lr: options of a run follow -c, as -c 'train.lr=0.1'"),
+        ("run --seed", "as -c 'seed=42'"),
+        ("run . local-simulation third", "too many words: 'third'; see fedge run --help"),
+        ("compare", "the following arguments are required: RUN; see fedge compare --help"),
+        ("", "the following arguments are required: COMMAND; see fedge --help"),
+        ("sweep x.toml --jobs many", "argument --jobs: invalid int value: 'many'"),
+        ("run -c", "argument -c/--run-config: expected one argument"),
+    ],
+)
+def test_one_line_that_says_what_is_near(words, telling, capsys):
+    assert telling in refused(words.split(), capsys)
+
+
+@pytest.mark.parametrize("words", ["train.lr=0.1", "hierfl.toml", "fedge:hierfl", ". fedge:hierfl"])
+def test_an_option_without_c_is_known_for_what_it_is(words, capsys):
+    """As a folder or a federation it would be looked for in vain."""
+    word = words.split()[-1]
+    assert f"write -c '{word}'" in refused(["run", *words.split()], capsys, code=4)
+
+
+@pytest.mark.parametrize("command", ["run", "profile"])
+def test_the_help_of_a_run_shows_options(command, capsys, monkeypatch):
+    """The most used ones; all of them on demand; as wide as the terminal."""
+    printed = {}
+    for words in ("--help", "--help-all"):
+        monkeypatch.setenv("COLUMNS", "60")
+        with pytest.raises(SystemExit) as ended:
+            main([command, words])
+        assert ended.value.code == 0
+        printed[words] = capsys.readouterr().out
+    assert "train.lr=0.05" in printed["--help"]
+    assert "guard.retries" not in printed["--help"]
+    assert "guard.retries=1" in printed["--help-all"]
+    assert "\nguard: " in printed["--help-all"]
+    assert max(map(len, printed["--help"].splitlines())) <= 60

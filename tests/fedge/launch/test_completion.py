@@ -1,0 +1,82 @@
+"""What a shell is offered, asked as bash asks."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedge.cli import main
+from fedge.launch.completion import SHELLS, overrides
+
+ROOT = Path(__file__).parents[3]
+BREAKS = " \t\n\"'><=;|&(:"  # bash's own
+
+
+def offered(line, folder):
+    """Return what is offered after a line that was typed in a folder, and what was loaded for that."""
+    code = (
+        "import os, sys, atexit\n"
+        "from fedge.cli import main\n"
+        "sys.argv[0] = 'fedge'\n"
+        "end = os._exit\n"
+        "def leave(code):\n"
+        "    heavy = {'torch', 'flwr', 'ray', 'polars', 'numpy', 'matplotlib'} & sys.modules.keys()\n"
+        "    os.write(2, repr(sorted(heavy)).encode())\n"
+        "    end(code)\n"
+        "os._exit = leave\n"
+        "main()\n"
+    )
+    variables = {
+        **os.environ, "_ARGCOMPLETE": "1", "_ARGCOMPLETE_SHELL": "bash", "_ARGCOMPLETE_IFS": "\n",
+        "_ARGCOMPLETE_COMP_WORDBREAKS": BREAKS, "COMP_TYPE": "9", "COMP_LINE": line,
+        "COMP_POINT": str(len(line.encode())), "_ARGCOMPLETE_STDOUT_FILENAME": str(folder / ".offered"),
+    }  # fmt: skip
+    ended = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, env=variables, capture_output=True, check=False
+    )
+    assert ended.stderr.decode().endswith("[]")  # nothing heavy
+    return sorted((folder / ".offered").read_text().split("\n"))
+
+
+@pytest.mark.whole_runs
+def test_bash_is_offered_commands_options_values_and_names(tmp_path):
+    (tmp_path / "mine.toml").write_text("")
+    (tmp_path / "runs" / "first").mkdir(parents=True)
+    (tmp_path / "runs" / "first" / "manifest.json").write_text("{}")
+    assert offered("fedge ru", tmp_path) == ["run", "runs"]
+    assert offered("fedge run -c train.l", tmp_path) == [
+        "train.label-smoothing=", "train.local-epochs=", "train.lr-decay=", "train.lr=",
+    ]  # fmt: skip
+    assert offered("fedge run -c scaffold.enabled=", tmp_path) == ["false", "true"]  # bash breaks words at =
+    assert offered("fedge run -c fedge:hie", tmp_path) == ["hierfl "]
+    assert offered("fedge run . local-simulation-3", tmp_path) == ["local-simulation-30 "]
+    assert offered("fedge report f", tmp_path) == ["first "]
+    assert offered("fedge sweep m", tmp_path) == ["mine.toml "]
+
+
+def test_after_c(tmp_path, monkeypatch):
+    """Keys, values, several in one word, packaged configurations, files; nothing for what is no option."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.toml").write_text("")
+    (tmp_path / ".hidden.toml").write_text("")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "b.toml").write_text("")
+    assert overrides("train.prox") == ["train.prox-mu="]
+    assert overrides("train.prox-mu=") == ["train.prox-mu=0.0"]
+    assert overrides("train.prox-mu=0.1 gate.e") == ["train.prox-mu=0.1 gate.enabled="]
+    assert overrides("data.split=") == ['data.split="auto"', 'data.split="session"', 'data.split="blocks"']
+    assert overrides("fedge:server/fedad") == ["fedge:server/fedadagrad", "fedge:server/fedadam"]
+    assert {"a.toml", "sub/"} <= set(overrides(""))
+    assert ".hidden.toml" not in overrides("")
+    assert overrides("sub/") == ["sub/b.toml"]
+    assert overrides("nothing.like=") == ['nothing.like=""']
+    assert overrides(str(tmp_path / "su")) == [f"{tmp_path}/sub/"]
+    assert overrides("nowhere/x") == []
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_code_for_a_shell_is_printed(shell, capsys):
+    assert main(["completion", shell]) == 0
+    assert "fedge" in capsys.readouterr().out

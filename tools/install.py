@@ -1,0 +1,82 @@
+"""Set up .venv: Fedge, editable, with some of its extras, under the versions of constraints.txt.
+
+    python tools/install.py ray
+
+uv does it where it is there, else pip. uv reads none of pip's settings; whoever has told pip where packages
+are to come from means every installer, so they are handed on. Bytecode is not written: Python does that for
+the modules that it imports when it first does, which are few of those that are installed.
+
+TORCH=cpu in the environment adds PyTorch's index of wheels without CUDA, which are smaller by gigabytes.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"  # as pytorch.org/get-started says
+_ROOT = Path(__file__).resolve().parents[1]
+_VENV = _ROOT / ".venv"
+_HANDED_ON = {  # pip's setting → uv's variable
+    "index-url": "UV_DEFAULT_INDEX",
+    "extra-index-url": "UV_INDEX",
+    "find-links": "UV_FIND_LINKS",
+    "cert": "SSL_CERT_FILE",
+}
+
+
+def uv_variables(lines: Iterable[str], environment: Mapping[str, str]) -> dict[str, str]:
+    """Return variables that tell uv what pip is told; what uv has been told itself stays.
+
+    Args:
+        lines: of `pip config list`, which knows of files and of variables: ``global.find-links='/wheels'``.
+        environment: variables that are set.
+    """
+    told: dict[str, str] = {}
+    for line in lines:
+        name, _, value = line.partition("=")
+        variable = _HANDED_ON.get(name.rpartition(".")[2])
+        if variable and variable not in environment:
+            text = value.strip().strip("'\"").replace("\\n", " ")
+            told[variable] = ",".join(text.split()) if variable == "UV_FIND_LINKS" else " ".join(text.split())
+    if "UV_INDEX" in told:  # pip takes the best version of all indexes, uv that of the first one
+        told.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")
+    return told
+
+
+def install(extras: Sequence[str]) -> None:
+    """Make .venv where there is none, and install into it."""
+    uv = shutil.which("uv")
+    python = _VENV / ("Scripts" if os.name == "nt" else "bin") / "python"
+    what = ["-c", "constraints.txt", "-e", f".[{','.join(extras)}]"]
+    if os.environ.get("TORCH") == "cpu":
+        what += ["--extra-index-url", CPU_INDEX]
+    if not python.exists():
+        new = (
+            [uv, "venv", "--quiet", "--seed", "--python", sys.executable]
+            if uv
+            else [sys.executable, "-m", "venv"]
+        )
+        _carry_out([*new, str(_VENV)])
+    if uv:
+        settings = subprocess.run(
+            [str(python), "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
+        )
+        told = uv_variables(settings.stdout.splitlines(), os.environ)
+        _carry_out([uv, "pip", "install", "--quiet", "--python", str(python), *what], told)
+    else:
+        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
+        _carry_out([*pip, *what])
+
+
+def _carry_out(words: Sequence[str], variables: Mapping[str, str] | None = None) -> None:
+    """Carry out a command in the checkout, or end with its exit code."""
+    done = subprocess.run(words, cwd=_ROOT, env={**os.environ, **(variables or {})}, check=False)
+    if done.returncode:
+        sys.exit(done.returncode)
+
+
+if __name__ == "__main__":
+    install(sys.argv[1:])
