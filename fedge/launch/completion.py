@@ -52,16 +52,15 @@ def _completers(parser: argparse.ArgumentParser) -> Iterator[tuple[argparse.Acti
 
 def overrides(prefix: str, **_: Any) -> list[str]:
     """Return what may follow -c: keys, after a key its values, packaged configurations, .toml files."""
-    before, _, word = prefix.rpartition(" ")
-    start = f"{before} " if before else ""
-    key, equals, _ = word.partition("=")
+    before, space, word = prefix.rpartition(" ")
+    key, equals, _value = word.partition("=")
     if equals:
         found = [f"{key}={value}" for value in _values(key)]
     else:
         found = [f"{key}=" for key in options()]
         if not before:
             found += [PREFIX + name for name in packaged_names()] + _toml_files(word)
-    return [start + text for text in found if text.startswith(word)]
+    return [before + space + text for text in found if text.startswith(word)]
 
 
 def _values(key: str) -> list[str]:

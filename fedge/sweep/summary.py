@@ -11,8 +11,9 @@ from pathlib import Path
 from fedge.process.escape import harmless
 from fedge.records.manifest import RunFolderError
 from fedge.records.reader import RunData, load_run
-from fedge.report.comparison.finals import CSV_COLUMNS, METRICS, csv_cells, final_lines, finals
+from fedge.report.comparison.finals import CSV_COLUMNS, csv_cells, final_lines, finals
 from fedge.report.comparison.groups import Group, reached_end, seed_of, settings_of
+from fedge.report.comparison.metrics import METRICS
 from fedge.report.comparison.sweep_page import Comparison, sweep_page
 from fedge.report.html.page import write_page
 from fedge.report.html.svg import figure_style

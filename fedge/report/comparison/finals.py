@@ -1,65 +1,20 @@
 """The final numbers of groups of runs: mean ± std over seeds, and paired differences to the first group."""
 
 import csv
-from collections.abc import Callable, Collection, Iterator, Sequence
+import math
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedge.process.escape import harmless
-from fedge.records.reader import RunData
 from fedge.report.comparison.groups import Group
+from fedge.report.comparison.metrics import METRICS, OPTIONAL, Metric, cost, share
 from fedge.report.comparison.statistics import Estimate, estimate, paired
-from fedge.report.comparison.targets import BYTES, costs_to, default_target, megabytes
+from fedge.report.comparison.targets import costs_to, default_target
 from fedge.report.comparison.yardsticks import Yardsticks
-from fedge.report.html.tables import NOTHING, last, text_of, total
+from fedge.report.html.tables import NOTHING, text_of
 from fedge.report.listing import aligned
-from fedge.report.sections.spread import leaf_spread
 
-Read = Callable[[RunData], float | None]
-
-
-def _last(column: str) -> Read:
-    """Return what reads a column of the last round."""
-    return lambda run: last(run.rounds, column)
-
-
-def _over_leaves(column: str) -> Read:
-    """Return what gives the mean over leaves of a column of leaf_rounds.csv in the last round."""
-
-    def read(run: RunData) -> float | None:
-        found = leaf_spread(run, column)
-        return found.mean if found else None
-
-    return read
-
-
-METRICS: dict[str, Read] = {
-    "mean test accuracy": _last("test_accuracy_mean"),
-    "worst client's test accuracy": _last("test_accuracy_worst"),
-    "10th percentile of test accuracy": _last("test_accuracy_p10"),
-    "std of test accuracy over clients": _last("test_accuracy_std"),
-    "Jain index of test accuracy": _last("test_accuracy_jain"),
-    "mean test accuracy over leaves": _over_leaves("test_accuracy"),
-    "mean macro-F1": _last("macro_f1_mean"),
-    "mean test loss": _last("test_loss_mean"),
-    "seconds of all rounds": lambda run: total(run.rounds, "seconds"),
-    "megabytes up and down": lambda run: total(run.rounds, "uplink_bytes", "downlink_bytes") / 1e6,
-    "megabytes of leaves and cloud": lambda run: megabytes(run.rounds, BYTES[2:]),
-}
-# left out where no run has them
-OPTIONAL: dict[str, Read] = {
-    "seen users: mean accuracy before fine-tuning": _last("shared_accuracy_mean"),
-    "seen users: mean accuracy after fine-tuning": _last("tuned_accuracy_mean"),
-    "unseen users: mean accuracy": _last("unseen_accuracy_mean"),
-    "unseen users: worst accuracy": _last("unseen_accuracy_worst"),
-    "unseen users: 10th percentile": _last("unseen_accuracy_p10"),
-    "unseen users: std over unseen clients": _last("unseen_accuracy_std"),
-    "unseen users: Jain index": _last("unseen_accuracy_jain"),
-    "unseen users: mean over leaves": _over_leaves("unseen_accuracy"),
-    "unseen users: mean macro-F1": _last("unseen_macro_f1_mean"),
-    "adjusted Rand index": _last("ari"),
-    "mean churn": lambda run: run.rounds["churn"].mean(),  # type: ignore[return-value,dict-item]
-}
 _SEEN, _UNSEEN = "test_accuracy_mean", "unseen_accuracy_mean"
 _SHARED = "shared_accuracy_mean"  # of seen users, where leaves fine-tune what they serve
 CSV_COLUMNS = (
@@ -75,6 +30,7 @@ class Final:
     Attributes:
         over_seeds: None when no run of the group reached its last round.
         difference: to the reference group, over common seeds; None for the reference itself.
+        is_best: no other group's mean is better; never where there is one group, or no better.
     """
 
     metric: str
@@ -83,6 +39,7 @@ class Final:
     over_seeds: Estimate | None
     reference: str
     difference: Estimate | None
+    is_best: bool = False
 
 
 def finals(groups: Sequence[Group], target: float | None = None) -> list[Final]:
@@ -94,49 +51,73 @@ def finals(groups: Sequence[Group], target: float | None = None) -> list[Final]:
             reference's final one, of seen and of unseen users.
     """
     found = []
-    for metric, read in {**METRICS, **OPTIONAL, **_to_target(groups, target), **_relative(groups)}.items():
-        per_group = [_values(group, read) for group in groups]
-        if metric not in METRICS and not any(per_group):
-            continue
-        for group, values in zip(groups, per_group, strict=True):
-            found.append(
-                Final(
-                    metric,
-                    group.label,
-                    sorted(values),
-                    estimate([values[seed] for seed in sorted(values)]) if values else None,
-                    groups[0].label,
-                    None if group is groups[0] else paired(values, per_group[0]),
-                )
-            )
+    for name, metric in {**METRICS, **OPTIONAL, **_to_target(groups, target), **_relative(groups)}.items():
+        per_group = [_values(group, metric) for group in groups]
+        if name in METRICS or any(per_group):
+            found += _rows(name, metric, groups, per_group)
     return found
 
 
-def _to_target(groups: Sequence[Group], target: float | None) -> dict[str, Read]:
+def _rows(
+    name: str, metric: Metric, groups: Sequence[Group], per_group: Sequence[dict[int, float]]
+) -> list[Final]:
+    """Return one metric of every group; `per_group` has seed → number."""
+    estimates = [
+        estimate([values[seed] for seed in sorted(values)], metric.low, metric.high) if values else None
+        for values in per_group
+    ]
+    width = metric.high - metric.low
+    best = _best(estimates, metric.better)
+    return [
+        Final(
+            name,
+            group.label,
+            sorted(values),
+            found,
+            groups[0].label,
+            None if group is groups[0] else paired(values, per_group[0], -width, width),
+            found is not None and found.mean == best,
+        )
+        for group, values, found in zip(groups, per_group, estimates, strict=True)
+    ]
+
+
+def _best(estimates: Sequence[Estimate | None], better: int) -> float | None:
+    """Return the best mean; None where there is nothing to choose from."""
+    means = [found.mean for found in estimates if found is not None and math.isfinite(found.mean)]
+    if not better or len(means) < 2 or len(set(means)) == 1:
+        return None
+    return max(means, key=lambda mean: better * mean)
+
+
+def _to_target(groups: Sequence[Group], target: float | None) -> dict[str, Metric]:
     """Return the costs until the target is reached, on seen and on unseen users."""
-    metrics: dict[str, Read] = {}
+    metrics: dict[str, Metric] = {}
     for users, column in (("seen users", _SEEN), ("unseen users", _UNSEEN)):
         goal = default_target(groups[0], column) if target is None else target
         if goal is not None:
-            metrics |= {f"{name}, {users}": read for name, read in costs_to(column, goal).items()}
+            metrics |= {f"{name}, {users}": cost(read) for name, read in costs_to(column, goal).items()}
     return metrics
 
 
-def _relative(groups: Sequence[Group]) -> dict[str, Read]:
+def _relative(groups: Sequence[Group]) -> dict[str, Metric]:
     """Return what measures runs by others that are among those compared."""
     by = Yardsticks(groups)
-    metrics: dict[str, Read] = {}
+    metrics: dict[str, Metric] = {}
     for who, unseen_clients in (("clients", False), ("unseen clients", True)):
-        metrics[f"share of {who} worse off than local only"] = by.worse_off("local only", unseen_clients)
-        metrics[f"share of {who} worse off than global"] = by.worse_off("global", unseen_clients)
-    metrics["recovered share of the gap to the oracle, seen users"] = by.recovered(_SHARED, _SEEN)
-    metrics["recovered share of the gap to the oracle, unseen users"] = by.recovered(_UNSEEN)
+        metrics[f"share of {who} worse off than local only"] = share(
+            by.worse_off("local only", unseen_clients)
+        )
+        metrics[f"share of {who} worse off than global"] = share(by.worse_off("global", unseen_clients))
+    recovered = "recovered share of the gap to the oracle"  # outside 0 to 1 where groups do worse, or better
+    metrics[f"{recovered}, seen users"] = Metric(by.recovered(_SHARED, _SEEN), 1)
+    metrics[f"{recovered}, unseen users"] = Metric(by.recovered(_UNSEEN), 1)
     return metrics
 
 
-def _values(group: Group, read: Callable[[RunData], float | None]) -> dict[int, float]:
+def _values(group: Group, metric: Metric) -> dict[int, float]:
     """Return seed → number of a group's finished runs."""
-    values = {seed: read(run) for seed, run in group.finished.items()}
+    values = {seed: metric(run) for seed, run in group.finished.items()}
     return {seed: value for seed, value in values.items() if value is not None}
 
 

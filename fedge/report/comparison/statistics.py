@@ -2,8 +2,12 @@
 
 Leaves, clients and rounds of one run share data and initial model; an interval over them would be far too
 narrow. Pure functions on numbers. Source: Student 1908; any textbook's t-interval, paired and unpaired.
+
+A mean of scores between 0 and 1 lies there itself; a t-interval knows nothing of that. What of it lies
+outside holds no possible mean, so it is cut off: it covers as often as before, and says nothing absurd.
 """
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +24,7 @@ class Estimate:
     Attributes:
         mean: of the n values.
         std: sample standard deviation (divisor n − 1); None for n = 1.
-        low, high: bounds of the 95 % t-interval of the mean; None for n = 1.
+        low, high: ends of the 95 % t-interval of the mean, within what the mean can be; None for n = 1.
         n: number of seeds.
     """
 
@@ -31,8 +35,12 @@ class Estimate:
     n: int
 
 
-def estimate(values: Sequence[float]) -> Estimate:
-    """Return mean ± std and t-interval: mean ± t(0.975, n − 1) · std / √n.
+def estimate(values: Sequence[float], low: float = -math.inf, high: float = math.inf) -> Estimate:
+    """Return mean ± std and t-interval: mean ± t(0.975, n − 1) · std / √n, as far as it lies within bounds.
+
+    Args:
+        values: of n seeds.
+        low, high: what no value can exceed.
 
     Raises:
         ValueError: no value.
@@ -45,10 +53,20 @@ def estimate(values: Sequence[float]) -> Estimate:
         return Estimate(mean, None, None, None, 1)
     std = statistics.stdev(values)  # exact: equal values give 0
     half = float(stdtrit(n - 1, (1 + LEVEL) / 2)) * std / n**0.5
-    return Estimate(mean, std, mean - half, mean + half, n)
+    return Estimate(mean, std, max(mean - half, low), min(mean + half, high), n)
 
 
-def paired(values: Mapping[int, float], reference: Mapping[int, float]) -> Estimate | None:
-    """Return the difference value − reference over the seeds that both have, or None without any."""
+def paired(
+    values: Mapping[int, float],
+    reference: Mapping[int, float],
+    low: float = -math.inf,
+    high: float = math.inf,
+) -> Estimate | None:
+    """Return the difference value − reference over the seeds that both have, or None without any.
+
+    Args:
+        values, reference: seed → value.
+        low, high: what no difference can exceed.
+    """
     seeds = sorted(values.keys() & reference.keys())
-    return estimate([values[seed] - reference[seed] for seed in seeds]) if seeds else None
+    return estimate([values[seed] - reference[seed] for seed in seeds], low, high) if seeds else None

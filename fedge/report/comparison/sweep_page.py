@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
-from fedge.report.comparison.finals import METRICS, Final, estimate_text
+from fedge.report.comparison.finals import Final, estimate_text
 from fedge.report.comparison.groups import Group, differences
+from fedge.report.comparison.metrics import METRICS
 from fedge.report.comparison.page import (
     curves_section,
     final_section,
