@@ -21,6 +21,8 @@ _MODULES = {
     "uci-har": "uci_har",
     "wisdm": "wisdm",
     "pamap2": "pamap2",
+    "mnist": "mnist",
+    "cifar10": "cifar10",
 }
 NAMES = tuple(_MODULES)
 _CUT = ("rate_hz", "window_s", "stride_s", "sensors")  # options that say how windows are cut

@@ -10,7 +10,7 @@ from typing import Any
 
 from fedge.config.option import ConfigError
 
-_OPTIONS = ("rate_hz", "window_s", "stride_s", "sensors", "devices")
+_OPTIONS = ("rate_hz", "window_s", "stride_s", "sensors", "devices", "users", "per_user", "part")
 
 
 def add_datasets(commands: Any) -> None:
@@ -47,6 +47,9 @@ def _add_prepare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stride-s", type=float, help="from window to window (default: half a window)")
     parser.add_argument("--sensors", choices=("acc", "acc+gyro"), help="hhar")
     parser.add_argument("--devices", choices=("phones", "watches", "all"), help="hhar")
+    parser.add_argument("--users", type=int, help="mnist, cifar10: how many get a block each (default: 10)")
+    parser.add_argument("--per-user", type=int, help="mnist, cifar10: images of each (default: all)")
+    parser.add_argument("--part", choices=("train", "test", "all"), help="mnist, cifar10 (default: train)")
     parser.add_argument("--compress", action="store_true", help="smaller file, slower to write and load")
     parser.set_defaults(command=_one_line(_prepare))
 
@@ -150,11 +153,13 @@ def _prepare(options: argparse.Namespace) -> int:
         windows = prepare(known.name, source, near=out, report=report, **given)
     windows.save(out, compress=options.compress)
     users, shape = len(set(windows.user.tolist())), " × ".join(map(str, windows.x.shape[1:]))
-    print(f"{out}: {len(windows)} windows of {shape}, {users} users, {len(windows.classes)} classes")
+    what = "images" if windows.x.ndim == 4 else "windows"
+    print(f"{out}: {len(windows)} {what} of {shape}, {users} users, {len(windows.classes)} classes")
     if "left_out" in windows.about:
         print(f"left out: {windows.about['left_out']}")
     print(f"licence: {known.licence}\ncite: {known.citation}")
-    print(f"""next: fedge run -c 'data.path="{out}"'""")
+    model = ' train.model="cnn2d"' if windows.x.ndim == 4 else ""
+    print(f"""next: fedge run -c 'data.path="{out}"{model}'""")
     return 0
 
 

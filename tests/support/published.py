@@ -1,5 +1,8 @@
 """Tiny data sets in the form in which the real ones are published: names, headers, separators and quirks."""
 
+import gzip
+import struct
+
 import numpy as np
 
 MOTIONSENSE_HEADER = (
@@ -87,3 +90,47 @@ def write_pamap2(folder, person, rows, under="Protocol"):
     place = folder / "PAMAP2_Dataset" / under
     place.mkdir(parents=True, exist_ok=True)
     (place / f"subject{person}.dat").write_text("\n".join(rows) + "\n")
+
+
+def write_mnist(folder, images, labels, part="train", packed=True):
+    """Write the two IDX files of one part."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for kind, array in (("images-idx3", np.asarray(images)), ("labels-idx1", np.asarray(labels))):
+        lengths = np.array(array.shape, ">i4").tobytes()
+        content = bytes([0, 0, 8, array.ndim]) + lengths + array.astype(np.uint8).tobytes()
+        path = folder / f"{part}-{kind}-ubyte{'.gz' if packed else ''}"
+        path.write_bytes(gzip.compress(content) if packed else content)
+
+
+def write_cifar10(folder, images, labels, name="data_batch_1"):
+    """Write one batch in the binary form; images (N, 3, 32, 32)."""
+    place = folder / "cifar-10-batches-bin"
+    place.mkdir(parents=True, exist_ok=True)
+    rows = np.concatenate([np.asarray(labels)[:, None], np.asarray(images).reshape(len(labels), -1)], axis=1)
+    (place / f"{name}.bin").write_bytes(rows.astype(np.uint8).tobytes())
+
+
+def python_2_batch(images, labels):
+    """Return one batch as Python 2 pickled it: protocol 2, text as bytes, `numpy.core.multiarray`.
+
+    Written opcode by opcode, because Python 3 pickles otherwise.
+    """
+    pixels = np.asarray(images, np.uint8).reshape(len(labels), -1)
+
+    def text(content):  # BINSTRING, SHORT_BINSTRING
+        small = len(content) < 256
+        return (b"U" + bytes([len(content)]) if small else b"T" + struct.pack("<i", len(content))) + content
+
+    def number(value):  # BININT
+        return b"J" + struct.pack("<i", value)
+
+    dtype = b"cnumpy\ndtype\n" + text(b"u1") + number(0) + number(1) + b"\x87R"
+    dtype += b"(" + number(3) + text(b"|") + b"NNN" + number(-1) + number(-1) + number(0) + b"tb"
+    array = (
+        b"cnumpy.core.multiarray\n_reconstruct\n" + b"cnumpy\nndarray\n" + number(0) + b"\x85" + text(b"b")
+    )
+    shape = number(pixels.shape[0]) + number(pixels.shape[1]) + b"\x86"
+    array += b"\x87R(" + number(1) + shape + dtype + b"\x89" + text(pixels.tobytes()) + b"tb"
+    items = text(b"data") + array + text(b"labels") + b"](" + b"".join(map(number, labels)) + b"e"
+    items += text(b"batch_label") + text(b"training batch 1 of 5")
+    return b"\x80\x02}(" + items + b"u."

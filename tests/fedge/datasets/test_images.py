@@ -1,0 +1,103 @@
+"""Pictures as windows: shapes, users, and what libraries hand over."""
+
+import numpy as np
+import pytest
+
+from fedge.datasets.images import from_images, from_partitions
+from hhar.errors import HharError
+from hhar.windows.window_file import check_windows
+
+GREY = np.arange(10 * 4 * 5, dtype=np.uint8).reshape(10, 4, 5)
+LABELS = np.arange(10) % 3
+
+
+@pytest.mark.parametrize(
+    ("images", "shape"),
+    [
+        (GREY, (1, 4, 5)),
+        (GREY[..., None], (1, 4, 5)),
+        (GREY[:, None], (1, 4, 5)),
+        (np.stack([GREY] * 3, axis=3), (3, 4, 5)),
+        (np.stack([GREY] * 3, axis=1), (3, 4, 5)),
+        (list(GREY), (1, 4, 5)),
+        (GREY / 255.0, (1, 4, 5)),
+    ],
+    ids=[
+        "N H W",
+        "one channel last",
+        "one channel first",
+        "channels last",
+        "channels first",
+        "list",
+        "float64",
+    ],
+)
+def test_shapes(images, shape):
+    windows = from_images(images, LABELS, users=5, classes="abc")
+    check_windows(windows, "w")
+    assert windows.x.shape == (10, *shape)
+    grey = windows.x[:, 0] if windows.x.dtype == np.uint8 else np.rint(windows.x[:, 0] * 255)
+    assert np.array_equal(grey, GREY)
+    assert windows.user.tolist() == [f"user-{k}" for k in range(5) for _ in range(2)]
+
+
+def test_users_in_blocks_or_by_name():
+    """Ten pictures of three users: 0..2, 3..5, 6..9; two of each are the first six."""
+    assert np.unique(from_images(GREY, LABELS, users=3).user, return_counts=True)[1].tolist() == [3, 3, 4]
+    few = from_images(GREY, LABELS, users=3, per_user=2)
+    assert np.array_equal(few.x[:, 0], GREY[:6])
+    named = from_images(GREY, LABELS, users=["b", "a"] * 5, per_user=2)
+    assert named.user.tolist() == ["b", "a", "b", "a"]
+    assert len(set(from_images(GREY, LABELS, users=10).user)) == 10
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"images": GREY[0]}, r"images: must be numbers of shape .* are uint8 \(4, 5\)"),
+        ({"images": GREY.astype(str)}, "images: must be numbers"),
+        ({"images": np.zeros((10, 4, 5, 7))}, "must have 1 or 3 channels"),
+        ({"images": [np.zeros((4, 5)), np.zeros((4, 6))]}, "images: must be of one size, are of 2"),
+        ({"labels": LABELS[:4]}, "labels: must be 10 whole numbers"),
+        ({"labels": ["a"] * 10}, "labels: must be 10 whole numbers"),
+        ({"users": 0}, "users: must be 1 to 10"),
+        ({"users": 11}, "users: must be 1 to 10"),
+        ({"users": ["a"]}, "users: must be one name a picture"),
+        ({"users": 2, "per_user": 6}, "need 2 × 6"),
+        ({"per_user": 0}, "per_user: must be at least 1"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_refusals(changes, message):
+    with pytest.raises(HharError, match=message):
+        from_images(**{"images": GREY, "labels": LABELS, "users": 2, **changes})
+
+
+def test_tensors_as_torchvision_holds_them():
+    """`MNIST.data` and `.targets` are tensors; `CIFAR10.data` an array (N, 32, 32, 3), `.targets` a list."""
+    import torch
+
+    windows = from_images(torch.from_numpy(GREY), torch.from_numpy(LABELS), users=2)
+    assert np.array_equal(windows.x[:, 0], GREY)
+
+
+def test_partitions_as_flwr_datasets_makes_them():
+    """Real partitions of a real Hugging Face data set of PNGs, two users."""
+    datasets = pytest.importorskip("datasets", reason="pip install 'flwr-datasets[vision]'")
+    from flwr_datasets.partitioner import IidPartitioner
+
+    features = datasets.Features(
+        {"image": datasets.Image(), "label": datasets.ClassLabel(names=["p", "q", "r"])}
+    )
+    whole = datasets.Dataset.from_dict({"image": list(GREY), "label": LABELS.tolist()}, features=features)
+    partitioner = IidPartitioner(num_partitions=2)
+    partitioner.dataset = whole
+    windows = from_partitions([partitioner.load_partition(k) for k in range(2)])
+    check_windows(windows, "w")
+    assert windows.classes == ("p", "q", "r")
+    assert sorted(windows.user.tolist()) == ["user-0"] * 5 + ["user-1"] * 5
+    assert sorted(x.tobytes() for x in windows.x) == sorted(x.tobytes() for x in GREY)
+    with pytest.raises(HharError, match="must have a column image or img, have image, label; name it") as _:
+        from_partitions([whole.rename_column("image", "scan").rename_column("scan", "picture")])
+    with pytest.raises(HharError, match="are none"):
+        from_partitions([])

@@ -1,0 +1,21 @@
+"""Pictures, from an empty folder to an accuracy."""
+
+from fedge.launch.packaged import packaged_file
+from fedge.launch.project import flatten, read_toml
+from fedge.launch.simulate import simulate
+
+
+def test_digits_to_ninety_percent_over_ten_clients(tmp_path, monkeypatch):
+    """FedAvg with cnn2d on the 1,797 real digits that scikit-learn ships: 93 % of test images in five rounds."""
+    monkeypatch.chdir(tmp_path)
+    fedavg = flatten(read_toml(packaged_file("fedge:fedavg"), "fedavg"))
+    run = simulate(
+        fedavg
+        | {
+            "data.path": "digits", "train.model": "cnn2d", "num-server-rounds": 5, "report": False,
+            "checkpoint.every": 0,
+        },
+        clients=10,
+    )  # fmt: skip
+    assert run.status == "completed"
+    assert run.global_rounds["accuracy_mean"][-1] > 0.9
