@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import lazy_loader as lazy
 
 if TYPE_CHECKING:
+    from fedge.datasets.images import from_images as from_images
+    from fedge.datasets.images import from_partitions as from_partitions
     from fedge.launch.simulate import simulate as simulate
     from fedge.records.reader import load_run as load_run
     from fedge.report.compare import compare as compare
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
+        "datasets.images": ["from_images", "from_partitions"],
         "launch.simulate": ["simulate"],
         "records.reader": ["load_run"],
         "report.compare": ["compare"],
