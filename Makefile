@@ -16,7 +16,7 @@ export RAY_USAGE_STATS_ENABLED := 0
 MOTIONSENSE ?= data/motionsense-24users.npz
 HHAR ?= data/hhar-9users.npz
 
-.PHONY: results run test quick bench bench-full soak install format check types tests clean
+.PHONY: results run test quick quick-tests bench bench-full soak install format check types tests clean
 
 run: $(RUNS)
 	PATH="$(CURDIR)/$(BIN):$$PATH" SEED=$${SEED:-42} $(BIN)/flwr run .
@@ -24,10 +24,12 @@ run: $(RUNS)
 # tests side by side, one process per core: each imports torch once, and takes over what another has not begun
 SIDE_BY_SIDE := -n logical --maxprocesses 4 --dist worksteal
 
-test: check types tests
+# the checks take a core that tests, which wait now and then, leave free
+test: $(STAMP)
+	$(MAKE) --no-print-directory --jobs 2 check types tests
 
-quick: check types
-	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "not soak and not whole_runs" --ignore=tests/runs
+quick: $(STAMP)
+	$(MAKE) --no-print-directory --jobs 2 check types quick-tests
 
 install: $(STAMP)
 
@@ -48,6 +50,9 @@ types: $(STAMP)
 
 tests: $(STAMP)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -q $(SIDE_BY_SIDE)
+
+quick-tests: $(STAMP)
+	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "not soak and not whole_runs" --ignore=tests/runs
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.all

@@ -36,3 +36,8 @@ def make_windows_fixture():
 @pytest.fixture(name="make_result", scope="session")
 def make_result_fixture():
     return make_result
+
+
+def pytest_collection_modifyitems(items):
+    """Put whole runs first: side by side, no process then waits at the end for another's long test."""
+    items.sort(key=lambda item: "runs" not in item.path.parts)

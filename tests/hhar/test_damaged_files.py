@@ -314,6 +314,7 @@ CSV = (
 ).encode()
 
 
+@pytest.mark.whole_runs  # seconds of reading
 @settings(max_examples=500)
 @given(data=st.data(), block_bytes=st.sampled_from([50, 1 << 20]))
 def test_a_damaged_csv_is_read_or_refused(folder, data, block_bytes):

@@ -46,29 +46,27 @@ POOL = {"cluster.method": "ifca", "cluster.count": "2", "cluster.probe-every": 0
 
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is no file system in memory at /dev/shm")
 @pytest.mark.parametrize("kinds", [OFFERS, POOL], ids=["offers", "pool"])
-def test_files_and_messages_give_the_same_bits_on_ray(tmp_path, kinds):
-    """The threshold at 0 and out of reach: equal models, metrics and counted bytes; no file is left.
+def test_files_give_the_bits_of_a_run_in_process_on_ray(tmp_path, kinds):
+    """The threshold at 0: models, metrics and counted bytes are those of a run in process; no file is left.
 
     All kinds of states travel: several offers per leaf, lines beside them, models for known clients and for
-    unseen clients, control variates of two levels; and the cloud's own models.
+    unseen clients, control variates of two levels; and the cloud's own models. Messages on Ray are compared
+    with runs in process in test_flower.py.
     """
-    results = {}
     many = {**small(), **kinds, "partition.unseen-clients": 1}
-    for name, above_mb in {"files": 0.0, "messages": 1e9}.items():
-        config = {**many, "transfer.share-above-mb": above_mb, "runs-dir": str(tmp_path / name)}
-        process = flwr_run(tmp_path, config)
-        run = tmp_path / name / "latest"
-        assert json.loads((run / "manifest.json").read_text())["status"] == "completed", process.stdout
-        assert ("models go through files in /dev/shm" in (run / "run.log").read_text()) == (name == "files")
-        assert str(run.resolve()) not in state_folders()
-        assert not list(run.glob("*states*"))
-        results[name] = comparable(run)
+    config = {**many, "transfer.share-above-mb": 0.0, "runs-dir": str(tmp_path / "files")}
+    process = flwr_run(tmp_path, config)
+    run = tmp_path / "files" / "latest"
+    assert json.loads((run / "manifest.json").read_text())["status"] == "completed", process.stdout
+    assert "models go through files in /dev/shm" in (run / "run.log").read_text()
+    assert str(run.resolve()) not in state_folders()
+    assert not list(run.glob("*states*"))
+    files = comparable(run)
     with (tmp_path / "terminal.txt").open("w") as terminal:
         outcome = simulate({**many, "seed": 5, "runs-dir": str(tmp_path / "inprocess")}, terminal=terminal)
-    results["in process"] = comparable(outcome.folder)
-    for part in results["files"]:
-        for name in results:
-            assert results["files"][part] == results[name][part], f"{part} differs: {name}"
+    in_process = comparable(outcome.folder)
+    for part in files:
+        assert files[part] == in_process[part], f"{part} differs"
 
 
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is no file system in memory at /dev/shm")

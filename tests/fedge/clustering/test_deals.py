@@ -140,6 +140,7 @@ def test_several_similarities_take_the_one_that_sees():
     assert p <= 0.002
 
 
+@pytest.mark.whole_runs  # seconds of simulation
 def test_many_leaves_are_cut_where_they_differ():
     """Sixty-four leaves of two clients, half of another kind, then one alone: candidates find both."""
     rng = np.random.default_rng(2)
@@ -195,6 +196,7 @@ def people(kind, count, rng):
     return types
 
 
+@pytest.mark.whole_runs  # seconds of simulation
 @pytest.mark.parametrize(
     ("kind", "sizes"),
     [

@@ -140,6 +140,7 @@ def results(tmp_path_factory):
     return of
 
 
+@pytest.mark.whole_runs
 @pytest.mark.parametrize("key", sorted(CASES.keys() - SHOWN_ELSEWHERE.keys()))
 def test_an_option_acts_where_the_table_says_so(results, key):
     value, where, _ = CASES[key]
@@ -148,6 +149,7 @@ def test_an_option_acts_where_the_table_says_so(results, key):
     assert results({**where, key: value}) != results(where)
 
 
+@pytest.mark.whole_runs
 @pytest.mark.parametrize("key", sorted(CASES))
 def test_an_option_that_does_nothing_is_said_or_refused(results, key):
     value, _, where = CASES[key]
@@ -161,6 +163,7 @@ def test_an_option_that_does_nothing_is_said_or_refused(results, key):
     assert results({**where, key: value}) == results(where)
 
 
+@pytest.mark.whole_runs
 @pytest.mark.parametrize("key", sorted(ALWAYS))
 def test_all_others_act_always(results, key):
     where = NEEDS.get(key, {})

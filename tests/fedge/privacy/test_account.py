@@ -112,6 +112,7 @@ def exact_delta(epsilon, multiplier, asked, known):
     return worst
 
 
+@pytest.mark.whole_runs  # ten seconds of accounting
 @settings(deadline=None, max_examples=40)
 @given(st.floats(0.4, 6), st.integers(1, 5), st.integers(1, 60))
 def test_drawn_clients_spend_no_less_than_told(multiplier, asked, more):

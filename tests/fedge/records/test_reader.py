@@ -250,6 +250,7 @@ def test_what_is_no_run(tmp_path, manifest, message):
         load_run(tmp_path)
 
 
+@pytest.mark.whole_runs  # starts processes
 def test_nothing_heavy_is_loaded_before_a_run_ends():
     """Workers and the command line start without Polars, Matplotlib and Jinja."""
     heavy = "{'polars', 'matplotlib', 'jinja2', 'scipy.stats', 'sklearn'}"
