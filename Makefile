@@ -11,12 +11,13 @@ RUNS := $(if $(wildcard $(STAMP)),$(STAMP),$(VENV)/.installed-run)
 
 export FLWR_TELEMETRY_ENABLED := 0
 export RAY_USAGE_STATS_ENABLED := 0
+export NO_MKDOCS_2_WARNING := 1
 
 # window files of the two data sets, for `make results`
 MOTIONSENSE ?= data/motionsense-24users.npz
 HHAR ?= data/hhar-9users.npz
 
-.PHONY: results run test quick quick-tests bench bench-full soak install format check types tests clean
+.PHONY: docs notebooks results run test quick quick-tests bench bench-full soak install format check types tests clean
 
 run: $(RUNS)
 	PATH="$(CURDIR)/$(BIN):$$PATH" SEED=$${SEED:-42} $(BIN)/flwr run .
@@ -73,9 +74,17 @@ results: $(STAMP)
 	$(BIN)/fedge sweep studies/*.toml
 	$(BIN)/python -m studies.page
 
+# the site, into site/: strict, so a warning, a link or an anchor that leads nowhere ends it
+docs: $(STAMP)
+	$(BIN)/python -m mkdocs build
+
+# docs/notebooks, carried out anew and written back with their outputs
+notebooks: $(STAMP)
+	$(BIN)/python -m tools.notebooks
+
 format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) site .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,4 +1,4 @@
-"""What docstrings promise to say: shapes and dtypes of arrays, and examples that run."""
+"""What docstrings promise to say: shapes and dtypes of arrays, units, what is there, examples that run."""
 
 import ast
 import doctest
@@ -16,6 +16,17 @@ ROOT = Path(__file__).parents[1]
 SOURCES = [file for top in ("fedge", "hhar") for file in sorted((ROOT / top).rglob("*.py"))]
 ARRAYS = re.compile(r"\b(ndarray|NDArray|Tensor|Matrix)\b")
 SHAPE = re.compile(r"\([^()]*,[^()]*\)|\([A-Z]\)|shape|dtype|u?int\d|float\d")  # (N, C, T), (S,), …
+
+# what a name says of its unit → how a docstring says it
+UNITS = {
+    r"(^|_)(seconds|timeout|elapsed|duration|delay)(_|$)|_s$": r"\bseconds?\b|(?<![\w'])s\b|\bminutes?\b",
+    r"(^|_)n?bytes(_|$)": r"\bbytes?\b|\bMB\b|\bMiB\b",
+    r"_mib$": r"\bMiB\b",
+    r"_mb$": r"\bMB\b|10\^6 bytes",
+    r"(^|_)(hz|rate)(_|$)": r"\bHz\b|\bper second\b",
+}
+LISTED = re.compile(r"^(Args|Attributes):\n((?:    .*\n|\n)*)", re.MULTILINE)  # sections of a docstring
+ENTRY = re.compile(r"^    ([\w* ]+(?:, [\w* ]+)*):(?= |$)", re.MULTILINE)
 
 # parts of one register have one signature, which their room documents once, as fedge.clustering.registry does
 REGISTERED = {
@@ -58,6 +69,58 @@ def test_functions_on_arrays_say_their_shape_or_dtype(file: Path) -> None:
         if any(ARRAYS.search(kind) for kind in types):
             words = ast.get_docstring(function) or ""
             assert SHAPE.search(words), f"{name} takes or returns arrays; say their shape and dtype"
+
+
+@pytest.mark.parametrize("file", SOURCES, ids=lambda file: file.relative_to(ROOT).as_posix())
+def test_functions_say_their_units(file: Path) -> None:
+    """Of parameters and functions whose name says that they are seconds, bytes or Hz."""
+    module = ".".join(file.with_suffix("").relative_to(ROOT).parts)
+    for name, function in public_functions(ast.parse(file.read_text(encoding="utf-8")).body):
+        words = ast.get_docstring(function) or ""
+        arguments = [argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)]
+        for subject in (*arguments, function.name) if f"{module}:{name}" not in REGISTERED else ():
+            for says, unit in UNITS.items():
+                if re.search(says, subject):
+                    assert re.search(unit, words, re.IGNORECASE), f"{name}: in what unit is {subject}?"
+
+
+@pytest.mark.parametrize("file", SOURCES, ids=lambda file: file.relative_to(ROOT).as_posix())
+def test_what_a_docstring_lists_is_there(file: Path) -> None:
+    """Args are parameters, Attributes are fields, properties or what methods set."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            for section, entries in LISTED.findall(f"{ast.get_docstring(node)}\n"):
+                listed = {name.strip(" *") for names in ENTRY.findall(entries) for name in names.split(",")}
+                missing = listed - (parameters(node) if section == "Args" else members(node))
+                assert not missing, f"{node.name} has no {', '.join(missing)}"
+
+
+def parameters(node: ast.ClassDef | ast.FunctionDef) -> set[str]:
+    """Return the parameters of a function, or of a class's `__init__` and its fields."""
+    if isinstance(node, ast.ClassDef):
+        inits = [inner for inner in node.body if isinstance(inner, ast.FunctionDef)]
+        fields = {inner.target.id for inner in node.body if isinstance(inner, ast.AnnAssign)}
+        return fields.union(*(parameters(inner) for inner in inits if inner.name == "__init__"))
+    taken = [
+        *node.args.posonlyargs,
+        *node.args.args,
+        *node.args.kwonlyargs,
+        node.args.vararg,
+        node.args.kwarg,
+    ]
+    return {argument.arg for argument in taken if argument is not None}
+
+
+def members(node: ast.AST) -> set[str]:
+    """Return what a class declares, defines, or sets on its objects."""
+    found = set()
+    for inner in ast.walk(node):
+        match inner:
+            case ast.Attribute(value=ast.Name(id="self"), attr=name) | ast.FunctionDef(name=name):
+                found.add(name)
+            case ast.Name(id=name, ctx=ast.Store()):
+                found.add(name)
+    return found
 
 
 @pytest.mark.parametrize(

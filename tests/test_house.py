@@ -9,6 +9,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 
 import pytest
+import yaml
 
 from tools import rooms
 
@@ -95,6 +96,18 @@ def test_the_page_of_rooms_is_the_code() -> None:
     """What `python -m tools.rooms` writes is there."""
     page = rooms.PAGE.read_text(encoding="utf-8")
     assert rooms.written(page) == page, "run python -m tools.rooms"
+
+
+def test_every_page_has_a_place_on_the_site() -> None:
+    """`make docs` would refuse a page without one, and a place without a page."""
+    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    placed = set(re.findall(r"[\w/.-]+\.md", str(site["nav"])))
+    docs = ROOT / "docs"
+    pages = {file.relative_to(docs).as_posix() for file in docs.rglob("*.md")}
+    pages |= {file.relative_to(docs).with_suffix(".md").as_posix() for file in docs.rglob("*.ipynb")}
+    made = {"index.md", "contributing.md", "security.md", "changelog.md", "api/index.md"}
+    assert pages - placed == set(), "give these pages of docs/ a place in `nav` of mkdocs.yml"
+    assert placed - pages == made, "`nav` of mkdocs.yml names pages that docs/ does not have"
 
 
 def test_every_cited_contract_is_defined() -> None:

@@ -125,7 +125,7 @@ def collect_answers(
         evaluated: client → its evaluations; clients that failed are not in it.
         leaf_of: client → its leaf; names all K clients.
         windows: client → its validation windows.
-        downlink_bytes: of the models that were sent.
+        downlink_bytes: bytes of the models that were sent.
     """
     clients = sorted(leaf_of)
     losses: dict[str, np.ndarray] = {}

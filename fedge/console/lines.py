@@ -57,7 +57,7 @@ class Console:
         """Follow an exchange, as an `fedge.exchange.clients.Observer`."""
 
     def round(self, result: RoundResult, seconds: float) -> None:
-        """Write the line of one global round."""
+        """Write the line of one global round, which took so many seconds."""
         left_s = self._left_s(result.global_round, seconds)
         self.say(round_line(result, self._num_rounds, seconds, left_s))
 

@@ -77,7 +77,7 @@ class LiveConsole(Console):
         self.tick()
 
     def round(self, result: RoundResult, seconds: float) -> None:
-        """Write the line of one global round and take it into the frame, which also tells the time left."""
+        """Write the line of a round that took so many seconds; the frame also tells the time left."""
         self._left_s(result.global_round, seconds)
         self._round_s = sum(self._seconds) / len(self._seconds)
         self._round_began = self._clock()

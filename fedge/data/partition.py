@@ -34,7 +34,7 @@ class Partition:
     Attributes:
         clients: per client, per split (training, validation, test): sorted window indices.
         split_kind: "session" or "blocks".
-        unseen clients: clients that hold users whom no other client has; they take no part in training.
+        unseen_clients: clients that hold users whom no other client has; they take no part in training.
         scenario: what is done to the windows of whole leaves, or None.
     """
 

@@ -60,11 +60,11 @@ class FlowerEngine:
         return self._grid.pull_messages(message_ids)
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for one poll: Flower cannot be asked to tell."""
+        """Wait for one poll, at most so many seconds: Flower cannot be asked to tell."""
         time.sleep(min(_POLL_S, timeout_s))
 
     def give_up_late(self, limit_s: float) -> None:
-        """Do nothing: worker processes end themselves (`fedge.client.guarded_app`)."""
+        """Do nothing: worker processes end themselves after as many seconds (`fedge.client.guarded_app`)."""
 
     def failure_of(self, reply: Message) -> Failure:
         """Return why a client failed; Flower hands on Ray's exceptions as text, after their class."""

@@ -104,7 +104,7 @@ class InProcessGrid(Grid):
             return Message(Error(_RAISED, words_of(error)), reply_to=message)
 
     def give_up_late(self, limit_s: float) -> None:
-        """Answer for clients that have been at work for longer than `limit_s`; what they bring is dropped."""
+        """Answer for clients at work for longer than `limit_s` seconds; what they bring is dropped."""
         for message in self._workers.give_up_late(limit_s):
             self._take(message, Message(Error(_GIVEN_UP, str(limit_s)), reply_to=message))
 

@@ -79,7 +79,7 @@ class Workers(Generic[_Job, _Result]):
         return list(late.values())
 
     def close(self, wait_s: float) -> bool:
-        """Drop the jobs in the queue, wait at most `wait_s` for those at work; tell whether all came back."""
+        """Drop the queue, wait at most `wait_s` seconds for those at work; tell whether all came back."""
         try:
             while True:
                 self._jobs.get_nowait()

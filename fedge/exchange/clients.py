@@ -225,7 +225,7 @@ class _Ongoing:
 def find_clients(
     engine: Engine, timeout_s: float, probe: str = "", tick: Callable[[], None] = lambda: None
 ) -> Clients:
-    """Wait until all nodes of the federation are there and ask each once which partition it holds.
+    """Wait at most `timeout_s` seconds until all nodes are there; ask each once which partition it holds.
 
     Also asks whether it sees the file `probe`, which lies where state files would. `tick` is called again and
     again meanwhile.

@@ -46,7 +46,7 @@ class Engine(Protocol):
         """Return those replies to messages that are there; each is handed out once."""
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for replies: at most that long, and no longer than until there is something to do."""
+        """Wait for replies: at most so many seconds, and no longer than until there is something to do."""
 
     def give_up_late(self, limit_s: float) -> None:
         """End what clients have worked on for longer than `limit_s` seconds, if the engine can."""

@@ -70,7 +70,7 @@ def evaluate_messages(
         node_ids: of the clients.
         models: role → model as a record, for example "own" and "offered".
         splits: on which.
-        round context: of the round.
+        round_context: of the round.
     """
     asked = ConfigRecord({SPLITS: [str(split) for split in splits]})
     content = RecordDict({CONFIG: round_context.to_record(), SPLITS: asked})

@@ -57,7 +57,7 @@ def words_of(error: BaseException) -> str:
 
 
 def no_reply_within(timeout_s: float) -> Failure:
-    """Return the failure of a client that took too long."""
+    """Return the failure of a client that took longer than so many seconds."""
     return Failure(NO_REPLY, f"within {timeout_s:g} s, which is guard.client-timeout")
 
 

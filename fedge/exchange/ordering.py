@@ -11,7 +11,7 @@ _HALVINGS = 2
 
 
 def largest_first(costs_s: Mapping[int, float]) -> list[int]:
-    """Return clients by falling cost, equal ones in ascending order."""
+    """Return clients by falling cost in seconds, equal ones in ascending order."""
     return sorted(costs_s, key=lambda client: (-costs_s[client], client))
 
 

@@ -49,5 +49,5 @@ class LeafGrid(Grid):
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """Pass on."""
+        """Pass on; `timeout` in seconds."""
         return self._grid.send_and_receive(messages, timeout=timeout)

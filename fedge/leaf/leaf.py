@@ -50,7 +50,7 @@ class Leaf:
     Attributes:
         index: 0, 1, …
         clients: partition ids of those that train, ascending.
-        unseen clients: partition ids of those that only evaluate the models that the leaf would give them.
+        unseen_clients: partition ids of those that only evaluate the models that the leaf would give them.
         train_samples: partition id → training windows.
         models: what it trains and serves.
         control: SCAFFOLD's c (float64, trainable entries only), or None when SCAFFOLD is off.
@@ -179,7 +179,7 @@ class Leaf:
             that lies with no single reply.
 
         Args:
-            round context: of the leaf round.
+            round_context: of the leaf round.
             replies: partition id → reply, ascending; as many as the strategy needs.
             mean: of their models, weighted by windows.
             settings: under which the clients trained.

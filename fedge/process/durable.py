@@ -34,7 +34,7 @@ def write_bytes(path: Path, content: bytes, durably: bool = True) -> None:
 
     Args:
         path: of the file.
-        content: of it.
+        content: its bytes.
         durably: wait for the disk; without it, a power failure may leave an empty file.
 
     Raises:

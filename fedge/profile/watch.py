@@ -74,7 +74,7 @@ def _watch(pid: int, samples: list[Sample], over: threading.Event) -> None:
 
 
 def sample(processes: Sequence[psutil.Process], root: int, seconds: float) -> list[Sample]:
-    """Return a sample per role that is there; processes that end meanwhile are left out."""
+    """Return a sample per role, `seconds` after the start; processes that end meanwhile are left out."""
     sizes: dict[str, list[tuple[float, float]]] = {}
     for process in processes:
         with suppress(psutil.Error):

@@ -148,7 +148,7 @@ class RoundBook:
 
         Args:
             leaf: whose clients, in order of their ids; those that failed are left out.
-            unseen clients: its unseen clients instead of the clients that it knows.
+            unseen_clients: its unseen clients instead of the clients that it knows.
         """
         key: tuple[str, SplitName] = (self.role_at(leaf, unseen_clients), "test")
         members = leaf.unseen_clients if unseen_clients else leaf.clients

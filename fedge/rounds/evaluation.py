@@ -31,7 +31,7 @@ class Asked:
     Attributes:
         models: leaf → role → model for the clients that train.
         splits: on which of a client's windows.
-        unseen clients: leaf → role → model for its unseen clients; empty: they are not asked.
+        unseen_clients: leaf → role → model for its unseen clients; empty: they are not asked.
     """
 
     models: Mapping[int, Mapping[str, State]]

@@ -29,7 +29,7 @@ class ClientResult:
         macro_f1: unweighted mean F1 over the classes that occur.
         train_seconds: over all leaf rounds of the global round.
         confusion: of the served model on its test windows, (classes, classes), rows true, columns predicted.
-        unseen client: whether it holds users whom no leaf has seen; it does not train, so it has no
+        unseen_client: whether it holds users whom no leaf has seen; it does not train, so it has no
             train_samples.
         shared_accuracy: like test_accuracy, but of the model that its leaf fine-tuned in this round.
         tuned_accuracy: of what came of it, whether or not the leaf serves it. Both or neither: None without
@@ -60,7 +60,7 @@ class LeafResult:
         num_clients: that it knows.
         kept_model: leaf rounds in which it kept its model because too few replies counted.
         unseen_accuracy, unseen_loss, unseen_macro_f1: of its unseen clients; None without any.
-        unseen clients: how many it has.
+        unseen_clients: how many it has.
         personal: what fine-tuning gave; None in a round without it.
         serves: role of the model that its clients are served.
         group: in which a scenario has it in this round; None without one.
@@ -130,7 +130,7 @@ class RoundResult:
 
         Args:
             name: of the number.
-            unseen clients: over unseen clients instead of the clients that train.
+            unseen_clients: over unseen clients instead of the clients that train.
         """
         found = [getattr(c, name) for c in self.clients if c.unseen_client == unseen_clients]
         values = [value for value in found if value is not None]

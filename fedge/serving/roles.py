@@ -59,7 +59,7 @@ def served_role(gate: GateResult, personal: PersonalResult | None, unseen_client
     Args:
         gate: the leaf's decision in this round.
         personal: what fine-tuning gave; None in a round without it.
-        unseen client: whether the client is one.
+        unseen_client: whether the client is one.
     """
     if unseen_client and gate.unseen_role is not None:
         return gate.unseen_role

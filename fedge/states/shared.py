@@ -91,9 +91,9 @@ class SharedStates:
         """Decide what is shared from now on.
 
         Args:
-            above_bytes: states larger than this are kept in files.
-            model_bytes: size of the model; when it is not above, nothing is shared.
-            round_bytes: what the files of a round take.
+            above_bytes: states of more bytes are kept in files.
+            model_bytes: size of the model in bytes; when it is not above, nothing is shared.
+            round_bytes: bytes that the files of a round take.
         """
         self._above_bytes = above_bytes
         if self._folder is None or model_bytes <= above_bytes:

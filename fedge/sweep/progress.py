@@ -18,7 +18,7 @@ class Pace:
     seconds: dict[str, tuple[float, int]] = field(default_factory=dict)
 
     def observe(self, kind: str, seconds: float, rounds: int) -> None:
-        """Take in a run that ended after so many rounds; one without any says nothing."""
+        """Take in a run that ended after so many seconds and rounds; one without any says nothing."""
         if rounds:
             before_s, before = self.seconds.get(kind, (0.0, 0))
             self.seconds[kind] = (before_s + seconds, before + rounds)
@@ -63,7 +63,10 @@ def run_line(
     number: int, total: int, name: str, width: int, status: str, scores: Sequence[str], seconds: float,
     left_s: float | None,
 ) -> str:  # fmt: skip
-    """Return the line of one run that ended; `number` runs of `total` are done."""
+    """Return the line of one run that ended; `number` runs of `total` are done.
+
+    It took `seconds`; in `left_s` seconds all are done, None where that is not known.
+    """
     score = f"accuracy {scores[0]}  worst {scores[1]}"
     left = "" if left_s is None else f"  left {seconds_text(left_s)}"
     count = f"{number:>{len(str(total))}}/{total}"

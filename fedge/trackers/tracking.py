@@ -36,7 +36,7 @@ _PLACES = ("run-name", "runs-dir", "resume", "report", "tracker", "seed")
 def numbers_of(result: RoundResult, seconds: float) -> dict[str, float]:
     """Return the numbers of a global round, as ``global/<column>`` and ``leaf-<n>/<column>`` of its tables.
 
-    Left out are words, what never changes, and what was not measured.
+    Left out are words, what never changes, and what was not measured. The round took `seconds`.
     """
     tables = [("global", dict(zip(GLOBAL.names, GLOBAL.row(GlobalRow(result, seconds)), strict=True)))]
     for leaf in result.leaves:
@@ -85,7 +85,7 @@ class Tracking:
             self._thread.start()
 
     def observe(self, result: RoundResult, seconds: float) -> list[str]:
-        """Hand over one global round; returns a line for the user if the tracker has failed."""
+        """Hand over a round, which took `seconds`; returns a line for the user if the tracker has failed."""
         if self._thread is not None:
             self._jobs.put((result.global_round, numbers_of(result, seconds)))
         return self._news()

@@ -43,7 +43,7 @@ def download(
         url: https; http is allowed for a loopback address only.
         target: appears only when complete and checked.
         sha256: expected checksum, 64 hex digits, or None to trust https and record what came.
-        timeout_s: longest silence of the server.
+        timeout_s: longest silence of the server, in seconds.
         report: told the bytes received.
 
     Returns:

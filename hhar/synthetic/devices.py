@@ -121,7 +121,7 @@ def sample_times(
     duration_s: float,
     rng: np.random.Generator,
 ) -> tuple[Matrix, Matrix]:
-    """True instants (n,) in s from the start of the bout, and what the device's clock makes of them (n,)."""
+    """Instants (n,) of a bout in seconds, about `rate_hz` Hz, and what the device's clock makes of them."""
     step = 1 / rate_hz
     num = int(duration_s * rate_hz)
     jitter = MODELS[facts.model].jitter
@@ -167,7 +167,7 @@ def record(
     duration_s: float,
     rng: np.random.Generator,
 ) -> Recording | None:
-    """One sensor's recording of a bout from epoch `start_ms` on, rows as delivered; None if it is empty."""
+    """A sensor's recording of `duration_s` seconds from epoch `start_ms` on; None if it is empty."""
     facts = device.facts
     rate_hz = facts.acc_hz if sensor == "acc" else facts.gyro_hz
     if rate_hz is None:

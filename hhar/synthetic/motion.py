@@ -154,7 +154,7 @@ def bout_motion(
     Args:
         person: whose.
         activity: one of the six.
-        duration_s: length of the bout.
+        duration_s: length of the bout in seconds.
         spread: differences between bouts.
         rng: drawn from for this bout only.
         vibration: factor on broadband vibration (a handlebar shakes a wrist more than a waist).

@@ -202,7 +202,7 @@ def recording_windows(
 def resample(parts: Sequence[Segment], span_ns: tuple[int, int], rate_hz: float) -> NDArray[np.float32]:
     """Linear interpolation of segments of one device on a common regular grid, float32 (all axes, n).
 
-    The grid starts at the first instant of `span_ns` and steps 1/rate_hz; it ends with the last step inside
+    The grid starts at the first instant of `span_ns` and has `rate_hz` Hz; it ends with the last step inside
     the span, so nothing is extrapolated. Segments hold no gap over one second, so none is crossed.
     """
     start_ns, end_ns = span_ns

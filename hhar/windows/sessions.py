@@ -62,7 +62,7 @@ def name_sessions(spans: Iterable[Span]) -> dict[int, str]:
 
 
 def split_at_silence(recording: Recording, silence_s: float = MAX_SILENCE_S) -> list[Recording]:
-    """Cut a recording where nothing arrived for more than `silence_s`.
+    """Cut a recording where nothing arrived for more than `silence_s` seconds.
 
     A device that slept through a whole bout has no row between two bouts of equal label; without the cut it
     would tie them into one. What another device shows to be one bout is one session all the same.
@@ -81,7 +81,7 @@ def split_at_silence(recording: Recording, silence_s: float = MAX_SILENCE_S) -> 
 
 
 def segments(recording: Recording, max_gap_s: float = MAX_GAP_S) -> list[Segment]:
-    """Sort by creation time, drop repeated instants (the first stays), cut at gaps over `max_gap_s`."""
+    """Sort by creation time, drop repeated instants but the first, cut at gaps over `max_gap_s` seconds."""
     time_ns = recording.creation_ns
     values = recording.values
     if np.any(time_ns[1:] <= time_ns[:-1]):

@@ -1,4 +1,4 @@
-"""What bars say; how they look on a terminal is in tests/test_terminal.py."""
+"""What bars say; how they look on a terminal is in tests/runs/test_terminal.py."""
 
 import pytest
 

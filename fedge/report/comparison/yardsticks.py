@@ -64,7 +64,7 @@ class Yardsticks:
 
         Args:
             role: of the run that it is measured by.
-            unseen clients: of its unseen clients, instead of its known clients.
+            unseen_clients: of its unseen clients, instead of its known clients.
         """
 
         def share(run: RunData) -> float | None:

@@ -22,7 +22,7 @@ def client_spread(run: RunData, column: str, unseen_clients: bool) -> Spread | N
     Args:
         run: with at least one round.
         column: of the table.
-        unseen clients: over unseen clients instead of the clients that train.
+        unseen_clients: over unseen clients instead of the clients that train.
     """
     clients = run.unseen_clients if unseen_clients else run.known_clients
     return _spread_of(_last(run, clients)[column])

@@ -1,0 +1,71 @@
+"""The site as `make docs` builds it: strictly, nothing from elsewhere, with what is made from the code."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedge.config.sections import options
+
+pytestmark = pytest.mark.whole_runs
+
+ROOT = Path(__file__).parents[1]
+LOADED = re.compile(r"<(?:script|img|iframe|source)\b[^>]*\bsrc=\"([^\"]+)|<link\b([^>]*)>")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """Return the folder of the site, built as `make docs` builds it."""
+    folder = tmp_path_factory.mktemp("site")
+    words = [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(folder)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_no_page_loads_anything_from_elsewhere(site):
+    """Scripts, pictures, styles and fonts are files of the site, or in the page."""
+    for page in site.rglob("*.html"):
+        for source, link in LOADED.findall(page.read_text(encoding="utf-8")):
+            href = re.search(r'href="([^"]+)', link)
+            assert not (source or (href[1] if href else "")).startswith(("http:", "https:", "//")), page
+    for style in site.rglob("*.css"):
+        assert not re.search(r"url\(\s*['\"]?(https?:)?//", style.read_text(encoding="utf-8")), style
+
+
+def test_what_is_made_from_the_code_is_there(site):
+    """Every command, every option, every package, and README as the first page."""
+    commands = (site / "commands.html").read_text(encoding="utf-8")
+    assert {"run", "resume", "sweep", "compare"} <= set(re.findall(r'id="fedge-([\w-]+)"', commands))
+    assert "<code>--workers WORKERS</code>" in commands
+    page = (site / "options.html").read_text(encoding="utf-8")
+    assert all(f"<code>{key}</code>" in page for key in options())
+    assert 'id="fedge.states.averaging.weighted_mean"' in (site / "api/states.html").read_text(
+        encoding="utf-8"
+    )
+    assert "Two commands" in (site / "index.html").read_text(encoding="utf-8")
+
+
+def test_examples_of_docstrings_are_code(site):
+    """Markdown would take ``>>>`` for a quotation of a quotation."""
+    for page in (site / "api").glob("*.html"):
+        assert "<blockquote>" not in page.read_text(encoding="utf-8"), page
+
+
+def test_what_leads_nowhere_ends_the_build(tmp_path):
+    """A page, an anchor; a page without a place is held by tests/test_house.py."""
+    (tmp_path / "tools").symlink_to(ROOT / "tools")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "there.md").write_text("# There\n")
+    faults = {"nowhere.md": "[page](nowhere.md)", "#no": "[anchor](there.md#no)"}
+    (tmp_path / "docs" / "index.md").write_text("\n\n".join(["# Home", *faults.values()]))
+    config = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    config = re.sub(r"^nav:.*", "nav: [index.md, there.md]\n", config, flags=re.DOTALL | re.MULTILINE)
+    (tmp_path / "mkdocs.yml").write_text(re.sub(r"^(hooks|extra_css):.*\n", "", config, flags=re.MULTILINE))
+    words = [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    for telling in faults:
+        assert re.search(f"(WARNING|ERROR).*{re.escape(telling)}", done.stdout + done.stderr), telling

@@ -1,0 +1,22 @@
+"""Shows the examples of docstrings (``>>>``) as code on the site; Markdown would take them for quotations."""
+
+import re
+from typing import Any
+
+import griffe
+
+_EXAMPLE = re.compile(r"^>>> .*?(?=^\s*$|\Z)", re.DOTALL | re.MULTILINE)
+
+
+class Examples(griffe.Extension):
+    """Puts every example between fences."""
+
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        """Change the docstring of an object before it is parsed."""
+        if obj.docstring is not None:
+            obj.docstring.value = fenced(obj.docstring.value)
+
+
+def fenced(docstring: str) -> str:
+    """Return a docstring with each example, up to the next empty line, between fences."""
+    return _EXAMPLE.sub(lambda found: f"```pycon\n{found.group().rstrip()}\n```", docstring)

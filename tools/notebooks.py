@@ -1,0 +1,129 @@
+"""Carries out docs/notebooks/*.ipynb anew and keeps them clean; shows one as Markdown for the site.
+
+python -m tools.notebooks [NAME …]      carries out all, or those that are named, and writes them back
+
+They are kept with their outputs, so that they can be read where nothing runs. What changes from run to run
+without meaning is left out: execution counts, times, metadata of the editor.
+"""
+
+import argparse
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parents[1] / "docs" / "notebooks"
+_KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
+_SECONDS = re.compile(r"\b\d+(\.\d+)? s\b(  left \d+:\d\d)?")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Carry out the notebooks and write them back."""
+    parser = argparse.ArgumentParser(description="Carry out the notebooks of the docs and write them back.")
+    parser.add_argument("names", nargs="*", help="of notebooks, as 1-first-run (default: all)")
+    names = parser.parse_args(arguments).names
+    import nbformat
+
+    for path in sorted(FOLDER.glob("*.ipynb")):
+        if not names or path.stem in names:
+            with tempfile.TemporaryDirectory() as folder:
+                notebook = carried_out(path, Path(folder))
+            nbformat.write(cleaned(notebook), path)
+            print(path)
+    return 0
+
+
+def carried_out(path: Path, folder: Path) -> Any:
+    """Return a notebook after all its cells have run in a kernel of its own, which works in `folder`.
+
+    Raises:
+        nbclient.exceptions.CellExecutionError: a cell fails that is not tagged "raises-exception".
+    """
+    import nbformat
+    from nbclient import NotebookClient
+
+    notebook = nbformat.read(path, as_version=4)
+    os.environ.setdefault("JUPYTER_PLATFORM_DIRS", "1")
+    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(folder)}}).execute()
+    return notebook
+
+
+def cleaned(notebook: Any) -> Any:
+    """Return a notebook without what says nothing: counts, ids that change, metadata, times."""
+    notebook.metadata = {"kernelspec": _KERNEL, "language_info": {"name": "python"}}
+    for number, cell in enumerate(notebook.cells):
+        cell.id = f"cell-{number}"
+        cell.metadata = {"tags": cell.metadata["tags"]} if cell.metadata.get("tags") else {}
+        if cell.cell_type == "code":
+            cell.execution_count = None
+            cell.outputs = [_cleaned_output(output) for output in cell.outputs]
+    return notebook
+
+
+def _cleaned_output(output: Any) -> Any:
+    """Return an output without count, times and what only an editor reads."""
+    if "execution_count" in output:
+        output.execution_count = None
+    if "metadata" in output:
+        output.metadata = {}
+    if "transient" in output:
+        del output["transient"]
+    if output.output_type == "stream":
+        output.text = _SECONDS.sub("… s", output.text)
+    return output
+
+
+# --- the site -----------------------------------------------------------------------------------------
+
+
+def as_markdown(path: Path) -> str:
+    """Return a notebook as a page: words, code, and below it what it showed."""
+    import json
+
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    below = f"\n\n[This page as a notebook]({path.name}){{ download }}\n"
+    return "\n\n".join(part for cell in cells for part in _cell(cell)) + below
+
+
+def _cell(cell: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the parts of a cell."""
+    source = _text(cell["source"])
+    if cell["cell_type"] == "markdown":
+        yield source
+        return
+    yield f"```python\n{source}\n```"
+    for output in cell["outputs"]:
+        if shown := _output(output):
+            yield shown
+
+
+def _output(output: Mapping[str, Any]) -> str:
+    """Return what a cell showed, in the richest form that a page can hold."""
+    if output["output_type"] == "stream":
+        return _plain(_text(output["text"]))
+    if output["output_type"] == "error":
+        return _plain(re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(output["traceback"])))
+    data = output["data"]
+    if "text/html" in data:
+        lines = (line for line in _text(data["text/html"]).splitlines() if line.strip())
+        return '<div class="output">\n' + "\n".join(lines) + "\n</div>"
+    if "image/png" in data:
+        return f'<img alt="figure" src="data:image/png;base64,{_text(data["image/png"]).strip()}">'
+    return _plain(_text(data.get("text/plain", "")))
+
+
+def _plain(text: str) -> str:
+    """Return text as a block that looks like output."""
+    return f"```{{ .text .output }}\n{text.rstrip()}\n```" if text.strip() else ""
+
+
+def _text(value: str | Sequence[str]) -> str:
+    """Return a text, which a notebook may hold as lines."""
+    return value if isinstance(value, str) else "".join(value)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,173 @@
+"""Hooks of mkdocs.yml: pages of the site that are made from code, README and notebooks."""
+
+import argparse
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+from fedge.cli import _parser
+from tools.notebooks import as_markdown
+
+ROOT = Path(__file__).parents[1]
+_AT_ROOT = {
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+    "CHANGELOG.md": "changelog.md",
+}
+_TOP = (
+    "fedge.launch.simulate.simulate",
+    "fedge.records.reader.load_run",
+    "fedge.records.reader.RunData",
+    "fedge.report.compare.compare",
+    "fedge.config.option.ConfigError",
+)
+_LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
+_COMMANDS = "<!-- made from the code: commands -->"
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Put the packages into the navigation."""
+    sections = {title: entries for section in config.nav or () for title, entries in section.items()}
+    (api,) = (entry["Python"] for entry in sections["Look up"] if "Python" in entry)
+    api += [f"api/{room}.md" for room in _rooms()]
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that lie elsewhere or nowhere."""
+    made = {"index.md": ROOT / "README.md", **{page: ROOT / name for name, page in _AT_ROOT.items()}}
+    pages = {page: _from_root(path.read_text(encoding="utf-8")) for page, path in made.items()}
+    pages |= {f"notebooks/{path.stem}.md": as_markdown(path) for path in _notebooks()}
+    pages |= {"api/index.md": _api_index()} | {f"api/{room}.md": _api_page(room) for room in _rooms()}
+    for page, text in pages.items():
+        files.append(File.generated(config, page, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Fill what is made from code, and let links to files of the repository lead to their pages."""
+    return _elsewhere(markdown.replace(_COMMANDS, commands()))
+
+
+# --- links --------------------------------------------------------------------------------------------
+
+
+def _from_root(text: str) -> str:
+    """Return a page of the root folder with links as pages of docs/ have them."""
+    return _LINK_OR_IMAGE.sub(lambda found: f"{found[1]}({_moved(found[2])})", text)
+
+
+_LINK_OR_IMAGE = re.compile(r"(!?\[[^\]]+\])\(([^)\s]+)\)")
+
+
+def _moved(target: str) -> str:
+    """Return a target, seen from the root folder, as seen from docs/."""
+    if "://" in target or target.startswith("#"):
+        return target
+    return target.removeprefix("docs/") if target.startswith("docs/") else f"../{target}"
+
+
+def _elsewhere(markdown: str) -> str:
+    """Lead links out of docs/ to their page, or leave only their words."""
+    return _LINK.sub(_own_page, markdown)
+
+
+def _own_page(found: re.Match[str]) -> str:
+    words, target = found.groups()
+    if not target.startswith("../"):
+        return found.group()
+    name, _, anchor = target.removeprefix("../").partition("#")
+    if name in _AT_ROOT:
+        return f"[{words}]({_AT_ROOT[name]}{'#' * bool(anchor)}{anchor})"
+    return words if (ROOT / name).exists() else found.group()  # what is not there breaks the build
+
+
+# --- pages --------------------------------------------------------------------------------------------
+
+
+def commands() -> str:
+    """Return every command of `fedge` with its arguments, as Markdown."""
+    parser = _parser()
+    (subparsers,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    about = {action.dest: action.help or "" for action in subparsers._choices_actions}
+    return "\n\n".join(_command(name, about[name], sub) for name, sub in subparsers.choices.items())
+
+
+def _command(name: str, about: str, parser: argparse.ArgumentParser) -> str:
+    """Return one command: what it does, and a row per argument."""
+    lines = [f"## fedge {name}", "", f"{about[:1].upper()}{about[1:]}.", ""]
+    actions = [action for action in parser._actions if not isinstance(action, argparse._HelpAction)]
+    if not actions:
+        return "\n".join([*lines, "No arguments."])
+    lines += ["| argument | meaning |", "|---|---|"]
+    return "\n".join([*lines, *(f"| {_words(action)} | {_help(action)} |" for action in actions)])
+
+
+def _words(action: argparse.Action) -> str:
+    """Return how an argument is written."""
+    value = action.metavar or ("" if action.nargs == 0 else action.dest.upper())
+    value = " ".join(value) if isinstance(value, tuple) else value
+    if action.choices:
+        value = " or ".join(map(str, action.choices))
+    if not action.option_strings:
+        return f"`{value}`" + {"?": " (optional)", "+": " (one or more)"}.get(str(action.nargs), "")
+    return ", ".join(f"`{word} {value}`" if value else f"`{word}`" for word in action.option_strings)
+
+
+def _help(action: argparse.Action) -> str:
+    """Return what an argument means, as its help says."""
+    text = (action.help or "") % {"default": action.default, "dest": action.dest}
+    return text.replace("|", "\\|")
+
+
+def _notebooks() -> list[Path]:
+    """Return the notebooks in the order in which they are read."""
+    return sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+
+
+def _rooms() -> list[str]:
+    """Return the packages that have public names."""
+    return sorted(path.parent.name for path in (ROOT / "fedge").glob("*/__init__.py") if _public(path))
+
+
+def _public(init: Path) -> dict[str, list[str]]:
+    """Return module → public names of a package: what it hands to ``lazy.attach``."""
+    for node in ast.walk(ast.parse(init.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.keyword) and node.arg == "submod_attrs":
+            return dict(ast.literal_eval(node.value))
+    return {}
+
+
+def _api_index() -> str:
+    """Return the page of what `import fedge` and `import hhar` give."""
+    names = [
+        "fedge.launch.simulate.simulate",
+        "fedge.records.reader.load_run",
+        "fedge.report.compare.compare",
+    ]
+    names += ["fedge.records.reader.RunData", "fedge.config.option.ConfigError"]
+    own = "\n\n".join(f"::: {name}" for name in names)
+    return f"# fedge\n\nWhat most people need. The packages behind it have a page each.\n\n{own}\n"
+
+
+def _api_page(room: str) -> str:
+    """Return the page of a package: its docstring, then its public names."""
+    init = ROOT / "fedge" / room / "__init__.py"
+    words = ast.get_docstring(ast.parse(init.read_text(encoding="utf-8"))) or ""
+    return "\n\n".join([f"# fedge.{room}", words.replace("``", "`"), *_entries(room, init)]) + "\n"
+
+
+def _entries(room: str, init: Path) -> Iterator[str]:
+    """Yield a directive for every public name of a package."""
+    for module, names in _public(init).items():
+        for name in names:
+            if (whole := f"fedge.{room}.{module}.{name}") in _TOP:
+                yield f"[`{name}`][{whole}] is described on the [page of `fedge`](index.md)."
+            else:
+                yield f"::: {whole}"
