@@ -13,7 +13,7 @@ from flwr.app import Message
 from fedge.exchange.content import send_tickets
 from fedge.exchange.delivery import Answer, Stamps, collect
 from fedge.exchange.engine import Engine, RunError
-from fedge.exchange.failure import WORKER_DIED, Failure, no_reply_within, rejected
+from fedge.exchange.failure import WORKER_DIED, Failure, no_reply_within, rejected, worker_died
 from fedge.exchange.hello import hello_message, read_hello
 from fedge.exchange.ordering import largest_first, waves
 from fedge.exchange.round_context import is_of_version
@@ -24,7 +24,9 @@ from fedge.timing.timeline import ExchangeTimes
 logger = logging.getLogger(__name__)
 
 _WAIT_FOR_NODES_S = 0.05
-_UNBEGUN = 10  # times that a message is sent again which a dying worker took and no client saw
+_RESTART_S = (
+    60.0  # that a worker may take to start again, on a busy machine; it fails what it is given until then
+)
 
 
 @dataclass(frozen=True)
@@ -176,7 +178,7 @@ class _Ongoing:
         self._timeout_s = timeout_s
         self._last_words = last_words
         self._left = dict.fromkeys(sent, retries)
-        self._left_unbegun = dict.fromkeys(sent, _UNBEGUN)
+        self._unbegun_until: dict[int, float] = {}
         self._replies: dict[int, Message] = {}
         self._failures: dict[int, Failure] = {}
 
@@ -192,23 +194,32 @@ class _Ongoing:
             else:
                 self._failures[partition] = rejected("other version", "of the model that it started from")
             return None
-        failure, tries = self._judged(partition, self._engine.failure_of(reply))
-        self._failures[partition] = failure
-        if tries[partition] == 0:
+        failure = self._judged(partition, self._engine.failure_of(reply))
+        self._failures[partition] = failure or worker_died()
+        if not self._may_try_again(partition, failure):
             return None
-        tries[partition] -= 1
-        logger.info("client %d failed and is tried again: %s", partition, failure)
         return Message(question.content, question.metadata.dst_node_id, question.metadata.message_type)
 
-    def _judged(self, partition: int, failure: Failure) -> tuple[Failure, dict[int, int]]:
-        """Return why a client failed, after its last words, and which attempts it has left."""
-        if failure.kind == WORKER_DIED:
-            words = self._last_words(partition)
-            if words:
-                return no_reply_within(self._timeout_s), self._left
-            if words is None:  # it met a worker that was about to start again
-                return failure, self._left_unbegun
-        return failure, self._left
+    def _judged(self, partition: int, failure: Failure) -> Failure | None:
+        """Return why a client failed, after its last words; None if it met a worker that was about to start.
+
+        Until such a worker is there again it fails whatever it is given, at once.
+        """
+        if failure.kind != WORKER_DIED:
+            return failure
+        words = self._last_words(partition)
+        return None if words is None else no_reply_within(self._timeout_s) if words else failure
+
+    def _may_try_again(self, partition: int, failure: Failure | None) -> bool:
+        """Tell whether a client's message is sent once more, and count that it is."""
+        if failure is None:
+            until = self._unbegun_until.setdefault(partition, time.monotonic() + _RESTART_S)
+            return time.monotonic() < until
+        if self._left[partition] == 0:
+            return False
+        self._left[partition] -= 1
+        logger.info("client %d failed and is tried again: %s", partition, failure)
+        return True
 
     def standing(self) -> Standing:
         """Return how it stands."""

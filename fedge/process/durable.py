@@ -18,6 +18,18 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it that are missing, so that a power failure does not take them.
+
+    Raises:
+        OSError: one cannot be made.
+    """
+    missing = [folder for folder in (path, *path.parents) if not folder.is_dir()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in reversed(missing):
+        sync(folder.parent)
+
+
 def commit(temporary: Path, path: Path) -> None:
     """Give a file that has been written its name; it replaces what was there.
 

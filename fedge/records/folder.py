@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedge.config.option import ConfigError
-from fedge.process.durable import sync, write_bytes
+from fedge.process.durable import make_folder, sync, write_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ def create_run_folder(runs_dir: str, name: str, seed: int) -> Path:
     parent = Path(runs_dir)
     refuse_taken_name(runs_dir, name)
     try:
-        parent.mkdir(parents=True, exist_ok=True)
+        make_folder(parent)
         if name:
             folder = parent / name
             folder.mkdir()
@@ -37,7 +37,7 @@ def create_run_folder(runs_dir: str, name: str, seed: int) -> Path:
         sync(parent)
     except OSError as error:
         raise ConfigError(
-            f"runs-dir must be a writable folder, but {error.filename}: {error.strerror}; "
+            f"runs-dir must be a writable folder, but {error.filename or parent}: {error.strerror}; "
             f"choose another runs-dir"
         ) from error
     point_latest(folder)

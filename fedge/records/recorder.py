@@ -41,6 +41,7 @@ from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, checksums
 from fedge.records.private import PRIVATE, write_private
 from fedge.rounds.results import RoundResult
 from fedge.states.averaging import State
+from fedge.states.checkpoint import FOLDER, checkpoints
 from fedge.states.files import write_state
 from fedge.timing.timeline import TIMELINE_PARTS, RoundTimelines
 
@@ -182,9 +183,10 @@ class Recorder:
         try:
             yield
         except OSError as error:
+            goes_on = bool(checkpoints(self.folder / FOLDER))
             raise RecordError(
                 f"cannot write {what} of {self.folder}: {error.strerror or error}; make room, then "
-                f"fedge resume {self.folder}"
+                + (f"fedge resume {self.folder}" if goes_on else "start the run again")
             ) from error
 
     def write_round(

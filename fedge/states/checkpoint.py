@@ -88,10 +88,12 @@ def write_checkpoint(
     except (OSError, StateFileError) as error:
         shutil.rmtree(unfinished, ignore_errors=True)
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise CheckpointError(
-            f"cannot write checkpoint {folder}: {reason}; earlier ones are intact: make room, then "
-            f"fedge resume {parent.parent}"
-        ) from error
+        next_step = (
+            f"earlier ones are intact: make room, then fedge resume {parent.parent}"
+            if checkpoints(parent)
+            else "it is the first: make room, then start the run again"
+        )
+        raise CheckpointError(f"cannot write checkpoint {folder}: {reason}; {next_step}") from error
     return folder
 
 

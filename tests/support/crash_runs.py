@@ -1,8 +1,11 @@
 """Runs that are stopped before every file operation and go on: the bytes must be those of an undisturbed run.
 
 A process of its own, which has loaded everything once and forks for every run. ``python crash_runs.py
-FOLDER SAMPLE CONFIGURATION…`` prints a line of JSON per configuration: operations, faults tried, and what
-went wrong. SAMPLE is the number of faults per configuration, or "all". Needs the library of `file_faults`.
+FOLDER SAMPLE CONFIGURATION…`` prints how far it is, and at the end a line of JSON for each configuration:
+what was tried and what went wrong. SAMPLE is the number of faults per configuration, or "all", which ends
+after CRASH_RUNS_S seconds (environment; default: when all is done). ``python
+crash_runs.py FOLDER SAMPLE planted NAME…`` plants defects in Fedge and says which trial finds each. Needs the
+library of `file_faults`.
 """
 
 import csv
@@ -15,11 +18,14 @@ import signal
 import sys
 import time
 import traceback
+from functools import cache
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import crash_points
 import numpy as np
+import planted
 import power_loss
 from file_faults import COUNT, KILL, KINDS, Faults
 
@@ -75,15 +81,16 @@ def carry_out(config):
         return simulate.run_in_process(config, federation, 1, nowhere, prepared=prepared)
 
 
-def forked(work):
-    """Do `work` in a process of its own; returns what it ended with and what it printed last."""
+def forked(work, limit_s=_LIMIT_S):
+    """Do `work` in a process of its own; returns what it ended with and what it returned or raised."""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
         os.close(reader)
         code = 70
         try:
-            faulthandler.dump_traceback_later(_LIMIT_S, exit=True)
+            if limit_s:  # its timer does not outlive another fork
+                faulthandler.dump_traceback_later(limit_s, exit=True)
             text = work()
             os.write(writer, str(text or "").encode())
             code = 0
@@ -109,11 +116,28 @@ def comparable(folder):
         rows = list(csv.reader(path.read_text().splitlines())) if path.is_file() else [[]]
         kept = [i for i, column in enumerate(rows[0]) if "second" not in column]
         found[name] = [[row[i] for i in kept] for row in rows]
+    found["manifest.json"] = manifest_of(folder)
     found["files"] = sorted(
         str(path.relative_to(folder)) for path in folder.rglob("*")
         if path.is_file() and not path.name.startswith("messages-")
     )  # fmt: skip
     return found
+
+
+def manifest_of(folder):
+    """Return the manifest without its times, and without what only one that went on has."""
+    try:
+        manifest = json.loads((folder / "manifest.json").read_text())
+    except (OSError, ValueError):
+        return None
+    timed = [name for name in manifest.get("outputs", {}) if name.startswith("metrics/") and "rounds" in name]
+    outputs = {
+        k: v for k, v in manifest.get("outputs", {}).items() if k not in (*timed, "metrics/clients.csv")
+    }
+    return {
+        **{k: v for k, v in manifest.items() if k not in ("started", "ended", "resumed", "process")},
+        "outputs": outputs,
+    }
 
 
 def differences(folder, expected):
@@ -131,52 +155,128 @@ class Trial:
     def __init__(self, name, place, data):
         self.name = name
         self.place = place / name
-        self.runs = self.place / "runs"
+        self.disk = self.place / "disk"
+        self.runs = self.disk / "runs"
         self.folder = self.runs / "run"
         self.config = {**BASE, **CONFIGURATIONS[name], "runs-dir": str(self.runs), "data.path": str(data)}
         self.faults = Faults()
         self.problems = []
-        self.tried = 0
 
     def clear(self):
         shutil.rmtree(self.place, ignore_errors=True)
-        self.place.mkdir(parents=True)
+        self.disk.mkdir(parents=True)
 
-    def fault(self, kind, at, config=None):
+    def learn(self):
+        """Carry the run out without a fault: what it does to the disk, and what it must always give."""
+        self.clear()
+        path = self.place / "log"
+
+        def work():
+            self.faults.arm(self.disk, COUNT, 0, path)
+            outcome = carry_out(self.config)
+            return json.dumps([outcome.status, self.faults.count])
+
+        code, said = forked(work)
+        assert code == 0, said
+        status, count = json.loads(said)
+        assert status == "completed", said
+        self.expected = comparable(self.folder)
+        self.log = power_loss.read_log(path)
+        self.operations = crash_points.described(self.log)
+        assert max(self.operations) <= count, (self.operations, count)
+        self.kept = crash_points.kept(self.log)
+
+    def points(self, sample):
+        """Return (stratum, trial) of all trials, or of a sample of so many faults and a few others."""
+        rng, turn = crash_points.generator(self.name), list(CONFIGURATIONS).index(self.name)
+        count = max(self.operations)
+        few = count if sample == "all" else int(sample) // 8
+        firsts = rng.sample(range(1, count + 1), min(few, count))
+        twice = [(("twice",), ("twice", first, rng.randrange(1, count + 1))) for first in firsts]
+        faults = [(stratum, ("fault", *point)) for stratum, point in crash_points.faults(self.operations)]
+        power = [((mode, *self._next(at)), ("power", mode, at, left))
+                 for mode, at, left in power_loss.failures(self.log)]  # fmt: skip
+        if sample != "all":
+            turns = len(CONFIGURATIONS)
+            faults = crash_points.stratified(faults, int(sample), turn, turns, rng)
+            ends = [point for point in power if point[0][1] == "end"]  # what a run that has ended leaves
+            rest = [point for point in power if point[0][1] != "end"]
+            power = ends + crash_points.stratified(rest, int(sample) // 2, turn, turns, rng)
+        return faults + twice + power
+
+    def _next(self, at):
+        """Return the operation before which the power fails, and its kind of file; the next that changes."""
+        done = {operation.number for operation in self.log[: at - 1]}
+        numbers = (operation.number for operation in self.log[at - 1 :])
+        return next((self.operations[n] for n in numbers if n in self.operations.keys() - done), ("end", ""))
+
+    def attempt(self, what, *point):
+        """Carry out one trial; returns what is wrong."""
+        self.clear()
+        before = len(self.problems)
+        {"fault": self._crash, "twice": self._crash_twice, "power": self._lose_power}[what](*point)
+        return self.problems[before:]
+
+    def _fault(self, kind, at, config=None):
         """Start the run, or go on with it, with a fault before an operation."""
 
         def work():
-            self.faults.arm(self.runs, kind, at)
+            self.faults.arm(self.disk, kind, at)
             outcome = carry_out(config or self.config)
-            return json.dumps(
-                {"status": outcome.status, "reason": outcome.reason, "count": self.faults.count}
-            )
+            return json.dumps({"status": outcome.status, "reason": outcome.reason})
 
         return forked(work)
 
-    def undisturbed(self):
-        """Carry the run out without a fault; returns its number of operations."""
-        self.clear()
-        code, said = self.fault(COUNT, 0)
-        assert code == 0, said
-        ended = json.loads(said)
-        assert ended["status"] == "completed", said
-        self.expected = comparable(self.folder)
-        return ended["count"]
+    def _crash(self, kind, at):
+        """One fault, and what comes of it."""
+        what = f"{kind} at {at} {self.operations[at]}"
+        code, said = self._fault(KINDS[kind], at)
+        if code not in (0, -signal.SIGKILL):
+            from_us = "ConfigError" in said  # refused before it began, in one line
+            self._note(what, "" if from_us else f"ended with {code}: {said}")
+        elif code == 0 and "\n" in json.loads(said)["reason"]:
+            self._note(what, f"more than a line: {said}")
+        self._note(what, self._dishonest())
+        self._note(what, self._go_on(self._safe(at)))
 
-    def go_on(self):
+    def _crash_twice(self, first, second):
+        """A kill, and another one when the run goes on."""
+        self._fault(KILL, first)
+        if (self.folder / "checkpoints").is_dir():
+            self._fault(KILL, second, {**self.config, "resume": str(self.folder)})
+        self._note(f"kill at {first} and {second}", self._go_on(self._safe(first)))
+
+    def _lose_power(self, mode, at, left):
+        """A power failure, after which only this is left."""
+        self.disk.rmdir()
+        power_loss.restore(left, self.disk)
+        what = f"power lost at {at} ({mode}, before {self._next(at)})"
+        self._note(what, self._dishonest(has_ended=at > len(self.log)))
+        numbers = [operation.number for operation in self.log[: at - 1]]
+        self._note(what, self._go_on(self._safe(max(numbers, default=0) + 1)))
+
+    def _safe(self, at):
+        """Return the round whose checkpoint must be there after a fault before an operation; -1 for none."""
+        return max((global_round for number, global_round in self.kept if 0 < number < at), default=-1)
+
+    def _go_on(self, safe):
         """Resume the run, or start it anew where nothing was begun; returns what is wrong."""
 
         def work():
             from fedge.config.option import ConfigError
+            from fedge.run.resume import open_resumption
             from fedge.states.checkpoint import checkpoints
 
             config = dict(self.config)
-            if checkpoints(self.folder / "checkpoints"):
-                config["resume"] = str(self.folder)
-            else:
-                shutil.rmtree(self.folder, ignore_errors=True)
             try:
+                if checkpoints(self.folder / "checkpoints"):
+                    config["resume"] = str(self.folder)
+                    found = open_resumption(self.folder).checkpoint.global_round
+                else:
+                    shutil.rmtree(self.folder, ignore_errors=True)
+                    found = -1
+                if found < safe:
+                    return f"goes on after round {found}, though the checkpoint of {safe} was written"
                 return carry_out(config).status
             except ConfigError as error:
                 return f"refused: {error}"
@@ -187,8 +287,8 @@ class Trial:
         wrong = differences(self.folder, self.expected)
         return f"differs: {wrong}" if wrong else ""
 
-    def honest(self):
-        """Return what is wrong with a run that says of itself that it succeeded."""
+    def _dishonest(self, has_ended=False):
+        """Return what is wrong with a run that says of itself that it succeeded, or had said so."""
         from fedge.config.option import ConfigError
         from fedge.records.manifest import read_manifest
         from fedge.records.outputs import damaged_outputs
@@ -196,78 +296,93 @@ class Trial:
         try:
             manifest = read_manifest(self.folder)
         except ConfigError as error:
-            return "" if "is not a run folder" in str(error) else f"manifest: {error}"
+            is_begun = has_ended or "is not a run folder" not in str(error)
+            return f"manifest: {error}" if is_begun else ""
         if manifest["status"] != "completed":
-            return "" if manifest["status"] == "failed" else f"says {manifest['status']}"
+            is_honest = manifest["status"] == "failed" and not has_ended
+            return "" if is_honest else f"says {manifest['status']}"
         if damaged := damaged_outputs(self.folder, manifest):
             return f"says completed, but {damaged}"
         wrong = [name for name in differences(self.folder, self.expected) if not name.startswith("files")]
         return f"says completed, but {wrong} differ" if wrong else ""
 
-    def note(self, what, problem):
+    def _note(self, what, problem):
         if problem:
             self.problems.append(f"{self.name} {what}: {problem}"[:1500])
 
-    def crash(self, kind, at):
-        """One fault, and what comes of it."""
-        self.clear()
-        self.tried += 1
-        code, said = self.fault(KINDS[kind], at)
-        if code not in (0, -signal.SIGKILL):
-            from_us = "ConfigError" in said  # refused before it began, in one line
-            self.note(f"{kind} at {at}", "" if from_us else f"ended with {code}: {said}")
-        elif code == 0 and "\n" in json.loads(said)["reason"]:
-            self.note(f"{kind} at {at}", f"more than a line: {said}")
-        self.note(f"{kind} at {at}", self.honest())
-        self.note(f"{kind} at {at}", self.go_on())
-
-    def crash_twice(self, first, second):
-        """A kill, and another one when the run goes on."""
-        self.clear()
-        self.tried += 1
-        self.fault(KILL, first)
-        if (self.folder / "checkpoints").is_dir():
-            self.fault(KILL, second, {**self.config, "resume": str(self.folder)})
-        self.note(f"kill at {first} and {second}", self.go_on())
-
-    def lose_power(self, log, at, mode):
-        """A power failure before an operation, after which only what was synced is there."""
-        self.clear()
-        self.tried += 1
-        power_loss.restore(log, at, mode, self.runs)
-        self.note(f"power lost at {at} ({mode})", self.honest())
-        self.note(f"power lost at {at} ({mode})", self.go_on())
-
-    def logged(self):
-        """Carry the run out and return the log of its operations."""
-        self.clear()
-        path = self.place / "log"
-
-        def work():
-            self.faults.arm(self.runs, COUNT, 0, path)
-            return carry_out(self.config).status
-
-        code, said = forked(work)
-        assert (code, said) == (0, "completed"), said
-        return power_loss.read_log(path)
-
-
-def points(rng, kinds, count, sample):
-    """Return (kind, operation) of all faults, or of some."""
-    found = [(kind, at) for kind in kinds for at in range(1, count + 1)]
-    return found if sample == "all" else rng.sample(found, min(int(sample), len(found)))
-
 
 def warm(place, data):
-    """Load all that a run loads."""
+    """Load all that a run loads, and find out once what never changes: versions of packages and of code."""
     import torch
 
+    from fedge.process import versions
+
     torch.set_num_threads(1)
+    planted.everywhere(versions.versions, cache(versions.versions))
     for name in CONFIGURATIONS:
         shutil.rmtree(place / "warm", ignore_errors=True)
         config = {**BASE, **CONFIGURATIONS[name], "runs-dir": str(place / "warm"), "data.path": str(data)}
         outcome = carry_out({**config, "num-server-rounds": 1})
         assert outcome.status == "completed", (name, outcome)
+
+
+def try_all(trials, sample, limit_s):
+    """Try the faults of some configurations; prints how far it is, and what there was of each.
+
+    All of them in an order drawn by chance: as many as there is time for are a fair sample.
+    """
+    began = said = time.perf_counter()
+    records, points = {}, []
+    for trial in trials:
+        trial.learn()
+        of_it = trial.points(sample)
+        points += [(trial, *point) for point in of_it]
+        counts = {"fault": 0, "twice": 0, "power": 0, "of": len(of_it)}
+        records[trial.name] = {"name": trial.name, "operations": len(trial.operations), **counts}
+        records[trial.name] |= {"strata": [], "problems": trial.problems}
+    if sample == "all":
+        random.Random(0).shuffle(points)
+    for number, (trial, stratum, (what, *point)) in enumerate(points):
+        if time.perf_counter() - began > limit_s:
+            break
+        for problem in trial.attempt(what, *point):
+            print(problem, flush=True)
+        records[trial.name][what] += 1
+        records[trial.name]["strata"].append(stratum)
+        if time.perf_counter() - said > 60:
+            said = time.perf_counter()
+            print(f"so far {number + 1} of {len(points)} of {', '.join(records)}", flush=True)
+    for trial in trials:
+        records[trial.name]["strata"] = sorted(set(records[trial.name]["strata"]))
+        print(json.dumps(records[trial.name]), flush=True)
+        trial.clear()
+
+
+def find_planted(name, place, data, sample):
+    """Plant a defect and print the first trial of the sample that finds it."""
+    defect = planted.DEFECTS[name]
+
+    def work():
+        defect.plant()
+        for tried, (trial, what, *point) in enumerate(in_turn(), 1):
+            if problems := trial.attempt(what, *point):
+                return json.dumps({"planted": name, "tried": tried, "found": problems[0]})
+        return json.dumps({"planted": name, "tried": tried, "found": ""})
+
+    def in_turn():
+        """Yield the trials of the sample, likely ones first: of the run most likely to tell, then of all."""
+        rest = []
+        for configuration in dict.fromkeys((defect.configuration, *CONFIGURATIONS)):
+            trial = Trial(configuration, place, data)
+            trial.learn()
+            points = [(stratum, (trial, *point)) for stratum, point in trial.points(sample)]
+            yield from (point for stratum, point in points if defect.is_likely(stratum))
+            rest += [point for stratum, point in points if not defect.is_likely(stratum)]
+        yield from rest
+
+    code, said = forked(work, limit_s=0)
+    assert code == 0, (name, said)
+    print(said, flush=True)
 
 
 def main(place, sample, names):
@@ -276,29 +391,13 @@ def main(place, sample, names):
     data = place / "windows.npz"
     write_data(data)
     warm(place, data)
-    for name in names:
-        began = time.perf_counter()
-        trial, rng = Trial(name, place, data), random.Random(name)
-        count = trial.undisturbed()
-        for kind, at in points(rng, KINDS, count, sample):
-            trial.crash(kind, at)
-        faults = trial.tried
-        few = count if sample == "all" else int(sample) // 8
-        for first in rng.sample(range(1, count + 1), min(few, count)):
-            trial.crash_twice(first, rng.randrange(1, count + 1))
-        twice = trial.tried - faults
-        log = trial.logged()
-        for mode, at in points(
-            rng, power_loss.MODES, len(log), "all" if sample == "all" else int(sample) // 3
-        ):
-            trial.lose_power(log, at, mode)
-        print(json.dumps({
-            "name": name, "operations": count, "faults": faults, "twice": twice,
-            "power": trial.tried - faults - twice, "problems": trial.problems,
-            "seconds": round(time.perf_counter() - began, 1),
-        }), flush=True)  # fmt: skip
-        trial.clear()
+    if names[:1] == ["planted"]:
+        for name in names[1:] or planted.DEFECTS:
+            find_planted(name, place, data, sample)
+    else:
+        trials = [Trial(name, place, data) for name in names or CONFIGURATIONS]
+        try_all(trials, sample, float(os.environ.get("CRASH_RUNS_S", "inf")))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3:] or list(CONFIGURATIONS))
+    main(sys.argv[1], sys.argv[2], sys.argv[3:])

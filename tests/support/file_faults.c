@@ -1,7 +1,8 @@
 /* Faults before the n-th file operation below a folder, and a log of all of them.
 
 Loaded with LD_PRELOAD (tests/support/file_faults.py compiles it). Counted are operations that change what is
-on disk: open for writing, write, fsync, truncate, rename, unlink, mkdir, rmdir, symlink. */
+on disk: open for writing, write, fsync, truncate, rename, unlink, mkdir, rmdir, symlink. Files that are there in
+some runs only, by the time that rounds take, are counted apart, as -1, -2, ...: so that numbers stay. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -23,7 +24,8 @@ static char folder[PATH_MAX];
 static size_t folder_length;
 static volatile long point;
 static volatile int kind = OFF;
-static long counted;
+static long counted, counted_apart, latest;
+static int is_full;
 static int log_descriptor = -1;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned char tracked[1 << 16]; /* descriptors of files below the folder */
@@ -37,7 +39,8 @@ void faults_arm(const char *below, long at, int what, const char *log)
     strncpy(folder, below, sizeof folder - 1);
     folder_length = strlen(folder);
     point = at;
-    counted = 0;
+    counted = counted_apart = latest = 0;
+    is_full = 0;
     memset(tracked, 0, sizeof tracked);
     log_descriptor = log && *log ? open(log, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0644) : -1;
     kind = what;
@@ -45,7 +48,7 @@ void faults_arm(const char *below, long at, int what, const char *log)
 
 long faults_count(void) { return counted; }
 
-/* The absolute path, or NULL where it does not lie below the folder. */
+/* The absolute path, or NULL where it is neither the folder nor below it. */
 static const char *below(int at, const char *path, char *buffer)
 {
     if (kind == OFF || !path) return NULL;
@@ -59,8 +62,11 @@ static const char *below(int at, const char *path, char *buffer)
         snprintf(buffer + n, PATH_MAX - n, "/%s", path);
         path = buffer;
     }
-    return strncmp(path, folder, folder_length) == 0 && path[folder_length] == '/' ? path : NULL;
+    if (strncmp(path, folder, folder_length)) return NULL;
+    return path[folder_length] == '/' || !path[folder_length] ? path : NULL;
 }
+
+static int apart(const char *path) { return path && strstr(path, "/timing/messages-") != NULL; }
 
 static int is_tracked(int descriptor)
 {
@@ -68,20 +74,20 @@ static int is_tracked(int descriptor)
 }
 
 /* 0: go on; -1: go on with half of it, then die; else an errno to fail with. The lock is held from here on. */
-static int strike(int takes_room)
+static int strike(int is_apart, int takes_room)
 {
-    long n;
     pthread_mutex_lock(&lock);
-    n = ++counted;
-    if (kind == FULL && n >= point && takes_room) return ENOSPC;
-    if (n != point) return 0;
-    switch (kind) {
-    case KILL: raise(SIGKILL); pause();
-    case TORN: return -1;
-    case IOERR: return EIO;
-    case INTR: return EINTR;
+    latest = is_apart ? -++counted_apart : ++counted;
+    if (latest == point) {
+        switch (kind) {
+        case KILL: raise(SIGKILL); pause();
+        case TORN: return -1;
+        case IOERR: return EIO;
+        case INTR: return EINTR;
+        case FULL: is_full = 1;
+        }
     }
-    return 0;
+    return is_full && takes_room ? ENOSPC : 0;
 }
 
 static void note(const char *operation, int descriptor, long a, long b, const void *data, size_t size)
@@ -90,7 +96,7 @@ static void note(const char *operation, int descriptor, long a, long b, const vo
     size_t done = 0;
     if (log_descriptor < 0) return;
     REAL(ssize_t, "write", int, const void *, size_t);
-    int n = snprintf(head, sizeof head, "%s %d %ld %ld %zu\n", operation, descriptor, a, b, size);
+    int n = snprintf(head, sizeof head, "%s %d %ld %ld %ld %zu\n", operation, descriptor, a, b, latest, size);
     if (real(log_descriptor, head, n) != n) return;
     while (done < size) {
         ssize_t more = real(log_descriptor, (const char *)data + done, size - done);
@@ -120,17 +126,17 @@ static int opened(int (*call)(int, const char *, int, mode_t), int at, const cha
         int found = call(at, path, flags, mode);
         if (found >= 0) {
             pthread_mutex_lock(&lock);
-            if (found < (int)sizeof tracked) tracked[found] = 1;
+            if (found < (int)sizeof tracked) tracked[found] = 1 + apart(mine);
             note("open", found, flags, 0, mine + folder_length, strlen(mine + folder_length));
             pthread_mutex_unlock(&lock);
         }
         return found;
     }
-    int fault = strike(flags & O_CREAT);
+    int fault = strike(apart(mine), flags & O_CREAT);
     FAIL(fault, -1)
     int found = call(at, path, flags, mode);
     if (found >= 0 && found < (int)sizeof tracked) {
-        tracked[found] = 1;
+        tracked[found] = 1 + apart(mine);
         note("open", found, flags, 1, mine + folder_length, strlen(mine + folder_length));
     }
     finish(fault);
@@ -170,7 +176,7 @@ ssize_t write(int descriptor, const void *data, size_t size)
 {
     REAL(ssize_t, "write", int, const void *, size_t);
     if (!is_tracked(descriptor)) return real(descriptor, data, size);
-    int fault = strike(1);
+    int fault = strike(tracked[descriptor] > 1, 1);
     FAIL(fault, -1)
     ssize_t done = real(descriptor, data, fault == -1 ? size / 2 : size);
     if (done > 0) note("write", descriptor, lseek(descriptor, 0, SEEK_CUR) - done, 0, data, done);
@@ -182,7 +188,7 @@ size_t fwrite(const void *data, size_t size, size_t count, FILE *file)
 {
     REAL(size_t, "fwrite", const void *, size_t, size_t, FILE *);
     if (!is_tracked(fileno(file))) return real(data, size, count, file);
-    int fault = strike(1);
+    int fault = strike(tracked[fileno(file)] > 1, 1);
     FAIL(fault, 0)
     size_t done = real(data, size, fault == -1 ? count / 2 : count, file);
     if (fault == -1) fflush(file);
@@ -194,7 +200,7 @@ static int synced(const char *name, int descriptor)
 {
     int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, name);
     if (!is_tracked(descriptor)) return real(descriptor);
-    int fault = strike(0);
+    int fault = strike(tracked[descriptor] > 1, 0);
     FAIL(fault, -1)
     note("fsync", descriptor, 0, 0, "", 0);
     int result = fault == -1 || log_descriptor >= 0 ? 0 : real(descriptor);
@@ -209,7 +215,7 @@ static int cut(int descriptor, off64_t size)
 {
     REAL(int, "ftruncate64", int, off64_t);
     if (!is_tracked(descriptor)) return real(descriptor, size);
-    int fault = strike(0);
+    int fault = strike(tracked[descriptor] > 1, 0);
     FAIL(fault, -1)
     int result = real(descriptor, size);
     if (!result) note("cut", descriptor, size, 0, "", 0);
@@ -226,7 +232,7 @@ static int cut_path(const char *path, off64_t size)
     char buffer[PATH_MAX * 2];
     const char *mine = below(AT_FDCWD, path, buffer);
     if (!mine) return real(path, size);
-    int fault = strike(0);
+    int fault = strike(apart(mine), 0);
     FAIL(fault, -1)
     int result = real(path, size);
     if (!result) note("cutpath", -1, size, 0, mine + folder_length, strlen(mine + folder_length));
@@ -245,7 +251,7 @@ static int two_names(const char *operation, int from_at, const char *from, int t
     REAL(int, "renameat", int, const char *, int, const char *);
     const char *a = below(from_at, from, first), *b = below(to_at, to, second);
     if (!a || !b) return real(from_at, from, to_at, to);
-    int fault = strike(0);
+    int fault = strike(apart(b), 0);
     FAIL(fault, -1)
     int result = real(from_at, from, to_at, to);
     if (!result) {
@@ -269,7 +275,7 @@ static int removed(int at, const char *path, int flags)
     const char *mine = below(at, path, buffer);
     struct stat there;
     if (!mine || lstat(mine, &there)) return real(at, path, flags); /* nothing there changes nothing */
-    int fault = strike(0);
+    int fault = strike(apart(mine), 0);
     FAIL(fault, -1)
     int result = real(at, path, flags);
     int error = errno;
@@ -290,7 +296,7 @@ static int made(int at, const char *path, mode_t mode)
     const char *mine = below(at, path, buffer);
     struct stat there;
     if (!mine || !lstat(mine, &there)) return real(at, path, mode);
-    int fault = strike(1);
+    int fault = strike(apart(mine), 1);
     FAIL(fault, -1)
     int result = real(at, path, mode);
     int error = errno;
@@ -309,7 +315,7 @@ static int linked(const char *target, int at, const char *path)
     REAL(int, "symlinkat", const char *, int, const char *);
     const char *mine = below(at, path, buffer);
     if (!mine) return real(target, at, path);
-    int fault = strike(1);
+    int fault = strike(apart(mine), 1);
     FAIL(fault, -1)
     int result = real(target, at, path);
     int error = errno;

@@ -7,23 +7,38 @@ A file keeps what it held when it was last synced, a folder the names that it ha
     zeros    the same, but files have their length: zeros stand where content was not synced
 """
 
+import hashlib
 import os
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 MODES = ("names", "content", "zeros")
-_HEAD = re.compile(rb"(\w+) (-?\d+) (-?\d+) (-?\d+) (\d+)\n")
+_HEAD = re.compile(rb"(\w+) (-?\d+) (-?\d+) (-?\d+) (-?\d+) (\d+)\n")
+
+
+class Operation(NamedTuple):
+    """An entry of a log of file_faults.c; `number` counts operations that change what is on disk.
+
+    One that changes nothing has that of the operation before it.
+    """
+
+    name: str
+    descriptor: int
+    a: int
+    b: int
+    number: int
+    data: bytes
 
 
 def read_log(path):
-    """Return the operations (name, descriptor, a, b, data) of a log of file_faults.c."""
+    """Return the operations of a log of file_faults.c."""
     log, at, found = Path(path).read_bytes(), 0, []
     while at < len(log):
         head = _HEAD.match(log, at)
-        size = int(head[5])
-        found.append(
-            (head[1].decode(), int(head[2]), int(head[3]), int(head[4]), log[head.end() : head.end() + size])
-        )
+        size = int(head[6])
+        numbers = (int(head[place]) for place in (2, 3, 4, 5))
+        found.append(Operation(head[1].decode(), *numbers, log[head.end() : head.end() + size]))
         at = head.end() + size
     return found
 
@@ -35,6 +50,9 @@ class _File:
 
     def write(self, offset, data):
         self.now = self.now[:offset].ljust(offset, b"\0") + data + self.now[offset + len(data) :]
+
+    def cut(self, size):
+        self.now = self.now[:size].ljust(size, b"\0")
 
     def sync(self):
         self.synced = self.now
@@ -49,76 +67,127 @@ class _Folder:
         self.synced = dict(self.now)
 
 
-def replay(log, count):
-    """Return the root folder after the first `count` operations."""
-    root, open_ = _Folder(), {}
+class Disk:
+    """What operations have made of an empty folder, and what of it is safe."""
 
-    def find(path):
-        node = root
+    def __init__(self):
+        self._root = _Folder()
+        self._files = {}
+
+    def apply(self, operation):
+        """Carry out an operation of a log."""
+        getattr(self, f"_{operation.name}")(operation)
+
+    def left(self, mode):
+        """Return what is left when the power fails now: name → bytes, the target of a link, or a folder's."""
+        return _left(self._root, mode)
+
+    def _find(self, path):
+        node = self._root
         for name in filter(None, path.split("/")):
-            node = node.now[name]
+            folder, node = node, node.now[name]
             if isinstance(node, str):
-                node = root.now[node]  # the link "latest"
+                node = folder.now[node]  # the link "latest"
         return node
 
-    def parent(path):
+    def _place(self, path):
         folder, _, name = path.rpartition("/")
-        return find(folder), name
+        return self._find(folder).now, name
 
-    for operation, descriptor, a, b, data in log[:count]:
-        path = data.decode() if operation not in ("write",) else ""
-        if operation == "open":
-            folder, name = parent(path)
-            if b and name not in folder.now:
-                folder.now[name] = _File()
-            node = find(path)
-            if isinstance(node, _File) and a & os.O_TRUNC:
-                node.now = b""
-            open_[descriptor] = node
-        elif operation == "close":
-            open_.pop(descriptor, None)
-        elif operation == "write":
-            open_[descriptor].write(a, data)
-        elif operation == "cut":
-            open_[descriptor].now = open_[descriptor].now[:a].ljust(a, b"\0")
-        elif operation == "cutpath":
-            node = find(path)
-            node.now = node.now[:a].ljust(a, b"\0")
-        elif operation == "fsync":
-            open_[descriptor].sync()
-        elif operation == "rename":
-            (before, old), (after, new) = map(parent, path.split("\n"))
-            after.now[new] = before.now.pop(old)
-        elif operation == "remove":
-            folder, name = parent(path)
-            del folder.now[name]
-        elif operation == "mkdir":
-            folder, name = parent(path)
-            folder.now[name] = _Folder()
-        elif operation == "symlink":
-            target, link = path.split("\n")
-            folder, name = parent(link)
-            folder.now[name] = target
-        else:
-            raise AssertionError(operation)
-    return root
+    def _open(self, operation):
+        names, name = self._place(operation.data.decode())
+        if operation.b and name not in names:
+            names[name] = _File()
+        node = self._find(operation.data.decode())
+        if isinstance(node, _File) and operation.a & os.O_TRUNC:
+            node.now = b""
+        self._files[operation.descriptor] = node
 
+    def _close(self, operation):
+        self._files.pop(operation.descriptor, None)
 
-def restore(log, at, mode, place):
-    """Write into `place` what is left of it when the power fails before operation `at`."""
-    _write(replay(log, at - 1), mode, Path(place))
+    def _write(self, operation):
+        self._files[operation.descriptor].write(operation.a, operation.data)
+
+    def _cut(self, operation):
+        self._files[operation.descriptor].cut(operation.a)
+
+    def _cutpath(self, operation):
+        self._find(operation.data.decode()).cut(operation.a)
+
+    def _fsync(self, operation):
+        self._files[operation.descriptor].sync()
+
+    def _rename(self, operation):
+        (before, old), (after, new) = map(self._place, operation.data.decode().split("\n"))
+        after[new] = before.pop(old)
+
+    def _remove(self, operation):
+        names, name = self._place(operation.data.decode())
+        del names[name]
+
+    def _mkdir(self, operation):
+        names, name = self._place(operation.data.decode())
+        names[name] = _Folder()
+
+    def _symlink(self, operation):
+        target, link = operation.data.decode().split("\n")
+        names, name = self._place(link)
+        names[name] = target
 
 
-def _write(folder, mode, place):
-    place.mkdir()
+def _left(folder, mode):
+    found = {}
     for name, node in (folder.synced if mode == "names" else folder.now).items():
-        path = place / name
         if isinstance(node, _Folder):
-            _write(node, mode, path)
+            found[name] = _left(node, mode)
         elif isinstance(node, str):
-            path.symlink_to(node)
+            found[name] = node
         elif mode == "zeros":
             size = len(node.now)
-            path.write_bytes(node.synced[:size].ljust(size, b"\0"))
+            found[name] = node.synced[:size].ljust(size, b"\0")
         else:
-            path.write_bytes(node.synced)
+            found[name] = node.synced
+    return found
+
+
+def failures(log):
+    """Return (mode, n, what is left) for power failures before the n-th operation, and after the last one.
+
+    One of those that leave the same: n is the last, before which the most had been promised.
+    """
+    disk, found = Disk(), {}
+    for at in range(1, len(log) + 2):
+        for mode in MODES:
+            left = disk.left(mode)
+            found[_digest(left)] = (mode, at, left)
+        if at <= len(log):
+            disk.apply(log[at - 1])
+    return list(found.values())
+
+
+def _digest(left):
+    digest = hashlib.sha256()
+    for name in sorted(left):
+        held = left[name]
+        content = _digest(held) if isinstance(held, dict) else hashlib.sha256(_bytes(held)).digest()
+        digest.update(f"{type(held).__name__} {name!r} ".encode() + content)
+    return digest.digest()
+
+
+def _bytes(held):
+    return held.encode() if isinstance(held, str) else held
+
+
+def restore(left, place):
+    """Write what is left into a new folder."""
+    place = Path(place)
+    place.mkdir()
+    for name, held in left.items():
+        path = place / name
+        if isinstance(held, dict):
+            restore(held, path)
+        elif isinstance(held, str):
+            path.symlink_to(held)
+        else:
+            path.write_bytes(held)

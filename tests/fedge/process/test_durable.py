@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from fedge.process.durable import commit, sync, write_bytes
+from fedge.process.durable import commit, make_folder, sync, write_bytes
 
 
 @pytest.fixture
@@ -50,3 +50,11 @@ def test_a_failure_leaves_what_was_there(tmp_path):
         commit(tmp_path / "none", path)
     with pytest.raises(FileNotFoundError):
         sync(tmp_path / "none")
+
+
+def test_every_folder_that_is_made_has_a_name_that_stays(tmp_path, calls):
+    """Made in one go, three names: each is in a folder that was told to keep it, from above."""
+    make_folder(tmp_path / "a" / "b" / "c")
+    assert calls == [("fsync", tmp_path.name), ("fsync", "a"), ("fsync", "b")]
+    make_folder(tmp_path / "a" / "b")
+    assert len(calls) == 3

@@ -220,8 +220,17 @@ def test_rounds_past_the_one_gone_on_from_go_first(tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
     (tmp_path / "checkpoints").write_text("a file")
-    with pytest.raises(CheckpointError, match=r"^cannot write checkpoint .*round-000001: .*; earlier ones"):
+    with pytest.raises(
+        CheckpointError, match=r"^cannot write checkpoint .*round-000001: .*; it is the first"
+    ):
         write_checkpoint(tmp_path / "checkpoints", 1, groups(), {})
+
+
+def test_what_can_go_on_is_said_where_something_can(tmp_path):
+    write_checkpoint(tmp_path, 1, groups(), {})
+    (tmp_path / ".round-000002.part").write_text("a file")
+    with pytest.raises(CheckpointError, match=r"round-000002: .*; earlier ones are intact: .* fedge resume "):
+        write_checkpoint(tmp_path, 2, groups(), {})
 
 
 @pytest.mark.parametrize("bad", [{"fact": object()}, {"fact": {1, 2}}])
