@@ -11,6 +11,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -158,6 +159,10 @@ def _add_run_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--workers", type=int, help="inprocess: clients that train at a time (default: cores)"
     )
+    parser.add_argument(
+        "--clients", type=int, metavar="N",
+        help="number of clients, on either engine (default: the option clients; auto: one per user)",
+    )  # fmt: skip
     show_options(parser)
 
 
@@ -169,7 +174,7 @@ def _run(options: argparse.Namespace) -> int:
     project = _project(options)
     project.refuse_other_server()
     options.client_app = project.client_app
-    run_config = project.run_config(options.run_config)
+    run_config = project.run_config(options.run_config) | _said(options)
     federation = project.federation(options.federation)
     if project.packaged:
         with suppress(OSError):  # a run does not care whether anybody reads it
@@ -179,6 +184,11 @@ def _run(options: argparse.Namespace) -> int:
             "federation must be a simulated one (options.num-supernodes); start others with flwr run"
         )
     return _carry_out(options, run_config, federation)
+
+
+def _said(options: argparse.Namespace) -> dict[str, Scalar]:
+    """Return the options that have an argument of their own."""
+    return {} if options.clients is None else {"clients": options.clients}
 
 
 def _project(options: argparse.Namespace) -> Project:
@@ -232,11 +242,14 @@ def _carry_out(options: argparse.Namespace, run_config: dict[str, Scalar], feder
     on_flower = options.engine == "flower"
     with exits.signals_as_exceptions(_LEAVE_S[options.engine]) if options.owns_process else nullcontext():
         prepared = check(run_config, federation, on_ray=on_flower)
+        clients = prepared.num_clients or federation.num_supernodes
         if not on_flower:
+            federation = replace(federation, num_supernodes=clients)
             return _run_in_process(run_config, federation, options, prepared)
         config = prepared.config
         del prepared  # the run is another process's, and reads the data itself
-        return run_on_flower(options.app, options.federation, run_config, config)
+        size = clients if clients != federation.num_supernodes else None
+        return run_on_flower(options.app, options.federation, run_config, config, size)
 
 
 def _run_in_process(

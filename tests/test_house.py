@@ -127,6 +127,8 @@ ELSEWHERE = {
     # entry points and what only a whole run shows
     "fedge/client_app.py": "runs/test_faults.py",
     "fedge/server_app.py": "runs/test_flower.py",
+    "fedge/callbacks/callback.py": "fedge/callbacks/test_calls.py",
+    "fedge/rounds/hooks.py": "fedge/callbacks/test_calls.py",
     "fedge/client/guarded_app.py": "runs/test_faults.py",
     "fedge/engine/capture.py": "fedge/profile/test_command.py",
     "fedge/engine/flower_process.py": "runs/test_exits.py",

@@ -10,7 +10,7 @@ from fedge.config.option import Scalar
 from fedge.config.sections import SECTIONS, options
 
 MOST_USED = (
-    "num-server-rounds", "seed", "run-name", "data.path", "scenario", "hierarchy.num-servers",
+    "num-server-rounds", "clients", "seed", "run-name", "data.path", "scenario", "hierarchy.num-servers",
     "hierarchy.leaf-rounds", "partition.kind", "partition.unseen-clients", "train.model", "train.lr",
     "train.local-epochs", "scaffold.enabled", "cluster.enabled", "cluster.method", "cluster.count",
     "cluster.tau", "gate.enabled", "tracker",
@@ -110,6 +110,8 @@ def _schema_of(default: Scalar, rule: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a value must be."""
     if rule["table"]:
         return {"type": ["object", "string"]}
+    if rule["many"]:
+        return {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
     if rule["register"]:
         points = importlib.metadata.entry_points(group=rule["register"].group)
         names = [*rule["choices"], *sorted(points.names)]
@@ -118,5 +120,5 @@ def _schema_of(default: Scalar, rule: Mapping[str, Any]) -> dict[str, Any]:
         return {"enum": list(rule["choices"])}
     bounds = {"minimum": "minimum", "maximum": "maximum", "above": "exclusiveMinimum"}
     limits = {word: rule[name] for name, word in bounds.items() if rule[name] is not None}
-    plain = {"type": _JSON_TYPES[type(default)], **limits}
+    plain = {"type": _JSON_TYPES[rule["kind"]], **limits}
     return {"anyOf": [{"enum": list(rule["words"])}, plain]} if rule["words"] else plain

@@ -48,8 +48,10 @@ def option(
     above: float | None = None,
     choices: tuple[str, ...] = (),
     words: tuple[str, ...] = (),
+    kind: type | None = None,
     register: "Register | None" = None,
     table: bool = False,
+    many: bool = False,
 ) -> Any:
     """Declare one option: its default (which fixes its type), meaning with unit, and allowed values.
 
@@ -61,14 +63,16 @@ def option(
         above: exclusive lower bound.
         choices: the allowed strings; empty means any.
         words: strings that an option with another type takes, too.
+        kind: its type, where the default is one of `words`.
         register: of the parts that can be named; its names are the choices, and there may be more.
         table: it is a table of keyword arguments, as JSON text; "" is an empty one.
+        many: it names any number of the register's parts, with commas between them; "" is none.
     """
     bounds = {"minimum": minimum, "maximum": maximum, "above": above}
     if register is not None:
         choices = register.names
     rule = {"doc": doc, **bounds, "choices": choices, "words": words, "register": register, "table": table}
-    return field(default=default, metadata=rule)
+    return field(default=default, metadata={**rule, "kind": kind or type(default), "many": many})
 
 
 def key_of(section: str, name: str) -> str:
@@ -101,7 +105,7 @@ class Section:
 
 def _checked(key: str, value: Any, default: Any, rule: Mapping[str, Any]) -> Any:
     """Return `value` in the type of `default`, or raise ConfigError."""
-    kind = type(default)
+    kind = rule["kind"]
     if type(value) is str and value in rule["words"]:
         return value
     if kind is float and type(value) is int:
@@ -121,7 +125,9 @@ def _checked(key: str, value: Any, default: Any, rule: Mapping[str, Any]) -> Any
     if rule["table"]:
         return json.dumps(arguments_of(value, key), ensure_ascii=False) if value else ""
     if rule["register"] is not None:
-        rule["register"].entry(value, f"its default is {default!r}")
+        for name in map(str.strip, value.split(",")) if rule["many"] else [value]:
+            if name or not rule["many"]:
+                rule["register"].entry(name, f"its default is {default!r}")
     elif rule["choices"] and value not in rule["choices"]:
         raise ConfigError(
             f"{key} must be one of {', '.join(rule['choices'])}, but is {shown(value)}"

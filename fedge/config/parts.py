@@ -4,7 +4,9 @@ To add a part: a file with its code, an entry here, a test. What other options m
 code is loaded stands in its traits (`fedge.config.contradictions` and the sections read them).
 """
 
-from fedge.config.option import ConfigError
+from typing import Any
+
+from fedge.config.option import ConfigError, arguments_of, shown
 from fedge.config.register import Entry, Register
 
 # --- traits -------------------------------------------------------------------------------------------
@@ -174,6 +176,56 @@ TRACKERS = Register(
     Entry("mlflow", "MLflow", f"{_TRACKERS}.to_mlflow:open_run", package="mlflow"),
 )
 
+_STOPPING = "fedge.callbacks.stopping"
+CALLBACKS = Register(
+    "callbacks",
+    "fedge.callbacks",
+    Entry("early-stopping", "nothing gets better any more", f"{_STOPPING}:EarlyStopping"),
+    Entry("byte-budget", "so many bytes have passed", f"{_STOPPING}:ByteBudget"),
+    Entry("time-budget", "so many seconds have passed", f"{_STOPPING}:TimeBudget"),
+    Entry("budget", "a column of global_rounds.csv adds up to so much", f"{_STOPPING}:Budget"),
+)
+
+
+def names_in(text: str) -> tuple[str, ...]:
+    """Return the names in a list of names, as options hold it: "early-stopping,my:Watch"."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+HOOKS = ("begin_run", "begin_round", "begin_leaf_round", "end_leaf_round", "end_round", "end_run")
+
+
+def refuse_uncalled(callback: Any, name: str) -> None:
+    """Raise ConfigError for an object, or a class of them, of which a run would call nothing."""
+    if not any(hasattr(callback, hook) for hook in HOOKS):
+        raise ConfigError(
+            f"callbacks {name} must have one of {', '.join(HOOKS)}, but {shown(callback)} has none; derive "
+            f"it from fedge.callbacks.Callback"
+        )
+
+
+def callback_arguments(name: str, text: str) -> dict[str, Any]:
+    """Return the keyword arguments of one callback in the table of all.
+
+    ``{"early-stopping": {"min-delta": 0.01}}`` → ``{"min_delta": 0.01}``.
+
+    Args:
+        name: of the callback; its dots part tables, as in every key.
+        text: the table, as JSON.
+
+    Raises:
+        ConfigError: there is something else in its place.
+    """
+    found: Any = arguments_of(text, f"{CALLBACKS.option}-args")
+    for word in [name] if name in found else name.split("."):
+        found = found.get(word, {}) if isinstance(found, dict) else found
+    if not isinstance(found, dict):
+        raise ConfigError(
+            f"callbacks-args.{name} must be a table of keyword arguments, but is {shown(found)}; set for "
+            f"example callbacks-args.early-stopping.patience=5"
+        )
+    return {key.replace("-", "_"): value for key, value in found.items()}
+
 
 def refuse_input_shape(model: str, input_shape: tuple[int, ...]) -> None:
     """Raise ConfigError when a model of Fedge's does not take inputs of a shape, (C, T) or (C, H, W)."""
@@ -185,4 +237,4 @@ def refuse_input_shape(model: str, input_shape: tuple[int, ...]) -> None:
         )
 
 
-REGISTERS = (MODELS, RULES, SIGNALS, GROUPINGS, GATES, PARTITIONS, SCENARIOS, DATASETS, TRACKERS)
+REGISTERS = (MODELS, RULES, SIGNALS, GROUPINGS, GATES, PARTITIONS, SCENARIOS, DATASETS, TRACKERS, CALLBACKS)

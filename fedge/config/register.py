@@ -160,11 +160,12 @@ class Register:
             found = getattr(found, attribute)
         return found
 
-    def given(self, part: Any) -> str:
+    def given(self, part: Any, number: int = 1) -> str:
         """Return the name under which an object of this process is known until `forget`.
 
         Args:
             part: a name, which is returned as it is, or the class or function itself.
+            number: above 1 it stands in the name, for several objects of one kind.
 
         Raises:
             ConfigError: it cannot be called.
@@ -175,7 +176,7 @@ class Register:
             raise ConfigError(f"{self.option} must be a name, a class or a function, but is {shown(part)}")
         kind = part.func if isinstance(part, partial) else part
         kind = kind if hasattr(kind, "__qualname__") else type(kind)
-        name = f"{kind.__module__}:{kind.__qualname__}"
+        name = f"{kind.__module__}:{kind.__qualname__}" + (f".{number}" if number > 1 else "")
         self._given[name] = part
         return name
 

@@ -504,6 +504,12 @@ class Config(Section):
 
     num_server_rounds: int = option(100, "global rounds", minimum=1)
     seed: int = option(42, "root of every random stream; SEED in the environment wins", minimum=0)
+    clients: int | str = option(
+        "auto",
+        "clients; auto: one per user where users are dealt and the data name several, else as many as the "
+        "federation has",
+        minimum=1, words=("auto",), kind=int,
+    )  # fmt: skip
     run_name: str = option("", "name of the run folder; empty: date, time and seed")
     runs_dir: str = option("runs", "folder of all run folders")
     resume: str = option("", 'run to go on with: "latest" or its folder, as "runs/NAME"; empty: a new run')
@@ -530,6 +536,15 @@ class Config(Section):
         register=parts.TRACKERS,
     )
     tracker_args: str = option("", "keyword arguments of a tracker of one's own, as a table", table=True)
+    callbacks: str = option(
+        "",
+        "what is told of every round and may end the run, with commas between; each has its arguments in "
+        "callbacks-args; see docs/extend.md",
+        register=parts.CALLBACKS, many=True,
+    )  # fmt: skip
+    callbacks_args: str = option(
+        "", "a table of keyword arguments per callback, as early-stopping.patience=5", table=True
+    )
     hierarchy: HierarchyConfig = HierarchyConfig()
     leaf: LeafConfig = LeafConfig()
     data: DataConfig = DataConfig()
@@ -596,18 +611,19 @@ def _table_of(key: str) -> str | None:
 
 
 _TABLES = tuple(key for key, (_, rule) in options().items() if rule["table"])
+_LISTS = tuple(key for key, (_, rule) in options().items() if rule["many"])
 
 
 def fold_tables(run_config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a flat mapping in which every table of keyword arguments is one entry, as JSON text.
 
     ``{"train.model-args.width": 64}`` → ``{"train.model-args": '{"width": 64}'}``. Flower takes no keys that
-    pyproject.toml does not list, and no lists.
+    pyproject.toml does not list, and no lists, so a list of names becomes one text.
 
     Raises:
         ConfigError: a table is not one.
     """
-    folded = {key: value for key, value in run_config.items() if _table_of(key) is None}
+    folded = {key: _listed(key, value) for key, value in run_config.items() if _table_of(key) is None}
     for key, value in run_config.items():
         table = _table_of(key)
         if table is not None:
@@ -620,6 +636,12 @@ def fold_tables(run_config: Mapping[str, Any]) -> dict[str, Any]:
             inner[last] = value
             folded[table] = json.dumps(arguments, ensure_ascii=False)
     return folded
+
+
+def _listed(key: str, value: Any) -> Any:
+    """Return a list of names as the text that Flower takes, ``["a", "b"]`` → "a,b"; all else as it is."""
+    is_list = key in _LISTS and isinstance(value, list) and all(type(name) is str for name in value)
+    return ",".join(value) if is_list else value
 
 
 def from_run_config(run_config: Mapping[str, Any]) -> Config:

@@ -22,6 +22,7 @@ class Federation:
         num_gpus: GPU share per client.
         engine_cpus: CPUs that Ray is told to have; 0 where it counts for itself.
         init_args: all that Ray is started with, keys with dashes.
+        is_default: nobody has chosen it, so that the number of clients may be another (`Config.clients`).
     """
 
     num_supernodes: int = 0
@@ -29,6 +30,7 @@ class Federation:
     num_gpus: float = 0.0
     engine_cpus: float = 0.0
     init_args: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    is_default: bool = field(default=False, compare=False)
 
     def describe(self) -> dict[str, Any]:
         """Return it as the manifest holds it."""

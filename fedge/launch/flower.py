@@ -34,7 +34,13 @@ _END_BY_ITSELF_S = 10.0  # for Flower and Ray, after the signal
 _END_AFTER_KILL_S = 5.0
 
 
-def run_on_flower(app: str, federation: str | None, run_config: Mapping[str, Scalar], config: Config) -> int:
+def run_on_flower(
+    app: str,
+    federation: str | None,
+    run_config: Mapping[str, Scalar],
+    config: Config,
+    supernodes: int | None = None,
+) -> int:
     """Carry out a checked run with ``flwr run``; returns the exit code.
 
     Args:
@@ -42,6 +48,7 @@ def run_on_flower(app: str, federation: str | None, run_config: Mapping[str, Sca
         federation: name of one; None for the default.
         run_config: all options, as the run is to have them.
         config: the same, checked.
+        supernodes: clients, where they are not as many as the federation has.
     """
     name = config.run_name or f"{datetime.now():%Y%m%d-%H%M%S-%f}"
     folder = (
@@ -51,6 +58,7 @@ def run_on_flower(app: str, federation: str | None, run_config: Mapping[str, Sca
         overrides.write(toml_of(Project(Path(app)).as_declared({**run_config, "run-name": name})))
         overrides.flush()
         words = ["flwr", "run", app, *([federation] if federation else []), "-c", overrides.name]
+        words += ["--federation-config", f"options.num-supernodes={supernodes}"] if supernodes else []
         child = _Child(words)
         # the server process notices a stall by itself, unless it is frozen as a whole
         limit_s = stall_limit_s(config.guard) + config.guard.start_timeout + 2 * GRACE_S

@@ -28,6 +28,7 @@ def check(
     federation: Federation,
     on_ray: bool = False,
     load: Load = load_source,
+    is_sized: bool = False,
 ) -> Prepared:
     """Return what a run on a federation starts from, having tried all but the start.
 
@@ -36,6 +37,7 @@ def check(
         federation: that the run is to be on.
         on_ray: the clients are to run on Ray.
         load: gives the windows; for many checks on the same ones.
+        is_sized: the federation has its number of clients whatever the run would have.
 
     Raises:
         ConfigError: the run cannot work.
@@ -47,14 +49,25 @@ def check(
     found = _resumption(config, seed)
     resumption = None if found is None else Handover(found)
     refuse_missing_resources(federation)
-    deal = None
+    deal, there = None, 0
     if federation.num_supernodes:
         if on_ray:
             refuse_listening_elsewhere(federation.init_args)
             refuse_ray_that_cannot_start()
             refuse_hidden_gpu(config.train.device, federation)
-        deal = Handover(deal_data(config, seed, federation.num_supernodes, found, load))
-    return replace(prepared, resumption=resumption, deal=deal)
+        there, follows = (federation.num_supernodes, False) if is_sized else _sized(config, federation, found)
+        dealt = deal_data(config, seed, there, found, load, follows)
+        deal, there = Handover(dealt), sum(dealt.clients_per_leaf)
+    return replace(prepared, resumption=resumption, deal=deal, num_clients=there)
+
+
+def _sized(config: Config, federation: Federation, found: Resumption | None) -> tuple[int, bool]:
+    """Return how many clients a run has, and whether there may be one per user instead."""
+    if isinstance(config.clients, int):
+        return config.clients, False
+    if federation.is_default and found is not None:
+        return sum(found.run["clients_per_leaf"]), False
+    return federation.num_supernodes, federation.is_default
 
 
 def _resumption(config: Config, seed: int) -> Resumption | None:
@@ -120,7 +133,8 @@ def check_flwr_run(words: Sequence[str]) -> None:
         project = Project(Path(options.app))
         # Flower joins several -c with spaces
         overrides = [" ".join(options.run_config)] if options.run_config else []
-        check(project.run_config(overrides), project.federation(options.federation), on_ray=True)
+        federation = project.federation(options.federation)
+        check(project.run_config(overrides), federation, on_ray=True, is_sized=True)
     except ConfigError as error:
         print(f"\nfedge: {error}", file=sys.stderr, flush=True)
         raise SystemExit(REFUSED) from None

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -179,7 +180,8 @@ class Project:
                 told[key] = value
             else:
                 told.update(inner)
-        missing = [key for key, value in told.items() if key not in declared and value != defaults.get(key)]
+        said = {*declared, "clients"}  # whose number the federation is given anyway
+        missing = [key for key, value in told.items() if key not in said and value != defaults.get(key)]
         if missing:
             raise ConfigError(
                 f"on Flower's engine an option must stand in [tool.flwr.app.config], but {missing[0]} does "
@@ -213,4 +215,4 @@ class Project:
                 f"federation {wanted} must have at most {_MOST_SUPERNODES} options.num-supernodes, "
                 f"but has {shown(count)}; lower it in {self.path}"
             )
-        return from_backend(count, table["options"].get("backend", {}))
+        return replace(from_backend(count, table["options"].get("backend", {})), is_default=not name)

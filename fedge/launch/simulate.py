@@ -2,8 +2,10 @@
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from inspect import isroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -13,6 +15,7 @@ from fedge.client_app import app as client_app
 from fedge.client_app import choose_device
 from fedge.config.option import ConfigError, shown
 from fedge.config.parts import (
+    CALLBACKS,
     DATASETS,
     GATES,
     GROUPINGS,
@@ -37,10 +40,13 @@ if TYPE_CHECKING:
     from fedge.records.reader import RunData
 
 
+_CLIENTS = 9  # as many as HHAR has users
+
+
 def simulate(
     config: Mapping[str, Any] | None = None,
     *,
-    num_supernodes: int = 9,
+    num_supernodes: int | None = None,
     clients: int | None = None,
     model: Any = None,
     rule: Any = None,
@@ -50,6 +56,7 @@ def simulate(
     partition: Any = None,
     scenario: Any = None,
     data: Any = None,
+    callbacks: Sequence[Any] = (),
     workers: int | None = None,
     terminal: TextIO | None = None,
 ) -> "RunData":
@@ -58,7 +65,7 @@ def simulate(
     Args:
         config: options that differ from their defaults, flat (``{"train.lr": 0.1}``) or nested
             (``{"train": {"lr": 0.1}}``); see pyproject.toml for all of them.
-        num_supernodes: number of clients.
+        num_supernodes: number of clients; by default one per user, or nine (option `clients`).
         clients: the same; wins.
         model: class or function of a network, in place of `train.model`; see docs/extend.md for this and what
             follows, each of which may also be a name.
@@ -69,6 +76,7 @@ def simulate(
         partition: function, in place of `partition.kind`.
         scenario: function, in place of `scenario`.
         data: `hhar.Windows`, or a function that returns them, in place of `data.path`.
+        callbacks: objects, classes or names, in place of `callbacks`; see `fedge.callbacks.Callback`.
         workers: clients that train at a time; by default as many as this process may use cores.
         terminal: where the progress lines go; standard output by default.
 
@@ -87,21 +95,45 @@ def simulate(
         (PARTITIONS, partition), (SCENARIOS, scenario), (DATASETS, data),
     )  # fmt: skip
     named = {register.option: register.given(part) for register, part in given if part is not None}
+    watching = [CALLBACKS.given(_factory(part), n) for n, part in enumerate(callbacks, start=1)]
+    if watching:
+        named["callbacks"] = ",".join(watching)
     flat = fold_tables({**flatten(config or {}), **named})
     count = num_supernodes if clients is None else clients
-    if count < 1:
-        raise ConfigError(f"clients must be at least 1, but is {count}; 9 suits HHAR")
-    federation = Federation(count)
+    if count is not None:
+        flat["clients"] = count
+    federation = Federation(_CLIENTS, is_default=True)
     try:
-        outcome = run_in_process(flat, federation, workers, terminal, prepared=check(flat, federation))
+        prepared = check(flat, federation)
+        federation = replace(federation, num_supernodes=prepared.num_clients)
+        outcome = run_in_process(flat, federation, workers, terminal, prepared=prepared)
     finally:
         for register, _ in given:
             register.forget(str(named.get(register.option)))
+        for name in watching:
+            CALLBACKS.forget(name)
     if outcome.folder is None:
         raise ConfigError(outcome.reason)
     from fedge.records.reader import load_run  # Polars: a command that only runs need not load it
 
     return load_run(outcome.folder)
+
+
+class _Given:
+    """Gives an object that has been made already, under the name of its class."""
+
+    def __init__(self, part: Any) -> None:
+        self.part = part
+        self.__module__ = type(part).__module__
+        self.__qualname__ = type(part).__qualname__
+
+    def __call__(self) -> Any:
+        return self.part
+
+
+def _factory(callback: Any) -> Any:
+    """Return what makes a callback: a name, a class and a function do; an object is itself."""
+    return callback if isinstance(callback, str | type) or isroutine(callback) else _Given(callback)
 
 
 def client_app_named(name: str) -> ClientApp:

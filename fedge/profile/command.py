@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,11 @@ def profile(options: argparse.Namespace) -> int:
         "report": False,
     }
     federation = project.federation(options.federation)
-    config = check({**run_config, "run-name": ""}, federation, on_ray=options.engine == "flower").config
+    if options.clients is not None:
+        run_config["clients"] = options.clients
+    prepared = check({**run_config, "run-name": ""}, federation, on_ray=options.engine == "flower")
+    config, federation = prepared.config, replace(federation, num_supernodes=prepared.num_clients)
+    del prepared  # and the data with it
     folder = _new_folder(options)
     found = _measured(options, run_config, config, federation, folder)
     write_profile(folder, found)

@@ -151,6 +151,7 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     or (_with(kind=_is_text, groups=_list_of(_is_count))(value) and _are_eras(value.get("later", []))),
     "resumed": _list_of(_with(when=_is_text, after_round=_is_count, engine=_is_text)),
     "remarks": _list_of(_is_text),
+    "stopped": _with(by=_is_text, after_round=_is_count, reason=_is_text),
     "privacy": _with(promise=_is_text, not_covered=_list_of(_is_text)),
     "outputs": _table_of(_is_text),
     "process": lambda value: isinstance(value, dict),
@@ -168,9 +169,9 @@ def _options_of(config: Mapping[str, Any]) -> dict[str, Any]:
     known = options()
 
     def fits(key: str, value: Any) -> bool:
-        default, rule = known.get(key, (value, {"words": ()}))
-        if isinstance(default, bool) or isinstance(value, bool):
-            return type(value) is type(default)
-        return isinstance(value, str) == isinstance(default, str) or value in rule["words"]
+        _, rule = known.get(key, (value, {"words": (), "kind": type(value)}))
+        if rule["kind"] is bool or isinstance(value, bool):
+            return type(value) is rule["kind"]
+        return isinstance(value, str) == (rule["kind"] is str) or value in rule["words"]
 
     return {key: value for key, value in config.items() if _is_scalar(value) and fits(key, value)}

@@ -1,6 +1,7 @@
 """How a run stands, read from its folder: for `fedge status`, and for whoever else asks."""
 
 import csv
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,7 +24,7 @@ class RunStatus:
         folder: of the run.
         status: "running", "completed", "partial" or "failed".
         exit_code: of `fedge.process.exits`; RUNNING while it runs, FAILED where results are damaged.
-        reason: why it failed; empty otherwise.
+        reason: why it failed, or what has ended it before its last round; empty otherwise.
         last_round: last global round in the metrics; 0 before the first.
         num_rounds: global rounds in all; 0 where that is not known.
         seconds_per_round: mean over the last rounds; None before the first.
@@ -58,13 +59,19 @@ def read_status(folder: Path) -> RunStatus:
         folder=folder,
         status=manifest["status"],
         exit_code=exits.FAILED if damaged else manifest["exit_code"],
-        reason=_one_line(manifest.get("reason", "")),
+        reason=_one_line(manifest.get("reason") or _stopped(manifest)),
         last_round=rounds[-1][0] if rounds else 0,
         num_rounds=manifest.get("config", {}).get("num-server-rounds", 0),
         seconds_per_round=sum(recent) / len(recent) if recent else None,
         last_row=datetime.fromtimestamp(table.stat().st_mtime) if rounds else None,
         damaged=damaged,
     )
+
+
+def _stopped(manifest: Mapping[str, Any]) -> str:
+    """Return what has ended a run before its last round; empty where nothing has."""
+    stopped = manifest.get("stopped")
+    return f"stopped by {stopped['by']}: {stopped['reason']}" if stopped else ""
 
 
 def _rounds(table: Path) -> list[tuple[int, float]]:

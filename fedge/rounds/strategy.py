@@ -42,7 +42,8 @@ logger = logging.getLogger(__name__)
 _CLOUD = "cloud/"  # before the name of a state that the cloud keeps
 _COUNTED = "counted"  # replies, among the metrics of a leaf round
 
-RoundHook = Callable[[RoundResult, dict[str, float]], None]
+RoundHook = Callable[[RoundResult, dict[str, float]], bool]
+"""(result, laps) of a global round → whether the run is to end after it."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +187,8 @@ class HierarchicalStrategy(Strategy):
         for global_round in range((self._restored or 0) + 1, num_rounds + 1):
             result = self.global_round(grid, global_round, num_rounds)
             self._transport.lap("report")
-            self._on_round(result, self._transport.finish_round())
+            if self._on_round(result, self._transport.finish_round()):
+                break
         return Result()
 
     def global_round(self, grid: Grid, global_round: int, num_rounds: int) -> RoundResult:
@@ -198,6 +200,7 @@ class HierarchicalStrategy(Strategy):
             num_rounds: in all; fine-tuning may be for the last.
         """
         self._transport.begin_round(global_round)
+        self._transport.hooks.begin_round(global_round)
         if global_round == 1:
             self._choose_first()
         begun = self._cloud.begin([leaf.model for leaf in self.leaves], global_round)
@@ -228,17 +231,21 @@ class HierarchicalStrategy(Strategy):
             RunError: no client could train.
         """
         per_global = self._config.hierarchy.leaf_rounds
+        hooks, book = self._transport.hooks, self._transport.book
         for leaf_round in range((global_round - 1) * per_global + 1, global_round * per_global + 1):
+            hooks.begin_leaf_round(global_round, leaf_round)
             # first, so that all lines train with the same control variates
             for training in lines.beside(self.leaves):
                 self._leaf_round(grid, training, leaf_round)
                 lines.hand_back(training, self.leaves)
-            if self._leaf_round(grid, lines.own_models(self.leaves), leaf_round) == 0:
-                client, failure = min(self._transport.book.failures.items())
+            counted = self._leaf_round(grid, lines.own_models(self.leaves), leaf_round)
+            if counted == 0:
+                client, failure = min(book.failures.items())
                 raise RunError(
                     f"no client could train in global round {global_round}; client {client}: {failure}"
                 )
-            self._transport.book.updates = None  # later leaf rounds start from different models
+            book.updates = None  # later leaf rounds start from different models
+            hooks.end_leaf_round(global_round, leaf_round, counted, book.train_loss, book.failures)
 
     def _leaf_round(self, grid: Grid, training: lines.TrainingLine, leaf_round: int) -> int:
         """Run one exchange in which leaves, or forks of them, train; return how many replies count."""

@@ -5,7 +5,7 @@ What goes out and comes back is counted here, and nowhere else: bytes, failures,
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from flwr.app import Message
 
@@ -15,6 +15,7 @@ from fedge.exchange.content import total_payload_bytes
 from fedge.exchange.failure import Failure
 from fedge.exchange.round_context import LEAF, Line, RoundContext
 from fedge.rounds.book import RoundBook
+from fedge.rounds.hooks import Hooks
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
 
@@ -33,19 +34,21 @@ class Facilities:
         round_context: (global round, leaf round) → what clients must know.
         clock: charged throughout the rounds.
         shared: keeps large states in files.
+        hooks: are told what happens.
     """
 
     clients: Clients
     round_context: Callable[[int, int], RoundContext]
     clock: LapClock
     shared: SharedStates
+    hooks: Hooks = field(default_factory=Hooks)
 
 
 class Transport:
     """Carries the messages of a run.
 
     Attributes:
-        clients, shared: of the run.
+        clients, shared, hooks: of the run.
         book: of the present global round; of round 0 before the first.
         seconds_per_window: that training took when it was last measured.
         timeout_s: seconds that a client may take for one message.
@@ -61,6 +64,7 @@ class Transport:
         """
         self.clients = facilities.clients
         self.shared = facilities.shared
+        self.hooks = facilities.hooks
         self.book = RoundBook(0)
         self.seconds_per_window = _NO_TIME
         self.timeout_s = _TIMEOUT_S

@@ -5,7 +5,7 @@ makes its parts, `announce` says and records what happens, `carry_out` has the s
 `remarks` what is said then; `snapshot` is what is kept of a round, `resume` which run goes on and whether it
 may.
 
-Imports only from below: `trackers`, `report` and what is under them.
+Imports only from below: `callbacks`, `trackers`, `report` and what is under them.
 """
 
 import lazy_loader as lazy

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 
+from fedge.callbacks.calls import Stop
 from fedge.clustering.deals import out_of_reach
 from fedge.config.effects import options_without_effect
 from fedge.config.topology import known_per_leaf
@@ -24,6 +25,7 @@ from fedge.records.private import place_name
 from fedge.records.recorder import Recorder
 from fedge.rounds.results import RoundResult
 from fedge.run.build import Plan
+from fedge.run.population import misfit
 from fedge.run.prepare import Deal
 from fedge.run.remarks import Remarks, changes_of
 from fedge.run.resume import Resumption
@@ -115,6 +117,7 @@ class Announcer:
             self._console.say(
                 f"unseen clients: {len(dealt.unseen_clients)} clients hold their users out of training"
             )
+        self._note([line] if (line := misfit(config, windows, sum(sizes))) else [])
         self._say_what_is_out_of_reach(known_per_leaf(sizes, config.partition.unseen_clients))
         if dealt.scenario:
             first, *later = (" ".join(map(str, groups)) for _, groups in dealt.scenario.eras)
@@ -188,6 +191,15 @@ class Announcer:
         logger.info("global round %d done in %.3f s", result.global_round, seconds)
         self.table = partial(final_table, result)
         self._plan.clock.lap("report")
+
+    def stopped(self, stop: Stop) -> None:
+        """Say and record that a callback has ended the run."""
+        planned = self._plan.config.num_server_rounds
+        entry = {"by": stop.by, "after_round": stop.global_round, "reason": stop.reason}
+        self._recorder.update_manifest(stopped=entry)
+        self._note(
+            [f"stopped after global round {stop.global_round} of {planned} by {stop.by}: {stop.reason}"]
+        )
 
     def finish(self) -> None:
         """Tell the tracker how the run ended, and print the final table."""

@@ -21,6 +21,7 @@ from fedge.exchange.round_context import RoundContext
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.quorum import num_training
 from fedge.leaf.rules import make_strategy
+from fedge.rounds.hooks import Hooks
 from fedge.rounds.strategy import HierarchicalStrategy, RoundHook, Task
 from fedge.rounds.transport import Facilities
 from fedge.seeding import Purpose, torch_stream
@@ -32,6 +33,8 @@ from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
 from fedge.training.local import get_state
 from fedge.training.models import build_model, layer_names, parameter_names, variance_names
+
+_NOBODY = Hooks()
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,7 @@ def build_strategy(
     clients_per_leaf: Sequence[int],
     shape: DataShape,
     on_round: RoundHook,
+    hooks: Hooks = _NOBODY,
 ) -> tuple[HierarchicalStrategy, Any]:
     """Return the strategy with its leaves and its cloud, and the initial model as a record.
 
@@ -72,6 +76,7 @@ def build_strategy(
         clients_per_leaf: in the order of the leaves.
         shape: sizes that the model is built from.
         on_round: called with every round's result and laps.
+        hooks: are told what happens in a round.
 
     Raises:
         ConfigError: the model does not fit the windows.
@@ -91,7 +96,7 @@ def build_strategy(
     )  # fmt: skip
     own_layers = layer_names(model, config.personal.kept)
     task = Task(config, plan.seed, held_out, shape.classes, truth, own_layers)
-    facilities = Facilities(clients, _round_contexts(plan), plan.clock, plan.shared)
+    facilities = Facilities(clients, _round_contexts(plan), plan.clock, plan.shared, hooks)
     strategy = HierarchicalStrategy(task, leaves, cloud, facilities, on_round)
     return strategy, to_record(state)
 

@@ -1,6 +1,12 @@
 """The steps of one run: clients, data, leaves, global rounds, final models."""
 
+from contextlib import suppress
+from types import MappingProxyType
+
+from fedge.callbacks.callback import EndedRun, Run
+from fedge.callbacks.calls import CallbackError, Callbacks
 from fedge.client.controls import all_controls
+from fedge.config.sections import to_run_config
 from fedge.console.lines import Console
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape, forget_source, write_client_data
@@ -52,23 +58,56 @@ class Steps:
         self._console = console
         self._announcer = announcer
         self._snapshots: Snapshots | None = None
+        self._callbacks: Callbacks | None = None
+        self._global_round = 0  # the last one that is done
 
     def carry_out(self) -> None:
         """Clients → data → leaves → global rounds → final models; the copy of the client windows stays."""
+        try:
+            self._carry_out()
+        except BaseException as error:
+            with suppress(CallbackError):
+                self._end_callbacks("failed", str(error))
+            raise
+
+    def _carry_out(self) -> None:
+        """Do so."""
         plan, config = self._plan, self._plan.config
         self._clear_away()
         clients = self._find_clients()
         dealt, sizes, shape = self._deal(len(clients))
         self._announcer.track()
-        strategy, initial = build_strategy(plan, clients, dealt, sizes, shape, self._on_round)
-        done = self._prepare_checkpoints(strategy)
+        callbacks = self._callbacks = Callbacks(config)
+        strategy, initial = build_strategy(plan, clients, dealt, sizes, shape, self._on_round, callbacks)
+        done = self._global_round = self._prepare_checkpoints(strategy)
         self._console.begin([leaf.clients for leaf in strategy.leaves], config.hierarchy.leaf_rounds, done)
+        # a run may have been killed after a callback had ended it
+        last = done if callbacks.stop else config.num_server_rounds
+        callbacks.begin_run(
+            Run(
+                plan.folder,
+                MappingProxyType(to_run_config(config)),
+                plan.seed,
+                tuple(sizes),
+                config.num_server_rounds,
+                done,
+            )
+        )
         plan.clock.finish()
-        strategy.start(self._grid.grid, initial, config.num_server_rounds, config.guard.client_timeout)
+        strategy.start(self._grid.grid, initial, last, config.guard.client_timeout)
         self._recorder.write_models(
             [leaf.models.served for leaf in strategy.leaves], strategy.unseen_models()
         )
+        if callbacks.stop:
+            self._announcer.stopped(callbacks.stop)
+        status = "partial" if self._announcer.remarks.any_failed else "completed"
+        self._end_callbacks(status, callbacks.stop.reason if callbacks.stop else "")
         self._announcer.finish()
+
+    def _end_callbacks(self, status: str, reason: str) -> None:
+        """Tell the callbacks how the run has ended, if there are any yet."""
+        if self._callbacks is not None:
+            self._callbacks.end_run(EndedRun(status, self._global_round, reason))
 
     def _clear_away(self) -> None:
         """Say where the run goes on, if it does, and remove what the last attempt left unfinished."""
@@ -111,7 +150,8 @@ class Steps:
 
     def _prepare_checkpoints(self, strategy: HierarchicalStrategy) -> int:
         """Go on from a checkpoint, or write the first; returns the global rounds that are done."""
-        plan, remarks = self._plan, self._announcer.remarks
+        plan, remarks, callbacks = self._plan, self._announcer.remarks, self._callbacks
+        assert callbacks is not None
         self._snapshots = Snapshots(
             plan.config.checkpoint,
             plan.config.num_server_rounds,
@@ -119,21 +159,33 @@ class Steps:
             strategy,
             remarks,
             lambda: all_controls(plan.data_folder, strategy.accepted, self._grid.contexts),
+            callbacks,
         )
         found = self._opened.take_resumption()
         if found is None:
             self._snapshots.after(0, list)
             return 0
         lines = go_on(found.checkpoint, strategy, remarks, plan.data_folder)
+        callbacks.restore(found.checkpoint.facts.get("callbacks", {}))
         self._announcer.table = lambda: lines
         if self._recorder.refitted:
             self._snapshots.write(found.checkpoint.global_round, self._announcer.table)
         return found.checkpoint.global_round
 
-    def _on_round(self, result: RoundResult, laps: dict[str, float]) -> None:
-        """Announce and keep one global round; the time this takes counts for the next round."""
+    def _on_round(self, result: RoundResult, laps: dict[str, float]) -> bool:
+        """Announce and keep one global round; the time this takes counts for the next round.
+
+        Returns:
+            Whether the run is to end after it.
+        """
         note_progress()
         self._announcer.round(result, laps)
+        self._global_round = result.global_round
         assert self._snapshots is not None
-        self._snapshots.after(result.global_round, self._announcer.table)
+        assert self._callbacks is not None
+        self._callbacks.end_round(result, sum(laps.values()))
+        is_last = self._callbacks.stop is not None
+        self._plan.clock.lap("report")
+        self._snapshots.after(result.global_round, self._announcer.table, is_last)
         self._plan.clock.lap("checkpoint")
+        return is_last

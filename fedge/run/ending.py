@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedge.callbacks.calls import CallbackError
 from fedge.config.option import ConfigError
 from fedge.console.lines import Console
 from fedge.exchange.engine import RunError
@@ -21,7 +22,7 @@ from fedge.states.files import StateFileError
 
 logger = logging.getLogger(__name__)
 
-_ONE_LINE = (ConfigError, RunError, StallError, RecordError, CheckpointError, StateFileError)
+_ONE_LINE = (ConfigError, RunError, StallError, RecordError, CheckpointError, StateFileError, CallbackError)
 
 
 @dataclass(frozen=True)

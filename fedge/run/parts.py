@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedge.config.option import ConfigError
+from fedge.config.option import ConfigError, arguments_of, nearest, shown
 from fedge.config.parts import (
+    CALLBACKS,
     DATASETS,
     GATES,
     GROUPINGS,
@@ -18,9 +19,12 @@ from fedge.config.parts import (
     SCENARIOS,
     SIGNALS,
     TRACKERS,
+    callback_arguments,
+    names_in,
     refuse_input_shape,
+    refuse_uncalled,
 )
-from fedge.config.register import Register
+from fedge.config.register import Register, refuse_misfit
 from fedge.config.sections import Config
 from hhar.windows.window_file import Windows
 
@@ -39,6 +43,8 @@ def own_parts(config: Config) -> dict[str, tuple[Register, str]]:
     }
     if DATASETS.is_code(config.data.path):  # and no file
         named["data.path"] = (DATASETS, config.data.path)
+    for number, name in enumerate(names_in(config.callbacks)):
+        named[f"callbacks[{number}]"] = (CALLBACKS, name)
     return {option: (register, name) for option, (register, name) in named.items() if register.is_own(name)}
 
 
@@ -58,6 +64,7 @@ def refuse_parts_that_do_not_fit(config: Config) -> None:
     )
     TRACKERS.refuse_wrong_arguments(config.tracker, config.arguments("tracker"), "run")
     _refuse_arguments_of_what_takes_none(config)
+    _refuse_callbacks_that_cannot_be(config)
     if RULES.is_own(config.leaf.strategy) or config.leaf.strategy_args:
         from fedge.leaf.rules import make_strategy  # Flower, which a refused run need not wait for
 
@@ -71,6 +78,29 @@ def _refuse_arguments_of_what_takes_none(config: Config) -> None:
         raise ConfigError(
             f"data.path-args must be empty for data.path {data.path}, which has options of its own, but are "
             f"{data.path_args}; remove them"
+        )
+
+
+def _refuse_callbacks_that_cannot_be(config: Config) -> None:
+    """Raise ConfigError for a callback that cannot be made; one of the user's is not made yet."""
+    names = names_in(config.callbacks)
+    if len(set(names)) < len(names):
+        raise ConfigError(f"callbacks must differ, but are {shown(config.callbacks)}; name each of them once")
+    for name in names:
+        arguments = callback_arguments(name, config.callbacks_args)
+        code = CALLBACKS.load(name)
+        refuse_misfit(code, f"callbacks {name}", "callbacks-args", arguments, ())
+        if inspect.isclass(code) or hasattr(code, "part"):
+            refuse_uncalled(getattr(code, "part", code), name)
+        if not CALLBACKS.is_own(name):
+            code(**arguments)
+    given = arguments_of(config.callbacks_args, "callbacks-args")
+    heads = set(names) | {name.split(".")[0] for name in names}
+    unknown = next((key for key in given if key not in heads), None)
+    if unknown is not None:
+        raise ConfigError(
+            f"callbacks-args must be of callbacks that are named, but {shown(unknown)} is not in callbacks"
+            f"{nearest(unknown, names) or '; add it, or remove its arguments'}"
         )
 
 
@@ -117,6 +147,7 @@ def described_parts(config: Config) -> dict[str, Any]:
 def _described(register: Register, name: str) -> dict[str, Any]:
     """Return which code a name stands for now."""
     code, origin = register.load(name), register.entry(name).origin
+    code = getattr(code, "part", code)  # an object that was given
     try:
         file = inspect.getsourcefile(
             code if hasattr(code, "__code__") or inspect.isclass(code) else type(code)
@@ -133,7 +164,11 @@ def changed_parts(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str
     lines = []
     for option, part in now.items():
         was = before.get(option)
-        if was and (was["version"], was["sha256"]) != (part["version"], part["sha256"]):
+        if (
+            was
+            and was["name"] == part["name"]
+            and (was["version"], was["sha256"]) != (part["version"], part["sha256"])
+        ):
             versions = f" ({was['version']} → {part['version']})" if was["version"] != part["version"] else ""
             lines.append(f"the code of {option} {part['name']} has changed since the run began{versions}")
     return lines

@@ -13,6 +13,7 @@ from fedge.data.partition import Partition, partition
 from fedge.data.prepared import DataSource, load_source
 from fedge.leaf.quorum import refuse_missing_quorum
 from fedge.run.parts import refuse_model_that_does_not_fit
+from fedge.run.population import clients_for, refuse_other_number
 from fedge.run.resume import Resumption, refuse_other_data
 from fedge.seeding import resolve_seed
 from hhar.windows.window_file import Windows
@@ -59,6 +60,7 @@ class Prepared:
         seed_source: where it was given.
         resumption: the run to go on with, as it was found; None for a new run, or if nobody has looked.
         deal: the data; None where the number of clients is not known yet.
+        num_clients: of the run; 0 where it is not known yet.
     """
 
     config: Config
@@ -66,6 +68,7 @@ class Prepared:
     seed_source: str
     resumption: Handover[Resumption] | None = None
     deal: Handover[Deal] | None = None
+    num_clients: int = 0
 
 
 def prepare(run_config: Mapping[str, Any]) -> Prepared:
@@ -80,7 +83,12 @@ def prepare(run_config: Mapping[str, Any]) -> Prepared:
 
 
 def deal_data(
-    config: Config, seed: int, num_clients: int, resumption: Resumption | None, load: Load = load_source
+    config: Config,
+    seed: int,
+    num_clients: int,
+    resumption: Resumption | None,
+    load: Load = load_source,
+    follow_users: bool = False,
 ) -> Deal:
     """Load the windows of a run and deal them to its clients.
 
@@ -90,14 +98,24 @@ def deal_data(
         num_clients: as many as the federation has.
         resumption: the run that goes on, whose data these must be.
         load: gives the windows; for many runs on the same ones.
+        follow_users: nobody has chosen `num_clients`: there may be one per user instead.
 
     Raises:
         ConfigError: clients, data and configuration do not fit.
     """
+    loaded = load(config, num_clients) if follow_users else None
+    if loaded is not None and not _follows_clients(config, loaded[1]):
+        num_clients = clients_for(config, loaded[0], num_clients)
+    refuse_other_number(config, num_clients)
     sizes = clients_per_leaf(config.hierarchy, num_clients)
     refuse_missing_quorum(config, known_per_leaf(sizes, config.partition.unseen_clients))
-    windows, source = load(config, num_clients)
+    windows, source = loaded or load(config, num_clients)
     if resumption is not None:
         refuse_other_data(resumption, source.fingerprint, sizes)
     refuse_model_that_does_not_fit(config, windows)
     return Deal(windows, source, partition(windows, config, sizes, seed), sizes)
+
+
+def _follows_clients(config: Config, source: DataSource) -> bool:
+    """Tell whether the data have as many users as there are clients, and so say nothing of their number."""
+    return source.synthetic and not config.data.synthetic_users

@@ -20,11 +20,12 @@ from fedge.states.checkpoint import FOLDER, Checkpoint, CheckpointError, newest_
 
 # What may differ between a run and its continuation, because no result depends on it:
 _PLACES = frozenset({"run-name", "runs-dir", "resume", "report"})
-_COMPARED_OTHERWISE = frozenset({"seed", "data.path"})  # by the seed in force and the data's fingerprint
+# by the seed in force, the clients of each leaf and the data's fingerprint
+_COMPARED_OTHERWISE = frozenset({"seed", "clients", "data.path"})
 _TUNING = frozenset(
     {
         "num-server-rounds", "guard.start-timeout", "guard.client-timeout", "guard.stall-timeout",
-        "transfer.share-above-mb", "tracker",
+        "transfer.share-above-mb", "tracker", "callbacks", "callbacks-args",
         "checkpoint.every", "checkpoint.keep",
     }
 )  # fmt: skip
@@ -61,13 +62,20 @@ class Resumption:
         described: Mapping[str, Any] = self.checkpoint.facts["run"]
         return described
 
-    def is_complete(self, num_rounds: int) -> bool:
-        """Tell whether nothing is left to do: all rounds are done, and all results are what was written."""
+    def is_complete(self, config: Config) -> bool:
+        """Tell whether nothing is left to do: it ended as it was to, and all results are what was written."""
         return (
             self.manifest.get("status") in ("completed", "partial")
-            and self.checkpoint.global_round == num_rounds
+            and (self.checkpoint.global_round == config.num_server_rounds or self._has_stopped(config))
             and not damaged_outputs(self.folder, self.manifest)
             and (self.folder / MODELS).is_file()
+        )
+
+    def _has_stopped(self, config: Config) -> bool:
+        """Tell whether a callback has ended the run, and the same ones would do so again."""
+        before, now = self.manifest.get("config", {}), to_run_config(config)
+        return "stopped" in self.manifest and all(
+            now[key] == before.get(key) for key in ("callbacks", "callbacks-args")
         )
 
     def manifest_to_go_on(

@@ -124,7 +124,7 @@ def _carry_out(
 ) -> Outcome:
     """Carry out the run, watched, unless nothing is left to do; see `run` for what is given."""
     config, opened, prepared = around.config, around.opened, around.prepared
-    if opened.resumption is not None and opened.resumption.is_complete(config.num_server_rounds):
+    if opened.resumption is not None and opened.resumption.is_complete(config):
         return _nothing_to_do(opened.resumption, config, around.console)
     manifest = first_manifest(prepared, opened, engine, federation)
     data_folder = client_data_folder(around.folder, len(manifest.get("resumed", [])))
@@ -153,10 +153,14 @@ def _end_tracking(tracking: Tracking, folder: Path) -> None:
 
 def _nothing_to_do(resumption: Resumption, config: Config, console: Console) -> Outcome:
     """Say that a run is complete."""
-    done = config.num_server_rounds
-    console.say(
-        f"{short(resumption.folder)} is complete: {done} of {done} global rounds; raise num-server-rounds to "
-        f"go on"
-    )
+    done, stopped = config.num_server_rounds, resumption.manifest.get("stopped")
+    folder = short(resumption.folder)
+    if stopped:
+        console.say(
+            f"{folder} is complete: stopped after global round {stopped['after_round']} of {done} by "
+            f"{stopped['by']}: {stopped['reason']}; other callbacks let it go on, as -c 'callbacks=\"\"'"
+        )
+    else:
+        console.say(f"{folder} is complete: {done} of {done} global rounds; raise num-server-rounds to go on")
     status = resumption.manifest["status"]
     return Outcome(status, resumption.folder, exit_code=exits.BY_STATUS[status])

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedge.callbacks.calls import Callbacks
 from fedge.client.controls import put_controls
 from fedge.config.sections import CheckpointConfig
 from fedge.records.recorder import Recorder
@@ -33,6 +34,7 @@ class Snapshots:
         strategy: HierarchicalStrategy,
         remarks: Remarks,
         controls: Callable[[], Mapping[int, State]],
+        callbacks: Callbacks,
     ) -> None:
         """Watch the parts of a run.
 
@@ -41,6 +43,7 @@ class Snapshots:
             num_rounds: the last global round, which is always kept unless none is.
             recorder, strategy, remarks: of the run.
             controls: gives every client's c_i, by partition id.
+            callbacks: of the run.
         """
         self._config = config
         self._num_rounds = num_rounds
@@ -48,19 +51,21 @@ class Snapshots:
         self._strategy = strategy
         self._remarks = remarks
         self._controls = controls
+        self._callbacks = callbacks
 
-    def after(self, global_round: int, table: Callable[[], Sequence[str]]) -> None:
+    def after(self, global_round: int, table: Callable[[], Sequence[str]], is_last: bool = False) -> None:
         """Write the checkpoint of a global round if one is due, and remove old ones.
 
         Args:
             global_round: 0 before the first.
             table: gives the lines of the final table, should this be the last round.
+            is_last: it is, although others were planned.
 
         Raises:
             CheckpointError: the disk is full or gone.
         """
         every = self._config.every
-        if every and (global_round % every == 0 or global_round == self._num_rounds):
+        if every and (global_round % every == 0 or global_round == self._num_rounds or is_last):
             self.write(global_round, table)
 
     def write(self, global_round: int, table: Callable[[], Sequence[str]]) -> None:
@@ -71,6 +76,7 @@ class Snapshots:
             "sha256": self._recorder.checksums(),
             "strategy": self._strategy.facts(),
             "remarks": self._remarks.facts(),
+            "callbacks": self._callbacks.facts(),
             "table": list(table()),
         }
         groups = {

@@ -367,14 +367,16 @@ def _run(
     )
     said = [entry.supernodes for entry in (base, *entries) if entry.supernodes is not None]
     with placed(name):
+        config = from_run_config(run_config)
+        clients = config.clients if isinstance(config.clients, int) else head["supernodes"]
         return PlannedRun(
             label=label,
             point={axis.name: entry.name for axis, entry in zip(axes, entries, strict=True)},
             seed=seed,
-            supernodes=said[-1] if said else head["supernodes"],
+            supernodes=said[-1] if said else clients,
             folder=folder / name,
             run_config=run_config,
-            config=from_run_config(run_config),
+            config=config,
         )
 
 

@@ -92,7 +92,7 @@ def _standing(run: PlannedRun, sources: _Sources) -> Standing:
     planned = run.config.num_server_rounds
     if manifest.get("status") in ("completed", "partial"):
         done = manifest["config"]["num-server-rounds"]
-        if done == planned:
+        if done == planned or "stopped" in manifest:
             return Standing(run, "skip", done)
         if done > planned:
             _refuse_differences(run, [f"num-server-rounds is {planned}, was {done}"])
@@ -148,4 +148,4 @@ def _check(standing: Standing, sources: _Sources) -> None:
         return
     # the folder of a run that starts anew goes first, and that of a new one was looked for
     run_config = {**standing.run_config, "run-name": ""}
-    check(run_config, Federation(standing.run.supernodes), load=sources.load)
+    check(run_config, Federation(standing.run.supernodes), load=sources.load, is_sized=True)

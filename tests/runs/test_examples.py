@@ -20,6 +20,7 @@ PARTS = {
     "my_data": {"data.path": "my_data:rows_of_digits", "data.path-args.writers": 4},
     "my_rule": {"leaf.strategy": "my_rule:GeometricMedian", "scaffold.enabled": False},
     "my_grouping": {"cluster.method": "my_grouping:largest_gap"},
+    "my_callback": {"callbacks": "my_callback:Settled"},
     "my_gate": {"gate.rule": "my_gate:probably_better", "gate.rule-args.confidence": 0.6},
 }
 TINY = {
@@ -63,15 +64,25 @@ def carried_out(*words):
     """Run `fedge run` in this folder; returns the bytes of the final models."""
     environment = {**os.environ, "FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
-    name = "-".join(words).strip("-") or "inprocess"
+    name = "flower" if "flower" in words else "inprocess"
     command = [Path(sys.executable).parent / "fedge", "run", ".", "-c", f'run-name="{name}"', *words]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
-    return (Path("runs") / name / "checkpoints" / "final.safetensors").read_bytes()
+    folder = Path("runs") / name
+    manifest = json.loads((folder / "manifest.json").read_text())
+    return (folder / "checkpoints" / "final.safetensors").read_bytes(), manifest
 
 
 def test_all_together_have_the_same_bits_on_both_engines(project):
-    assert carried_out() == carried_out("--engine", "flower")
+    """With more clients than the federation has, as many as there are users, and ended by the callback."""
+    users = "data.path-args.writers=6 num-server-rounds=9"
+    words = ["-c", users, "-c", 'callbacks-args."my_callback:Settled".rounds=2']
+    (models, here), (same, there) = carried_out(*words), carried_out(*words, "--engine", "flower")
+    assert models == same
+    assert here["clients_per_leaf"] == there["clients_per_leaf"] == [3, 3]
+    assert here["stopped"] == there["stopped"]
+    assert here["stopped"]["by"] == "my_callback:Settled"
+    assert here["stopped"]["after_round"] < 9
 
 
 def test_objects_go_in_directly(project):

@@ -72,9 +72,9 @@ def command(manifest: Mapping[str, Any]) -> str:
     clients = int(manifest.get("federation", {}).get("num-supernodes", 0))
     overrides = " ".join(f"{key}={_toml(value)}" for key, value in changed_options(config).items())
     words = [f"SEED={manifest.get('seed')}", "fedge", "run", "."]
+    words += [] if "clients" in changed_options(config) else ["--clients", str(clients)]
     line = " ".join(words) + (f" -c {shlex.quote(overrides)}" if overrides else "")
-    needs = f"# in a clone of Fedge {manifest.get('versions', {}).get('fedge', '')}, "
-    return f"{needs}with a federation of {clients} SuperNodes\n{line}"
+    return f"# in a clone of Fedge {manifest.get('versions', {}).get('fedge', '')}\n{line}"
 
 
 def _toml(value: Any) -> str:

@@ -90,7 +90,7 @@ SHOWN_ELSEWHERE = {
 REFUSED = ("scaffold.levels", "cluster.probe-every")  # the run would be taken for another one
 
 ALWAYS = {
-    "seed": 4, "num-server-rounds": 1, "scenario": "gain", "hierarchy.num-servers": 2,
+    "seed": 4, "num-server-rounds": 1, "clients": 6, "scenario": "gain", "hierarchy.num-servers": 2,
     "hierarchy.clients-per-server": "5,2,2", "hierarchy.leaf-rounds": 2, "hierarchy.fraction-train": 0.4,
     "leaf.strategy": "fedmedian", "data.path": "synthetic", "data.split": "blocks", "data.val-fraction": 0.4,
     "data.test-fraction": 0.4, "data.normalize": False, "partition.kind": "iid",
@@ -110,7 +110,7 @@ NO_RESULT = {
     "run-name", "runs-dir", "resume", "report", "tracker", "train.threads", "train.device",
     "guard.start-timeout", "guard.client-timeout", "guard.stall-timeout", "guard.retries",
     "guard.min-clients",
-    "guard.max-norm-factor", "transfer.share-above-mb", "checkpoint.every",
+    "guard.max-norm-factor", "transfer.share-above-mb", "checkpoint.every", "callbacks",
 }  # fmt: skip
 
 

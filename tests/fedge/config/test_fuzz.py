@@ -101,10 +101,10 @@ def in_range(key):
         return st.sampled_from(rule["choices"])
     if isinstance(default, bool):
         return st.booleans()
-    if isinstance(default, str):
+    if rule["kind"] is str:
         return TEXTS
     low = rule["above"] if rule["minimum"] is None else rule["minimum"]
-    if isinstance(default, int):
+    if rule["kind"] is int:
         return st.integers(int(low), int(rule["maximum"] or 2**63 - 1))
     high = sys.float_info.max if rule["maximum"] is None else rule["maximum"]
     return st.floats(low, high, exclude_min=rule["above"] is not None)

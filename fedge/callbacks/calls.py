@@ -1,0 +1,238 @@
+"""All callbacks of one run: made, called in their order, asked for what they remember."""
+
+import json
+import math
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from fedge.callbacks.callback import EndedRun, LeafRound, Round, Row, Run
+from fedge.config.option import ConfigError, shown
+from fedge.config.parts import CALLBACKS, callback_arguments, names_in, refuse_uncalled
+from fedge.config.sections import Config
+from fedge.records.catalog import CLIENTS, GLOBAL, LEAF, ClientRow, GlobalRow, LeafRow
+from fedge.records.columns import Table
+from fedge.rounds.hooks import Hooks
+from fedge.rounds.results import RoundResult
+
+
+class CallbackError(RuntimeError):
+    """A callback has failed. One line: which, where, why, the next step."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why a run ends before its last round.
+
+    Attributes:
+        by: name of the callback.
+        global_round: after which it ends.
+        reason: in the callback's words.
+    """
+
+    by: str
+    global_round: int
+    reason: str
+
+
+class Callbacks(Hooks):
+    """The callbacks of one run.
+
+    Attributes:
+        stop: why the run is to end; None while it is to go on. The first that says so counts.
+    """
+
+    def __init__(self, config: Config) -> None:
+        """Make all callbacks that `config.callbacks` names.
+
+        Raises:
+            ConfigError: one cannot be made.
+        """
+        self._given = [config.callbacks, config.callbacks_args]
+        self._num_rounds = config.num_server_rounds
+        self._all = [(name, made(name, config)) for name in names_in(config.callbacks)]
+        self._before = [_kept(callback) for _, callback in self._all]
+        self._global_round = 0
+        self.stop: Stop | None = None
+
+    def begin_run(self, run: Run) -> None:
+        """Call all: the run begins, or goes on."""
+        self._global_round = run.rounds_done
+        self._call("begin_run", run)
+
+    def begin_round(self, global_round: int) -> None:
+        """Call all."""
+        self._global_round = global_round
+        if self._all:
+            self._call("begin_round", Round(global_round, self._num_rounds, MappingProxyType({})))
+
+    def begin_leaf_round(self, global_round: int, leaf_round: int) -> None:
+        """Call all."""
+        if self._all:
+            self._call("begin_leaf_round", LeafRound(global_round, leaf_round))
+
+    def end_leaf_round(
+        self,
+        global_round: int,
+        leaf_round: int,
+        replies: int,
+        train_loss: Mapping[int, float],
+        failures: Mapping[int, object],
+    ) -> None:
+        """Call all."""
+        if self._all:
+            words = {client: str(failure) for client, failure in sorted(failures.items())}
+            losses = MappingProxyType(dict(sorted(train_loss.items())))
+            self._call(
+                "end_leaf_round",
+                LeafRound(global_round, leaf_round, replies, losses, MappingProxyType(words)),
+            )
+
+    def end_round(self, result: RoundResult, seconds: float) -> None:
+        """Call all, with the seconds that the round took; `stop` tells afterwards whether the run ends."""
+        if not self._all:
+            return
+        number = result.global_round
+        (numbers,) = _rows(GLOBAL, [GlobalRow(result, seconds)])
+        leaves = _rows(LEAF, [LeafRow(number, leaf) for leaf in result.leaves])
+        clients = _rows(CLIENTS, [ClientRow(number, client) for client in result.clients])
+        self._call("end_round", Round(number, self._num_rounds, numbers, leaves, clients))
+
+    def end_run(self, run: EndedRun) -> None:
+        """Call all: the run is over."""
+        self._call("end_run", run)
+
+    def _call(self, hook: str, told: Any) -> None:
+        """Call a method of all callbacks that have it, in order.
+
+        Raises:
+            CallbackError: one raises, or returns what is no reason.
+        """
+        for name, callback in self._all:
+            method = getattr(callback, hook, None)
+            if method is None:
+                continue
+            try:
+                answer = method(told)
+            except Exception as error:
+                raise CallbackError(
+                    f"callback {name} failed in {hook}{self._when()}: {type(error).__name__}: "
+                    f"{' '.join(str(error).split())}{_place(error)}; mend it, or leave it out of callbacks"
+                ) from error
+            if answer is None or hook == "end_run":
+                continue
+            if not isinstance(answer, str) or not answer.strip():
+                raise CallbackError(
+                    f"callback {name} must return None or the reason why the run is to end, but in "
+                    f"{hook}{self._when()} it returned {shown(answer)}; mend it"
+                )
+            if self.stop is None:
+                self.stop = Stop(name, max(self._global_round, 1), " ".join(answer.split()))
+
+    def _when(self) -> str:
+        return f" of global round {self._global_round}" if self._global_round else ""
+
+    # --- what survives the process ------------------------------------------------------------------------
+
+    def facts(self) -> dict[str, Any]:
+        """Return what all callbacks remember, as JSON.
+
+        Raises:
+            CallbackError: a `state_dict` fails, or returns what JSON cannot hold.
+        """
+        states = [
+            _state_of(name, callback, before)
+            for (name, callback), before in zip(self._all, self._before, strict=True)
+        ]
+        stop = self.stop and vars(self.stop)
+        names = [name for name, _ in self._all]
+        return {"given": self._given, "names": names, "states": states, "stop": stop}
+
+    def restore(self, facts: Mapping[str, Any]) -> None:
+        """Go on with what `facts` gave; callbacks that were not there then begin anew."""
+        found = dict(zip(facts.get("names", ()), facts.get("states", ()), strict=True))
+        for name, callback in self._all:
+            if name in found:
+                _put_back(name, callback, found[name])
+        if facts.get("stop") and facts.get("given") == self._given:
+            self.stop = Stop(**facts["stop"])
+
+
+def made(name: str, config: Config) -> Any:
+    """Return the callback behind a name.
+
+    Raises:
+        ConfigError: it cannot be made, or has nothing that would be called.
+    """
+    arguments = callback_arguments(name, config.callbacks_args)
+    code = CALLBACKS.load(name)
+    try:
+        callback = code(**arguments)
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"callbacks {name} cannot be made: {type(error).__name__}: {error}{_place(error)}; mend it, or "
+            f"change callbacks-args"
+        ) from error
+    refuse_uncalled(callback, name)
+    return callback
+
+
+def _rows(table: Table, rows: Sequence[Any]) -> tuple[Row, ...]:
+    """Return rows of a table by column; what is no number is None, as in the table."""
+    named = (dict(zip(table.names, table.row(row), strict=True)) for row in rows)
+    return tuple(
+        MappingProxyType({k: None if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()})
+        for row in named
+    )
+
+
+def _kept(callback: Any) -> dict[str, Any]:
+    """Return the attributes that JSON can hold, as it gives them back."""
+    found = {}
+    for name, value in getattr(callback, "__dict__", {}).items():
+        try:
+            text = json.dumps(value)
+        except (TypeError, ValueError, RecursionError):
+            continue
+        if type(json.loads(text)) is type(value):  # a tuple would come back as a list
+            found[name] = json.loads(text)
+    return found
+
+
+def _state_of(name: str, callback: Any, before: Mapping[str, Any]) -> Any:
+    """Return what one callback remembers."""
+    if not hasattr(callback, "state_dict"):
+        now = _kept(callback)
+        return {key: value for key, value in now.items() if key not in before or before[key] != value}
+    try:
+        return json.loads(json.dumps(callback.state_dict()))
+    except Exception as error:
+        raise CallbackError(
+            f"callback {name} must return a table of numbers and strings from state_dict, but: "
+            f"{type(error).__name__}: {' '.join(str(error).split())}; mend it"
+        ) from error
+
+
+def _put_back(name: str, callback: Any, state: Any) -> None:
+    """Let one callback go on with what `_state_of` gave."""
+    if not hasattr(callback, "load_state_dict"):
+        vars(callback).update(state)
+        return
+    try:
+        callback.load_state_dict(state)
+    except Exception as error:
+        raise CallbackError(
+            f"callback {name} must take back with load_state_dict what its state_dict gave, but: "
+            f"{type(error).__name__}: {' '.join(str(error).split())}; mend it"
+        ) from error
+
+
+def _place(error: Exception) -> str:
+    """Return " (file, line n)" of the user's code that raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    last = frames[-1] if frames else None
+    return "" if last is None or last.filename == __file__ else f" ({last.filename}, line {last.lineno})"

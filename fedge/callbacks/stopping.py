@@ -1,0 +1,160 @@
+"""Callbacks that end a run: nothing gets better any more, or a budget is spent."""
+
+import math
+
+from fedge.callbacks.callback import Callback, Round, Run
+from fedge.config.option import ConfigError, nearest, shown
+from fedge.records.catalog import GLOBAL
+from fedge.records.columns import TEXT
+
+_NUMBERS = tuple(column.name for column in GLOBAL.columns if column.kind != TEXT)
+_SMALLER_IS_BETTER = ("loss", "bytes", "seconds", "std", "failed", "churn", "epsilon")
+
+
+class EarlyStopping(Callback):
+    """Ends a run when a number of its global rounds has not got better for some rounds (Prechelt 1998).
+
+    Source: L. Prechelt, "Early stopping – but when?", 1998, class UP.
+    """
+
+    def __init__(
+        self,
+        metric: str = "test_accuracy_mean",
+        patience: int = 10,
+        min_delta: float = 0.0,
+        mode: str = "auto",
+    ) -> None:
+        """Watch a column of metrics/global_rounds.csv.
+
+        Args:
+            metric: the column.
+            patience: global rounds in a row, at least 1, without a new best before the run ends.
+            min_delta: by how much a new best must be better, at least 0.
+            mode: whether larger ("max") or smaller ("min") is better; "auto" goes by the column's name.
+
+        Raises:
+            ConfigError: one of them cannot be.
+        """
+        _refuse_no_column("early-stopping", "metric", metric)
+        if type(patience) is not int or patience < 1:
+            raise ConfigError(
+                f"patience of early-stopping must be a whole number of at least 1, but is {shown(patience)}; "
+                f"take for example 10"
+            )
+        _refuse_no_amount("early-stopping", "min_delta", min_delta, least=0.0)
+        if mode not in ("auto", "min", "max"):
+            raise ConfigError(
+                f"mode of early-stopping must be auto, min or max, but is {shown(mode)}; leave it out"
+            )
+        self.metric = metric
+        self.patience = patience
+        self.min_delta = min_delta
+        down = any(word in metric for word in _SMALLER_IS_BETTER)
+        self._sign = -1.0 if mode == "min" or (mode == "auto" and down) else 1.0
+        self.best: float | None = None
+        self.best_round = 0
+
+    def begin_run(self, run: Run) -> None:
+        """Begin anew in a new run, also where the object has been in another one."""
+        if run.rounds_done == 0:
+            self.best = None
+        if self.best is None:
+            self.best_round = run.rounds_done
+
+    def end_round(self, round_: Round) -> str | None:
+        """Compare the round with the best so far; nothing measured is nothing better."""
+        value = round_.numbers[self.metric]
+        if value is not None and (self.best is None or self._sign * (value - self.best) > self.min_delta):
+            self.best, self.best_round = float(value), round_.global_round
+        if round_.global_round - self.best_round < self.patience:
+            return None
+        if self.best is None:
+            return f"{self.metric} was not measured in {self.patience} global rounds"
+        return (
+            f"{self.metric} has not got better than {self.best:.4g}, of global round {self.best_round}, for "
+            f"{self.patience} global rounds"
+        )
+
+
+class Budget(Callback):
+    """Ends a run when what a column of its global rounds adds up to has reached a budget."""
+
+    _NAME, _UNIT = "budget", ""
+
+    def __init__(self, column: str, most: float) -> None:
+        """Watch a column of metrics/global_rounds.csv; `epsilon_spent` is added up already.
+
+        Args:
+            column: the column.
+            most: in its unit, above 0. The round in which it is reached is the last.
+
+        Raises:
+            ConfigError: one of them cannot be.
+        """
+        _refuse_no_column(self._NAME, "column", column)
+        _refuse_no_amount(self._NAME, "most", most, above=0.0)
+        self.columns: tuple[str, ...] = (column,)
+        self.most = most
+        self.spent = 0.0
+
+    def begin_run(self, run: Run) -> None:
+        """Begin anew in a new run, also where the object has been in another one."""
+        if run.rounds_done == 0:
+            self.spent = 0.0
+
+    def end_round(self, round_: Round) -> str | None:
+        """Add the round up."""
+        found = [round_.numbers[column] or 0.0 for column in self.columns]
+        self.spent = (
+            max(self.spent, *found) if self.columns == ("epsilon_spent",) else self.spent + sum(found)
+        )
+        if self.spent < self.most:
+            return None
+        what = " and ".join(self.columns) if self._NAME == "budget" else self._UNIT
+        spent = f"{self.spent:.6g} by global round {round_.global_round}"
+        return f"the budget of {self.most:g} {what} is spent: {spent}"
+
+
+class ByteBudget(Budget):
+    """Ends a run when so many bytes of arrays have passed between clients, leaves and cloud, up and down."""
+
+    _NAME, _UNIT = "byte-budget", "bytes"
+
+    def __init__(self, most: float) -> None:
+        """Allow `most` bytes, above 0; the round in which they are reached is the last."""
+        super().__init__("uplink_bytes", most)
+        self.columns = ("uplink_bytes", "downlink_bytes", "cloud_uplink_bytes", "cloud_downlink_bytes")
+
+
+class TimeBudget(Budget):
+    """Ends a run when its global rounds have taken so many seconds of wall time.
+
+    How many rounds that are depends on the machine: two runs with this callback need not be equal.
+    """
+
+    _NAME, _UNIT = "time-budget", "s"
+
+    def __init__(self, most: float) -> None:
+        """Allow `most` seconds, above 0; the round in which they are reached is the last."""
+        super().__init__("seconds", most)
+
+
+def _refuse_no_column(name: str, argument: str, column: object) -> None:
+    """Raise ConfigError when there is no such column of numbers."""
+    if column not in _NUMBERS:
+        raise ConfigError(
+            f"{argument} of {name} must be a column of metrics/global_rounds.csv, but is {shown(column)}"
+            f"{nearest(str(column), _NUMBERS) or '; docs/tables.md lists them'}"
+        )
+
+
+def _refuse_no_amount(
+    name: str, argument: str, value: object, least: float = -math.inf, above: float = -math.inf
+) -> None:
+    """Raise ConfigError when an amount is no number, or too small."""
+    is_number = type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
+    if not is_number or value < least or value <= above:  # type: ignore[operator]
+        rule = "above 0" if above == 0.0 else "at least 0"
+        raise ConfigError(
+            f"{argument} of {name} must be a number {rule}, but is {shown(value)}; change callbacks-args"
+        )

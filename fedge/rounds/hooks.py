@@ -1,0 +1,31 @@
+"""What is told of a global round while it goes on; by default nobody listens."""
+
+from collections.abc import Mapping
+
+
+class Hooks:
+    """Is told what happens, by the server's one thread, in the same order on every engine."""
+
+    def begin_round(self, global_round: int) -> None:
+        """Take note that a global round begins."""
+
+    def begin_leaf_round(self, global_round: int, leaf_round: int) -> None:
+        """Take note that all leaves' clients are about to train; `leaf_round` is counted through the run."""
+
+    def end_leaf_round(
+        self,
+        global_round: int,
+        leaf_round: int,
+        replies: int,
+        train_loss: Mapping[int, float],
+        failures: Mapping[int, object],
+    ) -> None:
+        """Take note that all leaves have combined what came back.
+
+        Args:
+            global_round: 1, 2, …
+            leaf_round: counted through the run.
+            replies: that counted.
+            train_loss: client → mean loss of its training.
+            failures: client → its first failure in this global round.
+        """

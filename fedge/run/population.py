@@ -1,0 +1,59 @@
+"""How many clients a run has, and what is to be said where that is not one per user."""
+
+import numpy as np
+
+from fedge.config.option import ConfigError
+from fedge.config.sections import Config
+from hhar.windows.window_file import Windows
+
+AUTO = "auto"
+
+
+def clients_for(config: Config, windows: Windows, there: int) -> int:
+    """Return how many clients a run has for which nobody has said it.
+
+    One per user, where `partition.kind` deals users and the data name several; else as many as the federation
+    has. The synthetic set has as many users as there are clients, unless `data.synthetic-users` says it;
+    where users are to be cut (`partition.split-users`), fewer users than clients are what is meant; and
+    `hierarchy.clients-per-server` may add up to something else.
+
+    Args:
+        config: of the run.
+        windows: all of them.
+        there: clients of the federation that nobody has chosen.
+    """
+    users = np.unique(windows.user).size
+    sizes = config.hierarchy.clients_per_server
+    is_said = sizes == AUTO or _sum(sizes) == users
+    if config.partition.kind != "user" or users < 2 or not is_said:
+        return there
+    return max(users, there) if config.partition.split_users else users
+
+
+def _sum(sizes: str) -> int:
+    """Return what "3,3,4" adds up to; 0 for what is refused later."""
+    parts = sizes.split(",")
+    return sum(map(int, parts)) if all(p.strip().isdecimal() and len(p) < 10 for p in parts) else 0
+
+
+def refuse_other_number(config: Config, there: int) -> None:
+    """Raise ConfigError when a federation has another number of clients than the run is to have."""
+    if config.clients not in (AUTO, there):
+        raise ConfigError(
+            f"clients must be the number of SuperNodes, but is {config.clients} for {there} of them; use "
+            f"fedge run, which sets it, or flwr run . --federation-config "
+            f"'options.num-supernodes={config.clients}'"
+        )
+
+
+def misfit(config: Config, windows: Windows, clients: int) -> str | None:
+    """Return a line where users are dealt and a client is not one user; None where all is as expected."""
+    users = np.unique(windows.user).size
+    if config.partition.kind != "user" or users == clients:
+        return None
+    if users < clients:
+        return f"{clients} clients on {users} users: users are cut, and several clients are one person"
+    return (
+        f"{users} users on {clients} clients: some clients hold several users; for one each, fedge run "
+        f"--clients {users}, or flwr run . --federation-config 'options.num-supernodes={users}'"
+    )

@@ -1,0 +1,253 @@
+"""Callbacks in whole runs in this process; both engines are in tests/runs/test_callbacks.py."""
+
+import io
+import json
+import sys
+from dataclasses import FrozenInstanceError
+
+import pytest
+from small_runs import small_config
+
+from fedge import simulate
+from fedge.callbacks import Callback, EarlyStopping, TimeBudget
+from fedge.cli import main
+from fedge.config.option import ConfigError
+
+HOOKS = ["begin_run", "begin_round", "begin_leaf_round", "end_leaf_round", "end_round", "end_run"]
+
+
+class Watching:
+    """Notes what it is told; no subclass of Callback."""
+
+    def __init__(self, stop_in=None):
+        self.calls = []
+        self.stop_in = stop_in
+
+    def _note(self, hook, told):
+        self.calls.append((hook, told))
+        return f"enough,\n of {hook}" if hook == self.stop_in else None
+
+
+for _hook in HOOKS:
+    setattr(Watching, _hook, lambda self, told, hook=_hook: self._note(hook, told))
+
+
+def carry_out(config, *callbacks, **changes):
+    terminal = io.StringIO()
+    run = simulate({**config, **changes}, callbacks=callbacks, terminal=terminal)
+    return run, terminal.getvalue()
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    return small_config(tmp_path_factory.mktemp("callbacks"), num_server_rounds=3)
+
+
+@pytest.fixture(scope="module")
+def plain(config):
+    return carry_out(config)[0]
+
+
+def test_hooks_come_in_order_and_change_nothing(config, plain):
+    watching = Watching()
+    run, _ = carry_out(config, watching, **{"hierarchy.leaf-rounds": 1})
+    assert [hook for hook, _ in watching.calls] == [HOOKS[0], *HOOKS[1:5] * 3, HOOKS[5]]
+    name = "checkpoints/final.safetensors"
+    assert (run.folder / name).read_bytes() == (plain.folder / name).read_bytes()
+    told = dict(watching.calls)  # the last of each
+    begun, ended, leaf, last = (told[HOOKS[i]] for i in (0, 4, 3, 5))
+    assert (begun.num_rounds, begun.rounds_done, begun.clients_per_leaf) == (3, 0, (3, 3, 3))
+    assert (begun.folder, begun.config["train.model"]) == (run.folder, "linear")
+    assert ended.numbers["test_accuracy_mean"] == run.rounds["test_accuracy_mean"][-1]
+    assert [row["leaf"] for row in ended.leaves] == [0, 1, 2]
+    assert len(ended.clients) == 9
+    assert (leaf.global_round, leaf.leaf_round, leaf.replies) == (3, 3, 9)
+    assert list(leaf.train_loss) == list(range(9))
+    assert dict(leaf.failures) == {}
+    assert (last.status, last.global_round, last.reason) == ("completed", 3, "")
+
+
+def test_what_is_shown_cannot_be_written_to(config):
+    watching = Watching()
+    carry_out(config, watching, **{"num-server-rounds": 1})
+    for _, told in watching.calls:
+        with pytest.raises(FrozenInstanceError):
+            told.global_round = 7
+    ended = dict(watching.calls)["end_round"]
+    with pytest.raises(TypeError):
+        ended.numbers["seconds"] = 0.0
+    with pytest.raises(TypeError):
+        dict(watching.calls)["begin_run"].config["seed"] = 0
+
+
+@pytest.mark.parametrize("hook", HOOKS[:5])
+def test_any_of_them_may_end_the_run_after_a_whole_round(config, hook):
+    run, shown = carry_out(config, Watching(hook), **{"report": hook == "end_round"})
+    line = f"stopped after global round 1 of 3 by {__name__}:Watching: enough, of {hook}"
+    assert (run.status, run.exit_code, len(run.rounds)) == ("completed", 0, 1)
+    assert run.manifest["stopped"] == {
+        "by": f"{__name__}:Watching",
+        "after_round": 1,
+        "reason": f"enough, of {hook}",
+    }
+    assert line in shown
+    assert run.manifest["remarks"][-1] == line
+    assert len(run.models()) == 3
+    if hook == "end_round":
+        assert line in (run.folder / "report.html").read_text()
+
+
+def test_the_first_reason_counts(config):
+    first, second = Watching("begin_round"), Watching("end_round")
+    run, _ = carry_out(config, first, second)
+    assert run.manifest["stopped"]["reason"] == "enough, of begin_round"
+    assert run.config["callbacks"] == f"{__name__}:Watching,{__name__}:Watching.2"
+
+
+class Counting(Callback):
+    """Ends the run at the third round that it sees, whatever happens in between."""
+
+    def __init__(self, limit=3):
+        self.limit = limit
+        self.seen = 0
+
+    def end_round(self, round_):
+        self.seen += 1
+        return f"{self.seen} rounds" if self.seen == self.limit else None
+
+
+def test_what_a_callback_remembers_survives(config):
+    """Attributes that have changed come back; those that were given do not, so another limit counts."""
+    changes = {"run-name": "counted", "num-server-rounds": 2}
+    first, _ = carry_out(config, Counting(), **changes)
+    assert first.status == "completed"
+    going_on = {**config, "num-server-rounds": 9, "resume": str(first.folder)}
+    again = simulate(going_on, callbacks=[Counting(5)], terminal=io.StringIO())
+    assert (len(again.rounds), again.manifest["stopped"]["reason"]) == (5, "5 rounds")
+    terminal = io.StringIO()
+    simulate(going_on, callbacks=[Counting(5)], terminal=terminal)
+    assert "is complete: stopped after global round 5 of 9 by" in terminal.getvalue()
+    onward = simulate({**going_on, "num-server-rounds": 6}, terminal=io.StringIO())
+    assert (len(onward.rounds), "stopped" in onward.manifest) == (6, False)
+
+
+class Keeping(Callback):
+    """Keeps what JSON cannot hold, and says how."""
+
+    def __init__(self):
+        self.seen = set()
+
+    def end_round(self, round_):
+        self.seen.add(round_.global_round)
+        return "all seen" if self.seen == {1, 2, 3} else None
+
+    def state_dict(self):
+        return {"seen": sorted(self.seen)}
+
+    def load_state_dict(self, state):
+        self.seen = set(state["seen"])
+
+
+def test_a_state_of_its_own_survives(config):
+    first, _ = carry_out(config, Keeping(), **{"num-server-rounds": 2})
+    going_on = {**config, "num-server-rounds": 9, "resume": str(first.folder)}
+    again = simulate(going_on, callbacks=[Keeping()], terminal=io.StringIO())
+    assert again.manifest["stopped"]["after_round"] == 3
+
+
+class Failing(Callback):
+    """Raises in one hook, and says so in two lines."""
+
+    def __init__(self, hook):
+        def fail(_):
+            raise KeyError("nothing\nhere")
+
+        setattr(self, hook, fail)
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_one_that_raises_is_one_line_and_the_run_can_go_on(config, plain, hook, monkeypatch):
+    monkeypatch.delenv("SEED", raising=False)
+    run, shown = carry_out(config, Failing(hook))
+    assert (run.status, run.exit_code) == ("failed", 4)
+    assert run.reason.startswith(f"callback {__name__}:Failing failed in {hook}")
+    assert "KeyError: " in run.reason
+    assert f"{__file__}, line " in run.reason
+    assert "\n" not in run.reason
+    assert "go on with: fedge resume" in shown
+    assert main(["resume", str(run.folder), "-c", "callbacks=''"]) == 0
+    name = "checkpoints/final.safetensors"
+    assert (run.folder / name).read_bytes() == (plain.folder / name).read_bytes()
+
+
+class Odd(Callback):
+    """Returns what is no reason."""
+
+    def end_round(self, round_):
+        return True
+
+
+class Nothing:
+    """Has no method that would be called."""
+
+
+def test_what_is_no_reason_and_what_is_no_callback(config):
+    run, _ = carry_out(config, Odd())
+    assert "must return None or the reason" in run.reason
+    assert "but in end_round of global round 1 it returned True; mend it" in run.reason
+    with pytest.raises(ConfigError, match=r":Nothing must have one of begin_run, "):
+        simulate(config, callbacks=[Nothing()], terminal=io.StringIO())
+
+
+def test_a_list_in_a_file_and_arguments_by_name(config, tmp_path, monkeypatch):
+    """As a table of a file; the state of both is in the checkpoint."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "my_watch.py").write_text(
+        "from fedge.callbacks import Callback\n"
+        "class Watch(Callback):\n"
+        "    def __init__(self, rounds): self.rounds = rounds\n"
+        "    def end_round(self, round_):\n"
+        "        return 'that will do' if round_.global_round == self.rounds else None\n"
+    )
+    (tmp_path / "watch.toml").write_text(
+        'callbacks = ["early-stopping", "my_watch:Watch"]\n'
+        "[callbacks-args]\n"
+        'early-stopping = { patience = 8, "min-delta" = 0.1 }\n'
+        '"my_watch:Watch" = { rounds = 2 }\n'
+    )
+    changes = [f"{key}={json.dumps(value)}" for key, value in config.items()]
+    words = ["run", "-c", " ".join([*changes, "run-name='listed'"]), "-c", "watch.toml"]
+    assert main(words) == 0
+    folder = next((tmp_path / config["runs-dir"]).glob("listed"))
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["config"]["callbacks"] == "early-stopping,my_watch:Watch"
+    assert manifest["stopped"] == {"by": "my_watch:Watch", "after_round": 2, "reason": "that will do"}
+    assert manifest["parts"]["callbacks[1]"]["name"] == "my_watch:Watch"
+    sys.modules.pop("my_watch")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"callbacks": "early-stoping"}, "must be one of early-stopping, .*did you mean early-stopping"),
+        ({"callbacks": "budget,budget"}, "callbacks must differ"),
+        ({"callbacks": "budget"}, "callbacks budget.* must take .*missing a required argument"),
+        ({"callbacks-args.budget.most": 3}, "must be of callbacks that are named, but 'budget'"),
+        ({"callbacks": "time-budget", "callbacks-args.time-budget": 3}, "time-budget must be a table"),
+        ({"callbacks": "time-budget", "callbacks-args.time-budget.most": -3}, "must be a number above 0"),
+        ({"callbacks": "early-stopping", "callbacks-args.early-stopping.patiense": 3}, "mean patience"),
+        ({"callbacks": "no_such:Thing"}, "callbacks no_such:Thing cannot be imported"),
+        ({"callbacks": [3]}, "callbacks must be a string"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_before_anything_starts(config, changes, words):
+    with pytest.raises(ConfigError, match=words) as caught:
+        simulate({**config, **changes}, terminal=io.StringIO())
+    assert "\n" not in str(caught.value)
+
+
+def test_objects_of_two_runs_do_not_mix(config):
+    watch = EarlyStopping("test_loss_mean", patience=1, min_delta=100)
+    found = [carry_out(config, watch, TimeBudget(1e6))[0].manifest["stopped"]["after_round"] for _ in "ab"]
+    assert found == [2, 2]

@@ -1,0 +1,112 @@
+"""Early stopping and budgets, round by round, by hand."""
+
+from types import MappingProxyType
+
+import pytest
+
+from fedge.callbacks import Budget, ByteBudget, EarlyStopping, TimeBudget
+from fedge.callbacks.callback import Round, Run
+from fedge.config.option import ConfigError
+
+
+def ended(callback, **columns):
+    """Return (round, reason) of the first of these rounds after which a callback ends the run."""
+    for number, values in enumerate(zip(*columns.values(), strict=True), start=1):
+        numbers = MappingProxyType(dict(zip(columns, values, strict=True)))
+        reason = callback.end_round(Round(number, 99, numbers))
+        if reason:
+            return number, reason
+    return None
+
+
+def run_after(rounds_done):
+    return Run(None, {}, 1, (3,), 99, rounds_done)
+
+
+def test_patience_counts_rounds_since_the_best():
+    rounds = [0.5, 0.6, 0.6, 0.55, 0.7, 0.7, 0.69, 0.7]
+    reason = "test_accuracy_mean has not got better than 0.7, of global round 5, for 3 global rounds"
+    assert ended(EarlyStopping(patience=3), test_accuracy_mean=rounds) == (8, reason)
+    assert ended(EarlyStopping(patience=2), test_accuracy_mean=rounds)[0] == 4
+    assert ended(EarlyStopping(patience=4), test_accuracy_mean=rounds) is None
+
+
+def test_a_gain_must_be_larger_than_min_delta():
+    rounds = [0.5, 0.55, 0.6, 0.65]
+    assert ended(EarlyStopping(patience=2, min_delta=0.06), test_accuracy_mean=rounds) is None
+    assert ended(EarlyStopping(patience=2, min_delta=0.2), test_accuracy_mean=rounds)[0] == 3
+
+
+def test_losses_are_better_when_they_fall_unless_one_says_otherwise():
+    falling = [3.0, 2.0, 1.0]
+    assert ended(EarlyStopping("test_loss_mean", patience=1), test_loss_mean=falling) is None
+    assert ended(EarlyStopping("test_loss_mean", patience=1, mode="max"), test_loss_mean=falling)[0] == 2
+    assert ended(EarlyStopping(patience=1, mode="min"), test_accuracy_mean=falling) is None
+
+
+def test_what_is_not_measured_is_not_better():
+    name = "unseen_accuracy_mean"
+    assert ended(EarlyStopping(name, patience=2), **{name: [None, None, None]}) == (
+        2,
+        "unseen_accuracy_mean was not measured in 2 global rounds",
+    )
+    assert ended(EarlyStopping(name, patience=2), **{name: [None, 0.1, None, None]})[0] == 4
+
+
+def test_an_object_begins_anew_in_a_new_run_and_late_in_one_that_goes_on():
+    watch = EarlyStopping(patience=2)
+    assert ended(watch, test_accuracy_mean=[0.9, 0.9, 0.9])[0] == 3
+    watch.begin_run(run_after(0))
+    assert ended(watch, test_accuracy_mean=[0.1, 0.1, 0.1])[0] == 3
+    late = EarlyStopping(patience=2)
+    late.begin_run(run_after(50))
+    numbers = {"test_accuracy_mean": None}
+    assert [bool(late.end_round(Round(number, 99, numbers))) for number in (51, 52)] == [False, True]
+
+
+def test_budgets_add_up():
+    assert ended(TimeBudget(5), seconds=[2.0, 2.0, 2.0, 2.0]) == (
+        3,
+        "the budget of 5 s is spent: 6 by global round 3",
+    )
+    names = ("uplink_bytes", "downlink_bytes", "cloud_uplink_bytes", "cloud_downlink_bytes")
+    bytes_ = {name: [10, 10] for name in names}
+    assert ended(ByteBudget(80), **bytes_) == (2, "the budget of 80 bytes is spent: 80 by global round 2")
+    assert ended(Budget("clients_failed", 3), clients_failed=[1, 1, 0, 1])[0] == 4
+
+
+def test_a_budget_of_epsilon_is_not_added_up_twice():
+    assert ended(Budget("epsilon_spent", 2.5), epsilon_spent=[1.0, 2.0, 2.4, 2.6])[0] == 4
+
+
+def test_a_budget_of_an_object_begins_anew_in_a_new_run():
+    budget = TimeBudget(3)
+    assert ended(budget, seconds=[2.0, 2.0])[0] == 2
+    budget.begin_run(run_after(0))
+    assert ended(budget, seconds=[2.0, 0.5]) is None
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (
+            lambda: EarlyStopping("test_accuracy"),
+            r"metric of early-stopping must be a column .* did you mean",
+        ),
+        (lambda: EarlyStopping("cluster_labels"), "metric of early-stopping must be a column"),
+        (
+            lambda: EarlyStopping(patience=0),
+            "patience of early-stopping must be a whole number of at least 1",
+        ),
+        (lambda: EarlyStopping(patience=2.5), "patience of early-stopping must be a whole number"),
+        (lambda: EarlyStopping(min_delta=-1), "min_delta of early-stopping must be a number at least 0"),
+        (lambda: EarlyStopping(mode="up"), "mode of early-stopping must be auto, min or max"),
+        (lambda: ByteBudget(0), "most of byte-budget must be a number above 0"),
+        (lambda: TimeBudget(float("nan")), "most of time-budget must be a number above 0"),
+        (lambda: TimeBudget("5"), "most of time-budget must be a number above 0, but is '5'"),
+        (lambda: Budget("bytes", 5), "column of budget must be a column"),
+    ],
+)
+def test_what_cannot_be_is_refused(make, words):
+    with pytest.raises(ConfigError, match=words):
+        make()
