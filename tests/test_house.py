@@ -144,6 +144,7 @@ ELSEWHERE = {
     "fedge/clustering/evidence.py": "fedge/clustering/test_signals.py",
     "fedge/clustering/registry.py": "fedge/clustering/test_baselines.py",
     "fedge/datasets/cards.py": "fedge/datasets/test_catalog.py",
+    "fedge/datasets/columns.py": "fedge/datasets/test_frames.py",
     "fedge/datasets/tables.py": "fedge/datasets/test_motionsense.py",
     "fedge/exchange/engine.py": "fedge/engine/test_flower_engine.py",
     "fedge/profile/allocators.py": "fedge/profile/test_command.py",

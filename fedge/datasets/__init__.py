@@ -3,8 +3,8 @@
 One module per data set: its card (what it is, whose, under which licence, where it comes from) and how its
 files are read. All sensor recordings take one path, `hhar.windows.cut`: recordings → sessions → resampling
 that crosses no gap → windows. `catalog` knows them all, `fetch` downloads, `archives` unpacks, `tables` reads
-columns of text, `pickled` arrays of pickles without running them; `images` makes pictures windows;
-`command` is ``fedge datasets``.
+columns of text, `pickled` arrays of pickles without running them; `images` makes pictures windows,
+`frames` frames of pandas or Polars, whose `columns` are read one by one; `command` is ``fedge datasets``.
 
 Imports only from below: `privacy`, `states`, `timing`, `metrics` and what is under them.
 """
@@ -16,6 +16,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
     submod_attrs={
         "catalog": ["NAMES", "card", "prepare"],
         "fetch": ["download"],
+        "frames": ["from_pandas"],
         "images": ["from_images", "from_partitions"],
     },
 )

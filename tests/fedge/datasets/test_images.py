@@ -97,7 +97,7 @@ def test_partitions_as_flwr_datasets_makes_them():
     assert windows.classes == ("p", "q", "r")
     assert sorted(windows.user.tolist()) == ["user-0"] * 5 + ["user-1"] * 5
     assert sorted(x.tobytes() for x in windows.x) == sorted(x.tobytes() for x in GREY)
-    with pytest.raises(HharError, match="must have a column image or img, have image, label; name it") as _:
+    with pytest.raises(HharError, match="must have a column image or img, have picture, label; name it"):
         from_partitions([whole.rename_column("image", "scan").rename_column("scan", "picture")])
     with pytest.raises(HharError, match="are none"):
         from_partitions([])

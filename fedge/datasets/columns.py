@@ -1,0 +1,128 @@
+"""Columns of a frame, of pandas or Polars, as NumPy arrays; what cannot be used is said with what to do.
+
+Neither library is imported: both hand over their columns in the same few ways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedge.config.option import nearest, shown
+from hhar.errors import HharError
+
+UNITS_NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
+
+
+def refuse_unknown(frame: Any, names: Sequence[str]) -> None:
+    """Raise HharError unless `frame` is one, has rows, and has every column once.
+
+    Raises:
+        HharError: as said.
+    """
+    if not hasattr(frame, "columns") or not hasattr(frame, "__getitem__") or not hasattr(frame, "shape"):
+        lazy = "; collect() it" if hasattr(frame, "collect") else ""
+        raise HharError(f"frame: must be a pandas or Polars DataFrame, is {type(frame).__name__}{lazy}")
+    known = [str(name) for name in frame.columns]
+    for name in names:
+        if known.count(name) != 1:
+            many = known.count(name) > 1
+            near = nearest(name, known) or f"; it has {', '.join(known[:20])}"
+            raise HharError(
+                f"frame: must have the column {name!r} once, has it {known.count(name)} times"
+                f"{'; rename the others' if many else near}"
+            )
+    twice = [name for name in names if list(names).count(name) > 1]
+    if twice:
+        raise HharError(f"columns: must be named for one thing each, {twice[0]!r} is named twice")
+    if not len(frame):
+        raise HharError("frame: must have rows, has none")
+
+
+def refuse_missing(frame: Any, name: str) -> None:
+    """Raise HharError for a column in which values are missing."""
+    column = frame[name]
+    found = column.isna() if hasattr(column, "isna") else column.is_null()
+    missing = np.asarray(found.to_numpy(), dtype=bool)
+    if not hasattr(column, "isna") and column.dtype.is_float():  # Polars tells null from NaN
+        missing = missing | np.asarray(column.is_nan().to_numpy(), dtype=bool)
+    if missing.any():
+        raise HharError(
+            f"{name}: values must not be missing, {missing.sum()} of {len(missing)} are, first in row "
+            f"{np.argmax(missing)}; drop these rows (a gap of up to a second is bridged), or fill them"
+        )
+
+
+def numbers(frame: Any, name: str) -> tuple[NDArray[np.float32], str]:
+    """Return a column as float32 (rows), and the type that it had.
+
+    Raises:
+        HharError: it holds something else, something is missing, or is not finite.
+    """
+    refuse_missing(frame, name)
+    column = frame[name]
+    kind = str(column.dtype)
+    values = np.asarray(column.to_numpy())
+    if values.dtype.kind == "O" and getattr(column.dtype, "kind", "O") in "fiub":  # pandas' Int64, Float64
+        values = column.to_numpy(dtype="float64")
+    if values.dtype.kind not in "fiub":
+        raise HharError(
+            f"{name}: must hold numbers, holds {kind}, as {shown(values.flat[0])}; make them numbers: "
+            f"pandas.to_numeric(frame[{name!r}]), or leave the column out of channels"
+        )
+    with np.errstate(over="ignore"):
+        cast = values.astype(np.float32)
+    bad = np.flatnonzero(~np.isfinite(cast))
+    if len(bad):
+        raise HharError(
+            f"{name}: values must be finite as float32, {len(bad)} are not, first in row {bad[0]}: "
+            f"{values[bad[0]]}; drop these rows or mend them"
+        )
+    return cast, kind
+
+
+def names(frame: Any, name: str) -> NDArray[np.str_]:
+    """Return a column as text, of shape (rows,): names as they are, whole numbers without a point.
+
+    Raises:
+        HharError: something is missing.
+    """
+    refuse_missing(frame, name)
+    values = np.asarray(frame[name].to_numpy())
+    if values.dtype.kind == "f" and (values == np.rint(values)).all():
+        values = values.astype(np.int64)  # as pandas makes of whole numbers with a gap
+    return np.array([str(value) for value in values.tolist()], dtype=np.str_)
+
+
+def times_ns(frame: Any, name: str, unit: str) -> NDArray[np.int64]:
+    """Return a column of times as ns, int64 (rows): dates, or numbers in `unit`.
+
+    Raises:
+        HharError: it holds neither, something is missing, or numbers are too large for the unit.
+    """
+    if unit not in UNITS_NS:
+        raise HharError(f"time_unit: must be one of {', '.join(UNITS_NS)}, is {unit!r}; s is the default")
+    refuse_missing(frame, name)
+    column = frame[name]
+    if hasattr(column, "dt") and getattr(column.dtype, "tz", None) is not None:  # pandas; Polars gives UTC
+        column = column.dt.tz_convert("UTC").dt.tz_localize(None)
+    values = np.asarray(column.to_numpy())
+    if values.dtype.kind in "mM":
+        return values.astype(f"{values.dtype.kind}8[ns]").astype(np.int64)
+    if values.dtype.kind not in "fiu":
+        raise HharError(
+            f"{name}: must hold dates or numbers, holds {frame[name].dtype}; make dates of text: "
+            f"pandas.to_datetime(frame[{name!r}])"
+        )
+    most = 9.2e18 / UNITS_NS[unit]
+    if not (np.abs(values.astype(np.float64)) < most).all():
+        raise HharError(
+            f"{name}: times must be below {most:.0e} {unit}, are up to {np.abs(values).max():.3g}; are they "
+            "in ms or ns? name it: time_unit='ns'"
+        )
+    if values.dtype.kind == "f":
+        return np.rint(values.astype(np.float64) * UNITS_NS[unit]).astype(np.int64)
+    return values.astype(np.int64) * UNITS_NS[unit]

@@ -1,0 +1,211 @@
+"""Frames of samples, of pandas or Polars, as windows: recordings of one's own take the path of all others."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedge.datasets import columns
+from hhar.errors import HharError
+from hhar.windows.cut import WindowBuilder, WindowSpec
+from hhar.windows.recordings import Recording
+from hhar.windows.window_file import Windows
+
+_SENSOR = "own"
+MOST_UPSAMPLING = 2.0  # times the rows' rate that windows may have
+MOST_NAMED = 5  # users that a line names
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Columns of a frame, in its order: n rows, C channels; names that were not given are empty."""
+
+    user: NDArray[np.str_]
+    label: NDArray[np.str_]
+    device: NDArray[np.str_]
+    session: NDArray[np.str_]
+    time_ns: NDArray[np.int64] | None
+    values: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.user)
+
+
+def from_pandas(
+    frame: Any,
+    *,
+    user: str,
+    label: str,
+    channels: Sequence[str],
+    rate_hz: float,
+    window_s: float,
+    stride_s: float | None = None,
+    time: str | None = None,
+    time_unit: str = "s",
+    session: str | None = None,
+    device: str | None = None,
+    about: Mapping[str, str] | None = None,
+) -> Windows:
+    """Return a frame with a row per sample as windows for `fedge.simulate`; `.save(path)` writes them.
+
+    Rows of one user, device and session are cut where the label changes and where time has a gap of more than
+    a second, resampled to `rate_hz` by linear interpolation, and cut into windows: none holds two labels.
+    Without `session`, one is a stretch of one label whose pauses last at most half a minute.
+
+    Args:
+        frame: of pandas or Polars.
+        user, label: columns that say whose a row is, and its class.
+        channels: columns of numbers.
+        rate_hz: samples per second of the windows; without `time` also of the rows.
+        window_s: length of a window in seconds.
+        stride_s: from window to window; by default half a window.
+        time: column of dates or numbers that rises within a user; without it rows are evenly spaced.
+        time_unit: of times that are numbers: s, ms, us or ns.
+        session: column that names recordings: windows of one never straddle a split.
+        device: column that names phones or watches that recorded at the same time.
+        about: what a file is to say of itself: source, licence, citation.
+
+    Raises:
+        HharError: one line that says what is wrong with which column, and what to do.
+    """
+    wanted = [channels] if isinstance(channels, str) else [str(name) for name in channels]
+    if not wanted:
+        raise HharError("channels: must name at least one column, are none")
+    others = [name for name in (user, label, time, session, device) if name is not None]
+    columns.refuse_unknown(frame, [*others, *wanted])
+    stride_s = window_s / 2 if stride_s is None else stride_s
+    spec = WindowSpec(_SENSOR, rate_hz, window_s, stride_s, tuple(wanted))
+    rows, kinds = _read(frame, user, label, time, time_unit, session, device, wanted)
+    said = dict(about or {}) | {"rate_hz": f"{rate_hz:g}", "window_s": f"{window_s:g}"}
+    other = Counter(kind for kind in kinds if kind.lower() != "float32")
+    if other:
+        said["cast"] = "x from " + " and ".join(sorted(other)) + " to float32"
+    windows, left_out = _windows(rows, spec)
+    if left_out:
+        said["left_out"] = left_out
+    for line in (said.get("cast"), left_out):
+        if line:
+            warnings.warn(f"from_pandas: {line}", stacklevel=2)
+    return replace(windows, about=said)
+
+
+def _read(
+    frame: Any, user: str, label: str, time: str | None, unit: str, session: str | None, device: str | None,
+    channels: Sequence[str],
+) -> tuple[_Rows, list[str]]:  # fmt: skip
+    """Return all columns, and the types that the channels had."""
+    found = [columns.numbers(frame, name) for name in channels]
+    values = np.stack([column for column, _ in found], axis=1)
+    empty = np.full(len(values), "")
+    rows = _Rows(
+        user=columns.names(frame, user),
+        label=columns.names(frame, label),
+        device=empty if device is None else columns.names(frame, device),
+        session=empty if session is None else columns.names(frame, session),
+        time_ns=None if time is None else columns.times_ns(frame, time, unit),
+        values=values,
+    )
+    return rows, [kind for _, kind in found]
+
+
+def _windows(rows: _Rows, spec: WindowSpec) -> tuple[Windows, str]:
+    """Return the windows, and in words what gave none."""
+    classes = sorted(np.unique(rows.label).tolist(), key=_in_order)
+    if len(classes) < 2:
+        raise HharError(f"label: must be of at least two classes, all rows are {classes[0]!r}")
+    builder = WindowBuilder(spec, tuple(classes))
+    runs: list[tuple[str, int, int]] = []
+    for places in _streams(rows):
+        _refuse_times(rows, places, spec)
+        runs.extend(
+            (run.user, len(run.values), builder.add([run])) for run in _recordings(rows, places, spec)
+        )
+    if not any(count for *_, count in runs):
+        longest = max(length for _, length, _ in runs)
+        raise HharError(
+            f"window_s: a run of one label without a gap over 1 s must hold {spec.window_s:g} s, none does: "
+            f"the longest of {len(runs)} has {longest} rows; give a shorter window_s, or check time_unit"
+        )
+    return builder.finish(), _left_out(runs)
+
+
+def _left_out(runs: Sequence[tuple[str, int, int]]) -> str:
+    """Say which users and how many runs were too short for a window; empty where none was."""
+    short = [(user, length) for user, length, count in runs if not count]
+    if not short:
+        return ""
+    with_windows = {user for user, _, count in runs if count}
+    lost = sorted({user for user, _ in short} - with_windows)
+    rows = sum(length for _, length in short)
+    line = f"{len(short)} of {len(runs)} runs of one label, {rows} rows, are shorter than a window"
+    if lost:
+        shown = ", ".join(lost[:MOST_NAMED]) + (", …" if len(lost) > MOST_NAMED else "")
+        line += f"; {len(lost)} users have no window at all: {shown}"
+    return line
+
+
+def _in_order(name: str) -> tuple[int, int, str]:
+    """Return what sorts labels: numbers by size, then names."""
+    return (0, int(name), "") if name.isdecimal() else (1, 0, name)
+
+
+def _streams(rows: _Rows) -> Iterator[NDArray[np.int64]]:
+    """Yield the places of rows of one user, device and session, in the order of the frame."""
+    keys = [np.unique(column, return_inverse=True)[1] for column in (rows.user, rows.device, rows.session)]
+    order = np.lexsort(keys[::-1])
+    changes = np.any([np.diff(key[order]) != 0 for key in keys], axis=0)
+    yield from np.split(order, np.flatnonzero(changes) + 1)
+
+
+def _refuse_times(rows: _Rows, places: NDArray[np.int64], spec: WindowSpec) -> None:
+    """Raise HharError where time runs back, stands still, or says another rate than can be."""
+    if rows.time_ns is None or len(places) < 2:
+        return
+    step = np.diff(rows.time_ns[places])
+    who = f"user {rows.user[places[0]]}"
+    if (step < 0).any():
+        where = places[1 + np.argmax(step < 0)]
+        raise HharError(
+            f"time: must rise within a user, runs back in {(step < 0).sum()} rows, first in row {where} "
+            f"of {who}; sort by user and time, or name what began anew as session= or device="
+        )
+    if (step == 0).any():
+        where = places[1 + np.argmax(step == 0)]
+        raise HharError(
+            f"time: must rise within a user, repeats in {(step == 0).sum()} rows, first in row {where} "
+            f"of {who}; drop duplicates, or name what recorded at the same time as device="
+        )
+    rate_hz = 1e9 / float(np.median(step))
+    if spec.rate_hz > MOST_UPSAMPLING * rate_hz:
+        raise HharError(
+            f"rate_hz: must be at most twice the rows' rate, is {spec.rate_hz:g}, but {who} has a row every "
+            f"{1 / rate_hz:.3g} s ({rate_hz:.3g} Hz); give another rate_hz, leave such users out, or check "
+            "time_unit"
+        )
+
+
+def _recordings(rows: _Rows, places: NDArray[np.int64], spec: WindowSpec) -> Iterator[Recording]:
+    """Yield the runs of one label of one stream."""
+    cuts = (np.flatnonzero(rows.label[places][1:] != rows.label[places][:-1]) + 1).tolist()
+    first = places[0]
+    user, device, session = str(rows.user[first]), str(rows.device[first]), str(rows.session[first])
+    numbers: Counter[str] = Counter()
+    for start, end in pairwise([0, *cuts, len(places)]):
+        own = places[start:end]
+        activity = str(rows.label[own[0]])
+        numbers[activity] += 1
+        if rows.time_ns is None:
+            time_ns = np.rint(np.arange(len(own)) * (1e9 / spec.rate_hz)).astype(np.int64)
+            name = session or f"{user}/{activity}/{numbers[activity]:02d}"
+        else:
+            time_ns, name = rows.time_ns[own], session
+        yield Recording(
+            user, device, _SENSOR, activity, time_ns // 1_000_000, time_ns, rows.values[own], name
+        )
