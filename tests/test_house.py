@@ -165,6 +165,8 @@ ELSEWHERE = {
     "fedge/report/comparison/finals.py": "fedge/report/comparison/test_page.py",
     "fedge/report/comparison/groups.py": "fedge/report/comparison/test_page.py",
     "fedge/report/comparison/metrics.py": "fedge/report/comparison/test_page.py",
+    "fedge/report/comparison/formats.py": "fedge/report/comparison/test_page.py",
+    "fedge/report/html/points.py": "fedge/report/comparison/test_page.py",
     "fedge/report/comparison/targets.py": "fedge/report/comparison/test_yardsticks.py",
     "fedge/report/comparison/sweep_page.py": "fedge/sweep/test_command.py",
     "studies/figures.py": "studies/test_page.py",

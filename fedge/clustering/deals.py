@@ -141,8 +141,14 @@ def out_of_reach(level: float | str, sizes: Sequence[int]) -> str | None:
         level: `cluster.level`.
         sizes: clients of each leaf that train.
     """
+    if len(sizes) < FEWEST_LEAVES:
+        there = "is one leaf" if len(sizes) == 1 else f"are {len(sizes)} leaves"
+        return (
+            f"whether there are groups can be tested from {FEWEST_LEAVES} leaves on, and there {there}: all "
+            'stay one cluster; raise hierarchy.num-servers, or set cluster.count="threshold"'
+        )
     smallest = smallest_p(sizes)
-    if smallest <= STRONG or len(sizes) < FEWEST_LEAVES:
+    if smallest <= STRONG:
         return None
     there = f"{sum(sizes)} clients in {len(sizes)} leaves"
     needed = clients_per_leaf_needed(len(sizes), STRONG)

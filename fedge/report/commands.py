@@ -24,8 +24,14 @@ def add_commands(commands: Any) -> None:
     report.set_defaults(command=_report)
     compare = commands.add_parser("compare", help="write one page on several runs; repetitions are averaged")
     compare.add_argument(
-        "runs", nargs="+", metavar="RUN", help="run folder, or its name; the first is the reference"
-    )
+        "runs", nargs="+", metavar="RUN",
+        help="run folder, or its name, or that of a sweep for all of its runs; the first is the reference",
+    )  # fmt: skip
+    compare.add_argument(
+        "--format", choices=("text", "markdown", "latex"), default="text",
+        help="how the final numbers are printed: all of them as text, or a table of those that papers have "
+        "(default: text)",
+    )  # fmt: skip
     compare.add_argument(
         "-o",
         "--output",
@@ -70,11 +76,14 @@ def _report(options: argparse.Namespace) -> int:
 
 def _compare(options: argparse.Namespace) -> int:
     """Carry out ``fedge compare``."""
-    folders = [find_run(name, options.runs_dir) for name in options.runs]
+    from fedge.report.listing import runs_in
+
+    folders = [run for name in options.runs for run in runs_in(find_run(name, options.runs_dir))]
     if options.target is not None and not 0 < options.target <= 1:
         raise ConfigError(f"--target must be above 0 and at most 1, but is {options.target:g}; try 0.8")
     from fedge.records.reader import load_run
     from fedge.report.comparison.finals import final_lines, write_csv
+    from fedge.report.comparison.formats import FORMATS
     from fedge.report.comparison.page import write_comparison
 
     try:
@@ -84,8 +93,12 @@ def _compare(options: argparse.Namespace) -> int:
             write_csv(options.csv, rows)
     except OSError as error:
         raise ConfigError(str(error)) from error
-    print(*final_lines(rows), sep="\n")
-    print(options.output)
+    if options.format == "text":
+        print(*final_lines(rows), sep="\n")
+        print(options.output)
+    else:
+        print(FORMATS[options.format][1](rows))
+        print(options.output, file=sys.stderr)
     return 0
 
 

@@ -1,14 +1,17 @@
 """The list of all runs in a folder: one line per run, newest first."""
 
 import csv
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedge.config.option import ConfigError
 from fedge.records.manifest import MANIFEST, RunFolderError, read_manifest
 
 _NOTHING = "–"
+_SWEEP = "sweep.toml"  # what a sweep has copied into its folder
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,37 @@ def list_runs(runs_dir: Path) -> list[Listed]:
         raise RunFolderError(f"{runs_dir} is not a folder; give the folder of all runs with --runs-dir")
     folders = [f for f in runs_dir.iterdir() if f.is_dir() and not f.is_symlink()]
     found = [listed(folder) for folder in folders if (folder / MANIFEST).is_file()]
+    found += [_listed_sweep(folder) for folder in folders if is_sweep(folder)]
     return sorted(found, key=lambda run: (run.started, run.name), reverse=True)
+
+
+def is_sweep(folder: Path) -> bool:
+    """Tell whether a folder is that of a sweep: it has runs in it and is none."""
+    return not (folder / MANIFEST).is_file() and (folder / _SWEEP).is_file()
+
+
+def runs_in(folder: Path) -> list[Path]:
+    """Return the runs that a folder stands for: itself, or those of a sweep, by name.
+
+    Raises:
+        ConfigError: the sweep has no run that began.
+    """
+    if not is_sweep(folder):
+        return [folder]
+    found = sorted(path.parent for path in folder.glob(f"*/{MANIFEST}"))
+    if not found:
+        raise ConfigError(f"a sweep must have a run that began, but {folder} has none; start it again")
+    return found
+
+
+def _listed_sweep(folder: Path) -> Listed:
+    """Return the line of a sweep: how many of its runs have ended how, the newest start."""
+    runs = [listed(path.parent) for path in folder.glob(f"*/{MANIFEST}")]
+    counts = Counter(run.status for run in runs)
+    states = ", ".join(f"{number} {status}" for status, number in sorted(counts.items()))
+    started = max((run.started for run in runs), default=_NOTHING)
+    nothing = dict.fromkeys(("accuracy", "worst", "unseen", "rounds", "seed"), _NOTHING)
+    return Listed(f"{folder.name}/", f"sweep: {states or 'no run'}", started=started, **nothing)
 
 
 def listed(folder: Path) -> Listed:

@@ -1,6 +1,8 @@
 """The comparison of several runs: curves, final numbers over seeds, what the groups differ in."""
 
 import json
+import math
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
@@ -12,11 +14,14 @@ from matplotlib.axes import Axes
 from fedge.console.palette import colour, dashes
 from fedge.records.reader import RunData
 from fedge.report.comparison.finals import Final, estimate_text, finals, interval_text
+from fedge.report.comparison.formats import FORMATS, headlines, value_text
 from fedge.report.comparison.groups import Group, differences, group_runs, reached_end, seed_of
+from fedge.report.comparison.statistics import estimate
 from fedge.report.comparison.yardsticks import SMALLEST_GAP, is_fine_tuned, role_of
 from fedge.report.html.page import Notice, Page, Panel, Section, write_page
-from fedge.report.html.svg import figure_style, legend_below, new_figure, whole_ticks
-from fedge.report.html.tables import counted, table
+from fedge.report.html.points import Points, Series
+from fedge.report.html.svg import figure_style, new_figure, whole_ticks
+from fedge.report.html.tables import NOTHING, counted, ranges, table, text_of
 
 _AXES: dict[str, tuple[str, Callable[[pl.DataFrame], pl.Series]]] = {
     "rounds": ("global round", lambda rounds: rounds["global_round"]),
@@ -26,6 +31,11 @@ _AXES: dict[str, tuple[str, Callable[[pl.DataFrame], pl.Series]]] = {
         lambda rounds: (rounds["uplink_bytes"] + rounds["downlink_bytes"]).cum_sum() / 1e6,
     ),
 }
+_HOW_TO_READ = (
+    "Thick: mean over seeds; thin: each seed. Point at a figure, or go through it with ← and →, for its "
+    "values."
+)
+_UNITS = {"seconds": "s", "bytes": "MB"}
 _SEED_COLUMNS = ("test_accuracy_mean", "test_accuracy_worst", "unseen_accuracy_mean", "ari")
 _OPTIONAL_CURVES = {  # where any run has them
     "unseen_accuracy_mean": "mean test accuracy on unseen users",
@@ -34,8 +44,13 @@ _OPTIONAL_CURVES = {  # where any run has them
 _STATISTICS = (
     "Mean ± sample standard deviation over seeds, after the last round. Intervals are 95 % t-intervals over "
     "seeds, never over leaves or clients, whose results depend on each other. A difference is paired: the "
-    "same seed in both groups. Each interval stands for itself; of many, one in twenty misses by chance."
+    "same seed in both groups. Each interval stands for itself; of many, one in twenty misses by chance. "
+    "Intervals end where the numbers that they are of do: an accuracy at 1."
 )
+_MOST_IN_TITLE = 4  # groups
+_MOST_OPEN_ROWS = 60
+_TALL = 26  # characters beside a figure
+_LABEL_WIDTH = 58  # characters of a line within a figure
 
 
 def write_comparison(runs: Sequence[RunData], path: Path, target: float | None = None) -> list[Final]:
@@ -56,9 +71,14 @@ def write_comparison(runs: Sequence[RunData], path: Path, target: float | None =
 def compare_page(groups: Sequence[Group], left_out: Sequence[str], rows: Sequence[Final]) -> Page:
     """Return the page; to be called and rendered within `figure_style`."""
     count = sum(len(group.runs) for group in groups)
-    names = ", ".join(f"{g.label} (seeds {', '.join(str(seed_of(r)) for r in g.runs)})" for g in groups)
+    names = ", ".join(f"{g.label} (seeds {ranges([seed_of(r) for r in g.runs])})" for g in groups)
     return Page(
-        title="Comparison: " + " · ".join(group.label for group in groups),
+        title="Comparison: "
+        + (
+            " · ".join(group.label for group in groups)
+            if len(groups) <= _MOST_IN_TITLE
+            else f"{len(groups)} groups"
+        ),
         lead=[
             f"{counted(count, 'run')} in {counted(len(groups), 'group')} that differ only in seed: {names}."
         ],
@@ -111,7 +131,28 @@ def final_section(groups: Sequence[Group], rows: Sequence[Final]) -> Section:
     if len(groups) > 1:
         text.append(f"Differences are to {reference}, the first group.")
     text += yardstick_sentences(groups)
-    return Section("Final numbers", text, [final_panel(rows, reference), seeds_panel(groups)])
+    panels = [headline_panel(groups, rows), seeds_panel(groups), final_panel(rows, reference)]
+    copies = [(f"As {words}, to copy", make(rows)) for words, make in FORMATS.values()]
+    return Section("Final numbers", text, panels, copies=copies)
+
+
+def headline_panel(groups: Sequence[Group], rows: Sequence[Final]) -> Panel:
+    """Return the most looked-for numbers, a group per row, the best marked."""
+    metrics = headlines(rows)
+    found = {(row.group, row.metric): row for row in rows}
+    cells, best = [], []
+    for number, group in enumerate(groups):
+        at = [found[group.label, metric] for metric in metrics]
+        cells.append(
+            (
+                group.label,
+                max(row.over_seeds.n if row.over_seeds else 0 for row in at),
+                *(_unbroken(value_text(row)) for row in at),
+            )
+        )
+        best += [(number, column + 2) for column, row in enumerate(at) if row.is_best]
+    caption = "Mean over seeds, and its 95 % interval where there is more than one."
+    return Panel("At a glance", table(("group", "n", *metrics), cells, best), None, caption, True, True)
 
 
 def yardstick_sentences(groups: Sequence[Group]) -> list[str]:
@@ -145,8 +186,9 @@ def final_panel(rows: Sequence[Final], reference: str) -> Panel:
         "95 % interval",
         "pairs",
     )
+    best = [(number, 3) for number, row in enumerate(rows) if row.is_best]
     return Panel(
-        "Mean ± std over seeds",
+        "All final numbers: mean ± std over seeds",
         table(
             headers,
             (
@@ -155,29 +197,74 @@ def final_panel(rows: Sequence[Final], reference: str) -> Panel:
                  r.difference.n if r.difference else None)
                 for r in rows
             ),
+            best,
         ),
-        is_open=True,
+        is_open=len(rows) <= _MOST_OPEN_ROWS,
         is_wide=True,
     )  # fmt: skip
 
 
+def _unbroken(text: str) -> str:
+    """Return "0.91 (0.90 to 0.92)" so that a line may end before the interval and not within it."""
+    mean, bracket, rest = text.partition("(")
+    return mean + bracket + rest.replace(" ", "\N{NO-BREAK SPACE}")
+
+
 def seeds_panel(groups: Sequence[Group]) -> Panel:
-    """Return every seed's final accuracy."""
-    figure, axes = new_figure(1.0 + 0.34 * max(len(groups), 3))
+    """Return every seed's final accuracy, with mean and interval of each group."""
+    labels = [textwrap.wrap(group.label, _LABEL_WIDTH) or [""] for group in groups]
+    tall = [0.22 + 0.17 * len(lines) for lines in labels]
+    figure, axes = new_figure(0.7 + max(sum(tall), 0.8))
     rows: list[tuple[Any, ...]] = []
+    series = []
+    down = 0.0
     for index, group in enumerate(groups):
+        axes.text(
+            0, down, "\n".join(labels[index]), transform=axes.get_yaxis_transform(), fontsize=9, va="top",
+            linespacing=1.1,
+        )  # fmt: skip
+        down += tall[index]
         finished = group.finished
-        scores = [run.rounds["test_accuracy_mean"][-1] for run in finished.values()]
-        axes.plot(scores, [index] * len(scores), "o", color=colour(index), markersize=5, alpha=0.75)
+        scores = {seed: run.rounds["test_accuracy_mean"][-1] for seed, run in finished.items()}
+        known = {seed: score for seed, score in scores.items() if score is not None}
+        points = _draw_seeds(axes, index, group.label, down - 0.1, known)
+        series.append(Series(group.label, colour(index), "solid", points, ""))
         rows += [
             (group.label, seed, run.name, *(run.rounds[column][-1] for column in _SEED_COLUMNS))
             for seed, run in finished.items()
         ]
-    axes.set_yticks(range(len(groups)), [group.label for group in groups])
-    axes.set_ylim(len(groups) - 0.5, -0.5)
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
+    axes.set_ylim(down + 0.05, -0.05)
+    axes.locator_params(axis="x", nbins=5)
     axes.set_xlabel("final test accuracy, mean over clients")
     headers = ("group", "seed", "run", "mean over clients", "worst client", "unseen users", "ARI")
-    return Panel("Every seed", table(headers, rows), figure, "A dot per run that reached its last round.")
+    caption = "A dot per run that reached its last round; the bar is the mean and its 95 % interval."
+    drawn = [one for one in series if one.points]
+    return Panel(
+        "Every seed",
+        table(headers, rows),
+        figure,
+        caption,
+        points=Points(axes, drawn, "xy", "Point at a dot.") if drawn else None,
+    )
+
+
+def _draw_seeds(
+    axes: Axes, index: int, label: str, height: float, scores: Mapping[int, float]
+) -> list[tuple[float, float, str, str]]:
+    """Draw the dots of a group, seed → score, over a bar; returns them as points."""
+    if not scores:
+        axes.text(0.5, height, "no run reached its end", transform=axes.get_yaxis_transform(), fontsize=9)
+        return []
+    found = estimate(list(scores.values()), 0.0, 1.0)
+    if found.low is not None and found.high is not None:
+        axes.plot([found.low, found.high], [height] * 2, color=colour(index), linewidth=5, alpha=0.3)
+    axes.plot(found.mean, height, "|", color=colour(index), markersize=11, markeredgewidth=2)
+    axes.plot(
+        list(scores.values()), [height] * len(scores), "o", color=colour(index), markersize=5, alpha=0.75
+    )
+    return [(v, height, f"{label}, seed {seed}: {text_of(v)}", text_of(v)) for seed, v in scores.items()]
 
 
 # --- curves -------------------------------------------------------------------------------------------
@@ -191,7 +278,11 @@ def curves_section(groups: Sequence[Group]) -> Section:
     for column, label in _OPTIONAL_CURVES.items():
         if any(not run.rounds[column].is_null().all() for group in groups for run in group.runs):
             panels.append(curve_panel(groups, column, label, "rounds"))
-    return Section("Curves", ["Thick: mean over seeds; thin: each seed."], panels)
+    return Section(
+        "Curves",
+        [_HOW_TO_READ],
+        panels,
+    )
 
 
 def curve_panel(groups: Sequence[Group], column: str, label: str, over: str) -> Panel:
@@ -199,20 +290,37 @@ def curve_panel(groups: Sequence[Group], column: str, label: str, over: str) -> 
     axis_label, position = _AXES[over]
     figure, axes = new_figure()
     rows: list[tuple[Any, ...]] = []
+    series = []
     for index, group in enumerate(groups):
         for run in group.runs:
             x, y = position(run.rounds).to_numpy(), run.rounds[column].to_numpy()
             axes.plot(x, y, color=colour(index), linewidth=0.6, alpha=0.5)
         means = _means(group, column, position)
         _draw_mean(axes, index, group.label, means)
+        series.append(_series(index, group.label, means, over))
         rows += [(group.label, *row) for row in means.rows()]
     axes.set_xlabel(axis_label)
-    axes.set_ylabel(label)
+    axes.set_ylabel(textwrap.fill(label, _TALL))
     if over == "rounds":
         whole_ticks(axes)
-    legend_below(figure, axes)
     headers = ("group", "round", axis_label, label, "std over seeds", "seeds")
-    return Panel(f"{label[0].upper()}{label[1:]} over {over}", table(headers, rows), figure)
+    return Panel(
+        f"{label[0].upper()}{label[1:]} over {over}",
+        table(headers, rows),
+        figure,
+        points=Points(axes, series, shown="after the last round"),
+    )
+
+
+def _series(index: int, label: str, means: pl.DataFrame, over: str) -> Series:
+    """Return a group's entry in the key: its mean and standard deviation in every round."""
+    points = []
+    for number, x, y, std, _ in means.rows():
+        y = math.nan if y is None else y
+        at = f"round {number}" if over == "rounds" else f"round {number}, {text_of(x)} {_UNITS[over]}"
+        spread = "" if std is None or math.isnan(std) else f" ± {text_of(std)}"
+        points.append((x, y, at, text_of(y) + spread))
+    return Series(label, colour(index), dashes(index), points, points[-1][3] if points else NOTHING)
 
 
 def _draw_mean(axes: Axes, index: int, label: str, means: pl.DataFrame) -> None:

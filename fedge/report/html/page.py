@@ -1,5 +1,11 @@
-"""What a page consists of, and how it becomes one HTML file that needs no network and no script."""
+"""What a page consists of, and how it becomes one HTML file that needs no network.
 
+Everything can be read without a script; where there is one, it shows values where one points, and copies.
+"""
+
+import base64
+import hashlib
+import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,6 +17,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from fedge.console.palette import css_variables
+from fedge.report.html.points import Points
 from fedge.report.html.svg import to_svg
 from fedge.report.html.tables import Table
 
@@ -26,6 +33,8 @@ class Panel:
         caption: how to read it, in a sentence or two.
         is_open: whether the table is shown without being asked for.
         is_wide: whether the panel takes the width of the page.
+        points: the figure's key below it, which shows values where one points; None for a figure that has
+            its key drawn.
     """
 
     title: str
@@ -34,17 +43,22 @@ class Panel:
     caption: str = ""
     is_open: bool = False
     is_wide: bool = False
+    points: Points | None = None
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page: sentences, then panels, text to copy, and links (words, file beside the page)."""
+    """A part of a page: sentences, then panels, text to copy, and links (words, file beside the page).
+
+    `copies` are texts that are shown when they are asked for: what it is, text.
+    """
 
     title: str
     text: Sequence[str] = ()
     panels: Sequence[Panel] = ()
     code: str = ""
     links: Sequence[tuple[str, str]] = ()
+    copies: Sequence[tuple[str, str]] = ()
 
     @property
     def anchor(self) -> str:
@@ -88,6 +102,11 @@ class Page:
     tiles: Sequence[Tile] = ()
     sections: Sequence[Section] = ()
 
+    @property
+    def has_script(self) -> bool:
+        """Whether something on it can be pointed at or copied."""
+        return any(s.copies or any(panel.points for panel in s.panels) for s in self.sections)
+
 
 def render(page: Page) -> str:
     """Return the page as HTML. Everything but our own SVG and CSS is escaped."""
@@ -95,13 +114,19 @@ def render(page: Page) -> str:
         loader=PackageLoader("fedge.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    css, _, _ = environment.loader.get_source(environment, "style.css")  # type: ignore[union-attr]
+    css, script = (
+        environment.loader.get_source(environment, name)[0]  # type: ignore[union-attr]
+        for name in ("style.css", "points.js")
+    )
     return environment.get_template("page.html").render(
         page=page,
         css=Markup(css),
         light=Markup(_css(css_variables(dark=False))),
         dark=Markup(_css(css_variables(dark=True))),
         svg=_svg_maker(),
+        script=Markup(script) if page.has_script else "",
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        points=lambda panel: json.dumps(panel.points.as_json(), ensure_ascii=False, separators=(",", ":")),
     )
 
 

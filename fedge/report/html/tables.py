@@ -18,15 +18,19 @@ class Table:
         headers: one per column.
         rows: cells as text.
         numeric: columns that are aligned to the right.
+        best: (row, column) of the cells that are marked as the best.
     """
 
     headers: Sequence[str]
     rows: Sequence[Sequence[str]]
     numeric: frozenset[int]
+    best: frozenset[tuple[int, int]] = frozenset()
 
 
-def table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
-    """Return a table of `rows`; a column of numbers without text is numeric."""
+def table(
+    headers: Sequence[str], rows: Iterable[Sequence[Any]], best: Iterable[tuple[int, int]] = ()
+) -> Table:
+    """Return a table of `rows`, some cells of which are `best`; a column of numbers only is numeric."""
     cells = [list(row) for row in rows]
     numeric = {
         column
@@ -34,7 +38,8 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
         if all(not isinstance(row[column], str) or row[column] == NOTHING for row in cells)
         and any(not isinstance(row[column], str) for row in cells)
     }
-    return Table(headers, [[text_of(cell) for cell in row] for row in cells], frozenset(numeric))
+    texts = [[text_of(cell) for cell in row] for row in cells]
+    return Table(headers, texts, frozenset(numeric), frozenset(best))
 
 
 def frame_table(frame: pl.DataFrame, **headers: str) -> Table:

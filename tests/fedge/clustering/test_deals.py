@@ -16,6 +16,7 @@ from fedge.clustering.deals import (
     divide,
     labels_after,
     null_spread,
+    out_of_reach,
     smallest_p,
     without_client_effects,
 )
@@ -237,3 +238,8 @@ def null_p_values(kind, sizes, many):
         first, second = (alike(people(kind, len(leaf_of), rng), 0.5, rng) for _ in range(2))
         ps.append(deal_test([first, second], leaf_of, rng, draws=199)[2])
     return np.array(ps)
+
+
+@pytest.mark.parametrize(("sizes", "there"), [((9,), "there is one leaf"), ((5, 4), "there are 2 leaves")])
+def test_too_few_leaves_are_said(sizes, there):
+    assert f"{there}: all stay one cluster; raise hierarchy.num-servers" in str(out_of_reach("auto", sizes))

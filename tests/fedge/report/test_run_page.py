@@ -587,7 +587,9 @@ def test_in_a_browser(browser, pages, page, width, dark):
     channels = ", ".join(str(int(paper[k : k + 2], 16)) for k in (1, 3, 5))
     shown = "getComputedStyle(document.documentElement).backgroundColor"
     assert browser.evaluate(shown) == f"rgb({channels})"
-    drawn = "[...document.querySelectorAll('figure svg')].every(s => s.getBoundingClientRect().height > 100)"
+    drawn = (
+        "[...document.querySelectorAll('figure > svg')].every(s => s.getBoundingClientRect().height > 100)"
+    )
     assert browser.evaluate(drawn)
 
 

@@ -1,6 +1,12 @@
 """Statistics over seeds by hand and against SciPy; groups; the page, the CSV and the printed table."""
 
 import csv
+import html
+import json
+import math
+import re
+import shutil
+import subprocess
 
 import numpy as np
 import pytest
@@ -13,6 +19,7 @@ from fedge.cli import main
 from fedge.records.reader import load_run
 from fedge.report.compare import compare
 from fedge.report.comparison.finals import finals, write_csv
+from fedge.report.comparison.formats import as_latex, as_markdown
 from fedge.report.comparison.groups import differences, group_runs
 from fedge.report.comparison.page import compare_page, write_comparison
 from fedge.report.comparison.statistics import Estimate, estimate, paired
@@ -72,6 +79,22 @@ def test_paired_against_scipy(pairs):
         interval = stats.ttest_rel(*zip(*pairs, strict=True)).confidence_interval(0.95)
         assert found.low == pytest.approx(interval.low, rel=1e-6, abs=1e-9)
         assert found.high == pytest.approx(interval.high, rel=1e-6, abs=1e-9)
+
+
+def test_an_interval_ends_where_its_numbers_do():
+    """0.98, 1, 1: 0.9933 ± 4.3027 · 0.011547 / √3 = 0.9647 to 1.0220, of which no mean is above 1."""
+    found = estimate([0.98, 1.0, 1.0], 0.0, 1.0)
+    assert (found.low, found.high) == (pytest.approx(0.96465, abs=1e-4), 1.0)
+    assert paired({1: 1.0, 2: 0.0}, {1: 0.0, 2: 0.0}, -1.0, 1.0).high == 1.0
+
+
+@given(SCORES)
+def test_bounds_only_cut(values):
+    """What is left is the part of the t-interval in which a mean can lie; the mean is in it."""
+    free, bound = estimate(values), estimate(values, 0.0, 1.0)
+    assert (bound.low, bound.high) == (max(free.low, 0.0), min(free.high, 1.0))
+    assert bound.low <= bound.mean + 1e-12
+    assert bound.mean - 1e-12 <= bound.high
 
 
 # --- groups -------------------------------------------------------------------------------------------
@@ -166,6 +189,24 @@ def test_runs_that_did_not_reach_their_end_do_not_count(six, make):
     assert {r.over_seeds for r in finals(groups) if r.group == "C"} == {None}
 
 
+def test_the_best_is_marked_where_there_is_a_better(six, make):
+    """The higher accuracy, the lower loss; nothing among equals, of one group, or where neither is better."""
+    best = {(r.metric, r.group) for r in finals(group_runs(six)[0]) if r.is_best}
+    assert ("mean test accuracy", "fedge") in best
+    assert ("mean test loss", "fedge") in best
+    assert not any(group == "hierfl" for _, group in best)
+    assert not any("seconds" in metric or "megabytes up" in metric for metric, _ in best)  # all alike
+    assert not any(r.is_best for r in finals(group_runs(six[:3])[0]))
+
+
+def test_bounded_metrics_have_bounded_intervals(make):
+    runs = [make(f"a-{s}", s, [10, 10, 10, 10 - (s == 1)]) for s in (1, 2, 3)]
+    for row in finals(group_runs(runs)[0]):
+        if "accuracy" in row.metric and row.over_seeds and "to" not in row.metric.split():
+            assert row.over_seeds.low >= 0
+            assert row.over_seeds.high <= 1
+
+
 # --- page, CSV, command line --------------------------------------------------------------------------
 
 
@@ -173,7 +214,7 @@ def test_the_page_names_what_differs_and_escapes_it(six, tmp_path):
     write_comparison(six, tmp_path / "c.html")
     html = (tmp_path / "c.html").read_text()
     assert "<td>cluster.enabled</td><td>false</td><td>true</td>" in html
-    assert "hierfl (seeds 1, 2, 3), fedge (seeds 1, 2, 3)" in html
+    assert "hierfl (seeds 1–3), fedge (seeds 1–3)" in html
     assert "0.8500 ± 0.0500" in html
     for over in ("rounds", "seconds", "bytes"):
         assert f"<strong>Mean test accuracy over {over}</strong>" in html
@@ -227,3 +268,104 @@ def test_a_run_without_rounds_compares(make, tmp_path):
     young = load_run(write_run(tmp_path / "young", [], status="running"))
     write_comparison([make("old", 1, [8] * 4), young], tmp_path / "c.html")
     assert "young (running) has 0 of 1 rounds" in (tmp_path / "c.html").read_text()
+
+
+def test_a_table_for_papers(six, make, tmp_path, capsys):
+    """Markdown and LaTeX: a group per line, mean and interval, the best in bold, special signs escaped."""
+    rows = finals(group_runs(six)[0])
+    markdown = as_markdown(rows).splitlines()
+    assert markdown[0].startswith(
+        "| group | n | mean test accuracy | worst client's test accuracy | mean macro-F1 |"
+    )
+    assert markdown[2].startswith("| hierfl | 3 | 0.8500 (0.7258 to 0.9742) | ")
+    assert markdown[3].startswith("| fedge | 3 | **0.9167 (0.8450 to 0.9884)** | ")
+    assert len({line.count("|") for line in markdown}) == 1
+    latex = as_latex(rows)
+    assert r"fedge & 3 & \textbf{0.9167 (0.8450 to 0.9884)} & " in latex
+    odd = [make("50%_&$#-seed1", 1, [8] * 4), make("|x|*-seed1", 1, [9] * 4, config={"train.lr": 0.1})]
+    rows = finals(group_runs(odd)[0])
+    assert r"50\%\_\&\$\# & 1 & 0.8000 &" in as_latex(rows)
+    assert r"| \|x\|\* | 1 | **0.9000** |" in as_markdown(rows)
+    words = [run.name for run in six] + ["--runs-dir", str(tmp_path), "-o", str(tmp_path / "c.html")]
+    assert main(["compare", *words, "--format", "latex"]) == 0
+    assert capsys.readouterr().out == latex + "\n"
+
+
+def test_a_sweep_is_listed_and_compared(six, tmp_path, capsys):
+    """By its name; all of its runs that began."""
+    sweep = tmp_path / "runs" / "methods"
+    sweep.mkdir(parents=True)
+    for run in six:
+        run.folder.rename(sweep / run.name)
+    (sweep / "sweep.toml").write_text("")
+    (sweep / "not-begun").mkdir()
+    assert main(["runs", "--runs-dir", str(tmp_path / "runs")]) == 0
+    assert "methods/  sweep: 6 completed" in capsys.readouterr().out
+    words = ["--runs-dir", str(tmp_path / "runs"), "-o", str(tmp_path / "c.html"), "--format", "markdown"]
+    assert main(["compare", "methods", *words]) == 0
+    assert "| hierfl | 3 | 0.8500" in capsys.readouterr().out
+    (tmp_path / "runs" / "empty").mkdir()
+    (tmp_path / "runs" / "empty" / "sweep.toml").write_text("")
+    assert main(["compare", "empty", *words]) == 4
+    assert "a sweep must have a run that began" in capsys.readouterr().err
+
+
+def plots_of(page):
+    """Return the points of every figure of a page, as the script reads them."""
+    found = re.findall(r'<figure data-points="(.*?)">', page.read_text())
+    return [json.loads(html.unescape(text)) for text in found]
+
+
+def test_points_lie_where_they_are_drawn(six, tmp_path):
+    """Within the axes, in the order of rounds; their words are the numbers of the table below."""
+    write_comparison(six, tmp_path / "c.html")
+    seeds, rounds, *_ = plots_of(tmp_path / "c.html")
+    assert [len(points) for points in seeds["series"]] == [3, 3]
+    assert [len(points) for points in rounds["series"]] == [2, 2]
+    left, top, right, bottom = rounds["box"]
+    assert all(left < x < right and top < y < bottom for points in rounds["series"] for x, y, _, _ in points)
+    first, last = rounds["series"][1]
+    assert first[0] < last[0]
+    assert last[1] < first[1]  # a higher accuracy, higher up
+    assert last[2:] == ["round 2", "0.9167 ± 0.0289"]
+
+
+def test_what_was_not_measured_has_no_point(make, tmp_path):
+    runs = [make("a-1", 1, [None] * 4), make("b-1", 1, [8] * 4, config={"train.lr": 0.1})]
+    write_comparison(runs, tmp_path / "c.html")
+    rounds = plots_of(tmp_path / "c.html")[1]
+    assert [len(points) for points in rounds["series"]] == [1, 2]
+    assert all(math.isfinite(x + y) for points in rounds["series"] for x, y, _, _ in points)
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
+def test_a_browser_shows_the_values_that_one_points_at(six, tmp_path):
+    """The page's script runs under its policy; one of the test, which points, needs a wider one."""
+    write_comparison(six, tmp_path / "c.html")
+    page = (tmp_path / "c.html").read_text()
+    assert page.count("<script>") == 1
+    pointing = """<script>
+for (const svg of document.querySelectorAll("figure[data-points] > svg")) {
+  const box = svg.getBoundingClientRect();
+  const at = { clientX: box.left + 1, clientY: box.top + 1 };
+  svg.dispatchEvent(new PointerEvent("pointermove", at));
+}
+</script></body>"""
+    opened = re.sub(r"; script-src 'sha256-[^']*'", "; script-src 'unsafe-inline'", page)
+    (tmp_path / "p.html").write_text(opened.replace("</body>", pointing))
+    command = [
+        "chromium",
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--user-data-dir={tmp_path / 'profile'}",
+    ]
+    shown = {}
+    for name in ("c", "p"):
+        words = [*command, "--dump-dom", (tmp_path / f"{name}.html").as_uri()]
+        dom = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120).stdout
+        shown[name] = re.findall(r'<p class="at">(.*?)</p>', dom)
+        assert "<circle" in dom  # the script has run, so its hash is what the policy names
+    assert shown["c"][:2] == ["Point at a dot.", "after the last round"]
+    assert shown["p"][1:3] == ["round 1", "round 1, 2.0000 s"]
+    assert shown["p"][0].startswith("hierfl, seed ")

@@ -1,0 +1,77 @@
+"""The final numbers as tables for papers and pages: Markdown, and LaTeX with booktabs."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from fedge.report.comparison.finals import Final
+from fedge.report.comparison.metrics import HEADLINES
+from fedge.report.html.tables import NOTHING, text_of
+
+_LATEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{",
+    "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "−": "$-$", "–": "--", "±": r"$\pm$",
+}  # fmt: skip
+_MARKDOWN = re.compile(r"([\\|*_`<\[])")
+
+
+def headlines(rows: Sequence[Final]) -> list[str]:
+    """Return the metrics of a summary that any group has a number of."""
+    known = {row.metric for row in rows if row.over_seeds}
+    return [metric for metric in HEADLINES if metric in known] or [rows[0].metric]
+
+
+def value_text(row: Final) -> str:
+    """Return "0.9123 (0.9011 to 0.9235)": the mean, and its interval where there is one."""
+    found = row.over_seeds
+    if found is None:
+        return NOTHING
+    interval = "" if found.low is None else f" ({text_of(found.low)} to {text_of(found.high)})"
+    return text_of(found.mean) + interval
+
+
+def as_markdown(rows: Sequence[Final]) -> str:
+    """Return the summary as a Markdown table, a group per line, the best in bold."""
+    metrics = headlines(rows)
+    lines = ["| " + " | ".join(("group", "n", *metrics)) + " |", "|---|---:|" + "---|" * len(metrics)]
+    for group, n, cells in _groups(rows, metrics):
+        texts = [f"**{value_text(row)}**" if row.is_best else value_text(row) for row in cells]
+        lines.append("| " + " | ".join((_MARKDOWN.sub(r"\\\1", group), str(n), *texts)) + " |")
+    return "\n".join(lines)
+
+
+def as_latex(rows: Sequence[Final]) -> str:
+    """Return the summary as a LaTeX table (package booktabs), the best in bold."""
+    metrics = headlines(rows)
+    lines = [
+        "% mean over seeds (95 % t-interval); \\usepackage{booktabs}",
+        f"\\begin{{tabular}}{{lr{'l' * len(metrics)}}}",
+        "\\toprule",
+        " & ".join(["group", "$n$", *map(_latex, metrics)]) + r" \\",
+        "\\midrule",
+    ]
+    for group, n, cells in _groups(rows, metrics):
+        texts = [
+            f"\\textbf{{{_latex(value_text(r))}}}" if r.is_best else _latex(value_text(r)) for r in cells
+        ]
+        lines.append(" & ".join([_latex(group), str(n), *texts]) + r" \\")
+    return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"])
+
+
+def _groups(rows: Sequence[Final], metrics: Sequence[str]) -> Iterator[tuple[str, int, list[Final]]]:
+    """Yield each group with its number of finished seeds and its rows of some metrics."""
+    found = {(row.group, row.metric): row for row in rows}
+    for group in dict.fromkeys(row.group for row in rows):
+        cells = [found[group, metric] for metric in metrics]
+        yield group, max(row.over_seeds.n if row.over_seeds else 0 for row in cells), cells
+
+
+def _latex(text: str) -> str:
+    """Return text as LaTeX prints it."""
+    return "".join(_LATEX.get(letter, letter) for letter in text)
+
+
+FORMATS: Mapping[str, tuple[str, Callable[[Sequence[Final]], str]]] = {
+    "markdown": ("Markdown", as_markdown),
+    "latex": ("LaTeX", as_latex),
+}
+"""What `fedge compare --format` takes: its name in words, and what makes it."""
