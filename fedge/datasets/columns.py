@@ -6,6 +6,7 @@ Neither library is imported: both hand over their columns in the same few ways.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -84,8 +85,22 @@ def numbers(frame: Any, name: str) -> tuple[NDArray[np.float32], str]:
     return cast, kind
 
 
-def names(frame: Any, name: str) -> NDArray[np.str_]:
-    """Return a column as text, of shape (rows,): names as they are, whole numbers without a point.
+@dataclass(frozen=True)
+class Names:
+    """A column of names: `code` int64 (rows,) says which of `known` each row has."""
+
+    code: NDArray[np.int64]
+    known: list[str]
+
+    def at(self, row: int) -> str:
+        """Return the name of a row."""
+        return self.known[self.code[row]]
+
+
+def names(frame: Any, name: str) -> Names:
+    """Return a column of names: text as it is, whole numbers without a point.
+
+    Rows that follow each other mostly have one name, so only where it changes is looked at.
 
     Raises:
         HharError: something is missing.
@@ -94,7 +109,9 @@ def names(frame: Any, name: str) -> NDArray[np.str_]:
     values = np.asarray(frame[name].to_numpy())
     if values.dtype.kind == "f" and (values == np.rint(values)).all():
         values = values.astype(np.int64)  # as pandas makes of whole numbers with a gap
-    return np.array([str(value) for value in values.tolist()], dtype=np.str_)
+    starts = np.concatenate([[0], np.flatnonzero(values[1:] != values[:-1]) + 1])
+    found, code = np.unique([str(value) for value in values[starts].tolist()], return_inverse=True)
+    return Names(np.repeat(code, np.diff(np.append(starts, len(values)))), found.tolist())
 
 
 def times_ns(frame: Any, name: str, unit: str) -> NDArray[np.int64]:

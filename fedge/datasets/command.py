@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedge.config.option import ConfigError
+
+if TYPE_CHECKING:
+    from hhar.windows.window_file import Windows
 
 _OPTIONS = ("rate_hz", "window_s", "stride_s", "sensors", "devices", "users", "per_user", "part")
 
@@ -158,9 +162,22 @@ def _prepare(options: argparse.Namespace) -> int:
     if "left_out" in windows.about:
         print(f"left out: {windows.about['left_out']}")
     print(f"licence: {known.licence}\ncite: {known.citation}")
-    model = ' train.model="cnn2d"' if windows.x.ndim == 4 else ""
-    print(f"""next: fedge run -c 'data.path="{out}"{model}'""")
+    more = ' train.model="cnn2d"' if windows.x.ndim == 4 else ""
+    if _has_lone_sessions(windows):
+        print("note: some users do everything once, so no session of theirs can be held out: split by blocks")
+        more = ' data.split="blocks"'
+    print(f"""next: fedge run -c 'data.path="{out}"{more}'""")
     return 0
+
+
+def _has_lone_sessions(windows: Windows) -> bool:
+    """Tell whether a user has one session of each class at most."""
+    if windows.session is None:
+        return False
+    users = set(windows.user.tolist())
+    found = set(zip(windows.user.tolist(), windows.y.tolist(), windows.session.tolist(), strict=True))
+    again = {user for (user, _), count in Counter(entry[:2] for entry in found).items() if count > 1}
+    return again != users
 
 
 def _info(options: argparse.Namespace) -> int:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedge.datasets import columns
+from fedge.datasets.columns import Names
 from hhar.errors import HharError
 from hhar.windows.cut import WindowBuilder, WindowSpec
 from hhar.windows.recordings import Recording
@@ -27,15 +28,12 @@ MOST_NAMED = 5  # users that a line names
 class _Rows:
     """Columns of a frame, in its order: n rows, C channels; names that were not given are empty."""
 
-    user: NDArray[np.str_]
-    label: NDArray[np.str_]
-    device: NDArray[np.str_]
-    session: NDArray[np.str_]
+    user: Names
+    label: Names
+    device: Names
+    session: Names
     time_ns: NDArray[np.int64] | None
     values: NDArray[np.float32]
-
-    def __len__(self) -> int:
-        return len(self.user)
 
 
 def from_pandas(
@@ -103,7 +101,7 @@ def _read(
     """Return all columns, and the types that the channels had."""
     found = [columns.numbers(frame, name) for name in channels]
     values = np.stack([column for column, _ in found], axis=1)
-    empty = np.full(len(values), "")
+    empty = Names(np.zeros(len(values), dtype=np.int64), [""])
     rows = _Rows(
         user=columns.names(frame, user),
         label=columns.names(frame, label),
@@ -117,7 +115,7 @@ def _read(
 
 def _windows(rows: _Rows, spec: WindowSpec) -> tuple[Windows, str]:
     """Return the windows, and in words what gave none."""
-    classes = sorted(np.unique(rows.label).tolist(), key=_in_order)
+    classes = sorted(rows.label.known, key=_in_order)
     if len(classes) < 2:
         raise HharError(f"label: must be of at least two classes, all rows are {classes[0]!r}")
     builder = WindowBuilder(spec, tuple(classes))
@@ -158,7 +156,7 @@ def _in_order(name: str) -> tuple[int, int, str]:
 
 def _streams(rows: _Rows) -> Iterator[NDArray[np.int64]]:
     """Yield the places of rows of one user, device and session, in the order of the frame."""
-    keys = [np.unique(column, return_inverse=True)[1] for column in (rows.user, rows.device, rows.session)]
+    keys = [column.code for column in (rows.user, rows.device, rows.session)]
     order = np.lexsort(keys[::-1])
     changes = np.any([np.diff(key[order]) != 0 for key in keys], axis=0)
     yield from np.split(order, np.flatnonzero(changes) + 1)
@@ -169,7 +167,7 @@ def _refuse_times(rows: _Rows, places: NDArray[np.int64], spec: WindowSpec) -> N
     if rows.time_ns is None or len(places) < 2:
         return
     step = np.diff(rows.time_ns[places])
-    who = f"user {rows.user[places[0]]}"
+    who = f"user {rows.user.at(places[0])}"
     if (step < 0).any():
         where = places[1 + np.argmax(step < 0)]
         raise HharError(
@@ -193,13 +191,12 @@ def _refuse_times(rows: _Rows, places: NDArray[np.int64], spec: WindowSpec) -> N
 
 def _recordings(rows: _Rows, places: NDArray[np.int64], spec: WindowSpec) -> Iterator[Recording]:
     """Yield the runs of one label of one stream."""
-    cuts = (np.flatnonzero(rows.label[places][1:] != rows.label[places][:-1]) + 1).tolist()
-    first = places[0]
-    user, device, session = str(rows.user[first]), str(rows.device[first]), str(rows.session[first])
+    cuts = (np.flatnonzero(np.diff(rows.label.code[places])) + 1).tolist()
+    user, device, session = (column.at(places[0]) for column in (rows.user, rows.device, rows.session))
     numbers: Counter[str] = Counter()
     for start, end in pairwise([0, *cuts, len(places)]):
         own = places[start:end]
-        activity = str(rows.label[own[0]])
+        activity = rows.label.at(own[0])
         numbers[activity] += 1
         if rows.time_ns is None:
             time_ns = np.rint(np.arange(len(own)) * (1e9 / spec.rate_hz)).astype(np.int64)

@@ -38,6 +38,17 @@ def test_info_of_a_data_set_and_of_a_file(tmp_path, capsys):
     assert load_windows(out).about["citation"].startswith("Malekzadeh")
 
 
+def test_people_who_do_everything_once_are_split_by_blocks(tmp_path, capsys):
+    """Two trials of walking downstairs are two sessions of one class; one trial of each is not."""
+    for trials, lone in ((("dws_1", "sit_5"), True), (("dws_1", "dws_2", "sit_5"), False)):
+        raw = tmp_path / str(len(trials))
+        write_motionsense(raw, trials=trials)
+        assert main(["datasets", "prepare", "motionsense", str(raw), str(tmp_path / "m.npz")]) == 0
+        said = capsys.readouterr().out
+        assert ("note: some users do everything once" in said) == lone
+        assert ('data.split="blocks"' in said) == lone
+
+
 def test_the_default_places(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["datasets", "prepare", "motionsense"]) == exits.FAILED

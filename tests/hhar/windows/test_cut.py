@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hhar.errors import HharError
-from hhar.windows.cut import WindowSpec, build_windows, recording_windows, resample
+from hhar.windows.cut import WindowBuilder, WindowSpec, build_windows, recording_windows, resample
 from hhar.windows.recordings import Recording
 from hhar.windows.sessions import Segment, segments
 
@@ -63,6 +63,36 @@ def test_gyroscope_of_another_bout_does_not_join(make_recording):
     later = dataclasses.replace(gyro, arrival_ms=gyro.arrival_ms + 3_600_000)
     with pytest.raises(HharError, match="none does"):
         build_windows([[make_recording(), later]], WindowSpec())
+
+
+def test_a_single_sample_gives_no_window(make_recording):
+    lone = make_recording(seconds=0, activity="sit")
+    pair = [make_recording(), make_recording(activity="bike", start_s=60)]
+    assert len(lone.values) == 1
+    assert len(build_windows([[lone, *pair]], ACC)) == 14
+
+
+def test_recordings_of_other_data_sets(make_recording):
+    """Any number of axes, classes, sessions that have names, no device, in the order in which they came."""
+    spec = WindowSpec("own", 50, 1.0, 0.5, ("a", "b", "c", "d"))
+    recordings = [
+        dataclasses.replace(
+            make_recording(user=user, activity=activity, device="", sensor="own"),
+            values=np.tile(np.arange(401, dtype=np.float32)[:, None], 4), session=f"trial {activity}",
+        )
+        for user, activity in (("z", "hop"), ("a", "nap"))
+    ]  # fmt: skip
+    builder = WindowBuilder(spec, ("nap", "hop"), sort=False)
+    for recording in recordings:
+        assert builder.add([recording]) == 7
+    windows = builder.finish()
+    assert windows.x.shape == (14, 4, 50)
+    assert windows.channels == ("a", "b", "c", "d")
+    assert windows.user.tolist() == ["z"] * 7 + ["a"] * 7
+    assert windows.y.tolist() == [1] * 7 + [0] * 7
+    assert windows.session.tolist() == ["trial hop"] * 7 + ["trial nap"] * 7
+    assert windows.device is None
+    np.testing.assert_array_equal(windows.x[1, 3], 50 + 2 * np.arange(50))
 
 
 def test_order_is_user_session_device_time(make_recording):
