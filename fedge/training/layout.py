@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.overrides import handle_torch_function, has_torch_function_unary
 
 
 def to_layout(x: Tensor) -> Tensor:
@@ -52,6 +53,9 @@ def relu(x: Tensor) -> Tensor:
 
 def relu_max_pool2(x: Tensor) -> Tensor:
     """ReLU, then max pooling over pairs of time steps: (N, C, 1, T) → (N, C, 1, ⌊T / 2⌋)."""
+    if has_torch_function_unary(x):  # somebody watches what is called, as `fedge.native.trace`
+        watched: Tensor = handle_torch_function(relu_max_pool2, (x,), x)
+        return watched
     if x.device.type == "cpu":
         return _ReluMaxPool2.apply(x)
     return F.max_pool2d(F.relu(x), (1, 2))

@@ -41,7 +41,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedge.metrics import scores
+from fedge.native.plan import Plan
+from fedge.native.training import Descent, evaluated, training
 from fedge.training.cuda_graph import Step, graphed_or_plain
+from fedge.training.kernels import native_plan
 from fedge.training.own_models import OwnDraws
 
 _GRAPH_FROM = 30  # full batches per call from which recording a graph pays
@@ -63,6 +66,7 @@ class LocalTraining:
     batch_size: int = 32  # windows; the last batch of an epoch may be smaller
     prox_mu: float = 0.0  # FedProx's μ, >= 0; 0 = off
     threads: int = 1  # torch threads on the CPU; the number changes the last bits
+    kernel: str = "torch"  # what computes steps; others than "torch" where a model is known to `fedge.native`
     cuda_graph: bool = True  # on a GPU, record the step once and replay it
 
     def __post_init__(self) -> None:
@@ -141,15 +145,47 @@ def train(
     if state is not None:
         load_state(model, state)
     keep_freed_memory()
+    plan = native_plan(model, tuple(x.shape[1:]), settings.kernel)
     with torch_threads(settings.threads):
         device = next(model.parameters()).device
         x, y = x.to(device), y.to(device)
         model.train()
+        if plan is not None:
+            losses, steps = _train_natively(plan, model, x, y, settings, generator, correction, draws)
+            return TrainResult(get_state(model), float(np.mean(losses)), steps)
         sgd = _Sgd(model, settings, correction, None if draws is None else OwnDraws(draws))
         step = _full_batch_step(model, sgd, x, y)
         losses = [_train_epoch(sgd, step, x, y, generator, epoch) for epoch in range(settings.epochs)]
         sgd.check_finite()
         return TrainResult(get_state(model), float(np.mean(losses)), sgd.steps)
+
+
+def _train_natively(
+    plan: Plan,
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    settings: LocalTraining,
+    generator: torch.Generator,
+    correction: Mapping[str, np.ndarray] | None,
+    draws: torch.Generator | None,
+) -> tuple[list[float], int]:
+    """Train by the native step; return the mean loss of each epoch and the number of steps. See `train`."""
+    named = _trained(model)
+    added = None
+    if correction is not None:
+        added = dict(zip(named, _correction_tensors(named, correction), strict=True))
+    s = settings
+    descent = Descent(
+        s.lr, s.momentum, s.weight_decay, s.clip_norm, s.label_smoothing, s.prox_mu, s.batch_size
+    )
+    losses = []
+    with training(plan, model, x, y, descent, added, draws) as epochs:
+        for epoch in range(settings.epochs):
+            order = torch.randperm(len(y), generator=generator).numpy()
+            losses.append(_epoch_loss(epochs.epoch(order), len(y), settings.batch_size, epoch))
+    _refuse_what_is_not_finite(list(named), [p.detach() for p in named.values()], epochs.steps)
+    return losses, epochs.steps
 
 
 def evaluate(model: nn.Module, x: Tensor, y: Tensor, batch_size: int = 512, threads: int = 1) -> EvalResult:
@@ -159,7 +195,13 @@ def evaluate(model: nn.Module, x: Tensor, y: Tensor, batch_size: int = 512, thre
 
 @torch.inference_mode()
 def evaluate_parts(
-    model: nn.Module, x: Tensor, y: Tensor, sizes: Sequence[int], batch_size: int = 512, threads: int = 1
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    sizes: Sequence[int],
+    batch_size: int = 512,
+    threads: int = 1,
+    kernel: str = "torch",
 ) -> list[EvalResult]:
     """Loss and confusion matrix of `model` on consecutive parts of the windows; the model's mode is put back.
 
@@ -172,6 +214,7 @@ def evaluate_parts(
         sizes: windows of each part, e.g. validation and test; each at least 1, N in sum.
         batch_size: windows per forward pass; changes speed and memory only (and last bits of the loss).
         threads: torch threads on the CPU.
+        kernel: as in `LocalTraining`.
 
     Raises:
         ValueError: there is no window, or shapes or sizes do not fit.
@@ -181,6 +224,20 @@ def evaluate_parts(
     if sum(sizes) != len(y) or min(sizes) < 1:
         raise ValueError(f"sizes must be positive and sum to {len(y)} windows, got {list(sizes)}")
     keep_freed_memory()
+    plan = native_plan(model, tuple(x.shape[1:]), kernel)
+    if plan is None:
+        losses, cells, classes = _evaluated_by_torch(model, x, y, batch_size, threads)
+    else:
+        losses, predictions = evaluated(plan, model, x, y)
+        cells, classes = y * plan.classes + predictions, plan.classes
+    parts = zip(losses.split(list(sizes)), cells.split(list(sizes)), strict=True)
+    return [_eval_result(part_losses, part_cells, classes) for part_losses, part_cells in parts]
+
+
+def _evaluated_by_torch(
+    model: nn.Module, x: Tensor, y: Tensor, batch_size: int, threads: int
+) -> tuple[Tensor, Tensor, int]:
+    """Return each window's loss (float64), its cell of the confusion matrix, row by row, and the classes."""
     device = next(model.parameters()).device
     was_training = model.training
     model.eval()
@@ -194,11 +251,9 @@ def evaluate_parts(
                 classes = logits.shape[1]
                 losses.append(F.cross_entropy(logits, labels, reduction="none"))
                 cells.append(labels * classes + logits.argmax(dim=1))
-            all_losses, all_cells = torch.cat(losses).double().cpu(), torch.cat(cells).cpu()
+            return torch.cat(losses).double().cpu(), torch.cat(cells).cpu(), classes
     finally:
         model.train(was_training)
-    parts = zip(all_losses.split(list(sizes)), all_cells.split(list(sizes)), strict=True)
-    return [_eval_result(part_losses, part_cells, classes) for part_losses, part_cells in parts]
 
 
 def _eval_result(losses: Tensor, cells: Tensor, classes: int) -> EvalResult:
@@ -312,7 +367,7 @@ class _Sgd:
     ) -> None:
         self.model = model
         self.draws = draws
-        named = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        named = _trained(model)
         assert all(p.is_contiguous() for p in named.values()), "the fused kernel needs contiguous parameters"
         self.names = list(named)
         self.parameters = list(named.values())
@@ -370,10 +425,20 @@ class _Sgd:
 
     def check_finite(self) -> None:
         """Raise FloatingPointError naming the first parameter that is not finite."""
-        finite = torch.stack([torch.isfinite(w).all() for w in self.weights]).tolist()
-        if not all(finite):
-            name = self.names[finite.index(False)]
-            raise FloatingPointError(f"training: weight {name!r} is not finite after {self.steps} steps")
+        _refuse_what_is_not_finite(self.names, self.weights, self.steps)
+
+
+def _trained(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The trainable parameters by name."""
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+
+def _refuse_what_is_not_finite(names: Sequence[str], weights: Sequence[Tensor], steps: int) -> None:
+    """Raise FloatingPointError naming the first parameter that is not finite."""
+    finite = torch.stack([torch.isfinite(w).all() for w in weights]).tolist()
+    if not all(finite):
+        name = names[finite.index(False)]
+        raise FloatingPointError(f"training: weight {name!r} is not finite after {steps} steps")
 
 
 def _correction_tensors(named: Mapping[str, Tensor], correction: Mapping[str, np.ndarray]) -> list[Tensor]:
@@ -414,14 +479,22 @@ def _train_epoch(
         step = full_batch_step if len(batch) == batch_size else sgd.step
         losses.append(step(x.index_select(0, batch), y.index_select(0, batch)))
     sgd.steps += len(losses)
-    per_step = torch.stack(losses).double().cpu().numpy()
+    return _epoch_loss(torch.stack(losses).double().cpu().numpy(), len(y), batch_size, epoch)
+
+
+def _epoch_loss(per_step: np.ndarray, windows: int, batch_size: int, epoch: int) -> float:
+    """Mean loss over the windows of an epoch, from the mean of each batch; all are of one size but the last.
+
+    Raises:
+        FloatingPointError: one is not finite.
+    """
     wrong = np.flatnonzero(~np.isfinite(per_step))
     if len(wrong):
         number = epoch * len(per_step) + int(wrong[0]) + 1
         raise FloatingPointError(f"training: loss is {per_step[wrong[0]]} at step {number}")
-    windows = np.full(len(per_step), batch_size)
-    windows[-1] = len(y) - windows[:-1].sum()
-    return float((per_step * windows).sum() / len(y))
+    sizes = np.full(len(per_step), batch_size)
+    sizes[-1] = windows - sizes[:-1].sum()
+    return float((per_step * sizes).sum() / windows)
 
 
 def _check_data(x: Tensor, y: Tensor) -> None:

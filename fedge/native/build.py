@@ -1,0 +1,135 @@
+"""Builds the native step from its C++ sources: one library, with a set of kernels per instruction set.
+
+    python -m fedge.native.build
+
+in a checkout whose sources have changed; installing Fedge does it too (hatch_build.py at the top). Needs a C++17
+compiler with GCC's vector extensions, g++ or clang++, or the one named in CXX. Uses nothing but the standard
+library, since it runs where nothing of Fedge is installed yet.
+"""
+
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+SOURCES = Path(__file__).parent / "src"
+LIBRARY = Path(__file__).parent / "_step.so"
+FLAGS = (
+    "-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-math-errno", "-fno-trapping-math",
+    "-ffp-contract=off",  # a product and a sum are rounded once only where the source says so
+    "-Wall", "-Wextra", "-Wno-psabi",
+)  # fmt: skip
+KERNELS = {
+    "x86_64": {
+        "plain": (),
+        "avx2": ("-mavx2", "-mfma", "-DFEDGE_AVX2"),
+        "avx512": (
+            "-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mfma", "-mprefer-vector-width=512",
+            "-DFEDGE_AVX512",
+        ),
+    },
+    "aarch64": {"plain": (), "neon": ("-DFEDGE_NEON",)},
+}  # fmt: skip
+
+
+class BuildError(RuntimeError):
+    """The library could not be built; one line says why."""
+
+
+def sources_digest() -> str:
+    """Return what a library must have been built from to be used: 16 characters for all sources and flags."""
+    digest = hashlib.sha256(Path(__file__).read_bytes())
+    for path in sorted(SOURCES.iterdir()):
+        if path.suffix in (".h", ".cpp"):
+            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def compiler() -> list[str]:
+    """Return the words that call the C++ compiler.
+
+    Raises:
+        BuildError: there is none.
+    """
+    named = shlex.split(os.environ.get("CXX", ""))
+    for words in [named] if named else [["g++"], ["clang++"], ["c++"]]:
+        if shutil.which(words[0]):
+            return words
+    raise BuildError(
+        f"there is no C++ compiler {named[0]} (CXX)" if named else "there is no C++ compiler (g++ or clang++)"
+    )
+
+
+def machine() -> str:
+    """Return the processor's family: x86_64, aarch64, or another that has no kernels of its own."""
+    name = platform.machine().lower()
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
+
+
+def build(
+    library: Path = LIBRARY, words: Sequence[str] = (), flags: Sequence[str] = (), family: str = ""
+) -> Path:
+    """Compile and link the library, and put it in its place as a whole.
+
+    Args:
+        library: where it is to lie.
+        words: that call the compiler; () for the one that is found.
+        flags: further ones, as sanitizers; they come last.
+        family: of processors; "" for this one.
+
+    Raises:
+        BuildError: there is no compiler, or it fails.
+    """
+    call = list(words) or compiler()
+    kernels = KERNELS.get(family or machine(), {"plain": ()})
+    with tempfile.TemporaryDirectory() as folder:
+        jobs = [
+            (Path(folder) / f"{source}.o", SOURCES / f"{source}.cpp", (f'-DFEDGE_SOURCES="{sources_digest()}"',))
+            for source in ("program", "session", "interface")
+        ]
+        jobs += [
+            (Path(folder) / f"{name}.o", SOURCES / "kernels.cpp", (f"-DFEDGE_ISA={name}", *options))
+            for name, options in kernels.items()
+        ]
+        with ThreadPoolExecutor(2) as pool:
+            list(
+                pool.map(lambda job: _call([*call, *FLAGS, *job[2], *flags, "-c", str(job[1]), "-o", str(job[0])]), jobs)
+            )
+        linked = Path(folder) / "linked.so"
+        _call([*call, "-shared", *flags, *(str(job[0]) for job in jobs), "-o", str(linked)])
+        partial = library.with_name(f"{library.name}.{os.getpid()}")
+        shutil.copyfile(linked, partial)
+        os.replace(partial, library)
+    return library
+
+
+def _call(words: Sequence[str]) -> None:
+    """Run the compiler."""
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise BuildError(f"{words[0]} cannot be started: {error}") from error
+    if done.returncode:
+        wrong = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
+        raise BuildError(f"{words[0]} failed: {wrong[0] if wrong else f'exit code {done.returncode}'}")
+
+
+def main() -> int:
+    """Build the library here; the exit code says whether it worked."""
+    try:
+        print(build())
+    except BuildError as error:
+        print(f"fedge: the native step cannot be built: {error}; training goes on in PyTorch", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,194 @@
+"""The native step's library: whether it is there, which kernels this processor can run, how it is called.
+
+The library is built when Fedge is installed where a C++ compiler is (`fedge.native.build`). One that was built
+from other sources than those that lie here is not used. `FEDGE_KERNEL` in the environment names a kernel other
+than the best one, to compute another machine's bits.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedge.native.build import LIBRARY, SOURCES, sources_digest
+
+KERNEL = "FEDGE_KERNEL"
+_POINTER, _LONG, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
+_ROOM = 256
+
+
+class UnavailableError(RuntimeError):
+    """The native step cannot be used here. One part of a line: why, and the next step."""
+
+
+@dataclass(frozen=True)
+class Library:
+    """The functions of src/interface.cpp, and the kernels that they can be called with, best first."""
+
+    calls: Any
+    kernels: tuple[str, ...]
+
+    def number(self, kernel: str) -> int:
+        """Return the number of a kernel.
+
+        Raises:
+            UnavailableError: this processor or this build does not have it.
+        """
+        if kernel not in self.kernels:
+            raise UnavailableError(f"it has no kernel {kernel!r} here; take one of {', '.join(self.kernels)}")
+        return self.kernels.index(kernel)
+
+
+def open_library() -> Library:
+    """Return the library.
+
+    Raises:
+        UnavailableError: it was not built, or from other sources.
+    """
+    return opened(LIBRARY)
+
+
+@functools.cache
+def opened(path: Path) -> Library:
+    """Return a library that lies elsewhere, as one built with sanitizers; see `open_library`."""
+    if not path.is_file():
+        raise UnavailableError("it is not built; install a C++ compiler and run python -m fedge.native.build")
+    try:
+        calls = ctypes.CDLL(str(path))
+        _declare(calls)
+    except (OSError, AttributeError) as error:
+        raise UnavailableError(
+            f"its library cannot be loaded ({error}); run python -m fedge.native.build"
+        ) from error
+    if SOURCES.is_dir() and calls.fedge_sources().decode() != sources_digest():
+        raise UnavailableError("it is of other sources than those here; run python -m fedge.native.build")
+    return Library(calls, tuple(_kernels(calls)))
+
+
+def _declare(calls: ctypes.CDLL) -> None:
+    """Tell ctypes what the functions take and give."""
+    declared: dict[str, tuple[Any, list[Any]]] = {
+        "fedge_sources": (ctypes.c_char_p, []),
+        "fedge_kernel": (ctypes.c_char_p, [_INT]),
+        "fedge_open": (_POINTER, [_POINTER, _LONG, _INT, _LONG, ctypes.c_char_p, _LONG]),
+        "fedge_close": (None, [_POINTER]),
+        "fedge_begin": (_INT, [_POINTER] * 5),
+        "fedge_train": (_INT, [_POINTER] * 4 + [_LONG] + [_POINTER] * 2),
+        "fedge_evaluate": (_INT, [_POINTER] * 3 + [_LONG] + [_POINTER] * 2),
+        "fedge_end": (None, [_POINTER] * 3),
+    }
+    for name, (gives, takes) in declared.items():
+        function = getattr(calls, name)
+        function.restype, function.argtypes = gives, takes
+
+
+def _kernels(calls: ctypes.CDLL) -> Iterator[str]:
+    """Yield the names of the kernels, best first."""
+    number = 0
+    while (name := calls.fedge_kernel(number)) is not None:
+        yield name.decode()
+        number += 1
+
+
+def best_kernel() -> str:
+    """Return the name of the kernel to be used here: the one that `FEDGE_KERNEL` names, or the best.
+
+    Raises:
+        UnavailableError: there is none.
+    """
+    library = open_library()
+    named = os.environ.get(KERNEL, "")
+    if not named:
+        return library.kernels[0]
+    try:
+        library.number(named)
+    except UnavailableError as error:
+        raise UnavailableError(f"{KERNEL} names a kernel that it does not have: {error}") from error
+    return named
+
+
+class Session:
+    """One network in the library, with memory for a batch; used by one thread at a time."""
+
+    def __init__(self, words: np.ndarray, batch: int, kernel: str, library: Library | None = None) -> None:
+        """Open it.
+
+        Args:
+            words: the network, from `fedge.native.program.encoded`.
+            batch: most windows at a time.
+            kernel: name of one.
+            library: to use; None for the one of this installation.
+
+        Raises:
+            ValueError: the words are no network.
+        """
+        self._library = library or open_library()
+        self._calls = self._library.calls
+        message = ctypes.create_string_buffer(_ROOM)
+        self._session = self._calls.fedge_open(
+            _address(words), len(words), self._library.number(kernel), batch, message, _ROOM
+        )
+        if not self._session:
+            raise ValueError(f"native step: {message.value.decode()}")
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._calls.fedge_close(self._session)
+        self._session = None
+
+    def begin(
+        self, weights: np.ndarray, buffers: np.ndarray, correction: np.ndarray | None, settings: np.ndarray
+    ) -> None:
+        """Take in float32 weights, buffers and SCAFFOLD's correction, and the six float64 settings."""
+        self._done(
+            self._calls.fedge_begin(
+                self._session, _address(weights), _address(buffers),
+                None if correction is None else _address(correction), _address(settings),
+            )
+        )  # fmt: skip
+
+    def train(
+        self, x: np.ndarray, y: np.ndarray, order: np.ndarray, masks: np.ndarray | None, batches: int
+    ) -> np.ndarray:
+        """Take one step per batch of `order` (int64); return the mean loss of each, float64."""
+        losses = np.empty(batches, np.float64)
+        self._done(
+            self._calls.fedge_train(
+                self._session, _address(x), _address(y), _address(order), len(order),
+                None if masks is None else _address(masks), _address(losses),
+            )
+        )  # fmt: skip
+        return losses
+
+    def evaluate(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return loss (float64) and most likely class (int64) of each window."""
+        losses, predictions = np.empty(len(y), np.float64), np.empty(len(y), np.int64)
+        self._done(
+            self._calls.fedge_evaluate(
+                self._session, _address(x), _address(y), len(y), _address(losses), _address(predictions)
+            )
+        )
+        return losses, predictions
+
+    def end(self, weights: np.ndarray, buffers: np.ndarray) -> None:
+        """Write weights and buffers into float32 arrays."""
+        self._calls.fedge_end(self._session, _address(weights), _address(buffers))
+
+    def _done(self, code: int) -> None:
+        if code:
+            raise MemoryError("native step: there is no memory left")
+
+
+def _address(array: np.ndarray) -> int:
+    """Return where a contiguous array begins."""
+    assert array.flags.c_contiguous
+    return int(array.ctypes.data)

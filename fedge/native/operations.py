@@ -1,0 +1,293 @@
+"""The operations that the native step knows, and how each is taken down (`fedge.native.trace`).
+
+A handler is called with the arguments of the operation and what it returned. Names are those of PyTorch's functions and methods, without the underscore of those that
+work in place; `relu_max_pool2` is Fedge's own (`fedge.training.layout`).
+
+Shape letters: N windows, C channels, T samples. Series are (N, C, T), or (N, C, 1, T) as `fedge.training.layout`
+has them; features are (N, F).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from torch import Tensor
+
+from fedge.native.trace import Handler, Node, Recorder, UnknownError
+
+_CONV = {"input": None, "weight": None, "bias": None, "stride": 1, "padding": 0, "dilation": 1, "groups": 1}
+_LINEAR = {"input": None, "weight": None, "bias": None}
+_NORM = {
+    "input": None, "running_mean": None, "running_var": None, "weight": None, "bias": None, "training": False,
+    "momentum": 0.1, "eps": 1e-5,
+}  # fmt: skip
+_MAX_POOL = {
+    "input": None, "kernel_size": None, "stride": None, "padding": 0, "dilation": 1, "ceil_mode": False,
+    "return_indices": False,
+}  # fmt: skip
+_MEAN_POOL = {
+    "input": None, "kernel_size": None, "stride": None, "padding": 0, "ceil_mode": False, "count_include_pad": True,
+}  # fmt: skip
+_DROP = {"input": None, "p": 0.5, "training": True, "inplace": False}
+
+
+def _bound(names: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments by name, with defaults."""
+    if len(args) > len(names) or not kwargs.keys() <= names.keys():
+        raise UnknownError("it has arguments that are not known")
+    return {**names, **dict(zip(names, args, strict=False)), **kwargs}
+
+
+def _over_time(value: Any, what: str, across: int) -> int:
+    """Return what an argument of one or two axes says of time; across the other axis it must be `across`."""
+    if isinstance(value, (tuple, list)):
+        if len(value) == 2 and value[0] != across:
+            raise UnknownError(f"{what} {value}")
+        value = value[-1]
+    if not isinstance(value, int):
+        raise UnknownError(f"{what} {value}")
+    return value
+
+
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise UnknownError(what)
+
+
+def _series(recorder: Recorder, tensor: Any) -> int:
+    """Return the value of a tensor that has channels and time."""
+    number = recorder.number(tensor)
+    _require(tensor.dim() > 2, "it is not given a series")
+    return number
+
+
+def _conv(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+    a = _bound(_CONV, args, kwargs)
+    value = _series(recorder, a["input"])
+    size = _over_time(tuple(a["weight"].shape[2:]), "size", across=1)
+    _require(_over_time(a["dilation"], "dilation", across=1) == 1, "dilation")
+    _require(a["groups"] == 1, "groups")
+    stride = _over_time(a["stride"], "stride", across=1)
+    padding = a["padding"]
+    if isinstance(padding, str):
+        padding = (size - 1) // 2 if padding == "same" else 0
+    padding = _over_time(padding, "padding", across=0)
+    names = recorder.name(a["weight"]), recorder.name(a["bias"])
+    output = recorder.new_value(out)
+    recorder.nodes.append(Node("conv", (value,), output, *names, size=size, stride=stride, padding=padding))
+
+
+def _linear(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+    a = _bound(_LINEAR, args, kwargs)
+    value = recorder.number(a["input"])
+    _require(a["input"].dim() == 2, "a linear layer over time")
+    names = recorder.name(a["weight"]), recorder.name(a["bias"])
+    recorder.nodes.append(Node("linear", (value,), recorder.new_value(out), *names))
+
+
+def _norm(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+    a = _bound(_NORM, args, kwargs)
+    value = recorder.number(a["input"])
+    _require(not recorder.is_flat(a["input"]), "BatchNorm of features that were series")
+    names = recorder.name(a["weight"]), recorder.name(a["bias"])
+    running = (recorder.name(a["running_mean"]), recorder.name(a["running_var"]))
+    _require(all(running), "BatchNorm without running statistics")
+    _require(a["momentum"] is not None, "BatchNorm without momentum")
+    output = recorder.same_value(out, value)
+    kind = "norm" if a["training"] else "fixed_norm"
+    numbers = (float(a["eps"]), float(a["momentum"]))
+    recorder.nodes.append(Node(kind, (value,), output, *names, buffers=running, numbers=numbers))
+
+
+def _same_size(kind: str) -> Handler:
+    """Take down an operation number by number."""
+
+    def handler(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+        flag = False
+        if kind == "gelu":
+            approximate = kwargs.get("approximate", args[1] if len(args) > 1 else "none")
+            flag = approximate == "tanh"
+        value = recorder.number(args[0] if args else kwargs["input"])
+        recorder.nodes.append(Node(kind, (value,), recorder.same_value(out, value), flag=flag))
+
+    return handler
+
+
+def _drop(whole_channels: bool) -> Handler:
+    """Take down dropout, of numbers or of whole channels."""
+
+    def handler(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+        a = _bound(_DROP, args, kwargs)
+        if not a["training"] or a["p"] == 0:
+            return recorder.alias(out, a["input"])
+        _require(a["p"] < 1, "dropout of everything")
+        value = recorder.number(a["input"])
+        _require(not whole_channels or a["input"].dim() == 3, "dropout of channels where there are none")
+        flat = recorder.is_flat(a["input"])
+        output = recorder.same_value(out, value)
+        recorder.nodes.append(
+            Node("drop", (value,), output, flag=whole_channels, numbers=(float(a["p"]), float(flat)))
+        )
+        return None
+
+    return handler
+
+
+def _relu_max_pool2(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+    value = _series(recorder, args[0])
+    output = recorder.new_value(out)
+    recorder.nodes.append(Node("max_pool", (value,), output, size=2, stride=2, flag=True))
+
+
+def _max_pool(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    a = _bound(_MAX_POOL, args, kwargs)
+    _require(not a["return_indices"] and not a["ceil_mode"], "pooling with indices or a ceiling")
+    _require(_over_time(a["dilation"], "dilation", across=1) == 1, "dilation")
+    _pool(recorder, "max_pool", a, out)
+
+
+def _mean_pool(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+    a = _bound(_MEAN_POOL, args, kwargs)
+    _require(not a["ceil_mode"], "pooling with a ceiling")
+    _require(_over_time(a["padding"], "padding", across=0) == 0 or a["count_include_pad"], "pooling without padding")
+    _pool(recorder, "mean_pool", a, out)
+
+
+def _pool(recorder: Recorder, kind: str, a: dict[str, Any], out: Tensor) -> None:
+    """Take down pooling over time."""
+    value = _series(recorder, a["input"])
+    size = _over_time(a["kernel_size"], "size", across=1)
+    stride = size if a["stride"] in (None, []) else _over_time(a["stride"], "stride", across=1)
+    padding = _over_time(a["padding"], "padding", across=0)
+    _require(size < 255, "a pool of 255 steps or more")
+    output = recorder.new_value(out)
+    numbers = (1.0 / size,) if kind == "mean_pool" else ()
+    recorder.nodes.append(
+        Node(kind, (value,), output, size=size, stride=stride, padding=padding, numbers=numbers)
+    )
+
+
+def _adaptive_mean(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+    value = _series(recorder, args[0] if args else kwargs["input"])
+    _adaptive(recorder, "mean_pool", value, out)
+
+
+def _adaptive_max(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    _require(isinstance(out, Tensor), "pooling with indices")
+    _adaptive(recorder, "max_pool", _series(recorder, args[0] if args else kwargs["input"]), out)
+
+
+def _adaptive(recorder: Recorder, kind: str, value: int, out: Tensor) -> None:
+    """Take down pooling to a number of steps that divides those that there are."""
+    steps, left = recorder.values[value][1], out.shape[-1]
+    _require(steps % left == 0, f"adaptive pooling of {steps} steps to {left}")
+    size = steps // left
+    if kind == "mean_pool" and left == 1:
+        recorder.nodes.append(Node("mean_all", (value,), recorder.new_value(out), numbers=(1.0 / steps,)))
+        return
+    _require(size < 255, "a pool of 255 steps or more")
+    numbers = (1.0 / size,) if kind == "mean_pool" else ()
+    recorder.nodes.append(
+        Node(kind, (value,), recorder.new_value(out), size=size, stride=size, numbers=numbers)
+    )
+
+
+def _reduce(mean: bool) -> Handler:
+    """Take down a mean or sum over all time."""
+
+    def handler(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+        a = _bound({"input": None, "dim": None, "keepdim": False}, args, kwargs)
+        value = _series(recorder, a["input"])
+        rank = a["input"].dim()
+        given = a["dim"] if isinstance(a["dim"], (tuple, list)) else (a["dim"],)
+        _require(all(isinstance(axis, int) for axis in given), "a sum over all axes")
+        axes = {axis % rank for axis in given}
+        _require(rank - 1 in axes and axes <= {2, 3}, f"a sum over axes {sorted(axes)}")
+        _require(out.numel() == out.shape[0] * out.shape[1], f"a sum over axes {sorted(axes)}")
+        scale = 1.0 / recorder.values[value][1] if mean else 1.0
+        if out.dim() > 2 and out.shape[2:].numel() != 1:
+            raise UnknownError("a sum over axes")
+        recorder.nodes.append(Node("mean_all", (value,), _pooled(recorder, value, out), numbers=(scale,)))
+
+    return handler
+
+
+def _pooled(recorder: Recorder, value: int, out: Tensor) -> int:
+    """Return a new value of one step."""
+    number = recorder.same_value(out, value)
+    recorder.values[number] = (recorder.values[value][0], 1)
+    return number
+
+
+def _divide(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+    """Take down the division of a sum over time by a number: a mean."""
+    _require(len(args) == 2 and not kwargs and isinstance(args[1], (int, float)), "a quotient of tensors")
+    _require(math.isfinite(args[1]) and args[1] != 0, "a quotient")
+    value = recorder.number(args[0])
+    last = recorder.nodes[-1] if recorder.nodes else None
+    _require(last is not None and last.kind == "mean_all" and last.output == value, "a quotient")
+    assert last is not None
+    output = recorder.same_value(out, value)
+    recorder.nodes[-1] = Node(last.kind, last.inputs, output, numbers=(last.numbers[0] / args[1],))
+
+
+def _add(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+    """Take down a residual sum, or the counting of a BatchNorm."""
+    if len(args) == 2 and id(args[0]) in recorder.names and args[1] == 1:
+        recorder.counters.append(recorder.names[id(args[0])])
+        return
+    _require(len(args) == 2 and kwargs.get("alpha", 1) == 1, "a sum with a factor")
+    first, second = recorder.number(args[0]), recorder.number(args[1])
+    _require(first != second, "a sum of a value and itself")
+    _require(args[0].shape == args[1].shape, "a sum of different shapes")
+    _require(recorder.values[first] == recorder.values[second], "a sum of features and series")
+    recorder.nodes.append(Node("add", (first, second), recorder.same_value(out, first)))
+
+
+def _shape(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+    """Take down another shape of the same numbers: series, with an axis of one, or features."""
+    tensor = args[0] if args else kwargs["input"]
+    if id(tensor) in recorder.names:  # a convolution's weights, with an axis of one
+        _require(out.dim() == 4 and out.shape[2] == 1 and out.shape[3] == tensor.shape[-1], "weights in another shape")
+        return recorder.alias(out, tensor)
+    channels, steps = recorder.values[recorder.number(tensor)]
+    allowed = {(channels, steps), (channels, 1, steps), (channels * steps,)}
+    if steps == 1:
+        allowed |= {(channels, 1), (channels, 1, 1)}
+    _require(out.shape[0] == recorder.batch and tuple(out.shape[1:]) in allowed, f"shape {tuple(out.shape)}")
+    return recorder.alias(out, tensor)
+
+
+def _same(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+    """Take down what changes no number: a copy, another order in memory."""
+    _require(out.dtype == args[0].dtype and out.shape == args[0].shape, "another type of number")
+    recorder.alias(out, args[0])
+
+
+HANDLERS: dict[str, Handler] = {
+    "conv1d": _conv,
+    "conv2d": _conv,
+    "linear": _linear,
+    "batch_norm": _norm,
+    "relu": _same_size("relu"),
+    "gelu": _same_size("gelu"),
+    "dropout": _drop(whole_channels=False),
+    "dropout1d": _drop(whole_channels=True),
+    "max_pool1d": _max_pool,
+    "max_pool2d": _max_pool,
+    "relu_max_pool2": _relu_max_pool2,
+    "avg_pool1d": _mean_pool,
+    "avg_pool2d": _mean_pool,
+    "adaptive_avg_pool1d": _adaptive_mean,
+    "adaptive_max_pool1d": _adaptive_max,
+    "mean": _reduce(mean=True),
+    "sum": _reduce(mean=False),
+    "div": _divide,
+    "truediv": _divide,
+    "true_divide": _divide,
+    "add": _add,
+    "iadd": _add,
+    **dict.fromkeys(("flatten", "view", "reshape", "unsqueeze", "squeeze", "unflatten"), _shape),
+    **dict.fromkeys(("contiguous", "clone", "float", "to"), _same),
+}

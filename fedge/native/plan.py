@@ -1,0 +1,239 @@
+"""What the native step does with one model and one shape of window: worked out once, compared with PyTorch.
+
+A plan is used only if it agrees with PyTorch on a made-up batch, in loss, gradients and statistics: what a trace
+cannot see, as a gradient that a model stops or a layer that rounds, is found there.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.overrides import TorchFunctionMode
+
+from fedge.native.library import Library, Session, UnavailableError, best_kernel, opened
+from fedge.native.operations import HANDLERS
+from fedge.native.program import Drop, Entries, drops_of, encoded, entries_of
+from fedge.native.trace import Network, UnknownError, trace
+
+_CHECK_WINDOWS = 5
+_TOLERANCE = 0.02  # of a gradient's norm: an activation may fall on the other side of a ReLU's edge
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a model is trained and evaluated natively.
+
+    Attributes:
+        kernel: name of the kernel.
+        weights: parameters that the native step holds; those that are trained come first.
+        buffers: running means and variances.
+        counters: entries that grow by one with every step.
+        training, evaluation: the programs.
+        drops: dropouts, in the order in which PyTorch draws.
+        inputs: (channels, steps) of a window.
+        classes: number of logits.
+        smallest_batch: windows that a training batch must have: 2 where a BatchNorm would see one number.
+    """
+
+    kernel: str
+    weights: Entries
+    buffers: Entries
+    counters: tuple[str, ...]
+    training: np.ndarray
+    evaluation: np.ndarray
+    drops: tuple[Drop, ...]
+    inputs: tuple[int, int]
+    classes: int
+    smallest_batch: int
+
+    @property
+    def mask_bytes(self) -> int:
+        """Bytes of a window's masks."""
+        return sum(drop.mask_bytes for drop in self.drops)
+
+
+_plans: weakref.WeakKeyDictionary[nn.Module, dict[tuple[tuple[int, ...], str], Plan | str]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def plan_of(model: nn.Module, input_shape: tuple[int, ...]) -> Plan | str:
+    """Return the plan for a model and windows of a shape, or why PyTorch is to be used, in words.
+
+    Args:
+        model: on the CPU; it stays as it is.
+        input_shape: (C, T).
+    """
+    try:
+        kernel = best_kernel()
+    except UnavailableError as error:
+        return f"the native step cannot be used: {error}"
+    known = _plans.setdefault(model, {})
+    key = (tuple(input_shape), kernel)
+    if key not in known:
+        try:
+            known[key] = make_plan(model, key[0], kernel)
+        except UnknownError as unknown:
+            known[key] = f"the native step does not know {unknown}"
+    return known[key]
+
+
+def make_plan(model: nn.Module, input_shape: tuple[int, ...], kernel: str, library: Library | None = None) -> Plan:
+    """Return the plan for a model, compared with PyTorch.
+
+    Raises:
+        UnknownError: the model does what the native step does not know.
+    """
+    _refuse_other_numbers(model)
+    learning = trace(model, input_shape, True, HANDLERS)
+    serving = trace(model, input_shape, False, HANDLERS)
+    named = dict(model.named_parameters())
+    shapes = {name: tuple(p.shape) for name, p in named.items()}
+    weights = entries_of(
+        {name: shape for name, shape in shapes.items() if named[name].requires_grad},
+        {name: shape for name, shape in shapes.items() if not named[name].requires_grad},
+    )
+    buffers = _buffers(model, learning, serving)
+    plan = Plan(
+        kernel, weights, buffers, learning.counters,
+        encoded(learning, weights, buffers, True), encoded(serving, weights, buffers, False),
+        tuple(drops_of(learning)), (input_shape[0], input_shape[1]),
+        serving.values[serving.logits][0], _smallest_batch(learning),
+    )  # fmt: skip
+    _compare(plan, model, library)
+    return plan
+
+
+def _refuse_other_numbers(model: nn.Module) -> None:
+    """Raise UnknownError for parameters that are not float32 on the CPU, or lie in memory otherwise."""
+    for name, entry in model.named_parameters():
+        if entry.dtype != torch.float32 or entry.device.type != "cpu" or not entry.is_contiguous():
+            raise UnknownError(f"parameter {name} ({entry.dtype} on {entry.device})")
+
+
+def _buffers(model: nn.Module, learning: Network, serving: Network) -> Entries:
+    """Return running means and variances, each mean followed by its variance."""
+    here = dict(model.named_buffers())
+    pairs = dict.fromkeys(
+        node.buffers for network in (learning, serving) for node in network.nodes if node.buffers
+    )
+    if any(node.kind == "fixed_norm" for node in learning.nodes) or any(
+        node.kind == "norm" for node in serving.nodes
+    ):
+        raise UnknownError("a BatchNorm whose mode is set by hand")
+    names = [name for pair in pairs for name in pair]
+    if len(set(names)) != len(names):
+        raise UnknownError(f"buffer {names[0]} (it has two uses)")
+    return entries_of({}, {name: tuple(here[name].shape) for name in names})
+
+
+def _smallest_batch(network: Network) -> int:
+    """Return how many windows a batch must have, so that no BatchNorm sees a single number per channel."""
+    return 2 if any(node.kind == "norm" and network.values[node.inputs[0]][1] == 1 for node in network.nodes) else 1
+
+
+# --- comparison with PyTorch ------------------------------------------------------------------------------
+
+
+class _KeepAll(TorchFunctionMode):
+    """Dropout that keeps all numbers, scaled as it scales those that it keeps."""
+
+    def __torch_function__(self, func: object, types: object, args: tuple = (), kwargs: dict | None = None) -> object:
+        kwargs = kwargs or {}
+        if getattr(func, "__name__", "").rstrip("_") in ("dropout", "dropout1d"):
+            rate = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
+            training = args[2] if len(args) > 2 else kwargs.get("training", True)
+            return args[0] / (1.0 - rate) if training else args[0]
+        return func(*args, **kwargs)  # type: ignore[operator]
+
+
+def _compare(plan: Plan, model: nn.Module, library: Library | None) -> None:
+    """Raise UnknownError unless one step and one evaluation agree with PyTorch's."""
+    generator = torch.Generator().manual_seed(0)
+    numbers = _made_up(model, generator)
+    x = torch.randn((_CHECK_WINDOWS, *plan.inputs), generator=generator)
+    was_training = model.training
+    try:
+        classes, gradients, running = _stepped_by_pytorch(model, numbers, x)
+        y = torch.arange(_CHECK_WINDOWS) % classes
+        model.eval()
+        with torch.no_grad():
+            losses = F.cross_entropy(functional_call(model, numbers, (x,)), y, reduction="none").double().numpy()
+    finally:
+        model.train(was_training)
+    weights, buffers = flat_array(plan.weights, numbers), flat_array(plan.buffers, numbers)
+    with Session(plan.evaluation, _CHECK_WINDOWS, plan.kernel, library) as session:
+        session.begin(weights, buffers, None, np.zeros(6))
+        _require_close("its evaluation", session.evaluate(x.numpy(), y.numpy())[0], losses)
+    masks = np.ones(_CHECK_WINDOWS * plan.mask_bytes, np.uint8) if plan.drops else None
+    after = weights.copy()
+    with Session(plan.training, _CHECK_WINDOWS, plan.kernel, library) as session:
+        session.begin(weights, buffers, None, np.array([1.0, 0, 0, 0, 0, 0]))
+        session.train(x.numpy(), y.numpy(), np.arange(_CHECK_WINDOWS), masks, 1)
+        session.end(after, buffers)
+    for name, gradient in gradients.items():
+        part = slice(plan.weights.offsets[name], plan.weights.offsets[name] + gradient.size)
+        scale = float(np.linalg.norm(np.concatenate([g.reshape(-1) for g in gradients.values()])))
+        _require_close(f"the gradient of {name}", (weights - after)[part], gradient.reshape(-1), 1e-4 * scale)
+    for name, entry in running.items():
+        part = slice(plan.buffers.offsets[name], plan.buffers.offsets[name] + entry.size)
+        _require_close(f"buffer {name}", buffers[part], entry)
+
+
+def _made_up(model: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:
+    """Return entries with which no layer is dead, and no two numbers are alike."""
+    numbers = {}
+    for name, entry in [*model.named_parameters(), *model.named_buffers()]:
+        if not entry.is_floating_point():
+            numbers[name] = entry.clone()
+            continue
+        drawn = torch.randn(entry.shape, generator=generator)
+        fan_in = entry[0].numel() if entry.dim() > 1 else 4
+        numbers[name] = drawn / fan_in**0.5 if entry.dim() > 1 else 1.0 + 0.3 * drawn.clamp(-2, 2)
+    return numbers
+
+
+def _stepped_by_pytorch(
+    model: nn.Module, numbers: Mapping[str, Tensor], x: Tensor
+) -> tuple[int, dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Return the number of classes, gradients of the mean loss, and statistics after one training step."""
+    model.train()
+    own = {name: entry.clone() for name, entry in numbers.items()}
+    trained = [name for name, p in model.named_parameters() if p.requires_grad]
+    for name in trained:
+        own[name].requires_grad_()
+    with _KeepAll():
+        logits = functional_call(model, own, (x,))
+    loss = F.cross_entropy(logits, torch.arange(len(x)) % logits.shape[1])
+    found = torch.autograd.grad(loss, [own[name] for name in trained], materialize_grads=True)
+    buffers = {
+        name: own[name].detach().numpy()
+        for name, entry in model.named_buffers()
+        if entry.is_floating_point()
+    }
+    return logits.shape[1], {n: g.numpy() for n, g in zip(trained, found, strict=True)}, buffers
+
+
+def _require_close(what: str, got: np.ndarray, expected: np.ndarray, slack: float = 1e-6) -> None:
+    """Raise UnknownError unless two arrays agree but for rounding."""
+    distance = float(np.linalg.norm(got.astype(np.float64) - expected.astype(np.float64)))
+    if not distance <= _TOLERANCE * float(np.linalg.norm(expected)) + slack:
+        raise UnknownError(f"this network ({what} is not what PyTorch computes)")
+
+
+def flat_array(entries: Entries, numbers: Mapping[str, Tensor]) -> np.ndarray:
+    """Return entries one after another, float32; zeros for those that are not among `numbers`."""
+    flat = np.zeros(entries.floats, np.float32)
+    for name, first in entries.offsets.items():
+        if name not in numbers:
+            continue
+        part = numbers[name].detach().reshape(-1).numpy()
+        flat[first : first + part.size] = part
+    return flat

@@ -1,0 +1,170 @@
+"""A network as the native step takes it: operations joined where that saves work, written as whole numbers.
+
+The order of the numbers is that of `Program::read` in src/program.cpp; what they mean stands in src/program.h.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedge.native.trace import Network, Node, UnknownError
+
+_KINDS = (
+    "conv", "linear", "norm", "fixed_norm", "relu", "gelu", "max_pool", "mean_pool", "mean_all", "drop", "add",
+)  # fmt: skip
+_VECTOR, _CONV, _LINEAR = range(3)
+_TAKE_RELU = ("conv", "linear", "norm", "fixed_norm")  # layers that ReLU after them is joined to
+
+
+@dataclass(frozen=True)
+class Drop:
+    """One dropout of a program, in the order in which PyTorch draws.
+
+    Attributes:
+        channels, steps: of the value.
+        rate: share that is dropped.
+        whole_channels: draw once per channel.
+        flat: it stands as features, channel by channel.
+    """
+
+    channels: int
+    steps: int
+    rate: float
+    whole_channels: bool
+    flat: bool
+
+    @property
+    def mask_bytes(self) -> int:
+        """Bytes of its mask of one window."""
+        return self.channels * (1 if self.whole_channels else self.steps)
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Parameters and buffers of a network, and where each begins in one long array of floats.
+
+    Attributes:
+        shapes: name → shape; those that are trained come first.
+        trainable: number of floats that are trained.
+        offsets: name → where it begins.
+        floats: in all.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]]
+    trainable: int
+    offsets: Mapping[str, int]
+    floats: int
+
+
+def entries_of(trained: Mapping[str, tuple[int, ...]], others: Mapping[str, tuple[int, ...]]) -> Entries:
+    """Return where each of some entries begins, name → shape."""
+    offsets, at = {}, 0
+    sizes = {name: int(np.prod(shape, dtype=np.int64)) for name, shape in {**trained, **others}.items()}
+    for name, size in sizes.items():
+        offsets[name] = at
+        at += size
+    return Entries({**trained, **others}, sum(sizes[name] for name in trained), offsets, at)
+
+
+def joined(network: Network) -> list[Node]:
+    """Return the operations, ReLU being a part of the layer before it or of the maximum after it."""
+    nodes = list(network.nodes)
+    uses = Counter(value for node in nodes for value in node.inputs)
+    uses[network.logits] += 1
+    makers = {node.output: i for i, node in enumerate(nodes)}
+    users = {value: i for i, node in enumerate(nodes) for value in node.inputs}
+    for i, node in enumerate(nodes):
+        if node.kind != "relu":
+            continue
+        before, after = makers.get(node.inputs[0]), users.get(node.output)
+        if uses[node.output] == 1 and after is not None and nodes[after].kind == "max_pool":
+            nodes[after] = replace(nodes[after], inputs=node.inputs, flag=True)
+        elif before is not None and uses[node.inputs[0]] == 1 and nodes[before].kind in _TAKE_RELU:
+            nodes[before] = replace(nodes[before], output=node.output, flag=True)
+            makers[node.output] = before
+        else:
+            continue
+        nodes[i] = replace(node, kind="joined")
+    return [node for node in nodes if node.kind != "joined"]
+
+
+def drops_of(network: Network) -> list[Drop]:
+    """Return the dropouts of a network."""
+    return [
+        Drop(*network.values[node.output], node.numbers[0], node.flag, bool(node.numbers[1]))
+        for node in network.nodes
+        if node.kind == "drop"
+    ]
+
+
+def encoded(network: Network, weights: Entries, buffers: Entries, training: bool) -> np.ndarray:
+    """Return a network as int64 numbers.
+
+    Args:
+        network: what it does.
+        weights: its parameters.
+        buffers: its running means and variances; the variance of a layer follows its mean.
+        training: whether it is to be trained.
+
+    Raises:
+        UnknownError: a parameter has two uses.
+    """
+    nodes = joined(network)
+    names = _parameters(nodes)
+    numbers = {name: i for i, name in enumerate(names)}
+    masks = sum(drop.mask_bytes for drop in drops_of(network))
+    words = [int(training), 0, network.logits, weights.trainable, weights.floats, buffers.floats, masks]
+    words += [len(network.values), *(size for value in network.values for size in value)]
+    words.append(len(names))
+    for name, kind in names.items():
+        words += [kind, weights.offsets[name], *_sizes(kind, weights.shapes[name], name, nodes, network)]
+    words.append(len(nodes))
+    for node in nodes:
+        words += _operation(node, numbers, buffers)
+    return np.array(words, np.int64)
+
+
+def _parameters(nodes: Sequence[Node]) -> dict[str, int]:
+    """Return name → kind of every parameter that an operation uses."""
+    kinds: dict[str, int] = {}
+    for node in nodes:
+        matrix = {"conv": _CONV, "linear": _LINEAR}.get(node.kind, _VECTOR)
+        for name, kind in ((node.weight, matrix), (node.bias, _VECTOR)):
+            if name in kinds:
+                raise UnknownError(f"parameter {name} (it has two uses)")
+            if name:
+                kinds[name] = kind
+    return kinds
+
+
+def _sizes(kind: int, shape: tuple[int, ...], name: str, nodes: Sequence[Node], network: Network) -> Sequence[int]:
+    """Return the three sizes of a parameter, as `Parameter` of src/program.h has them."""
+    if kind == _CONV:
+        return shape[0], shape[1], shape[-1]
+    if kind == _LINEAR:
+        (value,) = (node.inputs[0] for node in nodes if node.weight == name)
+        channels, steps = network.values[value]
+        return shape[0], channels, steps
+    return shape[0], 1, 1
+
+
+def _operation(node: Node, numbers: Mapping[str, int], buffers: Entries) -> list[int]:
+    """Return one operation."""
+    second = node.inputs[1] if len(node.inputs) > 1 else -1
+    scales = [*node.numbers, 0.0, 0.0][:2]
+    if node.kind == "drop":
+        scales = [1.0 / (1.0 - node.numbers[0]), 0.0]
+    has_relu = node.flag and node.kind in (*_TAKE_RELU, "max_pool")
+    flag = node.flag and node.kind in ("gelu", "drop")
+    buffer = buffers.offsets[node.buffers[0]] if node.buffers else -1
+    return [
+        _KINDS.index(node.kind), node.inputs[0], second, node.output,
+        numbers.get(node.weight, -1), numbers.get(node.bias, -1),
+        node.size, node.stride, node.padding, int(has_relu), buffer, int(flag),
+        *(struct.unpack("<q", struct.pack("<d", scale))[0] for scale in scales),
+    ]  # fmt: skip

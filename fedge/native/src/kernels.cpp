@@ -1,0 +1,27 @@
+// Compiled once per instruction set, with -DFEDGE_ISA=name and the compiler's options for it (fedge/native/build.py).
+#include "kernels.h"
+
+#include "descent.h"
+#include "norm.h"
+#include "pointwise.h"
+#include "pool.h"
+#include "product.h"
+#include "vector.h"
+
+#define FEDGE_JOINED(a, b) a##b
+#define FEDGE_NAMED(a, b) FEDGE_JOINED(a, b)
+#define FEDGE_TEXT_OF(a) #a
+#define FEDGE_TEXT(a) FEDGE_TEXT_OF(a)
+
+namespace fedge {
+
+extern const Kernels FEDGE_NAMED(kernels_, FEDGE_ISA) = {
+    FEDGE_TEXT(FEDGE_ISA),     FEDGE_ISA::W,           FEDGE_ISA::product,    FEDGE_ISA::column_sums,
+    FEDGE_ISA::gather,         FEDGE_ISA::relu_forward, FEDGE_ISA::relu_back, FEDGE_ISA::gelu,
+    FEDGE_ISA::gelu_back,      FEDGE_ISA::add_to,      FEDGE_ISA::drop,       FEDGE_ISA::max_pool,
+    FEDGE_ISA::max_pool_back,  FEDGE_ISA::mean_pool,   FEDGE_ISA::mean_pool_back, FEDGE_ISA::mean_all,
+    FEDGE_ISA::norm_statistics, FEDGE_ISA::norm_apply, FEDGE_ISA::norm_sums,  FEDGE_ISA::norm_back,
+    FEDGE_ISA::squares,        FEDGE_ISA::descend,
+};
+
+}  // namespace fedge

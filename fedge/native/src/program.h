@@ -1,0 +1,116 @@
+// A network as a list of operations on values, and where each value is kept.
+//
+// A value is, per window, `steps` rows of `channels` floats. Operations come in an order in which each finds its
+// inputs; fedge/native/program.py writes them, as whole numbers, in the order in which `Program::read` takes them.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "kernels.h"
+
+namespace fedge {
+
+enum Kind : int64_t { CONV, LINEAR, NORM, FIXED_NORM, RELU, GELU, MAX_POOL, MEAN_POOL, MEAN_ALL, DROP, ADD };
+
+// Meaning of the numbers of an operation, by kind; -1 where there is none.
+struct Operation {
+  int64_t kind, in, second, out;  // values; `second` of ADD
+  int64_t weight, bias;           // parameters
+  int64_t size, stride, padding;  // of taps over time; padding is of the front
+  int64_t relu;                   // 1: ReLU after it (before it, of MAX_POOL)
+  int64_t buffer;                 // of NORM: running mean, then running variance
+  int64_t flag;                   // GELU: 1 for tanh; DROP: 1 for whole channels
+  double number, second_number;   // NORM: eps and momentum; MEAN_*: scale; DROP: scale of what is kept
+
+  bool takes_batch() const { return kind == LINEAR; }
+};
+
+enum ParameterKind : int64_t { VECTOR, CONV_WEIGHT, LINEAR_WEIGHT };
+
+// In the network's memory: conv (out, in, size), linear (out, channels * steps of its input). Here: conv
+// (size, in, out), linear (out, steps * channels). At the same offset in both.
+struct Parameter {
+  int64_t kind, offset, sizes[3];
+  int64_t count() const;
+};
+
+// Rows of zeros before and after the rows of a window, which convolutions read; all windows of a batch, or one
+// at a time where nothing outside of a run of stages asks for it.
+struct Store {
+  int64_t rows = 0, columns = 0, before = 0, after = 0;
+  bool each_window = false;
+  int64_t first_stage = -1, last_stage = -1;
+  int64_t window_floats = 0;
+  float* memory = nullptr;
+
+  float* of(int64_t window) const { return memory + (each_window ? window * window_floats : 0) + before * columns; }
+  int64_t step() const { return each_window ? window_floats : 0; }
+};
+
+struct Value {
+  int64_t channels, steps;
+  bool needs_gradient = false;
+  int64_t uses = 0;
+  Store forward, gradient;
+};
+
+enum Pass : int { GATHER, FORWARD, STATISTICS, FINISH, APPLY, LOSS, BACK, SUMS, COEFFICIENTS, BACK_APPLY };
+
+// What is done in one go: for the whole batch, or window by window together with its neighbours.
+struct Stage {
+  int operation;
+  Pass pass;
+  bool whole_batch;
+  bool adds = false;         // to a gradient that another operation has begun
+  bool second_adds = false;  // of ADD: the same for its second branch
+};
+
+// The part of an input's gradient that comes from one phase of a convolution's stride.
+struct Phase {
+  int64_t first, count;  // input steps first, first + stride, …
+  int64_t start;         // output step that the sum of the first of them begins at; may lie before the first
+  int64_t taps, weight;  // number of taps; where their transposed weights are
+};
+
+// What an operation keeps besides its value.
+struct Own {
+  std::vector<float> channel;             // NORM: arrays of channels, see `norm_of`
+  std::vector<double> sums;
+  std::vector<uint8_t> places;            // MAX_POOL: of all windows in training
+  std::vector<float> turned, result;      // LINEAR: transposed input and output; CONV: transposed weights
+  std::vector<Phase> phases;
+  int64_t mask = 0;                       // DROP: where its masks begin in those of a window
+  Norm norm = {};
+};
+
+class Program {
+ public:
+  // Throws std::invalid_argument for what is no program.
+  Program(const int64_t* words, int64_t count, const Kernels& kernels, int64_t batch);
+
+  const Kernels& kernels;
+  const int64_t batch;
+  bool training;
+  int64_t classes, input, logits;
+  int64_t trainable, floats, buffer_floats, mask_bytes;
+  std::vector<Value> values;
+  std::vector<Parameter> parameters;
+  std::vector<Operation> operations;
+  std::vector<Own> own;
+  std::vector<Stage> stages;
+
+ private:
+  void read(const int64_t* words, int64_t count);
+  void check() const;
+  void plan_stages();
+  void plan_gradient_stages();
+  void plan_phases(int operation);
+  void plan_stores();
+  void touch(Store& store, int stage);
+  void touch_all(int stage);
+  void make_memory();
+  void make_own();
+  std::vector<float> arena_;
+};
+
+}  // namespace fedge

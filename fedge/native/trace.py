@@ -1,0 +1,243 @@
+"""Which operations a network consists of: found by calling it, and watching.
+
+A model is called as in training or evaluation, with copies of its buffers, under a `TorchFunctionMode` that sees
+every operation, whoever calls it: a layer, its subclass, a line of `forward`. Dropout draws nothing meanwhile, and
+the model stays as it is. What depends on numbers, and every operation that is not listed in
+`fedge.native.operations`, is refused with the layer that it stands in. (PyTorch's meta device would compute nothing,
+but takes seconds to load.)
+
+It is called with two sizes of batch, and must do the same with both: a network that counts the windows of its
+batch would otherwise be taken for one that knows them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.overrides import TorchFunctionMode
+
+_BATCHES = (2, 3)
+_FACTS = frozenset(  # what may be asked of a tensor, since it does not depend on its numbers
+    "shape size dim ndim ndimension numel nelement dtype device layout requires_grad stride len is_contiguous "
+    "is_floating_point is_complex is_cuda is_mps is_meta is_sparse is_quantized is_leaf is_nested names".split()
+)
+_DRAWING = ("dropout", "dropout1d")
+
+
+class UnknownError(Exception):
+    """The native step does not know what a network does. One part of a line: the layer, and what."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operation on values; what its fields mean depends on its kind (`fedge.native.program`)."""
+
+    kind: str
+    inputs: tuple[int, ...]  # numbers of values
+    output: int
+    weight: str = ""  # names of entries of the state dict
+    bias: str = ""
+    buffers: tuple[str, ...] = ()  # running mean and variance
+    size: int = 0  # taps over time, as the next two
+    stride: int = 1
+    padding: int = 0  # steps of zeros in front
+    flag: bool = False
+    numbers: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Network:
+    """What a model does with a window.
+
+    Attributes:
+        values: (channels, steps) of each.
+        nodes: operations, in the order of the calls.
+        logits: number of the value that the model returns.
+        counters: entries of the state dict that grow by one with every call.
+    """
+
+    values: tuple[tuple[int, int], ...]
+    nodes: tuple[Node, ...]
+    logits: int
+    counters: tuple[str, ...]
+
+
+@dataclass
+class Recorder:
+    """Takes a network down while it is called.
+
+    Attributes:
+        batch: windows of the input.
+        names: id of a parameter or buffer → its name.
+        values, nodes, counters: as in `Network`.
+    """
+
+    batch: int
+    names: dict[int, str]
+    values: list[tuple[int, int]] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+    counters: list[str] = field(default_factory=list)
+    _numbers: dict[int, int] = field(default_factory=dict)  # id of a tensor → its value
+    _kept: list[Tensor] = field(default_factory=list)  # so that no id is used twice
+
+    def number(self, tensor: Any) -> int:
+        """Return the value that a tensor is.
+
+        Raises:
+            UnknownError: it is none that came of the input by known operations.
+        """
+        if not isinstance(tensor, Tensor) or id(tensor) not in self._numbers:
+            raise UnknownError("it uses a number or tensor that does not come of its input")
+        return self._numbers[id(tensor)]
+
+    def name(self, tensor: Any) -> str:
+        """Return the name of a parameter or buffer; "" of None.
+
+        Raises:
+            UnknownError: it is neither.
+        """
+        if tensor is None:
+            return ""
+        if id(tensor) not in self.names:
+            raise UnknownError("it uses weights that are computed, or no parameters")
+        return self.names[id(tensor)]
+
+    def alias(self, tensor: Tensor, same_as: Tensor) -> None:
+        """Note that a tensor is another one in another shape."""
+        self._kept.append(tensor)
+        if id(same_as) in self.names:
+            self.names[id(tensor)] = self.names[id(same_as)]
+        else:
+            self._numbers[id(tensor)] = self.number(same_as)
+
+    def new_value(self, tensor: Tensor) -> int:
+        """Return the number of a new value, which a tensor (N, C), (N, C, T) or (N, C, 1, T) holds."""
+        shape = tuple(tensor.shape)
+        if len(shape) == 4 and shape[2] == 1:
+            shape = (shape[0], shape[1], shape[3])
+        if len(shape) not in (2, 3) or shape[0] != self.batch:
+            raise UnknownError(f"it makes a tensor of shape {tuple(tensor.shape)}")
+        self.values.append((shape[1], shape[2] if len(shape) == 3 else 1))
+        self._kept.append(tensor)
+        self._numbers[id(tensor)] = len(self.values) - 1
+        return len(self.values) - 1
+
+    def same_value(self, tensor: Tensor, like: int) -> int:
+        """Return the number of a new value of the size of another one."""
+        self.values.append(self.values[like])
+        self._kept.append(tensor)
+        self._numbers[id(tensor)] = len(self.values) - 1
+        return len(self.values) - 1
+
+    def is_flat(self, tensor: Tensor) -> bool:
+        """Tell whether a value stands as features, channel by channel, one window per row."""
+        return tensor.dim() == 2 and self.values[self.number(tensor)][1] > 1
+
+
+Handler = Callable[[Recorder, tuple[Any, ...], dict[str, Any], Tensor], None]
+
+
+class _Watch(TorchFunctionMode):
+    """Hands every operation to its handler."""
+
+    def __init__(self, recorder: Recorder, handlers: dict[str, Handler]) -> None:
+        super().__init__()
+        self._recorder = recorder
+        self._handlers = handlers
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", str(func))
+        if name == "__get__":
+            name = getattr(getattr(func, "__self__", None), "__name__", name)
+        name = name.strip("_") if name.startswith("__") else name.rstrip("_")
+        if name in _FACTS:
+            return func(*args, **kwargs)
+        handler = self._handlers.get(name)
+        if handler is None:
+            raise UnknownError(name)
+        out = args[0].clone() if name in _DRAWING else func(*args, **kwargs)
+        handler(self._recorder, args, kwargs, out)
+        return out
+
+
+def trace(model: nn.Module, input_shape: tuple[int, ...], training: bool, handlers: dict[str, Handler]) -> Network:
+    """Return what a model does with windows of a shape.
+
+    Args:
+        model: any; its mode is put back.
+        input_shape: (C, T).
+        training: whether it is to be called as in training.
+        handlers: name of an operation of PyTorch → what takes it down.
+
+    Raises:
+        UnknownError: it does something else.
+    """
+    if len(input_shape) != 2:
+        raise UnknownError("its inputs are images")
+    was_training = model.training
+    model.train(training)
+    try:
+        first, second = (_trace_batch(model, input_shape, batch, handlers) for batch in _BATCHES)
+    finally:
+        model.train(was_training)
+    if first != second:
+        raise UnknownError("what it does depends on the number of windows in a batch")
+    return first
+
+
+def _trace_batch(
+    model: nn.Module, input_shape: tuple[int, ...], batch: int, handlers: dict[str, Handler]
+) -> Network:
+    """Call the model with one size of batch."""
+    entries = {name: entry.detach() for name, entry in model.named_parameters()}
+    entries |= {name: entry.clone() for name, entry in model.named_buffers()}
+    recorder = Recorder(batch, {id(entry): name for name, entry in entries.items()})
+    x = torch.zeros((batch, *input_shape))
+    recorder.new_value(x)
+    with _layers_of(model) as where:
+        try:
+            with torch.no_grad(), _Watch(recorder, handlers):
+                logits = functional_call(model, entries, (x,))
+            number = recorder.number(logits)
+            if recorder.is_flat(logits) or logits.dim() != 2:
+                raise UnknownError(f"it returns a tensor of shape {tuple(logits.shape)}")
+        except UnknownError as unknown:
+            raise UnknownError(_place(where, model, str(unknown))) from None
+        except Exception as error:
+            what = f"{type(error).__name__} while it is watched"
+            raise UnknownError(_place(where, model, what)) from error
+    return Network(tuple(recorder.values), tuple(recorder.nodes), number, tuple(recorder.counters))
+
+
+def _place(where: list[str], model: nn.Module, what: str) -> str:
+    """Return the layer in which a call ended, and what it does there."""
+    name = where[-1] if where else ""
+    kind = type(model.get_submodule(name)).__name__
+    return f"layer {name} ({kind}: {what})" if name else f"the network itself ({kind}: {what})"
+
+
+def _leave(where: list[str]) -> None:
+    """Note that a layer has been called."""
+    where.pop()
+
+
+@contextlib.contextmanager
+def _layers_of(model: nn.Module) -> Iterator[list[str]]:
+    """Give the names of the layers that are being called, the innermost last."""
+    where: list[str] = []
+    hooks = []
+    for name, layer in model.named_modules():
+        hooks.append(layer.register_forward_pre_hook(lambda *_, name=name: where.append(name)))
+        hooks.append(layer.register_forward_hook(lambda *_: _leave(where)))
+    try:
+        yield where
+    finally:
+        for hook in hooks:
+            hook.remove()

@@ -1,0 +1,170 @@
+"""Training and evaluation of one model by the native step: what a plan does with windows (`fedge.native.plan`).
+
+The step is that of `fedge.training.local`, term by term; windows come in the order that is drawn there, and masks
+of dropout are drawn as PyTorch draws them, so that both kernels see the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedge.native.library import Session
+from fedge.native.plan import Plan, flat_array
+from fedge.native.program import Drop, Entries
+
+_MASK_BYTES = 16 * 2**20  # of masks that are drawn at a time
+_EVALUATED = 64  # windows of a batch without gradients; results do not depend on it
+
+
+@dataclass(frozen=True)
+class Descent:
+    """The terms of a step, as `fedge.training.local.LocalTraining` has them."""
+
+    lr: float
+    momentum: float
+    weight_decay: float
+    clip_norm: float
+    label_smoothing: float
+    prox_mu: float
+    batch_size: int
+
+    def numbers(self) -> np.ndarray:
+        """Return what the library takes, in its order."""
+        return np.array(
+            [self.lr, self.momentum, self.weight_decay, self.clip_norm, self.label_smoothing, self.prox_mu],
+            np.float64,
+        )
+
+
+class Epochs:
+    """Trains a model epoch by epoch; made by `training`."""
+
+    def __init__(
+        self, plan: Plan, session: Session, x: np.ndarray, y: np.ndarray, batch_size: int,
+        draws: torch.Generator | None,
+    ) -> None:  # fmt: skip
+        self._plan = plan
+        self._session = session
+        self._x, self._y = x, y
+        self._batch_size = batch_size
+        self._draws = draws
+        self.steps = 0
+
+    def epoch(self, order: np.ndarray) -> np.ndarray:
+        """Take one step per batch of `order` (int64, N); return the mean loss of each, float64."""
+        size, plan = self._batch_size, self._plan
+        chunk = len(order)
+        if plan.drops:
+            chunk = size * max(1, _MASK_BYTES // (plan.mask_bytes * size))
+        losses = []
+        for first in range(0, len(order), chunk):
+            part = order[first : first + chunk]
+            masks = self._masks(len(part)) if plan.drops else None
+            losses.append(self._session.train(self._x, self._y, part, masks, -(-len(part) // size)))
+        self.steps += sum(map(len, losses))
+        return np.concatenate(losses)
+
+    def _masks(self, windows: int) -> np.ndarray:
+        """Draw which numbers of some windows are kept, batch by batch and layer by layer: uint8, one row each."""
+        rows = []
+        for first in range(0, windows, self._batch_size):
+            count = min(self._batch_size, windows - first)
+            rows.append(np.concatenate([_kept(drop, count, self._draws) for drop in self._plan.drops], axis=1))
+        return np.ascontiguousarray(np.concatenate(rows))
+
+
+def _kept(drop: Drop, windows: int, draws: torch.Generator | None) -> np.ndarray:
+    """Draw one dropout's mask as PyTorch does, channel by channel, and return it with channels side by side."""
+    steps = 1 if drop.whole_channels else drop.steps
+    drawn = torch.empty(windows, drop.channels, steps).bernoulli_(1 - drop.rate, generator=draws)
+    return drawn.to(torch.uint8).transpose(1, 2).reshape(windows, -1).numpy()
+
+
+@contextmanager
+def training(
+    plan: Plan,
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    descent: Descent,
+    correction: Mapping[str, Tensor] | None,
+    draws: torch.Generator | None,
+) -> Iterator[Epochs]:
+    """Give what trains a model; at the end the model has the new weights and statistics.
+
+    Args:
+        plan: of the model.
+        model: on the CPU.
+        x: float32 (N, C, T).
+        y: int64 (N).
+        descent: the terms of a step.
+        correction: SCAFFOLD's c − c_i, float32, by name; None for none.
+        draws: what dropout draws from.
+
+    Raises:
+        IndexError: a label is no class.
+        ValueError: the last batch would be too small for a BatchNorm.
+    """
+    _refuse_labels(plan, y)
+    entries = _entries(model)
+    weights, buffers = flat_array(plan.weights, entries), flat_array(plan.buffers, entries)
+    added = None if correction is None else flat_array(plan.weights, correction)
+    last = len(y) % descent.batch_size or descent.batch_size
+    if min(last, len(y)) < plan.smallest_batch:
+        raise ValueError("Expected more than 1 value per channel when training, but the last batch has 1 window")
+    with Session(plan.training, min(descent.batch_size, len(y)), plan.kernel) as session:
+        session.begin(weights, buffers, added, descent.numbers())
+        epochs = Epochs(plan, session, _numbers(x), _numbers(y), descent.batch_size, draws)
+        try:
+            yield epochs
+        finally:
+            session.end(weights, buffers)
+            with torch.no_grad():
+                _put_back(plan.weights, weights, entries)
+                _put_back(plan.buffers, buffers, entries)
+                for name in plan.counters:
+                    entries[name].add_(epochs.steps)
+
+
+def evaluated(plan: Plan, model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the cross entropy (float64) and the most likely class (int64) of each window.
+
+    Raises:
+        IndexError: a label is no class.
+    """
+    _refuse_labels(plan, y)
+    entries = _entries(model)
+    with Session(plan.evaluation, min(_EVALUATED, len(y)), plan.kernel) as session:
+        session.begin(flat_array(plan.weights, entries), flat_array(plan.buffers, entries), None, np.zeros(6))
+        losses, predictions = session.evaluate(_numbers(x), _numbers(y))
+    return torch.from_numpy(losses), torch.from_numpy(predictions)
+
+
+def _entries(model: nn.Module) -> dict[str, Tensor]:
+    """Return parameters and buffers by name, without gradients, on the model's memory."""
+    return {name: entry.detach() for name, entry in [*model.named_parameters(), *model.named_buffers()]}
+
+
+def _numbers(tensor: Tensor) -> np.ndarray:
+    """Return a tensor as an array without gaps: its own memory, if that has none."""
+    return tensor.contiguous().numpy()
+
+
+def _refuse_labels(plan: Plan, y: Tensor) -> None:
+    """Raise IndexError for a label that is no class, as PyTorch does."""
+    low, high = int(y.min()), int(y.max())
+    if low < 0 or high >= plan.classes:
+        raise IndexError(f"Target {low if low < 0 else high} is out of bounds.")
+
+
+def _put_back(entries: Entries, flat: np.ndarray, tensors: Mapping[str, Tensor]) -> None:
+    """Write a long array back into the tensors that it came from."""
+    numbers = torch.from_numpy(flat)
+    for name, first in entries.offsets.items():
+        tensors[name].copy_(numbers[first : first + tensors[name].numel()].view(tensors[name].shape))
