@@ -127,7 +127,7 @@ def evaluate_round(message: Message, context: Context) -> Message:
         clock.lap(DESERIALISE)
         load_state(model, state)
         clock.lap(LOAD)
-        parts = evaluate_parts(model, x, y, sizes, threads=config.train.threads)
+        parts = evaluate_parts(model, x, y, sizes, threads=config.train.threads, kernel=config.train.kernel)
         found.update({(role, split): part for split, part in zip(splits, parts, strict=True)})
         clock.lap(EVALUATE)
     return evaluate_reply(message, _evaluations(found), clock.finish)

@@ -141,6 +141,7 @@ ELSEWHERE = {
     "fedge/sweep/standing.py": "fedge/sweep/test_command.py",
     "fedge/sweep/summary.py": "fedge/sweep/test_command.py",
     # parts of one thing that is tested whole
+    "fedge/native/operations.py": "fedge/native/test_trace.py",
     "fedge/clustering/evidence.py": "fedge/clustering/test_signals.py",
     "fedge/clustering/registry.py": "fedge/clustering/test_baselines.py",
     "fedge/datasets/cards.py": "fedge/datasets/test_catalog.py",

@@ -176,6 +176,12 @@ class TrainConfig(Section):
     threads: int = option(
         1, "torch threads per client; another number gives other last bits", minimum=1, maximum=1024
     )
+    kernel: str = option(
+        "torch",
+        "what computes steps on a CPU: PyTorch, or the native step where it knows the model; auto: also only "
+        "where it is built; see docs/native.md",
+        choices=("torch", "auto", "native"),
+    )
     device: str = option(
         "auto", "auto takes a GPU when the federation gives one", choices=("auto", "cpu", "cuda")
     )

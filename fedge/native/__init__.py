@@ -1,10 +1,10 @@
-"""The native step: training and evaluation of common networks in C++, some three times as fast (docs/native.md).
+"""The native step: training and evaluation of common networks in C++, faster than PyTorch's (docs/native.md).
 
-`trace` finds what an `nn.Module` does, `program` writes it down, `plan` compares it with PyTorch, `training` carries
-it out through `library`; the sources lie in ``src``, and `build` compiles them. What it does not know is told in
-words, and PyTorch trains that.
+`trace` finds what an `nn.Module` does, with `operations`; `program` writes it down, `plan` compares it with
+PyTorch, `training` carries it out through `library`. The C++ lies in ``src``, and `build` compiles it. What
+the native step does not know is told in words, and PyTorch computes that.
 
-Imports from `fedge` only itself; PyTorch and NumPy beside it.
+Imports only from below: `process`, `seeding` and what is under them; it needs neither.
 """
 
 import lazy_loader as lazy
@@ -12,9 +12,9 @@ import lazy_loader as lazy
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
-        "build": ["BuildError", "build"],
+        "build": ["BuildError"],
         "library": ["UnavailableError", "best_kernel"],
         "plan": ["Plan", "plan_of"],
-        "trace": ["UnknownError", "trace"],
+        "trace": ["UnknownError"],
     },
 )

@@ -2,9 +2,9 @@
 
     python -m fedge.native.build
 
-in a checkout whose sources have changed; installing Fedge does it too (hatch_build.py at the top). Needs a C++17
-compiler with GCC's vector extensions, g++ or clang++, or the one named in CXX. Uses nothing but the standard
-library, since it runs where nothing of Fedge is installed yet.
+in a checkout whose sources have changed; installing Fedge does it too (hatch_build.py at the top). Needs a
+C++17 compiler with GCC's vector extensions, g++ or clang++, or the one named in CXX. Uses nothing but the
+standard library, since it runs where nothing of Fedge is installed yet.
 """
 
 import hashlib
@@ -45,11 +45,16 @@ class BuildError(RuntimeError):
 
 def sources_digest() -> str:
     """Return what a library must have been built from to be used: 16 characters for all sources and flags."""
-    digest = hashlib.sha256(Path(__file__).read_bytes())
+    digest = hashlib.sha256(repr((FLAGS, KERNELS)).encode())
     for path in sorted(SOURCES.iterdir()):
         if path.suffix in (".h", ".cpp"):
             digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def is_built(library: Path = LIBRARY) -> bool:
+    """Tell whether a library is of the sources that lie here."""
+    return library.is_file() and sources_digest().encode() in library.read_bytes()
 
 
 def compiler() -> list[str]:
@@ -90,8 +95,12 @@ def build(
     call = list(words) or compiler()
     kernels = KERNELS.get(family or machine(), {"plain": ()})
     with tempfile.TemporaryDirectory() as folder:
-        jobs = [
-            (Path(folder) / f"{source}.o", SOURCES / f"{source}.cpp", (f'-DFEDGE_SOURCES="{sources_digest()}"',))
+        jobs: list[tuple[Path, Path, Sequence[str]]] = [
+            (
+                Path(folder) / f"{source}.o",
+                SOURCES / f"{source}.cpp",
+                (f'-DFEDGE_SOURCES="{sources_digest()}"',),
+            )
             for source in ("program", "session", "interface")
         ]
         jobs += [
@@ -100,7 +109,10 @@ def build(
         ]
         with ThreadPoolExecutor(2) as pool:
             list(
-                pool.map(lambda job: _call([*call, *FLAGS, *job[2], *flags, "-c", str(job[1]), "-o", str(job[0])]), jobs)
+                pool.map(
+                    lambda job: _call([*call, *FLAGS, *job[2], *flags, "-c", str(job[1]), "-o", str(job[0])]),
+                    jobs,
+                )
             )
         linked = Path(folder) / "linked.so"
         _call([*call, "-shared", *flags, *(str(job[0]) for job in jobs), "-o", str(linked)])
@@ -126,7 +138,9 @@ def main() -> int:
     try:
         print(build())
     except BuildError as error:
-        print(f"fedge: the native step cannot be built: {error}; training goes on in PyTorch", file=sys.stderr)
+        print(
+            f"fedge: the native step cannot be built: {error}; training goes on in PyTorch", file=sys.stderr
+        )
         return 1
     return 0
 

@@ -1,8 +1,8 @@
 """The native step's library: whether it is there, which kernels this processor can run, how it is called.
 
-The library is built when Fedge is installed where a C++ compiler is (`fedge.native.build`). One that was built
-from other sources than those that lie here is not used. `FEDGE_KERNEL` in the environment names a kernel other
-than the best one, to compute another machine's bits.
+The library is built when Fedge is installed where a C++ compiler is (`fedge.native.build`). One that was
+built from other sources than those that lie here is not used. `FEDGE_KERNEL` in the environment names a
+kernel other than the best one, to compute another machine's bits.
 """
 
 from __future__ import annotations

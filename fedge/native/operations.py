@@ -1,10 +1,11 @@
 """The operations that the native step knows, and how each is taken down (`fedge.native.trace`).
 
-A handler is called with the arguments of the operation and what it returned. Names are those of PyTorch's functions and methods, without the underscore of those that
-work in place; `relu_max_pool2` is Fedge's own (`fedge.training.layout`).
+A handler is called with the arguments of the operation and what it returned. Names are those of PyTorch's
+functions and methods, without the underscore of those that work in place; `relu_max_pool2` is Fedge's own
+(`fedge.training.layout`).
 
-Shape letters: N windows, C channels, T samples. Series are (N, C, T), or (N, C, 1, T) as `fedge.training.layout`
-has them; features are (N, F).
+Shape letters: N windows, C channels, T samples. Series are (N, C, T), or (N, C, 1, T) as
+`fedge.training.layout` has them; features are (N, F).
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ _MAX_POOL = {
     "return_indices": False,
 }  # fmt: skip
 _MEAN_POOL = {
-    "input": None, "kernel_size": None, "stride": None, "padding": 0, "ceil_mode": False, "count_include_pad": True,
+    "input": None, "kernel_size": None, "stride": None, "padding": 0, "ceil_mode": False, "count_include_pad":
+    True,
 }  # fmt: skip
 _DROP = {"input": None, "p": 0.5, "training": True, "inplace": False}
 
@@ -150,7 +152,10 @@ def _max_pool(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any],
 def _mean_pool(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
     a = _bound(_MEAN_POOL, args, kwargs)
     _require(not a["ceil_mode"], "pooling with a ceiling")
-    _require(_over_time(a["padding"], "padding", across=0) == 0 or a["count_include_pad"], "pooling without padding")
+    _require(
+        _over_time(a["padding"], "padding", across=0) == 0 or a["count_include_pad"],
+        "pooling without padding",
+    )
     _pool(recorder, "mean_pool", a, out)
 
 
@@ -249,7 +254,10 @@ def _shape(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], ou
     """Take down another shape of the same numbers: series, with an axis of one, or features."""
     tensor = args[0] if args else kwargs["input"]
     if id(tensor) in recorder.names:  # a convolution's weights, with an axis of one
-        _require(out.dim() == 4 and out.shape[2] == 1 and out.shape[3] == tensor.shape[-1], "weights in another shape")
+        _require(
+            out.dim() == 4 and out.shape[2] == 1 and out.shape[3] == tensor.shape[-1],
+            "weights in another shape",
+        )
         return recorder.alias(out, tensor)
     channels, steps = recorder.values[recorder.number(tensor)]
     allowed = {(channels, steps), (channels, 1, steps), (channels * steps,)}

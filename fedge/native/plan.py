@@ -1,7 +1,7 @@
 """What the native step does with one model and one shape of window: worked out once, compared with PyTorch.
 
-A plan is used only if it agrees with PyTorch on a made-up batch, in loss, gradients and statistics: what a trace
-cannot see, as a gradient that a model stops or a layer that rounds, is found there.
+A plan is used only if it agrees with PyTorch on a made-up batch, in loss, gradients and statistics: what a
+trace cannot see, as a gradient that a model stops or a layer that rounds, is found there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 
-from fedge.native.library import Library, Session, UnavailableError, best_kernel, opened
+from fedge.native.library import Library, Session, UnavailableError, best_kernel
 from fedge.native.operations import HANDLERS
 from fedge.native.program import Drop, Entries, drops_of, encoded, entries_of
 from fedge.native.trace import Network, UnknownError, trace
@@ -85,7 +85,9 @@ def plan_of(model: nn.Module, input_shape: tuple[int, ...]) -> Plan | str:
     return known[key]
 
 
-def make_plan(model: nn.Module, input_shape: tuple[int, ...], kernel: str, library: Library | None = None) -> Plan:
+def make_plan(
+    model: nn.Module, input_shape: tuple[int, ...], kernel: str, library: Library | None = None
+) -> Plan:
     """Return the plan for a model, compared with PyTorch.
 
     Raises:
@@ -136,7 +138,11 @@ def _buffers(model: nn.Module, learning: Network, serving: Network) -> Entries:
 
 def _smallest_batch(network: Network) -> int:
     """Return how many windows a batch must have, so that no BatchNorm sees a single number per channel."""
-    return 2 if any(node.kind == "norm" and network.values[node.inputs[0]][1] == 1 for node in network.nodes) else 1
+    return (
+        2
+        if any(node.kind == "norm" and network.values[node.inputs[0]][1] == 1 for node in network.nodes)
+        else 1
+    )
 
 
 # --- comparison with PyTorch ------------------------------------------------------------------------------
@@ -145,7 +151,9 @@ def _smallest_batch(network: Network) -> int:
 class _KeepAll(TorchFunctionMode):
     """Dropout that keeps all numbers, scaled as it scales those that it keeps."""
 
-    def __torch_function__(self, func: object, types: object, args: tuple = (), kwargs: dict | None = None) -> object:
+    def __torch_function__(
+        self, func: object, types: object, args: tuple = (), kwargs: dict | None = None
+    ) -> object:
         kwargs = kwargs or {}
         if getattr(func, "__name__", "").rstrip("_") in ("dropout", "dropout1d"):
             rate = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
@@ -165,7 +173,9 @@ def _compare(plan: Plan, model: nn.Module, library: Library | None) -> None:
         y = torch.arange(_CHECK_WINDOWS) % classes
         model.eval()
         with torch.no_grad():
-            losses = F.cross_entropy(functional_call(model, numbers, (x,)), y, reduction="none").double().numpy()
+            losses = (
+                F.cross_entropy(functional_call(model, numbers, (x,)), y, reduction="none").double().numpy()
+            )
     finally:
         model.train(was_training)
     weights, buffers = flat_array(plan.weights, numbers), flat_array(plan.buffers, numbers)
@@ -214,9 +224,7 @@ def _stepped_by_pytorch(
     loss = F.cross_entropy(logits, torch.arange(len(x)) % logits.shape[1])
     found = torch.autograd.grad(loss, [own[name] for name in trained], materialize_grads=True)
     buffers = {
-        name: own[name].detach().numpy()
-        for name, entry in model.named_buffers()
-        if entry.is_floating_point()
+        name: own[name].detach().numpy() for name, entry in model.named_buffers() if entry.is_floating_point()
     }
     return logits.shape[1], {n: g.numpy() for n, g in zip(trained, found, strict=True)}, buffers
 

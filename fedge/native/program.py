@@ -1,6 +1,7 @@
 """A network as the native step takes it: operations joined where that saves work, written as whole numbers.
 
-The order of the numbers is that of `Program::read` in src/program.cpp; what they mean stands in src/program.h.
+The order of the numbers is that of `Program::read` in src/program.cpp; what they mean stands in
+src/program.h.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import numpy as np
 from fedge.native.trace import Network, Node, UnknownError
 
 _KINDS = (
-    "conv", "linear", "norm", "fixed_norm", "relu", "gelu", "max_pool", "mean_pool", "mean_all", "drop", "add",
+    "conv", "linear", "norm", "fixed_norm", "relu", "gelu", "max_pool", "mean_pool", "mean_all", "drop",
+    "add",
 )  # fmt: skip
 _VECTOR, _CONV, _LINEAR = range(3)
 _TAKE_RELU = ("conv", "linear", "norm", "fixed_norm")  # layers that ReLU after them is joined to
@@ -142,7 +144,9 @@ def _parameters(nodes: Sequence[Node]) -> dict[str, int]:
     return kinds
 
 
-def _sizes(kind: int, shape: tuple[int, ...], name: str, nodes: Sequence[Node], network: Network) -> Sequence[int]:
+def _sizes(
+    kind: int, shape: tuple[int, ...], name: str, nodes: Sequence[Node], network: Network
+) -> Sequence[int]:
     """Return the three sizes of a parameter, as `Parameter` of src/program.h has them."""
     if kind == _CONV:
         return shape[0], shape[1], shape[-1]

@@ -1,10 +1,10 @@
 """Which operations a network consists of: found by calling it, and watching.
 
-A model is called as in training or evaluation, with copies of its buffers, under a `TorchFunctionMode` that sees
-every operation, whoever calls it: a layer, its subclass, a line of `forward`. Dropout draws nothing meanwhile, and
-the model stays as it is. What depends on numbers, and every operation that is not listed in
-`fedge.native.operations`, is refused with the layer that it stands in. (PyTorch's meta device would compute nothing,
-but takes seconds to load.)
+A model is called as in training or evaluation, with copies of its buffers, under a `TorchFunctionMode` that
+sees every operation, whoever calls it: a layer, its subclass, a line of `forward`. Dropout draws nothing
+meanwhile, and the model stays as it is. What depends on numbers, and every operation that is not listed in
+`fedge.native.operations`, is refused with the layer that it stands in. (PyTorch's meta device would compute
+nothing, but takes seconds to load.)
 
 It is called with two sizes of batch, and must do the same with both: a network that counts the windows of its
 batch would otherwise be taken for one that knows them.
@@ -24,9 +24,12 @@ from torch.overrides import TorchFunctionMode
 
 _BATCHES = (2, 3)
 _FACTS = frozenset(  # what may be asked of a tensor, since it does not depend on its numbers
-    "shape size dim ndim ndimension numel nelement dtype device layout requires_grad stride len is_contiguous "
-    "is_floating_point is_complex is_cuda is_mps is_meta is_sparse is_quantized is_leaf is_nested names".split()
-)
+    {
+        "shape", "size", "dim", "ndim", "ndimension", "numel", "nelement", "stride", "len", "names", "dtype",
+        "device", "layout", "requires_grad", "is_contiguous", "is_floating_point", "is_complex", "is_cuda",
+        "is_mps", "is_meta", "is_sparse", "is_quantized", "is_leaf", "is_nested",
+    }
+)  # fmt: skip
 _DRAWING = ("dropout", "dropout1d")
 
 
@@ -167,7 +170,9 @@ class _Watch(TorchFunctionMode):
         return out
 
 
-def trace(model: nn.Module, input_shape: tuple[int, ...], training: bool, handlers: dict[str, Handler]) -> Network:
+def trace(
+    model: nn.Module, input_shape: tuple[int, ...], training: bool, handlers: dict[str, Handler]
+) -> Network:
     """Return what a model does with windows of a shape.
 
     Args:

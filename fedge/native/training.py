@@ -1,7 +1,8 @@
-"""Training and evaluation of one model by the native step: what a plan does with windows (`fedge.native.plan`).
+"""Training and evaluation of one model by the native step: what a plan does with windows
+(`fedge.native.plan`).
 
-The step is that of `fedge.training.local`, term by term; windows come in the order that is drawn there, and masks
-of dropout are drawn as PyTorch draws them, so that both kernels see the same ones.
+The step is that of `fedge.training.local`, term by term; windows come in the order that is drawn there, and
+masks of dropout are drawn as PyTorch draws them, so that both kernels see the same ones.
 """
 
 from __future__ import annotations
@@ -71,16 +72,18 @@ class Epochs:
         return np.concatenate(losses)
 
     def _masks(self, windows: int) -> np.ndarray:
-        """Draw which numbers of some windows are kept, batch by batch and layer by layer: uint8, one row each."""
+        """Draw which numbers of some windows are kept, batch by batch, layer by layer: uint8 rows."""
         rows = []
         for first in range(0, windows, self._batch_size):
             count = min(self._batch_size, windows - first)
-            rows.append(np.concatenate([_kept(drop, count, self._draws) for drop in self._plan.drops], axis=1))
+            rows.append(
+                np.concatenate([_kept(drop, count, self._draws) for drop in self._plan.drops], axis=1)
+            )
         return np.ascontiguousarray(np.concatenate(rows))
 
 
 def _kept(drop: Drop, windows: int, draws: torch.Generator | None) -> np.ndarray:
-    """Draw one dropout's mask as PyTorch does, channel by channel, and return it with channels side by side."""
+    """Draw one dropout's mask as PyTorch does, and return it with channels side by side."""
     steps = 1 if drop.whole_channels else drop.steps
     drawn = torch.empty(windows, drop.channels, steps).bernoulli_(1 - drop.rate, generator=draws)
     return drawn.to(torch.uint8).transpose(1, 2).reshape(windows, -1).numpy()
@@ -117,7 +120,9 @@ def training(
     added = None if correction is None else flat_array(plan.weights, correction)
     last = len(y) % descent.batch_size or descent.batch_size
     if min(last, len(y)) < plan.smallest_batch:
-        raise ValueError("Expected more than 1 value per channel when training, but the last batch has 1 window")
+        raise ValueError(
+            "Expected more than 1 value per channel when training, but the last batch has 1 window"
+        )
     with Session(plan.training, min(descent.batch_size, len(y)), plan.kernel) as session:
         session.begin(weights, buffers, added, descent.numbers())
         epochs = Epochs(plan, session, _numbers(x), _numbers(y), descent.batch_size, draws)

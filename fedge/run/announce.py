@@ -31,6 +31,7 @@ from fedge.run.remarks import Remarks, changes_of
 from fedge.run.resume import Resumption
 from fedge.timing.timeline import TimelineBook
 from fedge.trackers.tracking import FINISH_S, Tracking
+from fedge.training.kernels import Kernel
 
 logger = logging.getLogger(__name__)
 
@@ -136,6 +137,17 @@ class Announcer:
             logger.warning("%s", note)
         if config.privacy.kind != "off":
             self._open_account(sizes)
+
+    def kernel(self, kernel: Kernel) -> None:
+        """Record what computes steps on a CPU; say why it is PyTorch where the native step was asked for."""
+        before = self._recorder.manifest.get("kernel", {}).get("name", kernel.name)
+        if before != kernel.name:
+            self._console.say(
+                f"note: the last bits may differ from here on: the kernel was {before}, is {kernel.name}"
+            )
+        self._recorder.update_manifest(kernel={"name": kernel.name, "why": kernel.why})
+        if kernel.why:
+            self._note([f"train.kernel: PyTorch trains, since {kernel.why}"])
 
     def _open_account(self, sizes: Sequence[int]) -> None:
         """Say and record what privacy promises, and begin to add up what is spent."""

@@ -31,6 +31,7 @@ from fedge.states.files import state_bytes
 from fedge.states.records import to_record
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
+from fedge.training.kernels import TORCH, Kernel, kernel_of
 from fedge.training.local import get_state
 from fedge.training.models import build_model, layer_names, parameter_names, variance_names
 
@@ -111,6 +112,16 @@ def _network(plan: Plan, shape: DataShape, number: int = 0) -> nn.Module:
         raise
     except ValueError as error:
         raise ConfigError(f"train.model: {error}") from error
+
+
+def kernel_of_run(plan: Plan, shape: DataShape) -> Kernel:
+    """Return what computes the steps of clients on a CPU; see `build_strategy` for what is given."""
+    train = plan.config.train
+    if train.kernel == TORCH:
+        return Kernel(TORCH)
+    if train.device == "cuda":
+        return Kernel(TORCH, "clients train on a GPU")
+    return kernel_of(_network(plan, shape), shape.input_shape, train.kernel)
 
 
 def _leaves(

@@ -19,7 +19,7 @@ from fedge.records.recorder import Recorder
 from fedge.rounds.results import RoundResult
 from fedge.rounds.strategy import HierarchicalStrategy
 from fedge.run.announce import Announcer
-from fedge.run.build import Plan, build_strategy
+from fedge.run.build import Plan, build_strategy, kernel_of_run
 from fedge.run.opening import Opened
 from fedge.run.prepare import Prepared, deal_data
 from fedge.run.snapshot import Snapshots, go_on
@@ -76,6 +76,7 @@ class Steps:
         self._clear_away()
         clients = self._find_clients()
         dealt, sizes, shape = self._deal(len(clients))
+        self._announcer.kernel(kernel_of_run(plan, shape))
         self._announcer.track()
         callbacks = self._callbacks = Callbacks(config)
         strategy, initial = build_strategy(plan, clients, dealt, sizes, shape, self._on_round, callbacks)

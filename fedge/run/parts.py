@@ -26,6 +26,7 @@ from fedge.config.parts import (
 )
 from fedge.config.register import Register, refuse_misfit
 from fedge.config.sections import Config
+from fedge.native.library import UnavailableError, best_kernel
 from hhar.windows.window_file import Windows
 
 
@@ -65,10 +66,23 @@ def refuse_parts_that_do_not_fit(config: Config) -> None:
     TRACKERS.refuse_wrong_arguments(config.tracker, config.arguments("tracker"), "run")
     _refuse_arguments_of_what_takes_none(config)
     _refuse_callbacks_that_cannot_be(config)
+    _refuse_kernel_that_is_not_there(config)
     if RULES.is_own(config.leaf.strategy) or config.leaf.strategy_args:
         from fedge.leaf.rules import make_strategy  # Flower, which a refused run need not wait for
 
         make_strategy(config, 1)
+
+
+def _refuse_kernel_that_is_not_there(config: Config) -> None:
+    """Raise ConfigError when the native step is asked for and cannot be used here."""
+    if config.train.kernel != "native":
+        return
+    try:
+        best_kernel()
+    except UnavailableError as error:
+        raise ConfigError(
+            f'train.kernel native needs the native step, but {error}; or set train.kernel="auto"'
+        ) from error
 
 
 def _refuse_arguments_of_what_takes_none(config: Config) -> None:

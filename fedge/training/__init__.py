@@ -1,9 +1,10 @@
 """Networks, local SGD, SCAFFOLD's arithmetic: arrays in, arrays out, nothing of Flower.
 
 `local` trains and evaluates, `models` has the networks by name, `scaffold` the control variates, `schedule`
-the step size of a round; `layout` and `cuda_graph` make a step fast and change nothing in what it computes.
+the step size of a round; `kernels` chooses what computes a step; `layout` and `cuda_graph` make PyTorch's
+fast and change nothing in what it computes.
 
-Imports only from below: `privacy`, `states`, `timing`, `metrics` and what is under them.
+Imports only from below: `privacy`, `states`, `timing`, `metrics`, `native` and what is under them.
 """
 
 import lazy_loader as lazy

@@ -23,5 +23,6 @@ def local_training(config: TrainConfig, global_round: int) -> LocalTraining:
         batch_size=config.batch_size,
         prox_mu=config.prox_mu,
         threads=config.threads,
+        kernel=config.kernel,
         cuda_graph=config.cuda_graph == "auto",
     )

@@ -1,0 +1,41 @@
+"""Builds the native step when Fedge is installed or its wheel is made, if there is a C++ compiler."""
+
+import importlib.util
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+
+class NativeStep(BuildHookInterface):
+    """Compiles fedge/native/src beside its sources, where an editable install looks for it, too."""
+
+    PLUGIN_NAME = "custom"
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Build the library; the wheel is then of this system, else of any."""
+        if self.target_name != "wheel":
+            return
+        native = _module(Path(self.root) / "fedge" / "native" / "build.py")
+        library = native.LIBRARY
+        try:
+            native.compiler()
+            if not native.is_built():
+                native.build()
+        except native.BuildError as error:
+            self.app.display_warning(f"fedge: without the native step: {error}; training goes on in PyTorch")
+            return
+        build_data["artifacts"].append(str(library.relative_to(self.root)))
+        build_data["pure_python"] = False
+        build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
+
+
+def _module(path: Path) -> Any:
+    """Return a module by its file; Fedge itself cannot be imported yet."""
+    spec = importlib.util.spec_from_file_location("fedge_native_build", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

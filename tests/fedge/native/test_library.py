@@ -1,0 +1,60 @@
+"""The library of the native step: found, refused, named; what is no program is not carried out."""
+
+import numpy as np
+import pytest
+from any_networks import kernels, needs_native
+
+from fedge.native.build import LIBRARY
+from fedge.native.library import KERNEL, Session, UnavailableError, best_kernel, open_library, opened
+
+
+def test_what_is_not_built_says_what_to_do(tmp_path):
+    with pytest.raises(UnavailableError, match=r"not built; .* python -m fedge\.native\.build"):
+        opened(tmp_path / "none.so")
+
+
+def test_what_is_no_library_is_refused(tmp_path):
+    (tmp_path / "text.so").write_text("no library")
+    with pytest.raises(UnavailableError, match="cannot be loaded"):
+        opened(tmp_path / "text.so")
+
+
+@needs_native
+def test_a_library_of_other_sources_is_refused(tmp_path):
+    """The digest in it is that of its sources."""
+    library = LIBRARY.read_bytes()
+    digest = open_library().calls.fedge_sources()
+    (tmp_path / "old.so").write_bytes(library.replace(digest, b"0" * len(digest)))
+    with pytest.raises(UnavailableError, match="other sources"):
+        opened(tmp_path / "old.so")
+
+
+@needs_native
+def test_the_best_kernel_is_taken_unless_one_is_named(monkeypatch):
+    monkeypatch.delenv(KERNEL, raising=False)
+    assert best_kernel() == kernels()[0]
+    assert kernels()[-1] == "plain"
+    monkeypatch.setenv(KERNEL, "plain")
+    assert best_kernel() == "plain"
+    monkeypatch.setenv(KERNEL, "sse9")
+    with pytest.raises(UnavailableError, match=r"FEDGE_KERNEL names .* 'sse9' here; take one of"):
+        best_kernel()
+
+
+@needs_native
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [([], "too early"), ([0] * 10, "input or logits"), ([1, 0, 0, 5, 5, 0, 0, 1, 3, 1, 1], "too early")],
+)
+def test_what_is_no_program_is_refused(words, why):
+    with pytest.raises(ValueError, match=why):
+        Session(np.array(words, np.int64), 4, "plain")
+
+
+@needs_native
+def test_a_layer_that_reads_beyond_its_parameters_is_refused():
+    linear = [1, 0, 0, 1, -1, 2, 1, 0, 0, 1, 0, 0, -1, 0, 0, 0]
+    linear[0], linear[4:6] = 1, [9, -1]  # a weight that there is none of
+    words = [1, 0, 1, 6, 6, 0, 0, 2, 3, 1, 2, 1, 1, 2, 0, 2, 3, 1, 1, *linear[:14]]
+    with pytest.raises(ValueError, match="parameters are unknown"):
+        Session(np.array(words, np.int64), 4, "plain")

@@ -1,0 +1,106 @@
+"""Plans: a network that is known agrees with PyTorch, and what a trace cannot see is found by comparing."""
+
+import re
+
+import pytest
+import torch
+import torch.nn.functional as F
+from any_networks import KERNELS, needs_native, random_network, use_kernel
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from fedge.native.plan import Plan, make_plan, plan_of
+
+pytestmark = needs_native
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    channels=st.integers(1, 19),
+    steps=st.integers(9, 70),
+    classes=st.integers(2, 11),
+)
+@settings(max_examples=12, deadline=None, derandomize=True)
+def test_random_networks_are_known(seed, channels, steps, classes):
+    """A plan is only made where loss, gradients and statistics agree with PyTorch."""
+    plan = make_plan(random_network(seed, channels, steps, classes), (channels, steps), "plain")
+    assert plan.classes == classes
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("seed", range(4))
+def test_every_kernel_agrees_with_pytorch(monkeypatch, kernel, seed):
+    use_kernel(monkeypatch, kernel)
+    plan = plan_of(random_network(seed, 6, 50, 5, dropout=True), (6, 50))
+    assert isinstance(plan, Plan), plan
+    assert plan.kernel == kernel
+
+
+def test_a_plan_is_made_once_per_shape():
+    model = random_network(3, 4, 20, 3)
+    plan = plan_of(model, (4, 20))
+    assert plan_of(model, (4, 20)) is plan
+
+
+class _Turned(torch.autograd.Function):
+    """The same numbers, and another gradient, in words that a trace knows."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return F.relu(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return -g
+
+
+class _Odd(nn.Module):
+    def __init__(self, how):
+        super().__init__()
+        self.conv, self.head, self.how = nn.Conv1d(3, 4, 3), nn.Linear(4, 2), how
+
+    def forward(self, x):
+        if self.how == "turned":
+            return self.head(_Turned.apply(self.conv(x)).mean(2))
+        if self.how == "stopped":
+            with torch.no_grad():
+                return self.head(self.conv(x).mean(2))
+        return self.head(self.conv(x).mean(2))
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [("turned", "gradient of conv.weight is not what PyTorch computes"), ("stopped", "set_grad_enabled")],
+)
+def test_a_gradient_that_is_another_is_found(how, why):
+    told = plan_of(_Odd(how), (3, 16))
+    assert isinstance(told, str)
+    assert why in told
+    assert isinstance(plan_of(_Odd("plain"), (3, 16)), Plan)
+
+
+def test_frozen_layers_stay_and_their_input_is_trained():
+    model = random_network(1, 3, 20, 3)
+    next(layer for layer in model if isinstance(layer, nn.Conv1d)).weight.requires_grad_(False)
+    plan = plan_of(model, (3, 20))
+    assert isinstance(plan, Plan), plan
+    assert plan.weights.trainable < plan.weights.floats
+
+
+@pytest.mark.parametrize(
+    ("layers", "why"),
+    [
+        ([nn.Conv1d(3, 4, 3).double()], r"parameter 0\.weight \(torch\.float64"),
+        ([nn.BatchNorm1d(3, track_running_stats=False)], "without running statistics"),
+        ([nn.BatchNorm1d(3, momentum=None)], "Norm"),
+        ([nn.Conv1d(3, 4, 3), nn.Tanh()], r"layer 1 \(Tanh: tanh\)"),
+        ([nn.Conv1d(3, 3, 3, padding=1, padding_mode="circular")], r"layer 0 \(Conv1d: pad\)"),
+    ],
+)
+def test_what_is_not_known_is_told_with_its_layer(layers, why):
+    left = 8 * 3 if "Norm" in why or "statistics" in why else 1
+    told = plan_of(nn.Sequential(*layers, nn.Flatten(), nn.Linear(left, 2)), (3, 8))
+    assert isinstance(told, str)
+    assert told.startswith("the native step does not know ")
+    assert re.search(why, told), told
