@@ -132,7 +132,7 @@ class Recorder:
         return len(self.values) - 1
 
     def same_value(self, tensor: Tensor, like: int) -> int:
-        """Return the number of a new value of the size of another one."""
+        """Return the number of a new value of the size of another one; the tensor is of any shape."""
         self.values.append(self.values[like])
         self._kept.append(tensor)
         self._numbers[id(tensor)] = len(self.values) - 1

@@ -36,7 +36,7 @@ class Descent:
     batch_size: int
 
     def numbers(self) -> np.ndarray:
-        """Return what the library takes, in its order."""
+        """Return what the library takes, in its order: float64 of shape (6,)."""
         return np.array(
             [self.lr, self.momentum, self.weight_decay, self.clip_norm, self.label_smoothing, self.prox_mu],
             np.float64,
