@@ -139,7 +139,7 @@ class Recorder:
         return len(self.values) - 1
 
     def is_flat(self, tensor: Tensor) -> bool:
-        """Tell whether a value stands as features, channel by channel, one window per row."""
+        """Tell whether a value stands as features (N, C·T), channel by channel."""
         return tensor.dim() == 2 and self.values[self.number(tensor)][1] > 1
 
 
