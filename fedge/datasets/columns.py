@@ -24,9 +24,10 @@ def refuse_unknown(frame: Any, names: Sequence[str]) -> None:
     Raises:
         HharError: as said.
     """
-    if not hasattr(frame, "columns") or not hasattr(frame, "__getitem__") or not hasattr(frame, "shape"):
-        lazy = "; collect() it" if hasattr(frame, "collect") else ""
-        raise HharError(f"frame: must be a pandas or Polars DataFrame, is {type(frame).__name__}{lazy}")
+    lazy = hasattr(frame, "collect")
+    if lazy or not all(hasattr(frame, name) for name in ("columns", "shape", "__getitem__")):
+        step = "collect() it" if lazy else "make it one: pandas.DataFrame(…)"
+        raise HharError(f"frame: must be a pandas or Polars DataFrame, is {type(frame).__name__}; {step}")
     known = [str(name) for name in frame.columns]
     for name in names:
         if known.count(name) != 1:

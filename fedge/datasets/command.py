@@ -152,6 +152,7 @@ def _prepare(options: argparse.Namespace) -> int:
             f"{source} must be a folder with the files of {known.name}, but is not there; run `fedge "
             f"datasets download {known.name}`, or name where they lie"
         )
+    _refuse_target(out)
     given = {key: getattr(options, key) for key in _OPTIONS}
     with progress_bars() as report:
         windows = prepare(known.name, source, near=out, report=report, **given)
@@ -168,6 +169,15 @@ def _prepare(options: argparse.Namespace) -> int:
         more = ' data.split="blocks"'
     print(f"""next: fedge run -c 'data.path="{out}"{more}'""")
     return 0
+
+
+def _refuse_target(out: Path) -> None:
+    """Raise ConfigError for a place where no window file can be, before the work begins."""
+    if out.suffix != ".npz" or out.is_dir():
+        raise ConfigError(
+            f"{out} must be a window file's name, ending in .npz; call it for example {out}.npz"
+        )
+    out.parent.mkdir(parents=True, exist_ok=True)
 
 
 def _has_lone_sessions(windows: Windows) -> bool:

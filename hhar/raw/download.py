@@ -121,7 +121,7 @@ def _receive(url: str, part: Path, timeout_s: float, report: ProgressCallback) -
         if isinstance(reason, socket.gaierror):
             raise HharError(
                 f"{url}: its server must be reachable, is not ({reason.strerror}); without a network fetch "
-                "the file elsewhere, and copy it here"
+                f"it elsewhere and copy it to {part.with_name(part.name.removesuffix('.part'))}"
             ) from error
         raise HharError(
             f"{url}: download broke off ({reason}); run the same command again to resume"

@@ -21,6 +21,8 @@ from hhar.windows.recordings import Recording
 from hhar.windows.sessions import Segment, Span, name_sessions, overlap_ns, segments, split_at_silence
 from hhar.windows.window_file import Windows
 
+_MANY = 1e12  # samples, more than any window may have; infinity is no whole number
+
 
 @dataclass(frozen=True)
 class WindowSpec:
@@ -67,12 +69,12 @@ class WindowSpec:
     @property
     def window_samples(self) -> int:
         """T, the window in samples, rounded to the nearest."""
-        return round(self.window_s * self.rate_hz)
+        return round(min(self.window_s * self.rate_hz, _MANY))
 
     @property
     def stride_samples(self) -> int:
         """The stride in samples, rounded to the nearest."""
-        return round(self.stride_s * self.rate_hz)
+        return round(min(self.stride_s * self.rate_hz, _MANY))
 
     @property
     def channels(self) -> tuple[str, ...]:

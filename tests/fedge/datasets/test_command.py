@@ -65,6 +65,7 @@ def test_the_default_places(tmp_path, capsys, monkeypatch):
         (["download", "wisdm", "--url", "http://example.org/x"], "must begin with https://"),
         (["download", "wisdm", "--sha256", "12"], "must be 64 hex digits"),
         (["prepare", "wisdm", "nowhere"], "nowhere: must be a folder or an archive, is not there"),
+        (["prepare", "wisdm", ".", "o"], "o must be a window file's name, ending in .npz"),
         (["prepare", "wisdm", ".", "--rate-hz", "0"], "rate_hz: must be a positive number"),
         (["prepare", "wisdm", ".", "--sensors", "acc"], "--sensors must be an option of it"),
         (["info", "none.npz"], "window file must exist"),

@@ -136,6 +136,7 @@ def test_resampling_is_bounded_and_linear(rate_hz, times, scale):
         ({"window_s": float("nan")}, "window_s: must be a positive number"),
         ({"stride_s": 0.001}, "stride_s: must hold 1 to 100000 samples"),
         ({"rate_hz": 1e6}, "rate_hz: must lie in"),
+        ({"window_s": 1e308}, "window_s: must hold 1 to 100000 samples"),
     ],
 )
 def test_spec_refuses(changes, message):
