@@ -13,8 +13,9 @@ export FLWR_TELEMETRY_ENABLED := 0
 export RAY_USAGE_STATS_ENABLED := 0
 export NO_MKDOCS_2_WARNING := 1
 
-# window files of the two data sets, for `make results`
-MOTIONSENSE ?= data/motionsense-24users.npz
+# window files of the two data sets, for `make results`; `fedge datasets download motionsense` and `prepare
+# motionsense` make the first
+MOTIONSENSE ?= data/motionsense.npz
 HHAR ?= data/hhar-9users.npz
 
 .PHONY: docs notebooks results run test quick quick-tests bench bench-full soak install format check types tests clean

@@ -80,8 +80,8 @@ def _as_config_error() -> Iterator[None]:
         raise
     except OSError as error:
         raise ConfigError(
-            f"{error.filename or 'file'}: cannot be used ({error.strerror or error}); make room, or choose "
-            "another folder"
+            f"{error.filename or 'the disk'}: cannot be used ({error.strerror or error}); make room, or "
+            "choose another folder"
         ) from error
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,8 @@ def save_windows(path: str | Path, windows: Windows, *, compress: bool = False) 
             f"{target}: cannot be written ({error.strerror}); choose another path"
         ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # on a disk that takes nothing there is none
+            temporary.unlink(missing_ok=True)
     return target
 
 
