@@ -86,7 +86,7 @@ def train_round(message: Message, context: Context) -> Message:
         own_control = load_control(context, round_context, client, accepted) or zero_control(server_control)
     load_state(model, start)
     clock.lap(LOAD)
-    settings = local_training(config.train, round_context.global_round)
+    settings = local_training(config.train, round_context.round_of_steps)
     x, y = data.train
     result = train(
         model,

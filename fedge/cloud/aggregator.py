@@ -37,6 +37,7 @@ class CloudAggregator:
         self._config = config
         self._setting = setting
         self._memory = CloudMemory(config)
+        self._first: State | None = None
         if self._memory.needs("pool"):
             assert candidate is not None and config.fixed_count is not None  # noqa: PT018
             self._memory.pool = Pool([candidate(number) for number in range(config.fixed_count)])
@@ -45,6 +46,11 @@ class CloudAggregator:
         """Tell whether a cloud step follows global round `global_round` (1, 2, …)."""
         since_start = global_round - self._config.start_round
         return since_start >= 0 and since_start % self._config.every == 0
+
+    def know_first(self, model: State) -> None:
+        """Take in the model that the run began with."""
+        if self._memory.dealt is not None:
+            self._first = model
 
     def first_choice(self, leaves: int) -> "FirstChoice | None":
         """Return the choice between several models that leaves have before global round 1, if they have one.
@@ -70,7 +76,7 @@ class CloudAggregator:
         updates = None
         if memory.needs("updates") and one_start and global_round == 1:
             updates = Updates(starts[0], setting.parameter_names, global_round)
-        return CloudRound(setting, memory, one_start, kept, updates)
+        return CloudRound(setting, memory, one_start, kept, updates, self._first)
 
     def states(self) -> dict[str, State]:
         """Return the arrays that the next cloud step needs of those before, by name."""

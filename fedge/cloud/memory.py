@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
+from fedge.cloud.dealt import DealtGroups
 from fedge.clustering import deals
 from fedge.clustering.affinity import FEWEST_LEAVES
 from fedge.clustering.cadence import Pace
@@ -33,6 +34,7 @@ class CloudMemory:
         recent: cross-losses of the steps before, oldest first, since the groups changed.
         since_probe: comparisons from different starts since the last probe.
         likeness: of the newest updates that clients made from one start, for a method that needs them.
+        dealt: the groups where the deal test tells them from chance, or None; then `membership` only follows.
     """
 
     def __init__(self, config: ClusterConfig, pool: Pool | None = None) -> None:
@@ -45,6 +47,7 @@ class CloudMemory:
         self.recent: deque[CrossLosses] = deque(maxlen=_RECENT_STEPS)
         self.since_probe = 0
         self.likeness: Likeness | None = None
+        self.dealt = DealtGroups(config) if config.deals else None
 
     def needs(self, what: Need) -> bool:
         """Tell whether the method must see something that takes effort to gather."""
@@ -57,11 +60,14 @@ class CloudMemory:
         Methods with models or a time of their own have a say in every step.
         """
         always = self.pool is not None or self.method.by_time
+        always = always or (self.dealt is not None and self.dealt.has_jumped)
         return self.config.enabled and (always or self.pace.is_due or self.decides)
 
     @property
     def decides(self) -> bool:
         """Whether the coming step decides on new groups after a trial."""
+        if self.dealt is not None:
+            return bool(self.dealt.docket.on_trial)
         return self.is_tried and self.membership.is_ripe(self.config.patience)
 
     @property
@@ -75,15 +81,17 @@ class CloudMemory:
         return self.compares and not (self.is_tried and leaves < fewest)
 
     def asks_losses(self, common_start: bool) -> bool:
-        """Tell whether a comparison needs the losses of leaves' models at each other's clients.
+        """Tell whether a comparison needs the losses of all leaves' models at each other's clients.
 
-        The deal test does not: from one start the updates are enough.
+        With updates from one start it does not.
         """
         return self.needs("cross-losses") and not (common_start and self.needs("updates"))
 
     def is_probe_due(self, common_start: bool) -> bool:
         """Tell whether leaves that began a round from one model, or not, are to make a probe after it."""
         every = self.config.probe_every
+        if self.dealt is not None and self.dealt.has_jumped:
+            return True
         return every > 0 and not common_start and self.since_probe + 1 >= every
 
     @property
@@ -117,6 +125,7 @@ class CloudMemory:
             "since_probe": self.since_probe,
             "pace": self.pace.facts(),
             "taken": None if self.pool is None else self.pool.facts(),
+            **({} if self.dealt is None else {"dealt": self.dealt.facts()}),
         }
 
     def restore(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
@@ -131,5 +140,7 @@ class CloudMemory:
         )
         if _LIKENESS in states:
             self.likeness = Likeness.from_state(states[_LIKENESS])
+        if self.dealt is not None:
+            self.dealt.restore(self.likeness, facts["dealt"])
         if self.pool is not None:
             self.pool.restore(states, facts["taken"])

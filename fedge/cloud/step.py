@@ -15,12 +15,15 @@ from typing import Any
 
 import numpy as np
 
+from fedge.cloud.dealt import DealtGroups
 from fedge.cloud.memory import CloudMemory
 from fedge.clustering import trial
+from fedge.clustering.deals import leaf_similarity
 from fedge.clustering.evidence import Answers, Evidence, Questions, all_to_all
 from fedge.clustering.membership import events_between
 from fedge.clustering.registry import Grouping
 from fedge.clustering.signals import loss_matrix
+from fedge.clustering.strangers import Folds
 from fedge.clustering.updates import Updates
 from fedge.leaf.aggregation import Contribution, mean_of
 from fedge.states.averaging import State, cluster_means
@@ -98,6 +101,7 @@ class CloudRound:
         common_start: whether all leaves began the round from one model.
         starts: per leaf the model with which it began; None where the method needs none: they may be large.
         updates: takes in what clients make of one start in the first leaf round; None where nobody needs it.
+        first: the model that the run began with; None where nobody needs it.
     """
 
     setting: CloudSetting
@@ -105,6 +109,12 @@ class CloudRound:
     common_start: bool
     starts: Sequence[State] | None = field(repr=False)
     updates: Updates | None = None
+    first: State | None = field(default=None, repr=False)
+
+    @property
+    def alone(self) -> frozenset[int]:
+        """The leaves of which the cloud wants to know what clients make without each other."""
+        return frozenset() if self.memory.dealt is None else self.memory.dealt.alone
 
     def probed_updates(self, start: State, global_round: int) -> Updates | None:
         """Return what takes in the updates of a probe from one start, or None where nobody needs them."""
@@ -112,13 +122,25 @@ class CloudRound:
             return None
         return Updates(start, self.setting.parameter_names, global_round)
 
-    def meet(self, brought: Sequence[Contribution], global_round: int = 1) -> "Meeting":
+    def meet(
+        self,
+        brought: Sequence[Contribution],
+        global_round: int = 1,
+        losses: Mapping[int, tuple[int, float]] | None = None,
+    ) -> "Meeting":
         """Receive the leaves after their leaf rounds.
 
         Args:
             brought: per leaf the model that it ended its leaf rounds with.
             global_round: 1, 2, …
+            losses: client → its leaf and its training loss in this round, of those that trained.
         """
+        if self.memory.dealt is not None:
+            of_client = losses or {}
+            self.memory.dealt.watch(
+                {client: loss for client, (_, loss) in of_client.items()},
+                {client: leaf for client, (leaf, _) in of_client.items()},
+            )
         return Meeting(self, brought, global_round)
 
 
@@ -145,32 +167,45 @@ class Meeting:
         memory = self.begun.memory
         if not memory.can_compare(len(self.models)) or not memory.is_probe_due(self.begun.common_start):
             return None
-        return mean_of(self.brought)
+        return mean_of(self.brought) if memory.dealt is None else self.begun.first
 
-    def hear(self, probe: Probe | None = None, forks: Sequence[State | None] = ()) -> "Hearing":
+    def hear(
+        self,
+        probe: Probe | None = None,
+        forks: Sequence[State | None] = (),
+        folds: Mapping[int, Folds] | None = None,
+    ) -> "Hearing":
         """Go on with or without a probe; the cloud's own models follow what leaves have made of them.
 
         Args:
             probe: made from `probe_start`, if there was one.
             forks: per leaf what has become of its part in `CloudStep.trials`; empty or None for none.
+            folds: leaf → what its clients made without each other, of those in `CloudRound.alone`.
         """
         memory = self.begun.memory
         updates = self.begun.updates if probe is None else probe.updates
         if updates is not None and len(updates):
             memory.likeness = updates.likeness()
+            if memory.dealt is not None:
+                memory.dealt.hear_updates(memory.likeness, len(self.models), self.begun.setting.seed)
         pool = memory.pool
         if pool is not None:
             pool.average(self.models, self.weights)
             pool.keep_states(self.begun.setting.keep)
-        return Hearing(self, probe, self._questions(probe, forks))
+        return Hearing(self, probe, self._questions(probe, forks, folds or {}))
 
-    def _questions(self, probe: Probe | None, forks: Sequence[State | None]) -> Questions:
+    def _questions(
+        self, probe: Probe | None, forks: Sequence[State | None], folds: Mapping[int, Folds]
+    ) -> Questions:
         """Return what clients must be asked: per leaf, role → model; empty for nothing."""
         memory, models = self.begun.memory, self.models
         if memory.pool is not None:
             return memory.pool.questions(len(models))
         if not memory.can_compare(len(models)):
             return [{} for _ in models]
+        if memory.dealt is not None:
+            where = (self.begun.setting.seed, self.global_round)
+            return memory.dealt.ask(models, self.weights, forks, folds, where)
         compared = models if probe is None else probe.models
         one_start = self.begun.common_start or probe is not None
         asked = all_to_all(compared) if memory.asks_losses(one_start) else [{} for _ in models]
@@ -208,7 +243,11 @@ class Hearing:
         """
         models, weights, memory = self.met.models, self.met.weights, self._memory
         config, common_start = memory.config, self.met.begun.common_start
-        if memory.compares:
+        if memory.dealt is not None and memory.compares:
+            found = self._settle_dealt(memory.dealt, answers)
+            labels, facts = found.labels, dict(found.facts)
+            models, weights = memory.dealt.brought(models, weights)
+        elif memory.compares:
             evidence = self._evidence(answers)
             found = memory.method.group(evidence, config, memory.membership.labels)
             labels, facts = self._settle(found, evidence)
@@ -231,6 +270,34 @@ class Hearing:
             facts=facts,
             trials=self._trials(),
         )
+
+    def _settle_dealt(self, dealt: DealtGroups, answers: Answers | None) -> Grouping:
+        """Return the groups where the deal test tells them from chance, and what is to be kept."""
+        memory, begun, leaves = self._memory, self.met.begun, len(self.met.models)
+        memory.since_probe = 0 if begun.common_start or self.probe is not None else memory.since_probe + 1
+        asked_anew = self.probe is not None or begun.updates is not None
+        facts: dict[str, Any] = dealt.verdict() if asked_anew or dealt.is_open else {}
+        if asked_anew and dealt.too_few:
+            facts["skipped"] = dealt.too_few
+        before = dealt.docket.labels
+        labels, told = dealt.settle(answers, leaves)
+        facts |= told | dealt.proposed()
+        if answers is not None:
+            facts["exchange_bytes"] = answers.downlink_bytes
+        if self.probe is not None:
+            facts["probe"] = True
+        if dealt.has_jumped:
+            facts["jumped"] = dealt.jumped
+        events = events_between(np.zeros_like(labels) if before is None else before, labels)
+        if events and before is not None:
+            facts["events"] = events
+        memory.membership.labels = labels
+        memory.pace.note_comparison(quiet=not events and not dealt.docket.is_unsettled)
+        shown = dealt.likeness is not None and "tests" in facts
+        similarity = None
+        if shown and dealt.likeness is not None:
+            similarity = leaf_similarity(dealt.likeness.cosines, dealt.likeness.leaf_of, leaves)
+        return Grouping(labels, similarity, facts)
 
     @property
     def _memory(self) -> CloudMemory:
@@ -292,6 +359,8 @@ class Hearing:
 
     def _trials(self) -> list[State | None]:
         """Return with which models forks are to train for a trial, if the next step decides on new groups."""
+        if self._memory.dealt is not None:
+            return self._memory.dealt.forks(self.met.models, self.met.weights)
         candidate = self._memory.membership.candidate
         if candidate is None or not self._memory.is_trial_next:
             return [None] * len(self.met.models)

@@ -3,7 +3,7 @@
 `evidence` is what the cloud knows and how it asks for more, `signals` turn it into similarity, `registry` has
 the methods: `hierarchical`, `auto` (with the test in `significance`), `ifca` and `baselines`. `trial` says
 whether new groups serve better, `membership` who is where from step to step, `cadence` when leaves are
-compared.
+compared. With the deal test, `proposals` and `strangers` decide each change by itself.
 
 Imports only from below: `exchange` and what is under it.
 """

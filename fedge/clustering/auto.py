@@ -27,6 +27,7 @@ from fedge.clustering.signals import NotComparable, affinity, loss_matrix, relat
 from fedge.clustering.significance import Bisect, CutTest, divide, labels_after
 from fedge.clustering.similarity import number_by_first_appearance
 from fedge.clustering.trial import others
+from fedge.clustering.updates import Likeness
 from fedge.config.sections import ClusterConfig
 from fedge.seeding import Purpose, numpy_stream
 
@@ -43,8 +44,6 @@ def auto_grouping(
         bisect: finds the best cut of some leaves in two.
     """
     present = np.zeros(len(evidence.models), dtype=np.int64) if before is None else before
-    if config.deals:
-        return dealt_grouping(evidence, config, present)
     if len(present) < FEWEST_LEAVES:
         reason = f"whether there are groups can be tested from {FEWEST_LEAVES} leaves on"
         return Grouping(present, None, {"skipped": reason})
@@ -66,38 +65,26 @@ def auto_grouping(
     return Grouping(labels, _similarity(evidence), facts)
 
 
-def dealt_grouping(evidence: Evidence, config: ClusterConfig, present: np.ndarray) -> Grouping:
-    """Return the clusters that the deal test of the newest updates from one start finds.
+def dealt_tests(likeness: Likeness, config: ClusterConfig, leaves: int, seed: int) -> list[deals.Deal] | str:
+    """Return the deal tests of all leaves and of the parts that they come apart in, or why there are none.
 
-    As long as all leaves start from one model these are the groups; the test is made again only when there
-    are new updates (a probe), so that a run does not look at chance in every round. From different models
-    only moves are found, by losses.
+    Deals are drawn from one stream through the run, so that equal updates have equal tests.
 
     Args:
-        evidence: with updates from one start, and with cross-losses where leaves start from different models.
+        likeness: of updates from one start.
         config: its `level` is used.
-        present: (S,) labels in force.
+        leaves: S.
+        seed: root of the run's streams.
     """
-    facts: dict[str, Any] = {}
-    if not evidence.common_start:
-        losses = evidence.answers is not None and evidence.has_cross_losses
-        labels = moved(loss_matrix(evidence.cross), present) if losses else present
-        return Grouping(labels, _similarity(evidence) if losses else None, {"tests": []})
-    likeness = evidence.likeness
-    sizes = np.bincount(likeness.leaf_of, minlength=len(present)) if likeness else np.zeros(0, dtype=np.int64)
-    if likeness is None or (sizes > 0).sum() < deals.FEWEST_LEAVES or sizes.sum() < deals.FEWEST_CLIENTS:
-        reason = (
+    sizes = np.bincount(likeness.leaf_of, minlength=leaves)
+    if (sizes > 0).sum() < deals.FEWEST_LEAVES or sizes.sum() < deals.FEWEST_CLIENTS:
+        return (
             f"whether there are groups can be tested from {deals.FEWEST_LEAVES} leaves and "
             f"{deals.FEWEST_CLIENTS} clients on that train from one start"
         )
-        return Grouping(present, None, {"skipped": reason})
     level = deals.level_in_force(config.level, sizes[sizes > 0].tolist())
-    rng = numpy_stream(evidence.seed, Purpose.CLUSTERING, likeness.global_round)
-    tests = deals.divide(likeness.cosines, likeness.leaf_of, range(len(present)), level, rng)
-    labels = deals.labels_after(tests, np.zeros_like(present))
-    facts["tests"] = [test.to_json() for test in tests]
-    facts["tested_round"] = likeness.global_round
-    return Grouping(labels, deals.leaf_similarity(likeness.cosines, likeness.leaf_of, len(present)), facts)
+    rng = numpy_stream(seed, Purpose.CLUSTERING, 1)
+    return deals.divide(likeness.cosines, likeness.leaf_of, range(leaves), level, rng)
 
 
 def _tests(

@@ -30,8 +30,8 @@ p-values should never be zero; Meinshausen 2008, Hierarchical testing of variabl
 Shape letters: S leaf servers, K clients, D deals, Q cuts, M similarities.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 from math import comb, factorial, prod
 from typing import Any
@@ -49,7 +49,8 @@ STRONG, WEAK = 0.01, 0.05  # levels of cluster.level = "auto"
 FEWEST_CLIENTS = 5  # of fewer, what a client has in common with all others explains nearly everything
 _EIGENVECTORS = 2  # of the leaves' similarity, by which cuts are proposed where there are too many
 _ROUNDING = 1e-9  # by which equal statistics may differ
-_AT_ONCE = 250  # deals that are worked out together, which bounds the memory
+_AT_ONCE = 250  # deals that are worked out together at most
+_MOST_NUMBERS = 2**22  # in one array while they are: 32 MB
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,13 @@ class Deal:
             "deals": self.deals,
             "exact": self.exact,
         }
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> "Deal":
+        """Return what `to_json` gave."""
+        first, second = (tuple(part) for part in facts["parts"])
+        numbers = (facts[name] for name in ("statistic", "p", "level", "deals", "exact"))
+        return cls(tuple(facts["leaves"]), (first, second), *numbers)
 
 
 def smallest_p(sizes: Sequence[int]) -> float:
@@ -263,8 +271,9 @@ def _best_cuts(pairs: np.ndarray, deals: np.ndarray, sizes: np.ndarray) -> tuple
     """
     spread = null_spread(pairs)
     separations, cuts = [], np.zeros((0, len(sizes)), dtype=bool)
-    for first in range(0, len(deals), _AT_ONCE):
-        blocks = _between_leaves(pairs, deals[first : first + _AT_ONCE], len(sizes))
+    at_once = _deals_at_once(pairs.shape[0] * pairs.shape[1], len(sizes))
+    for first in range(0, len(deals), at_once):
+        blocks = _between_leaves(pairs, deals[first : first + at_once], len(sizes))
         proposed = _cuts(blocks, sizes)  # (Q, S), or (D, Q, S) where each deal has its own
         apart = spread[:, proposed @ sizes]
         apart = apart[:, None] if proposed.ndim == 2 else apart
@@ -277,6 +286,17 @@ def _best_cuts(pairs: np.ndarray, deals: np.ndarray, sizes: np.ndarray) -> tuple
             at = [int(of_size[0].argmax()) for of_size in found]
             cuts = (proposed if proposed.ndim == 2 else proposed[0])[at]
     return np.concatenate(separations), cuts
+
+
+def _deals_at_once(clients: int, leaves: int) -> int:
+    """Return how many deals are worked out together, so that memory stays bounded with any number of leaves.
+
+    Args:
+        clients: times similarities.
+        leaves: S.
+    """
+    proposed = (_EIGENVECTORS + 1) * leaves**2 if leaves > MOST_LEAVES_FOR_ALL_CUTS else 2 ** (leaves - 1)
+    return max(1, min(_AT_ONCE, _MOST_NUMBERS // max(clients * leaves, proposed)))
 
 
 def null_spread(pairs: np.ndarray) -> np.ndarray:
@@ -385,11 +405,26 @@ def leaf_similarity(
     return found
 
 
+def with_leaf_beside(test: Deal, leaf: int, other: int) -> Deal:
+    """Return a cut in which a leaf is on the side of another leaf; without it where only the leaf is there.
+
+    >>> cut = Deal((0, 1, 2, 3), ((0, 1), (2, 3)), 5.0, 0.001, 0.01, 1999, False)
+    >>> with_leaf_beside(cut, 1, 2).parts
+    ((0,), (1, 2, 3))
+    """
+    first, second = (tuple(member for member in part if member != leaf) for part in test.parts)
+    if other in first:
+        first = tuple(sorted((*first, leaf)))
+    if other in second:
+        second = tuple(sorted((*second, leaf)))
+    return replace(test, leaves=tuple(sorted((*first, *second))), parts=(first, second))
+
+
 def labels_after(tests: Sequence[Deal], labels: np.ndarray) -> np.ndarray:
     """Return labels (S,) after the cuts that stand."""
     after, free = labels.copy(), int(labels.max()) + 1
     for test in tests:
-        if test.stands:
+        if test.stands and test.parts[1]:
             after[list(test.parts[1])] = free
             free += 1
     return number_by_first_appearance(after)

@@ -7,7 +7,7 @@ clients.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -29,12 +29,14 @@ class Answers:
         windows: (K,) validation windows of each client.
         leaf_of: (K,) the leaf that each client belongs to.
         downlink_bytes: of the models that were sent.
+        clients: (K,) partition ids, ascending.
     """
 
     losses: Mapping[str, np.ndarray]
     windows: np.ndarray
     leaf_of: np.ndarray
     downlink_bytes: int = 0
+    clients: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
 
 @dataclass(frozen=True)
@@ -138,4 +140,5 @@ def collect_answers(
         np.array([windows[client] for client in clients], dtype=np.int64),
         np.array([leaf_of[client] for client in clients], dtype=np.int64),
         downlink_bytes,
+        np.array(clients, dtype=np.int64),
     )

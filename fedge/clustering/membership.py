@@ -13,7 +13,7 @@ import numpy as np
 
 from fedge.clustering.similarity import number_by_first_appearance
 
-_MOST_DOUBLINGS = 6  # of the patience with groups that keep failing their trial
+MOST_DOUBLINGS = 6  # of the patience with groups that keep failing their trial
 
 
 class Event(TypedDict):
@@ -97,7 +97,7 @@ class Membership:
     def _needed(self, patience: int) -> int:
         """Return how many steps in a row must find the candidate."""
         assert self.candidate is not None
-        return int(patience * 2 ** min(self.failed.get(tuple(self.candidate.tolist()), 0), _MOST_DOUBLINGS))
+        return int(patience * 2 ** min(self.failed.get(tuple(self.candidate.tolist()), 0), MOST_DOUBLINGS))
 
     def _put_off(self, refused: bool) -> None:
         """Let the candidate wait: one more step if it was not tried, else twice as long as before."""

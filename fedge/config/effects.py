@@ -166,6 +166,7 @@ EFFECTS: dict[str, Effect] = {
         "a cluster.method that compares leaves",
         lambda cluster: not parts.GROUPINGS.has(cluster.method, parts.BLIND),
     ),
+    "cluster.watch": _cluster('cluster.count "auto" and cluster.test deal', lambda cluster: cluster.deals),
     "cluster.split-round": _method("flhc", "kmeans"),
     "cluster.still-below": _method("cfl"),
     "cluster.pull-above": _method("cfl"),

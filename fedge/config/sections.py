@@ -268,6 +268,12 @@ class ClusterConfig(Section):
         "the mean of all, for comparison only; 0 = none",
         minimum=0,
     )
+    watch: float = option(
+        0.2,
+        "auto by the deal test: by how much the log of a leaf's training loss must rise from one round to "
+        "the next for its data to count as changed, and leaves to be compared anew at once; 0 = never",
+        minimum=0.0,
+    )
     split_round: int = option(
         5, "flhc, kmeans: global round in which leaves are grouped, once; before it all are one", minimum=1
     )

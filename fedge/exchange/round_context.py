@@ -10,12 +10,13 @@ from fedge.seeding import Purpose
 from fedge.states.records import entries
 
 # What trains: a leaf's model, its own line beside a tentative offer, the model of the cluster that is
-# proposed for it, or the one fine-tuned for its clients.
-Line = Literal["leaf", "own-line", "trial", "personal"]
+# proposed for it, the one fine-tuned for its clients, or the run's first model, for comparison only.
+Line = Literal["leaf", "own-line", "trial", "personal", "probe"]
 LEAF: Final = "leaf"
 OWN_LINE: Final = "own-line"
 TRIAL: Final = "trial"
 PERSONAL: Final = "personal"
+PROBE: Final = "probe"
 
 VERSION = "version"  # among the metrics of a reply: that of the model it started from
 
@@ -33,7 +34,7 @@ class RoundContext:
         server_pid: process of the server; a client in another process sends its log to `log_path`.
         timeout_s: seconds that the client may take.
         line: what trains. Whatever but the leaf's own model leaves no trace at the client, and the
-            personal one draws from streams of its own.
+            personal one draws from streams of its own. A probe trains as in global round 1.
     """
 
     seed: int
@@ -48,6 +49,11 @@ class RoundContext:
     def stream_of(self, who: int) -> tuple[int, ...]:
         """Return where, beside seed and purpose, the random streams of a client (or leaf) stand."""
         return (self.leaf_round, who, *((int(Purpose.PERSONAL),) if self.line == PERSONAL else ()))
+
+    @property
+    def round_of_steps(self) -> int:
+        """The global round whose step size is taken."""
+        return 1 if self.line == PROBE else self.global_round
 
     def to_record(self) -> ConfigRecord:
         """Return the round context as a Flower record."""

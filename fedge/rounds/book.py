@@ -23,6 +23,7 @@ from fedge.rounds.results import ClientResult, LeafResult, RoundResult
 from fedge.serving.gate import GateResult
 from fedge.serving.personal import PersonalResult, compared
 from fedge.serving.roles import served_role
+from fedge.states.averaging import State
 from fedge.states.distinct import Distinct
 from fedge.states.files import state_bytes
 from fedge.timing.timeline import ExchangeTimes
@@ -50,6 +51,8 @@ class RoundBook:
         began: when the round did, by the clock of the exchanges.
         exchanges: when whose messages were worked on.
         updates: takes in those of clients that train from one start, for the cloud; None where it needs none.
+        alone: leaves of which the cloud wants to know what clients make without each other.
+        folds: leaf → client → what the other clients made in the newest leaf round, of these leaves.
     """
 
     global_round: int
@@ -71,6 +74,8 @@ class RoundBook:
     began: float = 0.0
     exchanges: list[ExchangeTimes] = field(default_factory=list)
     updates: Updates | None = None
+    alone: frozenset[int] = frozenset()
+    folds: dict[int, Mapping[int, State]] = field(default_factory=dict)
 
     def note_trained(self, client: int, reply: TrainReply, line: Line) -> None:
         """Take in a training reply that counts; the loss of a fork is not the leaf's."""

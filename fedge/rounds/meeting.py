@@ -13,6 +13,7 @@ from fedge.cloud.offers import Offers, blends_of, make_offers
 from fedge.cloud.step import CloudRound, CloudStep
 from fedge.clustering.evidence import Answers, Questions, collect_answers
 from fedge.config.sections import Config
+from fedge.exchange.round_context import PROBE
 from fedge.leaf.leaf import Leaf
 from fedge.rounds.evaluation import Asked, Evaluating
 from fedge.rounds.training import LeafRounds
@@ -58,14 +59,21 @@ class Meetings:
         """
         leaves, book = self._leaves, self._transport.book
         brought = [leaf.contribution(version=book.global_round) for leaf in leaves]
-        meeting = begun.meet(brought, book.global_round)
+        leaf_of = {client: leaf.index for leaf in leaves for client in leaf.clients}
+        losses = {client: (leaf_of[client], loss) for client, loss in book.train_loss.items()}
+        meeting = begun.meet(brought, book.global_round, losses)
         start = meeting.probe_start()
         last_leaf_round = book.global_round * self._config.hierarchy.leaf_rounds
         probe = None
         if start is not None:
             updates = begun.probed_updates(start, book.global_round)
-            probe = self._leaf_rounds.probe(start, last_leaf_round, updates)
-        hearing = meeting.hear(probe, [leaf.models.trial for leaf in leaves])
+            as_first = start is begun.first  # then clients draw what they drew in the first leaf round
+            probe = (
+                self._leaf_rounds.probe(start, 1, updates, PROBE)
+                if as_first
+                else self._leaf_rounds.probe(start, last_leaf_round, updates)
+            )
+        hearing = meeting.hear(probe, [leaf.models.trial for leaf in leaves], book.folds)
         step = hearing.finish(self.ask(hearing.questions) if any(hearing.questions) else None)
         cloud_control.arrive(leaves)
         step = self._kept(step)

@@ -180,6 +180,7 @@ class HierarchicalStrategy(Strategy):
         self._transport.timeout_s = timeout
         keep = self._transport.shared.keep
         initial = keep(from_record(initial_arrays))
+        self._cloud.know_first(initial)
         for leaf in self.leaves:
             if self._restored is None:
                 leaf.begin(initial)
@@ -204,7 +205,7 @@ class HierarchicalStrategy(Strategy):
         if global_round == 1:
             self._choose_first()
         begun = self._cloud.begin([leaf.model for leaf in self.leaves], global_round)
-        self._transport.book.updates = begun.updates
+        self._transport.book.updates, self._transport.book.alone = begun.updates, begun.alone
         self._train(grid, global_round)
         if self._cloud.is_due(global_round):
             self._meet_cloud(begun)

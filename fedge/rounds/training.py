@@ -6,6 +6,7 @@ All leaves train at once, in one exchange (McMahan et al. 2017 at every leaf). W
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 from flwr.app import Message
 from flwr.serverapp import Grid
@@ -19,6 +20,7 @@ from fedge.exchange.schema import ReplyRejected
 from fedge.exchange.train import TrainReply, tell_accepted, train_messages
 from fedge.leaf.checks import finite_mean
 from fedge.leaf.counting import Checked, Counted, checked_reply, contributions, count_replies
+from fedge.leaf.folds import means_without
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.quorum import needed_replies, num_training
 from fedge.process.threads import in_threads
@@ -102,6 +104,8 @@ class LeafRounds:
                 counted = counted.without(refused)
             if training.line == LEAF:
                 _note_updates(self._transport.book.updates, leaf, counted.replies)
+                if leaf.index in self._transport.book.alone:
+                    self._transport.book.folds[leaf.index] = _folds(counted.replies)
             self._note(training, leaf, checked, counted)
             total += len(counted.replies)
             leaf.keep_states(self._transport.shared.keep)
@@ -159,18 +163,21 @@ class LeafRounds:
             )  # fmt: skip
         return count >= needed
 
-    def probe(self, start: State, leaf_round: int, updates: Updates | None) -> Probe:
+    def probe(
+        self, start: State, leaf_round: int, updates: Updates | None, line: Literal["leaf", "probe"] = LEAF
+    ) -> Probe:
         """Let all leaves train one model for a leaf round, which counts for nothing but comparison.
 
         Args:
             start: the model.
             leaf_round: whose random streams are drawn from.
             updates: takes in what clients make of it; None where nobody needs it.
+            line: "probe" to train as in global round 1.
         """
         transport, keep = self._transport, self._transport.shared.keep
         start = keep(start)
         nodes = [transport.clients.node(client) for leaf in self._leaves for client in leaf.clients]
-        messages = train_messages(nodes, to_record(start), transport.context(leaf_round))
+        messages = train_messages(nodes, to_record(start), transport.context(leaf_round, line))
         transport.clients.send_tickets(messages, {ARRAYS: start})
         exchange = transport.train(messages, phase="cluster")
         per_leaf = self._checked_replies(own_models(self._leaves), exchange.replies.values(), start)
@@ -181,6 +188,14 @@ class LeafRounds:
             _note_updates(updates, leaf, replies)
             means.append(finite_mean(contributions(replies))[0])
         return Probe(start, [start if mean is None else keep(mean) for mean in means], updates)
+
+
+def _folds(replies: Mapping[int, TrainReply]) -> dict[int, State]:
+    """Return client → what the other clients of its leaf have made."""
+    return means_without(
+        {client: reply.state for client, reply in replies.items()},
+        {client: float(reply.samples) for client, reply in replies.items()},
+    )
 
 
 def _note_updates(updates: Updates | None, leaf: Leaf, replies: Mapping[int, TrainReply]) -> None:

@@ -6,7 +6,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from fedge.clustering.auto import auto_grouping, moved
+from fedge.clustering.auto import auto_grouping, dealt_tests, moved
+from fedge.clustering.deals import labels_after
 from fedge.clustering.evidence import Answers, Evidence, leaf_role
 from fedge.clustering.hierarchical import joined
 from fedge.clustering.updates import Likeness
@@ -109,44 +110,32 @@ def test_three_leaves_are_one_cluster():
 DEAL = replace(CONFIG, test="deal", level="auto")
 
 
-def dealt_evidence(groups, clients=4, common_start=True):
-    """Return evidence whose clients' updates agree within groups of leaves, and a little noise."""
+def likeness(groups, clients=4):
+    """Return the likeness of clients whose updates agree within groups of leaves, and a little noise."""
     leaf_of = np.repeat(np.arange(len(groups)), clients)
     group = np.asarray(groups)[leaf_of]
     noise = np.random.default_rng(0).normal(0, 0.01, (len(leaf_of), len(leaf_of)))
-    cosines = (group[:, None] == group) + noise + noise.T
-    models = [{"w": np.zeros(1)} for _ in groups]
-    return Evidence(
-        models, None, [1.0] * len(groups), ("w",), common_start=common_start,
-        likeness=Likeness(cosines[None], leaf_of, 1),
-    )  # fmt: skip
+    return Likeness(((group[:, None] == group) + noise + noise.T)[None], leaf_of, 1)
 
 
 @pytest.mark.parametrize("groups", [[0, 1, 1], [0, 0, 1, 0], [0, 1, 0, 1, 0, 1], [0, 0, 0, 1, 1, 1, 2, 2, 2]])
 def test_dealt_groups_are_those_of_the_updates(groups):
-    found = auto_grouping(dealt_evidence(groups), DEAL, None, lambda _: np.zeros(1))
-    assert found.labels.tolist() == groups
-    assert found.facts["tests"][0]["p"] <= found.facts["tests"][0]["level"] == 0.01
-    within = found.similarity[np.equal.outer(groups, groups)]
-    assert within.min() > found.similarity[~np.equal.outer(groups, groups)].max()
+    found = dealt_tests(likeness(groups), DEAL, len(groups), 0)
+    assert labels_after(found, np.zeros(len(groups), dtype=np.int64)).tolist() == groups
+    assert found[0].p <= found[0].level == 0.01
 
 
 def test_without_groups_the_deal_test_finds_none():
-    found = auto_grouping(dealt_evidence([0] * 6), DEAL, None, lambda _: np.zeros(1))
-    assert found.labels.tolist() == [0] * 6
-    assert [test["p"] > 0.01 for test in found.facts["tests"]] == [True]
+    found = dealt_tests(likeness([0] * 6), DEAL, 6, 0)
+    assert [test.stands for test in found] == [False]
 
 
-def test_from_different_starts_updates_of_old_say_nothing():
-    evidence = dealt_evidence([0, 1, 1], common_start=False)
-    assert auto_grouping(evidence, DEAL, np.array([0, 0, 1]), lambda _: np.zeros(1)).labels.tolist() == [
-        0,
-        0,
-        1,
-    ]
+def test_equal_updates_have_equal_tests_whatever_the_round():
+    alike = likeness([0, 0, 0, 1, 1, 1])
+    later = replace(alike, global_round=9)
+    assert dealt_tests(alike, DEAL, 6, 5) == dealt_tests(later, DEAL, 6, 5)
 
 
 def test_too_few_updates_are_said():
-    evidence = replace(dealt_evidence([0, 1, 1]), likeness=None)
-    found = auto_grouping(evidence, DEAL, None, lambda _: np.zeros(1))
-    assert "from 3 leaves and 5 clients on" in found.facts["skipped"]
+    found = dealt_tests(likeness([0, 1], clients=2), DEAL, 3, 0)
+    assert "from 3 leaves and 5 clients on" in found

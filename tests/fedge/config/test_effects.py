@@ -56,6 +56,11 @@ CASES = {
     "cluster.patience": (2, {**APART, "num-server-rounds": 1}, IFCA),
     "cluster.min-gain": (0.5, {}, {}),
     "cluster.probe-every": (1, {**APART, "num-server-rounds": 3}, {"cluster.method": "alone"}),
+    "cluster.watch": (
+        0.0,
+        {**AUTO, "scenario": "label-permutation", "scenario-from": 3, "num-server-rounds": 3},
+        {**AUTO, "cluster.test": "sign-flip"},
+    ),
     "cluster.split-round": (1, {"cluster.method": "flhc", "cluster.tau": 0.999}, {}),
     "cluster.still-below": (0.0, CFL, {}),
     "cluster.pull-above": (1e9, CFL, {}),

@@ -1,0 +1,348 @@
+"""The cloud's groups where the deal test tells them from chance (`cluster.count = "auto"`, `cluster.test`).
+
+    verdict    what the deal test says of the newest updates that all clients made of one model: round 1's, or
+               a probe's, which trains the model that the run began with; it is the same model and the same
+               batches every time, so that clients whose data stay as they are make the same updates, bit by
+               bit, and a probe asks anew only what has changed (`fedge.clustering.deals`)
+    watch      clients whose training loss jumps from one round to the next have other data than before: the
+               leaves are compared at once, from a probe
+    docket     changes towards the verdict, each decided by a trial of its own; besides, leaves that another
+               cluster's model serves better, and clusters that are as good for each other's clients
+               (`fedge.clustering.proposals`, `fedge.clustering.strangers`)
+
+Shape letters: S leaf servers, K clients.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from fedge.clustering import deals
+from fedge.clustering.auto import dealt_tests
+from fedge.clustering.deals import Deal
+from fedge.clustering.evidence import Answers
+from fedge.clustering.proposals import Change, Docket, applied, changes_between, towards
+from fedge.clustering.similarity import number_by_first_appearance
+from fedge.clustering.strangers import (
+    Asking,
+    Folds,
+    Heard,
+    Worth,
+    heard,
+    is_simple_move,
+    merged,
+    misplaced,
+    moved,
+    questions,
+    worth_of,
+)
+from fedge.clustering.updates import Likeness
+from fedge.config.sections import ClusterConfig
+from fedge.seeding import Purpose, numpy_stream
+from fedge.states.averaging import State, weighted_mean
+
+
+class DealtGroups:
+    """Who is in which cluster, and what is proposed.
+
+    Attributes:
+        docket: the groups in force, and the changes that wait.
+        likeness: of the newest updates from the run's first model, or None.
+        tests: the verdict; empty before there is one.
+        is_open: whether groups in force have not come to the verdict yet.
+        too_few: why there is no verdict on the newest updates; empty where there is one.
+    """
+
+    def __init__(self, config: ClusterConfig) -> None:
+        """Begin a run."""
+        self._config = config
+        self.docket = Docket()
+        self.likeness: Likeness | None = None
+        self.tests: list[Deal] = []
+        self.is_open = False
+        self.too_few = ""
+        self._losses: dict[int, float] = {}
+        self._jumped: list[int] = []
+        self._asking: Asking | None = None
+        self._entering: list[int] = []
+        self._by_forks: list[int] = []
+
+    # --- what is due --------------------------------------------------------------------------------
+
+    @property
+    def has_jumped(self) -> bool:
+        """Whether clients of some leaf have other data than before, by their training losses."""
+        return bool(self._jumped)
+
+    @property
+    def jumped(self) -> list[int]:
+        """These leaves, in order."""
+        return self._jumped
+
+    @property
+    def alone(self) -> frozenset[int]:
+        """The leaves that are alone, or would be after a change on trial: they are judged by folds."""
+        labels = self.docket.labels
+        single = set() if labels is None else {int(k) for k in np.flatnonzero(_sizes(labels) == 1)}
+        single |= {part[0] for change in self.docket.on_trial for part in change.after if len(part) == 1}
+        return frozenset(single)
+
+    def watch(self, losses: Mapping[int, float], leaf_of: Mapping[int, int]) -> None:
+        """Take in the training losses of a round; see which leaves' have jumped.
+
+        Args:
+            losses: client → mean training loss of the round, of those that trained.
+            leaf_of: client → its leaf.
+        """
+        rises: dict[int, list[float]] = {}
+        for client, loss in losses.items():
+            before = self._losses.get(client)
+            if before is not None and before > 0 and loss > 0:
+                rises.setdefault(leaf_of[client], []).append(float(np.log(loss / before)))
+        limit = self._config.watch
+        self._jumped = [leaf for leaf, of in sorted(rises.items()) if limit and np.mean(of) > limit]
+        self._losses |= losses
+
+    # --- a cloud step -------------------------------------------------------------------------------
+
+    def hear_updates(self, likeness: Likeness, leaves: int, seed: int) -> None:
+        """Take in updates from the run's first model; those that are as before leave the verdict as it is."""
+        old, self.likeness = self.likeness, likeness
+        if old is not None and old.cosines.shape == likeness.cosines.shape:
+            same = np.array_equal(old.leaf_of, likeness.leaf_of)
+            if same and np.array_equal(old.cosines, likeness.cosines):
+                return
+        found = dealt_tests(likeness, self._config, leaves, seed)
+        self.too_few = found if isinstance(found, str) else ""
+        self.tests, self.is_open = ([], False) if isinstance(found, str) else (found, True)
+
+    def ask(
+        self,
+        models: Sequence[State],
+        weights: Sequence[float],
+        forks: Sequence[State | None],
+        folds: Mapping[int, Folds],
+        where: tuple[int, int],
+    ) -> list[dict[str, State]]:
+        """Return what clients must be asked: per leaf, role → model.
+
+        Args:
+            models: per leaf its model.
+            weights: per leaf its number of training windows.
+            forks: per leaf what has become of its fork on trial; empty or None for none.
+            folds: leaf → what its clients made without each other.
+            where: seed and global round, by which models are drawn where there are too many.
+        """
+        labels = self.docket.present(len(models))
+        self._asking = Asking(
+            labels, models, weights, self.docket.on_trial, forks, folds, _orders(labels, *where)
+        )
+        return questions(self._asking)
+
+    def settle(self, answers: Answers | None, leaves: int) -> tuple[np.ndarray, dict[str, Any]]:
+        """Return the groups (S,) in force from now on, and what is to be kept of the step.
+
+        Args:
+            answers: to the questions; None if there were none.
+            leaves: S.
+        """
+        config, docket = self._config, self.docket
+        present = docket.present(leaves)
+        said = heard(answers, self._asking) if answers is not None and self._asking is not None else None
+        found = self._towards_verdict(present)
+        by_verdict = changes_between(present, found)
+        if said is not None:
+            found = _by_losses(said, present, found, config.min_gain)
+        docket.find(found)
+        worths = {c: None if said is None else worth_of(c, said, config.min_gain) for c in docket.on_trial}
+        facts = self._told(worths)
+        adopted = docket.decide({c: w.useful for c, w in worths.items() if w is not None}, leaves)
+        self._entering, self._by_forks = [], []
+        for change in adopted:
+            worth = worths[change]
+            wrong = [] if said is None else misplaced(change, said, config.min_gain)
+            self._place(change, wrong)
+            self._note_who_brings_what(change, () if worth is None else worth.home, wrong)
+            if wrong:
+                facts["misplaced"] = facts.get("misplaced", []) + wrong
+        labels = docket.labels
+        assert labels is not None
+        if adopted:
+            self.is_open = self.is_open and all(change in by_verdict for change in adopted)
+            self._propose_finer_cuts(labels)
+        docket.call(config.patience)
+        return labels, facts
+
+    def _note_who_brings_what(self, change: Change, home: Sequence[int], wrong: Sequence[int]) -> None:
+        """Keep who has no part yet in the model of the cluster that it enters, and who brings its fork.
+
+        Args:
+            change: that was adopted.
+            home: the cluster of a merge whose model serves the others, if one does.
+            wrong: leaves of a split that were put on its other side.
+        """
+        if home:
+            self._entering += [leaf for leaf in change.leaves if leaf not in home]
+        elif is_simple_move(change):
+            self._entering += change.movers
+        else:
+            self._entering += wrong
+            self._by_forks += [leaf for leaf in change.leaves if leaf not in wrong]
+
+    def brought(self, models: Sequence[State], weights: Sequence[float]) -> tuple[list[State], list[float]]:
+        """Return the models and weights of which the clusters in force are averaged after this step.
+
+        Where forks have shown that a change is useful they are the better models; a leaf that enters a
+        cluster whose model serves it takes that model as it is.
+
+        Args:
+            models: per leaf its model.
+            weights: per leaf its number of training windows.
+        """
+        forks = self._asking.forks if self._asking is not None else ()
+        states = list(models)
+        for leaf in self._by_forks:
+            fork = forks[leaf] if forks else None
+            states[leaf] = models[leaf] if fork is None else fork
+        return states, [0.0 if leaf in self._entering else w for leaf, w in enumerate(weights)]
+
+    def forks(self, models: Sequence[State], weights: Sequence[float]) -> list[State | None]:
+        """Return per leaf the model with which a fork is to train until the next step; None for no fork."""
+        starts: list[State | None] = [None] * len(models)
+        for change in self.docket.on_trial:
+            for part in () if is_simple_move(change) else change.after:
+                if len(part) > 1:
+                    mean = weighted_mean([models[leaf] for leaf in part], [weights[leaf] for leaf in part])
+                    for leaf in part:
+                        starts[leaf] = mean
+        return starts
+
+    def _towards_verdict(self, present: np.ndarray) -> np.ndarray:
+        """Return the next step to the groups of the verdict; those in force where it has been reached."""
+        if not self.is_open or not self.tests:
+            return present
+        target = deals.labels_after(self.tests, np.zeros_like(present))
+        if not changes_between(present, target):
+            self.is_open = False
+            return present
+        return towards(target, self.tests, present, self.docket.failed)
+
+    def _propose_finer_cuts(self, labels: np.ndarray) -> None:
+        """Propose what the verdict says beyond groups just adopted: it was found as long ago as they."""
+        for change in changes_between(labels, self._towards_verdict(labels)):
+            self.docket.agreed.setdefault(change, self._config.patience)
+
+    def _place(self, change: Change, wrong: Sequence[int]) -> None:
+        """Put leaves of a split that was adopted on its other side, in force and in the verdict."""
+        labels = self.docket.labels
+        assert labels is not None
+        for leaf in wrong:
+            (other,) = (part for part in change.after if leaf not in part)
+            stay = next(at for at in other if at not in wrong or len(other) == 1)
+            labels[leaf] = labels[stay]
+            self.tests = [deals.with_leaf_beside(test, leaf, stay) for test in self.tests]
+        if wrong:
+            self.docket.labels = applied(labels, [])
+
+    def _told(self, worths: Mapping[Change, Worth | None]) -> dict[str, Any]:
+        """Return the facts of the trials of a step."""
+        known = {change: worth for change, worth in worths.items() if worth is not None}
+        if not known:
+            return {}
+        trials = [{**change.to_json(), **_plain(worth)} for change, worth in known.items()]
+        best = max(known.values(), key=lambda worth: (worth.useful, worth.gain))
+        summary = {"gain": best.gain, "better": best.better, "clients": best.clients, "useful": best.useful}
+        return {"trial": {"candidate": self._candidate().tolist(), **summary}, "trials": trials}
+
+    def _candidate(self) -> np.ndarray:
+        """Return the groups (S,) that all changes which wait would give."""
+        assert self.docket.labels is not None
+        return applied(self.docket.labels, list(self.docket.agreed))
+
+    def proposed(self) -> dict[str, Any]:
+        """Return the facts about changes that wait after a step."""
+        agreed = self.docket.agreed
+        if not agreed:
+            return {}
+        waiting = [{**change.to_json(), "agreed": count} for change, count in agreed.items()]
+        return {
+            "candidate": self._candidate().tolist(),
+            "agreed": max(agreed.values()),
+            "proposed": waiting,
+        }
+
+    def verdict(self) -> dict[str, Any]:
+        """Return the facts about the verdict."""
+        if self.likeness is None:
+            return {}
+        facts: dict[str, Any] = {"tests": [test.to_json() for test in self.tests]}
+        return facts | {"tested_round": self.likeness.global_round}
+
+    # --- what survives the process ------------------------------------------------------------------
+
+    def facts(self) -> dict[str, Any]:
+        """Return everything but the likeness as JSON, for `restore`."""
+        return {
+            "docket": self.docket.facts(),
+            "tests": [test.to_json() for test in self.tests],
+            "is_open": self.is_open,
+            "losses": sorted(self._losses.items()),
+        }
+
+    def restore(self, likeness: Likeness | None, facts: Mapping[str, Any]) -> None:
+        """Go on with what `facts` gave."""
+        self.likeness = likeness
+        self.docket.restore(facts["docket"])
+        self.tests = [Deal.from_json(test) for test in facts["tests"]]
+        self.is_open = facts["is_open"]
+        self._losses = {int(client): float(loss) for client, loss in facts["losses"]}
+
+
+def _by_losses(said: Heard, present: np.ndarray, found: np.ndarray, min_gain: float) -> np.ndarray:
+    """Return groups (S,) with what clients' losses propose where nothing else is proposed yet.
+
+    Args:
+        said: what clients answered.
+        present: (S,) in force.
+        found: (S,) that the verdict proposes.
+        min_gain: by how much more a neighbour's model may lose for two clusters to be one.
+    """
+    after = found.copy()
+    target = moved(said, present, _touched(present, after))
+    for leaf in np.flatnonzero(target != present):
+        home = np.flatnonzero((present == target[leaf]) & (target == present))
+        if home.size:
+            after[leaf] = after[home[0]]
+    for one, other in merged(said, present, _touched(present, after), min_gain):
+        after[present == other] = after[np.flatnonzero(present == one)[0]]
+    return number_by_first_appearance(after)
+
+
+def _touched(present: np.ndarray, found: np.ndarray) -> list[int]:
+    """Return the leaves that changes between two groupings (S,) touch."""
+    return [leaf for change in changes_between(present, found) for leaf in change.leaves]
+
+
+def _sizes(labels: np.ndarray) -> np.ndarray:
+    """Return (S,) how many leaves are in each leaf's cluster."""
+    sizes: np.ndarray = np.bincount(labels)[labels]
+    return sizes
+
+
+def _orders(labels: np.ndarray, seed: int, global_round: int) -> list[list[int]]:
+    """Return per leaf the other clusters, in an order drawn: of many not all are asked about."""
+    orders = []
+    for leaf, own in enumerate(labels.tolist()):
+        clusters = [k for k in range(int(labels.max()) + 1) if k != own]
+        if len(clusters) > 1:
+            rng = numpy_stream(seed, Purpose.CLUSTERING, 2, global_round, leaf)
+            clusters = rng.permutation(clusters).tolist()
+        orders.append(clusters)
+    return orders
+
+
+def _plain(worth: Worth) -> dict[str, Any]:
+    """Return a worth as JSON."""
+    return {**asdict(worth), "parts": list(worth.parts)}

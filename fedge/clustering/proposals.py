@@ -1,0 +1,208 @@
+"""Changes of the groups in force, each decided by itself: what is proposed, tried, adopted or put off.
+
+Groups that were found differ from those in force in changes that share no leaf: a cluster that is to come
+apart, clusters that are to become one, leaves that are to go from one to another. Each waits until
+`cluster.patience` cloud steps in a row have found it, is tried, and is adopted or refused by its own trial
+(`fedge.clustering.strangers`), whatever becomes of the others. A change that was refused is tried again in
+the next two steps, since early models gain little from anything; then it must be found as often again, twice
+as often, four times, and so on. Shape letter: S leaf servers.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedge.clustering.deals import Deal
+from fedge.clustering.membership import MOST_DOUBLINGS, events_between
+from fedge.clustering.similarity import number_by_first_appearance
+
+Leaves = tuple[int, ...]
+_PROMPT_TRIALS = 3  # that follow each other: models of the first rounds gain little from anything
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change of clusters.
+
+    Attributes:
+        kind: "split", "merge", or "move".
+        before: the clusters that it touches, each in order.
+        after: the same leaves after the change.
+    """
+
+    kind: str
+    before: tuple[Leaves, ...]
+    after: tuple[Leaves, ...]
+
+    @property
+    def leaves(self) -> Leaves:
+        """All leaves that it touches, in order."""
+        return tuple(sorted(leaf for cluster in self.before for leaf in cluster))
+
+    def after_of(self, leaf: int) -> Leaves:
+        """Return the cluster that a leaf is to be in."""
+        return next(cluster for cluster in self.after if leaf in cluster)
+
+    @property
+    def movers(self) -> Leaves:
+        """The leaves that find themselves among others: all but the largest part of each new cluster.
+
+        >>> Change("move", ((0, 1, 2), (3, 4)), ((0, 1), (2, 3, 4))).movers
+        (2,)
+        """
+        staying: set[int] = set()
+        for cluster in self.after:
+            shared = [set(cluster) & set(old) for old in self.before]
+            staying |= max(shared, key=len)
+        return tuple(leaf for leaf in self.leaves if leaf not in staying)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the change as JSON."""
+        return {
+            "kind": self.kind,
+            "before": [list(cluster) for cluster in self.before],
+            "after": [list(cluster) for cluster in self.after],
+        }
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> "Change":
+        """Return what `to_json` gave."""
+        before, after = (tuple(map(tuple, facts[name])) for name in ("before", "after"))
+        return cls(str(facts["kind"]), before, after)
+
+
+def changes_between(before: np.ndarray, after: np.ndarray) -> list[Change]:
+    """Return the changes that lead from some groups to others, (S,) both; they share no leaf."""
+    return [Change.from_json(event) for event in events_between(before, after)]
+
+
+def applied(labels: np.ndarray, changes: Collection[Change]) -> np.ndarray:
+    """Return the groups (S,) after some changes that share no leaf, numbered by first appearance."""
+    after, free = labels.copy(), int(labels.max()) + 1
+    for change in changes:
+        for cluster in change.after:
+            after[list(cluster)] = free
+            free += 1
+    return number_by_first_appearance(after)
+
+
+def towards(
+    target: np.ndarray, tests: Sequence[Deal], present: np.ndarray, refused: Collection[Change]
+) -> np.ndarray:
+    """Return the groups (S,) that are the next step from those in force to those that tests have found.
+
+    A cluster that is to come apart into more than two does so one cut at a time, the coarsest first, so that
+    each cut earns its own trial. Where that cut was refused all of its parts are proposed at once: it may
+    part groups of two kinds each, which only finer cuts tell.
+
+    Args:
+        target: (S,) that the tests have found.
+        tests: each before those of its parts.
+        present: (S,) in force.
+        refused: changes whose trials have failed.
+    """
+    found = present
+    for change in changes_between(present, target):
+        step = change
+        if change.kind == "split" and len(change.after) > 2:
+            coarse = _coarsest(change, tests)
+            if coarse is not None and coarse not in refused:
+                step = coarse
+        found = applied(found, [step])
+    return found
+
+
+def _coarsest(change: Change, tests: Sequence[Deal]) -> Change | None:
+    """Return the split of a cluster by the first cut that parts it."""
+    (cluster,) = change.before
+    for test in tests:
+        second = tuple(leaf for leaf in cluster if leaf in test.parts[1])
+        first = tuple(leaf for leaf in cluster if leaf not in second)
+        if test.stands and second and first and any(leaf in test.parts[0] for leaf in first):
+            return Change("split", change.before, tuple(sorted((first, second))))
+    return None
+
+
+class Docket:
+    """The groups in force, and the changes that wait.
+
+    Attributes:
+        labels: (S,), or None before the first cloud step.
+        agreed: change → steps in a row that have found it, since it last failed its trial.
+        on_trial: changes for which forks train until the next step.
+        failed: change → trials that it has failed since its leaves last changed.
+    """
+
+    def __init__(self) -> None:
+        """Start with nothing known."""
+        self.labels: np.ndarray | None = None
+        self.agreed: dict[Change, int] = {}
+        self.on_trial: tuple[Change, ...] = ()
+        self.failed: dict[Change, int] = {}
+
+    def present(self, leaves: int) -> np.ndarray:
+        """Return the groups in force; one cluster before there are any."""
+        return np.zeros(leaves, dtype=np.int64) if self.labels is None else self.labels
+
+    @property
+    def is_unsettled(self) -> bool:
+        """Whether a change waits that has not failed a trial yet."""
+        return any(change not in self.failed for change in self.agreed)
+
+    def find(self, found: np.ndarray) -> None:
+        """Take in the groups (S,) that a step has found; changes that were not found again are forgotten."""
+        changes = changes_between(self.present(len(found)), found)
+        self.agreed = {change: self.agreed.get(change, 0) + 1 for change in changes}
+
+    def decide(self, useful: Mapping[Change, bool], leaves: int) -> list[Change]:
+        """Adopt the changes on trial that were found again and are useful; return them.
+
+        Args:
+            useful: what the trials say; a change that is not in it has no answers and waits.
+            leaves: S.
+        """
+        adopted = [c for c in self.on_trial if c in self.agreed and useful.get(c)]
+        for change in self.on_trial:
+            if change in self.agreed and useful.get(change) is False:
+                self.failed[change] = self.failed.get(change, 0) + 1
+                self.agreed[change] = 0
+        touched = {leaf for change in adopted for leaf in change.leaves}
+        if adopted:
+            self.failed = {c: n for c, n in self.failed.items() if not touched & set(c.leaves)}
+            self.agreed = {c: n for c, n in self.agreed.items() if not touched & set(c.leaves)}
+        self.labels = applied(self.present(leaves), adopted)
+        return adopted
+
+    def call(self, patience: int) -> tuple[Change, ...]:
+        """Return the changes whose trial is next: the coming step decides if it finds them again."""
+        for change in self.agreed:
+            self.agreed[change] = min(self.agreed[change], self.needed(change, patience) - 1)
+        self.on_trial = tuple(c for c, n in self.agreed.items() if n + 1 >= self.needed(c, patience))
+        return self.on_trial
+
+    def needed(self, change: Change, patience: int) -> int:
+        """Return how many steps in a row must find a change."""
+        failed = self.failed.get(change, 0)
+        if 0 < failed < _PROMPT_TRIALS:
+            return 1
+        return int(patience * 2 ** min(max(0, failed - _PROMPT_TRIALS), MOST_DOUBLINGS))
+
+    def facts(self) -> dict[str, Any]:
+        """Return everything as JSON, for `restore`."""
+        return {
+            "labels": None if self.labels is None else self.labels.tolist(),
+            "agreed": [[change.to_json(), count] for change, count in self.agreed.items()],
+            "on_trial": [change.to_json() for change in self.on_trial],
+            "failed": [[change.to_json(), count] for change, count in self.failed.items()],
+        }
+
+    def restore(self, facts: Mapping[str, Any]) -> None:
+        """Go on with what `facts` gave."""
+        self.labels = None if facts["labels"] is None else np.array(facts["labels"], dtype=np.int64)
+        self.agreed, self.failed = (
+            {Change.from_json(change): count for change, count in facts[name]}
+            for name in ("agreed", "failed")
+        )
+        self.on_trial = tuple(Change.from_json(change) for change in facts["on_trial"])

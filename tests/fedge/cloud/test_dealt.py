@@ -1,0 +1,187 @@
+"""The cloud's groups by the deal test: verdicts, what asks for a new one, what is adopted and averaged."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedge.cloud.dealt import DealtGroups
+from fedge.clustering.evidence import Answers
+from fedge.clustering.trial import PRESENT, PROPOSED
+from fedge.clustering.updates import Likeness
+from fedge.config.sections import ClusterConfig
+
+CONFIG = ClusterConfig(signal="affinity", method="agglomerative", count="auto", patience=2)
+WHERE = (0, 1)
+
+
+def likeness(groups, clients=3, seed=0):
+    leaf_of = np.repeat(np.arange(len(groups)), clients)
+    group = np.asarray(groups)[leaf_of]
+    noise = np.random.default_rng(seed).normal(0, 0.01, (len(leaf_of), len(leaf_of)))
+    return Likeness(((group[:, None] == group) + noise + noise.T)[None], leaf_of, 1)
+
+
+def models(leaves, first=0.0):
+    return [{"w": np.array([first + leaf])} for leaf in range(leaves)]
+
+
+def step(dealt, leaves, loss=lambda role, leaf: 1.0, forks=(), folds=None):
+    """Ask, answer by `loss` of role and leaf, and settle; three clients a leaf."""
+    asked = dealt.ask(models(leaves), [1.0] * leaves, forks, folds or {}, WHERE)
+    leaf_of = np.repeat(np.arange(leaves), 3)
+    roles = {role for mine in asked for role in mine}
+    losses = {
+        role: np.array([loss(role, leaf) if role in asked[leaf] else np.nan for leaf in leaf_of])
+        for role in roles
+    }
+    answers = Answers(losses, np.full(len(leaf_of), 9), leaf_of, clients=np.arange(len(leaf_of)))
+    return dealt.settle(answers if losses else None, leaves)
+
+
+def better(role, leaf):
+    """Return losses of which what is proposed is the smallest."""
+    return {PRESENT: 1.0, PROPOSED: 0.5}.get(role, 2.0)
+
+
+def test_groups_of_three_are_found_one_cut_after_the_other():
+    """Three groups of two leaves: a cut found in step 1, tried in 2, the next one tried at once in 3."""
+    dealt = DealtGroups(CONFIG)
+    groups = [0, 0, 1, 1, 2, 2]
+    dealt.hear_updates(likeness(groups, clients=6), 6, 0)
+    labels, _ = step(dealt, 6)
+    assert labels.tolist() == [0] * 6
+    assert [len(change.after) for change in dealt.docket.on_trial] == [2]
+    labels, facts = step(dealt, 6, better, models(6, 10.0))
+    assert labels.max() == 1
+    assert [trial["useful"] for trial in facts["trials"]] == [True]
+    labels, _ = step(dealt, 6, better, models(6, 10.0))
+    assert labels.tolist() == groups
+    assert not dealt.docket.agreed
+    step(dealt, 6)
+    assert not dealt.is_open
+
+
+def test_what_is_averaged_after_a_split_are_its_forks():
+    dealt = DealtGroups(CONFIG)
+    dealt.hear_updates(likeness([0, 0, 0, 1, 1, 1]), 6, 0)
+    step(dealt, 6)
+    starts = dealt.forks(models(6), [1.0] * 6)
+    assert [float(start["w"][0]) for start in starts] == pytest.approx([1.0] * 3 + [4.0] * 3)
+    step(dealt, 6, better, models(6, 10.0))
+    states, weights = dealt.brought(models(6), [1.0] * 6)
+    assert [float(state["w"][0]) for state in states] == [10, 11, 12, 13, 14, 15]
+    assert weights == [1.0] * 6
+
+
+def test_equal_updates_ask_nothing_anew():
+    """A probe of clients whose data are as before: the verdict stands as it was, reached or not."""
+    dealt = DealtGroups(CONFIG)
+    dealt.hear_updates(likeness([0] * 6), 6, 0)
+    step(dealt, 6)
+    assert not dealt.is_open
+    before = dealt.tests
+    dealt.hear_updates(likeness([0] * 6), 6, 0)
+    assert dealt.tests is before
+    assert not dealt.is_open
+    dealt.hear_updates(likeness([0] * 6, seed=1), 6, 0)
+    assert dealt.tests is not before
+    assert dealt.is_open
+
+
+def test_a_jump_by_hand():
+    """Leaf 1's two clients rise by e^0.3 and e^0.1, 0.2 on average; leaf 0's fall."""
+    leaf_of = {0: 0, 1: 1, 2: 1}
+    for limit, expected in ((0.19, [1]), (0.21, []), (0.0, [])):
+        dealt = DealtGroups(ClusterConfig(**{**vars(CONFIG), "watch": limit}))
+        dealt.watch({0: 1.0, 1: 1.0, 2: 1.0}, leaf_of)
+        assert dealt.jumped == []
+        dealt.watch({0: 0.5, 1: np.exp(0.3), 2: np.exp(0.1)}, leaf_of)
+        assert dealt.jumped == expected
+
+
+def test_a_leaf_that_moves_takes_its_new_clusters_model_as_it_is():
+    """Leaf 2 is of cluster 0 and does better with cluster 1's model: two steps, no forks."""
+    dealt = DealtGroups(CONFIG)
+    dealt.docket.labels = np.array([0, 0, 0, 1, 1])
+
+    def loss(role, leaf):
+        return 0.3 if leaf == 2 and role in ("cluster-1", PROPOSED) else {PRESENT: 1.0}.get(role, 2.0)
+
+    labels, _ = step(dealt, 5, loss)
+    assert labels.tolist() == [0, 0, 0, 1, 1]
+    assert dealt.forks(models(5), [1.0] * 5) == [None] * 5
+    labels, _ = step(dealt, 5, loss)
+    assert labels.tolist() == [0, 0, 1, 1, 1]
+    assert dealt.brought(models(5), [1.0] * 5)[1] == [1.0, 1.0, 0.0, 1.0, 1.0]
+
+
+def test_clusters_that_are_as_good_for_each_other_become_one():
+    dealt = DealtGroups(CONFIG)
+    dealt.docket.labels = np.array([0, 0, 1, 1])
+    alike = lambda role, leaf: {PRESENT: 1.0, PROPOSED: 1.02}.get(role, 1.01)  # noqa: E731
+    assert step(dealt, 4, alike)[0].tolist() == [0, 0, 1, 1]
+    assert step(dealt, 4, alike, models(4))[0].tolist() == [0] * 4
+    apart = DealtGroups(CONFIG)
+    apart.docket.labels = np.array([0, 0, 1, 1])
+    for _ in range(3):
+        labels, _ = step(apart, 4, lambda role, leaf: {PRESENT: 1.0}.get(role, 1.2), models(4))
+        assert labels.tolist() == [0, 0, 1, 1]
+
+
+def test_a_leaf_on_the_wrong_side_is_put_right_when_the_cut_is_adopted():
+    """The updates put leaf 2 beside 0 and 1; its clients do far better with the other part's forks."""
+    dealt = DealtGroups(CONFIG)
+    dealt.hear_updates(likeness([0, 0, 0, 1, 1, 1]), 6, 0)
+    step(dealt, 6)
+
+    def loss(role, leaf):
+        if leaf == 2 and role == PROPOSED:
+            return 0.9
+        return better(role, leaf) if leaf != 2 or role == PRESENT else 0.2
+
+    labels, facts = step(dealt, 6, loss, models(6, 10.0))
+    assert labels.tolist() == [0, 0, 1, 1, 1, 1]
+    assert facts["misplaced"] == [2]
+    for _ in range(3):  # and the verdict does not fetch it back
+        assert (
+            step(dealt, 6, lambda role, leaf: 1.0 if role == PRESENT else 2.0)[0].tolist() == labels.tolist()
+        )
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 99), st.booleans())
+def test_all_of_it_survives(seed, useful):
+    """After any step a copy that was restored goes on as the original does."""
+    dealt = DealtGroups(CONFIG)
+    dealt.hear_updates(likeness([0, 0, 1, 1, 2, 2], clients=4, seed=seed), 6, 0)
+    loss = better if useful else (lambda role, leaf: 1.0)
+    for _ in range(4):
+        copy = DealtGroups(CONFIG)
+        copy.restore(dealt.likeness, json.loads(json.dumps(dealt.facts())))
+        found = [step(each, 6, loss, models(6, 10.0)) for each in (dealt, copy)]
+        assert found[0][0].tolist() == found[1][0].tolist()
+        assert found[0][1] == found[1][1]
+        assert dealt.facts() == copy.facts()
+
+
+@pytest.mark.parametrize("leaves", [3, 6])
+def test_simulated_nulls_split_no_more_often_than_the_level(leaves):
+    """People who differ and leaves that mean nothing, every trial useful: at most the level's share splits.
+
+    200 runs at level .05: 10 expected, 18 are four in a thousand.
+    """
+    config = ClusterConfig(**{**vars(CONFIG), "level": 0.05})
+    split = 0
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        traits = rng.normal(size=(leaves * 3, 4))
+        cosines = traits @ traits.T + 0.3 * (noise := rng.normal(size=(leaves * 3,) * 2)) + 0.3 * noise.T
+        dealt = DealtGroups(config)
+        dealt.hear_updates(Likeness(cosines[None], np.repeat(np.arange(leaves), 3), 1), leaves, seed)
+        for _ in range(3):
+            labels, _ = step(dealt, leaves, better, models(leaves, 10.0))
+        split += bool(labels.any())
+    assert split <= 18

@@ -1,0 +1,113 @@
+"""Changes of the groups in force: which there are, how they wait, that each is decided by itself."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedge.clustering.deals import Deal
+from fedge.clustering.proposals import Change, Docket, applied, changes_between, towards
+
+LABELS = st.integers(2, 7).flatmap(
+    lambda size: st.tuples(*(st.lists(st.integers(0, size - 1), min_size=size, max_size=size),) * 2)
+)
+
+
+def cut(first, second, p=0.001):
+    return Deal(tuple(sorted((*first, *second))), (first, second), 5.0, p, 0.01, 1999, False)
+
+
+def grouping(labels):
+    array = np.asarray(labels)
+    return {tuple(np.flatnonzero(array == k).tolist()) for k in set(array.tolist())}
+
+
+@given(LABELS)
+def test_changes_share_no_leaf_and_lead_where_they_should(pair):
+    before, after = map(np.array, pair)
+    changes = changes_between(before, after)
+    leaves = [leaf for change in changes for leaf in change.leaves]
+    assert len(leaves) == len(set(leaves))
+    assert grouping(applied(before, changes)) == grouping(after)
+    assert all(Change.from_json(json.loads(json.dumps(c.to_json()))) == c for c in changes)
+
+
+def test_movers_by_hand():
+    assert Change("split", ((0, 1, 2),), ((0, 1), (2,))).movers == ()
+    assert Change("move", ((0, 1, 2), (3, 4)), ((0, 1), (2, 3, 4))).movers == (2,)
+    assert Change("merge", ((0, 1), (2,)), ((0, 1, 2),)).movers == (2,)
+
+
+def test_cuts_come_one_at_a_time_the_coarsest_first():
+    """Leaves 0 1 | 2 3 | 4 5: the first cut parts 0 1 2 3 from 4 5, the next the former."""
+    tests = [cut((0, 1, 2, 3), (4, 5)), cut((0, 1), (2, 3))]
+    target = np.array([0, 0, 1, 1, 2, 2])
+    one, two = np.zeros(6, dtype=np.int64), np.array([0, 0, 0, 0, 1, 1])
+    assert towards(target, tests, one, []).tolist() == two.tolist()
+    assert towards(target, tests, two, []).tolist() == target.tolist()
+    (coarse,) = changes_between(one, two)
+    assert towards(target, tests, one, [coarse]).tolist() == target.tolist()
+    assert towards(target, tests, target, []).tolist() == target.tolist()
+
+
+def test_disjoint_changes_are_decided_by_themselves():
+    """Two clusters are to come apart: the one cut is useful, the other is not, and neither waits."""
+    docket = Docket()
+    docket.labels = np.array([0, 0, 0, 1, 1, 1])
+    found = np.array([0, 0, 1, 2, 2, 3])
+    docket.find(found)
+    assert docket.call(2) == tuple(changes_between(docket.labels, found))
+    first, second = docket.on_trial
+    docket.find(found)
+    assert docket.decide({first: True, second: False}, 6) == [first]
+    assert docket.labels.tolist() == [0, 0, 1, 2, 2, 2]
+    assert docket.failed == {second: 1}
+    assert docket.is_unsettled is False
+    assert docket.call(2) == (second,)  # and is tried again
+
+
+@pytest.mark.parametrize("patience", [2, 3])
+def test_how_long_a_change_waits_and_when_it_is_tried_again(patience):
+    """Found in every step and never useful: tried three times in a row, then after p, 2 p, 4 p steps more."""
+    docket, found, tried = Docket(), np.array([0, 0, 1, 1]), []
+    for step in range(1, 8 * patience + 3):
+        docket.find(found)
+        if docket.on_trial:
+            tried.append(step)
+        docket.decide(dict.fromkeys(docket.on_trial, False), 4)
+        docket.call(patience)
+    p = patience
+    assert tried == [p, p + 1, p + 2, 2 * p + 2, 4 * p + 2, 8 * p + 2]
+
+
+def test_a_change_without_answers_waits_and_one_that_is_not_found_is_forgotten():
+    docket, found = Docket(), np.array([0, 0, 1, 1])
+    docket.find(found)
+    (change,) = docket.call(2)
+    docket.find(found)
+    assert docket.decide({}, 4) == []
+    assert docket.call(2) == (change,)
+    docket.find(np.zeros(4, dtype=np.int64))
+    assert docket.decide({change: True}, 4) == []
+    assert docket.labels.tolist() == [0] * 4
+    assert docket.agreed == {}
+
+
+def test_what_waits_survives():
+    docket, found = Docket(), np.array([0, 0, 1, 1, 1])
+    docket.find(found)
+    (change,) = docket.call(2)
+    docket.find(found)
+    for _ in range(3):
+        docket.decide({change: False}, 5)
+        docket.call(2)
+        docket.find(found)
+    other = Docket()
+    other.restore(json.loads(json.dumps(docket.facts())))
+    assert other.facts() == docket.facts()
+    assert other.failed == {change: 3}
+    for each in (docket, other):
+        each.find(found)
+        assert each.call(2) == (change,)

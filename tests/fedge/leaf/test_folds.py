@@ -1,0 +1,25 @@
+"""Means without one client each; the docstring has a case by hand."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedge.leaf.folds import MOST_FOLDS, means_without
+
+
+@given(st.lists(st.floats(-9, 9), min_size=2, max_size=20), st.integers(0, 5))
+def test_no_client_has_a_part_in_its_own(values, first):
+    clients = range(first, first + len(values))
+    states = {client: {"w": np.array([value])} for client, value in zip(clients, values, strict=True)}
+    made = means_without(states, dict.fromkeys(clients, 2.0))
+    assert sorted(made) == list(clients)
+    assert len({id(state) for state in made.values()}) == min(len(values), MOST_FOLDS)
+    for client in clients:
+        altered = {**states, client: {"w": np.array([1e6])}}
+        again = means_without(altered, dict.fromkeys(clients, 2.0))
+        assert again[client]["w"] == made[client]["w"]
+
+
+def test_one_client_has_nobody():
+    assert means_without({3: {"w": np.zeros(1)}}, {3: 1.0}) == {}
+    assert means_without({}, {}) == {}
