@@ -1,0 +1,178 @@
+"""Does `configs/fedge.toml` find what is there, and nothing else? Cases by name, seeds are draws of users.
+
+    python -m benchmarks.truth CASE … --data motionsense=FILE.npz hhar=FILE.npz synthetic=FILE.npz
+        [--seeds 1,2,3] [--out FILE.jsonl] [--set 'train.local-epochs=2 …']
+    python -m benchmarks.truth --list
+
+A line per run: the adjusted Rand index of every round against the groups of that round, the p of each look,
+which changes were adopted, what a client was sent. A run that stands in FILE.jsonl already is not made again;
+at the end there is a line per case: in how many runs groups were exact from the fifth round on and within
+five rounds of every change (four sources: in the last round). Thin the data first (`hhar thin`): cases are
+meant for windows of 32 samples.
+"""
+
+import argparse
+import csv
+import json
+import os
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedge import simulate
+from fedge.launch.project import flatten, parse_override, read_toml
+
+CONFIG = Path(__file__).parents[1] / "configs/fedge.toml"
+_SOON = 5  # rounds within which groups are to be right
+
+
+@dataclass(frozen=True)
+class Case:
+    """A setting.
+
+    Attributes:
+        clients, leaves: of the federation.
+        data: which of the files, by name, in order.
+        rounds: global rounds.
+        options: of the run.
+        within: rounds in which groups must be exact, from the start and from every change on.
+    """
+
+    clients: int
+    leaves: int
+    data: tuple[str, ...] = ("motionsense",)
+    rounds: int = 6
+    options: Mapping[str, Any] = field(default_factory=dict)
+    within: int = _SOON
+
+
+LABELS, ROTATE = {"scenario": "label-permutation"}, {"scenario": "rotate"}
+LONE = {"scenario-sizes": "5,1"}
+SOURCES = {"scenario": "datasets"}
+CASES = {
+    "lone-labels": Case(24, 6, options=LABELS | LONE),
+    "lone-rotate": Case(24, 6, options=ROTATE | LONE),
+    "half-labels": Case(24, 6, options=LABELS),
+    "half-rotate": Case(24, 6, options=ROTATE),
+    "home-labels": Case(9, 3, ("hhar",), options=LABELS),
+    "home-rotate": Case(9, 3, ("hhar",), options=ROTATE),
+    "pairs-labels": Case(20, 10, options=LABELS),
+    "pairs-rotate": Case(20, 10, options=ROTATE),
+    "drift-begins": Case(24, 6, rounds=10, options={**LABELS, "scenario-from": 4}),
+    "drift-moves": Case(24, 6, rounds=12, options={**LABELS, "scenario-moves": "7:1"}),
+    "drift-ends": Case(24, 6, rounds=12, options={**LABELS, "scenario-until": 6}),
+    "two-sources": Case(24, 6, ("motionsense", "hhar"), options={**SOURCES, "scenario-sizes": "4,2"}),
+    "four-sources": Case(36, 12, ("motionsense", "hhar", "synthetic", "watches"), 15, SOURCES, within=15),
+    "none": Case(24, 6, rounds=15, within=0),
+    "none-home": Case(9, 3, ("hhar",), rounds=15, within=0),
+}
+
+
+def run_once(name: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Carry out one run and return its figures."""
+    case = CASES[name]
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as nowhere:
+        config = {
+            **flatten(read_toml(CONFIG, "config")),
+            "hierarchy.num-servers": case.leaves,
+            "num-server-rounds": case.rounds,
+            "train.local-epochs": 2,
+            "seed": seed,
+            "runs-dir": folder,
+            "report": False,
+            "checkpoint.every": 0,
+            "data.path": ", ".join(options.data[source] for source in case.data),
+            **case.options,
+            **options.set,
+        }
+        outcome = simulate(config, num_supernodes=case.clients, terminal=nowhere, workers=1)
+        assert outcome.folder is not None, outcome.reason
+        assert outcome.status == "completed", outcome.reason
+        manifest = json.loads((outcome.folder / "manifest.json").read_text())
+        with (outcome.folder / "metrics/global_rounds.csv").open(newline="") as table:
+            rows = list(csv.DictReader(table))
+        steps = [json.loads(line) for line in (outcome.folder / "clusters.jsonl").read_text().splitlines()]
+    planted = manifest["scenario"] or {}
+    tests = [step["tests"][0] for step in steps if step.get("tests")]
+    return {
+        "case": name,
+        "seed": seed,
+        "changes": [1, *(first for first, _ in planted.get("later", []))] if planted else [],
+        "ari": [float(row["ari"]) if row["ari"] else None for row in rows],
+        "clusters": [int(row["num_clusters"]) for row in rows],
+        "p": [test["p"] for test in tests],
+        "level": tests[0]["level"] if tests else None,
+        "events": [
+            [at, event["kind"]] for at, step in enumerate(steps, 1) for event in step.get("events", [])
+        ],
+        "probes": sum(bool(step.get("probe")) for step in steps),
+        "asked_mb": sum(step.get("exchange_bytes", 0) for step in steps) / 1e6 / case.clients,
+        "accuracy": float(rows[-1]["test_accuracy_mean"]),
+        "seconds": round(time.perf_counter() - began, 1),
+    }
+
+
+def is_right(run: Mapping[str, Any]) -> bool:
+    """Tell whether a run was right: exact `within` rounds after every change, or never split.
+
+    Args:
+        run: as `run_once` gives it.
+    """
+    case = CASES[run["case"]]
+    if not case.within:
+        return max(run["clusters"]) == 1
+    rounds = len(run["ari"])
+    ends = [*(first - 1 for first in run["changes"][1:]), rounds]
+    return all(
+        all(ari == 1 for ari in run["ari"][min(first - 1 + case.within, end) - 1 : end])
+        for first, end in zip(run["changes"], ends, strict=True)
+    )
+
+
+def main() -> None:
+    """Carry out cases."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("cases", nargs="*", metavar="CASE")
+    parser.add_argument("--list", action="store_true", help="show the cases")
+    parser.add_argument("--data", nargs="+", default=["motionsense=synthetic"], metavar="NAME=FILE")
+    parser.add_argument("--seeds", default="1,2,3")
+    parser.add_argument("--set", default="", type=parse_override)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    options.data = dict(pair.split("=", 1) for pair in options.data)
+    if options.list or not options.cases:
+        for name, case in CASES.items():
+            shape = f"{case.clients} clients, {case.leaves} leaves, {case.rounds} rounds"
+            print(f"{name:14} {shape}, {case.data}: {dict(case.options)}")
+        return
+    known: dict[tuple[str, int], dict[str, Any]] = {}
+    if options.out and options.out.exists():
+        found = [json.loads(line) for line in options.out.read_text().splitlines()]
+        known = {(run["case"], run["seed"]): run for run in found}
+    for seed in map(int, options.seeds.split(",")):
+        for name in options.cases:
+            if (name, seed) in known:
+                continue
+            run = known[name, seed] = run_once(name, seed, options)
+            if options.out:
+                with options.out.open("a") as lines:
+                    lines.write(json.dumps(run) + "\n")
+            aris = " ".join("-" if ari is None else f"{ari:.2g}" for ari in run["ari"])
+            verdict = "right" if is_right(run) else "WRONG"
+            print(f"{name} seed {seed}: {verdict}; ARI {aris}; p {run['p']}; {run['seconds']} s", flush=True)
+    print("\n| case | right | p of the first test |\n|---|---|---|")
+    for name in options.cases:
+        runs = [run for (case, _), run in known.items() if case == name]
+        p = [run["p"][0] for run in runs if run["p"]]
+        spread = f"{min(p):.4f} to {max(p):.4f}" if p else "-"
+        print(f"| {name} | {sum(map(is_right, runs))} of {len(runs)} | {spread} |")
+
+
+if __name__ == "__main__":
+    main()
