@@ -143,7 +143,7 @@ class Docket:
         self.failed: dict[Change, int] = {}
 
     def present(self, leaves: int) -> np.ndarray:
-        """Return the groups in force; one cluster before there are any."""
+        """Return the groups (S,) in force; one cluster before there are any."""
         return np.zeros(leaves, dtype=np.int64) if self.labels is None else self.labels
 
     @property
