@@ -18,7 +18,7 @@ export NO_MKDOCS_2_WARNING := 1
 MOTIONSENSE ?= data/motionsense.npz
 HHAR ?= data/hhar-9users.npz
 
-.PHONY: docs notebooks results run test quick quick-tests bench bench-full soak install format check types tests clean
+.PHONY: docs notebooks results run test quick quick-tests bench bench-full soak install format check types tests clean dist newcomer pythons
 
 run: $(RUNS)
 	PATH="$(CURDIR)/$(BIN):$$PATH" SEED=$${SEED:-42} $(BIN)/flwr run .
@@ -82,6 +82,20 @@ docs: $(STAMP)
 # docs/notebooks, carried out anew and written back with their outputs
 notebooks: $(STAMP)
 	$(BIN)/python -m tools.notebooks
+
+# what goes to a package index, checked; the version is that of the newest tag (CONTRIBUTING.md)
+dist: $(STAMP)
+	rm -rf dist
+	$(BIN)/python -m hatchling build -d dist
+	$(BIN)/python -m twine check --strict dist/*
+
+# a fresh environment, the wheel, an empty folder: what somebody does who has never seen Fedge
+newcomer:
+	PYTHON=$(PYTHON) bash tests/newcomer.sh
+
+# the tests without whole runs on Python 3.10 to 3.13, as far as they are there
+pythons:
+	$(PYTHON) -m tools.pythons
 
 format: $(STAMP)
 	$(BIN)/ruff format .

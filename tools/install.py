@@ -6,7 +6,8 @@ uv does it where it is there, else pip. uv reads none of pip's settings; whoever
 are to come from means every installer, so they are handed on. Bytecode is not written: Python does that for
 the modules that it imports when it first does, which are few of those that are installed.
 
-TORCH=cpu in the environment adds PyTorch's index of wheels without CUDA, which are smaller by gigabytes.
+VENV in the environment names another folder than .venv; TORCH=cpu adds PyTorch's index of wheels without
+CUDA, which are smaller by gigabytes.
 """
 
 import os
@@ -18,7 +19,7 @@ from pathlib import Path
 
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"  # as pytorch.org/get-started says
 _ROOT = Path(__file__).resolve().parents[1]
-_VENV = _ROOT / ".venv"
+_VENV = Path(os.environ.get("VENV", _ROOT / ".venv"))
 _HANDED_ON = {  # pip's setting → uv's variable
     "index-url": "UV_DEFAULT_INDEX",
     "extra-index-url": "UV_INDEX",

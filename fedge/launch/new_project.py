@@ -1,4 +1,4 @@
-"""``fedge new``: a folder in which `fedge run`, `flwr run .` and `pytest` work, with a model of its own."""
+"""``fedge new``: a folder in which `fedge run`, `flwr run .` and `pytest` work, with parts of its own."""
 
 import os
 import re
@@ -28,7 +28,7 @@ publisher = "{name}"
 serverapp = "fedge.server_app:app"
 clientapp = "fedge.client_app:app"
 
-# Every option, here with Fedge's default but for train.model. Flower takes with -c only what stands here.
+# Every option, here with Fedge's default but for train.model. `flwr run` takes with -c only what stands here.
 """
 
 _MODEL = '''\
@@ -57,36 +57,50 @@ class Net(nn.Module):
 '''
 
 _TEST = '''\
-"""A round of this study, with its own configuration and model."""
+"""A round of this study with its own model; then with its own data and way to group leaves, too."""
 
 from pathlib import Path
+
+import pytest
 
 import fedge
 from fedge.cli import main
 
+OWN = "data.path='{module}.data:rows_of_digits' cluster.method='{module}.method:largest_gap'"
 
-def test_a_round(tmp_path, monkeypatch):
+
+@pytest.mark.parametrize("parts", ["", OWN], ids=["model", "all"])
+def test_a_round(parts, tmp_path, monkeypatch):
     monkeypatch.chdir(Path(__file__).parents[1])
-    changes = f"num-server-rounds=1 train.local-epochs=1 report=false runs-dir='{{tmp_path}}'"
+    changes = f"num-server-rounds=1 train.local-epochs=1 report=false runs-dir='{{tmp_path}}' {{parts}}"
     assert main(["run", "-c", changes]) == 0
     run = fedge.load_run(tmp_path / "latest")
-    assert run.manifest["config"]["train.model"] == "{module}.model:Net"
+    assert run.config["train.model"] == "{module}.model:Net"
+    assert len(run.models()) == 3
 '''
 
 _README = """\
 # {name}
 
-A study with Fedge, a simulator of federated learning: its own model, options and federations.
+A study with Fedge, a simulator of federated learning: its own model, data, method and options.
 
 ```sh
 fedge run -c num-server-rounds=5    # in this process; without -c 100 rounds
 flwr run .                          # the same on Flower and Ray
 fedge run -c fedge:hierfl           # with a configuration that comes with Fedge; fedge configs lists them
 fedge run -c 'train.model-args.width=32'
+fedge run -c 'data.path="{module}.data:rows_of_digits" cluster.method="{module}.method:largest_gap"'
 pytest
 ```
 
-`{module}/model.py` has the model, `pyproject.toml` every option, and who takes part. Results go to `runs/`.
+| file | what it has |
+|---|---|
+| `pyproject.toml` | every option, and who takes part |
+| `{module}/model.py` | the model, which `train.model` names |
+| `{module}/data.py` | a data set to begin with; `data.path` names it, or a window file |
+| `{module}/method.py` | a way to group leaves to begin with; `cluster.method` names it |
+| `tests/` | a round of it all; needs pytest |
+| `runs/` | what comes out: a folder per run, `fedge runs` lists them |
 """
 
 
@@ -124,14 +138,22 @@ def new_project(folder: Path) -> list[Path]:
 def _files(name: str, module: str) -> dict[str, str]:
     """Return path → content of all files of a project."""
     options = _own_tables().replace('\nmodel = "cnn" ', f'\nmodel = "{module}.model:Net" ', 1)
+    options = options.replace('\nmodel-args = "" ', "\nmodel-args.width = 16 ", 1)
     return {
         "pyproject.toml": _PROJECT.format(name=name) + options,
         "README.md": _README.format(name=name, module=module),
         f"{module}/__init__.py": f'"""{name}: a study with Fedge."""\n',
         f"{module}/model.py": _MODEL,
+        f"{module}/data.py": _example("my_data"),
+        f"{module}/method.py": _example("my_grouping"),
         f"tests/test_{module}.py": _TEST.format(module=module),
         ".gitignore": "/runs/\n__pycache__/\n",
     }
+
+
+def _example(name: str) -> str:
+    """Return one of the worked examples."""
+    return (packaged_folder() / "examples" / f"{name}.py").read_text(encoding="utf-8")
 
 
 def _own_tables() -> str:

@@ -134,7 +134,9 @@ def check_flwr_run(words: Sequence[str]) -> None:
         # Flower joins several -c with spaces
         overrides = [" ".join(options.run_config)] if options.run_config else []
         federation = project.federation(options.federation)
-        check(project.run_config(overrides), federation, on_ray=True, is_sized=True)
+        run_config = project.run_config(overrides)
+        project.refuse_undeclared(overrides)
+        check(run_config, federation, on_ray=True, is_sized=True)
     except ConfigError as error:
         print(f"\nfedge: {error}", file=sys.stderr, flush=True)
         raise SystemExit(REFUSED) from None

@@ -164,6 +164,16 @@ class Project:
             config = fold_tables({**config, **override})
         return config
 
+    def refuse_undeclared(self, overrides: Sequence[str]) -> None:
+        """Raise ConfigError for a key of `overrides` that Flower refuses, because pyproject.toml lacks it."""
+        declared = flatten(self._config)
+        for key in (key for text in overrides for key in parse_override(text)):
+            if key not in declared:
+                raise ConfigError(
+                    f"-c of flwr run takes only what stands in [tool.flwr.app.config], but {key} does not; "
+                    f"add it to {self.path}, with any value, or use fedge run"
+                )
+
     def as_declared(self, run_config: Mapping[str, Scalar]) -> dict[str, Scalar]:
         """Return a run config by the keys of pyproject.toml, besides which Flower takes none.
 

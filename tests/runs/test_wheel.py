@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -79,9 +80,62 @@ def test_a_new_project_works_at_once(shell, tmp_path):
     """`fedge run`, `flwr run .` with -c, and pytest; the two engines give the same metrics."""
     shell("fedge", "new", "my-study")
     study, tables = tmp_path / "my-study", {}
-    for words in (("fedge", "run"), ("flwr", "run", ".")):
+    for words, engine in ((("fedge", "run"), "inprocess"), (("flwr", "run", "."), "flower")):
         shell(*words, "-c", SHORT + " train.model-args.width=4", folder=study)
-        assert manifest_of(study)["status"] == "completed"
+        manifest = manifest_of(study)
+        assert (manifest["status"], manifest["engine"]) == ("completed", engine)
+        assert manifest["config"]["train.model-args"] == '{"width": 4}'
         tables[words[0]] = (study / "runs" / "latest" / "metrics" / "clients.csv").read_text()
     assert tables["fedge"] == tables["flwr"]
-    assert "1 passed" in shell("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", folder=study)
+    assert "2 passed" in shell("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", folder=study)
+
+
+def test_what_goes_to_an_index_is_whole_and_installs(tmp_path):
+    """sdist and wheel: valid for an index, of one version also where there is no git, installed by pip."""
+    build = [sys.executable, "-m", "hatchling", "build", "-d", str(tmp_path / "dist")]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    source, wheel = sorted((tmp_path / "dist").iterdir(), key=lambda file: file.suffix)
+    version = wheel.name.split("-")[1]
+    assert source.name == f"fedge-{version}.tar.gz"
+    checked = subprocess.run(
+        [sys.executable, "-m", "twine", "check", "--strict", source, wheel],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (checked.returncode, checked.stdout.count("PASSED")) == (0, 2), checked.stdout
+    for number, file in enumerate((source, wheel)):
+        target = tmp_path / f"site-{number}"
+        words = [
+            "--quiet",
+            "--no-deps",
+            "--no-index",
+            "--no-build-isolation",
+            "--no-compile",
+            "--target",
+            str(target),
+        ]
+        subprocess.run([sys.executable, "-m", "pip", "install", *words, file], cwd=tmp_path, check=True)
+        assert (target / f"fedge-{version}.dist-info" / "licenses" / "LICENSE").is_file()
+        assert (target / "fedge" / "packaged" / "configs" / "hierfl.toml").is_file()
+        assert (target / "fedge" / "py.typed").is_file()
+        assert {path.name for path in (target / "bin").iterdir()} >= {"fedge", "hhar"}
+    with tarfile.open(source) as archive:
+        tops = {name.split("/")[1] for name in archive.getnames()}
+    assert {"fedge", "hhar", "tests", "docs", "configs", "LICENSE", "README.md", "CHANGELOG.md"} <= tops
+    assert not {".venv", "runs", "build", "dist"} & tops
+
+
+def test_a_newcomer_gets_along(tmp_path):
+    """tests/newcomer.sh in the environment of the tests; `make newcomer` does it all, in a fresh one."""
+    environment = {**os.environ, "ENVIRONMENT": str(Path(sys.executable).parents[1]), "TMPDIR": str(tmp_path)}
+    ended = subprocess.run(
+        ["bash", str(ROOT / "tests" / "newcomer.sh")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "agree in every bit" in ended.stdout
+    assert list(tmp_path.iterdir()) == []

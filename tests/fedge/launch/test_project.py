@@ -189,3 +189,11 @@ def test_components_are_honoured_or_refused(tmp_path):
         ConfigError, match=r"^serverapp must be fedge\.server_app:app for fedge run.*flwr run"
     ):
         project_with(tmp_path, server="my_server:app").refuse_other_server()
+
+
+def test_what_flwr_run_would_answer_with_a_traceback_is_named(tmp_path):
+    """Flower takes with -c only keys of pyproject.toml; `fedge run` takes every option."""
+    project = project_with(tmp_path)
+    project.refuse_undeclared(["train.model-args.width=8", "train.model='linear'"])
+    with pytest.raises(ConfigError, match=r"train.model-args.depth does not; add it to .* or use fedge run"):
+        project.refuse_undeclared(["train.model-args.width=8 train.model-args.depth=2"])
