@@ -83,10 +83,11 @@ docs: $(STAMP)
 notebooks: $(STAMP)
 	$(BIN)/python -m tools.notebooks
 
-# what goes to a package index, checked; the version is that of the newest tag (CONTRIBUTING.md)
+# what goes to a package index, checked; the version is that of the newest tag (CONTRIBUTING.md). The wheel has no native
+# step: an index takes libraries only if they are built for all Linuxes; who installs the sdist gets one
 dist: $(STAMP)
 	rm -rf dist
-	$(BIN)/python -m hatchling build -d dist
+	HATCH_BUILD_NO_HOOKS=true $(BIN)/python -m hatchling build -d dist
 	$(BIN)/python -m twine check --strict dist/*
 
 # a fresh environment, the wheel, an empty folder: what somebody does who has never seen Fedge

@@ -8,7 +8,7 @@ from typing import Any
 from fedge.records.reader import RunData
 from fedge.report.sections.setup import PLACE_KEYS
 
-_SEED_TAIL = re.compile(r"[-_. ]?(seed|s)?[-_. ]?\d*$")
+_SEED_TAIL = re.compile(r"[-_. ]?(seed|s)?[-_. ]?\d+$")
 
 
 @dataclass(frozen=True)

@@ -160,6 +160,13 @@ def test_names_made_of_dates_are_no_labels(make):
     assert [g.label for g in groups] == ["A"]
 
 
+def test_only_a_seed_is_taken_off_a_name(make):
+    """Not the s of a word, not a number that belongs to it."""
+    names = {"losses": {"train.lr": 0.1}, "v2-s": {"train.lr": 0.2}, "seed": {"train.lr": 0.3}, "b-s4": {}}
+    groups, _ = group_runs([make(name, 4, [8] * 4, config=config) for name, config in names.items()])
+    assert [group.label for group in groups] == ["losses", "v2-s", "seed", "b"]
+
+
 # --- final numbers ------------------------------------------------------------------------------------
 
 
