@@ -87,7 +87,7 @@ def spoilt(arrays, how):
         "inf": arrays | {"x": x},
         "one class": arrays | {"y": y * 0},
         "label": arrays | {"y": y + 1},
-        "dtype": arrays | {"x": x.astype(np.float64)},
+        "dtype": arrays | {"x": x.astype(np.complex128)},
         "lengths": arrays | {"y": y[:-1]},
         "channels": arrays | {"channels": np.array(["a", "b"])},
         "missing": {key: value for key, value in arrays.items() if key != "user"},
