@@ -31,6 +31,10 @@ class Purpose(IntEnum):
     PERSONAL = 9  # stands behind the other numbers of a stream that a personal model draws from
     DROPOUT = 10
     DEAL = 11
+    DEVICES = 12  # how fast each device is
+    DEVICE_JOBS = 13  # jitter and dropouts, attempt by attempt
+    DEVICE_PICKS = 14  # which idle device is given work
+    AVAILABILITY = 15
 
 
 def numpy_stream(seed: int, purpose: Purpose, *where: int) -> np.random.Generator:

@@ -180,6 +180,9 @@ ELSEWHERE = {
     "hhar/synthetic/motion.py": "hhar/synthetic/test_generate.py",
     "hhar/synthetic/raw_csv.py": "hhar/synthetic/test_generate.py",
     "hhar/windows/recordings.py": "hhar/windows/test_cut.py",
+    # tables of runs on the virtual clock, as whole runs write them
+    "fedge/records/device_tables.py": "fedge/records/test_catalog.py",
+    "fedge/records/device_recorder.py": "fedge/run/test_asynchronous.py",
     # declarations without anything that can be called
     "fedge/config/choices.py": "fedge/config/test_sections.py",
     "fedge/leaf/drift.py": "fedge/cloud/test_control.py",

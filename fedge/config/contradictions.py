@@ -5,6 +5,7 @@ data are known.
 """
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fedge.config import parts
@@ -27,6 +28,7 @@ def refuse_contradictions(config: "Config") -> None:
     _refuse_steps_of_nothing(config)
     _refuse_privacy_beside_what_it_cannot_cover(config)
     _refuse_personal_layers_that_the_model_lacks(config)
+    _refuse_what_has_no_meaning_on_the_virtual_clock(config)
 
 
 def _refuse_groups_that_are_not_there(config: "Config") -> None:
@@ -178,4 +180,46 @@ def _refuse_personal_layers_that_the_model_lacks(config: "Config") -> None:
         raise ConfigError(
             f"personal.layers {config.personal.layers} needs a model with BatchNorm, but train.model is "
             f'{config.train.model!r}; use {there}, or personal.layers="head"'
+        )
+
+
+_ROUNDS_ONLY: tuple[tuple[str, str, Callable[["Config"], bool]], ...] = (
+    ("scaffold.enabled=false", "control variates are averages over clients of one round",
+     lambda config: config.scaffold.enabled),
+    ("cluster.enabled=false", "leaves are compared when all have trained from one model",
+     lambda config: config.cluster.enabled),
+    ("gate.enabled=false", "a gate compares what a whole round has made",
+     lambda config: config.gate.enabled),
+    ("personal.leaf-rounds=0", "fine-tuning takes whole leaf rounds",
+     lambda config: config.personal.leaf_rounds > 0),
+    ('personal.layers="none"', "a leaf keeps layers of its own when it takes an offer: there are none",
+     lambda config: config.personal.layers != "none"),
+    ('privacy.kind="off"', "what is spent is counted in rounds", lambda config: config.privacy.kind != "off"),
+    ('leaf.strategy="fedavg"', "asynchrony.rule says what a server does",
+     lambda config: config.leaf.strategy != "fedavg"),
+    ("hierarchy.leaf-rounds=1", "leaves have no rounds of their own",
+     lambda config: config.hierarchy.leaf_rounds != 1),
+    ("hierarchy.fraction-train=1.0", "asynchrony.concurrency says how many train",
+     lambda config: config.hierarchy.fraction_train != 1.0),
+    ('callbacks=""', "callbacks are told of rounds", lambda config: bool(config.callbacks)),
+    ("guard.min-clients=1", "there is no leaf round that could have too few replies",
+     lambda config: config.guard.min_clients != 1),
+    ("guard.max-norm-factor=0", "updates from different models are not compared by their size",
+     lambda config: config.guard.max_norm_factor != 0),
+)  # fmt: skip
+
+
+def _refuse_what_has_no_meaning_on_the_virtual_clock(config: "Config") -> None:
+    """Raise ConfigError for parts of the method that need rounds in which all clients wait for each other."""
+    if not config.asynchrony.is_on:
+        return
+    for remedy, why, is_set in _ROUNDS_ONLY:
+        if is_set(config):
+            raise ConfigError(
+                f"asynchrony.rule {config.asynchrony.rule} needs {remedy}, because {why}; add {remedy}"
+            )
+    if config.hierarchy.num_servers > 1:
+        raise ConfigError(
+            f"asynchrony.rule {config.asynchrony.rule} needs hierarchy.num-servers=1, but it is "
+            f"{config.hierarchy.num_servers}; add hierarchy.num-servers=1"
         )

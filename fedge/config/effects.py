@@ -103,6 +103,16 @@ def _privacy(needs: str, test: Callable[[str], bool]) -> Effect:
     return Effect(f"privacy.kind {needs}", lambda config: test(config.privacy.kind))
 
 
+def _clock(needs: str, holds: Holds = lambda _: True) -> Effect:
+    """Need the virtual clock, and something else."""
+    words = "an asynchrony.rule other than off" + (f" and {needs}" if needs else "")
+    return Effect(words, lambda config: config.asynchrony.is_on and holds(config))
+
+
+_in_rounds = Effect(
+    f"asynchrony.rule {' or '.join(parts.SERVER_RULES.having(parts.ROUNDS))}",
+    lambda config: parts.SERVER_RULES.has(config.asynchrony.rule, parts.ROUNDS),
+)
 _gate = Effect(
     "gate.enabled, and offers of the cloud", lambda config: config.gate.enabled and _makes_offers(config)
 )
@@ -190,5 +200,19 @@ EFFECTS: dict[str, Effect] = {
     "privacy.clip-lr": _adaptive,
     "privacy.epsilon": _privacy("local", lambda kind: kind == "local"),
     "privacy.delta": _privacy("other than off", lambda kind: kind != "off"),
+    "devices.pieces": _clock(""),
+    "devices.least-windows": _clock("devices.pieces", lambda config: config.devices.pieces > 0),
+    "devices.preset": _clock(""),
+    "devices.availability": _clock(""),
+    "devices.dropout": _clock(""),
+    "devices.traced": _clock(""),
+    "asynchrony.concurrency": _clock(""),
+    "asynchrony.max-staleness": _clock(
+        "a rule without rounds",
+        lambda config: not parts.SERVER_RULES.has(config.asynchrony.rule, parts.ROUNDS),
+    ),
+    "asynchrony.over-selection": _in_rounds,
+    "asynchrony.deadline-s": _in_rounds,
+    "asynchrony.evaluate-every-s": _clock(""),
     "checkpoint.keep": Effect("checkpoint.every", lambda config: config.checkpoint.every > 0),
 }

@@ -28,6 +28,8 @@ BLIND = "compares no leaves"  # a grouping: no two leaves are compared
 FOUR_LEAVES = "needs four leaves"  # a signal
 AFTER_ROUND = "trains before it decides"  # a gate: an offer is trained for a round first
 
+ROUNDS = "works in rounds"  # a server's rule: children begin together, and it is told when all is there
+
 OWNERS = "deals owners"  # a partition: who made the windows decides who gets them
 FILES = "made of files"  # a scenario: each group has the users of a window file of its own
 FIXED = "decides who has what"  # a scenario: it says which windows clients have, so it cannot change in a run
@@ -166,6 +168,40 @@ DATASETS = Register(
     Entry("digits", "1,797 images of handwritten digits (scikit-learn's)", "fedge.data.digits:digits"),
 )
 
+_SERVERS = "fedge.devices.rules"
+SERVER_RULES = Register(
+    "asynchrony.rule",
+    "fedge.server_rules",
+    Entry("off", "global rounds in which all wait for each other"),
+    Entry("fedavg", "rounds on the virtual clock (McMahan et al. 2017)", f"{_SERVERS}:fedavg", _with(ROUNDS)),
+    Entry("fedasync", "each arrival is mixed in (Xie et al. 2019)", f"{_SERVERS}:fedasync"),
+    Entry("fedbuff", "the mean of every K updates is added (Nguyen et al. 2022)", f"{_SERVERS}:fedbuff"),
+    Entry("ca2fl", "FedBuff, corrected by last updates (Wang et al. 2024)", f"{_SERVERS}:ca2fl"),
+    Entry("fedfa", "mean of the last K models (Xu et al. 2024)", f"{_SERVERS}:fedfa"),
+)
+
+_PRESETS = "fedge.devices.presets"
+DEVICES = Register(
+    "devices.preset",
+    "fedge.devices",
+    Entry("lognormal", "speeds and bandwidths are log-normal", f"{_PRESETS}:lognormal"),
+    Entry(
+        "half-normal", "durations are half-normal, as FedBuff's authors draw them", f"{_PRESETS}:half_normal"
+    ),
+    Entry("fedrevive", "the devices of FedRevive's experiments", f"{_PRESETS}:fedrevive"),
+    Entry("equal", "all alike, without chance", f"{_PRESETS}:equal"),
+    Entry("trace", "read from a CSV file", "fedge.devices.trace:trace"),
+)
+
+_TIMES = "fedge.devices.availability"
+AVAILABILITY = Register(
+    "devices.availability",
+    "fedge.availability",
+    Entry("always", "at any time", f"{_TIMES}:always"),
+    Entry("diurnal", "a part of every day, each its own", f"{_TIMES}:diurnal"),
+    Entry("markov", "for exponential times on and off", f"{_TIMES}:markov"),
+)
+
 _TRACKERS = "fedge.trackers"
 TRACKERS = Register(
     "tracker",
@@ -237,4 +273,7 @@ def refuse_input_shape(model: str, input_shape: tuple[int, ...]) -> None:
         )
 
 
-REGISTERS = (MODELS, RULES, SIGNALS, GROUPINGS, GATES, PARTITIONS, SCENARIOS, DATASETS, TRACKERS, CALLBACKS)
+REGISTERS = (
+    MODELS, RULES, SIGNALS, GROUPINGS, GATES, PARTITIONS, SCENARIOS, DATASETS, TRACKERS, CALLBACKS,
+    SERVER_RULES, DEVICES, AVAILABILITY,
+)  # fmt: skip

@@ -72,6 +72,32 @@ def unseen_ids(sizes: Sequence[int], unseen_clients: int) -> list[int]:
     return [client for end in ends for client in range(end - unseen_clients, end)]
 
 
+def places_per_leaf(concurrency: int, leaves: int) -> list[int]:
+    """Return how many devices of each leaf are at work at a time; the first leaves have what is left over.
+
+    >>> places_per_leaf(10, 4)
+    [3, 3, 2, 2]
+    """
+    share, rest = divmod(concurrency, leaves)
+    return [share + (leaf < rest) for leaf in range(leaves)]
+
+
+def refuse_more_places_than_devices(concurrency: int, known: Sequence[int]) -> None:
+    """Raise ConfigError when a leaf could not keep its share of `asynchrony.concurrency` devices at work.
+
+    Args:
+        concurrency: over all leaves.
+        known: clients of each leaf that train.
+    """
+    for leaf, (places, there) in enumerate(zip(places_per_leaf(concurrency, len(known)), known, strict=True)):
+        if not 0 < places <= there:
+            raise ConfigError(
+                f"asynchrony.concurrency must give every leaf work for 1 device up to all it has, but "
+                f"{concurrency} gives leaf {leaf} work for {places} and it has {there}; change it, or "
+                f"clients"
+            )
+
+
 def _parse(text: str) -> list[int]:
     """Return "4,3,2" as [4, 3, 2]."""
     parts = [part.strip() for part in text.split(",")]

@@ -53,6 +53,7 @@ class InProcessGrid(Grid):
         self._replies: dict[str, Message] = {}
         self._at_work = 0  # messages without a reply
         self._failed = False  # whether one has failed since the last wait
+        self._wanted = ""  # the one message that `wait_for` waits for
         self._arrived = threading.Condition()
         self._workers = Workers(workers, self._deliver, self._take)
 
@@ -83,15 +84,16 @@ class InProcessGrid(Grid):
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Queue messages in the order given; returns their ids."""
-        ids = []
-        for message in messages:
-            message_id = str(next(self._numbers))
-            message.metadata.__dict__["_message_id"] = message_id  # Flower's own grids set it so
-            ids.append(message_id)
-            with self._arrived:
-                self._at_work += 1
-            self._workers.submit(message)
-        return ids
+        return [self.push_due(message, 0) for message in messages]
+
+    def push_due(self, message: Message, due: int) -> str:
+        """Queue a message before all that are due later; returns its id."""
+        message_id = str(next(self._numbers))
+        message.metadata.__dict__["_message_id"] = message_id  # Flower's own grids set it so
+        with self._arrived:
+            self._at_work += 1
+        self._workers.submit(message, due)
+        return message_id
 
     def _deliver(self, message: Message) -> Message:
         """Run the client on a worker thread; an exception becomes an error reply, as in Flower's engines."""
@@ -126,7 +128,10 @@ class InProcessGrid(Grid):
             self._replies[message.metadata.message_id] = reply
             self._at_work -= 1
             self._failed = self._failed or reply.has_error()
-            if self._failed or not self._at_work:
+            if self._wanted:
+                if self._wanted == message.metadata.message_id:
+                    self._arrived.notify_all()
+            elif self._failed or not self._at_work:
                 self._arrived.notify_all()
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
@@ -135,6 +140,17 @@ class InProcessGrid(Grid):
         with self._arrived:  # usually few replies are there and many are wanted
             there = [message_id for message_id in self._replies if message_id in wanted]
             return [self._replies.pop(message_id) for message_id in there]
+
+    def wait_for(self, message_id: str, timeout_s: float) -> Message | None:
+        """Return the reply to one message, None if it does not come within `timeout_s` seconds.
+
+        Other replies wake nobody: while the server works ahead, most of those that come are wanted later.
+        """
+        with self._arrived:
+            self._wanted = message_id
+            self._arrived.wait_for(lambda: message_id in self._replies, timeout_s)
+            self._wanted = ""
+            return self._replies.pop(message_id, None)
 
     def wait(self, timeout_s: float) -> None:
         """Wait until every message has its reply or one has failed, at most `timeout_s` seconds.

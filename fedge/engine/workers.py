@@ -1,4 +1,4 @@
-"""Daemon threads that carry out jobs in order, and can do without one that never comes back.
+"""Daemon threads that carry out jobs, the most urgent first, and can do without one that never comes back.
 
 Python cannot end a thread. A thread whose job takes too long is left to itself and another takes its place;
 what it brings back later is dropped. Being daemons, such threads do not keep the process alive (those of
@@ -8,15 +8,18 @@ what it brings back later is dropped. Being daemons, such threads do not keep th
 import threading
 import time
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
+from itertools import count as numbers
+from queue import Empty, PriorityQueue
 from typing import Generic, TypeVar
 
 _Job = TypeVar("_Job")
 _Result = TypeVar("_Result")
 
+_LAST = 2**63  # when the jobs of a queue that is closed would be due
+
 
 class Workers(Generic[_Job, _Result]):
-    """`count` threads that work on jobs in the order of `submit`."""
+    """`count` threads that work on jobs in the order in which they are due, then in that of `submit`."""
 
     def __init__(
         self, count: int, work: Callable[[_Job], _Result], done: Callable[[_Job, _Result], None]
@@ -30,7 +33,8 @@ class Workers(Generic[_Job, _Result]):
         """
         self._work = work
         self._done = done
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._jobs: PriorityQueue[tuple[int, int, _Job | None]] = PriorityQueue()
+        self._numbers = numbers()
         self._at_work: dict[threading.Thread, tuple[_Job, float]] = {}
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
@@ -48,14 +52,14 @@ class Workers(Generic[_Job, _Result]):
         """The system's ids of the threads, as `threading.get_native_id` gives them."""
         return [thread.native_id for thread in self._threads if thread.native_id is not None]
 
-    def submit(self, job: _Job) -> None:
-        """Queue a job."""
-        self._jobs.put(job)
+    def submit(self, job: _Job, due: int = 0) -> None:
+        """Queue a job; those with a smaller `due` come first, whenever they were queued."""
+        self._jobs.put((due, next(self._numbers), job))
 
     def _serve(self) -> None:
         """Carry out jobs until told to stop, or given up."""
         me = threading.current_thread()
-        while (job := self._jobs.get()) is not None:
+        while (job := self._jobs.get()[2]) is not None:
             with self._lock:
                 self._at_work[me] = (job, time.monotonic())
             result = self._work(job)
@@ -86,7 +90,7 @@ class Workers(Generic[_Job, _Result]):
         except Empty:
             pass
         for _ in self._threads:
-            self._jobs.put(None)
+            self._jobs.put((_LAST, next(self._numbers), None))
         deadline = time.monotonic() + wait_s
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))

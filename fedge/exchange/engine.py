@@ -5,7 +5,7 @@ There are two: clients in this process (`fedge.engine.inprocess`), and whatever 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from flwr.app import Context, Message
 from flwr.serverapp import Grid
@@ -15,6 +15,23 @@ from fedge.exchange.failure import Failure
 
 class RunError(RuntimeError):
     """The run cannot go on. One line for the user."""
+
+
+@runtime_checkable
+class LookAheadEngine(Protocol):
+    """What an engine offers beyond `Engine` to a server that works ahead of a virtual clock."""
+
+    def push_due(self, message: Message, due: int) -> str:
+        """Send a message that is worked on before all that are due later; returns its id."""
+
+    def wait_for(self, message_id: str, timeout_s: float) -> Message | None:
+        """Return the reply to one message, None if it does not come within `timeout_s` seconds."""
+
+    def give_up_late(self, limit_s: float) -> None:
+        """End what clients have worked on for longer than `limit_s` seconds."""
+
+    def failure_of(self, reply: Message) -> Failure:
+        """Return why a client failed whose reply is an error."""
 
 
 class Engine(Protocol):

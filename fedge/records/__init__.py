@@ -2,9 +2,10 @@
 
 `folder` is its place, `manifest` its manifest, `catalog` all its columns, `recorder` writes it, `message_log`
 the messages' times, `reader` reads it as frames and arrays, `status` says how a run stands, `lock` who holds
-it, `private` what is this machine's alone, `export` makes a copy without it.
+it, `private` what is this machine's alone, `export` makes a copy without it. `device_tables` and
+`device_recorder` are what a run on the virtual clock leaves beside.
 
-Imports only from below: `rounds` and what is under it.
+Imports only from below: `devices` and what is under it.
 """
 
 import lazy_loader as lazy

@@ -14,6 +14,7 @@ import numpy as np
 from fedge.metrics.agreement import Agreement, agreement
 from fedge.metrics.scores import Spread
 from fedge.records.columns import FLOAT, INT, TEXT, Column, Kind, Table, at, described
+from fedge.records.device_tables import DEVICE_TABLES
 from fedge.timing.calls import PARTS
 from fedge.timing.laps import PHASES
 from fedge.timing.timeline import LEGS, PERCENTILES, TIMELINE_PARTS
@@ -592,7 +593,7 @@ PARTITION = Table(
 )
 
 ROUND_TABLES = (GLOBAL, LEAF, CLIENTS, TIMING, WORKERS, MEMORY)  # those that grow with every global round
-TABLES = (GLOBAL, LEAF, CLIENTS, PARTITION, TIMING, WORKERS, MESSAGES, MEMORY)
+TABLES = (GLOBAL, LEAF, CLIENTS, PARTITION, TIMING, WORKERS, MESSAGES, MEMORY, *DEVICE_TABLES)
 
 
 def timing_row(global_round: int, laps: Mapping[str, float], more: Mapping[str, Any]) -> dict[str, Any]:

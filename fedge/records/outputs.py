@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fedge.records.catalog import PARTITION, ROUND_TABLES
+from fedge.records.device_tables import DEVICE_TABLES
 from fedge.records.growing import digest_of
 
 CLUSTERS = "clusters.jsonl"
@@ -17,6 +18,7 @@ OUTPUTS = (
     PARTITION.path,
     MODELS,
 )
+_ON_CLOCK = tuple(table.path for table in DEVICE_TABLES)  # of a run on the virtual clock, too
 
 
 def checksums(folder: Path) -> dict[str, str]:
@@ -25,7 +27,8 @@ def checksums(folder: Path) -> dict[str, str]:
     Raises:
         OSError: one cannot be read.
     """
-    return {name: digest_of(folder / name).hexdigest() for name in OUTPUTS if (folder / name).is_file()}
+    names = (*OUTPUTS, *_ON_CLOCK)
+    return {name: digest_of(folder / name).hexdigest() for name in names if (folder / name).is_file()}
 
 
 def damaged_outputs(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
@@ -33,7 +36,7 @@ def damaged_outputs(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
     return [
         f"{name} is {'not what the run wrote' if (folder / name).is_file() else 'missing'}"
         for name, sha256 in manifest.get("outputs", {}).items()
-        if name in OUTPUTS and not fits(folder / name, sha256)
+        if name in (*OUTPUTS, *_ON_CLOCK) and not fits(folder / name, sha256)
     ]
 
 

@@ -21,6 +21,7 @@ from safetensors.numpy import load_file
 from fedge.clustering.membership import words
 from fedge.records.catalog import CLIENTS, GLOBAL, LEAF, MEMORY, MESSAGES, PARTITION, TABLES, TIMING, WORKERS
 from fedge.records.columns import FLOAT, INT, TEXT, Table
+from fedge.records.device_tables import DEVICE_TOTALS, JOBS, STALENESS, VERSIONS
 from fedge.records.manifest import MANIFEST, RunFolderError, read_manifest
 from fedge.records.message_log import message_files
 from fedge.records.outputs import MODELS, fits
@@ -66,6 +67,11 @@ class RunData:
         workers: timing/workers.csv: a worker's seconds of the wait per timeline.
         messages: when every message was under way, of the first, the slowest and the newest round.
         memory: memory.csv.
+        versions: devices/versions.csv, an evaluation per row; this and what follows are empty of a run that
+            is not on the virtual clock.
+        jobs: devices/jobs.csv, of a few devices.
+        devices: devices/devices.csv, once the run has ended.
+        staleness: devices/staleness.csv, the same.
         confusion: client → (classes, classes) of the newest round, rows true, columns predicted.
         problems: what had to be left out, a line each.
         last_written: when a table last grew, in UTC.
@@ -82,6 +88,10 @@ class RunData:
     workers: pl.DataFrame
     messages: pl.DataFrame
     memory: pl.DataFrame
+    versions: pl.DataFrame
+    jobs: pl.DataFrame
+    devices: pl.DataFrame
+    staleness: pl.DataFrame
     confusion: Mapping[int, np.ndarray]
     problems: Sequence[str]
     last_written: datetime
@@ -195,6 +205,10 @@ def load_run(path: str | Path) -> RunData:
         workers=tables[WORKERS.path],
         messages=_read_messages(folder, problems),
         memory=tables[MEMORY.path],
+        versions=tables[VERSIONS.path],
+        jobs=tables[JOBS.path],
+        devices=tables[DEVICE_TOTALS.path],
+        staleness=tables[STALENESS.path],
         confusion=_read_confusion(folder / "metrics" / "confusion.json", problems),
         problems=problems,
         last_written=_last_written(folder),

@@ -33,6 +33,7 @@ from fedge.records.catalog import (
     WorkerRow,
     timing_row,
 )
+from fedge.records.columns import Table
 from fedge.records.folder import write_whole
 from fedge.records.growing import GrowingFile, digest_of
 from fedge.records.manifest import MANIFEST, write_manifest
@@ -58,6 +59,7 @@ class Recorder:
         folder: Path,
         offsets: Mapping[str, int] | None = None,
         manifest: Mapping[str, Any] | None = None,
+        more: Sequence[Table] = (),
     ) -> None:
         """Open the tables of `folder`, which `create_run_folder` has made.
 
@@ -66,6 +68,7 @@ class Recorder:
             offsets: of a run that goes on, table → bytes that stay; what was written after them goes. Tables
                 that are not in it are begun anew.
             manifest: of a run that goes on, its entries so far.
+            more: tables beside those of every run.
         """
         self.folder = folder
         self._files: dict[str, GrowingFile] = {}
@@ -73,7 +76,8 @@ class Recorder:
         self._manifest_lock = threading.RLock()  # the watchdog and signal handlers write it, too
         self._ended = False
         with self._explained("tables"):
-            for name, table in (*((table.path, table) for table in ROUND_TABLES), (CLUSTERS, None)):
+            tables = {table.path: table for table in (*ROUND_TABLES, *more)}
+            for name, table in {**tables, CLUSTERS: None}.items():
                 if offsets is not None and name not in offsets:
                     _set_aside(folder / name)
                 self._files[name] = GrowingFile(folder / name, table, (offsets or {}).get(name, 0))

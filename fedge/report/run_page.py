@@ -15,6 +15,7 @@ from fedge.report.sections.accuracy import accuracy_section
 from fedge.report.sections.clients import clients_section, last_clients, users_of
 from fedge.report.sections.clustering import clustering_section
 from fedge.report.sections.data import windows_section
+from fedge.report.sections.devices import device_sections
 from fedge.report.sections.gate import gate_section
 from fedge.report.sections.memory import memory_section, peak_text
 from fedge.report.sections.privacy import privacy_sections
@@ -49,6 +50,7 @@ def run_page(run: RunData) -> Page:
     sections = [make(run) for make in makers]
     if not run.rounds.is_empty():
         sections[len(_NEED_ROUNDS) : len(_NEED_ROUNDS)] = privacy_sections(run)
+        sections[1:1] = device_sections(run)
     if run.status != "completed":
         sections.append(log_section(run))
     return Page(

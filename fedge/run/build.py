@@ -83,7 +83,7 @@ def build_strategy(
         ConfigError: the model does not fit the windows.
     """
     config = plan.config
-    model = _network(plan, shape)
+    model = network_of(plan, shape)
     state, trainable = get_state(model), parameter_names(model)
     leaves = _leaves(config, dealt, clients_per_leaf, state, trainable, variance_names(model))
     _prepare_sharing(plan, clients, leaves)
@@ -93,16 +93,16 @@ def build_strategy(
     truth = None if dealt.scenario is None else dealt.scenario.groups_in
     cloud = CloudAggregator(
         config.cluster, CloudSetting(tuple(trainable), plan.seed, truth, plan.shared.keep),
-        lambda number: get_state(_network(plan, shape, number)) if number else state,
+        lambda number: get_state(network_of(plan, shape, number)) if number else state,
     )  # fmt: skip
     own_layers = layer_names(model, config.personal.kept)
     task = Task(config, plan.seed, held_out, shape.classes, truth, own_layers)
-    facilities = Facilities(clients, _round_contexts(plan), plan.clock, plan.shared, hooks)
+    facilities = Facilities(clients, round_contexts(plan), plan.clock, plan.shared, hooks)
     strategy = HierarchicalStrategy(task, leaves, cloud, facilities, on_round)
     return strategy, to_record(state)
 
 
-def _network(plan: Plan, shape: DataShape, number: int = 0) -> nn.Module:
+def network_of(plan: Plan, shape: DataShape, number: int = 0) -> nn.Module:
     """Return a network with initial weights: number 0 for all leaves, others where there are several."""
     generator = torch_stream(plan.seed, Purpose.MODEL, *([number] if number else []))
     train = plan.config.train
@@ -121,7 +121,7 @@ def kernel_of_run(plan: Plan, shape: DataShape) -> Kernel:
         return Kernel(TORCH)
     if train.device == "cuda":
         return Kernel(TORCH, "clients train on a GPU")
-    return kernel_of(_network(plan, shape), shape.input_shape, train.kernel)
+    return kernel_of(network_of(plan, shape), shape.input_shape, train.kernel)
 
 
 def _leaves(
@@ -146,7 +146,7 @@ def _leaves(
     return leaves
 
 
-def _round_contexts(plan: Plan) -> Callable[[int, int], RoundContext]:
+def round_contexts(plan: Plan) -> Callable[[int, int], RoundContext]:
     """Return what gives (global round, leaf round) → what clients must know in it."""
 
     def round_context(global_round: int, leaf_round: int) -> RoundContext:

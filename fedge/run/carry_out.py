@@ -21,7 +21,7 @@ from fedge.rounds.strategy import HierarchicalStrategy
 from fedge.run.announce import Announcer
 from fedge.run.build import Plan, build_strategy, kernel_of_run
 from fedge.run.opening import Opened
-from fedge.run.prepare import Prepared, deal_data
+from fedge.run.prepare import Deal, Prepared, deal_data
 from fedge.run.snapshot import Snapshots, go_on
 from fedge.states.checkpoint import FOLDER, prune
 
@@ -72,12 +72,16 @@ class Steps:
 
     def _carry_out(self) -> None:
         """Do so."""
-        plan, config = self._plan, self._plan.config
         self._clear_away()
         clients = self._find_clients()
         dealt, sizes, shape = self._deal(len(clients))
-        self._announcer.kernel(kernel_of_run(plan, shape))
+        self._announcer.kernel(kernel_of_run(self._plan, shape))
         self._announcer.track()
+        self._learn(clients, dealt, sizes, shape)
+
+    def _learn(self, clients: Clients, dealt: Partition, sizes: list[int], shape: DataShape) -> None:
+        """Carry out the global rounds, and write what comes of them."""
+        plan, config = self._plan, self._plan.config
         callbacks = self._callbacks = Callbacks(config)
         strategy, initial = build_strategy(plan, clients, dealt, sizes, shape, self._on_round, callbacks)
         done = self._global_round = self._prepare_checkpoints(strategy)
@@ -143,11 +147,15 @@ class Steps:
             held.take() if held else deal_data(plan.config, plan.seed, num_clients, self._opened.resumption)
         )
         remove_at_end(plan.data_folder)
+        self._note_deal(deal)
         shape = write_client_data(plan.data_folder, deal.windows, deal.partition, plan.config.data.normalize)
         forget_source(deal.windows)
         note_progress()
         self._announcer.deal(deal, self._prepared.seed_source)
         return deal.partition, deal.clients_per_leaf, shape
+
+    def _note_deal(self, deal: Deal) -> None:
+        """Keep what is needed of the windows, before they go."""
 
     def _prepare_checkpoints(self, strategy: HierarchicalStrategy) -> int:
         """Go on from a checkpoint, or write the first; returns the global rounds that are done."""

@@ -9,14 +9,17 @@ from typing import Any
 
 from fedge.config.option import ConfigError, arguments_of, nearest, shown
 from fedge.config.parts import (
+    AVAILABILITY,
     CALLBACKS,
     DATASETS,
+    DEVICES,
     GATES,
     GROUPINGS,
     MODELS,
     PARTITIONS,
     RULES,
     SCENARIOS,
+    SERVER_RULES,
     SIGNALS,
     TRACKERS,
     callback_arguments,
@@ -41,6 +44,9 @@ def own_parts(config: Config) -> dict[str, tuple[Register, str]]:
         "partition.kind": (PARTITIONS, config.partition.kind),
         "scenario": (SCENARIOS, config.scenario),
         "tracker": (TRACKERS, config.tracker),
+        "asynchrony.rule": (SERVER_RULES, config.asynchrony.rule),
+        "devices.preset": (DEVICES, config.devices.preset),
+        "devices.availability": (AVAILABILITY, config.devices.availability),
     }
     if DATASETS.is_code(config.data.path):  # and no file
         named["data.path"] = (DATASETS, config.data.path)
@@ -67,6 +73,8 @@ def refuse_parts_that_do_not_fit(config: Config) -> None:
     _refuse_arguments_of_what_takes_none(config)
     _refuse_callbacks_that_cannot_be(config)
     _refuse_kernel_that_is_not_there(config)
+    if config.asynchrony.is_on:
+        _refuse_clock_parts_that_do_not_fit(config)
     if RULES.is_own(config.leaf.strategy) or config.leaf.strategy_args:
         from fedge.leaf.rules import make_strategy  # Flower, which a refused run need not wait for
 
@@ -83,6 +91,37 @@ def _refuse_kernel_that_is_not_there(config: Config) -> None:
         raise ConfigError(
             f'train.kernel native needs the native step, but {error}; or set train.kernel="auto"'
         ) from error
+
+
+def refuse_virtual_clock(config: Config) -> None:
+    """Raise ConfigError for a run on the virtual clock on an engine that cannot work ahead of it.
+
+    Ray's replies are found by polling ten times a second, while a job takes a millisecond.
+    """
+    if config.asynchrony.is_on:
+        raise ConfigError(
+            f"asynchrony.rule {config.asynchrony.rule} needs the engine inprocess, because Flower on Ray is "
+            f"polled every 0.1 s and the virtual clock waits for each reply in turn; use fedge run without "
+            f"--engine flower"
+        )
+
+
+def _refuse_clock_parts_that_do_not_fit(config: Config) -> None:
+    """Raise ConfigError for a rule, preset or availability that does not take or give what it must.
+
+    Each is tried out on two devices, one parameter: arguments are looked at where they are used.
+    """
+    asynchrony, devices = config.asynchrony, config.devices
+    preset, availability = devices.arguments("preset"), devices.arguments("availability")
+    rule = asynchrony.arguments("rule")
+    SERVER_RULES.refuse_wrong_arguments(asynchrony.rule, rule, "model", "memory", "arrival")
+    DEVICES.refuse_wrong_arguments(devices.preset, preset, "owner", "rng")
+    AVAILABILITY.refuse_wrong_arguments(devices.availability, availability, "devices", "seed")
+    from fedge.devices.trying import try_availability, try_preset, try_rule
+
+    try_rule(asynchrony.rule, rule)
+    try_preset(devices.preset, preset)
+    try_availability(devices.availability, availability)
 
 
 def _refuse_arguments_of_what_takes_none(config: Config) -> None:

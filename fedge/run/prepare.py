@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from fedge.config.sections import Config, from_run_config
-from fedge.config.topology import clients_per_leaf, known_per_leaf
+from fedge.config.topology import clients_per_leaf, known_per_leaf, refuse_more_places_than_devices
+from fedge.data.devices import deal_devices
 from fedge.data.partition import Partition, partition
 from fedge.data.prepared import DataSource, load_source
 from fedge.leaf.quorum import refuse_missing_quorum
@@ -108,12 +109,17 @@ def deal_data(
         num_clients = clients_for(config, loaded[0], num_clients)
     refuse_other_number(config, num_clients)
     sizes = clients_per_leaf(config.hierarchy, num_clients)
-    refuse_missing_quorum(config, known_per_leaf(sizes, config.partition.unseen_clients))
-    windows, source = loaded or load(config, num_clients)
+    known = known_per_leaf(sizes, config.partition.unseen_clients)
+    refuse_missing_quorum(config, known)
+    if config.asynchrony.is_on:
+        refuse_more_places_than_devices(config.asynchrony.concurrency, known)
+    in_pieces = config.asynchrony.is_on and config.devices.pieces > 0  # fewer people than devices
+    windows, source = loaded or load(config, 1 if in_pieces else num_clients)
     if resumption is not None:
         refuse_other_data(resumption, source.fingerprint, sizes)
     refuse_model_that_does_not_fit(config, windows)
-    return Deal(windows, source, partition(windows, config, sizes, seed), sizes)
+    deal = deal_devices if in_pieces else partition
+    return Deal(windows, source, deal(windows, config, sizes, seed), sizes)
 
 
 def _follows_clients(config: Config, source: DataSource) -> bool:

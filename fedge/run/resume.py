@@ -12,6 +12,7 @@ from typing import Any
 from fedge.config.option import ConfigError, Scalar
 from fedge.config.sections import Config, options, to_run_config
 from fedge.records.catalog import ROUND_TABLES
+from fedge.records.device_tables import GROWING
 from fedge.records.folder import find_run, short
 from fedge.records.manifest import RunFolderError, read_manifest
 from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, damaged_outputs, fits
@@ -159,7 +160,7 @@ def _newest_that_fits(
     """
     checkpoint, damaged = newest_good(folder / FOLDER)
     while checkpoint is not None:
-        needed = [table.path for table in ROUND_TABLES if not table.optional] + [CLUSTERS]
+        needed = [table.path for table in (*ROUND_TABLES, *GROWING) if not table.optional] + [CLUSTERS]
         if confusion_is_due(folder, checkpoint):
             needed.append(CONFUSION)
         misfits = _misfits(folder, checkpoint, needed)

@@ -13,15 +13,18 @@ from fedge.exchange.engine import Engine
 from fedge.process import exits
 from fedge.process.logs import log_to, stop_logging_to
 from fedge.process.watchdog import stall_limit_s, watching
+from fedge.records.device_recorder import DeviceRecorder
 from fedge.records.folder import client_data_folder, data_folders, remove_client_data, short
 from fedge.records.manifest import read_manifest
 from fedge.records.recorder import Recorder, RecordError
 from fedge.report.at_end import report_at_end
 from fedge.run.announce import Announcer
+from fedge.run.asynchronous import AsynchronousSteps
 from fedge.run.build import Plan
 from fedge.run.carry_out import Steps
 from fedge.run.ending import Ending, Outcome
 from fedge.run.opening import Opened, first_manifest, open_folder
+from fedge.run.parts import refuse_virtual_clock
 from fedge.run.prepare import Prepared, prepare
 from fedge.run.resume import Resumption
 from fedge.states.shared import SharedStates
@@ -55,6 +58,8 @@ def run(
     """
     try:
         prepared = prepared or prepare(run_config)
+        if engine != IN_PROCESS:
+            refuse_virtual_clock(prepared.config)
         opened = open_folder(prepared)
     except ConfigError as error:
         print(f"fedge: {error}", file=sys.stderr, flush=True)
@@ -129,7 +134,8 @@ def _carry_out(
     manifest = first_manifest(prepared, opened, engine, federation)
     data_folder = client_data_folder(around.folder, len(manifest.get("resumed", [])))
     limit_s, start_s = stall_limit_s(config.guard), config.guard.start_timeout
-    with Recorder(around.folder, opened.offsets, manifest) as recorder:
+    on_clock = config.asynchrony.is_on
+    with (DeviceRecorder if on_clock else Recorder)(around.folder, opened.offsets, manifest) as recorder:
         recorder.begin(to_run_config(config))
         ending = Ending(recorder, around.console, around.clean_up, owns_process)
         with (
@@ -138,7 +144,8 @@ def _carry_out(
         ):
             plan = Plan(config, prepared.seed, around.folder, data_folder, around.shared, LapClock())
             announcer = Announcer(grid, plan, recorder, around.console, around.tracking)
-            steps = Steps(grid, plan, prepared, opened, recorder, around.console, announcer)
+            kind = AsynchronousSteps if on_clock else Steps
+            steps = kind(grid, plan, prepared, opened, recorder, around.console, announcer)
             return ending.around(steps.carry_out, announcer.remarks)
 
 

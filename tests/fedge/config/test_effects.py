@@ -22,6 +22,14 @@ FIXED = {**NO_SCAFFOLD, "privacy.kind": "server-fixed"}
 ADAPTIVE = {**NO_SCAFFOLD, "privacy.kind": "server-adaptive", "privacy.noise-multiplier": 0.1}
 APART = {"cluster.tau": 1.01}  # every leaf stays alone
 
+CLOCK = {
+    **NO_SCAFFOLD, "cluster.enabled": False, "gate.enabled": False, "hierarchy.num-servers": 1,
+    "asynchrony.rule": "fedbuff", "asynchrony.rule-args": '{"buffer": 2}', "asynchrony.concurrency": 4,
+    "asynchrony.evaluate-every-s": 1.0,
+}  # fmt: skip
+PIECES = {**CLOCK, "clients": 12, "devices.pieces": 2}
+ROUNDS = {**CLOCK, "asynchrony.rule": "fedavg", "asynchrony.rule-args": ""}
+
 # key → a value that is not its default, where it has an effect, where it has none
 CASES = {
     "scenario-groups": (3, GROUPS, {}),
@@ -77,6 +85,17 @@ CASES = {
     "privacy.clip-lr": (2.0, ADAPTIVE, {}),
     "privacy.epsilon": (0.5, {**NO_SCAFFOLD, "privacy.kind": "local"}, {}),
     "privacy.delta": (1e-3, {**NO_SCAFFOLD, "privacy.kind": "local"}, {}),
+    "devices.pieces": (1, PIECES, {}),
+    "devices.least-windows": (5, PIECES, CLOCK),
+    "devices.preset": ("half-normal", CLOCK, {}),
+    "devices.availability": ("markov", CLOCK, {}),
+    "devices.dropout": (0.5, CLOCK, {}),
+    "devices.traced": (2, CLOCK, {}),
+    "asynchrony.concurrency": (3, CLOCK, {}),
+    "asynchrony.max-staleness": (1, CLOCK, ROUNDS),
+    "asynchrony.over-selection": (2.0, ROUNDS, CLOCK),
+    "asynchrony.deadline-s": (0.1, ROUNDS, CLOCK),
+    "asynchrony.evaluate-every-s": (0.5, CLOCK, {}),
     "checkpoint.keep": (1, {}, {"checkpoint.every": 0}),
 }  # fmt: skip
 
@@ -90,6 +109,8 @@ SHOWN_ELSEWHERE = {
     "partition.split-users": "tests/fedge/data/test_partition.py",
     "gate.level": "tests/fedge/serving/test_gate.py",
     "checkpoint.keep": "tests/fedge/states/test_checkpoint.py",
+    "devices.availability": "tests/fedge/devices/test_procedure.py",
+    "devices.traced": "tests/fedge/run/test_asynchronous.py",
 }
 
 REFUSED = ("scaffold.levels", "cluster.probe-every")  # the run would be taken for another one
@@ -104,10 +125,12 @@ ALWAYS = {
     "train.clip-norm": 0.01, "train.label-smoothing": 0.3, "train.local-epochs": 2, "train.batch-size": 4,
     "train.prox-mu": 1.0, "scaffold.enabled": False, "cluster.enabled": False, "cluster.start-round": 2,
     "cluster.every": 2, "gate.enabled": False, "personal.leaf-rounds": 1, "privacy.kind": "server-fixed",
+    "asynchrony.rule": "fedasync",
 }  # fmt: skip
 NEEDS = {
     "leaf.strategy": NO_SCAFFOLD, "privacy.kind": NO_SCAFFOLD, "cluster.enabled": APART,
     "gate.enabled": {"gate.min-gain": 1.0}, "train.prox-mu": {"train.local-epochs": 2},
+    "asynchrony.rule": {**CLOCK, "asynchrony.rule-args": ""},
 }  # fmt: skip
 
 # what a run looks like from outside, or survives, but not what it computes

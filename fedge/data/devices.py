@@ -1,0 +1,136 @@
+"""Users cut into devices: each device has a few stretches of one user's time (`devices.pieces`).
+
+For learning with more devices than there are people with recordings. A user's validation and test windows
+stay together at the first of its devices, so that an evaluation asks as many clients as there are users.
+Shape letter: N windows.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedge.config.option import ConfigError
+from fedge.config.parts import FILES, SCENARIOS
+from fedge.config.sections import Config
+from fedge.config.topology import unseen_ids
+from fedge.data.partition import NOBODY, Partition, _codes, _Order, _reserve_users, _split_apart, _split_kind
+from fedge.data.scenario import make_scenario
+from fedge.data.split import TEST, TRAIN, VAL, groups_of
+from hhar.windows.window_file import Windows
+
+_Split = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def deal_devices(windows: Windows, config: Config, clients_per_leaf: Sequence[int], seed: int) -> Partition:
+    """Deal the windows of every user to devices of its own.
+
+    Devices are numbered user by user, in the order of `partition.deal`, so a leaf has those of a few users.
+    Unseen clients hold whole users, as in every partition.
+
+    Args:
+        windows: N windows.
+        config: its sections on devices, data and partition, and the scenario, are read.
+        clients_per_leaf: unseen clients included.
+        seed: root of the streams that split sessions and draw a scenario.
+
+    Raises:
+        ConfigError: there are fewer devices than users, or a device would have nothing to train on.
+    """
+    if SCENARIOS.has(config.scenario, FILES):
+        raise ConfigError(
+            f"devices.pieces must be 0 with scenario {config.scenario}, which says itself whose windows go "
+            f"where, but is {config.devices.pieces}; set devices.pieces=0"
+        )
+    kind = _split_kind(windows, config)
+    unseen = unseen_ids(clients_per_leaf, config.partition.unseen_clients)
+    if unseen:
+        _refuse_too_few_users(windows, len(unseen))
+    order = _Order(config.partition, seed)
+    client = _reserve_users(windows.user, unseen, order)
+    split = _split_apart(windows, config, kind, _codes(windows.user), client != NOBODY, None, seed)
+    planted = make_scenario(config, windows.channels, len(windows.classes), clients_per_leaf, seed)
+    clients: list[_Split] = [(_NOTHING, _NOTHING, _NOTHING)] * sum(clients_per_leaf)
+    for mine in groups_of(client):
+        if client[mine[0]] != NOBODY:
+            clients[int(client[mine[0]])] = _parts(mine, split)
+    known = [each for each in range(sum(clients_per_leaf)) if each not in set(unseen)]
+    place = order.of(len(np.unique(windows.user)))[_codes(windows.user)]
+    users = [rows for rows in groups_of(place) if client[rows[0]] == NOBODY]
+    for user, rows in enumerate(users):
+        own = known[_first(user, len(users), len(known)) : _first(user + 1, len(users), len(known))]
+        train, val, test = _parts(rows, split)
+        for device, piece in zip(own, _pieces(train, len(own), config), strict=True):
+            clients[device] = (piece, _NOTHING, _NOTHING)
+        if own:
+            clients[own[0]] = (clients[own[0]][0], val, test)
+    _refuse_devices_without_windows(clients, len(users), len(known))
+    if planted is not None:
+        clients = [_held(parts, windows.y, planted.change_of(k).held) for k, parts in enumerate(clients)]
+        _refuse_devices_without_windows(clients, len(users), len(known))
+    return Partition(clients, kind, frozenset(unseen), planted)
+
+
+_NOTHING = np.empty(0, dtype=np.int64)
+
+
+def _first(user: int, users: int, devices: int) -> int:
+    """Return the number of the first device of a user, of devices that are shared out evenly."""
+    return user * devices // users
+
+
+def _parts(rows: np.ndarray, split: np.ndarray) -> _Split:
+    """Return the training, validation and test windows among some."""
+    train, val, test = (rows[split[rows] == part] for part in (TRAIN, VAL, TEST))
+    return train, val, test
+
+
+def _pieces(train: np.ndarray, devices: int, config: Config) -> list[np.ndarray]:
+    """Return the windows of each of a user's devices, sorted.
+
+    The user's windows are cut, in file order, into `devices.pieces` parts, each part into as many stretches
+    as there are devices: each device has one of every part. Where that leaves a device fewer than
+    `devices.least-windows`, its stretches reach into its neighbours'.
+    """
+    parts = np.array_split(train, config.devices.pieces)
+    least = -(-config.devices.least_windows // config.devices.pieces)
+    found: list[list[np.ndarray]] = [[] for _ in range(devices)]
+    for part in parts:
+        for device in range(devices):
+            if len(part):
+                begin, end = device * len(part) // devices, (device + 1) * len(part) // devices
+                count = min(len(part), max(least, end - begin))
+                found[device].append(part[(begin + np.arange(count)) % len(part)])
+    return [np.unique(np.concatenate(pieces)) if pieces else _NOTHING for pieces in found]
+
+
+def _held(parts: _Split, y: np.ndarray, held: np.ndarray | None) -> _Split:
+    """Return a client's windows of the classes that its group holds."""
+    if held is None:
+        return parts
+    train, val, test = (rows[held[y[rows]]] for rows in parts)
+    return train, val, test
+
+
+def _refuse_too_few_users(windows: Windows, unseen: int) -> None:
+    """Raise ConfigError when unseen clients would leave nobody to train."""
+    users = len(np.unique(windows.user))
+    if users <= unseen:
+        raise ConfigError(
+            f"partition.unseen-clients must leave users to train, but {unseen} unseen clients hold a whole "
+            f"user each and there are {users}; lower it"
+        )
+
+
+def _refuse_devices_without_windows(clients: Sequence[_Split], users: int, devices: int) -> None:
+    """Raise ConfigError when there are fewer devices than users, or one has nothing to train on."""
+    if devices < users:
+        raise ConfigError(
+            f"clients must give every user a device, but leaves {devices} for {users} users; raise it, or "
+            "set devices.pieces=0"
+        )
+    empty = next((client for client, parts in enumerate(clients) if not len(parts[0])), None)
+    if empty is not None:
+        raise ConfigError(
+            f"clients must leave every device training windows, but device {empty} of "
+            f"{len(clients)} has none; lower it, or data.val-fraction and data.test-fraction"
+        )

@@ -1,0 +1,22 @@
+"""Learning on a virtual clock: devices that take their time, servers that do not wait for all of them.
+
+`clock` orders events, `fleet` says how long a job takes, `presets`, `trace` and `availability` what devices
+there are, `draws` and `idle` are chance; `lookahead` lets real clients train ahead of the clock. `rules` say
+what a server makes of an arrival, `server` holds its model, `vectors` are models as they compute with them.
+`procedure` is the loop, `evaluation` asks how good a model is, `ledger` counts, `snapshot` is what a
+checkpoint keeps (docs/devices.md).
+
+Imports only from below: `rounds` and what is under it.
+"""
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach(
+    __name__,
+    submod_attrs={
+        "clock": ["Clock", "Event", "Kind"],
+        "fleet": ["Fleet"],
+        "procedure": ["Procedure"],
+        "rules": ["Arrival", "Memory"],
+    },
+)

@@ -1,0 +1,88 @@
+"""The virtual clock: events in the order of simulated time, whatever the real clock shows.
+
+An event is a plain record, (microseconds, kind, subject, number): what happens when, to which device or
+server, and which job or exchange it is about. Records are compared from left to right, so events of one
+moment come in the order of their kinds, then of their subjects: what arrives at the same time is taken in
+the order of device ids before anything is begun anew.
+"""
+
+import heapq
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+SECOND_US = 1_000_000
+
+
+class Kind(IntEnum):
+    """What happens; of one moment, the smaller number first."""
+
+    ARRIVE = 0  # a device's job ends
+    AT_CLOUD = 1  # what a leaf has sent reaches the cloud
+    AT_LEAF = 2  # what the cloud has sent reaches a leaf
+    ROUND_END = 3  # a server that works in rounds combines what is there
+    EVALUATE = 4
+    START = 5  # a server gives work to an idle device, or to those of a round
+
+
+class Event(NamedTuple):
+    """Something that happens.
+
+    Attributes:
+        time_us: when, in virtual microseconds.
+        kind: what.
+        subject: id of the device or number of the server that it happens to.
+        number: of the job or exchange; tells events apart that are otherwise the same.
+    """
+
+    time_us: int
+    kind: int
+    subject: int
+    number: int
+
+
+class Clock:
+    """Gives events in their order.
+
+    Attributes:
+        now_us: virtual time of the newest event.
+        events: how many there have been.
+
+    >>> clock = Clock()
+    >>> clock.at(30, Kind.START, subject=0)
+    >>> clock.at(30, Kind.ARRIVE, subject=7, number=1)
+    >>> clock.at(30, Kind.ARRIVE, subject=2, number=2)
+    >>> [clock.next()[1:3] for _ in range(3)], clock.now_us
+    ([(0, 2), (0, 7), (5, 0)], 30)
+    """
+
+    def __init__(self, now_us: int = 0, events: int = 0, ahead: Iterable[Sequence[int]] = ()) -> None:
+        """Begin, or go on with what `facts` gave."""
+        self.now_us = now_us
+        self.events = events
+        self._heap = [Event(*event) for event in ahead]
+        heapq.heapify(self._heap)
+
+    def at(self, time_us: int, kind: Kind, subject: int, number: int = 0) -> None:
+        """Note an event to come; it must not lie in the past."""
+        assert time_us >= self.now_us, f"an event at {time_us} µs, but it is {self.now_us} µs"
+        heapq.heappush(self._heap, Event(time_us, int(kind), subject, number))
+
+    def next(self) -> Event:
+        """Return the next event; now is its time.
+
+        Raises:
+            IndexError: nothing will ever happen.
+        """
+        event = heapq.heappop(self._heap)
+        self.now_us = event.time_us
+        self.events += 1
+        return event
+
+    def __len__(self) -> int:
+        """Return the number of events ahead."""
+        return len(self._heap)
+
+    def facts(self) -> dict[str, object]:
+        """Return the clock as JSON: keyword arguments of `Clock`."""
+        return {"now_us": self.now_us, "events": self.events, "ahead": sorted(map(list, self._heap))}

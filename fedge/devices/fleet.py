@@ -1,0 +1,114 @@
+"""How long a device's job takes: the model comes, is trained, and goes back.
+
+    download  down_s + bytes / down
+    training  (per_job_s + per_window_s × windows × epochs) × noise
+    upload    up_s + bytes / up
+
+in virtual microseconds, at least one in all. FedScale (Lai et al. 2022, `getCompletionTime`) is the case
+per_window_s = 3 × milliseconds of inference per sample / 1000, without noise.
+"""
+
+import math
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from fedge.config.option import ConfigError, shown
+from fedge.devices.clock import SECOND_US
+from fedge.devices.draws import Draw
+
+NOISES = ("log-normal", "exponential", "half-normal")
+_LONGEST_S = 1e9  # of a part of a job: thirty years
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """What N devices are like; every array is (N,) float64.
+
+    Attributes:
+        per_window_s: seconds of training per window and epoch.
+        per_job_s: seconds of training whatever the windows.
+        down, up: bytes per second.
+        down_s, up_s: seconds that a transfer takes beyond that.
+        noise: what training times are multiplied with, drawn job by job: "log-normal", exp(sigma z);
+            "exponential", of mean 1; "half-normal", |z|, of mean √(2/π).
+        sigma: of log-normal noise; 0 for none.
+    """
+
+    per_window_s: np.ndarray
+    per_job_s: np.ndarray
+    down: np.ndarray
+    up: np.ndarray
+    down_s: np.ndarray
+    up_s: np.ndarray
+    noise: str = "log-normal"
+    sigma: float = 0.0
+
+    def __len__(self) -> int:
+        return len(self.per_window_s)
+
+
+def check_fleet(fleet: Fleet, count: int, what: str) -> Fleet:
+    """Return a fleet of `count` devices, whose times are possible.
+
+    Raises:
+        ConfigError: it is not; `what` names where it comes from.
+    """
+    if not isinstance(fleet, Fleet):
+        raise ConfigError(f"{what} must return a fedge.devices.Fleet, but returned {shown(fleet)}; mend it")
+    for declared in fields(fleet):
+        array = getattr(fleet, declared.name)
+        if declared.name in ("noise", "sigma"):
+            continue
+        rate = declared.name in ("down", "up")
+        least = np.finfo(float).tiny if rate else 0.0
+        values = np.asarray(array)
+        fits = values.shape == (count,) and np.issubdtype(values.dtype, np.floating)
+        if not fits or not ((values >= least) & (values <= np.inf if rate else values <= _LONGEST_S)).all():
+            raise ConfigError(
+                f"{what} must give each of {count} devices a {declared.name} "
+                f"{'above 0' if rate else f'of 0 to {_LONGEST_S:g}'}, but gives {shown(array)}; change it"
+            )
+    if fleet.noise not in NOISES or not 0 <= fleet.sigma <= 10:
+        raise ConfigError(
+            f"{what} must have a noise of {', '.join(NOISES)} and a sigma of 0 to 10, but has "
+            f"{shown(fleet.noise)} and {shown(fleet.sigma)}; change them"
+        )
+    return fleet
+
+
+class Durations:
+    """How long jobs of a fleet take, one by one."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        """Take in a fleet; Python's numbers are looked up faster than NumPy's."""
+        self._parts = list(
+            zip(
+                fleet.per_window_s.tolist(), fleet.per_job_s.tolist(), fleet.down.tolist(), fleet.up.tolist(),
+                fleet.down_s.tolist(), fleet.up_s.tolist(), strict=True,
+            )
+        )  # fmt: skip
+        self._noise = fleet.noise
+        self._sigma = fleet.sigma
+
+    def us(self, device: int, windows: int, model_bytes: int, draw: Draw) -> int:
+        """Return the virtual microseconds of a job, at least 1.
+
+        Args:
+            device: its id.
+            windows: that it trains on, counted once per epoch.
+            model_bytes: bytes that come, and go back.
+            draw: of the job.
+        """
+        per_window_s, per_job_s, down, up, down_s, up_s = self._parts[device]
+        train_s = (per_job_s + per_window_s * windows) * self._factor(draw)
+        seconds = down_s + model_bytes / down + train_s + up_s + model_bytes / up
+        return max(1, round(seconds * SECOND_US))
+
+    def _factor(self, draw: Draw) -> float:
+        """Return what the training time of a job is multiplied with."""
+        if self._noise == "exponential":
+            return -math.log1p(-draw.uniform)
+        if self._noise == "half-normal":
+            return abs(draw.normal)
+        return math.exp(self._sigma * draw.normal) if self._sigma else 1.0

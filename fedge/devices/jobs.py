@@ -1,0 +1,56 @@
+"""A job: one device trains one model once. Everything about it but its result is known when it is begun."""
+
+from dataclasses import astuple, dataclass, replace
+from typing import Any, Literal
+
+from fedge.devices.vectors import Version
+
+Fate = Literal["trains", "dropped", "away", "late"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job.
+
+    Attributes:
+        number: counted through the run, 1, 2, …
+        device: partition id.
+        server: number of the leaf that gave it.
+        attempt: the device's how-manieth job, 1, 2, …; its random streams stand at it.
+        period: evaluations before it was begun, plus 1: the global round whose step size it takes.
+        staleness_from: versions that its server had made when it was begun.
+        began_us, end_us: virtual time.
+        fate: "trains" and arrives; "dropped" out, went "away", or is told to stop because it is "late" for
+            its round. Only the first one is trained for real.
+        start: the model that it starts from.
+    """
+
+    number: int
+    device: int
+    server: int
+    attempt: int
+    period: int
+    staleness_from: int
+    began_us: int
+    end_us: int
+    fate: Fate
+    start: Version
+
+    @property
+    def busy_us(self) -> int:
+        """Virtual time that its device is at work."""
+        return self.end_us - self.began_us
+
+    def stopped(self, end_us: int) -> "Job":
+        """Return the job as one that its server stops, at a time at which it would still be at work."""
+        return replace(self, end_us=min(self.end_us, end_us), fate="late")
+
+    def facts(self) -> list[Any]:
+        """Return all but the model as JSON, for `restored`."""
+        return list(astuple(replace(self, start=None)))[:-1]  # type: ignore[arg-type]
+
+
+def restored(facts: list[Any], start: Version) -> Job:
+    """Return the job that `facts` were of."""
+    number, device, server, attempt, period, staleness_from, began_us, end_us, fate = facts
+    return Job(number, device, server, attempt, period, staleness_from, began_us, end_us, fate, start)

@@ -1,0 +1,145 @@
+"""What devices did and what it was worth: jobs, virtual time, bytes, staleness, device by device."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedge.devices.clock import SECOND_US
+from fedge.devices.jobs import Job
+from fedge.exchange.failure import Failure
+
+_COUNTS = ("jobs", "updates", "dropped", "away", "late", "stale", "failed", "busy_us", "wasted_us")
+_BYTES = ("up", "down", "cloud_up", "cloud_down")
+
+
+@dataclass(frozen=True)
+class DeviceTotals:
+    """One device over the whole run; a row of devices.csv.
+
+    Attributes:
+        device: partition id.
+        leaf: number of its leaf.
+        train_samples: windows.
+        jobs: that have ended; they are updates, dropped, away, late, stale or failed.
+        updates: jobs whose result was taken in.
+        dropped, away, late, stale, failed: jobs that were lost, and why.
+        busy_s, wasted_s, idle_s: virtual seconds at work, of these in jobs that were lost, and without work.
+        contribution: share of all updates, 0..1.
+    """
+
+    device: int
+    leaf: int
+    train_samples: int
+    jobs: int
+    updates: int
+    dropped: int
+    away: int
+    late: int
+    stale: int
+    failed: int
+    busy_s: float
+    wasted_s: float
+    idle_s: float
+    contribution: float
+
+
+def gini(values: np.ndarray) -> float:
+    """Return the Gini coefficient of numbers (N,) of at least 0: 0 if all are equal, 1 − 1/N if one has all.
+
+    Σ_i (2i − N − 1) x_i / (N Σ x), x in ascending order, i from 1. Of zeros alone it is 0.
+
+    >>> gini(np.array([1, 1, 1])), gini(np.array([0, 0, 0, 8]))
+    (0.0, 0.75)
+    """
+    ordered = np.sort(np.asarray(values, dtype=np.float64))
+    count, total = len(ordered), float(ordered.sum())
+    if total == 0:
+        return 0.0
+    return float((2 * np.arange(1, count + 1) - count - 1) @ ordered / (count * total))
+
+
+class Ledger:
+    """The books of a run on the virtual clock.
+
+    Attributes:
+        counts: name of `DeviceTotals` (times in microseconds) → (N,) int64, a number per device.
+        staleness: τ → arrivals that had it, those that were dropped for it included.
+        moved: "up", "down", "cloud_up", "cloud_down" → bytes of models so far.
+        losses: device → mean loss of its newest job, of those since the last evaluation.
+        failures: device → its first failure since then.
+    """
+
+    def __init__(self, devices: int) -> None:
+        """Open the books of this many devices."""
+        self.counts = {name: np.zeros(devices, np.int64) for name in _COUNTS}
+        self.staleness: Counter[int] = Counter()
+        self.moved = dict.fromkeys(_BYTES, 0)
+        self.losses: dict[int, float] = {}
+        self.failures: dict[int, Failure] = {}
+
+    def end_of(self, job: Job, outcome: str) -> None:
+        """Note how a job ended: "updates", or why it was lost."""
+        counts, device = self.counts, job.device
+        counts["jobs"][device] += 1
+        counts[outcome][device] += 1
+        counts["busy_us"][device] += job.busy_us
+        if outcome != "updates":
+            counts["wasted_us"][device] += job.busy_us
+
+    def total(self, name: str) -> int:
+        """Return a number over all devices."""
+        return int(self.counts[name].sum())
+
+    @property
+    def mean_staleness(self) -> float | None:
+        """Mean τ over all arrivals; None before the first."""
+        count = sum(self.staleness.values())
+        return sum(tau * n for tau, n in self.staleness.items()) / count if count else None
+
+    def devices(
+        self, now_us: int, leaf_of: Mapping[int, int], windows: Mapping[int, int]
+    ) -> list[DeviceTotals]:
+        """Return the rows of devices.csv, of the devices that `windows` has, in order.
+
+        Args:
+            now_us: end of the run, in virtual time.
+            leaf_of: device → number of its leaf.
+            windows: device → training windows.
+        """
+        updates = max(1, self.total("updates"))
+        rows = []
+        for device in sorted(windows):
+            of = {name: int(values[device]) for name, values in self.counts.items()}
+            busy_us, wasted_us = of.pop("busy_us"), of.pop("wasted_us")
+            rows.append(
+                DeviceTotals(
+                    device, leaf_of[device], windows[device], **of,
+                    busy_s=busy_us / SECOND_US, wasted_s=wasted_us / SECOND_US,
+                    idle_s=max(0, now_us - busy_us) / SECOND_US, contribution=of["updates"] / updates,
+                )
+            )  # fmt: skip
+        return rows
+
+    def begin_period(self) -> None:
+        """Forget what is told evaluation by evaluation."""
+        self.losses, self.failures = {}, {}
+
+    def facts(self) -> dict[str, Any]:
+        """Return the books as JSON, but for the counts, which are arrays."""
+        return {
+            "staleness": sorted(self.staleness.items()),
+            "moved": self.moved,
+            "losses": list(self.losses.items()),
+            "failures": [[device, each.kind, each.detail] for device, each in self.failures.items()],
+        }
+
+    def restore(self, facts: Mapping[str, Any], counts: Mapping[str, np.ndarray]) -> None:
+        """Go on with what `facts` and `counts`, (N,) int64 each, were."""
+        self.counts = {name: np.array(counts[name]) for name in _COUNTS}
+        self.staleness = Counter({int(tau): int(n) for tau, n in facts["staleness"]})
+        self.moved = {name: int(facts["moved"][name]) for name in _BYTES}
+        self.losses = {int(device): float(loss) for device, loss in facts["losses"]}
+        self.failures = {int(device): Failure(kind, detail) for device, kind, detail in facts["failures"]}

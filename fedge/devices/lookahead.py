@@ -1,0 +1,151 @@
+"""Real training ahead of the virtual clock.
+
+What a device trains follows from the model that it starts from, which is there when its job is begun. So the
+job is handed to a worker at once, to be worked on before all that end later; and the clock stops at an
+arrival only until that one result is there. What the workers have done meanwhile decides nothing.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+
+from flwr.app import ConfigRecord, Message, RecordDict
+
+from fedge.config.sections import Config
+from fedge.devices.jobs import Job
+from fedge.exchange.clients import Clients
+from fedge.exchange.content import ARRAYS, CONFIG
+from fedge.exchange.engine import LookAheadEngine
+from fedge.exchange.failure import Failure, no_reply_within, rejected
+from fedge.exchange.round_context import RoundContext, is_of_version
+from fedge.exchange.schema import ReplyRejected, TrainTask, admit_train
+from fedge.exchange.train import TRAIN, TrainReply
+from fedge.process.watchdog import note_progress, refuse_stalled
+from fedge.states.records import fill
+from fedge.timing.laps import LapClock
+
+_LOOK_S = 0.5  # how often a client that takes long is looked after
+_MARGIN_S = 10.0  # what the engine may take to end a client whose time is over
+
+RoundContexts = Callable[[int, int], RoundContext]
+"""(global round, leaf round) → what clients must know."""
+
+
+class Waiting:
+    """Waits for replies one by one, as long as clients may take."""
+
+    def __init__(
+        self, engine: LookAheadEngine, timeout_s: float, clock: LapClock, tick: Callable[[], None]
+    ) -> None:
+        """Wait for clients of an engine.
+
+        Args:
+            engine: delivers messages.
+            timeout_s: seconds that a client may work on one.
+            clock: charged "wait".
+            tick: called while nothing comes.
+        """
+        self._engine = engine
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self._tick = tick
+
+    def reply(self, question: Message, message_id: str) -> Message | Failure:
+        """Return the reply to a message, or why there is none.
+
+        Raises:
+            StallError: nothing has happened for too long.
+        """
+        began = self._clock.now()
+        while (found := self._engine.wait_for(message_id, _LOOK_S)) is None:
+            self._engine.give_up_late(self._timeout_s)
+            refuse_stalled()
+            self._tick()
+            if self._clock.now() - began > self._timeout_s + _MARGIN_S:
+                return no_reply_within(self._timeout_s)
+        note_progress()
+        if found.has_error():
+            return self._engine.failure_of(found)
+        if not is_of_version(found, question):
+            return rejected("other version", "of the model that it started from")
+        return found
+
+
+class LookAhead:
+    """Lets jobs be trained, and gives their results when their time has come."""
+
+    def __init__(
+        self,
+        engine: LookAheadEngine,
+        clients: Clients,
+        config: Config,
+        round_contexts: RoundContexts,
+        windows: Mapping[int, int],
+        variances: Collection[str],
+        waiting: Waiting,
+        clock: LapClock,
+    ) -> None:
+        """Stand ready.
+
+        Args:
+            engine: delivers messages by urgency.
+            clients: which node holds which partition.
+            config: its sections on training and guard are read.
+            round_contexts: what clients must know.
+            windows: partition id → training windows.
+            variances: entries of the model that cannot be negative.
+            waiting: for replies.
+            clock: charged "configure", "wait" and "check".
+        """
+        self._engine = engine
+        self._clients = clients
+        self._config = config
+        self._round_contexts = round_contexts
+        self._windows = windows
+        self._variances = tuple(variances)
+        self._waiting = waiting
+        self._clock = clock
+        self._ahead: dict[int, tuple[Message, str]] = {}  # number of a job → its message and that one's id
+
+    def begin(self, job: Job) -> None:
+        """Hand a job that trains to the workers."""
+        message = self._question(job)
+        self._ahead[job.number] = message, self._engine.push_due(message, job.end_us)
+
+    def _question(self, job: Job) -> Message:
+        """Return the message that asks a device to train."""
+        context = fill(ConfigRecord(), vars(self._round_contexts(job.period, job.attempt)))
+        content = RecordDict({ARRAYS: job.start.record, CONFIG: context})
+        return Message(content, self._clients.node(job.device), TRAIN)
+
+    def __contains__(self, job: object) -> bool:
+        return isinstance(job, Job) and job.number in self._ahead
+
+    def result(self, job: Job) -> TrainReply | Failure:
+        """Return what a device has trained, or why that does not count; waits for it.
+
+        A client that fails is tried again, with the same random stream.
+        """
+        self._clock.lap("configure")
+        message, message_id = self._ahead.pop(job.number)
+        found = self._waiting.reply(message, message_id)
+        for _ in range(self._config.guard.retries):
+            if isinstance(found, Message):
+                break
+            message = self._question(job)
+            found = self._waiting.reply(message, self._engine.push_due(message, -1))
+        self._clock.lap("wait")
+        if isinstance(found, Failure):
+            return found
+        try:
+            return admit_train(found, self._task(job))
+        except ReplyRejected as error:
+            return error.failure
+        finally:
+            self._clock.lap("check")
+
+    def _task(self, job: Job) -> TrainTask:
+        """Return what a device was asked to train, and what is known of it."""
+        train = self._config.train
+        return TrainTask(
+            job.start.state, self._windows[job.device], train.local_epochs, train.batch_size,
+            self._config.guard.client_timeout, self._variances,
+        )  # fmt: skip

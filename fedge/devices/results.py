@@ -1,0 +1,161 @@
+"""What an evaluation on the virtual clock says: the rows of a global round, and a row of versions.csv."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedge.exchange.evaluate import Evaluation, pooled
+from fedge.exchange.failure import Failure
+from fedge.metrics.scores import accuracy, macro_f1
+from fedge.rounds.results import ClientResult, LeafResult, RoundResult
+from fedge.serving.gate import GateResult
+
+
+@dataclass(frozen=True)
+class VersionRow:
+    """One evaluation; a row of devices/versions.csv. Totals are of the run so far.
+
+    Attributes:
+        evaluation: 1, 2, …
+        virtual_s: when, in virtual seconds.
+        version: updates of the model that is evaluated, by the server that made it.
+        updates, jobs: results taken in, and all jobs that have ended.
+        seen_accuracy, unseen_accuracy: mean over clients of test accuracy, of users seen in training or not.
+        up, down, cloud_up, cloud_down: bytes of models.
+        mean_staleness: over all arrivals; None before the first.
+        utilisation: virtual time at work over that of all places, 0..1.
+        wasted: share of the time at work that was lost, 0..1.
+        gini: of the devices' numbers of updates.
+        events: of the virtual clock.
+    """
+
+    evaluation: int
+    virtual_s: float
+    version: int
+    updates: int
+    jobs: int
+    seen_accuracy: float | None
+    unseen_accuracy: float | None
+    up: int
+    down: int
+    cloud_up: int
+    cloud_down: int
+    mean_staleness: float | None
+    utilisation: float
+    wasted: float
+    gini: float
+    events: int
+
+
+@dataclass(frozen=True)
+class Population:
+    """Who is there.
+
+    Attributes:
+        leaf_of: client → number of its leaf, unseen clients included.
+        windows: client → training windows, of those that train.
+        unseen: clients that hold users out of training.
+        leaves: how many.
+        truth: the group that each leaf is truly in, where a scenario planted groups.
+    """
+
+    leaf_of: Mapping[int, int]
+    windows: Mapping[int, int]
+    unseen: frozenset[int]
+    leaves: int
+    truth: Sequence[int] | None = None
+
+    def devices_of(self, leaf: int) -> list[int]:
+        """Return the clients of a leaf that train, in order."""
+        return [client for client in sorted(self.windows) if self.leaf_of[client] == leaf]
+
+
+@dataclass(frozen=True)
+class Period:
+    """What lies between two evaluations.
+
+    Attributes:
+        number: of the second one.
+        losses: client → mean loss of its newest job.
+        failures: client → its first failure.
+        moved: "up", "down", "cloud_up", "cloud_down" → bytes.
+        began: when it did, by the run's real clock.
+    """
+
+    number: int
+    losses: Mapping[int, float]
+    failures: Mapping[int, Failure]
+    moved: Mapping[str, int]
+    began: float
+
+
+def round_result(who: Population, period: Period, evaluated: Mapping[int, Evaluation]) -> RoundResult:
+    """Return the rows of a global round: of clients that were evaluated or have trained in the period.
+
+    Args:
+        who: is there.
+        period: that ends with the evaluation.
+        evaluated: client → evaluation of the one model that all are served.
+    """
+    there = sorted({*evaluated, *period.losses})
+    return RoundResult(
+        global_round=period.number,
+        clients=[_client(who, client, period, evaluated.get(client)) for client in there],
+        leaves=[_leaf(who, leaf, evaluated) for leaf in range(who.leaves)],
+        cloud=None,
+        clients_ok=len(who.leaf_of) - len(period.failures),
+        failures=dict(sorted(period.failures.items())),
+        uplink_bytes=period.moved["up"],
+        downlink_bytes=period.moved["down"],
+        cloud_uplink_bytes=period.moved["cloud_up"],
+        cloud_downlink_bytes=period.moved["cloud_down"],
+        truth=who.truth,
+        began=period.began,
+    )
+
+
+def _client(who: Population, client: int, period: Period, test: Evaluation | None) -> ClientResult:
+    """Return the row of one client."""
+    return ClientResult(
+        client=client,
+        leaf=who.leaf_of[client],
+        train_samples=who.windows.get(client, 0),
+        train_loss=period.losses.get(client),
+        test_samples=int(test.confusion.sum()) if test else 0,
+        test_accuracy=accuracy(test.confusion) if test else None,
+        test_loss=test.loss if test else None,
+        macro_f1=macro_f1(test.confusion) if test else None,
+        train_seconds=None,
+        confusion=test.confusion if test else None,
+        unseen_client=client in who.unseen,
+    )
+
+
+def _leaf(who: Population, leaf: int, evaluated: Mapping[int, Evaluation]) -> LeafResult:
+    """Return the row of one leaf; all serve the same model."""
+    mine = {client: found for client, found in evaluated.items() if who.leaf_of[client] == leaf}
+    seen = pooled([found for client, found in mine.items() if client not in who.unseen])
+    unseen = pooled([found for client, found in mine.items() if client in who.unseen])
+    devices = who.devices_of(leaf)
+    return LeafResult(
+        leaf=leaf,
+        cluster=0,
+        gate=GateResult("off", math.nan, None, serves_offer=False),
+        test_accuracy=seen[0] if seen else None,
+        test_loss=seen[1] if seen else None,
+        macro_f1=seen[2] if seen else None,
+        num_clients=len(devices),
+        train_samples=sum(who.windows[client] for client in devices),
+        unseen_accuracy=unseen[0] if unseen else None,
+        unseen_loss=unseen[1] if unseen else None,
+        unseen_macro_f1=unseen[2] if unseen else None,
+        unseen_clients=sum(who.leaf_of[client] == leaf for client in who.unseen),
+    )
+
+
+def mean_accuracy(who: Population, evaluated: Mapping[int, Evaluation], unseen: bool) -> float | None:
+    """Return the mean test accuracy over clients, seen or unseen; None without any."""
+    scores = [accuracy(e.confusion) for client, e in evaluated.items() if (client in who.unseen) == unseen]
+    return float(np.mean(scores)) if scores else None

@@ -1,0 +1,48 @@
+"""A round on the virtual clock: more devices are asked than waited for, and a deadline may end it.
+
+All of this is known when the round begins: the devices whose results count are those that would be back
+first. So the others, and those that drop out, need not be trained for real.
+"""
+
+from collections.abc import Sequence
+
+from fedge.devices.jobs import Job
+
+
+def goal_of(concurrency: int, over_selection: float) -> int:
+    """Return how many results a round waits for, of so many devices that are asked.
+
+    >>> goal_of(13, 1.3), goal_of(10, 1.0), goal_of(1, 100.0)
+    (10, 10, 1)
+    """
+    return max(1, round(concurrency / over_selection))
+
+
+def settled(jobs: Sequence[Job], goal: int, deadline_us: int | None) -> tuple[list[Job], int]:
+    """Return the jobs of a round as they will end, and when the round ends.
+
+    The first `goal` jobs that train and end by the deadline count. The round ends with the last of them; with
+    fewer, at the deadline, and without one when nobody is at work any more. Who is still at work then is told
+    to stop. Of jobs that end at the same time, that of the device with the lower id is first.
+
+    Args:
+        jobs: all that begin together, at least one.
+        goal: how many are waited for.
+        deadline_us: virtual time; None for none.
+    """
+    by_end = sorted((job for job in jobs if job.fate == "trains"), key=lambda job: (job.end_us, job.device))
+    in_time = [job for job in by_end if deadline_us is None or job.end_us <= deadline_us]
+    chosen = in_time[:goal]
+    if len(chosen) == goal:
+        end_us = chosen[-1].end_us
+    elif deadline_us is not None:
+        end_us = deadline_us
+    else:
+        end_us = max(job.end_us for job in jobs)
+    numbers = {job.number for job in chosen}
+    return [
+        job
+        if job.number in numbers or (job.fate != "trains" and job.end_us <= end_us)
+        else job.stopped(end_us)
+        for job in jobs
+    ], end_us

@@ -1,0 +1,260 @@
+"""What a server makes of an arrival. A rule is one function
+
+    rule(model, memory, arrival, further arguments by keyword) → the new model (P,), or None while it stays
+
+that is called for every arrival, in the order of virtual time. `model` is the server's vector (P,), which
+nobody may write to; `memory` is what the server keeps between arrivals, to be changed in place. Whatever a
+rule returns is cast to the model's dtype; sums are in float64, in the order of arrival. In what follows w is
+the model, Δ_i = end_i − start_i what a child brings, τ_i how many versions were made since it started, s(τ)
+its weight (`fedge.devices.staleness`), K the buffer.
+
+A rule with the trait `fedge.config.parts.ROUNDS` takes arrivals in and is called with None for an arrival
+when its round is over.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedge.config.option import ConfigError, shown
+from fedge.devices.staleness import weight
+
+
+@dataclass(frozen=True, eq=False)
+class Arrival:
+    """What a child of a server brings: a device its trained model, a leaf its own.
+
+    Attributes:
+        child: partition id of the device, or number of the leaf.
+        staleness: τ, versions that the server has made since the child started.
+        start: (P,) the model that it started from; the server's own vector object if that has not changed.
+        end: (P,) what the child made of it.
+        weight: its training windows.
+        counters: its entries that are not floating point.
+    """
+
+    child: int
+    staleness: int
+    start: np.ndarray
+    end: np.ndarray
+    weight: float = 1.0
+    counters: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def delta(self) -> np.ndarray:
+        """Δ = end − start, (P,) float64."""
+        return np.subtract(self.end, self.start, dtype=np.float64)
+
+
+@dataclass
+class Memory:
+    """What a server keeps between arrivals; checkpoints hold all of it.
+
+    Attributes:
+        children: how many the server has.
+        buffer: arrivals that wait for others.
+        arrays: by names of the rule's choice, of any shape and dtype.
+    """
+
+    children: int
+    buffer: list[Arrival] = field(default_factory=list)
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+Rule = Callable[..., "np.ndarray | None"]
+
+
+def moved(
+    model: np.ndarray, arrivals: Sequence[Arrival], weights: Sequence[float], total: float
+) -> np.ndarray:
+    """Return w + Σ (c_i / total) Δ_i as (P,) float64, summed in the order given.
+
+    Children that started from w itself add c_i / total · end_i, and what is then left over of w is
+    1 − Σ c_i / total; so if all did and their c_i add up to `total`, this is their weighted mean, bit for bit
+    as `fedge.states.averaging.weighted_mean` has it.
+
+    Of two children, one of which started from 0, (1·4 + 3·2) / 4 − 3·0 / 4 + (1 − 1/4)·2:
+
+    >>> w, old = np.array([2.0]), np.array([0.0])
+    >>> two = [Arrival(0, 0, w, np.array([4.0])), Arrival(1, 5, old, np.array([2.0]))]
+    >>> moved(w, two, [1, 3], 4)
+    array([4.])
+    """
+    found = np.empty(len(model), np.float64)
+    product = np.empty(len(model), np.float64)
+    for number, (arrival, share) in enumerate(zip(arrivals, weights, strict=True)):
+        product[...] = arrival.end
+        product *= share / total
+        if number:
+            found += product
+        else:
+            found[...] = product  # not added to zeros: 0.0 + -0.0 would lose a sign
+    fresh = [share for arrival, share in zip(arrivals, weights, strict=True) if arrival.start is model]
+    rest = total - float(np.sum(fresh))
+    if rest != 0:
+        found += rest / total * model.astype(np.float64)
+    for arrival, share in zip(arrivals, weights, strict=True):
+        if arrival.start is not model:
+            found -= share / total * arrival.start.astype(np.float64)
+    return found
+
+
+def fedavg(model: np.ndarray, memory: Memory, arrival: Arrival | None, lr: float = 1.0) -> np.ndarray | None:
+    """w ← w + η Σ (n_i / n) Δ_i over all children of a round, n_i their windows.
+
+    Source: McMahan et al. 2017, Algorithm 1; η as in Reddi et al. 2021, with which 1 is FedAvg.
+    """
+    _refuse_outside("lr", lr, 0.0)
+    if arrival is not None:
+        memory.buffer.append(arrival)
+        return None
+    there = sorted(memory.buffer, key=lambda each: each.child)
+    memory.buffer.clear()
+    if not there:
+        return None
+    total = float(np.sum([each.weight for each in there]))
+    return moved(model, there, [lr * each.weight for each in there], total)
+
+
+def fedasync(
+    model: np.ndarray,
+    memory: Memory,
+    arrival: Arrival,
+    alpha: float = 0.6,
+    staleness: str = "polynomial",
+    a: float = 0.5,
+    b: float = 4.0,
+) -> np.ndarray:
+    """w ← (1 − α s(τ)) w + α s(τ) end, at every arrival.
+
+    Source: Xie, Koyejo, Gupta 2019 (arXiv 1903.03934), Algorithm 1: α_t = α s(t − τ). The mixture was checked
+    in Async-HFL's code (Yu et al. 2023), which does the same on both levels with α = 0.9.
+
+    α = 0.5 and τ = 3 give ½ · 4^(−½) = ¼ of the new model:
+
+    >>> w = np.array([4.0])
+    >>> fedasync(w, Memory(2), Arrival(0, 3, np.array([0.0]), np.array([8.0])), alpha=0.5)
+    array([5.])
+    """
+    _refuse_outside("alpha", alpha, 0.0, 1.0)
+    share = alpha * weight(staleness, arrival.staleness, a, b)
+    mixed: np.ndarray = (1 - share) * model.astype(np.float64) + share * arrival.end.astype(np.float64)
+    return mixed
+
+
+def fedbuff(
+    model: np.ndarray,
+    memory: Memory,
+    arrival: Arrival,
+    buffer: int = 10,
+    lr: float = 1.0,
+    staleness: str = "polynomial",
+    a: float = 0.5,
+    b: float = 4.0,
+) -> np.ndarray | None:
+    """w ← w + (η / K) Σ s(τ_i) Δ_i, once K updates are there; then the buffer is empty again.
+
+    With staleness="cosine" it is FedRevive without distillation, that method's control.
+
+    Source: Nguyen et al. 2022 (arXiv 2106.06639), Algorithm 1, with s(τ) = 1 / √(1 + τ). Its authors' FLSim
+    divides s by its value at an average staleness, and sums where this has the mean: both are factors on η.
+
+    K = 2, one update that is fresh and one with τ = 3, so s = ½: 2 + (1·2 + ½·4) / 2
+
+    >>> w, memory = np.array([2.0]), Memory(2)
+    >>> fedbuff(w, memory, Arrival(0, 0, w, np.array([4.0])), buffer=2)
+    >>> fedbuff(w, memory, Arrival(1, 3, np.array([0.0]), np.array([4.0])), buffer=2)
+    array([4.])
+    """
+    _refuse_outside("lr", lr, 0.0)
+    _refuse_no_count("buffer", buffer)
+    memory.buffer.append(arrival)
+    if len(memory.buffer) < buffer:
+        return None
+    weights = [lr * weight(staleness, each.staleness, a, b) for each in memory.buffer]
+    found = moved(model, memory.buffer, weights, buffer)
+    memory.buffer.clear()
+    return found
+
+
+def ca2fl(
+    model: np.ndarray, memory: Memory, arrival: Arrival, buffer: int = 10, lr: float = 1.0
+) -> np.ndarray | None:
+    """w ← w + η (h + (1/K) Σ (Δ_i − h_i)), once K updates are there, whatever their staleness.
+
+    h_i is the last update of child i, 0 before its first, and h = (1/n) Σ h_i the mean over all n children;
+    then h_i ← Δ_i for those that were there. The server keeps n vectors.
+
+    Source: Wang et al. 2024 (ICLR), by two independent implementations that agree; no official code was
+    found. If a child is in a buffer twice, both are compared with its h_i from before, and the later one
+    stays.
+
+    Two children, K = 1: after Δ_0 = 2, h = 1; then Δ_1 = 4 gives 1 + (4 − 0), and h = 3:
+
+    >>> w, memory = np.array([0.0]), Memory(2)
+    >>> ca2fl(w, memory, Arrival(0, 0, w, w + 2), buffer=1), memory.arrays["mean"]
+    (array([2.]), array([1.]))
+    >>> ca2fl(w, memory, Arrival(1, 0, w, w + 4), buffer=1), memory.arrays["mean"]
+    (array([5.]), array([3.]))
+    """
+    _refuse_outside("lr", lr, 0.0)
+    _refuse_no_count("buffer", buffer)
+    memory.buffer.append(arrival)
+    if len(memory.buffer) < buffer:
+        return None
+    kept = memory.arrays
+    mean = kept.get("mean", np.zeros(len(model), np.float64))
+    step, after = mean.copy(), mean.copy()
+    deltas = [each.delta for each in memory.buffer]
+    for each, delta in zip(memory.buffer, deltas, strict=True):
+        step += (delta - kept.get(f"last-{each.child}", 0.0)) / buffer
+    for each, delta in zip(memory.buffer, deltas, strict=True):
+        last = delta.astype(model.dtype)  # n of them: no larger than the model itself
+        after += (last.astype(np.float64) - kept.get(f"last-{each.child}", 0.0)) / memory.children
+        kept[f"last-{each.child}"] = last
+    kept["mean"] = after
+    memory.buffer.clear()
+    found: np.ndarray = model + lr * step
+    return found
+
+
+def fedfa(model: np.ndarray, memory: Memory, arrival: Arrival, buffer: int = 10) -> np.ndarray | None:
+    """w ← the mean of the last K models that arrived, anew at every arrival; the oldest one goes.
+
+    Until K are there the model stays.
+
+    Source: Xu et al. 2024 (IJCAI, arXiv 2404.11015). Only its abstract and notes on it could be read: window
+    size and weights of the paper may differ.
+
+    K = 2: the mean of 2 and 4, then of 4 and 8.
+
+    >>> w, memory = np.array([0.0]), Memory(3)
+    >>> [fedfa(w, memory, Arrival(0, 0, w, np.array([m])), buffer=2) for m in (2.0, 4.0, 8.0)]
+    [None, array([3.]), array([6.])]
+    """
+    _refuse_no_count("buffer", buffer)
+    memory.buffer.append(arrival)
+    if len(memory.buffer) < buffer:
+        return None
+    total = memory.buffer[0].end.astype(np.float64) / buffer
+    for each in memory.buffer[1:]:
+        total += each.end.astype(np.float64) / buffer
+    del memory.buffer[0]
+    return total
+
+
+def _refuse_outside(name: str, value: float, above: float, most: float = np.inf) -> None:
+    """Raise ConfigError for an argument of a rule that is no number above one and at most another."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not above < value <= most or value == np.inf:
+        limit = f"above {above:g}" + (f", at most {most:g}" if most < np.inf else "")
+        raise ConfigError(f"{name} of a rule must be a number {limit}, but is {shown(value)}; try 0.5")
+
+
+def _refuse_no_count(name: str, value: int) -> None:
+    """Raise ConfigError for an argument of a rule that is no whole number of at least 1."""
+    if type(value) is not int or value < 1:
+        raise ConfigError(
+            f"{name} of a rule must be a whole number of at least 1, but is {shown(value)}; try 10"
+        )

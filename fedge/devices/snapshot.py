@@ -1,0 +1,164 @@
+"""A procedure between two events ↔ a checkpoint: states by groups, and the rest as JSON.
+
+Kept are the heap of events, all jobs under way with the models that they started from, what servers and
+their rules hold, who is idle, and the books. Not kept: random streams, which follow from seed and counts, and
+results of jobs under way, which are trained again. An array that several things hold, as a version that many
+jobs started from, is kept once.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fedge.devices.clock import Clock
+from fedge.devices.idle import Idle
+from fedge.devices.jobs import restored
+from fedge.devices.procedure import Procedure
+from fedge.devices.rules import Arrival, Memory
+from fedge.devices.server import Server
+from fedge.devices.vectors import Layout, Version
+from fedge.states.averaging import State
+
+Groups = dict[str, dict[str, State]]
+_VECTORS, _COUNTERS, _MEMORY, _COUNTS = "vectors", "counters", "memory", "counts"
+_V = "vector"
+
+
+class _Kept:
+    """Arrays that are kept, each once, under a number."""
+
+    def __init__(self) -> None:
+        self.vectors: dict[str, State] = {}
+        self.counters: dict[str, State] = {}
+        self._known: dict[int, int] = {}
+
+    def vector(self, array: np.ndarray) -> int:
+        """Return the number of a vector (P,)."""
+        if id(array) not in self._known:  # which lasts as long as `vectors` holds it
+            self._known[id(array)] = len(self._known)
+            self.vectors[str(self._known[id(array)])] = {_V: array}
+        return self._known[id(array)]
+
+    def counter(self, counters: Mapping[str, np.ndarray]) -> int:
+        """Return the number of a model's counters; −1 of none."""
+        if not counters:
+            return -1
+        self.counters[str(len(self.counters))] = dict(counters)
+        return len(self.counters) - 1
+
+    def version(self, version: Version) -> list[int]:
+        """Return the numbers of a version."""
+        return [self.vector(version.vector), self.counter(version.counters)]
+
+
+class _Found:
+    """The arrays of a checkpoint by their numbers, copied once each, so that what was one is one again."""
+
+    def __init__(self, groups: Mapping[str, Mapping[str, State]], layout: Layout) -> None:
+        self._groups = groups
+        self._layout = layout
+        self._vectors: dict[int, np.ndarray] = {}
+        self._versions: dict[int, Version] = {}
+
+    def vector(self, number: int) -> np.ndarray:
+        """Return a vector (P,), read-only."""
+        if number not in self._vectors:
+            array = np.array(self._groups[_VECTORS][str(number)][_V])
+            array.flags.writeable = False
+            self._vectors[number] = array
+        return self._vectors[number]
+
+    def counters(self, number: int) -> dict[str, np.ndarray]:
+        """Return a model's counters."""
+        found = self._groups[_COUNTERS][str(number)] if number >= 0 else {}
+        return {name: np.array(array) for name, array in found.items()}
+
+    def version(self, numbers: list[int]) -> Version:
+        """Return a version; the same object for the same vector."""
+        vector, counters = numbers
+        if vector not in self._versions:
+            self._versions[vector] = Version(self._layout, self.vector(vector), self.counters(counters))
+        return self._versions[vector]
+
+
+def snapshot(procedure: Procedure) -> tuple[Groups, dict[str, Any]]:
+    """Return what a checkpoint keeps of a procedure: group → name → state, and facts as JSON."""
+    kept = _Kept()
+    memory: dict[str, State] = {}
+    servers = []
+    for index, server in enumerate(procedure.servers):
+        if server.memory.arrays:
+            memory[str(index)] = dict(server.memory.arrays)
+        servers.append(_server_facts(server, kept))
+    facts = {
+        "clock": procedure.clock.facts(),
+        "jobs": [[job.facts(), kept.version(job.start)] for job in procedure.jobs.values()],
+        "servers": servers,
+        "idle": [list(idle) for idle in procedure.choosing.idle],
+        "picks": [draws.count for draws in procedure.choosing.draws],
+        "attempts": procedure.attempts,
+        "evaluated": procedure.evaluated,
+        "begun": procedure.begun,
+        "moved_before": procedure.moved_before,
+        "ledger": procedure.ledger.facts(),
+    }
+    groups: Groups = {
+        _VECTORS: kept.vectors,
+        _COUNTERS: kept.counters,
+        _MEMORY: memory,
+        _COUNTS: {_COUNTS: dict(procedure.ledger.counts)},
+    }
+    return groups, facts
+
+
+def restore(
+    procedure: Procedure, groups: Mapping[str, Mapping[str, State]], facts: Mapping[str, Any]
+) -> None:
+    """Let a new procedure of the same world go on where `snapshot` was made."""
+    groups = {name: groups.get(name, {}) for name in (_VECTORS, _COUNTERS, _MEMORY, _COUNTS)}
+    found = _Found(groups, procedure.servers[0].version.layout)
+    procedure.clock = Clock(**facts["clock"])
+    for index, (server, of) in enumerate(zip(procedure.servers, facts["servers"], strict=True)):
+        arrays = {name: np.array(array) for name, array in groups[_MEMORY].get(str(index), {}).items()}
+        _restore_server(server, of, arrays, found)
+    jobs = [restored(job, found.version(start)) for job, start in facts["jobs"]]
+    procedure.jobs = {job.number: job for job in jobs}
+    procedure.choosing.idle = [Idle(devices) for devices in facts["idle"]]
+    for draws, count in zip(procedure.choosing.draws, facts["picks"], strict=True):
+        draws.count = count
+    procedure.attempts = list(facts["attempts"])
+    procedure.evaluated, procedure.begun = facts["evaluated"], facts["begun"]
+    procedure.moved_before = dict(facts["moved_before"])
+    procedure.ledger.restore(facts["ledger"], groups[_COUNTS][_COUNTS])
+
+
+def _server_facts(server: Server, kept: _Kept) -> dict[str, Any]:
+    """Return a server as JSON; its arrays are kept."""
+    waiting = server.counters
+    return {
+        "version": kept.version(server.version),
+        "number": server.number,
+        "counters": None if waiting is None else [waiting[0], kept.counter(waiting[1])],
+        "buffer": [
+            [each.child, each.staleness, kept.vector(each.start), kept.vector(each.end), each.weight]
+            for each in server.memory.buffer
+        ],
+    }
+
+
+def _restore_server(
+    server: Server, facts: Mapping[str, Any], arrays: dict[str, np.ndarray], found: _Found
+) -> None:
+    """Let a server go on."""
+    buffer = [
+        Arrival(child, staleness, found.vector(start), found.vector(end), weight)
+        for child, staleness, start, end, weight in facts["buffer"]
+    ]
+    waiting = facts["counters"]
+    server.restore(
+        found.version(facts["version"]),
+        facts["number"],
+        Memory(server.memory.children, buffer, arrays),
+        None if waiting is None else (waiting[0], found.counters(waiting[1])),
+    )

@@ -1,0 +1,108 @@
+"""Devices from a CSV file of one's own: a row each, with the names of `fedge.devices.fleet` as header.
+
+    seconds_per_window,seconds_per_job,down_bytes_s,up_bytes_s,down_s,up_s
+    0.02,0,1000000,500000,0.05,0.05
+
+Columns that are left out are 0 seconds, or transfers that take no time; one of the first two must be there.
+With fewer rows than devices they are used again in turn, after a shuffle.
+"""
+
+import csv
+import math
+from pathlib import Path
+
+import numpy as np
+
+from fedge.config.option import ConfigError, nearest, shown
+from fedge.devices.fleet import Fleet
+
+_DEFAULTS = {
+    "seconds_per_window": 0.0,
+    "seconds_per_job": 0.0,
+    "down_bytes_s": math.inf,
+    "up_bytes_s": math.inf,
+    "down_s": 0.0,
+    "up_s": 0.0,
+}
+_MOST_BYTES = 10**9
+
+
+def trace(
+    owner: np.ndarray, rng: np.random.Generator, path: str = "", jitter: float = 0.0, shuffle: bool = True
+) -> Fleet:
+    """Return the devices of a CSV file.
+
+    Args:
+        owner: (N,) user of each device.
+        rng: shuffles the rows.
+        path: of the file.
+        jitter: of the logarithm of a job's training time.
+        shuffle: False: row i is device i.
+
+    Raises:
+        ConfigError: the file cannot be read, or has no such numbers.
+    """
+    rows = read_trace(Path(path))
+    order = rng.permutation(len(rows)) if shuffle else np.arange(len(rows))
+    table = np.array(rows, dtype=np.float64)[order][np.arange(len(owner)) % len(rows)]
+    per_window, per_job, down, up, down_s, up_s = table.T.copy()
+    return Fleet(per_window, per_job, down, up, down_s, up_s, sigma=jitter)
+
+
+def read_trace(path: Path) -> list[list[float]]:
+    """Return the rows of a trace in the order of the columns above, at least one.
+
+    Raises:
+        ConfigError: it cannot be read, has other columns, or a cell is no number.
+    """
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise ConfigError(f"devices.preset-args.path must be at most 1 GB, but {path} is larger; thin it")
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            header = list(reader.fieldnames or ())
+            _refuse_other_columns(header, path)
+            rows = [[_number(row, name, path, line) for name in _DEFAULTS]
+                    for line, row in enumerate(reader, start=2)]  # fmt: skip
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(
+            f"devices.preset-args.path must be a readable CSV file, but {path}: {reason}; check the path"
+        ) from error
+    if not rows:
+        raise ConfigError(
+            f"devices.preset-args.path must have a row per device, but {path} has none; add one"
+        )
+    return rows
+
+
+def _refuse_other_columns(header: list[str], path: Path) -> None:
+    """Raise ConfigError for a column that there is not, or without one that says how long a job takes."""
+    for name in header:
+        if name not in _DEFAULTS:
+            raise ConfigError(
+                f"devices.preset-args.path must have the columns {', '.join(_DEFAULTS)}, but {path} has "
+                f"{shown(name)}{nearest(name, tuple(_DEFAULTS)) or '; rename it'}"
+            )
+    if not {"seconds_per_window", "seconds_per_job"} & set(header):
+        raise ConfigError(
+            f"devices.preset-args.path must have a column seconds_per_window or seconds_per_job, but {path} "
+            f"has neither; add one"
+        )
+
+
+def _number(row: dict[str, str], name: str, path: Path, line: int) -> float:
+    """Return a cell as a number, or what stands for an absent column."""
+    text = row.get(name)
+    if name not in row:
+        return _DEFAULTS[name]
+    try:
+        value = float(text or "")
+    except ValueError:
+        value = math.nan
+    if not (value > 0 if math.isinf(_DEFAULTS[name]) else 0 <= value < math.inf):
+        raise ConfigError(
+            f"devices.preset-args.path must hold numbers of at least 0, bytes above 0, but {path}, line "
+            f"{line}, {name} is {shown(text)}; mend it"
+        )
+    return value

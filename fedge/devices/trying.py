@@ -1,0 +1,61 @@
+"""Rules, presets and availabilities tried out before a run: what they do not take is said at once."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from fedge.config.option import ConfigError, shown
+from fedge.config.parts import AVAILABILITY, DEVICES, ROUNDS, SERVER_RULES
+from fedge.config.register import Register
+from fedge.devices.fleet import check_fleet
+from fedge.devices.rules import Arrival, Memory
+
+_DEVICES = 2
+
+
+def try_rule(name: str, arguments: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a rule that cannot take an arrival with these arguments."""
+    rule, model, memory = SERVER_RULES.load(name), np.zeros(1, np.float32), Memory(_DEVICES)
+    arrivals: list[Arrival | None] = [
+        Arrival(0, 0, model, model),
+        *([None] if SERVER_RULES.has(name, ROUNDS) else []),
+    ]
+    for arrival in arrivals:
+        found = _tried(SERVER_RULES, name, partial(rule, model, memory, arrival, **arguments))
+        if found is not None and not (isinstance(found, np.ndarray) and found.shape == model.shape):
+            raise ConfigError(
+                f"{SERVER_RULES.option} {name} must return the new model, an array of the shape of the one "
+                f"it got, or None, but returned {shown(found)}; mend it"
+            )
+
+
+def try_preset(name: str, arguments: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a preset that makes no devices with these arguments."""
+    owner, rng = np.zeros(_DEVICES, np.int64), np.random.default_rng(0)
+    made = _tried(DEVICES, name, lambda: DEVICES.load(name)(owner, rng, **arguments))
+    check_fleet(made, _DEVICES, f"{DEVICES.option} {name}")
+
+
+def try_availability(name: str, arguments: Mapping[str, Any]) -> None:
+    """Raise ConfigError for an availability that does not say whether a device is there."""
+    found = _tried(AVAILABILITY, name, lambda: AVAILABILITY.load(name)(_DEVICES, 0, **arguments)(1, 0))
+    if not (isinstance(found, tuple) and len(found) == 2 and type(found[1]) is int and found[1] > 0):
+        raise ConfigError(
+            f"{AVAILABILITY.option} {name} must say (whether a device is there, until which microsecond), "
+            f"but said {shown(found)} at 0; mend it"
+        )
+
+
+def _tried(register: Register, name: str, act: Callable[[], Any]) -> Any:
+    """Return what a part does; whatever it raises is one line."""
+    try:
+        return act()
+    except ConfigError as error:
+        raise ConfigError(f"{register.option} {name}: {error}") from error
+    except Exception as error:
+        raise ConfigError(
+            f"{register.option} {name} cannot be used: {type(error).__name__}: {error}; change "
+            f"{register.option}-args, or mend it"
+        ) from error

@@ -1,0 +1,85 @@
+"""Models as flat vectors, with which servers on the virtual clock compute.
+
+The entries that are floating point lie one behind another in one array (P,); those that are not (step
+counters) ride beside it, as they do in all averages (`fedge.states.averaging`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from flwr.app import ArrayRecord
+
+from fedge.states.averaging import State
+from fedge.states.records import to_record
+
+
+class Layout:
+    """Which part of a vector is which entry of a state."""
+
+    def __init__(self, state: State) -> None:
+        """Lay out states that have the entries, shapes and dtypes of this one."""
+        self._names = tuple(state)
+        self._floating = {n: a.shape for n, a in state.items() if np.issubdtype(a.dtype, np.floating)}
+        self._dtypes = {name: array.dtype for name, array in state.items()}
+        kinds = {self._dtypes[name] for name in self._floating}
+        self.dtype = np.result_type(np.float32, *kinds)  # float32 of float32: copies cost memory
+
+    def vector(self, state: State) -> np.ndarray:
+        """Return the floating entries of a state as one array (P,) of `dtype`, read-only."""
+        parts = [state[name].reshape(-1) for name in self._floating]
+        vector = np.concatenate(parts, dtype=self.dtype) if parts else np.empty(0, self.dtype)
+        vector.flags.writeable = False
+        return vector
+
+    def counters(self, state: State) -> dict[str, np.ndarray]:
+        """Return copies of the other entries, in their shapes and dtypes."""
+        return {name: np.array(state[name]) for name in self._names if name not in self._floating}
+
+    def state(self, vector: np.ndarray, counters: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the state of a vector (P,) and counters; its entries lie on the vector where they can."""
+        parts: dict[str, np.ndarray] = dict(counters)
+        at = 0
+        for name, shape in self._floating.items():
+            size = int(np.prod(shape, dtype=np.int64))
+            entry = vector[at : at + size].reshape(shape)
+            parts[name] = entry.astype(self._dtypes[name], copy=False)
+            at += size
+        return {name: parts[name] for name in self._names}
+
+
+@dataclass(frozen=True, eq=False)
+class Version:
+    """A model that a server has made, held once, whoever starts from it.
+
+    Attributes:
+        layout: of the model.
+        vector: (P,), read-only.
+        counters: its entries that are not floating point.
+    """
+
+    layout: Layout = field(repr=False)
+    vector: np.ndarray
+    counters: Mapping[str, np.ndarray]
+
+    @cached_property
+    def state(self) -> State:
+        """The model as a state."""
+        return self.layout.state(self.vector, self.counters)
+
+    @cached_property
+    def record(self) -> ArrayRecord:
+        """The model as all messages carry it."""
+        return to_record(self.state)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all entries."""
+        return sum(array.nbytes for array in self.state.values())
+
+
+def version_of(state: State, layout: Layout | None = None) -> Version:
+    """Return a state as a version; it becomes read-only."""
+    layout = layout or Layout(state)
+    return Version(layout, layout.vector(state), layout.counters(state))

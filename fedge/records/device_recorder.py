@@ -1,0 +1,54 @@
+"""The run folder of a run on the virtual clock: what every run writes, and its folder `devices/`."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedge.process.durable import write_bytes
+from fedge.records.columns import Table
+from fedge.records.device_tables import DEVICE_TOTALS, GROWING, JOBS, STALENESS, VERSIONS
+from fedge.records.recorder import Recorder
+
+if TYPE_CHECKING:
+    from fedge.devices.ledger import DeviceTotals
+    from fedge.devices.procedure import JobRow
+    from fedge.devices.results import VersionRow
+
+
+class DeviceRecorder(Recorder):
+    """Writes one run folder."""
+
+    def __init__(
+        self,
+        folder: Path,
+        offsets: Mapping[str, int] | None = None,
+        manifest: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Open the tables of `folder`; arguments as of `Recorder`."""
+        super().__init__(folder, offsets, manifest, GROWING)
+
+    def write_version(self, row: "VersionRow") -> None:
+        """Append an evaluation; `write_round`, which comes next, hands it to the system."""
+        self._append(VERSIONS, [row])
+
+    def write_job(self, row: "JobRow") -> None:
+        """Append a job; the next `write_round` hands it to the system."""
+        self._append(JOBS, [row])
+
+    def _append(self, table: Table, rows: Sequence[Any]) -> None:
+        with self._explained("devices"):
+            self._files[table.path].append_rows(rows)
+
+    def write_totals(self, devices: Iterable["DeviceTotals"], staleness: Iterable[tuple[int, int]]) -> None:
+        """Write devices.csv and staleness.csv.
+
+        Args:
+            devices: in order.
+            staleness: (τ, arrivals that had it), in ascending order.
+
+        Raises:
+            RecordError: the disk is full or gone.
+        """
+        with self._explained("devices"):
+            for table, rows in ((DEVICE_TOTALS, devices), (STALENESS, staleness)):
+                write_bytes(self.folder / table.path, table.text(rows).encode())

@@ -1,0 +1,186 @@
+"""The steps of a run on the virtual clock: clients and data as in every run, then `fedge.devices`."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedge.config.parts import AVAILABILITY, DEVICES, SERVER_RULES
+from fedge.data.partition import Partition
+from fedge.data.prepared import DataShape
+from fedge.devices.evaluation import Evaluating
+from fedge.devices.fleet import Fleet, check_fleet
+from fedge.devices.lookahead import LookAhead, Waiting
+from fedge.devices.procedure import Hooks, JobRow, Procedure, World
+from fedge.devices.results import Population, VersionRow
+from fedge.devices.server import Server
+from fedge.devices.snapshot import restore, snapshot
+from fedge.devices.vectors import version_of
+from fedge.exchange.clients import Clients
+from fedge.exchange.engine import LookAheadEngine
+from fedge.process.watchdog import note_progress
+from fedge.records.device_recorder import DeviceRecorder
+from fedge.rounds.results import RoundResult
+from fedge.run.build import network_of, round_contexts
+from fedge.run.carry_out import Steps
+from fedge.run.prepare import Deal
+from fedge.seeding import Purpose, numpy_stream
+from fedge.states.checkpoint import FOLDER, prune, write_checkpoint
+from fedge.training.local import get_state
+from fedge.training.models import variance_names
+
+
+class AsynchronousSteps(Steps):
+    """The steps of one run, in their order."""
+
+    _owners: np.ndarray
+
+    def _note_deal(self, deal: Deal) -> None:
+        """Keep whose device each client is."""
+        self._owners = owners_of(deal)
+
+    def _learn(self, clients: Clients, dealt: Partition, sizes: list[int], shape: DataShape) -> None:
+        """Let the virtual clock run, and write what comes of it."""
+        config = self._plan.config
+        who = population(dealt, sizes)
+        procedure = self._procedure(clients, dealt, who, shape)
+        done = self._begin(procedure)
+        self._say(who)
+        leaves = [who.devices_of(leaf) for leaf in range(who.leaves)]
+        self._console.begin(leaves, 1, done)
+        self._plan.clock.finish()
+        procedure.go_on(config.num_server_rounds)
+        assert isinstance(self._recorder, DeviceRecorder)
+        self._recorder.write_models([procedure.served.state] * who.leaves)
+        ledger, now_us = procedure.ledger, procedure.clock.now_us
+        self._recorder.write_totals(
+            ledger.devices(now_us, who.leaf_of, who.windows), sorted(ledger.staleness.items())
+        )
+        self._announcer.finish()
+
+    def _procedure(self, clients: Clients, dealt: Partition, who: Population, shape: DataShape) -> Procedure:
+        """Return the run on the virtual clock, before its first event."""
+        plan, engine = self._plan, self._grid
+        config, contexts = plan.config, round_contexts(plan)
+        network = network_of(plan, shape)
+        initial = version_of(get_state(network))
+        assert isinstance(engine, LookAheadEngine), "an engine without look-ahead is refused before"
+        waiting = Waiting(engine, config.guard.client_timeout, plan.clock, self._console.tick)
+        tests = {client: len(test) for client, (_, _, test) in enumerate(dealt.clients)}
+        rule = SERVER_RULES.load(config.asynchrony.rule)
+        arguments = config.asynchrony.arguments("rule")
+        world = World(
+            config, plan.seed, who, self._fleet(),
+            AVAILABILITY.load(config.devices.availability)(
+                len(who.leaf_of), plan.seed, **config.devices.arguments("availability")
+            ),
+            LookAhead(
+                engine, clients, config, contexts, who.windows, variance_names(network), waiting, plan.clock
+            ),
+            Evaluating(engine, clients, contexts, tests, shape.classes, waiting),
+            traced(sorted(who.windows), config.devices.traced), plan.clock,
+            Hooks(lambda *rows: self._on_evaluation(procedure, *rows), self._write_job),
+        )  # fmt: skip
+        servers = [Server(initial, rule, arguments, len(who.devices_of(leaf))) for leaf in range(who.leaves)]
+        procedure = Procedure(world, servers)
+        return procedure
+
+    def _fleet(self) -> Fleet:
+        """Return how fast every client is."""
+        devices = self._plan.config.devices
+        rng = numpy_stream(self._plan.seed, Purpose.DEVICES)
+        made = DEVICES.load(devices.preset)(self._owners, rng, **devices.arguments("preset"))
+        return check_fleet(made, len(self._owners), f"devices.preset {devices.preset}")
+
+    def _say(self, who: Population) -> None:
+        """Say what the virtual clock is about."""
+        config = self._plan.config
+        seconds = config.num_server_rounds * config.asynchrony.evaluate_every_s
+        self._console.say(
+            f"virtual clock: {config.asynchrony.rule}, {config.asynchrony.concurrency} of {len(who.windows)} "
+            f"devices at work, {seconds:g} virtual s, a global round every "
+            f"{config.asynchrony.evaluate_every_s:g}"
+        )
+
+    # --- checkpoints --------------------------------------------------------------------------------
+
+    def _begin(self, procedure: Procedure) -> int:
+        """Go on from a checkpoint, or note the first events and write one; returns the evaluations done."""
+        found = self._opened.take_resumption()
+        if found is None:
+            procedure.begin()
+            self._keep(procedure, ())
+            return 0
+        restore(procedure, found.checkpoint.groups, found.checkpoint.facts["procedure"])
+        self._announcer.remarks.restore(found.checkpoint.facts["remarks"])
+        lines = list(found.checkpoint.facts["table"])
+        self._announcer.table = lambda: lines
+        if self._recorder.refitted:
+            self._keep(procedure, lines)
+        return procedure.evaluated
+
+    def _keep(self, procedure: Procedure, table: Sequence[str]) -> None:
+        """Write a checkpoint if one is due, and remove old ones."""
+        checkpoint, done = self._plan.config.checkpoint, procedure.evaluated
+        last = done == self._plan.config.num_server_rounds
+        if not checkpoint.every or not (done % checkpoint.every == 0 or last):
+            return
+        groups, kept = snapshot(procedure)
+        facts = {
+            "run": self._recorder.manifest,
+            "offsets": self._recorder.offsets(),
+            "sha256": self._recorder.checksums(),
+            "procedure": kept,
+            "remarks": self._announcer.remarks.facts(),
+            "table": list(table),
+        }
+        parent = self._recorder.folder / FOLDER
+        write_checkpoint(parent, done, groups, facts, beside=self._recorder.unsynced)
+        prune(parent, checkpoint.keep)
+
+    # --- what happens -------------------------------------------------------------------------------
+
+    def _on_evaluation(
+        self, procedure: Procedure, result: RoundResult, row: VersionRow, laps: dict[str, float]
+    ) -> None:
+        """Announce and keep an evaluation."""
+        note_progress()
+        assert isinstance(self._recorder, DeviceRecorder)
+        self._recorder.write_version(row)
+        self._announcer.round(result, laps)
+        self._keep(procedure, self._announcer.table())
+        self._plan.clock.lap("checkpoint")
+
+    def _write_job(self, row: JobRow) -> None:
+        """Keep a job of a traced device."""
+        assert isinstance(self._recorder, DeviceRecorder)
+        self._recorder.write_job(row)
+
+
+def population(dealt: Partition, sizes: Sequence[int]) -> Population:
+    """Return who is there, of clients dealt to leaves of these sizes."""
+    leaf_of = dict(enumerate(np.repeat(np.arange(len(sizes)), sizes).tolist()))
+    windows = {
+        client: len(train)
+        for client, (train, _, _) in enumerate(dealt.clients)
+        if client not in dealt.unseen_clients
+    }
+    truth = None if dealt.scenario is None else dealt.scenario.groups
+    return Population(leaf_of, windows, dealt.unseen_clients, len(sizes), truth)
+
+
+def owners_of(deal: Deal) -> np.ndarray:
+    """Return the number of the user of each client (K,) int64: of its first window, whatever it is for."""
+    users = np.unique(deal.windows.user, return_inverse=True)[1]
+    return np.array([
+        users[next(part[0] for part in parts if len(part))] for parts in deal.partition.clients
+    ], dtype=np.int64)  # fmt: skip
+
+
+def traced(devices: Sequence[int], count: int) -> frozenset[int]:
+    """Return `count` devices, evenly spaced among all.
+
+    >>> sorted(traced(range(10, 20), 3))
+    [10, 13, 16]
+    """
+    count = min(count, len(devices))
+    return frozenset(devices[number * len(devices) // count] for number in range(count))

@@ -1,0 +1,58 @@
+"""Presets have the medians, means and shares that they say."""
+
+import numpy as np
+import pytest
+
+from fedge.config.option import ConfigError
+from fedge.config.parts import DEVICES
+from fedge.devices.fleet import check_fleet
+from fedge.devices.presets import equal, fedrevive, half_normal, lognormal
+
+MANY = np.zeros(20_000, np.int64)
+
+
+def rng():
+    return np.random.default_rng(1)
+
+
+@pytest.mark.parametrize("name", [name for name in DEVICES.names if name != "trace"])
+def test_every_preset_is_a_fleet_and_follows_from_its_stream(name):
+    one, two = (DEVICES.load(name)(MANY[:9], rng()) for _ in range(2))
+    check_fleet(one, 9, name)
+    assert one.per_job_s.tolist() == two.per_job_s.tolist()
+    assert one.per_window_s.tolist() == two.per_window_s.tolist()
+
+
+def test_log_normal_has_its_median_and_spread():
+    fleet = lognormal(MANY, rng(), seconds=0.1, sigma=0.5, megabytes=2.0)
+    assert np.median(fleet.per_window_s) == pytest.approx(0.1, rel=0.03)
+    assert np.log(fleet.per_window_s).std() == pytest.approx(0.5, rel=0.03)
+    assert np.median(fleet.down) == pytest.approx(2e6, rel=0.03)
+    assert fleet.up.tolist() == (fleet.down / 2).tolist()
+
+
+def test_devices_of_a_user_share_a_factor():
+    owner = np.array([0, 0, 1, 1])
+    speed = lognormal(owner, rng(), sigma=0.0, user_sigma=1.0).per_window_s
+    assert speed[0] == speed[1] != speed[2] == speed[3]
+
+
+def test_fedrevive_has_its_three_means():
+    fleet = fedrevive(MANY, rng())
+    means, counts = np.unique(fleet.per_job_s, return_counts=True)
+    assert means.tolist() == [1.0, 1.3, 1.6]
+    assert counts / len(MANY) == pytest.approx([0.25, 0.5, 0.25], abs=0.02)
+    assert fleet.noise == "exponential"
+    assert set(fleet.up_s.tolist()) == {0.15, 0.25}
+
+
+def test_durations_of_their_own():
+    assert half_normal(MANY[:2], rng(), seconds=3.0).per_job_s.tolist() == [3.0, 3.0]
+    assert half_normal(MANY[:2], rng()).noise == "half-normal"
+    assert equal(MANY[:2], rng(), seconds=2.0).per_job_s.tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("value", [-1.0, float("nan"), "much", True])
+def test_what_is_no_size_is_refused(value):
+    with pytest.raises(ConfigError, match=r"preset-args\.sigma must be a number of at least 0"):
+        lognormal(MANY[:1], rng(), sigma=value)

@@ -1,0 +1,40 @@
+"""A server's model changes when its rule says so, is never written to, and keeps its dtype."""
+
+import numpy as np
+import pytest
+
+from fedge.config.option import ConfigError
+from fedge.devices.rules import Arrival, fedbuff
+from fedge.devices.server import Server
+from fedge.devices.vectors import version_of
+
+
+def server(rule=fedbuff, **arguments):
+    start = {"w": np.array([1.0, 2.0], np.float32), "n": np.array(0)}
+    return Server(version_of(start), rule, arguments, children=3)
+
+
+def arrival(of, child, steps):
+    return Arrival(child, 0, of.version.vector, of.version.vector + 1, 1.0, {"n": np.array(steps)})
+
+
+def test_a_version_is_made_when_the_buffer_is_full():
+    made = server(buffer=2)
+    before = made.version
+    assert not made.take(arrival(made, 2, 7))
+    assert made.version is before
+    assert made.take(arrival(made, 1, 5))
+    assert made.number == 1
+    assert made.version.vector.tolist() == [2.0, 3.0]
+    assert made.version.vector.dtype == np.float32
+    assert not made.version.vector.flags.writeable
+    assert made.version.counters["n"] == 5  # of the child with the lowest number
+    assert before.vector.tolist() == [1.0, 2.0]
+    assert made.counters is None
+
+
+@pytest.mark.parametrize("found", [[1.0, 2.0], np.zeros(3), np.zeros(2, np.int64)])
+def test_what_is_no_model_is_refused(found):
+    made = server(lambda model, memory, arrival: found)
+    with pytest.raises(ConfigError, match="must return the new model"):
+        made.take(arrival(made, 0, 1))

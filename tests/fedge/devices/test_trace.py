@@ -1,0 +1,56 @@
+"""Devices from a CSV file, and one line for what is wrong with it."""
+
+import numpy as np
+import pytest
+
+from fedge.config.option import ConfigError
+from fedge.devices.trace import read_trace, trace
+
+OWNER = np.zeros(5, np.int64)
+
+
+def written(tmp_path, text):
+    path = tmp_path / "devices.csv"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_rows_are_devices_and_used_again_in_turn(tmp_path):
+    path = written(tmp_path, "seconds_per_window,up_bytes_s\n0.5,100\n0.25,200\n")
+    fleet = trace(OWNER, np.random.default_rng(0), str(path), shuffle=False)
+    assert fleet.per_window_s.tolist() == [0.5, 0.25, 0.5, 0.25, 0.5]
+    assert fleet.up.tolist() == [100, 200, 100, 200, 100]
+    assert fleet.down.tolist() == [np.inf] * 5
+    assert fleet.per_job_s.tolist() == fleet.down_s.tolist() == fleet.up_s.tolist() == [0] * 5
+
+
+def test_a_shuffle_follows_from_its_stream(tmp_path):
+    path = written(tmp_path, "seconds_per_job\n" + "\n".join(map(str, range(1, 9))))
+    one, two = (trace(OWNER, np.random.default_rng(4), str(path)) for _ in range(2))
+    assert one.per_job_s.tolist() == two.per_job_s.tolist() != [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("seconds_per_windw\n1\n", "did you mean seconds_per_window"),
+        ("down_s\n1\n", "must have a column seconds_per_window or seconds_per_job"),
+        ("seconds_per_job\n", "a row per device"),
+        ("seconds_per_job\n1\n-1\n", "line 3, seconds_per_job is '-1'"),
+        ("seconds_per_job,up_bytes_s\n1,0\n", "line 2, up_bytes_s is '0'"),
+        ("seconds_per_job\nsoon\n", "is 'soon'"),
+        ("seconds_per_job,down_s\n1\n", "line 2, down_s is None"),
+        ("seconds_per_job\ninf\n", "is 'inf'"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(tmp_path, text, words):
+    with pytest.raises(ConfigError, match=words):
+        read_trace(written(tmp_path, text))
+
+
+def test_no_file(tmp_path):
+    with pytest.raises(ConfigError, match="No such file"):
+        read_trace(tmp_path / "none.csv")
+    (tmp_path / "bytes.csv").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="readable CSV"):
+        read_trace(tmp_path / "bytes.csv")

@@ -1,0 +1,55 @@
+"""What a user names is tried out before anything starts; whatever it does is one line."""
+
+import pytest
+
+from fedge.config.option import ConfigError
+from fedge.config.parts import AVAILABILITY, DEVICES, SERVER_RULES
+from fedge.devices.trying import try_availability, try_preset, try_rule
+
+
+def mean_of_all(model, memory, arrival):
+    return (model + arrival.end) / 2
+
+
+def wrong(*_, **__):
+    return "soon"
+
+
+def raising(*_, **__):
+    raise KeyError("hm")
+
+
+@pytest.mark.parametrize("name", [name for name in SERVER_RULES.names if name != "off"])
+def test_rules_that_come_with_fedge_work(name):
+    try_rule(name, {})
+
+
+def test_a_rule_of_ones_own_works():
+    name = SERVER_RULES.given(mean_of_all)
+    try_rule(name, {})
+    SERVER_RULES.forget(name)
+
+
+@pytest.mark.parametrize(
+    ("register", "act"), [(SERVER_RULES, try_rule), (DEVICES, try_preset), (AVAILABILITY, try_availability)],
+    ids=["rule", "preset", "availability"],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("part", "words"), [(wrong, "soon|not callable"), (raising, "cannot be used: KeyError")]
+)
+def test_what_does_not_fit_is_one_line(register, act, part, words):
+    name = register.given(part)
+    try:
+        with pytest.raises(ConfigError, match=words):
+            act(name, {})
+    finally:
+        register.forget(name)
+
+
+def test_arguments_are_looked_at():
+    with pytest.raises(ConfigError, match=r"asynchrony\.rule fedbuff: lr of a rule"):
+        try_rule("fedbuff", {"lr": -1})
+    with pytest.raises(ConfigError, match=r"preset-args\.sigma"):
+        try_preset("lognormal", {"sigma": "x"})
+    with pytest.raises(ConfigError, match=r"availability-args\.share"):
+        try_availability("diurnal", {"share": 2})

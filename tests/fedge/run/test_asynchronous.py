@@ -1,0 +1,203 @@
+"""Whole runs on the virtual clock, in process: rounds and asynchrony meet, what is left behind, resuming."""
+
+import hashlib
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from small_runs import small_config
+
+from fedge import simulate
+from fedge.config.option import ConfigError
+from fedge.records.device_tables import DEVICE_TABLES
+from fedge.run.asynchronous import owners_of, population, traced
+
+FLAT = {
+    "hierarchy.num-servers": 1,
+    "scaffold.enabled": False,
+    "cluster.enabled": False,
+    "gate.enabled": False,
+}
+EQUAL = {
+    **FLAT, "asynchrony.rule": "fedbuff", "asynchrony.rule-args": '{"buffer": 9}',
+    "asynchrony.concurrency": 9, "devices.preset": "equal", "asynchrony.evaluate-every-s": 1.0,
+}  # fmt: skip
+BUFFERED = {
+    **FLAT, "asynchrony.rule": "fedbuff", "asynchrony.rule-args": '{"buffer": 3}',
+    "asynchrony.concurrency": 6, "clients": 18, "devices.pieces": 2, "devices.dropout": 0.1,
+    "asynchrony.evaluate-every-s": 0.5, "num-server-rounds": 4, "partition.unseen-clients": 2,
+    "train.model": "mlp-tiny",
+}  # fmt: skip
+
+
+def digests(folder):
+    """Return the sha256 of everything that a run has computed."""
+    names = ["checkpoints/final.safetensors", "partition.csv"]
+    names += [f"devices/{name}.csv" for name in ("versions", "devices", "jobs", "staleness")]
+    names += ["metrics/leaf_rounds.csv", "metrics/confusion.json"]
+    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    return small_config(tmp_path_factory.mktemp("clock"))
+
+
+@pytest.fixture(scope="module")
+def buffered(base):
+    return simulate({**base, **BUFFERED, "run-name": "buffered", "report": True}, workers=1)
+
+
+@pytest.mark.parametrize("model", ["linear", "mlp-tiny"])
+def test_without_delays_it_is_the_round_engine_bit_for_bit(base, model):
+    """K = C = all, equal times, equal windows: models, and accuracy client by client, are those of FedAvg."""
+    on_clock, in_rounds = (
+        simulate({**base, **config, "train.model": model, "run-name": f"{name}-{model}"}, workers=2)
+        for name, config in (("clock", EQUAL), ("rounds", FLAT))
+    )
+    assert on_clock.status == in_rounds.status == "completed"
+    final = "checkpoints/final.safetensors"
+    assert (on_clock.folder / final).read_bytes() == (in_rounds.folder / final).read_bytes()
+    for column in ("test_accuracy", "test_loss", "train_loss", "macro_f1"):
+        assert on_clock.clients[column].to_list() == in_rounds.clients[column].to_list()
+    for column in ("uplink_bytes", "downlink_bytes"):
+        assert on_clock.rounds[column][0] <= in_rounds.rounds[column][0]
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_any_number_of_workers_gives_the_same_files(base, buffered, workers):
+    again = simulate({**base, **BUFFERED, "run-name": f"workers-{workers}"}, workers=workers)
+    assert digests(again.folder) == digests(buffered.folder)
+
+
+def test_what_a_run_leaves_behind(buffered):
+    for table in DEVICE_TABLES:
+        first = (buffered.folder / table.path).read_text().splitlines()[0]
+        assert first == ",".join(table.names)
+    assert buffered.status == "completed"
+    versions, devices = buffered.versions, buffered.devices
+    assert versions["evaluation"].to_list() == [1, 2, 3, 4]
+    assert versions["virtual_s"].to_list() == [0.5, 1.0, 1.5, 2.0]
+    assert versions["updates"].is_sorted()
+    assert versions["unseen_accuracy"].null_count() == 0
+    assert versions["uplink_bytes"][-1] == buffered.rounds["uplink_bytes"].sum()
+    assert devices["device"].to_list() == list(range(16))
+    assert devices["updates"].sum() == versions["updates"][-1] == buffered.staleness["arrivals"].sum()
+    assert devices["contribution"].sum() == pytest.approx(1)
+    assert (devices["busy_s"] + devices["idle_s"]).to_list() == pytest.approx([2.0] * 16, abs=2.0)
+    assert set(buffered.jobs["device"]) <= {0, 2, 4, 6, 8, 10, 12, 14}
+    assert buffered.jobs["ended_s"].is_sorted()
+    assert buffered.rounds["unseen_accuracy_mean"].to_list() == versions["unseen_accuracy"].to_list()
+    assert "devices/versions.csv" in buffered.manifest["outputs"]
+
+
+def test_its_report_has_a_section_on_devices(buffered):
+    html = (buffered.folder / "report.html").read_text()
+    assert "<h2" in html
+    for words in ("Accuracy over virtual time", "When devices were at work", "Staleness", "who contributed"):
+        assert words in html
+
+
+def test_it_goes_on_where_it_was(base, buffered):
+    """With fewer evaluations, then more: the files are those of a run in one go."""
+    config = {**base, **BUFFERED, "run-name": "longer"}
+    short = simulate({**config, "num-server-rounds": 2}, workers=1)
+    again = simulate({**config, "run-name": "", "resume": str(short.folder)}, workers=2)
+    assert again.status == "completed"
+    assert digests(again.folder) == digests(buffered.folder)
+
+
+def test_other_seeds_are_other_runs(base, buffered):
+    other = simulate({**base, **BUFFERED, "seed": 4, "run-name": "seed"})
+    assert digests(other.folder)["devices/jobs.csv"] != digests(buffered.folder)["devices/jobs.csv"]
+
+
+def test_a_rule_of_ones_own(base):
+    def newest(model, memory, arrival, share=0.5):
+        memory.arrays["arrivals"] = memory.arrays.get("arrivals", np.zeros(1)) + 1
+        return (1 - share) * model.astype(np.float64) + share * arrival.end
+
+    from fedge.config.parts import SERVER_RULES
+
+    name = SERVER_RULES.given(newest)
+    try:
+        config = {**base, **BUFFERED, "asynchrony.rule": name, "asynchrony.rule-args": '{"share": 0.25}'}
+        run = simulate({**config, "run-name": "own"})
+    finally:
+        SERVER_RULES.forget(name)
+    assert run.status == "completed"
+    assert run.versions["version"][-1] == run.versions["updates"][-1] > 0
+    assert run.manifest["parts"]["asynchrony.rule"]["name"] == name
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"scaffold.enabled": True}, "needs scaffold.enabled=false, because control variates"),
+        ({"gate.enabled": True}, "needs gate.enabled=false"),
+        ({"personal.leaf-rounds": 1}, "needs personal.leaf-rounds=0"),
+        ({"privacy.kind": "local", "train.model": "linear"}, 'needs privacy.kind="off"'),
+        ({"asynchrony.concurrency": 17}, "gives leaf 0 work for 17 and it has 16"),
+        ({"asynchrony.rule-args": '{"bufer": 3}'}, "did you mean buffer"),
+        ({"asynchrony.rule-args": '{"buffer": 0}'}, "buffer of a rule"),
+        ({"asynchrony.rule": "fedbuf"}, "did you mean fedbuff"),
+        ({"devices.preset": "trace", "devices.preset-args": '{"path": "none.csv"}'}, "No such file"),
+        ({"clients": 8, "asynchrony.concurrency": 2}, "leaves 6 for 7 users"),
+    ],
+)
+def test_what_cannot_work_is_refused_in_one_line(base, changes, words):
+    with pytest.raises(ConfigError, match=words):
+        simulate({**base, **BUFFERED, **changes})
+
+
+def test_a_client_that_fails_makes_the_run_partial(base, monkeypatch):
+    from fedge import client_app
+
+    train = client_app.train
+
+    def failing(model, x, y, *args, **kwargs):
+        if len(y) == failing.windows:
+            raise RuntimeError("broken device")
+        return train(model, x, y, *args, **kwargs)
+
+    whole = simulate({**base, **BUFFERED, "run-name": "whole-again"})
+    failing.windows = whole.devices.filter(whole.devices["updates"] > 0)["train_samples"][0]
+    monkeypatch.setattr(client_app, "train", failing)
+    run = simulate({**base, **BUFFERED, "run-name": "partial", "guard.retries": 0})
+    assert run.status == "partial"
+    assert run.devices["failed"].sum() > 0
+    assert any("broken device" in line for line in run.manifest["remarks"])
+
+
+def test_who_is_there():
+    parts = [(np.arange(3), np.arange(0), np.arange(2)), (np.arange(5), np.arange(0), np.arange(1))]
+    dealt = SimpleNamespace(clients=parts, unseen_clients=frozenset({1}), scenario=None)
+    who = population(dealt, [1, 1])
+    assert (who.leaf_of, who.windows, who.leaves, who.truth) == ({0: 0, 1: 1}, {0: 3}, 2, None)
+
+
+def test_whose_device_a_client_is():
+    windows = SimpleNamespace(user=np.array(["b", "a", "c"]))
+    nothing = np.arange(0)
+    clients = [
+        (np.array([2]), nothing, nothing),
+        (nothing, nothing, np.array([0])),
+        (np.array([1]), nothing, nothing),
+    ]
+    deal = SimpleNamespace(windows=windows, partition=SimpleNamespace(clients=clients))
+    assert owners_of(deal).tolist() == [2, 1, 0]
+
+
+def test_traced_devices():
+    assert traced([3, 4, 5], 8) == {3, 4, 5}
+    assert traced([3, 4, 5], 0) == frozenset()
+    assert json.dumps(sorted(traced(range(100), 4))) == "[0, 25, 50, 75]"
+
+
+def test_a_replaced_configuration_is_checked():
+    from fedge.config.sections import AsynchronyConfig
+
+    with pytest.raises(ConfigError, match="over-selection must be at least"):
+        replace(AsynchronyConfig(), over_selection=0.5)

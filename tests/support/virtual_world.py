@@ -1,0 +1,145 @@
+"""Small worlds on the virtual clock: real parts all the way, clients that train two numbers in no time."""
+
+import os
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+from flwr.clientapp import ClientApp
+
+from fedge.config.parts import AVAILABILITY, DEVICES, SERVER_RULES
+from fedge.config.sections import from_run_config
+from fedge.devices.evaluation import Evaluating
+from fedge.devices.lookahead import LookAhead, Waiting
+from fedge.devices.procedure import Hooks, Procedure, World
+from fedge.devices.results import Population
+from fedge.devices.server import Server
+from fedge.devices.vectors import version_of
+from fedge.engine.inprocess import InProcessGrid
+from fedge.exchange.clients import Clients
+from fedge.exchange.content import ARRAYS, arrays_of
+from fedge.exchange.evaluate import OWN, Evaluation, evaluate_reply
+from fedge.exchange.round_context import RoundContext
+from fedge.exchange.train import train_reply
+from fedge.seeding import Purpose, numpy_stream
+from fedge.timing.laps import LapClock
+from fedge.training.local import TrainResult
+
+START = {"w": np.array([0.5, -1.0], np.float32), "steps": np.array(0)}
+WINDOWS = 4  # of a device; unless a test says otherwise, all have the same
+OFF = {
+    "scaffold.enabled": False, "cluster.enabled": False, "gate.enabled": False, "train.local-epochs": 1,
+    "hierarchy.num-servers": 1,
+}  # fmt: skip
+
+
+def config_of(**changes):
+    """Return the configuration of a small run; "__" stands for the dot in a key, "_" for a dash."""
+    given = {key.replace("__", ".").replace("_", "-"): value for key, value in changes.items()}
+    return from_run_config({**OFF, "asynchrony.rule": "fedbuff", "num-server-rounds": 3, **given})
+
+
+def app(fails=()):
+    """Return clients: (device, attempt) alone decides what is added; those of `fails` raise an exception."""
+    made = ClientApp()
+
+    @made.train()
+    def train(message, context):
+        device = int(context.node_config["partition-id"])
+        attempt = RoundContext.of(message).leaf_round
+        if (device, attempt) in fails:
+            raise RuntimeError(f"device {device}, attempt {attempt}")
+        start = arrays_of(message, ARRAYS)
+        step = np.random.default_rng([device, attempt]).normal(size=2).astype(np.float32)
+        state = {"w": np.float32(0.9) * start["w"] + step, "steps": start["steps"] + 1}
+        return train_reply(message, TrainResult(state, 1.0 + device, 1), WINDOWS, 0.0)
+
+    @made.evaluate()
+    def evaluate(message, context):
+        return evaluate_reply(message, {(OWN, "test"): Evaluation(np.array([[1, 1], [0, 2]]), 0.5)})
+
+    return made
+
+
+class Noted:
+    """What a procedure told of."""
+
+    def __init__(self):
+        self.results, self.rows, self.jobs = [], [], []
+
+    @property
+    def hooks(self):
+        """Note everything."""
+
+        def on_evaluation(result, row, laps):
+            self.results.append(result)
+            self.rows.append(row)
+
+        return Hooks(on_evaluation, self.jobs.append)
+
+
+@contextmanager
+def world(config, devices, workers=1, fleet=None, presence=None, fails=(), seed=3, start=None, traced=None):
+    """Give (procedure, noted) of a world in which nothing has happened yet.
+
+    Devices stand under leaves in blocks; all jobs are noted unless `traced` says whose. The model at the
+    beginning is `start`, by default `START`.
+    """
+    leaves = config.hierarchy.num_servers
+    leaf_of = {device: device * leaves // devices for device in range(devices)}
+    who = Population(leaf_of, dict.fromkeys(range(devices), WINDOWS), frozenset(), leaves)
+    clock, noted = LapClock(), Noted()
+    with InProcessGrid(app(fails), devices, {}, workers) as grid:
+        clients = Clients(grid, {device: device + 1 for device in range(devices)})
+        waiting = Waiting(grid, 30.0, clock, lambda: None)
+
+        def contexts(global_round, leaf_round):
+            return RoundContext(seed, global_round, leaf_round, "", "", os.getpid(), 30.0)
+
+        initial = version_of({name: np.array(array) for name, array in (start or START).items()})
+        made = fleet or DEVICES.load(config.devices.preset)(
+            np.zeros(devices, np.int64),
+            numpy_stream(seed, Purpose.DEVICES),
+            **config.devices.arguments("preset"),
+        )
+        there = presence or AVAILABILITY.load(config.devices.availability)(
+            devices, seed, **config.devices.arguments("availability")
+        )
+        rule, arguments = SERVER_RULES.load(config.asynchrony.rule), config.asynchrony.arguments("rule")
+        known = frozenset(range(devices)) if traced is None else traced
+        yield Procedure(
+            World(
+                config, seed, who, made, there,
+                LookAhead(grid, clients, config, contexts, who.windows, (), waiting, clock),
+                Evaluating(grid, clients, contexts, {0: 4}, 2, waiting), known, clock, noted.hooks,
+            ),
+            [Server(initial, rule, arguments, devices // leaves) for _ in range(leaves)],
+        ), noted  # fmt: skip
+
+
+def carried_out(config, devices, **where):
+    """Carry out a small run from its beginning; returns (procedure, noted)."""
+    with world(config, devices, **where) as (procedure, noted):
+        procedure.begin()
+        procedure.go_on(config.num_server_rounds)
+        return procedure, noted
+
+
+def outcome(procedure, noted):
+    """Return all that a run has come to, to be compared."""
+    return {
+        "models": [server.version.vector.tobytes() for server in procedure.servers],
+        "counters": [
+            {name: array.tolist() for name, array in server.version.counters.items()}
+            for server in procedure.servers
+        ],
+        "rows": noted.rows,
+        "jobs": [(row.job.facts(), row.outcome, row.staleness) for row in noted.jobs],
+        "staleness": sorted(procedure.ledger.staleness.items()),
+        "counts": {name: values.tolist() for name, values in procedure.ledger.counts.items()},
+    }
+
+
+def renamed(config, **changes):
+    """Return a configuration with other fields of its section `asynchrony`."""
+    return replace(config, asynchrony=replace(config.asynchrony, **changes))
