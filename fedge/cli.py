@@ -30,6 +30,7 @@ from fedge.process import exits
 from fedge.process.streams import forget_unread, open_missing_streams
 from fedge.records.folder import find_run
 from fedge.report.commands import add_commands
+from fedge.use.commands import add_commands as add_model_commands
 
 if TYPE_CHECKING:
     from fedge.engine.federation import Federation
@@ -135,6 +136,7 @@ def _parser() -> Parser:
     tables.set_defaults(command=_print_tables)
     add_datasets(commands)
     add_commands(commands)
+    add_model_commands(commands)
     return parser
 
 

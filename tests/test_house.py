@@ -127,6 +127,7 @@ ELSEWHERE = {
     # entry points and what only a whole run shows
     "fedge/client_app.py": "runs/test_faults.py",
     "fedge/server_app.py": "runs/test_flower.py",
+    "fedge/run/served.py": "fedge/inference/test_card.py",
     "fedge/callbacks/callback.py": "fedge/callbacks/test_calls.py",
     "fedge/rounds/hooks.py": "fedge/callbacks/test_calls.py",
     "fedge/client/guarded_app.py": "runs/test_faults.py",

@@ -1,6 +1,6 @@
 """What a client does around training: its control variate, privacy, an answer whatever happens.
 
-Imports only from below: `exchange` and what is under it.
+Imports only from below: `exchange`, `inference` and what is under them.
 """
 
 import lazy_loader as lazy

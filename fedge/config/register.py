@@ -8,6 +8,7 @@ A name is one of Fedge's own, one that an installed package brings by an entry p
 From Python an object can be given itself (`Register.given`).
 """
 
+import hashlib
 import importlib.metadata
 import inspect
 import re
@@ -195,6 +196,16 @@ class Register:
         if not self.is_own(name) and not arguments:
             return
         refuse_misfit(self.load(name), f"{self.option} {name}", f"{self.option}-args", arguments, positions)
+
+
+def source_sha256(code: Any) -> str:
+    """Return the SHA-256 of the file in which a class, a function or an object's class is; "" for none."""
+    try:
+        is_code = hasattr(code, "__code__") or inspect.isclass(code)
+        file = inspect.getsourcefile(code if is_code else type(code))
+        return hashlib.sha256(Path(str(file)).read_bytes()).hexdigest()
+    except (OSError, TypeError):  # typed into an interpreter
+        return ""
 
 
 def refuse_misfit(

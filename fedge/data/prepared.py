@@ -189,10 +189,13 @@ class DataShape:
     Attributes:
         input_shape: of one window (C, T) or image (C, H, W).
         classes: how many.
+        mean, std: of each channel, by which windows were scaled; empty where they were not.
     """
 
     input_shape: tuple[int, ...]
     classes: int
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
 
 
 def write_client_data(folder: Path, windows: Windows, partition: Partition, normalize: bool) -> DataShape:
@@ -219,8 +222,7 @@ def write_client_data(folder: Path, windows: Windows, partition: Partition, norm
             own = slice(at, int(ends[2]))
             x[own], y[own] = change.apply(x[own], y[own])
         at = int(ends[2])
-    if normalize:
-        _normalize(x, train_rows)
+    mean, std = _normalize(x, train_rows) if normalize else ((), ())
     temporary = folder.with_name(folder.name + ".tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
@@ -235,7 +237,7 @@ def write_client_data(folder: Path, windows: Windows, partition: Partition, norm
     (temporary / _INDEX).write_text(json.dumps(index))
     shutil.rmtree(folder, ignore_errors=True)
     temporary.rename(folder)
-    return DataShape(x.shape[1:], len(windows.classes))
+    return DataShape(x.shape[1:], len(windows.classes), mean, std)
 
 
 def _laid_out(partition: Partition) -> tuple[list[tuple[int, Change | None]], list[tuple[int, list[int]]]]:
@@ -269,12 +271,16 @@ def as_float(x: np.ndarray) -> np.ndarray:
     return x.astype(np.float32) / np.float32(255) if x.dtype == np.uint8 else x
 
 
-def _normalize(x: np.ndarray, train_rows: np.ndarray) -> None:
+def _normalize(x: np.ndarray, train_rows: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Scale each channel of x (N, C, …), in place, by its mean and std over the training rows.
 
     One channel at a time: all of them in float64, and once more for the deviations, would take several times
     the memory of the windows.
+
+    Returns:
+        Means and standard deviations of the channels, as they were used: rounded to float32.
     """
+    means, stds = [], []
     for channel in range(x.shape[1]):
         training = x[train_rows, channel].astype(np.float64)
         mean, std = training.mean(), training.std()
@@ -282,6 +288,9 @@ def _normalize(x: np.ndarray, train_rows: np.ndarray) -> None:
             std = np.float64(1)  # constant to float32, it carries nothing: keep it at zero, not its rounding
         x[:, channel] -= np.float32(mean)
         x[:, channel] /= np.float32(std)
+        means.append(float(np.float32(mean)))
+        stds.append(float(np.float32(std)))
+    return tuple(means), tuple(stds)
 
 
 _Eras = list[tuple[int, list[ClientBounds]]]

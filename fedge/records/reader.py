@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -26,6 +26,9 @@ from fedge.records.manifest import MANIFEST, RunFolderError, read_manifest
 from fedge.records.message_log import message_files
 from fedge.records.outputs import MODELS, fits
 from fedge.states.averaging import State
+
+if TYPE_CHECKING:
+    from fedge.inference.models import Models, Prediction
 
 _INT, _FLOAT, _TEXT = pl.Int64, pl.Float64, pl.String
 _DTYPES: dict[str, Any] = {INT: _INT, FLOAT: _FLOAT, TEXT: _TEXT}
@@ -155,22 +158,42 @@ class RunData:
         later = [(int(first), list(groups)) for first, groups in scenario.get("later", [])]
         return [(1, list(scenario["groups"])), *later]
 
+    def predict(
+        self, x: Any, leaf: int | None = None, client: int | None = None, unseen: bool = False
+    ) -> "Prediction":
+        """Classify raw windows with the run's models: labels, probabilities, names of classes (docs/use.md).
+
+        Args:
+            x: (N, C, T) or images (N, C, H, W), as they were recorded: scaling is done here.
+            leaf: with the model of this leaf for the clients that it knows; with `unseen`, for others.
+            client: with the model that this client of the run is served.
+            unseen: with the model that somebody outside training is served; so it is where nothing is said.
+
+        Raises:
+            ConfigError: the models are not there, or not for such windows.
+        """
+        models = self.opened_models()
+        return models.predict(np.asarray(x), models.choose(leaf, client, unseen))
+
+    def opened_models(self) -> "Models":
+        """Return the run's models and what they say about themselves.
+
+        Raises:
+            ConfigError: as `models`, or they say nothing.
+        """
+        from fedge.inference.models import Models  # torch: most readers of runs need none
+
+        self._refuse_other_models()
+        return Models(self.folder / MODELS)
+
     def models(self) -> list[State]:
         """Return what each leaf serves the clients that it knows, name → array; every call loads it anew.
 
         Raises:
             RunFolderError: the models are not there (they are written at the end of a run) or damaged.
         """
+        self._refuse_other_models()
         path = self.folder / MODELS
-        if not path.is_file():
-            raise RunFolderError(
-                f"{path} is missing: models are written at the end; this run is {self.status}"
-            )
-        sha256 = self.manifest.get("outputs", {}).get(MODELS)
-        if sha256 and not fits(path, sha256):
-            raise RunFolderError(
-                f"{path} is damaged: it is not what the run wrote; fedge resume makes it again"
-            )
         try:
             entries = load_file(path)
         except (SafetensorError, OSError) as error:
@@ -181,6 +204,19 @@ class RunData:
             if leaf.startswith("leaf-"):
                 leaves.setdefault(int(leaf.removeprefix("leaf-")), {})[name] = array
         return [leaves[leaf] for leaf in sorted(leaves)]
+
+    def _refuse_other_models(self) -> None:
+        """Raise RunFolderError when the models are not there, or not what the run wrote."""
+        path = self.folder / MODELS
+        if not path.is_file():
+            raise RunFolderError(
+                f"{path} is missing: models are written at the end; this run is {self.status}"
+            )
+        sha256 = self.manifest.get("outputs", {}).get(MODELS)
+        if sha256 and not fits(path, sha256):
+            raise RunFolderError(
+                f"{path} is damaged: it is not what the run wrote; fedge resume makes it again"
+            )
 
 
 def load_run(path: str | Path) -> RunData:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from fedge.data.composition import Holding
+from fedge.inference.card import Card
 from fedge.process.durable import sync, write_bytes
 from fedge.process.memory import ProcessMemory
 from fedge.records.catalog import (
@@ -256,19 +257,23 @@ class Recorder:
             write_bytes(self.folder / PARTITION.path, PARTITION.text(holdings).encode())
 
     def write_models(
-        self, models: Sequence[State], unseen_clients: Mapping[int, State] | None = None
+        self,
+        models: Sequence[State],
+        unseen_clients: Mapping[int, State] | None = None,
+        card: Card | None = None,
     ) -> None:
         """Write checkpoints/final.safetensors: every served leaf model, entries named ``leaf-0/…``.
 
         Args:
             models: per leaf what it serves the clients that it knows.
             unseen_clients: leaf → what it serves others, where that is another one; ``unseen-0/…``.
+            card: what the file is to say about itself.
         """
         path = self.folder / MODELS
         path.parent.mkdir(exist_ok=True)
         named = {f"leaf-{leaf}/": model for leaf, model in enumerate(models)}
         named |= {f"unseen-{leaf}/": model for leaf, model in (unseen_clients or {}).items()}
-        write_state(path, _Joined(named), durably=True)
+        write_state(path, _Joined(named), durably=True, metadata=card.metadata() if card else None)
 
 
 class _Joined(Mapping[str, np.ndarray]):

@@ -12,6 +12,7 @@ from fedge.config.effects import options_without_effect
 from fedge.config.topology import known_per_leaf
 from fedge.console.lines import Console, final_table
 from fedge.data.composition import holdings
+from fedge.data.order import time_order
 from fedge.exchange.engine import Engine
 from fedge.leaf.quorum import num_training
 from fedge.privacy import coverage
@@ -89,9 +90,11 @@ class Announcer:
     def deal(self, deal: Deal, seed_source: str) -> None:
         """Say and record what is run on, and whose it is."""
         windows, source, dealt, sizes = deal.windows, deal.source, deal.partition, deal.clients_per_leaf
+        order = time_order(windows) if dealt.split_kind == "blocks" else None
         self._recorder.update_manifest(
             data={
                 **asdict(source),
+                **({} if order is None else {"time_order": "kept" if order.is_kept else "lost"}),
                 "name": place_name(source.name),
                 "windows": len(windows.y),
                 "classes": list(windows.classes),
@@ -118,6 +121,7 @@ class Announcer:
             self._console.say(
                 f"unseen clients: {len(dealt.unseen_clients)} clients hold their users out of training"
             )
+        self._note([order.line()] if order and not order.is_kept else [])
         self._note([line] if (line := misfit(config, windows, sum(sizes))) else [])
         self._say_what_is_out_of_reach(known_per_leaf(sizes, config.partition.unseen_clients))
         if dealt.scenario:

@@ -12,6 +12,7 @@ from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape, forget_source, write_client_data
 from fedge.exchange.clients import Clients, find_clients
 from fedge.exchange.engine import Engine
+from fedge.inference.card import Card
 from fedge.process.reaper import remove_at_end
 from fedge.process.watchdog import note_progress
 from fedge.records.folder import data_folders, remove_client_data
@@ -22,6 +23,7 @@ from fedge.run.announce import Announcer
 from fedge.run.build import Plan, build_strategy, kernel_of_run
 from fedge.run.opening import Opened
 from fedge.run.prepare import Deal, Prepared, deal_data
+from fedge.run.served import card_of, with_served
 from fedge.run.snapshot import Snapshots, go_on
 from fedge.states.checkpoint import FOLDER, prune
 
@@ -59,6 +61,7 @@ class Steps:
         self._announcer = announcer
         self._snapshots: Snapshots | None = None
         self._callbacks: Callbacks | None = None
+        self._card: Card | None = None  # what the models will say about themselves
         self._global_round = 0  # the last one that is done
 
     def carry_out(self) -> None:
@@ -100,14 +103,19 @@ class Steps:
         )
         plan.clock.finish()
         strategy.start(self._grid.grid, initial, last, config.guard.client_timeout)
-        self._recorder.write_models(
-            [leaf.models.served for leaf in strategy.leaves], strategy.unseen_models()
-        )
+        self._write_models(strategy)
         if callbacks.stop:
             self._announcer.stopped(callbacks.stop)
         status = "partial" if self._announcer.remarks.any_failed else "completed"
         self._end_callbacks(status, callbacks.stop.reason if callbacks.stop else "")
         self._announcer.finish()
+
+    def _write_models(self, strategy: HierarchicalStrategy) -> None:
+        """Write what every leaf serves, with all that is needed to use it."""
+        leaves, unseen = strategy.leaves, strategy.unseen_models()
+        assert self._card is not None
+        card = with_served(self._card, leaves, unseen)
+        self._recorder.write_models([leaf.models.served for leaf in leaves], unseen, card)
 
     def _end_callbacks(self, status: str, reason: str) -> None:
         """Tell the callbacks how the run has ended, if there are any yet."""
@@ -149,6 +157,7 @@ class Steps:
         remove_at_end(plan.data_folder)
         self._note_deal(deal)
         shape = write_client_data(plan.data_folder, deal.windows, deal.partition, plan.config.data.normalize)
+        self._card = card_of(plan.config, deal.windows, shape)
         forget_source(deal.windows)
         note_progress()
         self._announcer.deal(deal, self._prepared.seed_source)

@@ -1,10 +1,8 @@
 """Parts of the user's own in a run: whether they fit, before anything starts, and which code they are."""
 
-import hashlib
 import importlib.metadata
 import inspect
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from fedge.config.option import ConfigError, arguments_of, nearest, shown
@@ -27,7 +25,7 @@ from fedge.config.parts import (
     refuse_input_shape,
     refuse_uncalled,
 )
-from fedge.config.register import Register, refuse_misfit
+from fedge.config.register import Register, refuse_misfit, source_sha256
 from fedge.config.sections import Config
 from fedge.native.library import UnavailableError, best_kernel
 from hhar.windows.window_file import Windows
@@ -201,15 +199,8 @@ def _described(register: Register, name: str) -> dict[str, Any]:
     """Return which code a name stands for now."""
     code, origin = register.load(name), register.entry(name).origin
     code = getattr(code, "part", code)  # an object that was given
-    try:
-        file = inspect.getsourcefile(
-            code if hasattr(code, "__code__") or inspect.isclass(code) else type(code)
-        )
-        digest = hashlib.sha256(Path(str(file)).read_bytes()).hexdigest()
-    except (OSError, TypeError):  # typed into an interpreter
-        digest = ""
     version = importlib.metadata.version(origin) if origin else ""
-    return {"name": name, "package": origin, "version": version, "sha256": digest}
+    return {"name": name, "package": origin, "version": version, "sha256": source_sha256(code)}
 
 
 def changed_parts(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

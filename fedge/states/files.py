@@ -54,6 +54,8 @@ class Ticket:
 class FileState(Mapping[str, np.ndarray]):
     """A state whose arrays are read-only views of a mapped file; it stays valid when the file is removed.
 
+    `metadata` has the texts of its header.
+
     Pages of entries looked up before are given back to the system now and then (and come again when they
     are touched), so whoever goes through a state entry by entry holds a few of them at a time.
     """
@@ -71,7 +73,7 @@ class FileState(Mapping[str, np.ndarray]):
         self.ticket = ticket
         try:
             self._map = _mapped(ticket.path, follow_links)
-            self._entries = _entries_of(self._map)
+            self._entries, self.metadata = _entries_of(self._map)
         except OSError as error:
             raise StateFileError(f"cannot read state {ticket.path}: {error.strerror}") from error
         except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
@@ -136,11 +138,17 @@ def _mapped(path: str, follow_links: bool) -> mmap.mmap:
         os.close(descriptor)
 
 
-def _entries_of(content: mmap.mmap) -> dict[str, tuple[np.dtype, tuple[int, ...], int]]:
-    """Return entry → (dtype, shape, where its bytes begin), having checked that they lie in the file."""
+_Entries = dict[str, tuple[np.dtype, tuple[int, ...], int]]
+_METADATA = "__metadata__"  # safetensors' own word
+
+
+def _entries_of(content: mmap.mmap) -> tuple[_Entries, dict[str, str]]:
+    """Return entry → (dtype, shape, where its bytes begin), which lie in the file, and the header's texts."""
     length = int.from_bytes(content[:8], "little")
-    entries = {}
-    for name, entry in json.loads(content[8 : 8 + length]).items():
+    entries: _Entries = {}
+    header = json.loads(content[8 : 8 + length])
+    metadata = {str(key): str(text) for key, text in header.pop(_METADATA, {}).items()}
+    for name, entry in header.items():
         dtype, shape, (begin, end) = (
             _NUMPY_DTYPES[entry["dtype"]],
             tuple(entry["shape"]),
@@ -150,7 +158,7 @@ def _entries_of(content: mmap.mmap) -> dict[str, tuple[np.dtype, tuple[int, ...]
         if not whole or end - begin != math.prod(shape) * dtype.itemsize or 8 + length + end > len(content):
             raise ValueError(f"entry {name!r} does not lie in the file")
         entries[name] = dtype, shape, 8 + length + begin
-    return entries
+    return entries, metadata
 
 
 class Joined(Mapping[str, np.ndarray]):
@@ -196,13 +204,19 @@ def _check_once(ticket: Ticket) -> None:
     FileState(ticket).check()
 
 
-def write_state(path: Path, state: Mapping[str, np.ndarray], durably: bool = False) -> Ticket:
+def write_state(
+    path: Path,
+    state: Mapping[str, np.ndarray],
+    durably: bool = False,
+    metadata: Mapping[str, str] | None = None,
+) -> Ticket:
     """Write a state under a temporary name, then move it to `path`.
 
     Args:
         path: where it is to lie.
         state: name → array.
         durably: wait for the disk, before and after the move.
+        metadata: texts by name, for the header.
 
     Raises:
         StateFileError: the folder is full or gone.
@@ -212,7 +226,7 @@ def write_state(path: Path, state: Mapping[str, np.ndarray], durably: bool = Fal
     digest = hashlib.sha256()
     try:
         with temporary.open("wb", buffering=0) as file:
-            for block in _blocks(_contents(state)):
+            for block in _blocks(_contents(state, metadata)):
                 _add_block(digest, block)
                 left = memoryview(block)  # type: ignore[arg-type]
                 while left:
@@ -240,7 +254,9 @@ def state_bytes(state: Mapping[str, np.ndarray]) -> int:
     return sum(array.nbytes for array in state.values())
 
 
-def _contents(state: Mapping[str, np.ndarray]) -> Iterator[np.ndarray]:
+def _contents(
+    state: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None
+) -> Iterator[np.ndarray]:
     """Return a safetensors file piece by piece, as bytes: header, then the entries, largest item first."""
     entries = {name: (array.dtype, array.shape) for name, array in state.items()}
     order = sorted(entries, key=lambda name: -entries[name][0].itemsize)
@@ -252,8 +268,10 @@ def _contents(state: Mapping[str, np.ndarray]) -> Iterator[np.ndarray]:
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         offsets[name] = [at, at + size]
         at += size
+    texts = {_METADATA: dict(metadata)} if metadata else {}
     header = json.dumps(
-        {
+        texts
+        | {
             name: {"dtype": _DTYPES[dtype.str], "shape": list(shape), "data_offsets": offsets[name]}
             for name, (dtype, shape) in entries.items()
         }

@@ -56,7 +56,7 @@ def relu_max_pool2(x: Tensor) -> Tensor:
     if has_torch_function_unary(x):  # somebody watches what is called, as `fedge.native.trace`
         watched: Tensor = handle_torch_function(relu_max_pool2, (x,), x)
         return watched
-    if x.device.type == "cpu":
+    if x.device.type == "cpu" and not (torch.jit.is_tracing() or torch.compiler.is_exporting()):
         return _ReluMaxPool2.apply(x)
     return F.max_pool2d(F.relu(x), (1, 2))
 

@@ -1,6 +1,7 @@
 """The section on data: how many windows of which class, user and device each client holds."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import polars as pl
 
@@ -35,9 +36,15 @@ def _sentences(run: RunData) -> list[str]:
         f"Source: {data['name']}, {data['windows']:,} windows of {len(data['classes'])} classes, "
         f"{len(data['channels'])} channels ({', '.join(data['channels'])}). "
         f"Training, validation and test windows are split by {split.get(data['split'], data['split'])}."
+        + (" The data have lost their time order: blocks are random windows." * _is_disordered(data))
         + planted,
         f"Fingerprint (sha256): {data['fingerprint']}",
     ]
+
+
+def _is_disordered(data: Mapping[str, Any]) -> bool:
+    """Tell whether windows were split by blocks of time of which nothing was left."""
+    return data.get("time_order") == "lost"
 
 
 def _classes(run: RunData) -> list[str]:

@@ -1,0 +1,119 @@
+"""Whether a window file has kept its time order, without which blocks of time are none (contract C8).
+
+Neighbouring windows of one recording are alike: of one class, and alike within it. Where neither holds more
+than in random order, the order of recording is lost, as in files that were shuffled once for another use.
+Shape letters: N windows, C channels, T samples.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from hhar.windows.window_file import Windows
+
+_MOST = 20_000  # windows that are looked at
+_LEAST = 300  # pairs of neighbours of one class, with fewer of which nothing is said
+_DRAWS = 20  # random orders to compare with
+_SIGMAS = 4.0  # by which neighbours must be more alike than in random order
+_SEED = 0  # of the random orders: the same file is judged alike in every run
+
+
+@dataclass(frozen=True)
+class TimeOrder:
+    """How alike neighbouring windows are.
+
+    Attributes:
+        is_kept: more alike than in random order, by class or within it.
+        mean_run: windows in a row of one class, on average.
+        random_run: the same in random order.
+    """
+
+    is_kept: bool
+    mean_run: float
+    random_run: float
+
+    def line(self) -> str:
+        """Return what is to be said of a file that has lost its order."""
+        return (
+            f"the data have lost their time order: neighbouring windows are no more alike than random ones "
+            f"(runs of one class have {self.mean_run:.1f} windows, {self.random_run:.1f} in random "
+            f"order), so blocks of "
+            f"time are random windows, and accuracy on known users is too good by an unknown amount"
+        )
+
+
+def time_order(windows: Windows) -> TimeOrder | None:
+    """Return whether neighbouring windows of a user and device are alike, in the order of the file.
+
+    Returns:
+        None for images and rows without time, and where there are too few windows to tell.
+    """
+    if windows.x.ndim != 3 or windows.x.shape[2] < 2:
+        return None
+    stream = np.unique(windows.user, return_inverse=True)[1]
+    if windows.device is not None:
+        stream = stream * len(stream) + np.unique(windows.device, return_inverse=True)[1]
+    rows = _first_of_each(stream)
+    stream, y = np.unique(stream[rows], return_inverse=True)[1], windows.y[rows]
+    group = stream * (int(y.max()) + 1) + y
+    if int(np.sum(np.bincount(group) - 1, where=np.bincount(group) > 0)) < _LEAST:
+        return None
+    rng = np.random.default_rng(_SEED)
+    same, random_same = _in_order_and_at_random(stream, lambda order: _alike(y[order], stream[order]), rng)
+    features = _features(windows.x[rows], group)
+    near, random_near = _in_order_and_at_random(
+        group, lambda order: -_apart(features[order], group[order]), rng
+    )
+    classes_return = _runs(y, stream) > np.unique(group).size  # else the file is sorted by class
+    is_kept = _stands_out(near, random_near) or (classes_return and _stands_out(same, random_same))
+    count = len(rows)
+    return TimeOrder(is_kept, count / (count - same), count / (count - float(np.mean(random_same))))
+
+
+def _first_of_each(stream: np.ndarray) -> np.ndarray:
+    """Return rows (M,), stream after stream and in the order of the file, at most so many of each."""
+    order = np.argsort(stream, kind="stable")
+    sizes = np.unique(stream, return_counts=True)[1]
+    place = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return order[place < max(2, _MOST // len(sizes))]
+
+
+def _in_order_and_at_random(
+    within: np.ndarray, measure: Callable[[np.ndarray], float], rng: np.random.Generator
+) -> tuple[float, np.ndarray]:
+    """Return a measure of the rows in order, and of as many random orders within groups (N,) of rows."""
+    in_order = measure(np.argsort(within, kind="stable"))
+    at_random = [measure(np.lexsort((rng.random(len(within)), within))) for _ in range(_DRAWS)]
+    return in_order, np.array(at_random)
+
+
+def _stands_out(in_order: float, at_random: np.ndarray) -> bool:
+    """Tell whether a measure is larger than random orders make it."""
+    return bool(in_order > at_random.mean() + _SIGMAS * at_random.std() + 1e-9)
+
+
+def _alike(y: np.ndarray, stream: np.ndarray) -> float:
+    """Return how many neighbours of a stream are of one class."""
+    return float(np.sum((y[1:] == y[:-1]) & (stream[1:] == stream[:-1])))
+
+
+def _runs(y: np.ndarray, stream: np.ndarray) -> int:
+    """Return how many runs of one class the streams have, which come one after another."""
+    return 1 + int(np.sum((y[1:] != y[:-1]) | (stream[1:] != stream[:-1])))
+
+
+def _features(x: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """Return mean and deviation of each channel (N, 2 C) less the group's mean, all of one scale."""
+    found = np.concatenate([x.mean(axis=2, dtype=np.float64), x.std(axis=2, dtype=np.float64)], axis=1)
+    _, code, sizes = np.unique(group, return_inverse=True, return_counts=True)
+    sums = np.zeros((len(sizes), found.shape[1]))
+    np.add.at(sums, code, found)
+    found -= (sums / sizes[:, None])[code]
+    scale = found.std(axis=0)
+    return found / np.where(scale > 0, scale, 1.0)
+
+
+def _apart(features: np.ndarray, group: np.ndarray) -> float:
+    """Return the squared distance of all neighbours of a group."""
+    return float(np.sum(((features[1:] - features[:-1]) ** 2)[group[1:] == group[:-1]]))

@@ -1,0 +1,20 @@
+"""Trained models used: raw windows in, class probabilities out (docs/use.md).
+
+`card` is what a file of models says about itself, `models` opens such a file and chooses, `windows` reads
+what is to be classified, `network` puts scaling around a network, `export` writes it for other programs.
+
+Imports only from below: `data`, `datasets`, `training` and what is under them.
+"""
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach(
+    __name__,
+    submod_attrs={
+        "card": ["Card", "read_card"],
+        "export": ["write_onnx", "write_torchscript"],
+        "models": ["Choice", "Models", "Prediction"],
+        "network": ["Classifier", "probabilities"],
+        "windows": ["RawWindows", "read_raw"],
+    },
+)

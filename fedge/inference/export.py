@@ -1,0 +1,156 @@
+"""A trained model as a file for other programs: ONNX or TorchScript, raw windows in, probabilities out.
+
+What was written is read back and compared with the model on windows of several numbers, before it counts.
+"""
+
+import importlib
+import importlib.util
+import logging
+import warnings
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedge.config.option import ConfigError
+from fedge.inference.card import Card
+from fedge.inference.network import Classifier
+
+TOLERANCE = 1e-5  # of a probability
+_NEEDED = ("onnx", "onnxscript", "onnxruntime")
+_COUNTS = (2, 1, 5)  # windows at a time; the first is what the model is traced with
+
+Run = Callable[[np.ndarray], np.ndarray]
+
+
+def write_onnx(classifier: Classifier, card: Card, path: Path) -> float:
+    """Write an ONNX file with input "windows" (any number, …) and output "probabilities".
+
+    Returns:
+        The largest difference of a probability from the model's.
+
+    Raises:
+        ConfigError: a package is missing, the network cannot be written, or the file computes something else.
+    """
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(f"--onnx needs {', '.join(missing)}, not installed here; pip install 'fedge[onnx]'")
+    onnxruntime: Any = importlib.import_module("onnxruntime")
+    part = path.with_name(path.name + ".part")
+
+    def write() -> None:
+        (example,) = _examples(card)[:1]
+        torch.onnx.export(
+            classifier, (torch.from_numpy(example),), str(part), input_names=["windows"],
+            output_names=["probabilities"], dynamic_shapes={"x": {0: torch.export.Dim("windows", min=1)}},
+            dynamo=True, external_data=False,
+        )  # fmt: skip
+
+    def read() -> Run:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        session = onnxruntime.InferenceSession(str(part), options, providers=["CPUExecutionProvider"])
+        return lambda x: session.run(["probabilities"], {"windows": x})[0]
+
+    return _write(classifier, card, path, part, write, read)
+
+
+def write_torchscript(classifier: Classifier, card: Card, path: Path) -> float:
+    """Write a TorchScript file, for `torch.jit.load`; otherwise as `write_onnx`."""
+    part = path.with_name(path.name + ".part")
+
+    def write() -> None:
+        with torch.no_grad():
+            traced = torch.jit.trace(classifier, torch.from_numpy(_examples(card)[0]), check_trace=False)
+        traced.save(str(part))
+
+    def read() -> Run:
+        loaded = torch.jit.load(str(part))
+        return lambda x: loaded(torch.from_numpy(x)).detach().numpy()
+
+    return _write(classifier, card, path, part, write, read)
+
+
+def _write(
+    classifier: Classifier,
+    card: Card,
+    path: Path,
+    part: Path,
+    write: Callable[[], None],
+    read: Callable[[], Run],
+) -> float:
+    """Write a file under a temporary name, compare it, and move it into place."""
+    try:
+        with _quiet():
+            write()
+            again = read()
+            off = max(_difference(classifier, again, x) for x in _examples(card))
+        if not off <= TOLERANCE:
+            raise ConfigError(
+                f"the file must give the model's probabilities to {TOLERANCE:g}, but is {off:.2g} "
+                f"off; its network "
+                f"does something else when it is traced, as a branch that depends on its input"
+            )
+        part.replace(path)
+    except OSError as error:
+        raise ConfigError(
+            f"{path} must be writable, but: {error.strerror or error}; choose another"
+        ) from error
+    except ConfigError:
+        raise
+    except Exception as error:  # the exporters raise dozens of kinds, over pages
+        words = next((line.strip() for line in str(error).splitlines() if line.strip()), "")[:300]
+        raise ConfigError(
+            f"train.model {card.model} cannot be written as {path.name}: {type(error).__name__}: "
+            f"{words}; write it "
+            f"with other operations"
+        ) from error
+    finally:
+        part.unlink(missing_ok=True)
+    return off
+
+
+def _examples(card: Card) -> list[np.ndarray]:
+    """Return made-up raw windows, of about the scale of the training windows."""
+    rng = np.random.default_rng(0)
+    found = []
+    for count in _COUNTS:
+        if card.dtype == "uint8":
+            found.append(rng.integers(0, 256, (count, *card.input_shape), dtype=np.uint8))
+            continue
+        ones = (1,) * (len(card.input_shape) - 1)
+        mean = np.array(card.mean or [0.0] * card.input_shape[0]).reshape(-1, *ones)
+        std = np.array(card.std or [1.0] * card.input_shape[0]).reshape(-1, *ones)
+        found.append((rng.normal(size=(count, *card.input_shape)) * std + mean).astype(np.float32))
+    return found
+
+
+def _difference(classifier: Classifier, again: Run, x: np.ndarray) -> float:
+    """Return the largest difference between what the model and a file make of windows."""
+    with torch.no_grad():
+        expected = classifier(torch.from_numpy(x)).numpy()
+    return float(np.abs(again(x) - expected).max())
+
+
+class _quiet:
+    """Keeps what exporters print and warn of to themselves."""
+
+    def __enter__(self) -> None:
+        self._caught = warnings.catch_warnings()
+        self._caught.__enter__()
+        warnings.simplefilter("ignore")
+        self._out, self._err = redirect_stdout(StringIO()), redirect_stderr(StringIO())
+        self._out.__enter__()
+        self._err.__enter__()
+        self._before = logging.root.manager.disable
+        logging.disable(logging.ERROR)
+
+    def __exit__(self, *reason: object) -> None:
+        logging.disable(self._before)
+        self._err.__exit__(None, None, None)
+        self._out.__exit__(None, None, None)
+        self._caught.__exit__(None, None, None)

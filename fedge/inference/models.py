@@ -1,0 +1,177 @@
+"""A file of models: which one serves whom, and the network behind it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fedge.config.option import ConfigError
+from fedge.config.parts import MODELS
+from fedge.config.register import source_sha256
+from fedge.inference.card import Card, Served, read_card
+from fedge.inference.network import Classifier, probabilities
+from fedge.inference.windows import checked
+from fedge.states.files import map_state
+from fedge.training.local import load_state
+from fedge.training.models import build_model
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A stored model.
+
+    Attributes:
+        name: in the file, "leaf-0" or "unseen-0".
+        why: in words, whom it serves and why it was chosen.
+    """
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a model says of windows.
+
+    Attributes:
+        labels: int64 (N,), index into `classes`.
+        probabilities: float32 (N, classes).
+        classes: names, in the order of the columns.
+        model: which one it was, in words.
+    """
+
+    labels: np.ndarray
+    probabilities: np.ndarray
+    classes: tuple[str, ...]
+    model: str
+
+
+class Models:
+    """The models of one run.
+
+    Attributes:
+        card: what the file says about itself.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open a run's final.safetensors.
+
+        Raises:
+            ConfigError: it is not there, or does not say what it holds.
+        """
+        self.card: Card = read_card(path)
+        self._path = path
+
+    def choose(self, leaf: int | None = None, client: int | None = None, unseen: bool = False) -> Choice:
+        """Return the model that serves somebody.
+
+        Args:
+            leaf: what it serves the clients that it knows; with `unseen`, what it serves others.
+            client: what this client of the run is served.
+            unseen: what somebody outside training is served: the model that leaves with the most training
+                windows serve such clients. So it is where nothing is asked for.
+
+        Raises:
+            ConfigError: there is no such leaf or client, or both are given.
+        """
+        served = self.card.served
+        if client is not None and (leaf is not None or unseen):
+            raise ConfigError("a client is served one model, so --client goes without --leaf and --unseen")
+        if client is not None:
+            name = next((n for n, s in served.items() if client in s.clients), None)
+            if name is None:
+                known = sorted(c for s in served.values() for c in s.clients)
+                raise ConfigError(
+                    f"client must be one of the run's, {_range(known)}, but is {client}; choose another"
+                )
+            return Choice(name, f"{_words(name, served[name])}, which client {client} is served")
+        if leaf is not None:
+            return self._of_leaf(leaf, unseen)
+        return self._of_most()
+
+    def _of_leaf(self, leaf: int, unseen: bool) -> Choice:
+        """Return what a leaf serves the clients that it knows, or others."""
+        leaves = sorted({s.leaf for s in self.card.served.values()})
+        if leaf not in leaves:
+            raise ConfigError(
+                f"leaf must be one of the run's, {_range(leaves)}, but is {leaf}; choose another"
+            )
+        name = f"leaf-{leaf}"
+        if unseen and not self.card.served[name].unseen:
+            name = f"unseen-{leaf}"
+        return Choice(name, _words(name, self.card.served[name]))
+
+    def _of_most(self) -> Choice:
+        """Return what leaves with the most training windows serve somebody outside training."""
+        state = map_state(self._path)
+        alike: dict[bytes, list[str]] = {}
+        for name, served in self.card.served.items():
+            if served.unseen:
+                alike.setdefault(_bytes_of(state, name), []).append(name)
+        groups = list(alike.values())
+
+        def weight(names: list[str]) -> int:
+            return sum(self.card.served[name].train_windows for name in names)
+
+        best = max(groups, key=weight)
+        leaves = ", ".join(str(self.card.served[name].leaf) for name in best)
+        why = f"what somebody outside training is served by {'leaves' if len(best) > 1 else 'leaf'} {leaves}"
+        if len(groups) > 1:
+            why += f", which have most training windows ({len(groups)} models differ: --leaf chooses)"
+        return Choice(best[0], f"{_words(best[0], self.card.served[best[0]])}; {why}")
+
+    def classifier(self, choice: Choice) -> Classifier:
+        """Return a network of the run's kind with the weights of a stored model, and the run's scaling.
+
+        Raises:
+            ConfigError: the network's code cannot be found, or takes other weights by now.
+        """
+        card = self.card
+        network = build_model(
+            card.model, card.input_shape, len(card.classes), torch.Generator(), card.arguments
+        )
+        state = map_state(self._path)
+        head = choice.name + "/"
+        own = {name.removeprefix(head): np.array(state[name]) for name in state if name.startswith(head)}
+        there = {name: tuple(entry.shape) for name, entry in network.state_dict().items()}
+        if there != {name: array.shape for name, array in own.items()}:
+            raise ConfigError(
+                f"train.model {card.model} must have the entries that were trained, but its code "
+                f"makes others; "
+                f"bring back the code of the run"
+            )
+        load_state(network, own)
+        return Classifier(network, card.input_shape, card.mean, card.std, card.dtype)
+
+    def code_note(self) -> str:
+        """Return a line where the code of a model of the user's is not that of the run; else nothing."""
+        if not MODELS.is_own(self.card.model):
+            return ""
+        before, now = self.card.code.get("sha256"), source_sha256(MODELS.load(self.card.model))
+        return (
+            "" if not before or before == now else f"the code of {self.card.model} has changed since the run"
+        )
+
+    def predict(self, x: np.ndarray, choice: Choice) -> Prediction:
+        """Classify raw windows (N, C, T) or images (N, C, H, W)."""
+        found = probabilities(self.classifier(choice), checked(x, self.card))
+        found = found.reshape(len(x), len(self.card.classes))
+        return Prediction(found.argmax(axis=1), found, self.card.classes, choice.why)
+
+
+def _words(name: str, served: Served) -> str:
+    """Return what a stored model is."""
+    if name.startswith("unseen-"):
+        return f"leaf {served.leaf}'s model for clients outside training"
+    return f"leaf {served.leaf}'s model" + (" for the clients that it knows" if not served.unseen else "")
+
+
+def _range(numbers: list[int]) -> str:
+    return f"{numbers[0]} to {numbers[-1]}" if numbers else "none"
+
+
+def _bytes_of(state: Mapping[str, np.ndarray], head: str) -> bytes:
+    """Return the contents of a stored model, to compare it with others."""
+    return b"".join(state[name].tobytes() for name in sorted(state) if name.startswith(f"{head}/"))

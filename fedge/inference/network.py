@@ -1,0 +1,76 @@
+"""A network with what stands around it: raw windows in, probabilities out."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedge.data.prepared import as_float
+
+_BATCH = 256
+
+
+class Classifier(nn.Module):
+    """Scales raw windows as they were scaled for training, and turns logits into probabilities.
+
+    Attributes:
+        network: raw windows are scaled, then given to it.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self,
+        network: nn.Module,
+        input_shape: Sequence[int],
+        mean: Sequence[float],
+        std: Sequence[float],
+        dtype: str,
+    ) -> None:
+        """Put scaling around a network, in evaluation mode.
+
+        Args:
+            network: takes windows as clients do.
+            input_shape: (C, T) or (C, H, W).
+            mean: of each channel; none for no scaling.
+            std: likewise.
+            dtype: of raw windows; "uint8" is divided by 255.
+        """
+        super().__init__()
+        shape = (-1, *[1] * (len(input_shape) - 1))
+        self.network = network
+        self.scales = bool(mean)
+        self.divides = dtype == "uint8"
+        self.register_buffer("mean", torch.tensor(mean or [0.0], dtype=torch.float32).reshape(shape))
+        self.register_buffer("std", torch.tensor(std or [1.0], dtype=torch.float32).reshape(shape))
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Raw windows (N, C, …) to probabilities (N, classes)."""
+        return self.of_floats(x.float() / 255.0 if self.divides else x)
+
+    def of_floats(self, x: Tensor) -> Tensor:
+        """Raw windows (N, C, …), brightness from 0 to 1, to probabilities (N, classes)."""
+        if self.scales:
+            x = (x - self.mean) / self.std
+        return torch.softmax(self.network(x), dim=1)
+
+
+def probabilities(classifier: Classifier, x: np.ndarray) -> np.ndarray:
+    """Return the probability of each class for raw windows.
+
+    Args:
+        classifier: any.
+        x: (N, C, …), uint8 or float32; uint8 is brightness, whatever the classifier was trained on.
+
+    Returns:
+        float32 (N, classes); rows sum to 1.
+    """
+    found = []
+    with torch.no_grad():
+        for start in range(0, len(x), _BATCH):
+            part = np.ascontiguousarray(as_float(x[start : start + _BATCH]))
+            found.append(classifier.of_floats(torch.from_numpy(part)).numpy())
+    return np.concatenate(found) if found else np.empty((0, 0), np.float32)

@@ -1,0 +1,82 @@
+"""Windows that are to be classified: raw, as they were recorded, with or without labels."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedge.config.option import ConfigError, shown
+from fedge.inference.card import Card
+from hhar.npz import NpzError, read_npz
+
+
+@dataclass(frozen=True)
+class RawWindows:
+    """Windows of a file.
+
+    Attributes:
+        x: (N, C, T) or (N, C, H, W), float32 or uint8.
+        user: (N,) str, or None where the file does not say.
+    """
+
+    x: np.ndarray
+    user: np.ndarray | None
+
+
+def read_raw(path: Path, card: Card) -> RawWindows:
+    """Read a window file, of which `x` alone must be there.
+
+    Raises:
+        ConfigError: it cannot be read, or holds other windows than the models take.
+    """
+    try:
+        with path.open("rb") as stream:
+            arrays = read_npz(stream, ("x",), ("user", "channels"))
+    except OSError as error:
+        raise ConfigError(
+            f"data must be a readable file, but {path}: {error.strerror}; check the path"
+        ) from error
+    except NpzError as error:
+        raise ConfigError(f"data must be a window file, but {path}: {error}; see docs/data.md") from error
+    except Exception as error:  # damaged bytes: zipfile, zlib and numpy raise a dozen kinds
+        words = " ".join(str(error).split())[:200] or type(error).__name__
+        raise ConfigError(f"data must be an .npz archive, but {path}: {words}; see docs/data.md") from error
+    channels, user = arrays.get("channels"), arrays.get("user")
+    if channels is not None and tuple(map(str, np.atleast_1d(channels))) != card.channels:
+        raise ConfigError(
+            f"channels must be those of training, {', '.join(card.channels)}, but {path} has "
+            f"{', '.join(map(str, np.atleast_1d(channels)))}; bring them into that order"
+        )
+    x = checked(arrays["x"], card, str(path))
+    if user is not None and (user.dtype.kind != "U" or user.shape != (len(x),)):
+        raise ConfigError(
+            f"user must be a text per window, but {path} has {user.dtype} {user.shape}; leave it out"
+        )
+    return RawWindows(x, user)
+
+
+def checked(x: Any, card: Card, name: str = "x") -> np.ndarray:
+    """Return windows as the models take them: float32 or uint8 (N, C, T) or (N, C, H, W).
+
+    Raises:
+        ConfigError: another shape, another kind of numbers, or one that is not finite.
+    """
+    x = np.asarray(x)
+    shape = ", ".join(map(str, card.input_shape))
+    if x.ndim != len(card.input_shape) + 1 or x.shape[1:] != tuple(card.input_shape):
+        raise ConfigError(
+            f"{name} must hold windows of shape (windows, {shape}), as in training "
+            f"({', '.join(card.channels)}), "
+            f"but is of shape {x.shape}; cut and sample them alike"
+        )
+    if x.dtype == np.float64:
+        x = x.astype(np.float32)
+    if x.dtype not in (np.float32, np.uint8):
+        raise ConfigError(f"{name} must be float32 or uint8, but is {shown(str(x.dtype))}; cast it")
+    if x.dtype != np.uint8:
+        finite = np.isfinite(x).all(axis=tuple(range(1, x.ndim)))
+        if not finite.all():
+            first = int(np.flatnonzero(~finite)[0])
+            raise ConfigError(f"{name} must be finite, but window {first} is not; leave it out")
+    return x

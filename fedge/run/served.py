@@ -1,0 +1,57 @@
+"""What a run's final models say about themselves: how they were made, and whom each serves."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from fedge.config.sections import Config
+from fedge.data.prepared import DataShape
+from fedge.inference.card import Card, Served
+from fedge.leaf.leaf import Leaf
+from fedge.process.versions import versions
+from fedge.run.parts import described_parts
+from hhar.windows.window_file import Windows
+
+_ABOUT = ("rate_hz", "units", "window_s")  # what those who record such windows must know
+
+
+def card_of(config: Config, windows: Windows, shape: DataShape) -> Card:
+    """Return what is known of the models before there are any.
+
+    Args:
+        config: of the run.
+        windows: all of them, raw.
+        shape: of a window as clients have it, and how it was scaled.
+    """
+    code = described_parts(config).get("train.model", {})
+    return Card(
+        fedge=versions()["fedge"],
+        model=config.train.model,
+        arguments=config.train.arguments("model"),
+        code={key: code[key] for key in ("package", "version", "sha256")} if code else {},
+        input_shape=tuple(shape.input_shape),
+        dtype=windows.x.dtype.name,
+        channels=tuple(windows.channels),
+        classes=tuple(windows.classes),
+        mean=shape.mean,
+        std=shape.std,
+        about={key: windows.about[key] for key in _ABOUT if key in windows.about},
+    )
+
+
+def with_served(card: Card, leaves: Sequence[Leaf], others: Collection[int]) -> Card:
+    """Return a card that says whom each stored model serves.
+
+    Args:
+        card: of the run.
+        leaves: in order.
+        others: leaves that serve clients outside training another model.
+    """
+    served = {}
+    for leaf in leaves:
+        own, unseen = tuple(leaf.clients), tuple(leaf.unseen_clients)
+        is_other = leaf.index in others
+        mine = own if is_other else (*own, *unseen)
+        served[f"leaf-{leaf.index}"] = Served(leaf.index, mine, not is_other, leaf.weight)
+        if is_other:
+            served[f"unseen-{leaf.index}"] = Served(leaf.index, unseen, True, leaf.weight)
+    return replace(card, served=served)

@@ -1,0 +1,8 @@
+"""Commands that use a run's models: ``fedge predict``, ``fedge export`` (docs/use.md).
+
+Imports only from below: `launch` and what is under them.
+"""
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach(__name__, submod_attrs={"commands": ["add_commands"]})

@@ -1,0 +1,110 @@
+"""The subcommands `fedge predict` and `fedge export`; torch is loaded when one runs."""
+
+import argparse
+import csv
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from fedge.config.option import ConfigError
+from fedge.config.register import look_in
+from fedge.process.escape import cell
+from fedge.records.folder import find_run
+
+if TYPE_CHECKING:
+    from fedge.inference.models import Choice, Models, Prediction
+    from fedge.inference.windows import RawWindows
+
+
+def add_commands(commands: Any) -> None:
+    """Add the subcommands to the parser's subparsers."""
+    predict = commands.add_parser("predict", help="classify windows with a run's models, as CSV")
+    predict.add_argument("run", metavar="RUN", help="run folder, or its name; latest is the newest")
+    predict.add_argument(
+        "data", metavar="DATA", type=Path, help="window file (.npz) with raw windows x; no labels needed"
+    )
+    predict.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="where to write (default: standard output)"
+    )
+    predict.set_defaults(command=_predict)
+    export = commands.add_parser(
+        "export", help="write a run's model as ONNX or TorchScript, scaling included"
+    )
+    export.add_argument("run", metavar="RUN", help="run folder, or its name; latest is the newest")
+    export.add_argument(
+        "--onnx", type=Path, metavar="FILE", help="for ONNX Runtime and others; needs fedge[onnx]"
+    )
+    export.add_argument("--torchscript", type=Path, metavar="FILE", help="for torch.jit.load")
+    export.set_defaults(command=_export)
+    for parser in (predict, export):
+        parser.add_argument(
+            "--leaf", type=int, metavar="N", help="the model of leaf N, for the clients that it knows"
+        )
+        parser.add_argument(
+            "--client", type=int, metavar="K", help="the model that client K of the run is served"
+        )
+        parser.add_argument(
+            "--unseen", action="store_true",
+            help="the model that somebody outside training is served (default); with --leaf, by that leaf",
+        )  # fmt: skip
+        parser.add_argument(
+            "--runs-dir", type=Path, default=Path("runs"), help="folder of all run folders (default: runs)"
+        )
+
+
+def _chosen(options: argparse.Namespace) -> "tuple[Models, Choice]":
+    """Return the models of the run that is meant, and the one that is asked for; says which."""
+    folder = find_run(options.run, options.runs_dir)
+    look_in(*folder.parents[1:2], Path.cwd())  # a project's runs lie in its folder
+    from fedge.records.reader import load_run
+
+    models = load_run(folder).opened_models()
+    choice = models.choose(options.leaf, options.client, options.unseen)
+    note = models.code_note()
+    for line in (f"model: {choice.why}", *([f"note: {note}"] if note else [])):
+        print(line, file=sys.stderr)
+    return models, choice
+
+
+def _predict(options: argparse.Namespace) -> int:
+    """Carry out ``fedge predict``."""
+    models, choice = _chosen(options)
+    from fedge.inference.windows import read_raw
+
+    windows = read_raw(options.data, models.card)
+    found = models.predict(windows.x, choice)
+    try:
+        to = options.output
+        with to.open("w", newline="", encoding="utf-8") if to else nullcontext(sys.stdout) as file:
+            _write(file, windows, found)
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise ConfigError(f"--output must be writable, but {to}: {error.strerror}; choose another") from error
+    return 0
+
+
+def _write(file: TextIO, windows: "RawWindows", found: "Prediction") -> None:
+    """Write a row per window: its index, user if known, class, and the probability of each class."""
+    table = csv.writer(file, lineterminator="\n")
+    user = () if windows.user is None else ("user",)
+    table.writerow(["index", *user, "class", *(cell(f"p_{name}") for name in found.classes)])
+    for index, (label, row) in enumerate(zip(found.labels, found.probabilities, strict=True)):
+        who = () if windows.user is None else (cell(str(windows.user[index])),)
+        table.writerow([index, *who, cell(found.classes[label]), *(f"{p:.6g}" for p in row)])
+
+
+def _export(options: argparse.Namespace) -> int:
+    """Carry out ``fedge export``."""
+    if options.onnx is None and options.torchscript is None:
+        raise ConfigError("fedge export must be told what to write: --onnx FILE or --torchscript FILE")
+    models, choice = _chosen(options)
+    from fedge.inference.export import write_onnx, write_torchscript
+
+    classifier = models.classifier(choice)
+    for write, path in ((write_onnx, options.onnx), (write_torchscript, options.torchscript)):
+        if path is not None:
+            off = write(classifier, models.card, path)
+            print(f"{path} (probabilities within {off:.1g} of the model's)")
+    return 0

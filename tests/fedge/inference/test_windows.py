@@ -1,0 +1,53 @@
+import numpy as np
+import pytest
+
+from fedge.config.option import ConfigError
+from fedge.inference.card import Card
+from fedge.inference.windows import checked, read_raw
+
+CARD = Card("1", "cnn", {}, {}, (2, 16), "float32", ("u", "v"), ("a", "b"))
+X = np.zeros((3, 2, 16), np.float32)
+
+
+def written(path, **arrays):
+    np.savez(path / "d.npz", **arrays)
+    return path / "d.npz"
+
+
+def test_x_alone_will_do_and_users_are_taken_along(tmp_path):
+    found = read_raw(written(tmp_path, x=X.astype(np.float64)), CARD)
+    assert (found.x.dtype, found.user) == (np.float32, None)
+    found = read_raw(written(tmp_path, x=X, user=np.array(list("abc")), channels=np.array(["u", "v"])), CARD)
+    assert found.user.tolist() == list("abc")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"y": X}, "data must be a window file, but .* lacks x"),
+        ({"x": X[:, :1]}, r"windows of shape \(windows, 2, 16\), as in training \(u, v\), but is of "
+        "shape \(3, 1"),
+        ({"x": X[..., :8]}, r"but is of shape \(3, 2, 8\); cut and sample them alike"),
+        ({"x": X, "channels": np.array(["v", "u"])}, "channels must be those of training, u, v, but "
+        ".* has v, u"),
+        ({"x": X.astype(int)}, "must be float32 or uint8, but is 'int64'"),
+        ({"x": X + np.array([[[0]], [[np.nan]], [[0]]], np.float32)}, "must be finite, but window 1 is not"),
+        ({"x": X, "user": np.array([1, 2, 3])}, "user must be a text per window"),
+        ({"x": X.astype(object)}, "holds pickled objects"),
+    ],
+)  # fmt: skip
+def test_other_windows_are_refused_in_one_line(tmp_path, arrays, words):
+    with pytest.raises(ConfigError, match=words) as caught:
+        read_raw(written(tmp_path, **arrays), CARD)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_no_archive(tmp_path):
+    (tmp_path / "d.npz").write_bytes(b"PK\x03\x04 nothing")
+    for name, words in (("d.npz", "must be an .npz archive"), ("no", "must be a readable")):
+        with pytest.raises(ConfigError, match=words):
+            read_raw(tmp_path / name, CARD)
+
+
+def test_no_windows_are_windows():
+    assert len(checked(X[:0], CARD)) == 0
