@@ -9,3 +9,7 @@ class HharError(ValueError):
 
     def __init__(self, message: str) -> None:
         super().__init__(" ".join(message.split()))
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what Jupyter shows of it: the line."""
+        return [f"{type(self).__name__}: {self}"]

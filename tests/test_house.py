@@ -163,7 +163,6 @@ ELSEWHERE = {
     "fedge/report/listing.py": "fedge/report/test_run_page.py",
     "fedge/report/html/page.py": "fedge/report/test_run_page.py",
     "fedge/report/html/svg.py": "fedge/report/test_run_page.py",
-    "fedge/report/compare.py": "fedge/report/comparison/test_page.py",
     "fedge/report/comparison/finals.py": "fedge/report/comparison/test_page.py",
     "fedge/report/comparison/groups.py": "fedge/report/comparison/test_page.py",
     "fedge/report/comparison/metrics.py": "fedge/report/comparison/test_page.py",

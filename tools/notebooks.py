@@ -17,7 +17,13 @@ from typing import Any
 
 FOLDER = Path(__file__).parents[1] / "docs" / "notebooks"
 _KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
-_SECONDS = re.compile(r"\b\d+(\.\d+)? s\b(  left \d+:\d\d)?")
+# what changes from run to run → what stands for it
+_CHANGES = (
+    (re.compile(r"\b\d+\.\d s\b(  left \d+:\d\d)?"), "… s"),
+    (re.compile(r"\b\d{8}-\d{6}-seed"), "DATE-seed"),
+    (re.compile(r"/[\w./-]+/runs/"), "runs/"),
+    (re.compile(r"<style>.*?</style>\n?", re.DOTALL), ""),
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,7 +53,8 @@ def carried_out(path: Path, folder: Path) -> Any:
 
     notebook = nbformat.read(path, as_version=4)
     os.environ.setdefault("JUPYTER_PLATFORM_DIRS", "1")
-    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(folder)}}).execute()
+    resources = {"metadata": {"path": str(folder)}}
+    NotebookClient(notebook, timeout=300, resources=resources).execute()
     return notebook
 
 
@@ -59,21 +66,40 @@ def cleaned(notebook: Any) -> Any:
         cell.metadata = {"tags": cell.metadata["tags"]} if cell.metadata.get("tags") else {}
         if cell.cell_type == "code":
             cell.execution_count = None
-            cell.outputs = [_cleaned_output(output) for output in cell.outputs]
+            cell.outputs = _merged([_cleaned_output(output) for output in cell.outputs])
     return notebook
 
 
 def _cleaned_output(output: Any) -> Any:
-    """Return an output without count, times and what only an editor reads."""
+    """Return an output without count and times, and without what only an editor reads."""
     if "execution_count" in output:
         output.execution_count = None
     if "metadata" in output:
         output.metadata = {}
-    if "transient" in output:
-        del output["transient"]
     if output.output_type == "stream":
-        output.text = _SECONDS.sub("… s", output.text)
+        output.text = _steady(output.text)
+    for kind in ("text/plain", "text/html"):
+        if kind in output.get("data", {}):
+            output.data[kind] = _steady(output.data[kind])
     return output
+
+
+def _steady(text: str) -> str:
+    """Return a text without what changes from run to run."""
+    for changes, stands in _CHANGES:
+        text = changes.sub(stands, text)
+    return text
+
+
+def _merged(outputs: Sequence[Any]) -> list[Any]:
+    """Return outputs with each piece of printed text joined to the one before it."""
+    kept: list[Any] = []
+    for output in outputs:
+        if kept and output.output_type == kept[-1].output_type == "stream" and output.name == kept[-1].name:
+            kept[-1].text += output.text
+        else:
+            kept.append(output)
+    return kept
 
 
 # --- the site -----------------------------------------------------------------------------------------
@@ -92,7 +118,7 @@ def _cell(cell: Mapping[str, Any]) -> Iterator[str]:
     """Yield the parts of a cell."""
     source = _text(cell["source"])
     if cell["cell_type"] == "markdown":
-        yield source
+        yield source.replace(".ipynb)", ".md)")  # from page to page
         return
     yield f"```python\n{source}\n```"
     for output in cell["outputs"]:

@@ -26,6 +26,10 @@ class ConfigError(ValueError):
         line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in message[:_LONGEST_READ])
         super().__init__(line if len(line) <= _LONGEST else f"{line[:400]} … {line[-400:]}")
 
+    def _render_traceback_(self) -> list[str]:
+        """Return what Jupyter shows of it: the line. Where in Fedge it was found helps nobody."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 _LONGEST, _LONGEST_READ = 810, 100_000
 

@@ -5,12 +5,15 @@ from collections.abc import Mapping
 from typing import TextIO
 
 from fedge.console.lines import Console
+from fedge.console.notebook import NotebookConsole, in_notebook
 
 LEAST_WIDTH, LEAST_HEIGHT = 40, 10  # of a terminal in which a frame says more than plain lines
 
 
 def open_console(stream: TextIO, num_rounds: int, environment: Mapping[str, str] | None = None) -> Console:
-    """Return the console for a stream: live on a terminal that can show it, plain lines on anything else."""
+    """Return the console for a stream: a bar in a notebook, live on a terminal that can, else plain lines."""
+    if in_notebook(stream):
+        return NotebookConsole(stream, num_rounds)
     if not can_draw(stream, os.environ if environment is None else environment):
         return Console(stream, num_rounds)
     from fedge.console.live import LiveConsole  # loads rich, which plain lines need not wait for

@@ -89,7 +89,7 @@ def simulate(
         RunFolderError: the folder cannot be read, as when the disk is gone.
     """
     if isinstance(data, Windows):
-        data = partial(_itself, data)
+        data = partial(given_windows, data)
     given = (
         (MODELS, model), (RULES, rule), (SIGNALS, signal), (GROUPINGS, grouping), (GATES, gate),
         (PARTITIONS, partition), (SCENARIOS, scenario), (DATASETS, data),
@@ -152,7 +152,7 @@ def client_app_named(name: str) -> ClientApp:
     return found
 
 
-def _itself(windows: Windows) -> Windows:
+def given_windows(windows: Windows) -> Windows:
     """Return the windows: a function of them, as data sets are."""
     return windows
 

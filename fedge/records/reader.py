@@ -25,6 +25,7 @@ from fedge.records.device_tables import DEVICE_TOTALS, JOBS, STALENESS, VERSIONS
 from fedge.records.manifest import MANIFEST, RunFolderError, read_manifest
 from fedge.records.message_log import message_files
 from fedge.records.outputs import MODELS, fits
+from fedge.records.shown import run_html
 from fedge.states.averaging import State
 
 if TYPE_CHECKING:
@@ -127,6 +128,10 @@ class RunData:
             return text
         mean, worst = (self.rounds[f"test_accuracy_{what}"][-1] for what in ("mean", "worst"))
         return text if mean is None else f"{text}, test accuracy {mean:.3f}, worst client {worst:.3f}"
+
+    def _repr_html_(self) -> str:
+        """Return what Jupyter shows: how the run ended, and a row per leaf."""
+        return run_html(self)
 
     @property
     def config(self) -> Mapping[str, Any]:

@@ -1,11 +1,13 @@
 """Runs compared from Python: `fedge.compare`. The command `fedge compare` does the same."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 from fedge.records.reader import RunData, load_run
+from fedge.records.shown import html_table
 from fedge.report.comparison.finals import CSV_COLUMNS, csv_cells, finals
 from fedge.report.comparison.groups import group_runs
 from fedge.report.comparison.page import write_comparison
@@ -14,7 +16,34 @@ _TEXTS = ("metric", "group", "seeds", "reference")
 _COUNTS = ("n", "n_pairs")
 
 
-def compare(runs: Sequence[RunData | str | Path], page: str | Path | None = None) -> pl.DataFrame:
+class Comparison(pl.DataFrame):
+    """Final numbers as `compare` returns them: a Polars frame that Jupyter shows as a table by metric."""
+
+    def _repr_html_(self) -> str:
+        """Return a row per metric, a column per group: mean ± std, below it the difference's interval."""
+        rows: dict[str, dict[str, str]] = {}
+        for row in self.iter_rows(named=True):
+            if row["mean"] is not None:
+                rows.setdefault(row["metric"], {})[f"{row['group']} (n = {row['n']})"] = _in_words(row)
+        heads = list(dict.fromkeys(head for cells in rows.values() for head in cells))
+        lines = [
+            {"metric": metric} | {head: cells.get(head) for head in heads} for metric, cells in rows.items()
+        ]
+        return html_table(lines) if lines else "<p>no run has reached its last round</p>"
+
+
+def _in_words(row: Mapping[str, Any]) -> str:
+    """Return a number with its spread over seeds and, where it is known, its difference to the reference."""
+    text = f"{row['mean']:.4g}" + ("" if row["std"] is None else f" ± {row['std']:.2g}")
+    if row["difference"] is None:
+        return text
+    text += f"; {row['difference']:+.3g}"
+    if row["difference_low"] is None:
+        return text
+    return f"{text} ({row['difference_low']:.3g} to {row['difference_high']:.3g})"
+
+
+def compare(runs: Sequence[RunData | str | Path], page: str | Path | None = None) -> Comparison:
     """Return the final numbers of several runs; runs that differ only in seed are one group.
 
     Args:
@@ -23,8 +52,8 @@ def compare(runs: Sequence[RunData | str | Path], page: str | Path | None = None
         page: where to write the page of ``fedge compare`` as well; None for nowhere.
 
     Returns:
-        A row per metric and group: mean, std and 95 % t-interval (low, high) over the n seeds, and the paired
-        difference to the reference with its interval; null where it cannot be known.
+        A row per metric and group, as a Polars frame: mean, std and 95 % t-interval (low, high) over the n
+        seeds, and the paired difference to the reference with its interval; null where it cannot be known.
 
     Raises:
         RunFolderError: a folder is not that of a run.
@@ -40,4 +69,4 @@ def compare(runs: Sequence[RunData | str | Path], page: str | Path | None = None
         column: pl.String if column in _TEXTS else pl.Int64 if column in _COUNTS else pl.Float64
         for column in CSV_COLUMNS
     }
-    return pl.DataFrame([csv_cells(row) for row in rows], schema=types, orient="row")
+    return Comparison([csv_cells(row) for row in rows], schema=types, orient="row")

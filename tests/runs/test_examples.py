@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -10,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from fedge import simulate
+from fedge.cli import main as fedge
 from hhar import Windows
 
 pytestmark = pytest.mark.whole_runs
 
+FENCED = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PARTS = {
     "my_model": {"train.model": "my_model:Gru", "train.model-args.hidden": 4},
@@ -83,6 +87,31 @@ def test_all_together_have_the_same_bits_on_both_engines(project):
     assert here["stopped"] == there["stopped"]
     assert here["stopped"]["by"] == "my_callback:Settled"
     assert here["stopped"]["after_round"] < 9
+
+
+def said_on_pages():
+    """Return the commands of the pages on parts of one's own."""
+    pages = [
+        (EXAMPLES.parent / "docs" / f"own-{what}.md").read_text() for what in ("model", "method", "gate")
+    ]
+    return [line for page in pages for block in FENCED.findall(page) for line in block.splitlines()]
+
+
+@pytest.mark.parametrize("command", said_on_pages())
+def test_the_commands_of_the_pages_run(command, project):
+    """In the project of the examples; shortened to a round."""
+    words = shlex.split(command)
+    assert words.pop(0) == "fedge"
+    assert fedge([*words, "-c", "num-server-rounds=1 report=false"]) == 0
+
+
+def test_the_study_of_the_page_can_be_read(project, capsys):
+    """docs/own-method.md: three methods, with planted groups and without, five seeds."""
+    page = (EXAMPLES.parent / "docs" / "own-method.md").read_text()
+    (study,) = re.findall(r"^```toml\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    (project / "study.toml").write_text(study)
+    assert fedge(["sweep", "study.toml", "--dry-run"]) == 0
+    assert "30 runs" in capsys.readouterr().out
 
 
 def test_objects_go_in_directly(project):

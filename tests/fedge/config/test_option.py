@@ -72,3 +72,10 @@ def test_a_value_that_cannot_be_shown():
 
     assert shown(Odd()) == "Odd that cannot be shown"
     assert len(shown("x" * 1000)) < 210
+
+
+def test_jupyter_shows_the_line_alone():
+    """Forty frames of Fedge's own code before it would help nobody."""
+    assert ConfigError("train.lr must be above 0")._render_traceback_() == [
+        "ConfigError: train.lr must be above 0"
+    ]

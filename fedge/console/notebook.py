@@ -1,0 +1,114 @@
+"""What a person sees of a run in a notebook: a bar below the cell, then the final table.
+
+A notebook's output is kept, so a line per round would fill the page; the bar shows the newest one. It is
+plain HTML that is displayed once and replaced in place: it needs no widgets, and its last state is saved.
+"""
+
+import html
+import logging
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, TextIO
+
+from fedge.console.lines import Console, round_line
+from fedge.exchange.clients import Standing
+from fedge.rounds.results import RoundResult
+
+logger = logging.getLogger(__name__)
+
+_LEAST_S = 0.5  # from one state of the bar to the next
+
+
+def in_notebook(stream: TextIO) -> bool:
+    """Tell whether a stream is what a cell of a Jupyter kernel prints on."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return shell is not None and hasattr(shell, "kernel") and stream is sys.stdout
+
+
+class NotebookConsole(Console):
+    """Writes a run's lines, and shows its rounds as a bar."""
+
+    def __init__(
+        self,
+        stream: TextIO,
+        num_rounds: int,
+        show: Callable[[str], Callable[[str], None]] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Print on `stream`; `show` displays HTML and returns what replaces it; `clock` gives seconds."""
+        super().__init__(stream, num_rounds)
+        self._show = show or _displayed
+        self._replace: Callable[[str], None] | None = None
+        self._clock = clock
+        self._next = 0.0
+        self._done = 0
+        self._words = ""
+        self._standing: Callable[[], Standing] | None = None
+
+    def phase(self, text: str) -> None:
+        """Show what the run does until its first round."""
+        self._words = text
+        self._draw()
+
+    def follow(self, standing: Callable[[], Standing]) -> None:
+        """Show how many clients are back."""
+        self._standing = standing
+        self.tick()
+
+    def tick(self) -> None:
+        """Show the newest state if it is time for it."""
+        if self._replace is not None and self._clock() >= self._next:
+            self._draw()
+
+    def round(self, result: RoundResult, seconds: float) -> None:
+        """Show a global round, which took so many seconds, on the bar."""
+        left_s = self._left_s(result.global_round, seconds)
+        self._done = result.global_round
+        self._words = round_line(result, self._num_rounds, seconds, left_s)
+        if self._replace is None or self._done == self._num_rounds:
+            self._draw()
+        self.tick()
+
+    def close(self, failed: bool = False) -> None:
+        """Leave the last state, without what was still under way."""
+        self._standing = None
+        if self._replace is not None:
+            self._draw()
+        self._replace = None
+
+    def _draw(self) -> None:
+        """Show the state, in place of the one before."""
+        try:
+            page = bar(self._done, self._num_rounds, self._words, self._standing and self._standing())
+            if self._replace is None:
+                self._replace = self._show(page)
+            else:
+                self._replace(page)
+        except Exception as error:  # whatever it is, it is not worth a run
+            logger.warning("the bar fails: %s: %s", type(error).__name__, error, exc_info=error)
+        self._next = self._clock() + _LEAST_S
+
+
+def bar(done: int, rounds: int, words: str, standing: Standing | None) -> str:
+    """Return the bar as HTML: rounds done, the newest round in words, how many clients are back."""
+    under_way = ""
+    if standing is not None and done < rounds:
+        under_way = f"<br>{standing.kind}: {len(standing.back)} of {len(standing.asked)} clients back"
+    return (
+        f'<div style="font-family: monospace"><progress value="{done}" max="{rounds}" '
+        f'style="width: 16em"></progress> {html.escape(words)}{under_way}</div>'
+    )
+
+
+def _displayed(page: str) -> Callable[[str], None]:
+    """Display HTML below the cell that runs; returns what replaces it."""
+    from IPython.display import HTML, display
+
+    shown: Any = display(HTML(page), display_id=True)  # type: ignore[no-untyped-call]
+
+    def replace(newer: str) -> None:
+        shown.update(HTML(newer))  # type: ignore[no-untyped-call]
+
+    return replace

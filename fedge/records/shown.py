@@ -1,0 +1,75 @@
+"""A run as Jupyter shows it: a small table as HTML, without scripts or styles of its own."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedge.records.reader import RunData
+
+# heading → column of leaf_rounds.csv; columns without a value are left out
+_COLUMNS: Mapping[str, str] = {
+    "leaf": "leaf",
+    "cluster": "cluster",
+    "clients": "num_clients",
+    "test accuracy": "test_accuracy",
+    "macro-F1": "macro_f1",
+    "unseen clients": "unseen_clients",
+    "their accuracy": "unseen_accuracy",
+    "gate": "gate",
+}
+
+
+def run_html(run: "RunData") -> str:
+    """Return a run in a few lines: name, status, accuracy, a row per leaf of its newest round, its report."""
+    lines = [f"<p><b>{escape(run.name)}</b>: {escape(run.status)}{_reason(run)}{_scores(run)}</p>"]
+    if not run.leaves.is_empty():
+        newest = run.leaves["global_round"].max()
+        rows = run.leaves.filter(run.leaves["global_round"] == newest).to_dicts()
+        lines.append(html_table(_with_values(rows)))
+    report = run.folder / "report.html"
+    if report.is_file():
+        lines.append(f"<p>{escape(str(report))}</p>")
+    return "<div>" + "".join(lines) + "</div>"
+
+
+def html_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return a table of rows, heading → value; numbers have four digits after the point, None is empty."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in rows[0])
+    body = "".join(f"<tr>{''.join(f'<td>{_cell(v)}</td>' for v in row.values())}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _with_values(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows with headings, without columns in which nothing stands."""
+    unseen = any(row.get("unseen_clients") for row in rows)
+    there = [
+        (head, name)
+        for head, name in _COLUMNS.items()
+        if any(row.get(name) is not None for row in rows) and (unseen or not name.startswith("unseen"))
+    ]
+    return [{head: row[name] for head, name in there} for row in rows]
+
+
+def _reason(run: "RunData") -> str:
+    """Return why it failed, or nothing."""
+    return f" ({escape(run.reason)})" if run.reason else ""
+
+
+def _scores(run: "RunData") -> str:
+    """Return how far it came, and how good it is."""
+    text = f", {len(run.rounds)} of {escape(str(run.config.get('num-server-rounds', '?')))} rounds"
+    if run.rounds.is_empty():
+        return text
+    mean, worst, unseen = (
+        run.rounds[name][-1] for name in ("test_accuracy_mean", "test_accuracy_worst", "unseen_accuracy_mean")
+    )
+    text += "" if mean is None else f", test accuracy {mean:.4f}, worst client {worst:.4f}"
+    return text if unseen is None else f"{text}, unseen clients {unseen:.4f}"
+
+
+def _cell(value: Any) -> str:
+    """Return a value as text."""
+    if isinstance(value, float):
+        return f"{value:.4f}"
+    return "" if value is None else escape(str(value))
