@@ -52,7 +52,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Fill what is made from code, and let links to files of the repository lead to their pages."""
-    return _elsewhere(markdown.replace(_COMMANDS, commands()))
+    return _LINK.sub(_titled, _elsewhere(markdown.replace(_COMMANDS, commands())))
 
 
 # --- links --------------------------------------------------------------------------------------------
@@ -86,6 +86,16 @@ def _own_page(found: re.Match[str]) -> str:
     if name in _AT_ROOT:
         return f"[{words}]({_AT_ROOT[name]}{'#' * bool(anchor)}{anchor})"
     return words if (ROOT / name).exists() else found.group()  # what is not there breaks the build
+
+
+def _titled(found: re.Match[str]) -> str:
+    """Name a page by its title where a link names it by its file: [clustering.md](clustering.md)."""
+    words, target = found.groups()
+    page = ROOT / "docs" / target.partition("#")[0]
+    if not re.fullmatch(r"(docs/)?[\w-]+\.md", words) or not page.is_file():
+        return found.group()
+    title = page.read_text(encoding="utf-8").split("\n", 1)[0].removeprefix("# ")
+    return f"[{title}]({target})"
 
 
 # --- pages --------------------------------------------------------------------------------------------

@@ -59,7 +59,8 @@ def from_pandas(
 
     Args:
         frame: of pandas or Polars.
-        user, label: columns that say whose a row is, and its class.
+        user: column that says whose a row is.
+        label: column of its class.
         channels: columns of numbers.
         rate_hz: samples per second of the windows; without `time` also of the rows.
         window_s: length of a window in seconds.

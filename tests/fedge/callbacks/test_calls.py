@@ -1,4 +1,4 @@
-"""Callbacks in whole runs in this process; both engines are in tests/runs/test_callbacks.py."""
+"""Callbacks in whole runs in this process; both engines are in tests/runs/test_examples.py."""
 
 import io
 import json
