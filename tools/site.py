@@ -70,6 +70,8 @@ def _moved(target: str) -> str:
     """Return a target, seen from the root folder, as seen from docs/."""
     if "://" in target or target.startswith("#"):
         return target
+    if target == "docs/notebooks":
+        return f"notebooks/{_notebooks()[0].stem}.md"
     return target.removeprefix("docs/") if target.startswith("docs/") else f"../{target}"
 
 
