@@ -106,9 +106,9 @@ def _displayed(page: str) -> Callable[[str], None]:
     """Display HTML below the cell that runs; returns what replaces it."""
     from IPython.display import HTML, display
 
-    shown: Any = display(HTML(page), display_id=True)  # type: ignore[no-untyped-call]
+    shown: Any = display(HTML(page), display_id=True)
 
     def replace(newer: str) -> None:
-        shown.update(HTML(newer))  # type: ignore[no-untyped-call]
+        shown.update(HTML(newer))
 
     return replace
