@@ -19,7 +19,7 @@ _COUNTS = ("n", "n_pairs")
 class Comparison(pl.DataFrame):
     """Final numbers as `compare` returns them: a Polars frame that Jupyter shows as a table by metric."""
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self, *, _from_series: bool = False) -> str:
         """Return a row per metric, a column per group: mean ± std, below it the difference's interval."""
         rows: dict[str, dict[str, str]] = {}
         for row in self.iter_rows(named=True):
@@ -27,7 +27,8 @@ class Comparison(pl.DataFrame):
                 rows.setdefault(row["metric"], {})[f"{row['group']} (n = {row['n']})"] = _in_words(row)
         heads = list(dict.fromkeys(head for cells in rows.values() for head in cells))
         lines = [
-            {"metric": metric} | {head: cells.get(head) for head in heads} for metric, cells in rows.items()
+            {"metric": metric} | {head: cells.get(head, "") for head in heads}
+            for metric, cells in rows.items()
         ]
         return html_table(lines) if lines else "<p>no run has reached its last round</p>"
 
