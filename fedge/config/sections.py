@@ -73,8 +73,8 @@ class DataConfig(Section):
     SECTION = "data"
     path: str = option(
         "auto",
-        'window file (.npz); "synthetic"; "digits", images; or "auto": data/hhar-windows.npz if it is there, '
-        "else synthetic",
+        'window file (.npz); NAME for data/NAME.npz; "synthetic"; "digits", images; or "auto": '
+        "data/hhar-windows.npz if it is there, else synthetic",
     )
     path_args: str = option(
         "", "keyword arguments of digits or a data set of one's own, as a table", table=True

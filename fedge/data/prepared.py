@@ -7,6 +7,7 @@ memory, so all of them share one copy in the page cache. The folder goes when th
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -37,6 +38,7 @@ from hhar.windows.window_file import (
 
 PREPARED = Path("data/hhar-windows.npz")
 _INDEX = "index.json"
+_NAME = re.compile(r"[A-Za-z0-9][\w-]*")  # of a data set, and no path
 _HHAR_USERS = 9
 _KEPT_BYTES = 64 * 2**20
 
@@ -90,6 +92,8 @@ def _one_source(path: str, config: Config, num_clients: int) -> tuple[Windows, D
     if DATASETS.is_code(path):
         windows = made(path, config.data.arguments("path"))
         return windows, DataSource(path, fingerprint_windows(windows), False)
+    if _NAME.fullmatch(path) and not Path(path).is_file():
+        path = str(PREPARED.parent / f"{path}.npz")  # where `fedge datasets prepare` puts it
     try:
         return load_windows(path), DataSource(path, fingerprint(path), False)
     except WindowFileError as error:

@@ -8,6 +8,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedge.config.option import nearest
 from fedge.datasets.archives import as_folder
 from fedge.datasets.cards import Card
@@ -25,6 +27,8 @@ _MODULES = {
     "cifar10": "cifar10",
 }
 NAMES = tuple(_MODULES)
+STANDARD_GRAVITY = 9.80665  # m/s², by definition
+_IN_G, _IN_SI = "gravity in g", "gravity in m/s²"
 _CUT = ("rate_hz", "window_s", "stride_s", "sensors")  # options that say how windows are cut
 
 
@@ -53,8 +57,9 @@ def prepare(
         source: folder with its files at any depth, or its archive.
         report: told how far it is.
         near: file beside which an archive is unpacked for the time; by default beside itself.
-        **options: rate_hz, window_s, stride_s (a half of the window unless given) and what else the card's
-            `options` name.
+        **options: rate_hz, window_s, stride_s (a half of the window unless given), si, and what else the
+            card's `options` name. `si=True` gives acceleration in m/s² and the channel names of the others to
+            a data set that has it in g, so that it can be joined with them.
 
     Raises:
         HharError: files are missing or damaged, or an option is not the data set's.
@@ -62,12 +67,23 @@ def prepare(
     module, known = _module(name), card(name)
     given = {key: value for key, value in options.items() if value is not None}
     _refuse_others(known, given)
+    is_si = bool(given.pop("si", False)) and _IN_G in known.units
     path = Path(source)
     spec = _spec(known, given)
     others = {key: value for key, value in given.items() if key not in _CUT}
     with as_folder(path, near or path, report) as folder:
         windows: Windows = module.read(folder, *([spec] if spec else []), report=report, **others)
-    return replace(windows, about={**known.about(spec), **windows.about})
+    windows = replace(windows, about={**known.about(spec), **windows.about})
+    return in_si(windows) if is_si else windows
+
+
+def in_si(windows: Windows) -> Windows:
+    """Return windows with acceleration in m/s² and gyroscopes named gyro, as x float32 (N, C, T)."""
+    x = windows.x.astype(np.float32)
+    x[:, [name.startswith("acc") for name in windows.channels]] *= np.float32(STANDARD_GRAVITY)
+    names = tuple(name.replace("gyr_", "gyro_") for name in windows.channels)
+    units = windows.about["units"].replace(_IN_G, _IN_SI)
+    return replace(windows, x=x, channels=names, about={**windows.about, "units": units})
 
 
 def _module(name: str) -> Any:
@@ -82,7 +98,7 @@ def _module(name: str) -> Any:
 
 def _refuse_others(known: Card, given: Mapping[str, Any]) -> None:
     for key in given:
-        if key not in known.options:
+        if key not in known.options and not (key == "si" and known.spec is not None):
             flags = ", ".join("--" + option.replace("_", "-") for option in known.options)
             raise HharError(
                 f"{known.name}: --{key.replace('_', '-')} must be an option of it, is not; it takes {flags}"

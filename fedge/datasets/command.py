@@ -14,7 +14,7 @@ from fedge.config.option import ConfigError
 if TYPE_CHECKING:
     from hhar.windows.window_file import Windows
 
-_OPTIONS = ("rate_hz", "window_s", "stride_s", "sensors", "devices", "users", "per_user", "part")
+_OPTIONS = ("rate_hz", "window_s", "stride_s", "sensors", "devices", "si", "users", "per_user", "part")
 
 
 def add_datasets(commands: Any) -> None:
@@ -49,6 +49,12 @@ def _add_prepare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rate-hz", type=float, help="samples per second (default: the data set's)")
     parser.add_argument("--window-s", type=float, help="length of a window in seconds")
     parser.add_argument("--stride-s", type=float, help="from window to window (default: half a window)")
+    parser.add_argument(
+        "--si",
+        action="store_true",
+        default=None,
+        help="acceleration in m/s², also where it is in g as published",
+    )
     parser.add_argument("--sensors", choices=("acc", "acc+gyro"), help="hhar")
     parser.add_argument("--devices", choices=("phones", "watches", "all"), help="hhar")
     parser.add_argument("--users", type=int, help="mnist, cifar10: how many get a block each (default: 10)")

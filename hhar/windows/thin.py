@@ -29,6 +29,8 @@ def thin(windows: Windows, keep_every: int = 1, mean_of: int = 1) -> Windows:
             raise HharError(
                 f"thin: {name} must be at least 1, but is {value}; leave it out to change nothing"
             )
+    if windows.x.ndim == 4 and mean_of > 1:
+        raise HharError("thin: mean-of must be 1 for images, which have no samples in time; leave it out")
     if samples % mean_of:
         raise HharError(
             f"thin: mean-of must divide the {samples} samples of a window, but is {mean_of}; "
@@ -36,9 +38,24 @@ def thin(windows: Windows, keep_every: int = 1, mean_of: int = 1) -> Windows:
         )
     users = np.unique(windows.user)
     kept = np.sort(np.concatenate([np.flatnonzero(windows.user == user)[::keep_every] for user in users]))
-    runs = windows.x[kept].reshape(len(kept), windows.x.shape[1], -1, mean_of)
+    x = windows.x[kept]
+    if mean_of > 1:
+        runs = x.reshape(len(x), x.shape[1], -1, mean_of)
+        x = runs.mean(axis=3, dtype=np.float64).astype(np.float32)
     device, session = (None if part is None else part[kept] for part in (windows.device, windows.session))
     return Windows(
-        runs.mean(axis=3, dtype=np.float64).astype(np.float32), windows.y[kept], windows.user[kept], device,
-        session, windows.classes, windows.channels, windows.about,
+        x, windows.y[kept], windows.user[kept], device, session, windows.classes, windows.channels,
+        _about(windows, keep_every, mean_of),
     )  # fmt: skip
+
+
+def _about(windows: Windows, keep_every: int, mean_of: int) -> dict[str, str]:
+    """Return what the windows say of themselves, with the rate and stride that they have now."""
+    about = dict(windows.about)
+    for name, factor in (("rate_hz", 1 / mean_of), ("stride_s", keep_every)):
+        if name in about and factor != 1:
+            try:
+                about[name] = f"{float(about[name]) * factor:g}"
+            except ValueError:  # in other words than numbers, and no longer true
+                del about[name]
+    return about

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_up import make_windows
 
 from fedge.config.option import ConfigError
 from fedge.config.register import looked_in
@@ -262,3 +263,17 @@ def test_more_synthetic_users_than_can_be_made_are_refused_at_once():
         ConfigError, match=r"at most 10000 users, .* but 10001 clients need 10001; set data\.path"
     ):
         load_source(config, 10_001)
+
+
+def test_a_name_stands_for_a_file_of_the_folder_data(tmp_path, monkeypatch):
+    """As `fedge datasets prepare motionsense` leaves it; a file of that very name comes first."""
+    monkeypatch.chdir(tmp_path)
+    config = from_run_config({"data.path": "motionsense"})
+    with pytest.raises(ConfigError, match=r"data/motionsense\.npz: window file must exist; make one with"):
+        load_source(config, 2)
+    rows = [("a", None, None, 0), ("b", None, None, 1)]
+    make_windows(rows).save("data/motionsense.npz")
+    windows, source = load_source(config, 2)
+    assert (len(windows), source.name, source.synthetic) == (2, "data/motionsense.npz", False)
+    make_windows(rows * 2).save("motionsense")
+    assert len(load_source(config, 2)[0]) == 4

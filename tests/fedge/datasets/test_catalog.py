@@ -2,12 +2,14 @@
 
 import json
 
+import numpy as np
 import pytest
 from published import write_motionsense, write_pamap2, write_uci_har, write_wisdm
 
 from fedge.datasets.catalog import NAMES, card, prepare
 from hhar.errors import HharError
 from hhar.raw.download import check_url
+from hhar.windows.window_file import fingerprint_windows
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -42,6 +44,25 @@ def test_another_rate_and_length(tmp_path):
     assert windows.x.shape == (6 * 5, 6, 50)
     assert (windows.about["rate_hz"], windows.about["stride_s"]) == ("25", "1")
     assert len(prepare("motionsense", tmp_path, rate_hz=25.0, window_s=2.0, stride_s=2.0)) == 6 * 3
+
+
+def test_one_unit_and_one_name_for_all(tmp_path):
+    """1 g is 9.80665 m/s²; the gyroscope stays; where it is so already nothing changes."""
+    write_motionsense(tmp_path)
+    plain, si = (prepare("motionsense", tmp_path, si=si) for si in (None, True))
+    np.testing.assert_allclose(si.x[:, :3], plain.x[:, :3] * 9.80665, rtol=1e-6)
+    assert np.array_equal(si.x[:, 3:], plain.x[:, 3:])
+    assert si.channels[3:] == ("gyro_x", "gyro_y", "gyro_z")
+    assert si.about["units"] == "acceleration with gravity in m/s², angular velocity in rad/s"
+    write_wisdm(
+        tmp_path,
+        [f"1,{name},{5 + n * 50_000_000},1,1,1;" for name in ("Walking", "Sitting") for n in range(90)],
+    )
+    assert fingerprint_windows(prepare("wisdm", tmp_path)) == fingerprint_windows(
+        prepare("wisdm", tmp_path, si=True)
+    )
+    with pytest.raises(HharError, match="mnist: --si must be an option of it"):
+        prepare("mnist", tmp_path, si=True)
 
 
 def test_too_short_for_a_window(tmp_path):

@@ -1,5 +1,7 @@
 """Thinner window files: which windows stay, what becomes of samples, what is refused."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -57,3 +59,26 @@ def test_from_the_command_line(tmp_path, capsys):
     assert load_windows(target).x.shape == (4, 1, 2)
     assert main(["thin", str(source), str(target), "--mean-of", "5"]) == 2
     assert "mean-of must divide" in capsys.readouterr().err
+
+
+def test_what_windows_say_of_their_rate_is_true_afterwards():
+    told = dataclasses.replace(windows(), about={"rate_hz": "50", "stride_s": "1.28", "licence": "MIT"})
+    assert thin(told, keep_every=4, mean_of=2).about == {
+        "rate_hz": "25",
+        "stride_s": "5.12",
+        "licence": "MIT",
+    }
+    assert thin(told).about == told.about
+    assert thin(dataclasses.replace(told, about={"rate_hz": "fifty"}), mean_of=2).about == {}
+
+
+def test_images_stay_images():
+    """Every third of seven; pixels are no samples that could be averaged."""
+    images = np.arange(7 * 4, dtype=np.uint8).reshape(7, 1, 2, 2)
+    pictures = dataclasses.replace(windows(), x=images)
+    found = thin(pictures, keep_every=3)
+    assert found.x.dtype == np.uint8
+    assert found.x.shape[1:] == (1, 2, 2)
+    assert set(found.x[:, 0, 0, 0].tolist()) <= set(images[:, 0, 0, 0].tolist())
+    with pytest.raises(HharError, match="mean-of must be 1 for images"):
+        thin(pictures, mean_of=2)
