@@ -83,9 +83,10 @@ docs: $(STAMP)
 notebooks: $(STAMP)
 	$(BIN)/python -m tools.notebooks
 
-# what goes to a package index, checked; the version is that of the newest tag (CONTRIBUTING.md). The wheel has no native
+# what goes to a package index, checked; a tag must name the version (CONTRIBUTING.md). The wheel has no native
 # step: an index takes libraries only if they are built for all Linuxes; who installs the sdist gets one
 dist: $(STAMP)
+	$(BIN)/python -m tools.tagged
 	rm -rf dist
 	HATCH_BUILD_NO_HOOKS=true $(BIN)/python -m hatchling build -d dist
 	$(BIN)/python -m twine check --strict dist/*

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tools.install import uv_variables
+from tools.tagged import objection
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -54,3 +55,20 @@ def test_no_dependency_is_for_flwr_run_trackers_or_tests_alone():
 def _inside(requirements):
     """Return the extras of Fedge that requirements name: ["fedge[a,b]"] → {"a", "b"}."""
     return {name for text in requirements if text.startswith("fedge[") for name in text[6:-1].split(",")}
+
+
+@pytest.mark.parametrize(
+    ("tags", "is_right"),
+    [([], True), (["v0.2.0"], True), (["v0.1.9"], False), (["nightly"], True), (["v0.1.9", "v0.2.0"], True)],
+)
+def test_a_tag_is_the_version(tags, is_right):
+    assert (objection(tags, "0.2.0") is None) == is_right
+
+
+def test_flower_accepts_the_project():
+    """It wants name, version, publisher and components in the file itself."""
+    from flwr.cli.config_utils import validate_config
+
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    is_valid, errors, _ = validate_config(config, check_module=False)
+    assert (is_valid, errors) == (True, [])

@@ -1,0 +1,44 @@
+"""Whether a commit's tag is its version, before it goes to a package index: `make dist`.
+
+The version stands in pyproject.toml, because Flower refuses an app without one there; a release's tag repeats
+it.
+"""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+_ROOT = Path(__file__).resolve().parents[1]
+
+
+def objection(tags: Sequence[str], released: str) -> str | None:
+    """Return what is wrong with a commit's tags for a version, or None.
+
+    Args:
+        tags: of the commit, as v0.2.0.
+        released: the version of pyproject.toml.
+    """
+    of_versions = [tag for tag in tags if tag[:1] == "v" and tag[1:2].isdigit()]
+    if not of_versions or f"v{released}" in of_versions:
+        return None
+    return (
+        f"the tag is {', '.join(of_versions)}, but pyproject.toml has version {released}; change one of them"
+    )
+
+
+def main() -> int:
+    """Say whether tag and version agree; returns the exit code."""
+    words = ["git", "tag", "--points-at", "HEAD"]
+    try:
+        tags = subprocess.run(words, cwd=_ROOT, capture_output=True, text=True, check=False).stdout.split()
+    except FileNotFoundError:  # no git: a source distribution, which was tagged before it was made
+        tags = []
+    found = objection(tags, version("fedge"))
+    print(found or f"version {version('fedge')}{'' if tags else ', not tagged'}")
+    return int(found is not None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
