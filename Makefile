@@ -18,7 +18,7 @@ export NO_MKDOCS_2_WARNING := 1
 MOTIONSENSE ?= data/motionsense.npz
 HHAR ?= data/hhar-9users.npz
 
-.PHONY: docs notebooks results run test quick quick-tests bench bench-full soak install format check types tests clean dist newcomer pythons
+.PHONY: docs notebooks results run test quick quick-tests bench bench-full soak audit hashes install format check types tests clean dist newcomer pythons
 
 run: $(RUNS)
 	PATH="$(CURDIR)/$(BIN):$$PATH" SEED=$${SEED:-42} $(BIN)/flwr run .
@@ -62,6 +62,14 @@ bench: $(STAMP)
 bench-full: $(STAMP)
 	$(BIN)/python -m benchmarks.all --full
 
+# known holes in what constraints.txt names; needs the network, and an environment of its own (.audit)
+audit: $(STAMP)
+	@$(BIN)/python -m tools.audit
+
+# constraints-hashes.txt, after a change of constraints.txt; needs the network
+hashes: $(STAMP)
+	@$(BIN)/python -m tools.audit --hashes
+
 # 1,000 rounds on both engines, 50 kills, faults before every file operation of eight runs; prints its figures
 soak: $(STAMP)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m soak -s --timeout=7200
@@ -104,4 +112,4 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) site .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .audit site .mypy_cache .pytest_cache .ruff_cache .hypothesis

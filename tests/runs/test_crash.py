@@ -86,7 +86,7 @@ def all_trials(folder, sample):
 
 @pytest.mark.timeout(1800)
 def test_a_sample_of_all_faults(folder):
-    """Every kind of fault at every kind of operation on every kind of file, in one run or another."""
+    """Spread over all combinations of fault, operation and kind of file, in one run or another."""
     counts = all_trials(folder, SAMPLE)
     assert sum(counts.values()) >= 300
 

@@ -1,4 +1,4 @@
-"""Which faults are tried: all that can differ, or a sample of every operation on every kind of file."""
+"""Which faults are tried: all that can differ, or a sample spread over all kinds of them."""
 
 import random
 import re
