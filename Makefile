@@ -37,7 +37,7 @@ install: $(STAMP)
 
 $(STAMP): EXTRAS := dev
 $(VENV)/.installed-run: EXTRAS := ray
-$(STAMP) $(VENV)/.installed-run: constraints.txt pyproject.toml
+$(STAMP) $(VENV)/.installed-run: constraints.txt pyproject.toml hatch_build.py $(wildcard fedge/native/src/*)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Fedge needs Python 3.10 or newer, this is " + sys.version.split()[0])'
 	$(PYTHON) tools/install.py $(EXTRAS)
 	touch $@

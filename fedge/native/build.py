@@ -79,7 +79,11 @@ def machine() -> str:
 
 
 def build(
-    library: Path = LIBRARY, words: Sequence[str] = (), flags: Sequence[str] = (), family: str = ""
+    library: Path = LIBRARY,
+    words: Sequence[str] = (),
+    flags: Sequence[str] = (),
+    family: str = "",
+    main: Path | None = None,
 ) -> Path:
     """Compile and link the library, and put it in its place as a whole.
 
@@ -88,6 +92,7 @@ def build(
         words: that call the compiler; () for the one that is found.
         flags: further ones, as sanitizers; they come last.
         family: of processors; "" for this one.
+        main: a source with a main function, to make a program instead.
 
     Raises:
         BuildError: there is no compiler, or it fails.
@@ -115,9 +120,10 @@ def build(
                 )
             )
         linked = Path(folder) / "linked.so"
-        _call([*call, "-shared", *flags, *(str(job[0]) for job in jobs), "-o", str(linked)])
+        kind = ["-shared"] if main is None else ["-std=c++17", "-O2", str(main)]
+        _call([*call, *kind, *flags, *(str(job[0]) for job in jobs), "-o", str(linked)])
         partial = library.with_name(f"{library.name}.{os.getpid()}")
-        shutil.copyfile(linked, partial)
+        shutil.copy(linked, partial)
         os.replace(partial, library)
     return library
 

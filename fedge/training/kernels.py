@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from torch import nn
 
+from fedge.native.library import KERNEL
 from fedge.native.plan import Plan, plan_of
 
 TORCH, AUTO, NATIVE = "torch", "auto", "native"
+PLAIN = "plain"  # the kernel that any processor runs; half as fast as PyTorch
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ def native_plan(model: nn.Module, input_shape: tuple[int, ...], wanted: str) -> 
     """
     if wanted == TORCH or next(model.parameters()).device.type != "cpu":
         return None
-    plan = plan_of(model, input_shape)
+    plan = _plan_or_why(model, input_shape, wanted)
     return plan if isinstance(plan, Plan) else None
 
 
@@ -42,5 +45,13 @@ def kernel_of(model: nn.Module, input_shape: tuple[int, ...], wanted: str) -> Ke
     """Return what computes the steps of a model on a CPU, and why; see `native_plan`."""
     if wanted == TORCH:
         return Kernel(TORCH)
-    plan = plan_of(model, input_shape)
+    plan = _plan_or_why(model, input_shape, wanted)
     return Kernel(f"native {plan.kernel}") if isinstance(plan, Plan) else Kernel(TORCH, plan)
+
+
+def _plan_or_why(model: nn.Module, input_shape: tuple[int, ...], wanted: str) -> Plan | str:
+    """Return the plan, or why there is none; "auto" does without a kernel that is slower than PyTorch."""
+    plan = plan_of(model, input_shape)
+    if wanted == AUTO and isinstance(plan, Plan) and plan.kernel == PLAIN and KERNEL not in os.environ:
+        return "this processor runs only its plain kernel, which is slower than PyTorch"
+    return plan

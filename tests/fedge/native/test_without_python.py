@@ -1,0 +1,102 @@
+"""The native step in a program of its own: under sanitizers, and on a processor that is emulated.
+
+In soak. Address, undefined and thread sanitizers need g++ with its libraries. For NEON, `FEDGE_CROSS` names
+an aarch64 C++ compiler with its options, and `FEDGE_EMULATOR` what runs its programs, as qemu-aarch64-static.
+"""
+
+import os
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from any_networks import kernels, learnable, random_network
+
+from fedge.native.build import build
+from fedge.native.operations import HANDLERS
+from fedge.native.plan import flat_array
+from fedge.native.program import drops_of, encoded, entries_of
+from fedge.native.trace import trace
+
+MAIN = Path(__file__).parents[2] / "support" / "native_program.cpp"
+SEEDS = range(12)
+C, T, CLASSES, WINDOWS, EPOCHS, BATCH = 5, 37, 4, 43, 2, 16
+HERE = kernels() or ("plain",)
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+
+
+def write_case(path, seed):
+    """Write a random network with windows, options and masks; returns how many weights and buffers it has."""
+    model, rng = random_network(seed, C, T, CLASSES, dropout=True), np.random.default_rng(seed)
+    numbers = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    weights = entries_of({name: tuple(p.shape) for name, p in model.named_parameters()}, {})
+    learning, serving = (trace(model, (C, T), mode, HANDLERS) for mode in (True, False))
+    pairs = [name for node in learning.nodes for name in node.buffers]
+    buffers = entries_of({}, {name: tuple(numbers[name].shape) for name in pairs})
+    x, y = learnable(WINDOWS, C, T, CLASSES)
+    programs = [encoded(net, weights, buffers, mode) for net, mode in ((learning, True), (serving, False))]
+    masks = rng.integers(0, 2, WINDOWS * sum(d.mask_bytes for d in drops_of(learning))).astype(np.uint8)
+    sizes = [BATCH, len(programs[0]), weights.floats, buffers.floats, WINDOWS, C * T, EPOCHS, len(masks)]
+    order = np.concatenate([rng.permutation(WINDOWS) for _ in range(EPOCHS)])
+    parts = [
+        np.array(sizes, np.int64), programs[0], np.array([len(programs[1])], np.int64), programs[1],
+        y.numpy(),
+        order.astype(np.int64), np.array([0.05, 0.9, 1e-3, 1.0, 0.1, 0.1]), flat_array(weights, numbers),
+        flat_array(buffers, numbers), 0.01 * rng.standard_normal(weights.floats).astype(np.float32),
+        x.numpy(), masks,
+    ]  # fmt: skip
+    path.write_bytes(b"".join(np.ascontiguousarray(part).tobytes() for part in parts))
+    return weights.floats + buffers.floats
+
+
+def results(program, folder, kernel, threads, before=()):
+    """Carry out all cases; returns their weights and buffers."""
+    found = []
+    for seed in SEEDS:
+        case, out = folder / f"{seed}.case", folder / f"{seed}.{kernel}"
+        floats = write_case(case, seed)
+        done = subprocess.run(
+            [*before, program, case, out, kernel, str(threads)], capture_output=True, text=True, check=False,
+            env={**os.environ, "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1"},
+        )  # fmt: skip
+        assert done.returncode == 0, f"seed {seed}: {done.returncode} {done.stderr[-3000:]}"
+        found.append(np.fromfile(out, np.float32, floats).astype(np.float64))
+    return found
+
+
+def assert_close(got, expected):
+    """Kernels differ in last bits only, and in what these make of a ReLU's edge."""
+    for one, other in zip(got, expected, strict=True):
+        assert np.isfinite(one).all()
+        assert np.linalg.norm(one - other) <= 2e-3 * np.linalg.norm(other)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """What the plain kernel computes, without a sanitizer."""
+    folder = tmp_path_factory.mktemp("plain")
+    program = build(folder / "program", flags=("-pthread",), main=MAIN)
+    return results(program, folder, "plain", 2)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
+def test_sanitizers_find_nothing(sanitizer, plain, tmp_path):
+    flags = (f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all", "-g", "-O2", "-pthread")
+    program = build(tmp_path / "program", ["g++"], flags, main=MAIN)
+    threads = 3 if sanitizer == "thread" else 1
+    for kernel in HERE:
+        assert_close(results(program, tmp_path, kernel, threads), plain)
+
+
+@pytest.mark.soak
+@pytest.mark.skipif("FEDGE_CROSS" not in os.environ, reason="FEDGE_CROSS names no compiler for aarch64")
+def test_neon_under_an_emulator(plain, tmp_path):
+    words = shlex.split(os.environ["FEDGE_CROSS"])
+    before = shlex.split(os.environ.get("FEDGE_EMULATOR", ""))
+    program = build(tmp_path / "program", words, ("-static", "-pthread"), family="aarch64", main=MAIN)
+    for kernel in ("neon", "plain"):
+        assert_close(results(program, tmp_path, kernel, 1, before), plain)
