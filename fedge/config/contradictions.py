@@ -218,8 +218,9 @@ def _refuse_what_has_no_meaning_on_the_virtual_clock(config: "Config") -> None:
             raise ConfigError(
                 f"asynchrony.rule {config.asynchrony.rule} needs {remedy}, because {why}; add {remedy}"
             )
-    if config.hierarchy.num_servers > 1:
+    buffer = config.asynchrony.arguments("cloud_rule").get("buffer", 1)
+    if config.hierarchy.num_servers > 1 and type(buffer) is int and buffer > config.hierarchy.num_servers:
         raise ConfigError(
-            f"asynchrony.rule {config.asynchrony.rule} needs hierarchy.num-servers=1, but it is "
-            f"{config.hierarchy.num_servers}; add hierarchy.num-servers=1"
+            f"asynchrony.cloud-rule-args.buffer must be at most hierarchy.num-servers, because a leaf sends "
+            f"nothing while it waits, but is {buffer} for {config.hierarchy.num_servers}; lower it"
         )

@@ -214,5 +214,11 @@ EFFECTS: dict[str, Effect] = {
     "asynchrony.over-selection": _in_rounds,
     "asynchrony.deadline-s": _in_rounds,
     "asynchrony.evaluate-every-s": _clock(""),
+    **{
+        f"asynchrony.{option}": _clock(
+            "hierarchy.num-servers above 1", lambda config: config.hierarchy.num_servers > 1
+        )
+        for option in ("cloud-rule", "cloud-every", "cloud-delay-s", "cloud-megabytes-s")
+    },
     "checkpoint.keep": Effect("checkpoint.every", lambda config: config.checkpoint.every > 0),
 }

@@ -180,6 +180,8 @@ SERVER_RULES = Register(
     Entry("fedfa", "mean of the last K models (Xu et al. 2024)", f"{_SERVERS}:fedfa"),
 )
 
+CLOUD_RULES = Register("asynchrony.cloud-rule", "fedge.server_rules", *list(SERVER_RULES)[1:])
+
 _PRESETS = "fedge.devices.presets"
 DEVICES = Register(
     "devices.preset",
@@ -275,5 +277,5 @@ def refuse_input_shape(model: str, input_shape: tuple[int, ...]) -> None:
 
 REGISTERS = (
     MODELS, RULES, SIGNALS, GROUPINGS, GATES, PARTITIONS, SCENARIOS, DATASETS, TRACKERS, CALLBACKS,
-    SERVER_RULES, DEVICES, AVAILABILITY,
+    SERVER_RULES, CLOUD_RULES, DEVICES, AVAILABILITY,
 )  # fmt: skip

@@ -554,6 +554,19 @@ class AsynchronyConfig(Section):
         minimum=0.001, maximum=1e9,
     )  # fmt: skip
 
+    cloud_rule: str = option(
+        "fedbuff", "what the cloud makes of what its leaves bring, when", register=parts.CLOUD_RULES
+    )
+    cloud_rule_args: str = option(
+        "", "keyword arguments of the cloud's rule, as a table; its buffer is 1 unless given", table=True
+    )
+    cloud_every: int = option(1, "versions that a leaf makes from one exchange to the next", minimum=1)
+    cloud_delay_s: float = option(
+        0.5, "virtual seconds from a leaf to the cloud, and back; 0: also of the models' bytes", minimum=0.0,
+        maximum=1e6,
+    )  # fmt: skip
+    cloud_megabytes_s: float = option(10.0, "10^6 bytes per virtual second between leaf and cloud", above=0.0)
+
     @property
     def is_on(self) -> bool:
         """Whether the run is on a virtual clock."""

@@ -2,6 +2,7 @@
 
     START      a leaf gives work to a device that is idle and there, or to those of a round
     ARRIVE     a device's job ends; what it has trained goes to its leaf's rule, and the place is free again
+    AT_CLOUD   what a leaf has sent reaches the cloud, AT_LEAF its answer (`fedge.devices.cloud`)
     ROUND_END  a leaf that works in rounds combines what is there, and begins the next round
     EVALUATE   clients evaluate the model of the run, whose rows are written
 
@@ -17,6 +18,7 @@ from fedge.config.topology import places_per_leaf
 from fedge.devices.availability import Presence
 from fedge.devices.choosing import Choosing
 from fedge.devices.clock import SECOND_US, Clock, Event, Kind
+from fedge.devices.cloud import Cloud
 from fedge.devices.draws import JobDraws
 from fedge.devices.evaluation import Evaluating
 from fedge.devices.fleet import Durations, Fleet
@@ -97,6 +99,7 @@ class Procedure:
     Attributes:
         clock: virtual time, and what is to come.
         servers: the leaves, in order.
+        cloud: above them; None above a single one.
         jobs: number → job that is under way.
         choosing: who is idle.
         ledger: what has happened.
@@ -107,16 +110,18 @@ class Procedure:
         places: devices of each leaf that are at work at a time.
     """
 
-    def __init__(self, world: World, servers: Sequence[Server]) -> None:
+    def __init__(self, world: World, servers: Sequence[Server], cloud: Cloud | None = None) -> None:
         """Stand before the first event.
 
         Args:
             world: of the run.
             servers: the leaves, in order, with their first model.
+            cloud: above them, with the same model; None above a single leaf.
         """
         config = world.config
         self.clock = Clock()
         self.servers = list(servers)
+        self.cloud = cloud
         self.jobs: dict[int, Job] = {}
         leaves = [world.who.devices_of(leaf) for leaf in range(len(self.servers))]
         self.choosing = Choosing(world.seed, leaves, world.presence)
@@ -133,6 +138,8 @@ class Procedure:
         self.moved_before = dict(self.ledger.moved)
         self._handlers: Mapping[int, Callable[[Event], None]] = {
             Kind.ARRIVE: self._arrive,
+            Kind.AT_CLOUD: self._at_cloud,
+            Kind.AT_LEAF: self._at_leaf,
             Kind.ROUND_END: self._round_end,
             Kind.EVALUATE: self._evaluate,
             Kind.START: self._start,
@@ -268,15 +275,34 @@ class Procedure:
 
     def _renew(self, leaf: int, arrival: Arrival | None) -> None:
         """Give a leaf an arrival, or tell it that its round is over."""
-        self.servers[leaf].take(arrival)
+        made = self.servers[leaf].take(arrival)
+        if made and self.cloud is not None:
+            self.cloud.renewed(leaf, self.servers[leaf], self.clock, self.ledger)
         self._world.clock.lap("aggregate")
+
+    def _at_cloud(self, event: Event) -> None:
+        """Let the cloud take in what a leaf has sent."""
+        assert self.cloud is not None
+        self.cloud.take(event.subject, self.clock, self.ledger)
+        self._world.clock.lap("cluster")
+
+    def _at_leaf(self, event: Event) -> None:
+        """Let a leaf take in the cloud's answer."""
+        assert self.cloud is not None
+        self.cloud.give(event.subject, self.servers[event.subject], self.clock, self.ledger)
+        self._world.clock.lap("cluster")
 
     # --- how good it is -----------------------------------------------------------------------------
 
     @property
+    def top(self) -> Server:
+        """Whose model all clients are served: the cloud, or the only leaf."""
+        return self.servers[0] if self.cloud is None else self.cloud.server
+
+    @property
     def served(self) -> Version:
         """The model that all clients are served."""
-        return self.servers[0].version
+        return self.top.version
 
     def _evaluate(self, event: Event) -> None:
         """Let clients evaluate, and tell of the period that ends here."""
@@ -309,7 +335,7 @@ class Procedure:
         return VersionRow(
             evaluation=self.evaluated,
             virtual_s=now_us / SECOND_US,
-            version=self.servers[0].number,
+            version=self.top.number,
             updates=ledger.total("updates"),
             jobs=ledger.total("jobs"),
             seen_accuracy=None,

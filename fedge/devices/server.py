@@ -13,10 +13,15 @@ from fedge.devices.vectors import Version
 class Server:
     """A leaf over its devices, or the cloud over its leaves.
 
+    Rules move models by differences, and so can move BatchNorm's running variances below zero, where averages
+    never lead. So a variance stays within the range of the model's own and of those that have arrived for the
+    new one; rules that average are not touched by that.
+
     Attributes:
         version: its model.
         number: how many it has made; staleness is counted in these.
         memory: what it keeps between arrivals.
+        range: (V,) smallest and largest variances among the arrivals since the last version; None of none.
     """
 
     def __init__(self, version: Version, rule: Rule, arguments: Mapping[str, Any], children: int) -> None:
@@ -34,6 +39,7 @@ class Server:
         self._rule = rule
         self._arguments = dict(arguments)
         self._counters: tuple[int, Mapping[str, np.ndarray]] | None = None  # of whom
+        self.range: tuple[np.ndarray, np.ndarray] | None = None
 
     def take(self, arrival: Arrival | None) -> bool:
         """Take in an arrival, None for the end of a round; tell whether there is a new model.
@@ -43,15 +49,25 @@ class Server:
         Raises:
             ConfigError: a rule of the user's returned no model.
         """
+        if arrival is not None and len(self.version.layout.variances):
+            self._widen(arrival.end[self.version.layout.variances])
         if arrival is not None and (self._counters is None or arrival.child < self._counters[0]):
             self._counters = arrival.child, arrival.counters
         found = self._rule(self.version.vector, self.memory, arrival, **self._arguments)
         if found is None:
             return False
-        self.change(self._checked(found), self._counters[1] if self._counters else {})
+        found = self._checked(found)
+        if self.range is not None:
+            found = within(found, self.version, *self.range)
+        self.change(found, self._counters[1] if self._counters else {})
         self.number += 1
-        self._counters = None
+        self._counters = self.range = None
         return True
+
+    def _widen(self, variances: np.ndarray) -> None:
+        """Take the variances (V,) of an arrival into the range."""
+        low, high = self.range or (variances, variances)
+        self.range = np.minimum(low, variances), np.maximum(high, variances)
 
     def change(self, vector: np.ndarray, counters: Mapping[str, np.ndarray]) -> None:
         """Go on with a model (P,) that is not counted as a version of its own."""
@@ -83,3 +99,12 @@ class Server:
     ) -> None:
         """Go on where a checkpoint was made; counters are integers of any shape."""
         self.version, self.number, self.memory, self._counters = version, number, memory, counters
+
+
+def within(found: np.ndarray, before: Version, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Return a model (P,) with variances between those of the model before and low and high, (V,) each."""
+    at = before.layout.variances
+    own = before.vector[at]
+    kept = found.copy()
+    kept[at] = np.clip(found[at], np.minimum(low, own), np.maximum(high, own))
+    return kept

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedge.devices.clock import Clock
+from fedge.devices.cloud import Cloud, Link
 from fedge.devices.idle import Idle
 from fedge.devices.jobs import restored
 from fedge.devices.procedure import Procedure
@@ -87,7 +88,7 @@ def snapshot(procedure: Procedure) -> tuple[Groups, dict[str, Any]]:
     kept = _Kept()
     memory: dict[str, State] = {}
     servers = []
-    for index, server in enumerate(procedure.servers):
+    for index, server in enumerate(_servers(procedure)):
         if server.memory.arrays:
             memory[str(index)] = dict(server.memory.arrays)
         servers.append(_server_facts(server, kept))
@@ -95,6 +96,7 @@ def snapshot(procedure: Procedure) -> tuple[Groups, dict[str, Any]]:
         "clock": procedure.clock.facts(),
         "jobs": [[job.facts(), kept.version(job.start)] for job in procedure.jobs.values()],
         "servers": servers,
+        "cloud": None if procedure.cloud is None else _cloud_facts(procedure.cloud, kept),
         "idle": [list(idle) for idle in procedure.choosing.idle],
         "picks": [draws.count for draws in procedure.choosing.draws],
         "attempts": procedure.attempts,
@@ -119,9 +121,11 @@ def restore(
     groups = {name: groups.get(name, {}) for name in (_VECTORS, _COUNTERS, _MEMORY, _COUNTS)}
     found = _Found(groups, procedure.servers[0].version.layout)
     procedure.clock = Clock(**facts["clock"])
-    for index, (server, of) in enumerate(zip(procedure.servers, facts["servers"], strict=True)):
+    for index, (server, of) in enumerate(zip(_servers(procedure), facts["servers"], strict=True)):
         arrays = {name: np.array(array) for name, array in groups[_MEMORY].get(str(index), {}).items()}
         _restore_server(server, of, arrays, found)
+    if procedure.cloud is not None:
+        _restore_cloud(procedure.cloud, facts["cloud"], found)
     jobs = [restored(job, found.version(start)) for job, start in facts["jobs"]]
     procedure.jobs = {job.number: job for job in jobs}
     procedure.choosing.idle = [Idle(devices) for devices in facts["idle"]]
@@ -133,12 +137,46 @@ def restore(
     procedure.ledger.restore(facts["ledger"], groups[_COUNTS][_COUNTS])
 
 
+def _servers(procedure: Procedure) -> list[Server]:
+    """Return the leaves, and the cloud if there is one."""
+    return [*procedure.servers, *([procedure.cloud.server] if procedure.cloud is not None else [])]
+
+
+def _cloud_facts(cloud: Cloud, kept: _Kept) -> dict[str, Any]:
+    """Return the cloud's links as JSON; their models are kept."""
+    links = [
+        [
+            kept.version(link.base),
+            link.base_number,
+            link.made,
+            None if link.sent is None else kept.version(link.sent),
+            None if link.answer is None else [kept.version(link.answer[0]), link.answer[1]],
+        ]
+        for link in cloud.links
+    ]
+    return {"links": links, "waiting": cloud.waiting}
+
+
+def _restore_cloud(cloud: Cloud, facts: Mapping[str, Any], found: _Found) -> None:
+    """Let the cloud's links go on."""
+    cloud.links = [
+        Link(
+            found.version(base), base_number, made,
+            None if sent is None else found.version(sent),
+            None if answer is None else (found.version(answer[0]), answer[1]),
+        )
+        for base, base_number, made, sent, answer in facts["links"]
+    ]  # fmt: skip
+    cloud.waiting = list(facts["waiting"])
+
+
 def _server_facts(server: Server, kept: _Kept) -> dict[str, Any]:
     """Return a server as JSON; its arrays are kept."""
     waiting = server.counters
     return {
         "version": kept.version(server.version),
         "number": server.number,
+        "range": None if server.range is None else [kept.vector(array) for array in server.range],
         "counters": None if waiting is None else [waiting[0], kept.counter(waiting[1])],
         "buffer": [
             [each.child, each.staleness, kept.vector(each.start), kept.vector(each.end), each.weight]
@@ -155,7 +193,8 @@ def _restore_server(
         Arrival(child, staleness, found.vector(start), found.vector(end), weight)
         for child, staleness, start, end, weight in facts["buffer"]
     ]
-    waiting = facts["counters"]
+    waiting, low_high = facts["counters"], facts["range"]
+    server.range = None if low_high is None else (found.vector(low_high[0]), found.vector(low_high[1]))
     server.restore(
         found.version(facts["version"]),
         facts["number"],

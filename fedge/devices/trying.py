@@ -15,18 +15,18 @@ from fedge.devices.rules import Arrival, Memory
 _DEVICES = 2
 
 
-def try_rule(name: str, arguments: Mapping[str, Any]) -> None:
+def try_rule(name: str, arguments: Mapping[str, Any], register: Register = SERVER_RULES) -> None:
     """Raise ConfigError for a rule that cannot take an arrival with these arguments."""
-    rule, model, memory = SERVER_RULES.load(name), np.zeros(1, np.float32), Memory(_DEVICES)
+    rule, model, memory = register.load(name), np.zeros(1, np.float32), Memory(_DEVICES)
     arrivals: list[Arrival | None] = [
         Arrival(0, 0, model, model),
-        *([None] if SERVER_RULES.has(name, ROUNDS) else []),
+        *([None] if register.has(name, ROUNDS) else []),
     ]
     for arrival in arrivals:
-        found = _tried(SERVER_RULES, name, partial(rule, model, memory, arrival, **arguments))
+        found = _tried(register, name, partial(rule, model, memory, arrival, **arguments))
         if found is not None and not (isinstance(found, np.ndarray) and found.shape == model.shape):
             raise ConfigError(
-                f"{SERVER_RULES.option} {name} must return the new model, an array of the shape of the one "
+                f"{register.option} {name} must return the new model, an array of the shape of the one "
                 f"it got, or None, but returned {shown(found)}; mend it"
             )
 

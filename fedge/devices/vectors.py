@@ -4,7 +4,7 @@ The entries that are floating point lie one behind another in one array (P,); th
 counters) ride beside it, as they do in all averages (`fedge.states.averaging`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -16,15 +16,29 @@ from fedge.states.records import to_record
 
 
 class Layout:
-    """Which part of a vector is which entry of a state."""
+    """Which part of a vector is which entry of a state.
 
-    def __init__(self, state: State) -> None:
-        """Lay out states that have the entries, shapes and dtypes of this one."""
+    Attributes:
+        dtype: of vectors.
+        variances: (V,) int64, places in a vector of numbers that cannot be negative (BatchNorm's).
+    """
+
+    def __init__(self, state: State, variances: Collection[str] = ()) -> None:
+        """Lay out states that have the entries, shapes and dtypes of this one.
+
+        Args:
+            state: any of them.
+            variances: names of entries that cannot be negative.
+        """
         self._names = tuple(state)
         self._floating = {n: a.shape for n, a in state.items() if np.issubdtype(a.dtype, np.floating)}
         self._dtypes = {name: array.dtype for name, array in state.items()}
         kinds = {self._dtypes[name] for name in self._floating}
         self.dtype = np.result_type(np.float32, *kinds)  # float32 of float32: copies cost memory
+        of_entry = [
+            np.full(int(np.prod(s, dtype=np.int64)), n in variances) for n, s in self._floating.items()
+        ]
+        self.variances = np.flatnonzero(np.concatenate([np.zeros(0, bool), *of_entry]))
 
     def vector(self, state: State) -> np.ndarray:
         """Return the floating entries of a state as one array (P,) of `dtype`, read-only."""
@@ -79,7 +93,7 @@ class Version:
         return sum(array.nbytes for array in self.state.values())
 
 
-def version_of(state: State, layout: Layout | None = None) -> Version:
-    """Return a state as a version; it becomes read-only."""
-    layout = layout or Layout(state)
+def version_of(state: State, variances: Collection[str] = ()) -> Version:
+    """Return a state as a version; `variances` are the names of entries that cannot be negative."""
+    layout = Layout(state, variances)
     return Version(layout, layout.vector(state), layout.counters(state))

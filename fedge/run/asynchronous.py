@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedge.config.parts import AVAILABILITY, DEVICES, SERVER_RULES
+from fedge.config.parts import AVAILABILITY, CLOUD_RULES, DEVICES, SERVER_RULES
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape
+from fedge.devices.cloud import Cloud, cloud_arguments
 from fedge.devices.evaluation import Evaluating
 from fedge.devices.fleet import Fleet, check_fleet
 from fedge.devices.lookahead import LookAhead, Waiting
@@ -14,7 +15,7 @@ from fedge.devices.procedure import Hooks, JobRow, Procedure, World
 from fedge.devices.results import Population, VersionRow
 from fedge.devices.server import Server
 from fedge.devices.snapshot import restore, snapshot
-from fedge.devices.vectors import version_of
+from fedge.devices.vectors import Version, version_of
 from fedge.exchange.clients import Clients
 from fedge.exchange.engine import LookAheadEngine
 from fedge.process.watchdog import note_progress
@@ -62,7 +63,8 @@ class AsynchronousSteps(Steps):
         plan, engine = self._plan, self._grid
         config, contexts = plan.config, round_contexts(plan)
         network = network_of(plan, shape)
-        initial = version_of(get_state(network))
+        variances = variance_names(network)
+        initial = version_of(get_state(network), variances)
         assert isinstance(engine, LookAheadEngine), "an engine without look-ahead is refused before"
         waiting = Waiting(engine, config.guard.client_timeout, plan.clock, self._console.tick)
         tests = {client: len(test) for client, (_, _, test) in enumerate(dealt.clients)}
@@ -74,15 +76,27 @@ class AsynchronousSteps(Steps):
                 len(who.leaf_of), plan.seed, **config.devices.arguments("availability")
             ),
             LookAhead(
-                engine, clients, config, contexts, who.windows, variance_names(network), waiting, plan.clock
+                engine, clients, config, contexts, who.windows, variances, waiting, plan.clock
             ),
             Evaluating(engine, clients, contexts, tests, shape.classes, waiting),
             traced(sorted(who.windows), config.devices.traced), plan.clock,
             Hooks(lambda *rows: self._on_evaluation(procedure, *rows), self._write_job),
         )  # fmt: skip
         servers = [Server(initial, rule, arguments, len(who.devices_of(leaf))) for leaf in range(who.leaves)]
-        procedure = Procedure(world, servers)
+        procedure = Procedure(world, servers, self._cloud(initial, who))
         return procedure
+
+    def _cloud(self, initial: Version, who: Population) -> Cloud | None:
+        """Return the cloud; none above a single leaf."""
+        if who.leaves == 1:
+            return None
+        config = self._plan.config.asynchrony
+        arguments = cloud_arguments(config.cloud_rule, config.arguments("cloud_rule"))
+        server = Server(initial, CLOUD_RULES.load(config.cloud_rule), arguments, who.leaves)
+        weights = [
+            float(sum(who.windows[device] for device in who.devices_of(leaf))) for leaf in range(who.leaves)
+        ]
+        return Cloud(config, server, weights)
 
     def _fleet(self) -> Fleet:
         """Return how fast every client is."""

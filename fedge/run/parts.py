@@ -9,6 +9,7 @@ from fedge.config.option import ConfigError, arguments_of, nearest, shown
 from fedge.config.parts import (
     AVAILABILITY,
     CALLBACKS,
+    CLOUD_RULES,
     DATASETS,
     DEVICES,
     GATES,
@@ -43,6 +44,7 @@ def own_parts(config: Config) -> dict[str, tuple[Register, str]]:
         "scenario": (SCENARIOS, config.scenario),
         "tracker": (TRACKERS, config.tracker),
         "asynchrony.rule": (SERVER_RULES, config.asynchrony.rule),
+        "asynchrony.cloud-rule": (CLOUD_RULES, config.asynchrony.cloud_rule),
         "devices.preset": (DEVICES, config.devices.preset),
         "devices.availability": (AVAILABILITY, config.devices.availability),
     }
@@ -118,6 +120,10 @@ def _refuse_clock_parts_that_do_not_fit(config: Config) -> None:
     from fedge.devices.trying import try_availability, try_preset, try_rule
 
     try_rule(asynchrony.rule, rule)
+    if config.hierarchy.num_servers > 1:
+        cloud = asynchrony.arguments("cloud_rule")
+        CLOUD_RULES.refuse_wrong_arguments(asynchrony.cloud_rule, cloud, "model", "memory", "arrival")
+        try_rule(asynchrony.cloud_rule, cloud, CLOUD_RULES)
     try_preset(devices.preset, preset)
     try_availability(devices.availability, availability)
 

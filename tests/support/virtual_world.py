@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 from flwr.clientapp import ClientApp
 
-from fedge.config.parts import AVAILABILITY, DEVICES, SERVER_RULES
+from fedge.config.parts import AVAILABILITY, CLOUD_RULES, DEVICES, SERVER_RULES
 from fedge.config.sections import from_run_config
+from fedge.devices.cloud import Cloud, cloud_arguments
 from fedge.devices.evaluation import Evaluating
 from fedge.devices.lookahead import LookAhead, Waiting
 from fedge.devices.procedure import Hooks, Procedure, World
@@ -114,7 +115,18 @@ def world(config, devices, workers=1, fleet=None, presence=None, fails=(), seed=
                 Evaluating(grid, clients, contexts, {0: 4}, 2, waiting), known, clock, noted.hooks,
             ),
             [Server(initial, rule, arguments, devices // leaves) for _ in range(leaves)],
+            cloud_of(config, initial, devices),
         ), noted  # fmt: skip
+
+
+def cloud_of(config, initial, devices):
+    """Return the cloud above the leaves, all of the same weight."""
+    leaves, asynchrony = config.hierarchy.num_servers, config.asynchrony
+    if leaves == 1:
+        return None
+    arguments = cloud_arguments(asynchrony.cloud_rule, asynchrony.arguments("cloud_rule"))
+    server = Server(initial, CLOUD_RULES.load(asynchrony.cloud_rule), arguments, leaves)
+    return Cloud(asynchrony, server, [devices * WINDOWS / leaves] * leaves)
 
 
 def carried_out(config, devices, **where):
@@ -129,6 +141,8 @@ def outcome(procedure, noted):
     """Return all that a run has come to, to be compared."""
     return {
         "models": [server.version.vector.tobytes() for server in procedure.servers],
+        "served": procedure.served.vector.tobytes(),
+        "moved": procedure.ledger.moved,
         "counters": [
             {name: array.tolist() for name, array in server.version.counters.items()}
             for server in procedure.servers

@@ -28,6 +28,10 @@ CLOCK = {
     "asynchrony.evaluate-every-s": 1.0,
 }  # fmt: skip
 PIECES = {**CLOCK, "clients": 12, "devices.pieces": 2}
+LEAVES = {
+    **CLOCK, "hierarchy.num-servers": 3, "asynchrony.rule-args": '{"buffer": 1}',
+    "asynchrony.cloud-delay-s": 0.01,
+}  # fmt: skip
 ROUNDS = {**CLOCK, "asynchrony.rule": "fedavg", "asynchrony.rule-args": ""}
 
 # key → a value that is not its default, where it has an effect, where it has none
@@ -96,6 +100,10 @@ CASES = {
     "asynchrony.over-selection": (2.0, ROUNDS, CLOCK),
     "asynchrony.deadline-s": (0.1, ROUNDS, CLOCK),
     "asynchrony.evaluate-every-s": (0.5, CLOCK, {}),
+    "asynchrony.cloud-rule": ("fedasync", LEAVES, CLOCK),
+    "asynchrony.cloud-every": (2, LEAVES, CLOCK),
+    "asynchrony.cloud-delay-s": (0.3, LEAVES, CLOCK),
+    "asynchrony.cloud-megabytes-s": (0.001, LEAVES, CLOCK),
     "checkpoint.keep": (1, {}, {"checkpoint.every": 0}),
 }  # fmt: skip
 

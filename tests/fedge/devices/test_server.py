@@ -33,6 +33,18 @@ def test_a_version_is_made_when_the_buffer_is_full():
     assert made.counters is None
 
 
+def test_a_variance_stays_in_the_range_of_what_is_there():
+    """Twice the change from 4 to 1 would make it −2, of which 1 is left; other numbers are the rule's."""
+    start = {"w": np.array([4.0], np.float32), "norm.running_var": np.array([4.0], np.float32)}
+    made = Server(version_of(start, ["norm.running_var"]), fedbuff, {"buffer": 2, "lr": 2.0}, children=3)
+    for end in (1.0, 1.0):
+        vector = np.array([end, end], np.float32)
+        made.take(Arrival(0, 0, made.version.vector, vector))
+    assert made.version.state["w"].tolist() == [-2.0]
+    assert made.version.state["norm.running_var"].tolist() == [1.0]
+    assert made.range is None
+
+
 @pytest.mark.parametrize("found", [[1.0, 2.0], np.zeros(3), np.zeros(2, np.int64)])
 def test_what_is_no_model_is_refused(found):
     made = server(lambda model, memory, arrival: found)

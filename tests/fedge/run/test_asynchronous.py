@@ -66,6 +66,23 @@ def test_without_delays_it_is_the_round_engine_bit_for_bit(base, model):
         assert on_clock.rounds[column][0] <= in_rounds.rounds[column][0]
 
 
+def test_without_delays_leaves_and_cloud_are_the_round_engine_bit_for_bit(base):
+    """The same over three leaves, whose cloud waits for all of them: hierarchical averaging."""
+    leaves = {"hierarchy.num-servers": 3}
+    clock = {
+        "asynchrony.rule-args": '{"buffer": 3}', "asynchrony.cloud-rule": "fedavg",
+        "asynchrony.cloud-delay-s": 0.0,
+    }  # fmt: skip
+    on_clock, in_rounds = (
+        simulate({**base, **config, **leaves, "run-name": f"{name}-leaves"}, workers=2)
+        for name, config in (("clock", {**EQUAL, **clock}), ("rounds", FLAT))
+    )
+    final = "checkpoints/final.safetensors"
+    assert (on_clock.folder / final).read_bytes() == (in_rounds.folder / final).read_bytes()
+    assert on_clock.clients["test_accuracy"].to_list() == in_rounds.clients["test_accuracy"].to_list()
+    assert on_clock.versions["cloud_uplink_bytes"][-1] == in_rounds.rounds["cloud_uplink_bytes"].sum()
+
+
 @pytest.mark.parametrize("workers", [2, 4])
 def test_any_number_of_workers_gives_the_same_files(base, buffered, workers):
     again = simulate({**base, **BUFFERED, "run-name": f"workers-{workers}"}, workers=workers)
