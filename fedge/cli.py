@@ -226,10 +226,13 @@ def _resume(options: argparse.Namespace) -> int:
 
 def _as_it_began(run: str) -> "tuple[dict[str, Scalar], str, Federation]":
     """Return configuration, last engine and federation of the run that a word names."""
+    from fedge.config.register import look_in
     from fedge.engine.federation import Federation
+    from fedge.records.private import code_folders_of
     from fedge.run.resume import open_resumption, run_config_of
 
     found = open_resumption(find_run(run, str(all_options()["runs-dir"][0])))
+    look_in(*code_folders_of(found.folder))
     last = [found.manifest, *found.manifest.get("resumed", [])][-1]
     described = found.run["federation"]
     federation = Federation(described["num-supernodes"], described["num-cpus"], described["num-gpus"])

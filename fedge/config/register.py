@@ -131,6 +131,8 @@ class Register:
         module, _, path = entry.code.partition(":")
         if not self.is_own(name):
             return getattr(import_module(module), path)
+        if module == "__main__" and path.isidentifier() and hasattr(sys.modules["__main__"], path):
+            return getattr(sys.modules["__main__"], path)  # of this notebook or script
         if any(word in entry.code for word in _MAIN_ONLY):
             raise ConfigError(
                 f"{self.option} must be code that can be imported, but {name} was an object of another "

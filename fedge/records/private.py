@@ -1,7 +1,8 @@
 """What a run needs of this machine and what is nobody else's: process and places, in a file of its own.
 
-``private.json`` tells whether the run's process lives, and where its data lie when it goes on. No result
-depends on it; `fedge export-run` leaves it out. A run of an earlier version has the process in its manifest.
+``private.json`` tells whether the run's process lives, and where its data and code lie when it goes on. No
+result depends on it; `fedge export-run` leaves it out. A run of an earlier version has the process in its
+manifest.
 """
 
 import json
@@ -9,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fedge.config.register import looked_in
 from fedge.process.identity import this_process
 from fedge.records.folder import write_whole
 
@@ -24,8 +26,14 @@ def write_private(folder: Path, config: Mapping[str, Any]) -> None:
         OSError: the disk is full or gone.
     """
     places = {key: config[key] for key in _PLACES if key in config}
-    content = {"about": _ABOUT, "process": this_process(), "places": places}
+    content = {"about": _ABOUT, "process": this_process(), "places": places, "code": looked_in()}
     write_whole(folder / PRIVATE, content, indent=2)
+
+
+def code_folders_of(folder: Path) -> list[str]:
+    """Return the folders on this machine in which a run looked for code of the user's."""
+    folders = _read(folder).get("code")
+    return [str(path) for path in folders] if isinstance(folders, list) else []
 
 
 def without_places(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 from fedge.config.option import ConfigError, arguments_of, nearest, shown
 from fedge.config.parts import (
     AVAILABILITY,
+    BATCH_NORM,
     CALLBACKS,
     CLOUD_RULES,
     DATASETS,
@@ -194,6 +195,38 @@ def refuse_model_that_does_not_fit(config: Config, windows: Windows) -> None:
             f"privacy.kind {config.privacy.kind} needs a model without BatchNorm, whose variances cannot "
             f"bear noise, but {name} has {own_norms[0]}; use LayerNorm or GroupNorm"
         )
+
+
+def refuse_last_batch_of_one(config: Config, windows: Windows, trained: Mapping[int, int]) -> None:
+    """Raise ConfigError when a client's last batch is one window, and the model cannot train on one.
+
+    A BatchNorm that sees a single value per channel cannot; nor can code that drops the axis of windows.
+
+    Args:
+        config: of the run.
+        windows: all of them.
+        trained: client → its training windows.
+    """
+    name, size = config.train.model, config.train.batch_size
+    left = [client for client, count in trained.items() if count % size == 1 % size]
+    if not left or not (MODELS.is_own(name) or MODELS.has(name, BATCH_NORM)):
+        return
+    from torch import Generator, no_grad, zeros
+
+    from fedge.training.models import build_model
+
+    shape = windows.x.shape[1:]
+    model = build_model(name, shape, len(windows.classes), Generator(), config.train.arguments("model"))
+    try:
+        with no_grad():
+            model.train()(zeros(1, *shape))
+    except Exception as error:
+        raise ConfigError(
+            f"train.batch-size must leave no last batch of one window, on which train.model {name} "
+            f"cannot train, "
+            f"but is {size} and client {left[0]} has {trained[left[0]]} ({type(error).__name__}: "
+            f"{' '.join(str(error).split())[:120]}); set another, or use LayerNorm"
+        ) from error
 
 
 def described_parts(config: Config) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from fedge.data.devices import deal_devices
 from fedge.data.partition import Partition, partition
 from fedge.data.prepared import DataSource, load_source
 from fedge.leaf.quorum import refuse_missing_quorum
-from fedge.run.parts import refuse_model_that_does_not_fit
+from fedge.run.parts import refuse_last_batch_of_one, refuse_model_that_does_not_fit
 from fedge.run.population import clients_for, refuse_other_number
 from fedge.run.resume import Resumption, refuse_other_data
 from fedge.seeding import resolve_seed
@@ -104,7 +104,8 @@ def deal_data(
     Raises:
         ConfigError: clients, data and configuration do not fit.
     """
-    loaded = load(config, num_clients) if follow_users else None
+    in_pieces = config.asynchrony.is_on and config.devices.pieces > 0  # fewer people than devices
+    loaded = load(config, num_clients) if follow_users and not in_pieces else None
     if loaded is not None and not _follows_clients(config, loaded[1]):
         num_clients = clients_for(config, loaded[0], num_clients)
     refuse_other_number(config, num_clients)
@@ -113,13 +114,14 @@ def deal_data(
     refuse_missing_quorum(config, known)
     if config.asynchrony.is_on:
         refuse_more_places_than_devices(config.asynchrony.concurrency, known)
-    in_pieces = config.asynchrony.is_on and config.devices.pieces > 0  # fewer people than devices
     windows, source = loaded or load(config, 1 if in_pieces else num_clients)
     if resumption is not None:
         refuse_other_data(resumption, source.fingerprint, sizes)
     refuse_model_that_does_not_fit(config, windows)
-    deal = deal_devices if in_pieces else partition
-    return Deal(windows, source, deal(windows, config, sizes, seed), sizes)
+    dealt = (deal_devices if in_pieces else partition)(windows, config, sizes, seed)
+    trained = {c: len(part[0]) for c, part in enumerate(dealt.clients) if c not in dealt.unseen_clients}
+    refuse_last_batch_of_one(config, windows, trained)
+    return Deal(windows, source, dealt, sizes)
 
 
 def _follows_clients(config: Config, source: DataSource) -> bool:

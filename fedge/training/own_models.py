@@ -104,6 +104,13 @@ def _refuse_what_cannot_train(name: str, model: Any) -> None:
     if not trained:
         raise _refusal(name, "must have parameters to train, but has none", None, "add a layer")
     for key, entry in model.state_dict(keep_vars=True).items():
+        if entry.is_complex() or entry.is_quantized:
+            raise _refusal(
+                name,
+                f"must have real numbers, but {key} is {entry.dtype}",
+                None,
+                "keep real and imaginary part",
+            )
         if entry.dtype == torch.bfloat16 or (key in trained and entry.dtype != torch.float32):
             raise _refusal(
                 name, f"must have float32 parameters, but {key} is {entry.dtype}", None, "call .float() on it"

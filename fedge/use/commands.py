@@ -11,6 +11,7 @@ from fedge.config.option import ConfigError
 from fedge.config.register import look_in
 from fedge.process.escape import cell
 from fedge.records.folder import find_run
+from fedge.records.private import code_folders_of
 
 if TYPE_CHECKING:
     from fedge.inference.models import Choice, Models, Prediction
@@ -56,7 +57,8 @@ def add_commands(commands: Any) -> None:
 def _chosen(options: argparse.Namespace) -> "tuple[Models, Choice]":
     """Return the models of the run that is meant, and the one that is asked for; says which."""
     folder = find_run(options.run, options.runs_dir)
-    look_in(*folder.parents[1:2], Path.cwd())  # a project's runs lie in its folder
+    # where the run found code of the user's, and a project's runs lie in its folder
+    look_in(*code_folders_of(folder), *folder.parents[1:2], Path.cwd())
     from fedge.records.reader import load_run
 
     models = load_run(folder).opened_models()

@@ -11,7 +11,14 @@ from small_runs import small_config
 
 from fedge import simulate
 from fedge.cli import main
-from fedge.records.private import place_name, places_of, process_of, without_places, write_private
+from fedge.records.private import (
+    code_folders_of,
+    place_name,
+    places_of,
+    process_of,
+    without_places,
+    write_private,
+)
 
 
 def test_places_by_hand():
@@ -36,6 +43,7 @@ def test_an_odd_file_says_nothing(tmp_path, content):
         (tmp_path / "private.json").write_text(content)
     assert places_of(tmp_path) == {}
     assert process_of(tmp_path, {}) == {}
+    assert code_folders_of(tmp_path) == []
 
 
 def test_a_run_of_an_earlier_version_has_its_process_in_the_manifest(tmp_path):

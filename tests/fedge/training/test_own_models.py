@@ -171,6 +171,8 @@ class Wrong(nn.Module):
             self.requires_grad_(False)
         if how == "double":
             self.double()
+        if how == "complex":
+            self.register_buffer("phase", torch.zeros(2, dtype=torch.complex64))
 
     def forward(self, x):
         if self.how == "crashes":
@@ -186,6 +188,7 @@ class Wrong(nn.Module):
         ("lazy", "head.weight is lazy; use input_shape"),
         ("frozen", "must have parameters to train, but has none"),
         ("double", "must have float32 parameters, but head.weight is torch.float64"),
+        ("complex", "must have real numbers, but phase is torch.complex64"),
         ("crashes", r"cannot take inputs of shape \(2, 3, 16\): RuntimeError"),
         ("wide", r"must return logits of shape \(2, 4\) for 2 inputs, but returned \(2, 8\)"),
         ("tuple", r"must return logits of shape \(2, 4\) for 2 inputs, but returned tuple"),
