@@ -110,6 +110,19 @@ def test_every_page_has_a_place_on_the_site() -> None:
     assert placed - pages == made, "`nav` of mkdocs.yml names pages that docs/ does not have"
 
 
+def test_commits_are_checked_as_make_checks() -> None:
+    """The hooks of .pre-commit-config.yaml are the recipes of `make check` and `make types`."""
+    (repository,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"]
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    recipes = [
+        re.search(rf"^{target}:.*\n((?:\t.*\n)+)", makefile, re.MULTILINE) for target in ("check", "types")
+    ]
+    made = "".join(recipe[1] for recipe in recipes if recipe).replace("$(BIN)", ".venv/bin").split("\n")
+    assert [hook["entry"] for hook in repository["hooks"]] == [line.strip() for line in made if line.strip()]
+    assert repository["repo"] == "local"
+    assert all(hook["always_run"] and hook["language"] == "system" for hook in repository["hooks"])
+
+
 def test_every_cited_contract_is_defined() -> None:
     """Sources and tests cite contracts by number; docs/architecture.md says what they are."""
     defined = set(re.findall(r"^\*\*C(\d+) ", rooms.PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE))
