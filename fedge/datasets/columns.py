@@ -18,8 +18,13 @@ from hhar.errors import HharError
 UNITS_NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 
 
-def refuse_unknown(frame: Any, names: Sequence[str]) -> None:
-    """Raise HharError unless `frame` is one, has rows, and has every column once.
+def refuse_unknown(frame: Any, others: Sequence[Any], channels: Sequence[Any]) -> None:
+    """Raise HharError unless `frame` is one, has rows, and has every column that is named, once.
+
+    Args:
+        frame: of pandas or Polars.
+        others: columns that say whose a row is, and when.
+        channels: columns of numbers, at least one.
 
     Raises:
         HharError: as said.
@@ -28,20 +33,34 @@ def refuse_unknown(frame: Any, names: Sequence[str]) -> None:
     if lazy or not all(hasattr(frame, name) for name in ("columns", "shape", "__getitem__")):
         step = "collect() it" if lazy else "make it one: pandas.DataFrame(…)"
         raise HharError(f"frame: must be a pandas or Polars DataFrame, is {type(frame).__name__}; {step}")
-    known = [str(name) for name in frame.columns]
-    for name in names:
-        if known.count(name) != 1:
-            many = known.count(name) > 1
-            near = nearest(name, known) or f"; it has {', '.join(known[:20])}"
+    if not channels:
+        raise HharError("channels: must name at least one column, are none")
+    named = [*others, *channels]
+    known = list(frame.columns)
+    for name in named:
+        if not isinstance(name, str):
             raise HharError(
-                f"frame: must have the column {name!r} once, has it {known.count(name)} times"
-                f"{'; rename the others' if many else near}"
+                f"columns: must be named by text, {shown(name)} is none; rename it: frame.columns.map(str)"
             )
-    twice = [name for name in names if list(names).count(name) > 1]
+        if known.count(name) != 1:
+            times = known.count(name)
+            step = _next_step(frame, name, times)
+            raise HharError(f"frame: must have the column {name!r} once, has it {times} times{step}")
+    twice = [name for name in named if named.count(name) > 1]
     if twice:
         raise HharError(f"columns: must be named for one thing each, {twice[0]!r} is named twice")
     if not len(frame):
         raise HharError("frame: must have rows, has none")
+
+
+def _next_step(frame: Any, name: str, times: int) -> str:
+    """Return what to do about a column that is not there, or several times."""
+    if times > 1:
+        return "; rename the others"
+    if hasattr(frame, "index") and name in getattr(frame.index, "names", ()):
+        return "; it is in the index: frame.reset_index()"
+    known = [str(column) for column in frame.columns]
+    return nearest(name, known) or f"; it has {', '.join(known[:20])}"
 
 
 def refuse_missing(frame: Any, name: str) -> None:

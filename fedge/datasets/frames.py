@@ -17,7 +17,7 @@ from fedge.datasets.columns import Names
 from hhar.errors import HharError
 from hhar.windows.cut import WindowBuilder, WindowSpec
 from hhar.windows.recordings import Recording
-from hhar.windows.window_file import Windows
+from hhar.windows.window_file import Windows, check_windows
 
 _SENSOR = "own"
 MOST_UPSAMPLING = 2.0  # times the rows' rate that windows may have
@@ -74,25 +74,23 @@ def from_pandas(
     Raises:
         HharError: one line that says what is wrong with which column, and what to do.
     """
-    wanted = [channels] if isinstance(channels, str) else [str(name) for name in channels]
-    if not wanted:
-        raise HharError("channels: must name at least one column, are none")
+    wanted = [channels] if isinstance(channels, str) else list(channels)
     others = [name for name in (user, label, time, session, device) if name is not None]
-    columns.refuse_unknown(frame, [*others, *wanted])
+    columns.refuse_unknown(frame, others, wanted)
     stride_s = window_s / 2 if stride_s is None else stride_s
     spec = WindowSpec(_SENSOR, rate_hz, window_s, stride_s, tuple(wanted))
     rows, kinds = _read(frame, user, label, time, time_unit, session, device, wanted)
     said = dict(about or {}) | {"rate_hz": f"{rate_hz:g}", "window_s": f"{window_s:g}"}
-    other = Counter(kind for kind in kinds if kind.lower() != "float32")
-    if other:
-        said["cast"] = "x from " + " and ".join(sorted(other)) + " to float32"
     windows, left_out = _windows(rows, spec)
-    if left_out:
-        said["left_out"] = left_out
-    for line in (said.get("cast"), left_out):
+    other = sorted({kind for kind in kinds if kind.lower() != "float32"})
+    cast = f"x from {' and '.join(other)} to float32" if other else ""
+    for name, line in (("cast", cast), ("left_out", left_out)):
         if line:
+            said[name] = line
             warnings.warn(f"from_pandas: {line}", stacklevel=2)
-    return replace(windows, about=said)
+    windows = replace(windows, about=said)
+    check_windows(windows, "frame")
+    return windows
 
 
 def _read(

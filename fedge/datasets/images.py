@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hhar.errors import HharError
-from hhar.windows.window_file import Windows
+from hhar.windows.window_file import Windows, check_windows
 
 MOST_USERS = 100_000
 _CHANNELS = {1: ("brightness",), 3: ("red", "green", "blue")}
@@ -50,7 +50,7 @@ def from_images(
         )
     kept, names = _dealt(users, per_user, len(x))
     named = tuple(classes) if classes is not None else tuple(map(str, range(int(y.max(initial=0)) + 1)))
-    return Windows(
+    windows = Windows(
         x=np.ascontiguousarray(x[kept]),
         y=y[kept].astype(np.int64),
         user=names,
@@ -60,6 +60,8 @@ def from_images(
         channels=_CHANNELS[x.shape[1]],
         about=dict(about or {}),
     )
+    check_windows(windows, "images")
+    return windows
 
 
 def from_partitions(partitions: Sequence[Any], image: str = "", label: str = "") -> Windows:

@@ -8,9 +8,11 @@ Shapes: N windows, C channels, T samples per window.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +48,7 @@ class WindowSpec:
             raise HharError(f"sensors: must be acc or acc+gyro, is {self.sensors!r}; choose one of the two")
         for name in ("rate_hz", "window_s", "stride_s"):
             value = getattr(self, name)
-            if not (np.isfinite(value) and value > 0):
+            if not isinstance(value, Real) or not 0 < float(value) < math.inf:
                 raise HharError(
                     f"{name}: must be a positive number, is {value}; give e.g. {getattr(WindowSpec, name)}"
                 )

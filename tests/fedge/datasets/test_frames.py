@@ -223,6 +223,18 @@ def test_what_is_no_frame():
         fedge.from_pandas(twice, user="user", label="x", channels=["x"], rate_hz=1, window_s=1)
 
 
+def test_columns_that_are_an_index_or_have_no_name():
+    given = pd.DataFrame(columns(TWO))
+    with pytest.raises(HharError, match=r"has it 0 times; it is in the index: frame.reset_index\(\)"):
+        fedge.from_pandas(given.set_index("user"), **AS)
+    numbered = given.rename(columns={"x": 0})
+    with pytest.raises(HharError, match=r"columns: must be named by text, 0 is none; rename it"):
+        fedge.from_pandas(numbered, **{**AS, "channels": [0]})
+    rude = given.assign(user=given["user"] + "\x1b[2J")
+    with pytest.raises(HharError, match="frame: user must hold names that can be printed"):
+        fedge.from_pandas(rude, **AS)
+
+
 def test_a_run_takes_it(tmp_path, monkeypatch):
     """Three users, one client each, one round, from the frame alone."""
     monkeypatch.chdir(tmp_path)

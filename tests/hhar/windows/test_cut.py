@@ -135,6 +135,7 @@ def test_resampling_is_bounded_and_linear(rate_hz, times, scale):
         ({"rate_hz": 0}, "rate_hz: must be a positive number"),
         ({"window_s": float("nan")}, "window_s: must be a positive number"),
         ({"stride_s": 0.001}, "stride_s: must hold 1 to 100000 samples"),
+        ({"rate_hz": "50"}, "rate_hz: must be a positive number, is 50"),
         ({"rate_hz": 1e6}, "rate_hz: must lie in"),
         ({"window_s": 1e308}, "window_s: must hold 1 to 100000 samples"),
     ],
