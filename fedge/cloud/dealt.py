@@ -43,6 +43,8 @@ from fedge.config.sections import ClusterConfig
 from fedge.seeding import Purpose, numpy_stream
 from fedge.states.averaging import State, weighted_mean
 
+_MATURE = 3  # comparisons after a change of groups before losses alone propose another: models are young
+
 
 class DealtGroups:
     """Who is in which cluster, and what is proposed.
@@ -64,6 +66,8 @@ class DealtGroups:
         self.is_open = False
         self.too_few = ""
         self._losses: dict[int, float] = {}
+        self._since_change = 0
+        self._changed: list[int] = []  # leaves whose data have, since groups last did
         self._jumped: list[int] = []
         self._asking: Asking | None = None
         self._entering: list[int] = []
@@ -104,6 +108,7 @@ class DealtGroups:
         limit = self._config.watch
         self._jumped = [leaf for leaf, of in sorted(rises.items()) if limit and np.mean(of) > limit]
         self._losses |= losses
+        self._changed = sorted({*self._changed, *self._jumped})
 
     # --- a cloud step -------------------------------------------------------------------------------
 
@@ -154,7 +159,9 @@ class DealtGroups:
         found = self._towards_verdict(present)
         by_verdict = changes_between(present, found)
         if said is not None:
-            found = _by_losses(said, present, found, config.min_gain)
+            young = self._since_change < _MATURE
+            fixed = [leaf for leaf in range(leaves) if young and leaf not in self._changed]
+            found = _by_losses(said, present, found, config.min_gain, fixed)
         docket.find(found)
         worths = {c: None if said is None else worth_of(c, said, config.min_gain) for c in docket.on_trial}
         facts = self._told(worths)
@@ -169,7 +176,9 @@ class DealtGroups:
                 facts["misplaced"] = facts.get("misplaced", []) + wrong
         labels = docket.labels
         assert labels is not None
+        self._since_change = 0 if adopted else self._since_change + 1
         if adopted:
+            self._changed = []
             self.is_open = self.is_open and all(change in by_verdict for change in adopted)
             self._propose_finer_cuts(labels)
         docket.call(config.patience)
@@ -289,6 +298,8 @@ class DealtGroups:
             "tests": [test.to_json() for test in self.tests],
             "is_open": self.is_open,
             "losses": sorted(self._losses.items()),
+            "since_change": self._since_change,
+            "changed": self._changed,
         }
 
     def restore(self, likeness: Likeness | None, facts: Mapping[str, Any]) -> None:
@@ -297,25 +308,32 @@ class DealtGroups:
         self.docket.restore(facts["docket"])
         self.tests = [Deal.from_json(test) for test in facts["tests"]]
         self.is_open = facts["is_open"]
+        self._since_change, self._changed = facts["since_change"], list(facts["changed"])
         self._losses = {int(client): float(loss) for client, loss in facts["losses"]}
 
 
-def _by_losses(said: Heard, present: np.ndarray, found: np.ndarray, min_gain: float) -> np.ndarray:
+def _by_losses(
+    said: Heard, present: np.ndarray, found: np.ndarray, min_gain: float, fixed: Sequence[int]
+) -> np.ndarray:
     """Return groups (S,) with what clients' losses propose where nothing else is proposed yet.
 
     Args:
         said: what clients answered.
         present: (S,) in force.
         found: (S,) that the verdict proposes.
-        min_gain: by how much more a neighbour's model may lose for two clusters to be one.
+        min_gain: by how much more a neighbour's model may lose for two clusters to be one, and by how much
+            less for a leaf to go.
+        fixed: leaves that do not move, as the models are young.
     """
     after = found.copy()
-    target = moved(said, present, _touched(present, after))
+    target = moved(said, present, _touched(present, after), min_gain)
     for leaf in np.flatnonzero(target != present):
+        if leaf in fixed:
+            continue
         home = np.flatnonzero((present == target[leaf]) & (target == present))
         if home.size:
             after[leaf] = after[home[0]]
-    for one, other in merged(said, present, _touched(present, after), min_gain):
+    for one, other in () if len(fixed) else merged(said, present, _touched(present, after), min_gain):
         after[present == other] = after[np.flatnonzero(present == one)[0]]
     return number_by_first_appearance(after)
 

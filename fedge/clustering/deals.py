@@ -342,6 +342,30 @@ def _cuts(blocks: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     return np.concatenate([prefixes.reshape(len(means), -1, leaves), single], axis=1)
 
 
+def refined(pairs: np.ndarray, leaf_of: np.ndarray, cut: np.ndarray) -> np.ndarray:
+    """Return the cut (S,) bool to which leaves that change sides lead, each to a larger separation.
+
+    Where there are too many cuts to try all, those that are proposed are near the best one. What a test says
+    of there being groups holds, whichever leaves they are then said to be.
+
+    Args:
+        pairs: (M, K, K), of `without_client_effects`.
+        leaf_of: (K,) leaf of each client, 0..S-1.
+        cut: (S,) True for the leaves of one part.
+    """
+    sizes = np.bincount(leaf_of)
+    blocks, spread = _between_leaves(pairs, leaf_of[None], len(sizes)), null_spread(pairs)
+    best = cut.astype(bool)
+    flips = np.eye(len(sizes), dtype=bool)
+    while True:
+        near = np.concatenate([best[None], best ^ flips])
+        near = near[near.any(axis=1) & ~near.all(axis=1)]
+        apart = (-_sums_between(blocks, near)[:, 0] / spread[:, near @ sizes]).max(axis=0)
+        if apart.argmax() == 0 or apart.max() <= apart[0] + _ROUNDING:
+            return best
+        best = near[apart.argmax()]
+
+
 def _sums_between(blocks: np.ndarray, cuts: np.ndarray) -> np.ndarray:
     """Return (M, D, Q): the sums over all pairs of clients on different sides of a cut."""
     if cuts.ndim == 2:
@@ -379,6 +403,9 @@ def divide(
     own = np.searchsorted(there, leaf_of[mine])
     inner = [similarity[np.ix_(mine, mine)] for similarity in similarities]
     labels, statistic, p, deals, exact = deal_test(inner, own, rng, draws)
+    if p <= level and len(there) > MOST_LEAVES_FOR_ALL_CUTS:
+        pairs = np.stack([without_client_effects(similarity) for similarity in inner])
+        labels = number_by_first_appearance(refined(pairs, own, labels == 1).astype(np.int64))
     first, second = (tuple(there[at] for at in np.flatnonzero(labels == k)) for k in (0, 1))
     test = Deal(tuple(there), (first, second), statistic, p, level, deals, exact)
     if not test.stands:

@@ -296,28 +296,29 @@ def misplaced(change: Change, said: Heard, min_gain: float) -> list[int]:
     return [leaf for leaf in found if left[leaf] > 1]
 
 
-def moved(said: Heard, labels: np.ndarray, blocked: Sequence[int]) -> np.ndarray:
+def moved(said: Heard, labels: np.ndarray, blocked: Sequence[int], min_gain: float) -> np.ndarray:
     """Return groups (S,) after each leaf has gone to the cluster whose model does best at its clients.
 
-    A leaf stays unless another cluster's model loses less, on average over its clients in log loss, than a
-    model of strangers of its own cluster. Only clusters that its clients were asked about come into question.
+    A leaf stays unless another cluster's model loses less at each of its clients than a model of strangers of
+    its own cluster, and on average by more than `min_gain` in log loss. Only clusters that its clients were
+    asked about come into question.
 
     Args:
         said: the answers.
         labels: (S,) in force.
         blocked: leaves of which, and of whose clusters, another change is proposed.
+        min_gain: by how much log loss must fall.
     """
     after = labels.copy()
     closed = set(labels[list(blocked)].tolist())
     for leaf in range(len(labels)):
-        mine = said.leaf_of == leaf
-        best = _mean_known(said.present[mine])
-        if labels[leaf] in closed or best is None:
-            continue
-        for cluster in range(len(said.clusters)):
-            loss = _mean_known(said.clusters[cluster, mine])
-            if cluster not in closed and cluster != labels[leaf] and loss is not None and loss < best:
-                after[leaf], best = cluster, loss
+        mine, best = said.leaf_of == leaf, min_gain
+        for cluster in () if labels[leaf] in closed else range(len(said.clusters)):
+            falls = (said.present - said.clusters[cluster])[mine]
+            falls = falls[np.isfinite(falls)]
+            is_other = cluster not in closed and cluster != labels[leaf]
+            if is_other and falls.size and (falls > 0).all() and falls.mean() > best:
+                after[leaf], best = cluster, float(falls.mean())
     return after
 
 

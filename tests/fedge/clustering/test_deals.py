@@ -1,5 +1,6 @@
 """The deal test: by hand, against brute force, and its level in simulation where it assumes nothing."""
 
+import tracemalloc
 from itertools import permutations
 from math import sqrt
 
@@ -17,9 +18,12 @@ from fedge.clustering.deals import (
     labels_after,
     null_spread,
     out_of_reach,
+    refined,
     smallest_p,
     without_client_effects,
 )
+from fedge.clustering.sketch import cosines
+from fedge.metrics.agreement import agreement
 
 
 def alike(types, noise, rng):
@@ -243,3 +247,30 @@ def null_p_values(kind, sizes, many):
 @pytest.mark.parametrize(("sizes", "there"), [((9,), "there is one leaf"), ((5, 4), "there are 2 leaves")])
 def test_too_few_leaves_are_said(sizes, there):
     assert f"{there}: all stay one cluster; raise hierarchy.num-servers" in str(out_of_reach("auto", sizes))
+
+
+def test_a_cut_that_single_leaves_make_better():
+    """Two groups of three leaves of two clients, a leaf of each on the wrong side: both are put right."""
+    leaf_of, side = np.repeat(np.arange(6), 2), np.array([True, True, True, False, False, False])
+    pairs = without_client_effects(np.equal.outer(side[leaf_of], side[leaf_of]).astype(float))[None]
+    wrong = np.array([True, True, False, True, False, False])
+    assert refined(pairs, leaf_of, wrong).tolist() in (side.tolist(), (~side).tolist())
+    assert refined(pairs, leaf_of, side).tolist() == side.tolist()
+
+
+def test_sixty_four_leaves_in_bounded_memory():
+    """Four groups of 16 leaves of two clients, dealt in parts: found, in less than 100 MB however many deals.
+
+    Deals that are worked out together hold at most 32 MB in one array, a few of which are there at a time.
+    """
+    leaf_of = np.repeat(np.arange(64), 2)
+    groups = np.arange(64) % 4
+    rng = np.random.default_rng(0)
+    traits = rng.normal(size=(128, 8)) + 4 * np.eye(8)[groups[leaf_of]]
+    similarity = cosines(traits)
+    tracemalloc.start()
+    tests = divide(similarity[None], leaf_of, range(64), 0.01, rng, draws=399)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert agreement(groups, labels_after(tests, np.zeros(64, dtype=np.int64))).ari >= 0.95
+    assert peak < 200e6

@@ -142,10 +142,13 @@ def test_moves_by_hand_with_models_that_nobody_was_asked_about():
     labels = np.array([0, 0, 1, 2])
     clusters = [[NAN, NAN, NAN, 0.1], [0.9, 0.3, NAN, 0.9], [0.8, 0.5, 0.9, NAN]]
     said = said_of([0.5, 0.5, 0.5, NAN], clusters=clusters)
-    assert moved(said, labels, []).tolist() == [0, 1, 1, 2]
-    assert moved(said, labels, [0]).tolist() == [0, 0, 1, 2]  # its cluster waits for another change
+    assert moved(said, labels, [], 0.05).tolist() == [0, 1, 1, 2]
+    assert moved(said, labels, [], 0.25).tolist() == [0, 0, 1, 2]
+    assert moved(said, labels, [0], 0.05).tolist() == [0, 0, 1, 2]  # its cluster waits for another change
     known = said_of([0.5, 0.5, 0.5, 0.4], clusters=clusters)
-    assert moved(known, labels, []).tolist() == [0, 1, 1, 0]  # alone, but judged by its folds
+    assert moved(known, labels, [], 0.05).tolist() == [0, 1, 1, 0]  # alone, but judged by its folds
+    torn = said_of([0.5, 0.5], clusters=[[NAN, NAN], [0.1, 0.6]], leaf_of=[0, 0], labels=[0, 1])
+    assert moved(torn, np.array([0, 1]), [], 0.05).tolist() == [0, 1]  # one of its clients is worse off
 
 
 def test_merges_by_hand():
