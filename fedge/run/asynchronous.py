@@ -24,6 +24,7 @@ from fedge.rounds.results import RoundResult
 from fedge.run.build import network_of, round_contexts
 from fedge.run.carry_out import Steps
 from fedge.run.prepare import Deal
+from fedge.run.served import Members, with_served
 from fedge.seeding import Purpose, numpy_stream
 from fedge.states.checkpoint import FOLDER, prune, write_checkpoint
 from fedge.training.local import get_state
@@ -51,7 +52,9 @@ class AsynchronousSteps(Steps):
         self._plan.clock.finish()
         procedure.go_on(config.num_server_rounds)
         assert isinstance(self._recorder, DeviceRecorder)
-        self._recorder.write_models([procedure.served.state] * who.leaves)
+        assert self._card is not None
+        card = with_served(self._card, [_members(who, leaf) for leaf in range(who.leaves)], ())
+        self._recorder.write_models([procedure.served.state] * who.leaves, card=card)
         ledger, now_us = procedure.ledger, procedure.clock.now_us
         self._recorder.write_totals(
             ledger.devices(now_us, who.leaf_of, who.windows), sorted(ledger.staleness.items())
@@ -198,3 +201,10 @@ def traced(devices: Sequence[int], count: int) -> frozenset[int]:
     """
     count = min(count, len(devices))
     return frozenset(devices[number * len(devices) // count] for number in range(count))
+
+
+def _members(who: Population, leaf: int) -> Members:
+    """Return who stands under a leaf."""
+    clients = who.devices_of(leaf)
+    unseen = [client for client in sorted(who.unseen) if who.leaf_of[client] == leaf]
+    return Members(leaf, clients, unseen, sum(who.windows[client] for client in clients))

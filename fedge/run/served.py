@@ -1,7 +1,7 @@
 """What a run's final models say about themselves: how they were made, and whom each serves."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from fedge.config.sections import Config
 from fedge.data.prepared import DataShape
@@ -38,7 +38,24 @@ def card_of(config: Config, windows: Windows, shape: DataShape) -> Card:
     )
 
 
-def with_served(card: Card, leaves: Sequence[Leaf], others: Collection[int]) -> Card:
+@dataclass(frozen=True)
+class Members:
+    """Who stands under a leaf.
+
+    Attributes:
+        index: number of the leaf.
+        clients: that train.
+        unseen_clients: that do not.
+        weight: training windows of all of them.
+    """
+
+    index: int
+    clients: Sequence[int]
+    unseen_clients: Sequence[int]
+    weight: int
+
+
+def with_served(card: Card, leaves: Sequence[Leaf | Members], others: Collection[int]) -> Card:
     """Return a card that says whom each stored model serves.
 
     Args:

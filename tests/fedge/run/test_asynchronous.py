@@ -149,6 +149,14 @@ def test_a_rule_of_ones_own(base):
     assert run.manifest["parts"]["asynchrony.rule"]["name"] == name
 
 
+def test_its_model_can_be_used_and_says_whom_it_serves(buffered):
+    """Every client is served one model."""
+    served = buffered.opened_models().card.served
+    assert sorted(client for leaf in served.values() for client in leaf.clients) == list(range(18))
+    found = [buffered.predict(np.ones((3, 2, 16), np.float32), client=client) for client in (0, 17)]
+    assert np.array_equal(found[0].probabilities, found[1].probabilities)
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -159,6 +167,7 @@ def test_a_rule_of_ones_own(base):
         ({"asynchrony.concurrency": 17}, "gives leaf 0 work for 17 and it has 16"),
         ({"asynchrony.rule-args": '{"bufer": 3}'}, "did you mean buffer"),
         ({"asynchrony.rule-args": '{"buffer": 0}'}, "buffer of a rule"),
+        ({"callbacks": "early-stopping"}, 'needs callbacks="", because callbacks are told of rounds'),
         ({"asynchrony.rule": "fedbuf"}, "did you mean fedbuff"),
         ({"devices.preset": "trace", "devices.preset-args": '{"path": "none.csv"}'}, "No such file"),
         ({"clients": 8, "asynchrony.concurrency": 2}, "leaves 6 for 7 users"),
