@@ -45,6 +45,8 @@ def test_what_is_made_from_the_code_is_there(site):
     assert 'id="fedge.states.averaging.weighted_mean"' in (site / "api/states.html").read_text(
         encoding="utf-8"
     )
+    for page, name in (("model", "Gru"), ("method", "largest_gap"), ("gate", "probably_better")):
+        assert f'class="n{"c" if name == "Gru" else "f"}">{name}<' in (site / f"own-{page}.html").read_text()
     assert "Two commands" in (site / "index.html").read_text(encoding="utf-8")
 
 

@@ -28,6 +28,7 @@ _TOP = (
     "fedge.config.option.ConfigError",
 )
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
+_EXAMPLE = re.compile(r"^\[`(examples/\w+\.py)`\]\(\.\./\1\)$", re.MULTILINE)  # a line that is a link alone
 _COMMANDS = "<!-- made from the code: commands -->"
 
 
@@ -52,7 +53,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Fill what is made from code, and let links to files of the repository lead to their pages."""
-    return _LINK.sub(_titled, _elsewhere(markdown.replace(_COMMANDS, commands())))
+    shown = _EXAMPLE.sub(_code, markdown.replace(_COMMANDS, commands()))
+    return _LINK.sub(_titled, _elsewhere(shown))
 
 
 # --- links --------------------------------------------------------------------------------------------
@@ -88,6 +90,12 @@ def _own_page(found: re.Match[str]) -> str:
     if name in _AT_ROOT:
         return f"[{words}]({_AT_ROOT[name]}{'#' * bool(anchor)}{anchor})"
     return words if (ROOT / name).exists() else found.group()  # what is not there breaks the build
+
+
+def _code(found: re.Match[str]) -> str:
+    """Show an example where a page links to its file."""
+    path = ROOT / found[1]
+    return f'```python title="{path.name}"\n{path.read_text(encoding="utf-8").rstrip()}\n```'
 
 
 def _titled(found: re.Match[str]) -> str:
