@@ -36,9 +36,9 @@ class AuditError(RuntimeError):
     """What cannot be done. One line."""
 
 
-def pinned(python: str = "python_version < '3.11'") -> list[str]:
-    """Return ``name==version`` of constraints.txt but those that are for `python` alone."""
-    lines = [line.strip() for line in CONSTRAINTS.read_text().splitlines()]
+def pinned(python: str = "python-version < '3.11'") -> list[str]:
+    """Return ``name==version`` of constraints.txt, as an index spells names, but what `python` alone needs."""
+    lines = [line.strip().replace("_", "-") for line in CONSTRAINTS.read_text().splitlines()]
     return [line.split(";")[0].strip() for line in lines if line and line[0] != "#" and python not in line]
 
 
