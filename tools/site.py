@@ -114,14 +114,25 @@ def _titled(found: re.Match[str]) -> str:
 def commands() -> str:
     """Return every command of `fedge` with its arguments, as Markdown."""
     parser = _parser()
-    (subparsers,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    about = {action.dest: action.help or "" for action in subparsers._choices_actions}
-    return "\n\n".join(_command(name, about[name], sub) for name, sub in subparsers.choices.items())
+    return "\n\n".join(_under(parser, ""))
+
+
+def _under(parser: argparse.ArgumentParser, before: str) -> list[str]:
+    """Return the commands under a parser; `before` are the words that lead to it, and a space."""
+    found = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return [
+        _command(f"{before}{action.dest}", action.help or "", subparsers.choices[action.dest])
+        for subparsers in found
+        for action in subparsers._choices_actions
+    ]
 
 
 def _command(name: str, about: str, parser: argparse.ArgumentParser) -> str:
-    """Return one command: what it does, and a row per argument."""
-    lines = [f"## fedge {name}", "", f"{about[:1].upper()}{about[1:]}.", ""]
+    """Return one command: what it does, and a row per argument, or the commands under it."""
+    level = "#" * (2 + name.count(" "))
+    lines = [f"{level} fedge {name}", "", f"{about[:1].upper()}{about[1:]}.", ""]
+    if below := _under(parser, f"{name} "):
+        return "\n\n".join(["\n".join(lines).rstrip(), *below])
     actions = [action for action in parser._actions if not isinstance(action, argparse._HelpAction)]
     if not actions:
         return "\n".join([*lines, "No arguments."])

@@ -24,7 +24,7 @@ def add_datasets(commands: Any) -> None:
     under = parser.add_subparsers(metavar="ACTION")
     listing = under.add_parser("list", help="name, users, classes, rate, size, licence (the default)")
     listing.set_defaults(command=_one_line(_list))
-    _add_download(under.add_parser("download", help="fetch a data set's files over https; resumes"))
+    _add_download(under.add_parser("download", help="fetch its files over https; again: go on"))
     _add_prepare(under.add_parser("prepare", help="make a window file of a data set's files"))
     info = under.add_parser("info", help="what a data set or a window file is: source, licence, citation")
     info.add_argument("what", help="name of a data set, or a window file (.npz)")
