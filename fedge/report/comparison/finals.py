@@ -10,7 +10,7 @@ from fedge.process.escape import harmless
 from fedge.report.comparison.groups import Group
 from fedge.report.comparison.metrics import METRICS, OPTIONAL, Metric, cost, share
 from fedge.report.comparison.statistics import Estimate, estimate, paired
-from fedge.report.comparison.targets import costs_to, default_target
+from fedge.report.comparison.targets import costs_to, default_target, virtual_seconds_to
 from fedge.report.comparison.yardsticks import Yardsticks
 from fedge.report.html.tables import NOTHING, text_of
 from fedge.report.listing import aligned
@@ -96,7 +96,8 @@ def _to_target(groups: Sequence[Group], target: float | None) -> dict[str, Metri
     for users, column in (("seen users", _SEEN), ("unseen users", _UNSEEN)):
         goal = default_target(groups[0], column) if target is None else target
         if goal is not None:
-            metrics |= {f"{name}, {users}": cost(read) for name, read in costs_to(column, goal).items()}
+            reads = {**costs_to(column, goal), **virtual_seconds_to(column, goal)}
+            metrics |= {f"{name}, {users}": cost(read) for name, read in reads.items()}
     return metrics
 
 

@@ -23,19 +23,29 @@ from fedge.report.html.points import Points, Series
 from fedge.report.html.svg import figure_style, new_figure, whole_ticks
 from fedge.report.html.tables import NOTHING, counted, ranges, table, text_of
 
-_AXES: dict[str, tuple[str, Callable[[pl.DataFrame], pl.Series]]] = {
-    "rounds": ("global round", lambda rounds: rounds["global_round"]),
-    "seconds": ("seconds so far", lambda rounds: rounds["seconds"].cum_sum()),
+Position = Callable[[RunData], pl.Series]
+
+_AXES: dict[str, tuple[str, Position]] = {
+    "rounds": ("global round", lambda run: run.rounds["global_round"]),
+    "seconds": ("seconds so far", lambda run: run.rounds["seconds"].cum_sum()),
     "bytes": (
         "MB up and down so far",
-        lambda rounds: (rounds["uplink_bytes"] + rounds["downlink_bytes"]).cum_sum() / 1e6,
+        lambda run: (run.rounds["uplink_bytes"] + run.rounds["downlink_bytes"]).cum_sum() / 1e6,
     ),
 }
+_VIRTUAL = "virtual seconds"  # where all runs are on the virtual clock
+
+
+def _virtual_seconds(run: RunData) -> pl.Series:
+    """Return the virtual time of every round."""
+    return run.versions["virtual_s"].head(len(run.rounds))
+
+
 _HOW_TO_READ = (
     "Thick: mean over seeds; thin: each seed. Point at a figure, or go through it with ← and →, for its "
     "values."
 )
-_UNITS = {"seconds": "s", "bytes": "MB"}
+_UNITS = {"seconds": "s", "bytes": "MB", "virtual seconds": "virtual s"}
 _SEED_COLUMNS = ("test_accuracy_mean", "test_accuracy_worst", "unseen_accuracy_mean", "ari")
 _OPTIONAL_CURVES = {  # where any run has them
     "unseen_accuracy_mean": "mean test accuracy on unseen users",
@@ -273,7 +283,9 @@ def _draw_seeds(
 def curves_section(groups: Sequence[Group]) -> Section:
     """Return accuracy over rounds, seconds and bytes, and the worst client over rounds."""
     accuracy = ("test_accuracy_mean", "mean test accuracy")
-    panels = [curve_panel(groups, *accuracy, over) for over in _AXES]
+    on_clock = not any(run.versions.is_empty() for group in groups for run in group.runs)
+    panels = [curve_panel(groups, *accuracy, _VIRTUAL)] if on_clock else []
+    panels += [curve_panel(groups, *accuracy, over) for over in _AXES]
     panels.append(curve_panel(groups, "test_accuracy_worst", "worst client's test accuracy", "rounds"))
     for column, label in _OPTIONAL_CURVES.items():
         if any(not run.rounds[column].is_null().all() for group in groups for run in group.runs):
@@ -287,13 +299,13 @@ def curves_section(groups: Sequence[Group]) -> Section:
 
 def curve_panel(groups: Sequence[Group], column: str, label: str, over: str) -> Panel:
     """Return one metric of all groups over rounds, seconds or bytes."""
-    axis_label, position = _AXES[over]
+    axis_label, position = (_VIRTUAL, _virtual_seconds) if over == _VIRTUAL else _AXES[over]
     figure, axes = new_figure()
     rows: list[tuple[Any, ...]] = []
     series = []
     for index, group in enumerate(groups):
         for run in group.runs:
-            x, y = position(run.rounds).to_numpy(), run.rounds[column].to_numpy()
+            x, y = position(run).to_numpy(), run.rounds[column].to_numpy()
             axes.plot(x, y, color=colour(index), linewidth=0.6, alpha=0.5)
         means = _means(group, column, position)
         _draw_mean(axes, index, group.label, means)
@@ -331,11 +343,11 @@ def _draw_mean(axes: Axes, index: int, label: str, means: pl.DataFrame) -> None:
     )  # fmt: skip
 
 
-def _means(group: Group, column: str, position: Callable[[pl.DataFrame], pl.Series]) -> pl.DataFrame:
+def _means(group: Group, column: str, position: Position) -> pl.DataFrame:
     """Return round, mean position x, mean and std of y, number of seeds: rounds that every run has."""
     frames = [
         run.rounds.select(
-            pl.col("global_round").alias("round"), position(run.rounds).cast(pl.Float64).alias("x"),
+            pl.col("global_round").alias("round"), position(run).cast(pl.Float64).alias("x"),
             pl.col(column).alias("y"),
         )
         for run in group.runs

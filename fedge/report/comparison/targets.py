@@ -1,4 +1,7 @@
-"""How soon a run is good enough: rounds, megabytes and seconds until a mean test accuracy is reached."""
+"""How soon a run is good enough: rounds, megabytes and seconds until a mean test accuracy is reached.
+
+Of runs on the virtual clock (docs/devices.md) virtual seconds, too.
+"""
 
 from collections.abc import Callable, Sequence
 
@@ -44,6 +47,22 @@ def costs_to(column: str, target: float) -> dict[str, Callable[[RunData], float 
         return read
 
     return {f"{name} to {target:.3f}": cost(of) for name, of in _COSTS.items()}
+
+
+def virtual_seconds_to(column: str, target: float) -> dict[str, Callable[[RunData], float | None]]:
+    """Return what gives the virtual seconds after which `column` is first at least `target`, a share 0..1.
+
+    None for a run that never gets there, or is not on the virtual clock.
+    """
+
+    def read(run: RunData) -> float | None:
+        for round_, score in run.rounds.select("global_round", column).iter_rows():
+            there = run.versions.filter(pl.col("evaluation") == round_)["virtual_s"]
+            if score is not None and score >= target and len(there):
+                return float(there[0])
+        return None
+
+    return {f"virtual seconds to {target:.3f}": read}
 
 
 def megabytes(rounds: pl.DataFrame, columns: Sequence[str]) -> float:

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from small_runs import small_config
 
-from fedge import simulate
+from fedge import compare, simulate
 from fedge.config.option import ConfigError
 from fedge.records.device_tables import DEVICE_TABLES
+from fedge.report.comparison.targets import virtual_seconds_to
 from fedge.run.asynchronous import owners_of, population, traced
 
 FLAT = {
@@ -115,6 +116,21 @@ def test_its_report_has_a_section_on_devices(buffered):
     assert "<h2" in html
     for words in ("Accuracy over virtual time", "When devices were at work", "Staleness", "who contributed"):
         assert words in html
+
+
+def test_runs_are_compared_by_virtual_time(base, buffered, tmp_path):
+    """To an accuracy that both have at their first evaluation, and to one that none ever has."""
+    rounds = {"asynchrony.rule": "fedavg", "asynchrony.rule-args": "", "asynchrony.over-selection": 1.2}
+    other = simulate({**base, **BUFFERED, **rounds, "run-name": "in-rounds"})
+    table = compare([buffered, other], page=tmp_path / "compare.html")
+    found = table.filter(table["metric"].str.starts_with("virtual seconds to"))
+    assert set(found["group"]) == {"buffered", "in-rounds"}
+    assert set(found["mean"].drop_nulls()) <= {0.5, 1.0, 1.5, 2.0}
+    assert "over virtual seconds" in (tmp_path / "compare.html").read_text()
+    (read,) = virtual_seconds_to("test_accuracy_mean", 0.0).values()
+    assert (read(buffered), read(other)) == (0.5, 0.5)
+    (read,) = virtual_seconds_to("test_accuracy_mean", 1.1).values()
+    assert read(buffered) is None
 
 
 def test_it_goes_on_where_it_was(base, buffered):

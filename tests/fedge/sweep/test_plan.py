@@ -137,6 +137,16 @@ def test_the_study_in_the_repository_can_be_read(monkeypatch):
     assert sweep.notes == []
 
 
+def test_the_study_of_devices_can_be_read(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    sweep = read_sweep(Path("studies/devices/speed.toml"))
+    assert [run.label for run in sweep.runs[:3]] == ["fedavg", "fedbuff", "two-levels"] or len(
+        sweep.runs
+    ) == 15
+    assert {run.supernodes for run in sweep.runs} == {240}
+    assert sweep.notes == []
+
+
 def test_the_example_of_the_page_can_be_read(monkeypatch, tmp_path):
     """Its named runs are the ones that docs/sweeps.md speaks of."""
     page = (ROOT / "docs" / "sweeps.md").read_text(encoding="utf-8")
