@@ -71,34 +71,45 @@ def update(evidence: Evidence) -> np.ndarray:
 
     Source: Sattler et al. 2020, Clustered Federated Learning, equation 10.
     """
-    return cosine_similarity([_flat(list(change.values())) for change in _changes(evidence)])
+    return cosine_similarity(_Changes(evidence, evidence.parameter_names))
 
 
 @signal("starts")
 def update_head(evidence: Evidence) -> np.ndarray:
     """Return the same over the last layer's weights only."""
-    return cosine_similarity([last_layer(change) for change in _changes(evidence)])
+    matrices = [name for name in evidence.parameter_names if np.ndim(evidence.models[0][name]) >= 2]
+    if not matrices:
+        last_layer({})  # says so
+    return cosine_similarity(_Changes(evidence, matrices[-1:]))
 
 
-def _changes(evidence: Evidence) -> list[State]:
-    """Return what changed in each leaf's trainable entries; from different starts that says nothing."""
-    if not evidence.common_start:
-        raise NotComparable("leaves did not start from one model, so their updates cannot be compared")
-    assert evidence.starts is not None
-    return [
-        {name: model[name].astype(np.float64) - start[name] for name in evidence.parameter_names}
-        for model, start in zip(evidence.models, evidence.starts, strict=True)
-    ]
+class _Changes(Sequence[np.ndarray]):
+    """What changed in each leaf's trainable entries, float64 (P,), made when asked for: none is kept."""
+
+    def __init__(self, evidence: Evidence, names: Sequence[str]) -> None:
+        if not evidence.common_start:  # from different starts it says nothing
+            raise NotComparable("leaves did not start from one model, so their updates cannot be compared")
+        assert evidence.starts is not None
+        self._pairs = list(zip(evidence.models, evidence.starts, strict=True))
+        self._names = names
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def __getitem__(self, leaf: Any) -> Any:
+        model, start = self._pairs[leaf]
+        flat = np.empty(sum(model[name].size for name in self._names), np.float64)
+        first = 0
+        for name in self._names:
+            part = flat[first : first + model[name].size]
+            np.subtract(model[name].ravel(), start[name].ravel(), out=part, dtype=np.float64)
+            first += part.size
+        return flat
 
 
 def _parameters(state: State, evidence: Evidence) -> State:
     """Return the trainable entries of a state."""
     return {name: state[name] for name in evidence.parameter_names}
-
-
-def _flat(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """Return all entries as one float64 vector."""
-    return np.concatenate([array.astype(np.float64).ravel() for array in arrays])
 
 
 # --- of losses at each other's clients ----------------------------------------------------------------

@@ -71,7 +71,8 @@ def last_layer(model: ModelWeights) -> np.ndarray:
 def cosine_similarity(vectors: Sequence[np.ndarray]) -> np.ndarray:
     """Return the (S, S) signed cosines of S arrays, flattened, in float64; 1 on the diagonal.
 
-    An all-zero array has no direction: its cosine with every other is 0.
+    An all-zero array has no direction: its cosine with every other is 0. Two arrays and their product are
+    held at a time, so a sequence may make each when it is asked for it.
 
     Raises:
         ValueError: no arrays, different sizes, or a non-finite value (the leaf is named).
@@ -81,22 +82,29 @@ def cosine_similarity(vectors: Sequence[np.ndarray]) -> np.ndarray:
     """
     if not vectors:
         raise ValueError("clustering needs at least one leaf model, got none")
-    flat = [np.asarray(v, dtype=np.float64).ravel() for v in vectors]
-    for leaf, vector in enumerate(flat):
-        if vector.size != flat[0].size:
+    sizes, squares = [], []
+    for leaf, vector in enumerate(map(_flat, vectors)):
+        sizes.append(vector.size)
+        if vector.size != sizes[0]:
             raise ValueError(
-                f"leaf {leaf} has {vector.size} values where leaf 0 has {flat[0].size}; models must be alike"
+                f"leaf {leaf} has {vector.size} values where leaf 0 has {sizes[0]}; models must be alike"
             )
         if not np.isfinite(vector).all():
             raise ValueError(f"leaf {leaf} has non-finite weights; its training diverged, lower train.lr")
-    squares = [_dot(v, v) for v in flat]
-    similarity = np.eye(len(flat))
-    for i in range(len(flat)):
+        squares.append(_dot(vector, vector))
+    similarity = np.eye(len(sizes))
+    for i in range(1, len(sizes)):
+        vector = _flat(vectors[i])
         for j in range(i):
             norms = math.sqrt(squares[i] * squares[j])  # of the product: equal arrays get exactly 1
-            value = _dot(flat[i], flat[j]) / norms if norms > 0 else 0.0
+            value = _dot(vector, _flat(vectors[j])) / norms if norms > 0 else 0.0
             similarity[i, j] = similarity[j, i] = min(1.0, max(-1.0, value))
     return similarity
+
+
+def _flat(vector: np.ndarray) -> np.ndarray:
+    """Return an array as one of float64."""
+    return np.asarray(vector, dtype=np.float64).ravel()
 
 
 def _dot(a: np.ndarray, b: np.ndarray) -> float:

@@ -146,3 +146,22 @@ def test_a_newcomer_gets_along(tmp_path):
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "agree in every bit" in ended.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++", "c++"))), reason="there is no C++ compiler")
+def test_the_wheel_has_the_native_step(shell, tmp_path):
+    """Built from the wheel's own sources, and used."""
+    config = SHORT + ' train.model="linear" train.kernel="native" data.path="synthetic"'
+    shell("fedge", "run", "-c", config)
+    assert manifest_of(tmp_path)["kernel"]["name"].startswith("native ")
+
+
+def test_a_wheel_made_without_a_compiler_is_of_any_system(tmp_path):
+    """It works on PyTorch, which the building says."""
+    done = subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
+        cwd=ROOT, check=True, capture_output=True, text=True, env={**os.environ, "CXX": "no-such-compiler"},
+    )  # fmt: skip
+    (wheel,) = tmp_path.glob("*-py3-none-any.whl")
+    assert "without the native step: there is no C++ compiler no-such-compiler" in done.stdout + done.stderr
+    assert not [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so")]

@@ -1,5 +1,7 @@
 """Similarities of leaves, one signal after the other."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 
 from fedge.clustering.evidence import Answers, CrossLosses, Evidence, leaf_role
 from fedge.clustering.signals import NotComparable, loss_matrix, needs_of, relationships_among, similarity_of
+from fedge.clustering.similarity import cosine_similarity
 from fedge.config.parts import SIGNALS
 
 NAN = float("nan")
@@ -139,3 +142,25 @@ def test_similarities_are_symmetric(size, seed):
         found = similarity_of(name, losses if "cross-losses" in needs_of(name) else models)
         assert found.shape == (size, size)
         np.testing.assert_allclose(found, found.T, atol=1e-12)
+
+
+def test_updates_are_compared_two_at_a_time():
+    """Beyond what is given, six leaves need no more than three: two updates in float64 and a product."""
+    rng = np.random.default_rng(0)
+    model_bytes, peaks = 4 * 300_000, []
+    for leaves in (3, 6):
+        models = [
+            {"body": rng.random(299_000, np.float32), "head": rng.random((10, 100), np.float32)}
+            for _ in range(leaves + 1)
+        ]
+        evidence = of_models(models[1:], [models[0]] * leaves)
+        tracemalloc.start()
+        found = similarity_of("update", evidence)
+        peaks.append(tracemalloc.get_traced_memory()[1] / model_bytes)
+        tracemalloc.stop()
+    updates = [
+        np.concatenate([(model[name].astype(float) - models[0][name]).ravel() for name in model])
+        for model in models[1:]
+    ]
+    assert np.array_equal(found, cosine_similarity(updates))
+    assert max(peaks) < 8.5
