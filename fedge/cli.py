@@ -27,7 +27,7 @@ from fedge.launch.new_project import new_project
 from fedge.launch.packaged import described
 from fedge.launch.project import CLIENT_APP, Project, parse_override
 from fedge.process import exits
-from fedge.process.streams import forget_unread, open_missing_streams
+from fedge.process.streams import forget_unread, open_missing_streams, replace_unprintable
 from fedge.records.folder import find_run
 from fedge.report.commands import add_commands
 from fedge.use.commands import add_commands as add_model_commands
@@ -44,6 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     owns_process = argv is None
     if owns_process:
         open_missing_streams()
+        replace_unprintable()
     try:
         parser = _parser()
         complete(parser)
@@ -325,7 +326,7 @@ def _print_options(options: argparse.Namespace) -> int:
     """Carry out ``fedge options``."""
     if options.json_schema:
         schema = json_schema(options.json_schema == "pyproject")
-        print(json.dumps(schema, indent=2, ensure_ascii=False))
+        print(json.dumps(schema, indent=2))
     else:
         print(option_table())
     return 0

@@ -7,7 +7,7 @@
 set -euo pipefail
 checkout=$(cd "$(dirname "$0")/.." && pwd)
 python=${PYTHON:-python3}
-folder=$(mktemp -d "${TMPDIR:-/tmp}/newcomer.XXXXXX")
+folder=$(mktemp -d "${FOLDER:-${TMPDIR:-/tmp}}/newcomer.XXXXXX")
 trap 'rm -rf "$folder"' EXIT
 export FLWR_TELEMETRY_ENABLED=0 RAY_USAGE_STATS_ENABLED=0
 say() { printf '\n== %s (%d s)\n' "$1" "$SECONDS"; }
@@ -60,11 +60,10 @@ def halves(evidence, config, before):
     count = len(evidence.models)
     return Grouping((np.arange(count) >= count // 2).astype(np.int64), np.eye(count))
 PYTHON
-options='num-server-rounds=3 train.local-epochs=1 train.model="my_study.lstm:Lstm" train.model-args.width=8
-    cluster.method="my_study.halves:halves" report=true'
-options=$(echo $options)
+options="num-server-rounds=3 train.local-epochs=1 train.model='my_study.lstm:Lstm' train.model-args='{\"width\": 8}'"
+options="$options cluster.method='my_study.halves:halves' report=true"
 fedge run -c "$options" -c 'run-name="in-process"'
-flwr run . -c "$options run-name=\"on-ray\""
+flwr run . -c "$options run-name='on-ray'"
 
 say "the same bits on both engines"
 python - <<'PYTHON'

@@ -138,7 +138,6 @@ def new_project(folder: Path) -> list[Path]:
 def _files(name: str, module: str) -> dict[str, str]:
     """Return path → content of all files of a project."""
     options = _own_tables().replace('\nmodel = "cnn" ', f'\nmodel = "{module}.model:Net" ', 1)
-    options = options.replace('\nmodel-args = "" ', "\nmodel-args.width = 16 ", 1)
     return {
         "pyproject.toml": _PROJECT.format(name=name) + options,
         "README.md": _README.format(name=name, module=module),

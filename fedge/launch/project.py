@@ -3,6 +3,7 @@
 For use outside Flower: the check before a run starts, and the in-process engine.
 """
 
+import json
 import os
 import re
 import sys
@@ -167,11 +168,16 @@ class Project:
     def refuse_undeclared(self, overrides: Sequence[str]) -> None:
         """Raise ConfigError for a key of `overrides` that Flower refuses, because pyproject.toml lacks it."""
         declared = flatten(self._config)
-        for key in (key for text in overrides for key in parse_override(text)):
-            if key not in declared:
+        for text in overrides:
+            for key, value in parse_override(text).items():
+                if key in declared:
+                    continue
+                table, _, name = key.rpartition(".")
+                as_text = f"write {table}='{json.dumps({name: value})}'"
+                instead = as_text if declared.get(table) == "" else f"add it to {self.path}, with any value"
                 raise ConfigError(
                     f"-c of flwr run takes only what stands in [tool.flwr.app.config], but {key} does not; "
-                    f"add it to {self.path}, with any value, or use fedge run"
+                    f"{instead}, or use fedge run"
                 )
 
     def as_declared(self, run_config: Mapping[str, Scalar]) -> dict[str, Scalar]:

@@ -24,6 +24,12 @@ def _is_open(descriptor: int) -> bool:
     return True
 
 
+def replace_unprintable() -> None:
+    """Print ? for a letter that a terminal's encoding lacks, as – or ≥ where it is not UTF-8: no error."""
+    with suppress(AttributeError, OSError, ValueError):  # not a text stream of Python's, or closed
+        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
+
+
 def forget_unread() -> None:
     """Drop what standard output and error cannot take: the exit code of the process is to be its own."""
     _forget_unread(sys.stdout)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fedge.cli import main, option_table
+from fedge.config.describe import json_schema
 
 pytestmark = pytest.mark.whole_runs
 
@@ -155,3 +156,18 @@ def test_a_reader_who_has_enough_sees_no_traceback(words):
         os.close(write)
     assert ended.stderr == b""
     assert ended.returncode in (0, 141)
+
+
+@pytest.mark.parametrize(
+    "words", [["options"], ["options", "--json-schema"], ["run", "--help-all"], ["configs"], ["nöpe"]]
+)
+def test_a_terminal_without_utf_8_gets_what_it_can_show(words):
+    """Signs that its encoding lacks are ?, never an error; a schema is JSON in any encoding."""
+    variables = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    command = [sys.executable, "-m", "fedge.cli", *words]
+    ended = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert "Traceback" not in ended.stderr
+    assert ended.returncode == (2 if words == ["nöpe"] else 0)
+    assert ended.stdout.isascii()
+    if "--json-schema" in words:
+        assert json.loads(ended.stdout) == json_schema()

@@ -83,7 +83,7 @@ def test_a_new_project_works_at_once(shell, tmp_path):
     shell("fedge", "new", "my-study")
     study, tables = tmp_path / "my-study", {}
     for words, engine in ((("fedge", "run"), "inprocess"), (("flwr", "run", "."), "flower")):
-        shell(*words, "-c", SHORT + " train.model-args.width=4", folder=study)
+        shell(*words, "-c", SHORT + """ train.model-args='{"width": 4}'""", folder=study)
         manifest = manifest_of(study)
         assert (manifest["status"], manifest["engine"]) == ("completed", engine)
         assert manifest["config"]["train.model-args"] == '{"width": 4}'
@@ -135,7 +135,7 @@ def test_what_goes_to_an_index_is_whole_and_installs(tmp_path):
 
 def test_a_newcomer_gets_along(tmp_path):
     """tests/newcomer.sh in the environment of the tests; `make newcomer` does it all, in a fresh one."""
-    environment = {**os.environ, "ENVIRONMENT": str(Path(sys.executable).parents[1]), "TMPDIR": str(tmp_path)}
+    environment = {**os.environ, "ENVIRONMENT": str(Path(sys.executable).parents[1]), "FOLDER": str(tmp_path)}
     ended = subprocess.run(
         ["bash", str(ROOT / "tests" / "newcomer.sh")],
         env=environment,

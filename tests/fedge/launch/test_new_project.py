@@ -18,9 +18,7 @@ def test_a_project_has_every_option_and_federation_and_its_own_model(tmp_path):
     files = new_project(tmp_path / "My-study.2")
     mine, fedges = Project(tmp_path / "My-study.2"), Project(ROOT)
     assert not mine.packaged
-    assert mine.run_config([]) == {
-        **fedges.run_config([]), "train.model": "my_study_2.model:Net", "train.model-args": '{"width": 16}',
-    }  # fmt: skip
+    assert mine.run_config([]) == {**fedges.run_config([]), "train.model": "my_study_2.model:Net"}
     assert mine.federation(None) == fedges.federation(None)
     assert mine.federation("local-simulation-30") == fedges.federation("local-simulation-30")
     project = read_toml(mine.path, "it")["project"]

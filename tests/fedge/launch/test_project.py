@@ -197,3 +197,5 @@ def test_what_flwr_run_would_answer_with_a_traceback_is_named(tmp_path):
     project.refuse_undeclared(["train.model-args.width=8", "train.model='linear'"])
     with pytest.raises(ConfigError, match=r"train.model-args.depth does not; add it to .* or use fedge run"):
         project.refuse_undeclared(["train.model-args.width=8 train.model-args.depth=2"])
+    with pytest.raises(ConfigError, match=r"""write cluster.method-args='{"k": 2}', or use fedge run"""):
+        Project(ROOT).refuse_undeclared(["cluster.method-args.k=2"])
