@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fedge.clustering.deals import STRONG
-from fedge.clustering.membership import words
+from fedge.clustering.membership import Event, words
 from fedge.rounds.results import RoundResult
 
 _MOST_CHANGES = 6  # of clusters that are told
@@ -133,20 +133,31 @@ class Remarks:
 def changes_of(result: RoundResult) -> list[str]:
     """Return how the clusters changed in a round, a line per change."""
     events = result.cloud.facts.get("events", ()) if result.cloud else ()
-    worth = _worth_of_split(result.cloud.facts.get("tests", ())) if result.cloud else ""
-    return [
-        f"round {result.global_round}: {words(event)}{worth if event['kind'] == 'split' else ''}"
-        for event in events
+    tests = result.cloud.facts.get("tests", ()) if result.cloud else ()
+    return [f"round {result.global_round}: {words(event)}{_worth_of_split(event, tests)}" for event in events]
+
+
+def _worth_of_split(event: Event, tests: Sequence[Mapping[str, Any]]) -> str:
+    """Return the p-value of the cut by which a cluster came apart, where the deal test has made it."""
+    first, *rest = (set(cluster) for cluster in event["after"])
+    cuts = [
+        test
+        for test in tests
+        if "level" in test
+        and test["p"] <= test["level"]
+        and any(first & set(one) and all(part & set(other) for part in rest) for one, other in _sides(test))
     ]
-
-
-def _worth_of_split(tests: Sequence[Mapping[str, Any]]) -> str:
-    """Return the p-value of the first cut and what it is worth, where the deal test has made it."""
-    if not tests or "level" not in tests[0] or tests[0]["p"] > tests[0]["level"]:
+    if event["kind"] != "split" or not cuts:
         return ""
-    p, deals = tests[0]["p"], tests[0]["deals"]
+    p, deals = cuts[0]["p"], cuts[0]["deals"]
     by_chance = f"; dealing clients to leaves by chance does as well in {round(p * deals)} of {deals:,} cases"
     return f" (p = {p:.2g}{', weak evidence' if p > STRONG else ''}{by_chance})"
+
+
+def _sides(test: Mapping[str, Any]) -> list[tuple[list[int], list[int]]]:
+    """Return the parts of a cut, in both orders."""
+    first, second = test["parts"]
+    return [(first, second), (second, first)]
 
 
 def _ends(values: Sequence[float]) -> list[float]:

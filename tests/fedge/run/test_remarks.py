@@ -4,7 +4,7 @@ import json
 import numpy as np
 
 from fedge.cloud.step import CloudStep
-from fedge.run.remarks import Remarks
+from fedge.run.remarks import Remarks, changes_of
 
 
 def seen(*results):
@@ -161,3 +161,21 @@ def test_the_lowest_p_is_told_where_nothing_was_parted(make_result):
     )
     assert "clustering never split" in restored.lines()[0]
     assert restored.lines()[0].endswith("the lowest p of a split was 0.040")
+
+
+def test_a_split_is_said_with_the_p_of_its_own_cut(make_result):
+    """Of two cuts the second parted leaves 0 and 1: its p, 3 of 300 cases."""
+
+    def cut(first, second, p):
+        return {"leaves": [*first, *second], "parts": [first, second], "p": p, "level": 0.02, "deals": 300}
+
+    tests = [cut([0, 1], [2, 3], 0.003), cut([0], [1], 0.01), cut([2], [3], 0.5)]
+    events = [
+        {"kind": "split", "before": [[0, 1]], "after": [[0], [1]]},
+        {"kind": "split", "before": [[2, 3]], "after": [[2], [3]]},
+        {"kind": "merge", "before": [[0], [1]], "after": [[0, 1]]},
+    ]
+    own, not_by_test, merge = changes_of(with_facts(make_result(), events=events, tests=tests))
+    assert own.endswith("(p = 0.01; dealing clients to leaves by chance does as well in 3 of 300 cases)")
+    assert not_by_test.endswith("{2} and {3}")
+    assert merge.endswith("{0 1}")
