@@ -119,7 +119,8 @@ class Models:
         leaves = ", ".join(str(self.card.served[name].leaf) for name in best)
         why = f"what somebody outside training is served by {'leaves' if len(best) > 1 else 'leaf'} {leaves}"
         if len(groups) > 1:
-            why += f", which have most training windows ({len(groups)} models differ: --leaf chooses)"
+            have = "have" if len(best) > 1 else "has"
+            why += f", which {have} the most training windows ({len(groups)} models differ: --leaf chooses)"
         return Choice(best[0], f"{_words(best[0], self.card.served[best[0]])}; {why}")
 
     def classifier(self, choice: Choice) -> Classifier:

@@ -165,7 +165,8 @@ def _nothing_to_do(resumption: Resumption, config: Config, console: Console) -> 
     if stopped:
         console.say(
             f"{folder} is complete: stopped after global round {stopped['after_round']} of {done} by "
-            f"{stopped['by']}: {stopped['reason']}; other callbacks let it go on, as -c 'callbacks=\"\"'"
+            f"{stopped['by']}: {stopped['reason']}; other callbacks let it go on, as "
+            f'-c \'callbacks="" callbacks-args=""\''
         )
     else:
         console.say(f"{folder} is complete: {done} of {done} global rounds; raise num-server-rounds to go on")

@@ -77,7 +77,9 @@ def test_somebody_outside_training_gets_what_leaves_of_most_windows_serve(models
 
     choice = said_otherwise(models, tmp_path / "a", "", "", change=two).choose()
     assert choice.name == "unseen-1"
-    assert "by leaves 1, 2, which have most training windows (2 models differ: --leaf chooses)" in choice.why
+    assert (
+        "by leaves 1, 2, which have the most training windows (2 models differ: --leaf chooses)" in choice.why
+    )
     windows = f'"train_windows": {models.card.served["leaf-0"].train_windows}'
     more = said_otherwise(models, tmp_path / "b", windows, '"train_windows": 999', 2, two)
     assert more.choose(unseen=True).name == "unseen-0"
