@@ -84,4 +84,5 @@ def test_the_wheel_takes_the_same_files():
     assert built["force-include"] == {
         "pyproject.toml": "fedge/packaged/pyproject.toml",
         "configs": "fedge/packaged/configs",
+        "examples": "fedge/packaged/examples",
     }
