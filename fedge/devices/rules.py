@@ -128,8 +128,9 @@ def fedasync(
 ) -> np.ndarray:
     """w ← (1 − α s(τ)) w + α s(τ) end, at every arrival.
 
-    Source: Xie, Koyejo, Gupta 2019 (arXiv 1903.03934), Algorithm 1: α_t = α s(t − τ). The mixture was checked
-    in Async-HFL's code (Yu et al. 2023), which does the same on both levels with α = 0.9.
+    Source: Xie, Koyejo, Gupta 2019 (arXiv 1903.03934), Algorithm 1: α_t = α s(t − τ). Of the paper only the
+    abstract could be read: the mixture was checked in Async-HFL's code (Yu et al. 2023), which does the same
+    on both levels with α = 0.9; the forms of s and the defaults were not checked.
 
     α = 0.5 and τ = 3 give ½ · 4^(−½) = ¼ of the new model:
 

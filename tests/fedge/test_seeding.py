@@ -39,6 +39,11 @@ def test_by_hand():
         ("CLUSTERING", 8),
         ("PERSONAL", 9),
         ("DROPOUT", 10),
+        ("DEAL", 11),
+        ("DEVICES", 12),
+        ("DEVICE_JOBS", 13),
+        ("DEVICE_PICKS", 14),
+        ("AVAILABILITY", 15),
     ]
 
 
