@@ -91,6 +91,7 @@ def test_a_sample_of_all_faults(folder):
     assert sum(counts.values()) >= 300
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_the_sample_finds_every_planted_defect(folder):
     """What a commit protocol can get wrong, and what a checkpoint can forget (tests/support/planted.py)."""

@@ -16,7 +16,16 @@ def kinds(notebook):
     ]
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+LONG = ("3-", "4-")  # studies of many runs: carried out by make soak
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=[pytest.mark.soak] if path.stem.startswith(LONG) else [])
+        for path in NOTEBOOKS
+    ],
+)
 def test_it_works_and_shows_what_is_kept(path, tmp_path):
     """Numbers may differ from machine to machine, kinds of outputs may not; errors are one line."""
     done = cleaned(carried_out(path, tmp_path))

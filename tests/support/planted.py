@@ -122,7 +122,7 @@ def models_unsynced():
     from fedge.records import recorder
 
     write = recorder.write_state
-    recorder.write_state = lambda path, state, durably: write(path, state)
+    recorder.write_state = lambda path, state, durably, **more: write(path, state, **more)
 
 
 @defect("a partition is not synced", kinds=POWER, file="partition")

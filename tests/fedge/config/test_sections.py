@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedge.config.option import ConfigError
@@ -46,6 +46,10 @@ def allowed(key):
         return st.booleans()
     if key == "cluster.count":
         return st.sampled_from(["threshold", "auto", "1", "3", "12"])
+    if key == "partition.deal":
+        return st.sampled_from(["seed", "sorted", "0", "17"])
+    if key == "train.lr":
+        return st.floats(1e-30, 1000)
     if rule["kind"] is str:
         return st.text(st.characters(codec="ascii", categories=("L", "N")), min_size=1, max_size=8)
     if key == "guard.max-norm-factor":
@@ -103,13 +107,25 @@ CLOCK = {
 }  # fmt: skip
 
 
-@given(st.data())
-def test_every_key_round_trips(data):
-    key = data.draw(st.sampled_from(KEYS))
+# what else a key's values need, where they contradict defaults
+NEEDS = {
+    "personal.layers": {"train.model": "cnn"},
+    "cluster.count": {"cluster.enabled": False},
+    "cluster.method": {"cluster.enabled": False},
+    "cluster.signal": {"hierarchy.num-servers": 4},
+    "asynchrony.rule": CLOCK,
+    "scaffold.levels": {"scaffold.enabled": True},
+    "scenario": {"data.path": "a.npz,b.npz"},
+    "train.lr-decay": {"num-server-rounds": 1},
+}
+
+
+@pytest.mark.parametrize("key", KEYS)
+@settings(max_examples=6)
+@given(data=st.data())
+def test_every_key_round_trips(key, data):
     value = data.draw(allowed(key))
-    needs = {"personal.layers": {"train.model": "cnn"}, "cluster.count": {"cluster.enabled": False},
-             "asynchrony.rule": CLOCK}  # fmt: skip
-    harmless = HARMLESS | needs.get(key, {})
+    harmless = HARMLESS | NEEDS.get(key, {})
     config = from_run_config({**harmless, key: value})
     flat = to_run_config(config)
     assert list(flat) == KEYS
