@@ -133,6 +133,7 @@ def test_what_goes_to_an_index_is_whole_and_installs(tmp_path):
     assert not {".venv", "runs", "build", "dist"} & tops
 
 
+@pytest.mark.soak
 def test_a_newcomer_gets_along(tmp_path):
     """tests/newcomer.sh in the environment of the tests; `make newcomer` does it all, in a fresh one."""
     environment = {**os.environ, "ENVIRONMENT": str(Path(sys.executable).parents[1]), "FOLDER": str(tmp_path)}
