@@ -152,7 +152,6 @@ ELSEWHERE = {
     "fedge/run/ending.py": "runs/test_exits.py",
     "fedge/run/resume.py": "runs/test_resumption.py",
     "fedge/sweep/pool.py": "fedge/sweep/test_command.py",
-    "fedge/sweep/standing.py": "fedge/sweep/test_command.py",
     "fedge/sweep/summary.py": "fedge/sweep/test_command.py",
     # parts of one thing that is tested whole
     "fedge/native/operations.py": "fedge/native/test_trace.py",

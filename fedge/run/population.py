@@ -7,6 +7,7 @@ from fedge.config.sections import Config
 from hhar.windows.window_file import Windows
 
 AUTO = "auto"
+_ONE_EACH = "fedge run --clients {users}, or flwr run . --federation-config 'options.num-supernodes={users}'"
 
 
 def clients_for(config: Config, windows: Windows, there: int) -> int:
@@ -46,14 +47,17 @@ def refuse_other_number(config: Config, there: int) -> None:
         )
 
 
-def misfit(config: Config, windows: Windows, clients: int) -> str | None:
-    """Return a line where users are dealt and a client is not one user; None where all is as expected."""
+def misfit(config: Config, windows: Windows, clients: int, one_each: str = _ONE_EACH) -> str | None:
+    """Return a line where users are dealt and a client is not one user; None where all is as expected.
+
+    `one_each` says how to have a client per user, with their number where "{users}" stands.
+    """
     users = np.unique(windows.user).size
     if config.partition.kind != "user" or users == clients:
         return None
     if users < clients:
         return f"{clients} clients on {users} users: users are cut, and several clients are one person"
     return (
-        f"{users} users on {clients} clients: some clients hold several users; for one each, fedge run "
-        f"--clients {users}, or flwr run . --federation-config 'options.num-supernodes={users}'"
+        f"{users} users on {clients} clients: some clients hold several users; for one each, "
+        f"{one_each.format(users=users)}"
     )

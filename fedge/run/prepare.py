@@ -104,26 +104,43 @@ def deal_data(
     Raises:
         ConfigError: clients, data and configuration do not fit.
     """
-    in_pieces = config.asynchrony.is_on and config.devices.pieces > 0  # fewer people than devices
-    loaded = load(config, num_clients) if follow_users and not in_pieces else None
-    if loaded is not None and not _follows_clients(config, loaded[1]):
-        num_clients = clients_for(config, loaded[0], num_clients)
+    cut = in_pieces(config)
+    loaded = load(config, num_clients) if follow_users and not cut else None
+    if loaded is not None:
+        num_clients = _clients_of(config, loaded, num_clients)
     refuse_other_number(config, num_clients)
     sizes = clients_per_leaf(config.hierarchy, num_clients)
     known = known_per_leaf(sizes, config.partition.unseen_clients)
     refuse_missing_quorum(config, known)
     if config.asynchrony.is_on:
         refuse_more_places_than_devices(config.asynchrony.concurrency, known)
-    windows, source = loaded or load(config, 1 if in_pieces else num_clients)
+    windows, source = loaded or load(config, 1 if cut else num_clients)
     if resumption is not None:
         refuse_other_data(resumption, source.fingerprint, sizes)
     refuse_model_that_does_not_fit(config, windows)
-    dealt = (deal_devices if in_pieces else partition)(windows, config, sizes, seed)
+    dealt = (deal_devices if cut else partition)(windows, config, sizes, seed)
     trained = {c: len(part[0]) for c, part in enumerate(dealt.clients) if c not in dealt.unseen_clients}
     refuse_last_batch_of_one(config, windows, trained)
     return Deal(windows, source, dealt, sizes)
 
 
-def _follows_clients(config: Config, source: DataSource) -> bool:
-    """Tell whether the data have as many users as there are clients, and so say nothing of their number."""
-    return source.synthetic and not config.data.synthetic_users
+def clients_of_data(config: Config, there: int, load: Load = load_source) -> int:
+    """Return how many clients a run has for which nobody has said it; `there` where the data do not say.
+
+    Raises:
+        ConfigError: the data cannot be loaded.
+    """
+    return there if in_pieces(config) else _clients_of(config, load(config, there), there)
+
+
+def in_pieces(config: Config) -> bool:
+    """Tell whether users are cut into devices, so that there are fewer people than clients."""
+    return config.asynchrony.is_on and config.devices.pieces > 0
+
+
+def _clients_of(config: Config, loaded: tuple[Windows, DataSource], there: int) -> int:
+    """Return how many clients follow from the data; of the synthetic set, as many as there are anyway."""
+    windows, source = loaded
+    if source.synthetic and not config.data.synthetic_users:
+        return there
+    return clients_for(config, windows, there)

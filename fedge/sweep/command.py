@@ -101,7 +101,7 @@ def _introduce(sweeps: Sequence[Sweep], found: Sequence[Sequence[Standing]], job
         counts = [sum(s.action == action for s in runs) for action in _WORDS]
         states = ", ".join(f"{n} {words}" for n, words in zip(counts, _WORDS.values(), strict=True) if n)
         print(f"{sweep.name}: {counted(len(runs), 'run')} in {short(sweep.folder)} ({states})")
-        for note in sweep.notes:
+        for note in dict.fromkeys([*sweep.notes, *(standing.note for standing in runs if standing.note)]):
             print(f"note: {note}")
     todo = sum(standing.action != "skip" for runs in found for standing in runs)
     if todo:

@@ -40,7 +40,6 @@ from fedge.launch.project import flatten, read_config, read_toml
 # What a run of a sweep does not need, unless the file asks for it: a page each, and a checkpoint per round.
 DEFAULTS: Mapping[str, Scalar] = {"report": False, "checkpoint.every": 10, "checkpoint.keep": 1}
 
-_SUPERNODES = 9
 _MOST_RUNS = 10_000  # each is checked before the first starts, in some milliseconds, and has a folder
 _OWN_TABLES = ("sweep", "base", "grid")
 _SWEEP_KEYS = ("name", "seeds", "supernodes", "runs-dir", "keep-checkpoints")
@@ -89,7 +88,7 @@ class PlannedRun:
         label: the names of its entries, joined; the same for all seeds.
         point: axis → entry, by name.
         seed: of the run.
-        supernodes: clients.
+        supernodes: clients; 0 where the file leaves it to the data (`fedge.sweep.standing`).
         folder: where it is to be.
         run_config: its options, flat, seed and place included.
         config: the same, checked.
@@ -181,12 +180,12 @@ def _head(table: Any, path: Path) -> dict[str, Any]:
     with placed("[sweep]"):
         _refuse_unknown(table, _SWEEP_KEYS)
         defaults = {
-            "name": path.stem, "supernodes": _SUPERNODES, "runs-dir": "runs", "keep-checkpoints": False,
+            "name": path.stem, "runs-dir": "runs", "keep-checkpoints": False,
         }  # fmt: skip
         head = {**defaults, **table}
         _refuse_name("name", head["name"])
         head["seeds"] = _seeds(head.get("seeds"))
-        _supernodes(head["supernodes"])
+        head["supernodes"] = _supernodes(head["supernodes"]) if "supernodes" in head else 0
         if type(head["keep-checkpoints"]) is not bool:
             raise ConfigError(
                 f"keep-checkpoints must be true or false, but is {shown(head['keep-checkpoints'])}"

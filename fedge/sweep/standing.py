@@ -6,7 +6,7 @@ seeds and entries, but a result never passes for that of another configuration.
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from fedge.config.option import ConfigError, Scalar
@@ -17,11 +17,15 @@ from fedge.launch.preflight import check
 from fedge.records.folder import short
 from fedge.records.lock import is_locked
 from fedge.records.manifest import read_manifest
+from fedge.run.population import misfit
+from fedge.run.prepare import clients_of_data, in_pieces
 from fedge.run.resume import config_differences, open_resumption
 from fedge.sweep.plan import PlannedRun, Sweep, placed
 from hhar.windows.window_file import Windows
 
 Action = Literal["new", "resume", "again", "skip"]
+
+_CLIENTS = 9  # as of the federation that `fedge run` takes
 
 
 @dataclass(frozen=True)
@@ -33,11 +37,13 @@ class Standing:
         action: "new"; "resume", go on from a checkpoint; "again", start anew what has no checkpoint; "skip",
             it is complete.
         done_rounds: global rounds that need not be done.
+        note: what is to be said of its number of clients, in a line; empty if nothing.
     """
 
     run: PlannedRun
     action: Action
     done_rounds: int = 0
+    note: str = ""
 
     @property
     def rounds_left(self) -> int:
@@ -59,11 +65,12 @@ def standings(sweep: Sweep) -> list[Standing]:
     """
     sources = _Sources()
     found = []
-    for run in sweep.runs:
-        with placed(run.name):
+    for planned in sweep.runs:
+        with placed(planned.name):
+            run = planned if planned.supernodes else sources.with_clients(planned)
             standing = _standing(run, sources)
             _check(standing, sources)
-            found.append(standing)
+            found.append(replace(standing, note="" if standing.action == "skip" else sources.misfit(run)))
     return found
 
 
@@ -71,14 +78,26 @@ class _Sources:
     """Loads every window file once."""
 
     def __init__(self) -> None:
-        self._loaded: dict[tuple[str, int, int], tuple[Windows, DataSource]] = {}
+        self._loaded: dict[tuple[object, ...], tuple[Windows, DataSource]] = {}
 
     def load(self, config: Config, num_clients: int) -> tuple[Windows, DataSource]:
         """Do what `load_source` does."""
-        key = (config.data.path, config.data.synthetic_users, num_clients)
+        data = config.data
+        key = (data.path, data.path_args, data.synthetic_users, config.scenario, num_clients)
         if key not in self._loaded:
             self._loaded[key] = load_source(config, num_clients)
         return self._loaded[key]
+
+    def with_clients(self, run: PlannedRun) -> PlannedRun:
+        """Return a run with as many clients as there are users where the data say so, else nine."""
+        return replace(run, supernodes=clients_of_data(run.config, _CLIENTS, self.load))
+
+    def misfit(self, run: PlannedRun) -> str:
+        """Return a line where users are dealt and its clients are not one user each; else nothing."""
+        if in_pieces(run.config):  # several clients per user are what is asked for
+            return ""
+        windows, _ = self.load(run.config, run.supernodes)
+        return misfit(run.config, windows, run.supernodes, "leave supernodes out") or ""
 
 
 def _standing(run: PlannedRun, sources: _Sources) -> Standing:

@@ -340,7 +340,9 @@ def test_a_run_that_cannot_work_is_refused_before_any_starts(write, tmp_path, ca
 def test_a_dry_run_writes_nothing(write, tmp_path, capsys):
     assert main(["sweep", "--dry-run", str(write(VARIANTS))]) == 0
     assert not (tmp_path / "runs").exists()
-    assert capsys.readouterr().out.splitlines()[2:] == [
+    _, note, _, *lines = capsys.readouterr().out.splitlines()
+    assert note.startswith("note: 9 users on 4 clients: some clients hold several users")
+    assert lines == [
         f"{name:<12}  to do          0/2 rounds"
         for name in ("hierfl-seed1", "fedge-seed1", "hierfl-seed2", "fedge-seed2")
     ]
