@@ -12,6 +12,10 @@ RUNS := $(if $(wildcard $(STAMP)),$(STAMP),$(VENV)/.installed-run)
 export FLWR_TELEMETRY_ENABLED := 0
 export RAY_USAGE_STATS_ENABLED := 0
 export NO_MKDOCS_2_WARNING := 1
+# Python keeps what it compiles, in .venv and not beside the sources, even where it is told to keep nothing: a test that
+# starts a process would compile PyTorch anew, 3 s of CPU each time
+unexport PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 
 # window files of the two data sets, for `make results`; `fedge datasets download motionsense` and `prepare
 # motionsense` make the first
