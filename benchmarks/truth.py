@@ -97,7 +97,8 @@ def run_once(name: str, seed: int, options: argparse.Namespace) -> dict[str, Any
             rows = list(csv.DictReader(table))
         steps = [json.loads(line) for line in (outcome.folder / "clusters.jsonl").read_text().splitlines()]
     planted = manifest["scenario"] or {}
-    tests = [step["tests"][0] for step in steps if step.get("tests")]
+    verdicts = [step["tests"] for step in steps if step.get("tests")]
+    tests, first = [verdict[0] for verdict in verdicts], verdicts[0] if verdicts else []
     return {
         "case": name,
         "seed": seed,
@@ -106,6 +107,9 @@ def run_once(name: str, seed: int, options: argparse.Namespace) -> dict[str, Any
         "clusters": [int(row["num_clusters"]) for row in rows],
         "p": [test["p"] for test in tests],
         "level": tests[0]["level"] if tests else None,
+        "cuts": [[test["parts"], test["p"], test["level"]] for test in first],
+        "groups": planted.get("groups"),
+        "misplaced": [[at, step["misplaced"]] for at, step in enumerate(steps, 1) if "misplaced" in step],
         "events": [
             [at, event["kind"]] for at, step in enumerate(steps, 1) for event in step.get("events", [])
         ],

@@ -34,6 +34,7 @@ class CloudMemory:
         recent: cross-losses of the steps before, oldest first, since the groups changed.
         since_probe: comparisons from different starts since the last probe.
         likeness: of the newest updates that clients made from one start, for a method that needs them.
+        kept: what the method has kept for itself, as JSON.
         dealt: the groups where the deal test tells them from chance, or None; then `membership` only follows.
     """
 
@@ -47,6 +48,7 @@ class CloudMemory:
         self.recent: deque[CrossLosses] = deque(maxlen=_RECENT_STEPS)
         self.since_probe = 0
         self.likeness: Likeness | None = None
+        self.kept: Mapping[str, Any] = {}
         self.dealt = DealtGroups(config) if config.deals else None
 
     def needs(self, what: Need) -> bool:
@@ -125,6 +127,7 @@ class CloudMemory:
             "since_probe": self.since_probe,
             "pace": self.pace.facts(),
             "taken": None if self.pool is None else self.pool.facts(),
+            **({"kept": self.kept} if self.kept else {}),
             **({} if self.dealt is None else {"dealt": self.dealt.facts()}),
         }
 
@@ -133,6 +136,7 @@ class CloudMemory:
         self.membership.restore(facts["membership"])
         self.since_probe = facts["since_probe"]
         self.pace.restore(facts["pace"])
+        self.kept = facts.get("kept", {})
         self.recent.extend(
             CrossLosses(state["losses"], state["windows"], state["leaf_of"])
             for name, state in states.items()

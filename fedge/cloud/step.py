@@ -250,6 +250,7 @@ class Hearing:
         elif memory.compares:
             evidence = self._evidence(answers)
             found = memory.method.group(evidence, config, memory.membership.labels)
+            memory.kept = memory.kept if found.kept is None else found.kept
             labels, facts = self._settle(found, evidence)
             common_start = evidence.common_start
         else:
@@ -312,6 +313,7 @@ class Hearing:
             self.met.models, begun.starts, self.met.weights, begun.setting.parameter_names,
             begun.common_start, answers, groups, self.met.global_round, begun.setting.seed,
             tuple(memory.recent), None if memory.pool is None else memory.pool.taken, memory.likeness,
+            memory.kept,
         )  # fmt: skip
         memory.since_probe = 0 if begun.common_start else memory.since_probe + 1
         if self.probe is None:

@@ -6,12 +6,17 @@ round. Shape letter: S leaf servers.
 """
 
 import numpy as np
+from scipy.cluster.hierarchy import linkage
+from scipy.spatial.distance import squareform
 
 from fedge.clustering.evidence import Evidence
 from fedge.clustering.registry import Grouping, Need, method
 from fedge.clustering.similarity import number_by_first_appearance
 from fedge.config.sections import ClusterConfig
 from fedge.seeding import Purpose, legacy_stream, numpy_stream
+
+AUTO = "auto"  # a limit that is set by a rule
+_STILL, _PULL, _APART = 0.1, 6.0, 0.1  # of CFL: eps1 / largest norm, eps2 / eps1, the angle between the parts
 
 
 def _starts(_: ClusterConfig) -> frozenset[Need]:
@@ -54,11 +59,18 @@ def cfl(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) ->
     again at the next cloud step.
 
     Source: Sattler, Müller, Samek 2020, "Clustered Federated Learning: Model-Agnostic Distributed
-    Multitask Optimization Under Privacy Constraints", algorithms 1 and 2, without its further threshold on
-    the largest cosine between the parts (γ_max = 0). The authors' code cuts by complete linkage instead,
-    and only clusters of three or more, with eps1 = 0.4 and eps2 = 1.6, which depend on model and data.
+    Multitask Optimization Under Privacy Constraints", algorithms 1 and 2. The authors' code cuts by complete
+    linkage instead, only clusters of three or more and after round 20, with eps1 = 0.4 and eps2 = 1.6, which
+    depend on model and data.
+
+    `still-below = "auto"`: eps1 is a tenth of the largest norm that the mean update of a cluster, or of those
+    that it is a part of, has had. `pull-above = "auto"`: eps2 = 6 eps1, and with the largest cosine α between
+    the two parts √((1 − α) / 2) must be above 0.1. Source: how the code of FedDrift sets CFL up beside itself
+    (Jothimurugesan et al. 2023, github.com/microsoft/FedDrift, `FedAvgEnsAggregatorClusterFL.py`), which cuts
+    once, after its round 100, by complete linkage and with unweighted means.
     """
     labels = np.zeros(len(evidence.models), np.int64) if before is None else before.copy()
+    largest = np.array(evidence.kept.get("largest", np.zeros(len(labels))))
     gram = inner_products(evidence)
     similarity = _cosines(gram)
     weights = np.asarray(evidence.weights, np.float64)
@@ -69,10 +81,22 @@ def cfl(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) ->
         mean_norm = float(np.sqrt(max(0.0, share @ within @ share)))
         max_norm = float(np.sqrt(within.diagonal().max()))
         norms.append([mean_norm, max_norm])
-        if len(members) > 1 and mean_norm < config.still_below and max_norm > config.pull_above:
-            second = _in_two(similarity[np.ix_(members, members)])
-            labels[members[second]] = labels.max() + 1
-    return Grouping(number_by_first_appearance(labels), similarity, {"norms": norms})
+        largest[members] = largest[members].max(initial=mean_norm)
+        still, pull = _limits_of_cfl(config, float(largest[members[0]]))
+        if len(members) > 1 and mean_norm < still and max_norm > pull:
+            alike = similarity[np.ix_(members, members)]
+            second = _in_two(alike)
+            across = float(alike[np.ix_(second, ~second)].max())
+            if config.pull_above != AUTO or np.sqrt((1 - across) / 2) > _APART:
+                labels[members[second]] = labels.max() + 1
+    facts, kept = {"norms": norms}, {"largest": largest.tolist()}
+    return Grouping(number_by_first_appearance(labels), similarity, facts, kept=kept)
+
+
+def _limits_of_cfl(config: ClusterConfig, largest: float) -> tuple[float, float]:
+    """Return eps1 and eps2 for a cluster the norm of whose mean update has been `largest` at most."""
+    still = _STILL * largest if isinstance(config.still_below, str) else config.still_below
+    return still, _PULL * still if isinstance(config.pull_above, str) else config.pull_above
 
 
 def _in_two(similarity: np.ndarray) -> np.ndarray:
@@ -85,14 +109,22 @@ def _in_two(similarity: np.ndarray) -> np.ndarray:
 
 
 @method(_starts, "update")
-def flhc(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
+def flhc(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None, cut: str = "tau") -> Grouping:
     """Average all leaves until round `split-round`; group them then, once, by their updates; go on apart.
 
-    Groups are joined bottom-up while their mean cosine is above tau (average linkage).
+    Groups are joined bottom-up while their mean cosine is above tau (average linkage). With `cut="gap"`
+    joining ends before the largest step in distance. The last step is that to 1, the distance of updates
+    that have nothing in common: if it is the largest, all leaves are one cluster.
 
     Source: Briggs, Fan, Andras 2020, "Federated Learning with Hierarchical Clustering of Local Updates to
-    Improve Training on Non-IID Data" (FL+HC), which tries several distances and linkages; this is one.
+    Improve Training on Non-IID Data" (FL+HC), which tries several distances and linkages, this among them,
+    with a threshold chosen for the data. That of `cut="gap"` is ours: it depends on no data set.
+
+    Raises:
+        ValueError: `cut` is another word.
     """
+    if cut not in ("tau", "gap"):
+        raise ValueError(f'cluster.method-args.cut must be "tau" or "gap", but is {cut!r}')
     if not _splits_now(evidence, config, before):
         return _as_before(evidence, before)
     similarity = _cosines(inner_products(evidence))
@@ -100,10 +132,28 @@ def flhc(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -
         return Grouping(np.zeros(1, np.int64), similarity)
     from sklearn.cluster import AgglomerativeClustering  # as in `_in_two`
 
+    tau = widest_gap(similarity) if cut == "gap" else config.tau
     tree = AgglomerativeClustering(
-        None, metric="precomputed", linkage="average", distance_threshold=max(0.0, 1 - config.tau)
+        None, metric="precomputed", linkage="average", distance_threshold=max(0.0, 1 - tau)
     )
-    return Grouping(number_by_first_appearance(tree.fit_predict(1 - similarity)), similarity)
+    found = number_by_first_appearance(tree.fit_predict(1 - similarity))
+    return Grouping(found, similarity, {"gap_at": tau} if cut == "gap" else {})
+
+
+def widest_gap(similarity: np.ndarray) -> float:
+    """Return the similarity in the middle of the widest gap between one joining of groups and the next.
+
+    Groups are joined bottom-up by their mean similarity. After the last joining comes the similarity 0 of
+    what has nothing in common; where the last groups have less than that, they are not to be joined.
+
+    Args:
+        similarity: (S, S) cosines of at least two leaves.
+    """
+    distances = 1 - similarity
+    np.fill_diagonal(distances, 0.0)
+    heights = np.append(linkage(squareform(distances, checks=False), "average")[:, 2], 1.0)
+    widest = int(np.diff(heights).argmax())
+    return 1 - float(heights[widest] + heights[widest + 1]) / 2
 
 
 @method(_starts, "update")

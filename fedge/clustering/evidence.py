@@ -8,6 +8,7 @@ clients.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -74,6 +75,7 @@ class Evidence:
         taken: (S,) the candidate model that each leaf took last, or None.
         likeness: of the updates that clients made from one start, the newest there are; None where the method
             needs none, or too few have come.
+        kept: what the method has kept from the step before (`fedge.clustering.registry.Grouping`), as JSON.
     """
 
     models: Sequence[State]
@@ -88,6 +90,7 @@ class Evidence:
     recent: Sequence[CrossLosses] = ()
     taken: np.ndarray | None = None
     likeness: Likeness | None = None
+    kept: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def has_cross_losses(self) -> bool:

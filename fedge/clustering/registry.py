@@ -29,12 +29,14 @@ class Grouping:
         similarity: (S, S), or None where nothing was compared in pairs.
         facts: what else is to be kept in clusters.jsonl, as JSON.
         takes: (S,) which of the cloud's candidate models each leaf is offered; None for its cluster's mean.
+        kept: what the method is to find in `Evidence.kept` at the next cloud step, as JSON; None: as it was.
     """
 
     labels: np.ndarray
     similarity: np.ndarray | None
     facts: Mapping[str, Any] = field(default_factory=dict)
     takes: np.ndarray | None = None
+    kept: Mapping[str, Any] | None = None
 
 
 Method = Callable[[Evidence, ClusterConfig, np.ndarray | None], Grouping]

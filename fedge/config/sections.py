@@ -232,7 +232,9 @@ class ClusterConfig(Section):
         "how similar leaves become clusters; see docs/clustering.md",
         register=parts.GROUPINGS,
     )
-    method_args: str = option("", "keyword arguments of a method of one's own, as a table", table=True)
+    method_args: str = option(
+        "", "keyword arguments of a method, as a table; see docs/baselines.md", table=True
+    )
     linkage: str = option(
         "average",
         "agglomerative: similarity of two clusters: of their mean or worst pair",
@@ -277,11 +279,18 @@ class ClusterConfig(Section):
     split_round: int = option(
         5, "flhc, kmeans: global round in which leaves are grouped, once; before it all are one", minimum=1
     )
-    still_below: float = option(
-        0.4, "cfl: a cluster may be cut when the norm of its mean update is below this (eps1)", minimum=0.0
+    still_below: float | str = option(
+        0.4,
+        "cfl: a cluster may be cut when the norm of its mean update is below this (eps1); see "
+        "docs/baselines.md for auto",
+        minimum=0.0,
+        words=("auto",),
     )
-    pull_above: float = option(
-        1.6, "cfl: and the largest norm of a leaf's update is above this (eps2)", minimum=0.0
+    pull_above: float | str = option(
+        1.6,
+        "cfl: and the largest norm of a leaf's update is above this (eps2); see docs/baselines.md for auto",
+        minimum=0.0,
+        words=("auto",),
     )
     blend: float | str = option(
         1.0,

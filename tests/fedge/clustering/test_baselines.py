@@ -1,6 +1,7 @@
 """Published ways to group leaves, each against a case worked out by hand."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -132,6 +133,42 @@ def test_cfl_finds_the_two_parts_that_are_least_alike():
     assert labels_of("cfl", evidence(2 * np.stack([np.cos(angles), np.sin(angles)], 1))) == [0, 1, 0, 1, 0, 1]
 
 
+AUTO = {"still_below": "auto", "pull_above": "auto"}
+
+
+def cfl_by_rule(rounds, **config):
+    """Let CFL see updates round by round; return its last labels."""
+    asked, before, kept = ClusterConfig(method="cfl", **{**AUTO, **config}), None, {}
+    for updates, weights in rounds:
+        found = baselines.cfl(replace(evidence(updates, weights), kept=kept), asked, before)
+        before, kept = found.labels, json.loads(json.dumps(found.kept))
+    return before.tolist()
+
+
+def test_cfl_by_the_rule_measures_against_the_largest_mean_update():
+    """The mean moves by 3, then by 0: eps1 = 0.3, eps2 = 1.8, and 2.0025 > 1.8 is cut. After a mean of 4 it
+    would have to be above 2.4, and the first round alone sets the largest mean, so it never cuts."""
+    first = lambda size: ([[size, 0.0]] * 4, None)  # noqa: E731
+    assert cfl_by_rule([first(3), (OPPOSED, None)]) == [0, 0, 1, 1]
+    assert cfl_by_rule([first(4), (OPPOSED, None)]) == [0, 0, 0, 0]
+    assert cfl_by_rule([first(3), (np.add(OPPOSED, [0.31, 0]).tolist(), None)]) == [0, 0, 0, 0]
+    assert cfl_by_rule([(np.add(OPPOSED, [0.31, 0]).tolist(), None)]) == [0, 0, 0, 0]
+
+
+def test_cfl_by_the_rule_cuts_only_what_differs_in_direction():
+    """Weights 100 and 1, updates (0.5, 0) and (7, 0) after a mean of 10: norm 57 / 101 = .56 < 1, 7 > 6; but
+    the cosine is 1. With a limit of 6 that is no rule, they are cut."""
+    rounds = [([[10, 0]] * 2, None), ([[0.5, 0], [7, 0]], [100, 1])]
+    assert cfl_by_rule(rounds) == [0, 0]
+    assert cfl_by_rule(rounds, pull_above=6.0) == [0, 1]
+
+
+def test_cfl_by_the_rule_lets_a_part_inherit():
+    """Parts of a cluster whose mean has moved by 3: leaves 0 and 1 stand still and pull by 2 > 1.8."""
+    rounds = [([[3.0, 0]] * 4, None), (OPPOSED, None), ([[0, 2], [0, -2], [1, 1], [1, 1]], None)]
+    assert cfl_by_rule(rounds) == [0, 1, 2, 2]
+
+
 def test_cfl_with_one_leaf():
     assert labels_of("cfl", evidence([[2, 0]]), still_below=9.0) == [0]
 
@@ -149,6 +186,24 @@ def test_flhc_joins_by_mean_cosine():
     assert labels_of("flhc", evidence(FAN, global_round=5), tau=0.7) == [0, 0, 1, 1]
     assert labels_of("flhc", evidence(FAN, global_round=5), tau=0.0) == [0, 0, 1, 1]
     assert labels_of("flhc", evidence(FAN, global_round=5), tau=-0.1) == [0, 0, 0, 0]
+
+
+def test_flhc_ends_before_the_widest_gap():
+    """FAN is joined at distances .23 and .29 and, against its will, 1.04: the gap is in the middle of .293
+    and 1.038. Directions 0°, 5°, 10°, 15° are joined at distances below .02, far from 1. Two leaves are one
+    cluster unless they pull apart."""
+    by_gap = {"method_args": '{"cut": "gap"}'}
+    assert labels_of("flhc", evidence(FAN, global_round=5), **by_gap) == [0, 0, 1, 1]
+    last = 1 - (np.cos(np.radians([90, 135, 50, 95])).sum()) / 4
+    cosines = baselines._cosines(baselines.inner_products(evidence(FAN)))
+    expected = 1 - (1 - np.cos(np.radians(45)) + last) / 2
+    np.testing.assert_allclose(baselines.widest_gap(cosines), expected)
+    narrow = [[np.cos(np.radians(a)), np.sin(np.radians(a))] for a in (0, 5, 10, 15)]
+    assert labels_of("flhc", evidence(narrow, global_round=5), **by_gap) == [0, 0, 0, 0]
+    assert labels_of("flhc", evidence([[1, 0], [1, 1]], global_round=5), **by_gap) == [0, 0]
+    assert labels_of("flhc", evidence([[1, 0], [-1, 1]], global_round=5), **by_gap) == [0, 1]
+    with pytest.raises(ValueError, match='must be "tau" or "gap"'):
+        labels_of("flhc", evidence(FAN, global_round=5), method_args='{"cut": "elbow"}')
 
 
 BLOBS = [[0, 10], [10, 0], [0, 11], [11, 0], [-9, -9]]
@@ -275,6 +330,7 @@ def test_before_the_first_cut_a_method_is_hierarchical_averaging(name, carried_o
 def test_grouped_once_in_a_run(name, carried_out):
     """In round 2; flhc with tau above 1, kmeans with as many clusters as leaves: everybody alone."""
     config = {"cluster.split-round": 2, "cluster.tau": 1.01, "cluster.count": "3"}
+    config |= {"cluster.method-args.cut": "tau"} if name == "flhc" else {}
     _, steps = carried_out(f"baselines/{name}.toml", **config)
     assert [step["labels"] for step in steps] == [[0, 0, 0], [0, 1, 2], [0, 1, 2]]
 
