@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from flwr.app import Context, Message
 
-from fedge.client.controls import load_control, save_control
 from fedge.client.guarded_app import GuardedApp
 from fedge.client.privacy import private_state
 from fedge.config.option import ConfigError
@@ -22,7 +21,7 @@ from fedge.engine.capture import end_capture_here
 from fedge.engine.flower_process import catch_interrupts, leave_nothing_behind
 from fedge.engine.loopback import keep_ray_on_loopback
 from fedge.engine.ray_workers import keep_no_task_history, restart_dead_workers
-from fedge.exchange.content import ARRAYS, CONTROL, arrays_of
+from fedge.exchange.content import ARRAYS, CONTROL, OWN_CONTROL, arrays_of
 from fedge.exchange.evaluate import (
     OWN,
     EvaluateReply,
@@ -33,16 +32,17 @@ from fedge.exchange.evaluate import (
     splits_to_evaluate,
 )
 from fedge.exchange.hello import Hello, end_capture_reply, hello_reply, probe_of
-from fedge.exchange.round_context import LEAF, RoundContext
-from fedge.exchange.train import accepted_of, clip_norm_of, train_reply
+from fedge.exchange.round_context import RoundContext
+from fedge.exchange.train import clip_norm_of, train_reply
 from fedge.metrics.scores import only_one_right
 from fedge.process.logs import log_worker_to
 from fedge.seeding import Purpose, torch_stream
+from fedge.states.averaging import State
 from fedge.states.files import sees
-from fedge.timing.calls import DESERIALISE, EVALUATE, LOAD, SERIALISE, TRAIN, WorkClock
+from fedge.timing.calls import DESERIALISE, EVALUATE, LOAD, TRAIN, WorkClock
 from fedge.training.local import EvalResult, evaluate_parts, load_state, tensor_of, train
 from fedge.training.models import build_model
-from fedge.training.scaffold import control_delta, correction, updated_client_control, zero_control
+from fedge.training.scaffold import correction
 from fedge.training.schedule import local_training
 
 app = GuardedApp()
@@ -78,12 +78,8 @@ def train_round(message: Message, context: Context) -> Message:
     clock.lap(LOAD)
     start = arrays_of(message, ARRAYS)
     assert start is not None
-    server_control = arrays_of(message, CONTROL)
+    added = _correction(message)
     clock.lap(DESERIALISE)
-    own_control, accepted = None, 0
-    if server_control is not None:
-        accepted = accepted_of(message)
-        own_control = load_control(context, round_context, client, accepted) or zero_control(server_control)
     load_state(model, start)
     clock.lap(LOAD)
     settings = local_training(config.train, round_context.round_of_steps)
@@ -94,16 +90,10 @@ def train_round(message: Message, context: Context) -> Message:
         tensor_of(y),
         settings,
         torch_stream(round_context.seed, Purpose.BATCHES, *round_context.stream_of(client)),
-        correction=correction(server_control, own_control) if server_control and own_control else None,
+        correction=added,
         draws=_draws(config.train, round_context, client),
     )
     clock.lap(TRAIN)
-    if server_control and own_control and round_context.line == LEAF:
-        delta = control_delta(
-            server_control, start, result.state, result.steps, settings.lr, settings.momentum
-        )
-        save_control(context, round_context, client, accepted, updated_client_control(own_control, delta))
-        clock.lap(SERIALISE)
     state, clipped = private_state(
         config.privacy, clip_norm_of(message), start, result.state,
         (round_context.seed, *round_context.stream_of(client)),
@@ -170,6 +160,12 @@ def _open(message: Message, context: Context) -> tuple[RoundContext, Config, Cli
     config = _config(tuple(sorted(context.run_config.items())))
     data = open_client(round_context.data_folder, client, round_context.global_round)
     return round_context, config, data, client
+
+
+def _correction(message: Message) -> State | None:
+    """Return SCAFFOLD's c − c_i, which is added to every gradient; None without SCAFFOLD."""
+    control, own = arrays_of(message, CONTROL), arrays_of(message, OWN_CONTROL)
+    return control if control is None or own is None else correction(control, own)
 
 
 @lru_cache(maxsize=4)

@@ -1,4 +1,4 @@
-"""What a client does around training: its control variate, privacy, an answer whatever happens.
+"""What a client does around training: privacy, an answer whatever happens.
 
 Imports only from below: `exchange`, `inference` and what is under them.
 """
@@ -8,7 +8,6 @@ import lazy_loader as lazy
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
-        "controls": ["load_control", "save_control"],
         "guarded_app": ["ClientError", "GuardedApp"],
         "privacy": ["private_state"],
     },

@@ -3,11 +3,11 @@
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 import psutil
-from flwr.app import Context, Message
+from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedge.exchange.engine import RunError
@@ -36,11 +36,6 @@ class FlowerEngine:
     def grid(self) -> Grid:
         """Flower's own."""
         return self._grid
-
-    @property
-    def contexts(self) -> Mapping[int, Context]:
-        """Clients live elsewhere."""
-        return {}
 
     @property
     def worker_ids(self) -> Sequence[int]:

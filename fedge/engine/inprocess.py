@@ -69,11 +69,6 @@ class InProcessGrid(Grid):
         return self
 
     @property
-    def contexts(self) -> dict[int, Context]:
-        """What the clients keep between messages, by partition id."""
-        return {int(c.node_config["partition-id"]): c for c in self._contexts.values()}
-
-    @property
     def worker_ids(self) -> list[int]:
         """The system's ids of the worker threads."""
         return self._workers.ids

@@ -22,7 +22,8 @@ ARRAYS = "arrays"  # the model; Flower's own strategies look for this name
 CONFIG = "config"
 METRICS = "metrics"
 NUM_EXAMPLES = "num-examples"  # the averaging weight; Flower's own strategies look for this name
-CONTROL = "control"
+CONTROL = "control"  # SCAFFOLD's c − c_i, or c where c_i is zero or follows in a record of its own
+OWN_CONTROL = "own-control"  # c_i, where both go in files: nobody then writes their difference
 WORK = "work"  # among the metrics: what the client did with its time, as `fedge.timing.calls` has it
 
 
@@ -122,11 +123,16 @@ def payload_bytes(message: Message) -> int:
 
 
 def total_payload_bytes(messages: Iterable[Message]) -> int:
-    """Return the bytes of all arrays in messages that may share their records."""
+    """Return the bytes of all arrays in messages that may share their records.
+
+    Two control variates in files count as their difference, which is what goes where files do not.
+    """
     known: dict[int, int] = {}
     total = 0
     for message in messages:
-        for record in message.content.values():
+        for name, record in message.content.items():
+            if name == OWN_CONTROL:
+                continue
             if id(record) not in known:
                 known[id(record)] = _record_bytes(record)
             total += known[id(record)]

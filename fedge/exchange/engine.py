@@ -4,10 +4,10 @@ There are two: clients in this process (`fedge.engine.inprocess`), and whatever 
 (`fedge.engine.flower_engine`).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol, runtime_checkable
 
-from flwr.app import Context, Message
+from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedge.exchange.failure import Failure
@@ -44,10 +44,6 @@ class Engine(Protocol):
     @property
     def in_order(self) -> bool:
         """Whether clients start in the order in which their messages were pushed."""
-
-    @property
-    def contexts(self) -> Mapping[int, Context]:
-        """What clients that live in this process keep between messages, by partition id."""
 
     @property
     def worker_ids(self) -> Sequence[int]:

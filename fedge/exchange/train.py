@@ -1,7 +1,7 @@
 """Train: a leaf's model goes to a client for one leaf round, what it trained comes back."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -32,7 +32,6 @@ from fedge.training.local import TrainResult
 logger = logging.getLogger(__name__)
 
 TRAIN = "train"
-ACCEPTED = "accepted"
 
 
 @dataclass(frozen=True)
@@ -129,27 +128,6 @@ def _flag(metrics: MetricRecord, name: str) -> bool | None:
     if value not in (0, 1):
         raise ValueError(f"{name} must be 0 or 1, but is {shown(value)}")
     return bool(value)
-
-
-def tell_accepted(messages: Sequence[Message], accepted: Mapping[int, int]) -> None:
-    """Tell each client which of its leaf rounds counted last (node id → leaf round, 0 = none yet).
-
-    Messages that say the same share their content, as before.
-    """
-    contents: dict[int, RecordDict] = {}
-    for message in messages:
-        leaf_round = accepted[message.metadata.dst_node_id]
-        if leaf_round not in contents:
-            record = ConfigRecord({"leaf-round": leaf_round})
-            contents[leaf_round] = RecordDict({**message.content, ACCEPTED: record})
-        message.content = contents[leaf_round]
-
-
-def accepted_of(message: Message) -> int:
-    """Return the client's leaf round that counted last, 0 for none."""
-    record = message.content[ACCEPTED]
-    assert isinstance(record, ConfigRecord)
-    return int(record["leaf-round"])  # type: ignore[arg-type]
 
 
 def clip_norm_of(message: Message) -> float | None:

@@ -22,6 +22,7 @@ from fedge.exchange.schema import ReplyRejected
 from fedge.exchange.train import TrainReply
 from fedge.leaf.aggregation import Contribution
 from fedge.leaf.checks import NormHistory, first_not_finite
+from fedge.leaf.controls import Controls
 from fedge.leaf.drift import Drift
 from fedge.leaf.grid import LeafGrid
 from fedge.leaf.models import LeafModels
@@ -30,7 +31,13 @@ from fedge.leaf.strategy_state import numbers_of, put_back, states_of
 from fedge.states.averaging import State, batches, part_of
 from fedge.states.records import to_record
 from fedge.training.local import LocalTraining
-from fedge.training.scaffold import control_delta, drift_length, updated_server_control, zero_control
+from fedge.training.scaffold import (
+    control_delta,
+    drift_length,
+    updated_client_control,
+    updated_server_control,
+    zero_control,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -55,8 +62,8 @@ class Leaf:
         models: what it trains and serves.
         control: SCAFFOLD's c (float64, trainable entries only), or None when SCAFFOLD is off.
         drift: its own since the last cloud step, or None unless SCAFFOLD is on two levels.
-        accepted: partition id → the client's last leaf round that counted, 0 for none; which version of its
-            c_i is valid follows from it.
+        client_controls: partition id → SCAFFOLD's c_i (float64, trainable entries only) as of the client's
+            last leaf round that counted; of others it is zero.
         norms: of the recent updates that counted.
         variances: entries of its model that cannot be negative.
     """
@@ -92,7 +99,7 @@ class Leaf:
         self.models = LeafModels(model)
         self._parameter_names = tuple(parameter_names)
         self._strategy = strategy
-        self.accepted = dict.fromkeys(self.clients, 0)
+        self.client_controls: Controls = {}
         self.norms = NormHistory(len(self.clients))
         self.control: State | None = zero_control(self._parameters(model)) if scaffold_levels else None
         self.drift = Drift(model) if scaffold_levels > 1 else None
@@ -109,7 +116,7 @@ class Leaf:
             self.index, self.train_samples, model, self._parameter_names, copy.deepcopy(self._strategy), 0,
             self.unseen_clients, self.variances,
         )  # fmt: skip
-        fork.accepted = self.accepted
+        fork.client_controls = self.client_controls
         fork.norms = copy.deepcopy(self.norms)
         fork.control, fork._told = (self.control, self._told) if scaffold else (None, None)
         fork._is_fork = True
@@ -168,6 +175,7 @@ class Leaf:
         mean: State,
         settings: LocalTraining,
         seed: int,
+        keep: Callable[[State], State] = lambda state: state,
     ) -> dict[int, ReplyRejected]:
         """Move to the model that the strategy makes of the replies, unless there is none that is finite.
 
@@ -184,6 +192,7 @@ class Leaf:
             mean: of their models, weighted by windows.
             settings: under which the clients trained.
             seed: root of the run's streams.
+            keep: decides where large states lie.
         """
         by = (settings, seed, round_context.stream_of(self.index))
         try:
@@ -192,14 +201,28 @@ class Leaf:
             logger.warning("leaf %d cannot combine its replies: %s", self.index, words_of(error))
             alone = {client: self._fails_alone(client, reply, *by) for client, reply in replies.items()}
             return {client: rejected for client, rejected in alone.items() if rejected is not None}
+        if self.control is not None and not self._is_fork:
+            self._move_client_controls(replies, settings, keep)
         self._strategy, self.control = step.strategy, step.control
         if self.drift is not None:
             steps, samples = zip(*((reply.steps, reply.samples) for reply in replies.values()), strict=True)
             self.drift.length += drift_length(steps, samples, settings.lr, settings.momentum)
         self.models.trained(LEAF, step.model)
-        if not self._is_fork:
-            self.accepted.update(dict.fromkeys(replies, round_context.leaf_round))
         return {}
+
+    def _move_client_controls(
+        self, replies: Mapping[int, TrainReply], settings: LocalTraining, keep: Callable[[State], State]
+    ) -> None:
+        """Give every client whose reply counts its c_i⁺, one by one: each is as large as two models."""
+        assert self._told is not None
+        for client, reply in replies.items():
+            delta = control_delta(
+                self._told, self.model, reply.state, reply.steps, settings.lr, settings.momentum
+            )
+            before = self.client_controls.get(client)
+            self.client_controls[client] = keep(
+                updated_client_control(zero_control(delta) if before is None else before, delta)
+            )
 
     def _step(
         self,
@@ -245,6 +268,8 @@ class Leaf:
             return
         if self.control is not None:
             self.control = keep(self.control)
+        for client, own in self.client_controls.items():
+            self.client_controls[client] = keep(own)
         self._told = self.control
         if self.control is not None and self.drift is not None and self.drift.correction is not None:
             self.drift.correction = keep(self.drift.correction)
@@ -264,7 +289,6 @@ class Leaf:
         """Return what else the leaf keeps from round to round, as JSON."""
         drift = {} if self.drift is None else {"drift": [self.drift.length, self.drift.group]}
         return {
-            "accepted": list(self.accepted.items()),
             "repeated": self.models.repeated(),
             "norms": list(self.norms.norms),
             "strategy": numbers_of(self._strategy),
@@ -279,7 +303,6 @@ class Leaf:
             length, group = facts["drift"]
             start = states.get("start", self.model)
             self.drift = Drift(start, float(length), int(group), states.get("correction"))
-        self.accepted = {int(client): int(leaf_round) for client, leaf_round in facts["accepted"]}
         self.norms.norms.extend(facts["norms"])
         own = {n.removeprefix("strategy."): s for n, s in states.items() if n.startswith("strategy.")}
         put_back(self._strategy, own, facts["strategy"])

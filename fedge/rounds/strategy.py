@@ -300,10 +300,14 @@ class HierarchicalStrategy(Strategy):
         own = {f"{leaf.index}/{kind}": s for leaf in self.leaves for kind, s in leaf.states().items()}
         return own | {_CLOUD + kind: state for kind, state in self._cloud.states().items()}
 
-    @property
-    def accepted(self) -> dict[int, int]:
-        """Partition id → the client's leaf round that counted last, 0 for none."""
-        return {client: leaf_round for leaf in self.leaves for client, leaf_round in leaf.accepted.items()}
+    def client_controls(self) -> dict[int, State]:
+        """Return partition id → SCAFFOLD's c_i, of clients whose c_i is not zero, in order."""
+        return {c: leaf.client_controls[c] for leaf in self.leaves for c in sorted(leaf.client_controls)}
+
+    def restore_client_controls(self, controls: Mapping[int, State]) -> None:
+        """Go on with the c_i of clients; the arrays become the leaves' own."""
+        for leaf in self.leaves:
+            leaf.client_controls = {c: controls[c] for c in leaf.clients if c in controls}
 
     def facts(self) -> dict[str, Any]:
         """Return what else the next global round needs, as JSON."""

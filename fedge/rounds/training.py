@@ -17,8 +17,9 @@ from fedge.config.sections import Config
 from fedge.exchange.content import ARRAYS, CONTROL
 from fedge.exchange.round_context import LEAF, RoundContext
 from fedge.exchange.schema import ReplyRejected
-from fedge.exchange.train import TrainReply, tell_accepted, train_messages
+from fedge.exchange.train import TrainReply, train_messages
 from fedge.leaf.checks import finite_mean
+from fedge.leaf.controls import tell_controls
 from fedge.leaf.counting import Checked, Counted, checked_reply, contributions, count_replies
 from fedge.leaf.folds import means_without
 from fedge.leaf.leaf import Leaf
@@ -67,9 +68,10 @@ class LeafRounds:
         for leaf in training.leaves:
             nodes = [clients.node(client) for client in self._sample(leaf, context)]
             made = leaf.configure_train(grid, nodes, context)
-            if leaf.control is not None:
-                tell_accepted(made, {clients.node(c): number for c, number in leaf.accepted.items()})
             clients.send_tickets(made, {ARRAYS: leaf.model, CONTROL: leaf.told_control})
+            if leaf.told_control is not None:
+                own_of = {clients.node(client): own for client, own in leaf.client_controls.items()}
+                tell_controls(made, leaf.told_control, own_of, clients.shares)
             messages.extend(made)
         return messages
 
@@ -98,7 +100,9 @@ class LeafRounds:
             counted = count_replies(leaf, checked, self._config.guard.max_norm_factor)
             while self._has_quorum(training, leaf, len(counted.replies), leaf_round):
                 assert counted.mean is not None
-                refused = leaf.aggregate_train(context, counted.replies, counted.mean, settings, self._seed)
+                refused = leaf.aggregate_train(
+                    context, counted.replies, counted.mean, settings, self._seed, self._transport.shared.keep
+                )
                 if not refused:
                     break
                 counted = counted.without(refused)

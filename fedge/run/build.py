@@ -166,8 +166,8 @@ def round_contexts(plan: Plan) -> Callable[[int, int], RoundContext]:
 def _prepare_sharing(plan: Plan, clients: Clients, leaves: Sequence[Leaf]) -> None:
     """Decide whether large states go through files.
 
-    Control variates are two per leaf; with SCAFFOLD on two levels also its correction, and twice the sum
-    of control and correction.
+    Control variates are two per leaf and one per client (and one that is about to take another's place);
+    with SCAFFOLD on two levels also its correction, and twice the sum of control and correction.
     """
     if not clients.any_shares:
         plan.shared.close()
@@ -177,7 +177,8 @@ def _prepare_sharing(plan: Plan, clients: Clients, leaves: Sequence[Leaf]) -> No
     control_bytes = sum(state_bytes(leaf.control) for leaf in leaves if leaf.control is not None)
     models = _models_at_once(config, len(clients), len(leaves))
     controls = 2 if config.scaffold.levels == 1 else 5
-    round_bytes = models * model_bytes + controls * control_bytes
+    own_controls = (len(clients) + 1) * control_bytes // len(leaves)
+    round_bytes = models * model_bytes + controls * control_bytes + own_controls
     plan.shared.prepare(config.transfer.share_above_mb * 1e6, model_bytes, round_bytes)
 
 

@@ -5,7 +5,6 @@ from types import MappingProxyType
 
 from fedge.callbacks.callback import EndedRun, Run
 from fedge.callbacks.calls import CallbackError, Callbacks
-from fedge.client.controls import all_controls
 from fedge.config.sections import to_run_config
 from fedge.console.lines import Console
 from fedge.data.partition import Partition
@@ -176,14 +175,13 @@ class Steps:
             self._recorder,
             strategy,
             remarks,
-            lambda: all_controls(plan.data_folder, strategy.accepted, self._grid.contexts),
             callbacks,
         )
         found = self._opened.take_resumption()
         if found is None:
             self._snapshots.after(0, list)
             return 0
-        lines = go_on(found.checkpoint, strategy, remarks, plan.data_folder)
+        lines = go_on(found.checkpoint, strategy, remarks)
         callbacks.restore(found.checkpoint.facts.get("callbacks", {}))
         self._announcer.table = lambda: lines
         if self._recorder.refitted:

@@ -6,13 +6,11 @@ tables were written. Not kept: random streams, which follow from seed and round;
 which start anew with every leaf round.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from fedge.callbacks.calls import Callbacks
-from fedge.client.controls import put_controls
 from fedge.config.sections import CheckpointConfig
 from fedge.records.recorder import Recorder
 from fedge.rounds.strategy import HierarchicalStrategy
@@ -33,7 +31,6 @@ class Snapshots:
         recorder: Recorder,
         strategy: HierarchicalStrategy,
         remarks: Remarks,
-        controls: Callable[[], Mapping[int, State]],
         callbacks: Callbacks,
     ) -> None:
         """Watch the parts of a run.
@@ -42,7 +39,6 @@ class Snapshots:
             config: how often.
             num_rounds: the last global round, which is always kept unless none is.
             recorder, strategy, remarks: of the run.
-            controls: gives every client's c_i, by partition id.
             callbacks: of the run.
         """
         self._config = config
@@ -50,7 +46,6 @@ class Snapshots:
         self._recorder = recorder
         self._strategy = strategy
         self._remarks = remarks
-        self._controls = controls
         self._callbacks = callbacks
 
     def after(self, global_round: int, table: Callable[[], Sequence[str]], is_last: bool = False) -> None:
@@ -81,22 +76,20 @@ class Snapshots:
         }
         groups = {
             _LEAVES: self._strategy.states(),
-            _CLIENTS: {str(client): control for client, control in self._controls().items()},
+            _CLIENTS: {str(client): control for client, control in self._strategy.client_controls().items()},
         }
         parent = self._recorder.folder / FOLDER
         write_checkpoint(parent, global_round, groups, facts, beside=self._recorder.unsynced)
         prune(parent, self._config.keep)
 
 
-def go_on(
-    checkpoint: Checkpoint, strategy: HierarchicalStrategy, remarks: Remarks, data_folder: Path
-) -> list[str]:
+def go_on(checkpoint: Checkpoint, strategy: HierarchicalStrategy, remarks: Remarks) -> list[str]:
     """Let a run go on from a checkpoint; returns the lines of the final table as they were then."""
     states = {name: _copy(state) for name, state in checkpoint.groups[_LEAVES].items()}
     strategy.restore(checkpoint.global_round, states, checkpoint.facts["strategy"])
     remarks.restore(checkpoint.facts["remarks"])
     clients = checkpoint.groups.get(_CLIENTS, {})
-    put_controls(data_folder, {int(client): c for client, c in clients.items()}, strategy.accepted)
+    strategy.restore_client_controls({int(client): _copy(control) for client, control in clients.items()})
     return list(checkpoint.facts["table"])
 
 

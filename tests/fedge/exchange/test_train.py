@@ -7,10 +7,8 @@ from flwr.app import ConfigRecord
 from fedge.exchange.content import ARRAYS, arrays_of
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import (
-    accepted_of,
     clip_norm_of,
     read_train,
-    tell_accepted,
     train_messages,
     train_reply,
 )
@@ -51,13 +49,6 @@ def test_numbers_that_are_not_whole_are_refused_where_they_are_read(asked):
     reply.content["metrics"]["steps"] = 1.5
     with pytest.raises(TypeError, match=r"steps must be a whole number, but is 1\.5"):
         read_train(reply)
-
-
-def test_clients_are_told_which_of_their_rounds_counted(asked):
-    tell_accepted(asked, {1: 0, 2: 6, 3: 6})
-    assert [accepted_of(message) for message in asked] == [0, 6, 6]
-    assert asked[1].content is asked[2].content  # said once
-    assert asked[0].content is not asked[1].content
 
 
 def test_a_leaf_may_ask_for_clipping(asked):

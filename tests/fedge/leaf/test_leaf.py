@@ -41,7 +41,7 @@ def take(leaf, leaf_round, answers):
 def test_a_leaf_knows_its_clients_in_order():
     leaf = make_leaf()
     assert (leaf.clients, leaf.unseen_clients, leaf.weight) == ((0, 1), (2, 3), 40)
-    assert leaf.accepted == {0: 0, 1: 0}
+    assert leaf.client_controls == {}
     assert leaf.control["w"].tolist() == [0.0]
     assert make_leaf(levels=0).control is None
 
@@ -52,16 +52,16 @@ def test_a_leaf_round_with_control_variates_by_hand():
     assert take(leaf, 1, {0: (0.0, 2), 1: (3.0, 4)}) == {}
     assert leaf.model["w"].tolist() == [2.25]
     assert leaf.control["w"].tolist() == [-0.5]
-    assert leaf.accepted == {0: 1, 1: 1}
+    assert {c: own["w"].tolist() for c, own in leaf.client_controls.items()} == {0: [1.0], 1: [-1.0]}
     assert leaf.models.served["w"].tolist() == [1.0]
 
 
 def test_a_client_that_did_not_answer_still_counts_in_the_mean_of_controls():
-    """c = 10 · 1 / 40; only client 0 has a round that counted."""
+    """c = 10 · 1 / 40; only client 0 has a round that counted, and so a control that is not zero."""
     leaf = make_leaf()
     take(leaf, 1, {0: (0.0, 2)})
     assert leaf.control["w"].tolist() == [0.25]
-    assert leaf.accepted == {0: 1, 1: 0}
+    assert {c: own["w"].tolist() for c, own in leaf.client_controls.items()} == {0: [1.0]}
 
 
 def test_nothing_comes_back_of_a_fork():
@@ -74,7 +74,7 @@ def test_nothing_comes_back_of_a_fork():
     take(fork, 1, {0: (4.0, 2), 1: (3.0, 4)})
     assert fork.model["w"][0] != 5
     assert leaf.model["w"].tolist() == [1.0]
-    assert (leaf.control["w"].tolist(), leaf.accepted) == ([0.0], {0: 0, 1: 0})
+    assert (leaf.control["w"].tolist(), leaf.client_controls) == ([0.0], {})
     for other in (leaf, same):
         take(other, 1, {0: (0.0, 2), 1: (3.0, 4)})
     assert leaf.model["w"].tobytes() == same.model["w"].tobytes()
@@ -86,7 +86,7 @@ def test_replies_that_cannot_be_combined_change_nothing_and_are_named():
     refused = take(leaf, 1, {0: (0.0, 2), 1: (np.inf, 4)})
     assert list(refused) == [1]
     assert (leaf.model["w"].tolist(), leaf.control["w"].tolist()) == ([1.0], [0.0])
-    assert leaf.accepted == {0: 0, 1: 0}
+    assert leaf.client_controls == {}
 
 
 ANSWERS = st.dictionaries(

@@ -1,0 +1,63 @@
+"""SCAFFOLD's control variates c_i of clients, which their leaf keeps: clients keep nothing between messages.
+
+A client cannot know whether its reply counted: it may be refused, come too late, or never arrive. If it moved
+on to c_i⁺ all the same, the leaf's c would no longer be the mean of the c_i (contract C6). A leaf knows, and
+has all that Δc_i is made of (`fedge.training.scaffold.control_delta`): the model that it sent, the one that
+came back, K. So c_i⁺ = c_i + Δc_i is worked out here, and a client is sent c − c_i in place of c, which is as
+large. It may be another process on another machine each time, checkpoints hold all controls, and nothing but
+8 bytes × parameters × clients of the server's memory (or of its state files) is paid for it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from functools import partial
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+
+from fedge.exchange.content import CONTROL, OWN_CONTROL
+from fedge.states.averaging import State
+from fedge.states.files import FileState
+from fedge.states.records import DueArray, fill
+
+Controls = dict[int, State]
+"""Partition id → c_i, float64, trainable entries only; of who has none c_i is zero."""
+
+
+def tell_controls(
+    messages: Iterable[Message],
+    told: State,
+    own_of: Mapping[int, State],
+    shares: Callable[[int], bool],
+) -> None:
+    """Let train messages that tell c tell c − c_i, each client its own; both as tickets where both are files.
+
+    Args:
+        messages: with c in the record `CONTROL`, as arrays or as a ticket; they may share their content.
+        told: c, as it was put there.
+        own_of: node id → c_i of those whose c_i is not zero.
+        shares: whether a node sees the server's state files.
+    """
+    for message in messages:
+        node = message.metadata.dst_node_id
+        own = own_of.get(node)
+        if own is None:
+            continue
+        if isinstance(told, FileState) and isinstance(own, FileState) and shares(node):
+            record: ArrayRecord | ConfigRecord = ConfigRecord(asdict(own.ticket))
+            message.content = RecordDict({**message.content, OWN_CONTROL: record})
+        else:
+            message.content = RecordDict({**message.content, CONTROL: difference(told, own)})
+
+
+def difference(told: State, own: State) -> ArrayRecord:
+    """Return c − c_i as a record that is worked out where it is read, so that many wait in little memory."""
+    return fill(
+        ArrayRecord(),
+        {name: DueArray(array, partial(_entry, told, own, name)) for name, array in told.items()},
+    )
+
+
+def _entry(told: State, own: State, name: str) -> np.ndarray:
+    """Return one entry of c − c_i, float64."""
+    return told[name] - own[name]
