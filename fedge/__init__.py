@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import lazy_loader as lazy
 
 if TYPE_CHECKING:
+    from fedge.config.option import ConfigError as ConfigError
     from fedge.datasets.frames import from_pandas as from_pandas
     from fedge.datasets.images import from_images as from_images
     from fedge.datasets.images import from_partitions as from_partitions
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
+        "config.option": ["ConfigError"],
         "datasets.frames": ["from_pandas"],
         "datasets.images": ["from_images", "from_partitions"],
         "launch.simulate": ["simulate"],

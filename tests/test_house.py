@@ -156,7 +156,6 @@ ELSEWHERE = {
     # parts of one thing that is tested whole
     "fedge/native/operations.py": "fedge/native/test_trace.py",
     "fedge/clustering/evidence.py": "fedge/clustering/test_signals.py",
-    "fedge/clustering/registry.py": "fedge/clustering/test_baselines.py",
     "fedge/datasets/cards.py": "fedge/datasets/test_catalog.py",
     "fedge/datasets/columns.py": "fedge/datasets/test_frames.py",
     "fedge/datasets/tables.py": "fedge/datasets/test_motionsense.py",

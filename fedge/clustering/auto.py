@@ -21,9 +21,9 @@ import numpy as np
 from fedge.clustering import deals
 from fedge.clustering.affinity import FEWEST_LEAVES
 from fedge.clustering.deals import STRONG
-from fedge.clustering.evidence import Evidence
+from fedge.clustering.evidence import Evidence, NotComparable
 from fedge.clustering.registry import Grouping
-from fedge.clustering.signals import NotComparable, affinity, loss_matrix, relationships_among
+from fedge.clustering.signals import affinity, loss_matrix, relationships_among
 from fedge.clustering.significance import Bisect, CutTest, divide, labels_after
 from fedge.clustering.similarity import number_by_first_appearance
 from fedge.clustering.trial import others

@@ -7,7 +7,7 @@ clients.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,11 @@ import numpy as np
 from fedge.clustering.updates import Likeness
 from fedge.exchange.evaluate import EvaluateReply
 from fedge.states.averaging import State
+
+
+class NotComparable(Exception):
+    """This step's evidence does not allow a comparison; the message says why."""
+
 
 Questions = Sequence[Mapping[str, State]]
 """Per leaf the models that its clients are to evaluate, by role."""
@@ -92,6 +97,11 @@ class Evidence:
     likeness: Likeness | None = None
     kept: Mapping[str, Any] = field(default_factory=dict)
 
+    def read_only(self) -> "Evidence":
+        """Return the same, in which nobody can change a model by mistake: for code of the user's."""
+        starts = None if self.starts is None else [_read_only(start) for start in self.starts]
+        return replace(self, models=[_read_only(model) for model in self.models], starts=starts)
+
     @property
     def has_cross_losses(self) -> bool:
         """Whether clients were asked for the cross-losses, and one has answered."""
@@ -106,6 +116,14 @@ class Evidence:
         unknown = np.full(len(self.answers.windows), np.nan)
         rows = [self.answers.losses.get(leaf_role(leaf), unknown) for leaf in range(len(self.models))]
         return CrossLosses(np.stack(rows), self.answers.windows, self.answers.leaf_of)
+
+
+def _read_only(state: State) -> State:
+    """Return views of a state's arrays that cannot be written to."""
+    views = {name: array.view() for name, array in state.items()}
+    for view in views.values():
+        view.flags.writeable = False
+    return views
 
 
 def leaf_role(leaf: int) -> str:

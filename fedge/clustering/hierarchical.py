@@ -15,9 +15,9 @@ from scipy.linalg import eigh, qr
 from scipy.spatial.distance import squareform
 
 from fedge.clustering.auto import auto_grouping
-from fedge.clustering.evidence import Evidence
+from fedge.clustering.evidence import Evidence, NotComparable
 from fedge.clustering.registry import Grouping, Need, method
-from fedge.clustering.signals import NotComparable, needs_of, similarity_of
+from fedge.clustering.signals import needs_of, similarity_of
 from fedge.clustering.similarity import number_by_first_appearance, threshold_components
 from fedge.config.choices import BY_TEST
 from fedge.config.sections import ClusterConfig

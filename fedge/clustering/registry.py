@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedge.clustering.evidence import Evidence
+from fedge.clustering.evidence import Evidence, NotComparable
 from fedge.clustering.similarity import number_by_first_appearance
-from fedge.config.option import shown
+from fedge.config.option import ConfigError, shown
 from fedge.config.parts import BY_TIME, GROUPINGS
 from fedge.config.sections import ClusterConfig
 
@@ -85,12 +85,13 @@ def method_named(config: ClusterConfig) -> GroupingMethod:
     """
     name = config.method
     code, arguments = GROUPINGS.load(name), config.arguments("method")
-    needs = getattr(code, "needs", nothing)
+    needs, is_own = getattr(code, "needs", nothing), GROUPINGS.is_own(name)
 
     def group(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
-        return _as_grouping(name, code(evidence, config, before, **arguments), len(evidence.weights))
+        with GROUPINGS.carried_out(name, NotComparable):
+            found = code(evidence.read_only() if is_own else evidence, config, before, **arguments)
+        return _as_grouping(name, found, len(evidence.weights))
 
-    is_own = GROUPINGS.is_own(name)
     return GroupingMethod(
         group if is_own or arguments else code,
         needs if callable(needs) else lambda _: frozenset(needs),
@@ -103,13 +104,13 @@ def _as_grouping(name: str, found: Any, leaves: int) -> Grouping:
     """Return what a method of the user's found, which may be labels alone.
 
     Raises:
-        ValueError: they are no labels of all leaves.
+        ConfigError: they are no labels of all leaves.
     """
     grouping = found if isinstance(found, Grouping) else Grouping(np.asarray(found), None)
     labels = np.asarray(grouping.labels)
     if labels.shape != (leaves,) or not np.issubdtype(labels.dtype, np.integer):
-        raise ValueError(
+        raise ConfigError(
             f"cluster.method {name} must return a whole number for each of {leaves} leaves, but returned "
-            f"{shown(found)}"
+            f"{shown(found)}; mend it"
         )
     return replace(grouping, labels=number_by_first_appearance(labels))

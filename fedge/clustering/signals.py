@@ -4,22 +4,18 @@ Shape letters: S leaf servers, K clients.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from fedge.clustering.affinity import FEWEST_LEAVES, affinity_of, client_relationships, mean_by_leaf
-from fedge.clustering.evidence import CrossLosses, Evidence
+from fedge.clustering.evidence import CrossLosses, Evidence, NotComparable
 from fedge.clustering.registry import Need
 from fedge.clustering.similarity import cosine_similarity, last_layer
-from fedge.config.option import shown
+from fedge.config.option import ConfigError, shown
 from fedge.config.parts import SIGNALS
 from fedge.states.averaging import State
-
-
-class NotComparable(Exception):
-    """This step's evidence does not allow a comparison; the message says why."""
-
 
 Signal = Callable[..., np.ndarray]
 """(evidence, further arguments) → (S, S), symmetric, larger is more alike."""
@@ -46,15 +42,30 @@ def similarity_of(name: str, evidence: Evidence, arguments: Mapping[str, Any] | 
     Raises:
         NotComparable: leaves did not start from one model, or clients have not answered.
         ValueError: what is compared is not finite in a leaf (the leaf is named).
+        ConfigError: a signal of the user's fails, or returns something else.
     """
     similarity: Signal = SIGNALS.load(name)
-    found = similarity(evidence, **(arguments or {}))
-    size = len(evidence.models)
-    if SIGNALS.is_own(name) and np.shape(found) != (size, size):
-        raise ValueError(
-            f"cluster.signal {name} must return a ({size}, {size}) matrix, but returned {shown(found)}"
-        )
-    return found
+    if not SIGNALS.is_own(name):
+        return similarity(evidence, **(arguments or {}))
+    with SIGNALS.carried_out(name, NotComparable):
+        found = similarity(evidence.read_only(), **(arguments or {}))
+    return _as_matrix(name, found, len(evidence.models))
+
+
+def _as_matrix(name: str, found: Any, size: int) -> np.ndarray:
+    """Return what a signal of the user's found as float64 (S, S).
+
+    Raises:
+        ConfigError: it is something else, not finite or not symmetric.
+    """
+    with suppress(TypeError, ValueError):
+        matrix = np.asarray(found, dtype=np.float64)
+        if matrix.shape == (size, size) and np.isfinite(matrix).all() and np.allclose(matrix, matrix.T):
+            return matrix
+    raise ConfigError(
+        f"cluster.signal {name} must return a symmetric ({size}, {size}) matrix of finite numbers, but "
+        f"returned {shown(found)}; mend it"
+    )
 
 
 # --- of models ----------------------------------------------------------------------------------------

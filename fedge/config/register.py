@@ -15,6 +15,7 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -186,6 +187,27 @@ class Register:
     def forget(self, name: str) -> None:
         """Let a name that `given` made stand for nothing but what can be imported."""
         self._given.pop(name, None)
+
+    @contextmanager
+    def carried_out(self, name: str, *passed: type[Exception]) -> Iterator[None]:
+        """Say of what the code behind a name raises inside which part it was, where, and what to do.
+
+        Args:
+            name: of a part; what those of Fedge raise is left as it is.
+            passed: what is raised on purpose, and goes on as it is.
+
+        Raises:
+            ConfigError: code of the user's failed.
+        """
+        try:
+            yield
+        except Exception as error:
+            if isinstance(error, (ConfigError, *passed)) or not self.is_own(name):
+                raise
+            raise ConfigError(
+                f"{self.option} {name} failed: {type(error).__name__}: {' '.join(str(error).split())}"
+                f"{_place(error)}; mend it"
+            ) from error
 
     def refuse_wrong_arguments(self, name: str, arguments: Mapping[str, Any], *positions: str) -> None:
         """Raise ConfigError when the code behind a name does not take what it is to be called with.

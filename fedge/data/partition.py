@@ -400,7 +400,8 @@ def _deal_as_asked(
     """Return the client (N,) of each window as a function of the user's deals them; NOBODY for the rest."""
     kind, rng = config.partition.kind, numpy_stream(seed, Purpose.PARTITION)
     deal = PARTITIONS.load(kind)
-    found = np.asarray(deal(windows, list(clients_per_leaf), rng, **config.partition.arguments("kind")))
+    with PARTITIONS.carried_out(kind):
+        found = np.asarray(deal(windows, list(clients_per_leaf), rng, **config.partition.arguments("kind")))
     most = sum(clients_per_leaf) - 1
     fits = found.shape == windows.y.shape and np.issubdtype(found.dtype, np.integer)
     if not fits or found.min() < NOBODY or found.max() > most:

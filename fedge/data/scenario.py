@@ -127,14 +127,32 @@ def make_scenario(
     planted = _assign(len(clients_per_leaf), count, sizes, seed)
     rng = numpy_stream(seed, Purpose.SCENARIO, 1)
     maker: Maker = SCENARIOS.load(config.scenario)
-    changes = maker(count, channels, num_classes, rng, **config.arguments("scenario"))
-    if len(changes) != count or not all(isinstance(change, Change) for change in changes):
-        raise ConfigError(
-            f"scenario {config.scenario} must give {count} groups a fedge.data.scenario.Change each, but "
-            f"gave {shown(changes)}; mend it"
-        )
+    with SCENARIOS.carried_out(config.scenario):
+        changes = maker(count, channels, num_classes, rng, **config.arguments("scenario"))
+    _refuse_other_changes(config.scenario, changes, count, len(channels), num_classes)
     (_, groups), *later = _eras(config, planted, count, seed)
     return Scenario(config.scenario, groups, tuple(changes), tuple(clients_per_leaf), tuple(later))
+
+
+def _refuse_other_changes(scenario: str, changes: Any, groups: int, channels: int, classes: int) -> None:
+    """Raise ConfigError where a scenario gave something else than a change per group that fits the data."""
+    if not isinstance(changes, Sequence) or len(changes) != groups:
+        raise _other_changes(scenario, f"must give {groups} groups a Change each", changes)
+    for group, change in enumerate(changes):
+        if not isinstance(change, Change):
+            raise _other_changes(scenario, f"must give group {group} a fedge.data.scenario.Change", change)
+        shapes = {"matrix": (channels, channels), "labels": (classes,), "held": (classes,)}
+        for name, shape in shapes.items():
+            value = getattr(change, name)
+            if value is not None and np.shape(value) != shape:
+                raise _other_changes(scenario, f"must give group {group} a {name} of shape {shape}", value)
+        if change.labels is not None and not np.isin(change.labels, np.arange(classes)).all():
+            raise _other_changes(scenario, f"must give group {group} labels 0..{classes - 1}", change.labels)
+
+
+def _other_changes(scenario: str, rule: str, gave: Any) -> ConfigError:
+    """Return an error in one line."""
+    return ConfigError(f"scenario {scenario} {rule}, but gave {shown(gave)}; mend it")
 
 
 Groups = tuple[int, ...]

@@ -88,8 +88,8 @@ def simulate(
         ConfigError: the run cannot work; nothing was started.
         RunFolderError: the folder cannot be read, as when the disk is gone.
     """
-    if isinstance(data, Windows):
-        data = partial(given_windows, data)
+    data = _data_given(data)
+    _refuse_network(model)
     given = (
         (MODELS, model), (RULES, rule), (SIGNALS, signal), (GROUPINGS, grouping), (GATES, gate),
         (PARTITIONS, partition), (SCENARIOS, scenario), (DATASETS, data),
@@ -117,6 +117,27 @@ def simulate(
     from fedge.records.reader import load_run  # Polars: a command that only runs need not load it
 
     return load_run(outcome.folder)
+
+
+def _data_given(data: Any) -> Any:
+    """Return a name or a function as it is, and windows as a function of them."""
+    if isinstance(data, Windows):
+        return partial(given_windows, data)
+    if data is None or isinstance(data, str) or callable(data):
+        return data
+    raise ConfigError(
+        f"data must be hhar.Windows, a function that returns them, or a name, but is a "
+        f"{type(data).__name__}; fedge.from_pandas and fedge.from_images make them (docs/data.md)"
+    )
+
+
+def _refuse_network(model: Any) -> None:
+    """Raise ConfigError for a network in place of what makes one: each leaf would have the same."""
+    if hasattr(model, "state_dict") and not isinstance(model, type):
+        raise ConfigError(
+            f"model must be a class or a function that makes a network, but is a network, a "
+            f"{type(model).__name__}; give what makes it (docs/extend.md)"
+        )
 
 
 class _Given:

@@ -16,6 +16,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from fedge.exchange.content import CONTROL
+from fedge.exchange.engine import RunError
 from fedge.exchange.failure import words_of
 from fedge.exchange.round_context import LEAF, RoundContext
 from fedge.exchange.schema import ReplyRejected
@@ -154,7 +155,11 @@ class Leaf:
     def configure_train(
         self, grid: Grid, node_ids: Sequence[int], round_context: RoundContext
     ) -> list[Message]:
-        """Return the messages of one leaf round to the given nodes of this leaf."""
+        """Return the messages of one leaf round to the given nodes of this leaf.
+
+        Raises:
+            RunError: the strategy makes none.
+        """
         arrays = to_record(self.model)
         leaf_grid = LeafGrid(grid, node_ids)
         messages = list(
@@ -162,6 +167,11 @@ class Leaf:
                 round_context.leaf_round, arrays, round_context.to_record(), leaf_grid
             )
         )
+        if node_ids and not messages:
+            raise RunError(
+                f"leaf.strategy must send its clients messages, but configure_train of "
+                f"{type(self._strategy).__name__} made none; derive it from FedAvg, or call FedAvg's"
+            )
         if self._told is not None and messages:
             control = to_record(self._told)
             for message in messages:

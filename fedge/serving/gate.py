@@ -24,8 +24,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 from scipy.special import bdtrc
 
+from fedge.config.option import ConfigError, shown
 from fedge.config.parts import GATES
 from fedge.config.sections import GateConfig
 
@@ -109,7 +111,13 @@ Rule = Callable[..., bool]
 def decide(pair: Paired, config: GateConfig) -> bool:
     """Tell whether the rule in force takes the offer."""
     rule: Rule = GATES.load(config.rule)
-    return bool(rule(pair, config, **config.arguments("rule")))
+    with GATES.carried_out(config.rule):
+        taken = rule(pair, config, **config.arguments("rule"))
+    if not isinstance(taken, bool | np.bool_):
+        raise ConfigError(
+            f"gate.rule {config.rule} must return True or False, but returned {shown(taken)}; mend it"
+        )
+    return bool(taken)
 
 
 def published(pair: Paired, config: GateConfig) -> bool:

@@ -405,3 +405,23 @@ def test_real_people_can_be_cut_over_thirty_clients(real):
             assert set(windows.y[(client == k) & (split == TEST)]) <= set(
                 windows.y[(client == k) & (split == TRAIN)]
             )
+
+
+@pytest.mark.parametrize(
+    ("dealt", "words"),
+    [
+        (lambda y: len(y) / 0, "failed: ZeroDivisionError: .*test_partition.py, line"),
+        (lambda y: None, "must return a client 0..1 for each of"),
+        (lambda y: np.full(len(y), 2), "must return a client 0..1 for each of"),
+        (lambda y: np.zeros(len(y)), "must return a client 0..1 for each of"),
+    ],
+    ids=["fails", "nothing", "too many", "no whole numbers"],
+)
+def test_a_deal_of_the_users_must_name_a_client_for_every_window(make_windows, dealt, words):
+    windows = make_windows([(user, None, f"{user}{n}", n % 2) for user in "ab" for n in range(12)], classes=2)
+    kind = PARTITIONS.given(lambda windows, clients_per_leaf, rng: dealt(windows.y))
+    try:
+        with pytest.raises(ConfigError, match=rf"^partition\.kind .*{words}"):
+            deal(windows, [1, 1], partition__kind=kind)
+    finally:
+        PARTITIONS.forget(kind)

@@ -389,3 +389,36 @@ def test_windows_change_with_their_groups_and_nothing_else_does(tmp_path):
     write_client_data(tmp_path / "scaled", windows, dealt_, normalize=True)
     first = np.concatenate([open_client(str(tmp_path / "scaled"), k).train[0] for k in range(4)])
     np.testing.assert_allclose(first.astype(float).std(axis=(0, 2)), 1, rtol=1e-3)
+
+
+# --- of the user's ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("second", "words"),
+    [
+        (None, "must give group 1 a fedge.data.scenario.Change, but gave None"),
+        (Change(matrix=np.eye(2)), r"must give group 1 a matrix of shape \(6, 6\), but gave"),
+        (Change(labels=np.zeros(3, int)), r"must give group 1 a labels of shape \(6,\), but gave"),
+        (Change(held=np.ones(3, bool)), r"must give group 1 a held of shape \(6,\), but gave"),
+        (Change(labels=np.full(6, 6)), r"must give group 1 labels 0\.\.5, but gave"),
+    ],
+    ids=["no change", "matrix", "labels", "held", "no class"],
+)
+def test_a_scenario_of_the_users_must_fit_the_data(second, words):
+    kind = SCENARIOS.given(lambda groups, channels, classes, rng: [Change(), second])
+    try:
+        with pytest.raises(ConfigError, match=words):
+            scenario(kind)
+    finally:
+        SCENARIOS.forget(kind)
+
+
+@pytest.mark.parametrize("gave", [None, [Change()], "ab"], ids=["nothing", "too few", "text"])
+def test_a_scenario_of_the_users_must_give_every_group_a_change(gave):
+    kind = SCENARIOS.given(lambda *_: gave)
+    try:
+        with pytest.raises(ConfigError, match=r"must give (2 groups a Change each|group 0 a fedge)"):
+            scenario(kind)
+    finally:
+        SCENARIOS.forget(kind)

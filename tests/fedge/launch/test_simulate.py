@@ -2,9 +2,12 @@
 
 import sys
 
+import numpy as np
 import pytest
 from flwr.clientapp import ClientApp
+from torch import nn
 
+import fedge
 from fedge import simulate
 from fedge.client_app import app
 from fedge.config.option import ConfigError
@@ -15,7 +18,15 @@ from fedge.launch.simulate import client_app_named
 def test_what_cannot_be_a_part_is_refused():
     with pytest.raises(ConfigError, match=r"^train\.model must be a name, a class or a function, but is 3"):
         simulate({}, model=3)
-    with pytest.raises(ConfigError, match=r"^clients must be at least 1, but is 0"):
+    with pytest.raises(
+        ConfigError, match=r"^model must be a class or a function .*, but is a network, a Line"
+    ):
+        simulate({}, model=nn.Linear(2, 2))
+    with pytest.raises(
+        ConfigError, match=r"^data must be hhar\.Windows, .*, but is a ndarray; fedge\.from_pan"
+    ):
+        simulate({}, data=np.zeros(3))
+    with pytest.raises(fedge.ConfigError, match=r"^clients must be at least 1, but is 0"):
         simulate({}, clients=0)
 
 

@@ -4,11 +4,13 @@ import json
 
 import numpy as np
 import pytest
+from flwr.serverapp.strategy import FedAvg
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedge.config.sections import from_run_config
 from fedge.exchange.content import CONTROL
+from fedge.exchange.engine import RunError
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import TrainReply
 from fedge.leaf.leaf import Leaf
@@ -159,3 +161,19 @@ def test_a_fork_tells_what_its_leaf_tells(levels, control):
 
 def test_a_fork_without_scaffold_tells_nothing():
     assert told(leaf_of(2).fork(state(9), scaffold=False)) == [None] * 2
+
+
+class AsksNobody(FedAvg):
+    """A strategy written from scratch, for which Flower asks for a configure_train."""
+
+    def configure_train(self, *_):
+        return []
+
+
+def test_a_strategy_that_asks_nobody_is_said():
+    """A leaf with nobody to ask has nothing to say: its clients are not sampled in this round."""
+    leaf = Leaf(0, SAMPLES, state(1), ["w"], AsksNobody(), 0)
+    context = RoundContext(0, 1, 1, "nowhere", "log", 0, 5.0)
+    assert leaf.configure_train(None, [], context) == []
+    with pytest.raises(RunError, match="configure_train of AsksNobody made none; derive it from FedAvg"):
+        leaf.configure_train(None, [11, 12], context)

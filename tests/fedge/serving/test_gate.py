@@ -145,3 +145,25 @@ def test_a_stricter_gate_never_takes_what_a_looser_one_rejects(own, offered, gai
 
 def test_a_result_goes_on_with_the_own_model_unless_told():
     assert GateResult("off", 0.5, None, serves_offer=False).role == "own"
+
+
+@pytest.mark.parametrize("answer", [None, "no", 1, [True]], ids=str)
+def test_a_gate_of_the_users_must_say_yes_or_no(answer):
+    """A word is true in Python: "no" would take every offer."""
+    name = GATES.given(lambda pair, config: answer)
+    try:
+        with pytest.raises(ConfigError, match="must return True or False, but returned"):
+            takes(of(1, 2), rule=name)
+    finally:
+        GATES.forget(name)
+
+
+def test_a_gate_of_the_users_that_fails_is_named():
+    name = GATES.given(lambda pair, config: 1 / 0)
+    try:
+        with pytest.raises(
+            ConfigError, match=r"^gate\.rule .* failed: ZeroDivisionError: .*test_gate\.py, line"
+        ):
+            takes(of(1, 2), rule=name)
+    finally:
+        GATES.forget(name)

@@ -1,0 +1,100 @@
+"""Code of the user's that groups leaves: what it may return, and what is said when it fails."""
+
+import numpy as np
+import pytest
+
+from fedge.clustering.evidence import Evidence, NotComparable
+from fedge.clustering.registry import Grouping, method_named
+from fedge.clustering.signals import similarity_of
+from fedge.config.option import ConfigError
+from fedge.config.parts import GROUPINGS, SIGNALS
+from fedge.config.sections import ClusterConfig
+
+MODELS = [{"head": np.full((2, 2), float(leaf), np.float32)} for leaf in range(3)]
+
+
+def evidence():
+    return Evidence(MODELS, MODELS, [1.0] * 3, ("head",))
+
+
+def grouped(function):
+    """Return what a method of the user's finds."""
+    name = GROUPINGS.given(function)
+    try:
+        config = ClusterConfig(method=name)
+        return method_named(config).group(evidence(), config, None)
+    finally:
+        GROUPINGS.forget(name)
+
+
+def compared(function):
+    """Return what a signal of the user's finds."""
+    name = SIGNALS.given(function)
+    try:
+        return similarity_of(name, evidence())
+    finally:
+        SIGNALS.forget(name)
+
+
+def zero(by_hand):
+    by_hand.models[0]["head"][...] = 0
+
+
+def fails(*_):
+    raise ArithmeticError("one\nand two")
+
+
+def test_labels_alone_are_a_grouping_and_are_numbered_by_first_appearance():
+    found = grouped(lambda evidence, config, before: [7, 3, 7])
+    assert isinstance(found, Grouping)
+    assert (found.labels.tolist(), found.similarity) == ([0, 1, 0], None)
+
+
+@pytest.mark.parametrize("returned", [None, [0], [0.0, 1.0, 1.0], ["a", "b", "c"], [[0, 1, 1]]], ids=str)
+def test_what_are_no_labels_is_refused_by_name(returned):
+    with pytest.raises(ConfigError, match=r"must return a whole number for each of 3 leaves, but returned"):
+        grouped(lambda evidence, config, before: returned)
+
+
+def test_a_matrix_of_numbers_of_any_kind_is_a_signal():
+    found = compared(lambda evidence: [[1, 0, 0], [0, 1, 1], [0, 1, 1]])
+    assert found.dtype == np.float64
+    assert found[1, 2] == 1
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [None, [[1.0]], np.full((3, 3), np.nan), [["a"] * 3] * 3, np.arange(9.0).reshape(3, 3)],
+    ids=["nothing", "too small", "not a number", "text", "not symmetric"],
+)
+def test_what_is_no_comparison_is_refused_by_name(returned):
+    with pytest.raises(ConfigError, match=r"cluster\.signal .* must return a symmetric \(3, 3\) matrix"):
+        compared(lambda evidence: returned)
+
+
+@pytest.mark.parametrize(
+    ("carry_out", "option"),
+    [(grouped, "cluster.method"), (compared, "cluster.signal")],
+    ids=["method", "signal"],
+)
+def test_code_that_fails_is_named_with_its_line(carry_out, option):
+    with pytest.raises(ConfigError) as caught:
+        carry_out(fails)
+    said = r"failed: ArithmeticError: one and two \(\S+test_registry\.py, line \d+\); mend it$"
+    assert caught.match(rf"^{option} \S+:fails {said}")
+
+
+@pytest.mark.parametrize("carry_out", [grouped, compared], ids=["method", "signal"])
+def test_models_cannot_be_changed_by_mistake(carry_out):
+    with pytest.raises(ConfigError, match="ValueError: assignment destination is read-only"):
+        carry_out(lambda evidence, *_: zero(evidence))
+    assert [float(model["head"].sum()) for model in MODELS] == [0, 4, 8]
+
+
+@pytest.mark.parametrize("carry_out", [grouped, compared], ids=["method", "signal"])
+def test_what_cannot_be_compared_yet_goes_on_as_such(carry_out):
+    def not_yet(*_):
+        raise NotComparable("too early")
+
+    with pytest.raises(NotComparable, match="too early"):
+        carry_out(not_yet)
