@@ -147,7 +147,7 @@ def _windows_of(
         x, y = data.held_out
         return tensor_of(x), tensor_of(y), [data.num_val, len(y) - data.num_val]
     (split,) = splits
-    x, y = data.val if split == "val" else data.test
+    x, y = {"train": data.train, "val": data.val, "test": data.test}[split]
     return tensor_of(x), tensor_of(y), [len(y)]
 
 

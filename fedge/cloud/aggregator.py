@@ -112,7 +112,8 @@ class FirstChoice:
         """
         weights = [1.0] * len(self.questions)
         names = self.setting.parameter_names
-        evidence = Evidence([], None, weights, names, answers=answers, global_round=0)
+        seed = self.setting.seed
+        evidence = Evidence([], None, weights, names, answers=answers, global_round=0, seed=seed)
         found = self.memory.method.group(evidence, self.memory.config, None)
         assert found.takes is not None
         assert self.memory.pool is not None

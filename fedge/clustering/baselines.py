@@ -108,7 +108,7 @@ def _in_two(similarity: np.ndarray) -> np.ndarray:
     return second
 
 
-@method(_starts, "update")
+@method(_starts, "update", {"cut": ("tau", "gap")})
 def flhc(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None, cut: str = "tau") -> Grouping:
     """Average all leaves until round `split-round`; group them then, once, by their updates; go on apart.
 
@@ -119,12 +119,7 @@ def flhc(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None, c
     Source: Briggs, Fan, Andras 2020, "Federated Learning with Hierarchical Clustering of Local Updates to
     Improve Training on Non-IID Data" (FL+HC), which tries several distances and linkages, this among them,
     with a threshold chosen for the data. That of `cut="gap"` is ours: it depends on no data set.
-
-    Raises:
-        ValueError: `cut` is another word.
     """
-    if cut not in ("tau", "gap"):
-        raise ValueError(f'cluster.method-args.cut must be "tau" or "gap", but is {cut!r}')
     if not _splits_now(evidence, config, before):
         return _as_before(evidence, before)
     similarity = _cosines(inner_products(evidence))

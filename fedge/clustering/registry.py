@@ -7,6 +7,8 @@ Shape letter: S leaf servers.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from inspect import signature
+from math import inf
 from typing import Any, Literal
 
 import numpy as np
@@ -67,14 +69,44 @@ def nothing(_: ClusterConfig) -> frozenset[Need]:
     return frozenset()
 
 
-def method(needs: Needs = nothing, compares: str = "") -> Callable[[Method], Method]:
-    """Say of a function that groups leaves what it needs, and by what it compares them."""
+def method(
+    needs: Needs = nothing, compares: str = "", words: Mapping[str, tuple[str, ...]] | None = None
+) -> Callable[[Callable[..., Grouping]], Callable[..., Grouping]]:
+    """Say of a function that groups leaves what it needs, and by what it compares them.
 
-    def told(group: Method) -> Method:
+    Args:
+        needs: what it must see.
+        compares: by what it compares leaves, where it is not `cluster.signal`.
+        words: argument → what it can be, where it is a word.
+    """
+
+    def told(group: Callable[..., Grouping]) -> Callable[..., Grouping]:
         group.needs, group.compares = needs, compares  # type: ignore[attr-defined]
+        group.words = words or {}  # type: ignore[attr-defined]
         return group
 
     return told
+
+
+def refuse_wrong_values(config: ClusterConfig) -> None:
+    """Raise ConfigError for an argument of a method of Fedge's that is of a wrong type, or below 0."""
+    arguments = config.arguments("method")
+    if not arguments or GROUPINGS.is_own(config.method):
+        return
+    code = GROUPINGS.load(config.method)
+    for name, value in arguments.items():
+        key = f"cluster.method-args.{name.replace('_', '-')}"
+        default = signature(code).parameters[name].default
+        words = code.words.get(name)
+        if words and value not in words:
+            known = " or ".join(map(repr, words))
+            raise ConfigError(f"{key} must be {known}, but is {shown(value)}; set {key}={words[0]!r}")
+        kinds = (int, float) if type(default) is float else (type(default),)
+        if type(value) not in kinds or (type(value) in (int, float) and not 0 <= value < inf):
+            kind = {bool: "true or false", int: "a whole number of at least 0"}.get(
+                type(default), "a number of at least 0"
+            )
+            raise ConfigError(f"{key} must be {kind}, but is {shown(value)}; set for example {key}={default}")
 
 
 def method_named(config: ClusterConfig) -> GroupingMethod:

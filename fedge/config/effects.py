@@ -118,7 +118,7 @@ _gate = Effect(
 )
 _scenario = Effect("a scenario", lambda config: config.scenario != "none")
 _adaptive = _privacy("server-adaptive or client-adaptive", lambda kind: kind.endswith("-adaptive"))
-_COUNTED = ("agglomerative", "spectral", "ifca", "kmeans")
+_COUNTED = ("agglomerative", "spectral", "ifca", "clove", "kmeans")
 _SETTLING = ("components", "agglomerative", "spectral")  # they compare anew while groups have not settled
 
 EFFECTS: dict[str, Effect] = {
@@ -177,6 +177,7 @@ EFFECTS: dict[str, Effect] = {
         lambda cluster: not parts.GROUPINGS.has(cluster.method, parts.BLIND),
     ),
     "cluster.watch": _cluster('cluster.count "auto" and cluster.test deal', lambda cluster: cluster.deals),
+    "cluster.losses-on": _method("ifca", "clove"),
     "cluster.split-round": _method("flhc", "kmeans"),
     "cluster.still-below": _method("cfl"),
     "cluster.pull-above": _method("cfl"),

@@ -113,6 +113,10 @@ GROUPINGS = Register(
         "ifca", "leaves choose among k models (Ghosh et al. 2020)", "fedge.clustering.ifca:ifca",
         _with(NUMBERED, OFFERS, BLIND),
     ),
+    Entry(
+        "clove", "leaves that lose alike on k models are one (Bhatia et al. 2025)",
+        "fedge.clustering.clove:clove", _with(NUMBERED, OFFERS, BLIND),
+    ),
     Entry("cfl", "cut in two what pulls apart (Sattler et al. 2020)", f"{_BASELINES}:cfl", _with(BY_TIME)),
     Entry("flhc", "group once, bottom-up (Briggs et al. 2020)", f"{_BASELINES}:flhc", _with(BY_TIME)),
     Entry("kmeans", "group once, by k-means", f"{_BASELINES}:kmeans", _with(BY_TIME, NUMBERED)),

@@ -276,6 +276,11 @@ class ClusterConfig(Section):
         "the next for its data to count as changed, and leaves to be compared anew at once; 0 = never",
         minimum=0.0,
     )
+    losses_on: str = option(
+        "val",
+        "ifca, clove: windows on which clients evaluate the cloud's models; authors take what is trained on",
+        choices=("val", "train"),
+    )
     split_round: int = option(
         5, "flhc, kmeans: global round in which leaves are grouped, once; before it all are one", minimum=1
     )
@@ -315,6 +320,11 @@ class ClusterConfig(Section):
     def fixed_count(self) -> int | None:
         """The number of clusters, where it is fixed."""
         return int(self.count) if self.count.isdecimal() and len(self.count) < _MOST_DIGITS else None
+
+    @property
+    def asks_training_losses(self) -> bool:
+        """Whether clients are asked for losses on the windows that they train on."""
+        return self.losses_on == "train" and parts.GROUPINGS.has(self.method, parts.OFFERS)
 
     @property
     def deals(self) -> bool:

@@ -23,7 +23,7 @@ _EVALUATED = "model/"  # before the role of a model that is to be evaluated
 OWN: Final = "own"
 OFFERED: Final = "offered"
 CLUSTER: Final = "cluster"
-SplitName = Literal["val", "test"]
+SplitName = Literal["val", "test", "train"]
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ class Evaluating:
         Args:
             transport: carries the messages, and has the book of the round.
             leaves: in order; together they hold every client once, unseen clients included.
-            held_out: partition id → windows of its "val" and "test" split.
+            held_out: partition id → windows of its "train", "val" and "test" split.
             classes: of the data.
         """
         self._transport = transport

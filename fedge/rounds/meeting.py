@@ -13,6 +13,7 @@ from fedge.cloud.offers import Offers, blends_of, make_offers
 from fedge.cloud.step import CloudRound, CloudStep
 from fedge.clustering.evidence import Answers, Questions, collect_answers
 from fedge.config.sections import Config
+from fedge.exchange.evaluate import SplitName
 from fedge.exchange.round_context import PROBE
 from fedge.leaf.leaf import Leaf
 from fedge.rounds.evaluation import Asked, Evaluating
@@ -83,18 +84,19 @@ class Meetings:
         return step
 
     def ask(self, questions: Questions) -> Answers:
-        """Let clients evaluate the models that the cloud asks about on their validation windows."""
+        """Let clients evaluate the models that the cloud asks about, on the windows that it asks for."""
+        split: SplitName = "train" if self._config.cluster.asks_training_losses else "val"
         book, once = self._transport.book, Once(self._transport.shared.keep)
         models = {
             leaf: {role: once(model) for role, model in roles.items()} for leaf, roles in enumerate(questions)
         }
         book.note_questions([models[leaf.index] for leaf in self._leaves], self._leaves)
         bytes_before = book.downlink_bytes
-        evaluated = self._evaluating.ask(Asked(models, ("val",)), phase="cluster")
+        evaluated = self._evaluating.ask(Asked(models, (split,)), phase="cluster")
         return collect_answers(
             evaluated,
             leaf_of={client: leaf.index for leaf in self._leaves for client in leaf.clients},
-            windows=self._evaluating.windows("val"),
+            windows=self._evaluating.windows(split),
             downlink_bytes=book.downlink_bytes - bytes_before,
         )
 

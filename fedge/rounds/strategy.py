@@ -53,7 +53,7 @@ class Task:
     Attributes:
         config: the run's configuration.
         seed: root of the streams that sample clients.
-        held_out: partition id → windows of its "val" and "test" split.
+        held_out: partition id → windows of its "train", "val" and "test" split.
         classes: of the data.
         truth: global round → the group that each leaf is truly in, where a scenario planted groups.
         own_layers: entries of a model that a leaf keeps as its own when it takes an offer.

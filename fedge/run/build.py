@@ -88,7 +88,8 @@ def build_strategy(
     leaves = _leaves(config, dealt, clients_per_leaf, state, trainable, variance_names(model))
     _prepare_sharing(plan, clients, leaves)
     held_out = {
-        client: {"val": len(val), "test": len(test)} for client, (_, val, test) in enumerate(dealt.clients)
+        client: {"train": len(train), "val": len(val), "test": len(test)}
+        for client, (train, val, test) in enumerate(dealt.clients)
     }
     truth = None if dealt.scenario is None else dealt.scenario.groups_in
     cloud = CloudAggregator(

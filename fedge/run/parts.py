@@ -63,6 +63,10 @@ def refuse_parts_that_do_not_fit(config: Config) -> None:
     GROUPINGS.refuse_wrong_arguments(
         cluster.method, cluster.arguments("method"), "evidence", "config", "before"
     )
+    if cluster.method_args:
+        from fedge.clustering.registry import refuse_wrong_values  # NumPy and more, which few runs need here
+
+        refuse_wrong_values(cluster)
     GATES.refuse_wrong_arguments(gate.rule, gate.arguments("rule"), "pair", "config")
     PARTITIONS.refuse_wrong_arguments(
         config.partition.kind, config.partition.arguments("kind"), "windows", "clients_per_leaf", "rng"

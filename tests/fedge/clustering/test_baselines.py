@@ -202,8 +202,6 @@ def test_flhc_ends_before_the_widest_gap():
     assert labels_of("flhc", evidence(narrow, global_round=5), **by_gap) == [0, 0, 0, 0]
     assert labels_of("flhc", evidence([[1, 0], [1, 1]], global_round=5), **by_gap) == [0, 0]
     assert labels_of("flhc", evidence([[1, 0], [-1, 1]], global_round=5), **by_gap) == [0, 1]
-    with pytest.raises(ValueError, match='must be "tau" or "gap"'):
-        labels_of("flhc", evidence(FAN, global_round=5), method_args='{"cut": "elbow"}')
 
 
 BLOBS = [[0, 10], [10, 0], [0, 11], [11, 0], [-9, -9]]
