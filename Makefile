@@ -58,7 +58,7 @@ tests: $(STAMP)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -q $(SIDE_BY_SIDE)
 
 quick-tests: $(STAMP)
-	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "not soak and not whole_runs" --ignore=tests/runs
+	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "not soak and not whole_runs and not slow" --ignore=tests/runs
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.all

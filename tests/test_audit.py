@@ -31,6 +31,7 @@ def test_who_knows_no_package_has_audited_nothing():
         audit.findings(report(skip_reason="not found"))
 
 
+@pytest.mark.slow
 def test_without_a_network_it_says_so_in_one_line(tmp_path, monkeypatch):
     """A real pip that finds no index."""
     monkeypatch.setattr(audit, "PLACE", tmp_path / "env")
@@ -50,6 +51,7 @@ def test_every_version_has_checksums():
     assert sorted(name for name, _ in entries) == sorted(name.lower() for name in audit.pinned())
 
 
+@pytest.mark.slow
 def test_pip_reads_the_checksums():
     """What is installed already is not downloaded; a file that pip cannot read is an error."""
     words = [

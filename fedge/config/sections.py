@@ -10,7 +10,8 @@ other words in `fedge.config.choices`, what sections must not say together in `f
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import partial
+from functools import cache, partial
+from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 from fedge.config import parts
@@ -688,7 +689,8 @@ SECTIONS: dict[str, type[Section]] = {
 }
 
 
-def options() -> dict[str, tuple[Scalar, Mapping[str, Any]]]:
+@cache
+def options() -> Mapping[str, tuple[Scalar, Mapping[str, Any]]]:
     """Return every key with its default and its declaration, in the order of the classes."""
     table: dict[str, tuple[Scalar, Mapping[str, Any]]] = {}
     classes: dict[str, Any] = {"": Config, **SECTIONS}
@@ -696,7 +698,7 @@ def options() -> dict[str, tuple[Scalar, Mapping[str, Any]]]:
         for declared in fields(kind):
             if declared.metadata:
                 table[key_of(section, declared.name)] = (cast(Scalar, declared.default), declared.metadata)
-    return table
+    return MappingProxyType(table)
 
 
 def check_keys(keys: list[str]) -> None:

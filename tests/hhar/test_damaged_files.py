@@ -87,6 +87,7 @@ def folder(tmp_path_factory):
 # --- window files -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=800)
 @given(data=st.data(), compress=st.booleans())
 def test_a_damaged_window_file_is_read_or_refused(folder, data, compress):
@@ -236,6 +237,7 @@ def zipped(compression):
     return outer.getvalue()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 @settings(max_examples=300)
 @given(data=st.data())

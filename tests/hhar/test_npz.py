@@ -50,6 +50,7 @@ def test_a_header_that_lies_about_its_size():
         read_npz(stream, ["x"], [])
 
 
+@pytest.mark.slow
 def test_a_small_file_that_unpacks_to_gigabytes_is_refused_before_it_takes_memory(tmp_path):
     """512 MB of zeros deflate to half a MB; 64 MB may, whatever they come from."""
     stream = io.BytesIO()

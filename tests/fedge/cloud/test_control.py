@@ -398,6 +398,7 @@ def test_corrections_sum_to_zero_under_any_weights_and_scale_with_the_controls(c
 # --- in a run -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("apart", [{"gate.min-gain": 1.0}, {"cluster.tau": 1.01}], ids=["gate", "alone"])
 def test_leaves_that_go_their_own_ways_train_as_on_one_level(apart: dict, tmp_path: Path) -> None:
     """All offers are rejected, or there are none: no correction ever, so the same bits as with one level."""

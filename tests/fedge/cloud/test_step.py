@@ -322,6 +322,7 @@ def test_what_was_measured_before_a_change_is_forgotten():
     assert cloud().states() == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", range(5))
 def test_a_restored_cloud_goes_on_alike(after):
     """Facts survive JSON, states are copied, at any point of a run with a split and probes."""

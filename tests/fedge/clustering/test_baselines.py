@@ -284,6 +284,7 @@ def models(folder):
     return (folder / "checkpoints" / "final.safetensors").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", FILES)
 def test_every_baseline_runs_as_its_file_says(file, carried_out):
     """Each names its source, sets what it needs whatever was set before, and has neither gate nor default."""

@@ -258,6 +258,7 @@ def test_a_cut_that_single_leaves_make_better():
     assert refined(pairs, leaf_of, side).tolist() == side.tolist()
 
 
+@pytest.mark.slow
 def test_sixty_four_leaves_in_bounded_memory():
     """Four groups of 16 leaves of two clients, dealt in parts: found, in less than 100 MB however many deals.
 

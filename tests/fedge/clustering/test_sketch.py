@@ -22,6 +22,7 @@ def test_sketches_are_linear_and_the_same_each_time(length, seed):
     assert sketch([x], 8).tobytes() == sketch([x[:4], x[4:]], 8).tobytes()
 
 
+@pytest.mark.slow
 def test_cosines_of_sketches_are_right_to_a_few_hundredths():
     """Five million entries: in every pair the error is below four of its standard deviations, 4 / √4,096."""
     rng = np.random.default_rng(0)

@@ -41,6 +41,7 @@ def invalid(schema, options_):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_packaged_configurations_are_valid(path):
     jsonschema.Draft7Validator.check_schema(json_schema())

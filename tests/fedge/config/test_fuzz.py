@@ -46,6 +46,7 @@ def refused(error, *names):
     assert any(name in message for name in names), message
 
 
+@pytest.mark.slow
 @settings(max_examples=2000)
 @given(key=st.sampled_from(KEYS), value=VALUES)
 @example(key="train.lr", value=np.zeros((3, 3)))

@@ -24,6 +24,7 @@ from fedge.training.models import build_model
 PARTS = [(register, entry) for register in REGISTERS for entry in register]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("register", "entry"), PARTS, ids=lambda part: getattr(part, "name", ""))
 def test_every_part_has_its_code_and_its_line(register, entry):
     assert entry.doc

@@ -199,6 +199,7 @@ def misspellings(key):
     yield key.title()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", KEYS)
 def test_every_misspelling_of_a_key_is_refused_with_the_right_one(key):
     for wrong in set(misspellings(key)) - {key}:

@@ -89,6 +89,7 @@ def test_the_shared_hhar_file_has_lost_its_order():
     assert f"{found.mean_run:.1f}" == "1.2"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not MOTIONSENSE.is_file(), reason="the shared MotionSense file is not there")
 def test_the_shared_motionsense_file_has_kept_it():
     windows = replace(load_windows(MOTIONSENSE), session=None)

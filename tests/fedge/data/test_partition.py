@@ -305,6 +305,7 @@ def test_a_small_alpha_is_more_skewed_than_a_large_one(make_windows):
     assert small > 1.5 * middle > 3 * large
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PARTITIONS.names)
 def test_a_seed_is_a_partition(kind):
     windows = synthetic_windows(num_users=4, seed=1)

@@ -93,6 +93,7 @@ def test_whatever_the_fleet(made, rule, concurrency, dropout, availability, over
     assert 0 <= noted.rows[-1].utilisation <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("concurrency", "buffer"), [(12, 3), (12, 1), (6, 2)])
 def test_mean_staleness_is_concurrency_over_buffer(concurrency, buffer):
     """Little's law: from start to arrival of a job C − 1 others arrive on average: (C − 1)/K versions."""

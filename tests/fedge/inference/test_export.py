@@ -64,6 +64,7 @@ NETWORKS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_files_give_the_models_probabilities(name, tmp_path):
     classifier = classifier_of(NETWORKS[name]())

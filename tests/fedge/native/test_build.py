@@ -41,6 +41,7 @@ def test_what_the_compiler_says_is_told(tmp_path):
         _call([*compiler(), "-c", str(wrong), "-o", str(tmp_path / "wrong.o")])
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_a_library_knows_its_sources(tmp_path):
     library = build(tmp_path / "step.so", flags=("-O0",), family="other")  # one kernel only

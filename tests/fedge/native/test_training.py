@@ -94,6 +94,7 @@ def test_windows_of_any_shape(shape):
     assert_close(*both(model, replace(FULL, epochs=1), shape=shape, windows=20), start)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_networks_of_others_with_dropout(seed):
     """The masks are PyTorch's own, drawn from the client's stream."""

@@ -51,6 +51,7 @@ def secrets_of(folder):
     ]
 
 
+@pytest.mark.slow
 def test_no_byte_tells_of_the_machine(folder, tmp_path):
     copy = export_run(folder, tmp_path / "shared")
     write_report(copy)

@@ -105,6 +105,7 @@ def test_entries_of_the_wrong_kind_are_left_out(folder, manifest):
     assert status_lines(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("odd", ODD, ids=lambda odd: repr(odd)[:20])
 def test_no_odd_entry_is_a_traceback(folder, odd):
     """One after the other, in each entry, in each option, and in all of them."""

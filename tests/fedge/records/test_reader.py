@@ -143,6 +143,7 @@ def test_a_run_of_before_the_workers_were_timed(folder):
     assert "What bound the run" not in write_report(folder).read_text()
 
 
+@pytest.mark.slow
 def test_a_run_of_before_fine_tuning_was_measured(tmp_path):
     """Its last columns are not missed; a newer run has them as numbers, empty without fine-tuning."""
     rounds = [round_result(1, [5, 6, 7, 8]), round_result(2, [5, 6, 7, 8], tuned=[6, 6, 8, 8])]

@@ -84,6 +84,7 @@ def test_without_delays_leaves_and_cloud_are_the_round_engine_bit_for_bit(base):
     assert on_clock.versions["cloud_uplink_bytes"][-1] == in_rounds.rounds["cloud_uplink_bytes"].sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [2, 4])
 def test_any_number_of_workers_gives_the_same_files(base, buffered, workers):
     again = simulate({**base, **BUFFERED, "run-name": f"workers-{workers}"}, workers=workers)

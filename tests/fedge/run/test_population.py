@@ -58,6 +58,7 @@ def test_who_says_a_number_gets_it(small):
     assert check(of, DEFAULT, is_sized=True).num_clients == 9
 
 
+@pytest.mark.slow
 def test_the_synthetic_set_follows_the_clients_unless_its_users_are_said():
     synthetic = {"data.path": "synthetic"}
     assert check(synthetic, DEFAULT).num_clients == 9
@@ -90,6 +91,7 @@ def test_what_is_said_of_users_that_are_no_clients(small):
     )
 
 
+@pytest.mark.slow
 def test_a_run_says_it_at_its_start_in_its_log_and_in_its_report(small):
     terminal = io.StringIO()
     run = simulate({**small, "num-server-rounds": 1, "report": True}, clients=6, terminal=terminal)

@@ -46,6 +46,7 @@ def test_a_checkpoint_holds_leaves_clients_and_how_far_the_tables_were(tmp_path)
     assert checkpoint.facts["offsets"].keys() <= checkpoint.facts["sha256"].keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [0, 1, 2, 3])
 def test_a_run_goes_on_from_any_round_with_the_same_bits(tmp_path, monkeypatch, after):
     """Later checkpoints are spoilt, so that the run goes on after that round."""

@@ -99,6 +99,7 @@ def test_initial_weights_follow_from_the_seed_alone(name):
     assert not equal(one, other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_training_in_threads_gives_the_bits_of_training_alone(name):
     """Dropout of eight clients at a time, each from its own stream."""

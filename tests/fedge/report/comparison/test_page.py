@@ -345,6 +345,7 @@ def test_what_was_not_measured_has_no_point(make, tmp_path):
     assert all(math.isfinite(x + y) for points in rounds["series"] for x, y, _, _ in points)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
 def test_a_browser_shows_the_values_that_one_points_at(six, tmp_path):
     """The page's script runs under its policy; one of the test, which points, needs a wider one."""
