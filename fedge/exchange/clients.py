@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from flwr.app import Message
+from flwr.serverapp import Grid
 
 from fedge.exchange.content import send_tickets
 from fedge.exchange.delivery import Answer, Stamps, collect
@@ -92,6 +93,11 @@ class Clients:
 
     def __len__(self) -> int:
         return len(self._node_of)
+
+    @property
+    def grid(self) -> Grid:
+        """The engine as Flower's strategies want it."""
+        return self._engine.grid
 
     def node(self, partition_id: int) -> int:
         """Return the node that holds a partition."""

@@ -1,8 +1,9 @@
 """One global round: leaf rounds, cloud step, gate, evaluation, and the rows that come of it.
 
-`strategy` is its order as a Flower Strategy. `lines` are what trains, `training` the leaf rounds, `meeting`
-the cloud step, `evaluation` asks clients, `gates` decide; all their messages go through `transport`. `book`
-gathers, `results` are the rows.
+`strategy` is its order. `lines` are what trains, `training` the leaf rounds, `meeting` the cloud step,
+`evaluation` asks clients, `gates` decide. What clients do is asked of leaf servers, through a `port`; where
+they are a part of this process (`routed`), all messages go through `transport`. `book` gathers, `results` are
+the rows.
 
 Imports only from below: `serving` and what is under it.
 """
@@ -12,6 +13,7 @@ import lazy_loader as lazy
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
+        "port": ["LeafPort"],
         "results": ["ClientResult", "LeafResult", "RoundResult"],
         "strategy": ["HierarchicalStrategy", "Task"],
         "transport": ["Facilities", "Transport"],

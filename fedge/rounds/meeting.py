@@ -16,8 +16,8 @@ from fedge.config.sections import Config
 from fedge.exchange.evaluate import SplitName
 from fedge.exchange.round_context import PROBE
 from fedge.leaf.leaf import Leaf
-from fedge.rounds.evaluation import Asked, Evaluating
-from fedge.rounds.training import LeafRounds
+from fedge.rounds.evaluation import Asked
+from fedge.rounds.port import LeafPort
 from fedge.rounds.transport import Transport
 from fedge.states.averaging import State
 from fedge.states.distinct import Once
@@ -31,8 +31,7 @@ class Meetings:
         config: Config,
         leaves: Sequence[Leaf],
         transport: Transport,
-        leaf_rounds: LeafRounds,
-        evaluating: Evaluating,
+        port: LeafPort,
         own_layers: Collection[str],
     ) -> None:
         """Keep what stays the same through the run.
@@ -41,15 +40,13 @@ class Meetings:
             config: its sections on hierarchy and clustering are read.
             leaves: in order.
             transport: has the book of the round.
-            leaf_rounds: makes probes.
-            evaluating: puts the cloud's questions to clients.
+            port: makes probes, and puts the cloud's questions to clients.
             own_layers: entries of a model that a leaf keeps as its own when it takes an offer.
         """
         self._config = config
         self._leaves = leaves
         self._transport = transport
-        self._leaf_rounds = leaf_rounds
-        self._evaluating = evaluating
+        self._port = port
         self._own_layers = own_layers
 
     def hold(self, begun: CloudRound) -> CloudStep:
@@ -70,9 +67,9 @@ class Meetings:
             updates = begun.probed_updates(start, book.global_round)
             as_first = start is begun.first  # then clients draw what they drew in the first leaf round
             probe = (
-                self._leaf_rounds.probe(start, 1, updates, PROBE)
+                self._port.probe(start, 1, updates, PROBE)
                 if as_first
-                else self._leaf_rounds.probe(start, last_leaf_round, updates)
+                else self._port.probe(start, last_leaf_round, updates)
             )
         hearing = meeting.hear(probe, [leaf.models.trial for leaf in leaves], book.folds)
         step = hearing.finish(self.ask(hearing.questions) if any(hearing.questions) else None)
@@ -92,11 +89,11 @@ class Meetings:
         }
         book.note_questions([models[leaf.index] for leaf in self._leaves], self._leaves)
         bytes_before = book.downlink_bytes
-        evaluated = self._evaluating.ask(Asked(models, (split,)), phase="cluster")
+        evaluated = self._port.evaluate(Asked(models, (split,)), phase="cluster")
         return collect_answers(
             evaluated,
             leaf_of={client: leaf.index for leaf in self._leaves for client in leaf.clients},
-            windows=self._evaluating.windows(split),
+            windows=self._port.windows(split),
             downlink_bytes=book.downlink_bytes - bytes_before,
         )
 

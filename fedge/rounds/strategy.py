@@ -1,4 +1,4 @@
-"""HierarchicalStrategy: clients under leaf servers, leaf servers under a cloud, as one Flower Strategy.
+"""HierarchicalStrategy: clients under leaf servers, leaf servers under a cloud.
 
 One global round (Liu et al. 2020, HierFAVG, for the two levels) is `HierarchicalStrategy.global_round`:
 
@@ -7,18 +7,17 @@ One global round (Liu et al. 2020, HierFAVG, for the two levels) is `Hierarchica
     gates         clients evaluate own and offered models, leaves decide fedge.rounds.gates
     fine-tuning   for the clients that a leaf knows                      fedge.rounds.lines
 
-The strategy holds the leaves and says what comes after what; messages go through `fedge.rounds.transport`.
+The strategy holds the leaves and says what comes after what; what clients do it asks of leaf servers, through
+`fedge.rounds.port`. Flower's strategies know one model and one exchange per round: they serve each leaf
+(`fedge.leaf.rules`).
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
-from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Result, Strategy
 
 from fedge.cloud.aggregator import CloudAggregator
 from fedge.cloud.step import CloudRound
@@ -27,20 +26,19 @@ from fedge.exchange.engine import RunError
 from fedge.exchange.round_context import PERSONAL
 from fedge.leaf.leaf import Leaf
 from fedge.rounds import lines
-from fedge.rounds.evaluation import Asked, Evaluating
+from fedge.rounds.evaluation import Asked
 from fedge.rounds.gates import asked_for_gates, decide_gates
 from fedge.rounds.meeting import Meetings
+from fedge.rounds.port import Around, PortMaker
 from fedge.rounds.results import RoundResult
-from fedge.rounds.training import LeafRounds
+from fedge.rounds.routed import RoutedLeaves
 from fedge.rounds.transport import Facilities, Transport
 from fedge.serving import personal
 from fedge.states.averaging import State
-from fedge.states.records import from_record
 
 logger = logging.getLogger(__name__)
 
 _CLOUD = "cloud/"  # before the name of a state that the cloud keeps
-_COUNTED = "counted"  # replies, among the metrics of a leaf round
 
 RoundHook = Callable[[RoundResult, dict[str, float]], bool]
 """(result, laps) of a global round → whether the run is to end after it."""
@@ -67,7 +65,7 @@ class Task:
     own_layers: Collection[str] = ()
 
 
-class HierarchicalStrategy(Strategy):
+class HierarchicalStrategy:
     """Holds the leaves and the cloud, and carries out global rounds.
 
     Attributes:
@@ -81,6 +79,7 @@ class HierarchicalStrategy(Strategy):
         cloud: CloudAggregator,
         facilities: Facilities,
         on_round: RoundHook,
+        make_port: PortMaker = RoutedLeaves,
     ) -> None:
         """Put the parts together.
 
@@ -90,6 +89,7 @@ class HierarchicalStrategy(Strategy):
             cloud: meets the leaves after the leaf rounds of every global round in which it is due.
             facilities: what the rounds stand on.
             on_round: called with every round's result and laps.
+            make_port: gives the leaf servers; by default they are a part of this process.
         """
         config = task.config
         self.leaves = list(leaves)
@@ -99,49 +99,11 @@ class HierarchicalStrategy(Strategy):
         self._on_round = on_round
         samples = {c: count for leaf in leaves for c, count in leaf.train_samples.items()}
         self._transport = Transport(facilities, samples, config.guard.retries)
-        self._leaf_rounds = LeafRounds(config, task.seed, self.leaves, self._transport)
-        self._evaluating = Evaluating(self._transport, self.leaves, task.held_out, task.classes)
-        self._meetings = Meetings(
-            config, self.leaves, self._transport, self._leaf_rounds, self._evaluating, task.own_layers
-        )
-        self._training = lines.own_models(self.leaves)  # what trains in the present exchange
+        self._port = make_port(Around(task, self.leaves, self._transport))
+        self._meetings = Meetings(config, self.leaves, self._transport, self._port, task.own_layers)
         self._labels = np.arange(len(self.leaves))  # until the first cloud step every leaf stands alone
         self._releases = 0  # leaf rounds so far, of whatever trained
         self._restored: int | None = None  # the global round after which this run goes on
-
-    # --- Flower's five steps ------------------------------------------------------------------------
-
-    def configure_train(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Return the messages of leaf round `server_round`, counted through the run, of all that train.
-
-        `arrays` and `config` are Flower's single global model and settings; every leaf has its own.
-        """
-        return self._leaf_rounds.messages(self._training, server_round, grid)
-
-    def aggregate_train(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Give every leaf its clients' replies, which come in partition-id order; return how many count."""
-        counted = self._leaf_rounds.take(self._training, server_round, replies)
-        return None, MetricRecord({_COUNTED: counted})
-
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Return one message per client with its leaf's own model and, if there is one, the offer."""
-        return self._evaluating.messages(asked_for_gates(self._config, self.leaves, self._transport.book))
-
-    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Let every leaf's gate decide on its clients' evaluations, and the leaf go on accordingly."""
-        book = self._transport.book
-        asked = asked_for_gates(self._config, self.leaves, book)
-        book.evaluated = self._evaluating.take(asked, replies)
-        decide_gates(self._config, self.leaves, book, asked)
-        if book.step and self._config.scaffold.levels > 1:
-            self._meetings.begin_new_drifts(self._labels)
-        return None
 
     def summary(self) -> None:
         """Log who stands where."""
@@ -151,52 +113,36 @@ class HierarchicalStrategy(Strategy):
                 leaf.index, list(leaf.clients), list(leaf.unseen_clients), leaf.weight,
             )  # fmt: skip
 
-    # --- the run ------------------------------------------------------------------------------------
+    def start(self, initial: State, num_rounds: int, timeout_s: float) -> None:
+        """Run up to global round `num_rounds`; the models are found in `leaves`.
 
-    def start(
-        self,
-        grid: Grid,
-        initial_arrays: ArrayRecord,
-        num_rounds: int = 3,
-        timeout: float = 3600,
-        train_config: ConfigRecord | None = None,
-        evaluate_config: ConfigRecord | None = None,
-        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
-    ) -> Result:
-        """Run up to global round `num_rounds`, from `initial_arrays` or after the round that was restored.
-
-        `timeout` is seconds per exchange.
-
-        Flower's own loop knows one model and one exchange per round; this one knows leaf rounds and the
-        cloud. `train_config`, `evaluate_config` and `evaluate_fn` belong to Flower's loop and are unused.
-
-        Returns:
-            An empty Flower result: a hierarchy has a model per leaf, found in `leaves`.
+        Args:
+            initial: the model of all leaves in a new run; one that was restored goes on with its own.
+            num_rounds: in all.
+            timeout_s: seconds that a client may take for one message.
 
         Raises:
             RunError: no client at all could train, or the engine stopped.
         """
         self.summary()
-        self._transport.timeout_s = timeout
+        self._transport.timeout_s = timeout_s
         keep = self._transport.shared.keep
-        initial = keep(from_record(initial_arrays))
+        initial = keep(initial)
         self._cloud.know_first(initial)
         for leaf in self.leaves:
             if self._restored is None:
                 leaf.begin(initial)
             leaf.keep_states(keep)
         for global_round in range((self._restored or 0) + 1, num_rounds + 1):
-            result = self.global_round(grid, global_round, num_rounds)
+            result = self.global_round(global_round, num_rounds)
             self._transport.lap("report")
             if self._on_round(result, self._transport.finish_round()):
                 break
-        return Result()
 
-    def global_round(self, grid: Grid, global_round: int, num_rounds: int) -> RoundResult:
+    def global_round(self, global_round: int, num_rounds: int) -> RoundResult:
         """Carry out one global round: leaf rounds, cloud step, gates, fine-tuning.
 
         Args:
-            grid: on which Flower's strategies look for their nodes.
             global_round: 1, 2, …, `num_rounds`.
             num_rounds: in all; fine-tuning may be for the last.
         """
@@ -206,13 +152,13 @@ class HierarchicalStrategy(Strategy):
             self._choose_first()
         begun = self._cloud.begin([leaf.model for leaf in self.leaves], global_round)
         self._transport.book.updates, self._transport.book.alone = begun.updates, begun.alone
-        self._train(grid, global_round)
+        self._train(global_round)
         if self._cloud.is_due(global_round):
             self._meet_cloud(begun)
         self._transport.lap("cluster")
-        self._let_gates_decide(grid, global_round)
+        self._let_gates_decide()
         if personal.is_due(self._config.personal, global_round, num_rounds):
-            self._personalise(grid, global_round)
+            self._personalise(global_round)
         truth = None if self._task.truth is None else self._task.truth(global_round)
         result = self._transport.book.result(self.leaves, self._labels, truth)
         return replace(result, releases=self._releases)
@@ -225,7 +171,7 @@ class HierarchicalStrategy(Strategy):
             for leaf, model in zip(self.leaves, models, strict=True):
                 leaf.begin(model, int(self._labels[leaf.index]))
 
-    def _train(self, grid: Grid, global_round: int) -> None:
+    def _train(self, global_round: int) -> None:
         """Let leaves train: their models, and what stands beside them.
 
         Raises:
@@ -237,9 +183,9 @@ class HierarchicalStrategy(Strategy):
             hooks.begin_leaf_round(global_round, leaf_round)
             # first, so that all lines train with the same control variates
             for training in lines.beside(self.leaves):
-                self._leaf_round(grid, training, leaf_round)
+                self._leaf_round(training, leaf_round)
                 lines.hand_back(training, self.leaves)
-            counted = self._leaf_round(grid, lines.own_models(self.leaves), leaf_round)
+            counted = self._leaf_round(lines.own_models(self.leaves), leaf_round)
             if counted == 0:
                 client, failure = min(book.failures.items())
                 raise RunError(
@@ -248,16 +194,11 @@ class HierarchicalStrategy(Strategy):
             book.updates = None  # later leaf rounds start from different models
             hooks.end_leaf_round(global_round, leaf_round, counted, book.train_loss, book.failures)
 
-    def _leaf_round(self, grid: Grid, training: lines.TrainingLine, leaf_round: int) -> int:
-        """Run one exchange in which leaves, or forks of them, train; return how many replies count."""
-        self._training = training
-        messages = list(self.configure_train(leaf_round, ArrayRecord(), ConfigRecord(), grid))
-        exchange = self._transport.train(messages)
-        _, metrics = self.aggregate_train(leaf_round, exchange.replies.values())
+    def _leaf_round(self, training: lines.TrainingLine, leaf_round: int) -> int:
+        """Let leaves, or forks of them, train for a leaf round; return how many replies count."""
+        counted = self._port.train(training, leaf_round)
         self._releases += 1
-        self._transport.lap("aggregate")
-        assert metrics is not None
-        return int(metrics[_COUNTED])  # type: ignore[arg-type]
+        return counted
 
     def _meet_cloud(self, begun: CloudRound) -> None:
         """Let the cloud cluster the leaves and make its offers."""
@@ -267,22 +208,25 @@ class HierarchicalStrategy(Strategy):
             book.labels_before = self._labels
         self._labels = step.labels
 
-    def _let_gates_decide(self, grid: Grid, global_round: int) -> None:
-        """Run the evaluation exchange and the gates."""
-        messages = list(self.configure_evaluate(global_round, ArrayRecord(), ConfigRecord(), grid))
-        exchange = self._transport.evaluate(messages)
-        self.aggregate_evaluate(global_round, exchange.replies.values())
+    def _let_gates_decide(self) -> None:
+        """Let clients evaluate what gates choose from, every gate decide, and its leaf go on accordingly."""
+        book = self._transport.book
+        asked = asked_for_gates(self._config, self.leaves, book)
+        book.evaluated = self._port.evaluate(asked)
+        decide_gates(self._config, self.leaves, book, asked)
+        if book.step and self._config.scaffold.levels > 1:
+            self._meetings.begin_new_drifts(self._labels)
         self._transport.lap("gate")
 
-    def _personalise(self, grid: Grid, global_round: int) -> None:
+    def _personalise(self, global_round: int) -> None:
         """Fine-tune what every leaf serves for the clients that it knows, and serve it if that helps them."""
         rounds = self._config.personal.leaf_rounds
         training = lines.personal(self.leaves)
         for leaf_round in range((global_round - 1) * rounds + 1, global_round * rounds + 1):
-            self._leaf_round(grid, training, leaf_round)
+            self._leaf_round(training, leaf_round)
         models = {fork.index: {PERSONAL: fork.model} for fork in training.leaves}
         unseen_clients = models if self._config.personal.unseen_clients == "same" else {}
-        found = self._evaluating.ask(Asked(models, ("val", "test"), unseen_clients))
+        found = self._port.evaluate(Asked(models, ("val", "test"), unseen_clients))
         for leaf, fork in zip(self.leaves, training.leaves, strict=True):
             if self._transport.book.note_personal(leaf, found):
                 leaf.models.serve_personal(fork.model)

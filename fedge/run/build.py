@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
@@ -28,7 +27,6 @@ from fedge.seeding import Purpose, torch_stream
 from fedge.serving.roles import models_beside
 from fedge.states.averaging import State
 from fedge.states.files import state_bytes
-from fedge.states.records import to_record
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
 from fedge.training.kernels import TORCH, Kernel, kernel_of
@@ -67,8 +65,8 @@ def build_strategy(
     shape: DataShape,
     on_round: RoundHook,
     hooks: Hooks = _NOBODY,
-) -> tuple[HierarchicalStrategy, Any]:
-    """Return the strategy with its leaves and its cloud, and the initial model as a record.
+) -> tuple[HierarchicalStrategy, State]:
+    """Return the strategy with its leaves and its cloud, and the initial model.
 
     Args:
         plan: what all is made from.
@@ -100,7 +98,7 @@ def build_strategy(
     task = Task(config, plan.seed, held_out, shape.classes, truth, own_layers)
     facilities = Facilities(clients, round_contexts(plan), plan.clock, plan.shared, hooks)
     strategy = HierarchicalStrategy(task, leaves, cloud, facilities, on_round)
-    return strategy, to_record(state)
+    return strategy, state
 
 
 def network_of(plan: Plan, shape: DataShape, number: int = 0) -> nn.Module:

@@ -101,7 +101,7 @@ class Steps:
             )
         )
         plan.clock.finish()
-        strategy.start(self._grid.grid, initial, last, config.guard.client_timeout)
+        strategy.start(initial, last, config.guard.client_timeout)
         self._write_models(strategy)
         if callbacks.stop:
             self._announcer.stopped(callbacks.stop)

@@ -10,9 +10,10 @@ from fedge.config.sections import from_run_config
 from fedge.exchange.clients import Clients
 from fedge.exchange.round_context import RoundContext
 from fedge.leaf.leaf import Leaf
-from fedge.rounds.evaluation import Evaluating
 from fedge.rounds.meeting import Meetings
-from fedge.rounds.training import LeafRounds
+from fedge.rounds.port import Around
+from fedge.rounds.routed import RoutedLeaves
+from fedge.rounds.strategy import Task
 from fedge.rounds.transport import Facilities, Transport
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
@@ -37,10 +38,9 @@ def met(tmp_path):
     )
     transport = Transport(facilities, {}, retries=0)
     transport.begin_round(1)
-    leaf_rounds = LeafRounds(config, 7, leaves, transport)
-    evaluating = Evaluating(transport, leaves, {}, 2)
+    port = RoutedLeaves(Around(Task(config, 7, {}, 2), leaves, transport))
     cloud = CloudAggregator(config.cluster, CloudSetting(("head",)))
-    meetings = Meetings(config, leaves, transport, leaf_rounds, evaluating, ())
+    meetings = Meetings(config, leaves, transport, port, ())
     return leaves, transport.book, meetings.hold(cloud.begin(models))
 
 

@@ -11,7 +11,6 @@ from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.clients import Clients
 from fedge.run.build import Plan, build_strategy
 from fedge.run.prepare import deal_data, prepare
-from fedge.states.records import from_record
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
 
@@ -37,7 +36,7 @@ def test_leaves_hold_their_clients_by_training_windows(tmp_path):
     assert [leaf.unseen_clients for leaf in strategy.leaves] == [(3,), (6,), (8,)]
     assert all(0 < n < 16 for leaf in strategy.leaves for n in leaf.train_samples.values())
     for leaf in strategy.leaves:
-        for name, array in from_record(initial).items():
+        for name, array in initial.items():
             np.testing.assert_array_equal(leaf.model[name], array)
 
 
@@ -51,7 +50,7 @@ def test_scaffold_has_the_levels_that_are_set(tmp_path, levels, control, drift):
 
 
 def test_the_initial_model_follows_from_the_seed(tmp_path):
-    states = [from_record(built(tmp_path / str(n), seed=seed)[1]) for n, seed in enumerate((3, 3, 4))]
+    states = [built(tmp_path / str(n), seed=seed)[1] for n, seed in enumerate((3, 3, 4))]
     assert all(np.array_equal(states[0][name], states[1][name]) for name in states[0])
     assert not all(np.array_equal(states[0][name], states[2][name]) for name in states[0])
 

@@ -1,0 +1,85 @@
+"""What a global round asks of leaf servers, wherever they are.
+
+    train      a leaf round at all leaves of a line, and what becomes of their models
+    probe      a leaf round from one model, for comparison only
+    evaluate   clients evaluate models on their own windows
+
+What comes back are models of leaves and numbers of clients: no model of a client passes here. `routed` has
+leaf servers that are a part of this process.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from fedge.cloud.step import Probe
+from fedge.clustering.updates import Updates
+from fedge.exchange.evaluate import EvaluateReply, SplitName
+from fedge.exchange.round_context import LEAF
+from fedge.leaf.leaf import Leaf
+from fedge.rounds.evaluation import Asked
+from fedge.rounds.lines import TrainingLine
+from fedge.rounds.transport import Transport
+from fedge.states.averaging import State
+
+if TYPE_CHECKING:
+    from fedge.rounds.strategy import Task
+
+
+class LeafPort(Protocol):
+    """Leaf servers with their clients; each call reaches all leaves at once and keeps the round's book."""
+
+    def train(self, training: TrainingLine, leaf_round: int) -> int:
+        """Let leaves, or forks of them, train; they move to what comes of it.
+
+        Args:
+            training: what trains.
+            leaf_round: counted through the run.
+
+        Returns:
+            How many replies of clients count.
+
+        Raises:
+            RunError: whatever drives the clients has stopped.
+        """
+
+    def probe(
+        self, start: State, leaf_round: int, updates: Updates | None, line: Literal["leaf", "probe"] = LEAF
+    ) -> Probe:
+        """Let all leaves train one model for a leaf round, which counts for nothing but comparison.
+
+        Args:
+            start: the model.
+            leaf_round: whose random streams are drawn from.
+            updates: takes in what clients make of it; None where nobody needs it.
+            line: "probe" to train as in global round 1.
+        """
+
+    def evaluate(self, asked: Asked, phase: str = "") -> dict[int, EvaluateReply]:
+        """Let clients evaluate models; return the evaluations that count, client by client.
+
+        Args:
+            asked: who evaluates what.
+            phase: is charged with all of the time, where the exchange is no step of its own.
+        """
+
+    def windows(self, split: SplitName) -> dict[int, int]:
+        """Return partition id → windows of a split."""
+
+
+@dataclass(frozen=True)
+class Around:
+    """What a port is made from.
+
+    Attributes:
+        task: what is learnt.
+        leaves: in order.
+        transport: has the book of the round.
+    """
+
+    task: "Task"
+    leaves: Sequence[Leaf]
+    transport: Transport
+
+
+PortMaker = Callable[[Around], LeafPort]

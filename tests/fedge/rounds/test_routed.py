@@ -1,0 +1,93 @@
+"""Two leaves of this process over a ClientApp that adds a number to what it is sent, in process."""
+
+import numpy as np
+import pytest
+from flwr.clientapp import ClientApp
+
+from fedge.config.sections import from_run_config
+from fedge.engine.inprocess import InProcessGrid
+from fedge.exchange.clients import Clients
+from fedge.exchange.content import ARRAYS, arrays_of
+from fedge.exchange.evaluate import Evaluation, evaluate_reply, models_to_evaluate
+from fedge.exchange.round_context import RoundContext
+from fedge.exchange.train import train_reply
+from fedge.leaf.leaf import Leaf
+from fedge.leaf.rules import make_strategy
+from fedge.rounds.evaluation import Asked
+from fedge.rounds.lines import own_models
+from fedge.rounds.port import Around
+from fedge.rounds.routed import RoutedLeaves
+from fedge.rounds.strategy import Task
+from fedge.rounds.transport import Facilities, Transport
+from fedge.states.shared import SharedStates
+from fedge.timing.laps import LapClock
+from fedge.training.local import TrainResult
+
+SAMPLES, STEPS = 10, 5  # of five epochs of one batch
+CLIENTS = 4
+
+
+def context_of(global_round, leaf_round):
+    return RoundContext(7, global_round, leaf_round, "nowhere", "log", 0, 5.0)
+
+
+def state(value):
+    return {"w": np.array([value], np.float32)}
+
+
+adding = ClientApp()
+
+
+@adding.train()
+def train(message, context):
+    made = {"w": arrays_of(message, ARRAYS)["w"] + np.float32(1 + context.node_config["partition-id"])}
+    return train_reply(message, TrainResult(made, 0.5, STEPS), SAMPLES, 0.1)
+
+
+@adding.evaluate()
+def evaluate(message, context):
+    right = int(next(models_to_evaluate(message))[1]["w"][0])
+    confusion = np.array([[right, 9 - right], [0, 0]])
+    return evaluate_reply(message, {("own", "test"): Evaluation(confusion, 1.0)})
+
+
+@pytest.fixture
+def routed(tmp_path):
+    """Leaf 0 has clients 0 and 1 and begins with 0, leaf 1 has clients 2 and 3 and begins with 1."""
+    config = from_run_config({})
+    leaves = [
+        Leaf(i, {2 * i: SAMPLES, 2 * i + 1: SAMPLES}, state(i), ["w"], make_strategy(config, 2), 0)
+        for i in range(2)
+    ]
+    held_out = {client: {"val": 9, "test": 9} for client in range(CLIENTS)}
+    with InProcessGrid(adding, CLIENTS, {}, 2) as grid:
+        clients = Clients(grid, {client: client + 1 for client in range(CLIENTS)})
+        facilities = Facilities(clients, context_of, LapClock(), SharedStates(tmp_path, enabled=False))
+        transport = Transport(facilities, dict.fromkeys(held_out, SAMPLES), retries=0)
+        transport.timeout_s = 5.0
+        transport.begin_round(1)
+        yield leaves, transport, RoutedLeaves(Around(Task(config, 7, held_out, 2), leaves, transport))
+
+
+def test_all_leaves_train_in_one_exchange(routed):
+    """Clients add 1, 2, 3 and 4: the leaves' means rise by 1.5 and 3.5."""
+    leaves, transport, port = routed
+    assert port.train(own_models(leaves), 1) == CLIENTS
+    assert [float(leaf.model["w"][0]) for leaf in leaves] == [1.5, 4.5]
+    assert len(transport.book.exchanges) == 1
+    assert transport.book.failures == {}
+
+
+def test_clients_evaluate_the_model_of_their_leaf(routed):
+    _, transport, port = routed
+    found = port.evaluate(Asked({0: {"own": state(2)}, 1: {"own": state(7)}}, ("test",)))
+    assert {c: int(e["own", "test"].confusion[0, 0]) for c, e in found.items()} == {0: 2, 1: 2, 2: 7, 3: 7}
+    assert transport.book.failures == {}
+    assert port.windows("test") == dict.fromkeys(range(CLIENTS), 9)
+
+
+def test_a_probe_moves_no_leaf(routed):
+    leaves, _, port = routed
+    probe = port.probe(state(5), 1, None)
+    assert [float(model["w"][0]) for model in probe.models] == [6.5, 8.5]
+    assert [float(leaf.model["w"][0]) for leaf in leaves] == [0, 1]
