@@ -26,6 +26,7 @@ from fedge.launch.completion import SHELLS, complete, shell_code
 from fedge.launch.new_project import new_project
 from fedge.launch.packaged import described
 from fedge.launch.project import CLIENT_APP, Project, parse_override
+from fedge.link.command import add_commands as add_link_commands
 from fedge.process import exits
 from fedge.process.streams import forget_unread, open_missing_streams, replace_unprintable
 from fedge.records.folder import find_run
@@ -138,6 +139,7 @@ def _parser() -> Parser:
     add_datasets(commands)
     add_commands(commands)
     add_model_commands(commands)
+    add_link_commands(commands)
     return parser
 
 

@@ -5,7 +5,7 @@ records, with `round_context` for what a round tells and `content` for what mess
 is the only place that knows node ids, `delivery` matches replies to questions, `ordering` says who is sent to
 work first; `engine` is what they need of whatever drives clients, `failure` why a client does not count.
 
-Imports only from below: `data`, `datasets`, `training` and what is under them.
+Imports only from below: `data`, `datasets`, `link`, `training` and what is under them.
 """
 
 import lazy_loader as lazy

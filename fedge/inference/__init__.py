@@ -3,7 +3,7 @@
 `card` is what a file of models says about itself, `models` opens such a file and chooses, `windows` reads
 what is to be classified, `network` puts scaling around a network, `export` writes it for other programs.
 
-Imports only from below: `data`, `datasets`, `training` and what is under them.
+Imports only from below: `data`, `datasets`, `link`, `training` and what is under them.
 """
 
 import lazy_loader as lazy

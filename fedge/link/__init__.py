@@ -1,0 +1,19 @@
+"""Between machines: leaf servers and cloud over TLS, and certificates and node keys for trials.
+
+The cloud listens (`gate`), leaf servers dial (`dial`), packets of JSON and model states pass (`frames`); what
+they mean is said elsewhere.
+
+Imports only from below: `privacy` and what is under it.
+"""
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach(
+    __name__,
+    submod_attrs={
+        "certificates": ["Wanted", "make_certificates"],
+        "dial": ["Link"],
+        "frames": ["LinkError", "Packet"],
+        "gate": ["LeafGate", "LeafGone"],
+    },
+)

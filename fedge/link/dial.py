@@ -1,0 +1,189 @@
+"""A leaf server's end of its link to the cloud: it dials, answers what it is asked, and dials again.
+
+One channel for as long as the leaf server lives: gRPC connects it anew by itself. The answer to the last
+question is kept until the next one comes, so that a stream that breaks in between costs no work.
+"""
+
+import logging
+import queue
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import grpc  # type: ignore[import-untyped]
+
+from fedge.link.certificates import AUTHORITY, CLOUD, leaf_name, refuse_unusable
+from fedge.link.frames import LinkError, Packet, chunks_of, packet_of
+from fedge.link.gate import METHOD, NOTE, NUMBER, OPTIONS, OVER, PROCESS, SERVICE, WELCOME
+
+logger = logging.getLogger(__name__)
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 3.0
+_LEAVE_S = 5.0
+_OPTIONS = (
+    *OPTIONS,
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 3000),
+    ("grpc.ssl_target_name_override", CLOUD),
+)
+_REFUSED = (
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.UNIMPLEMENTED,
+    grpc.StatusCode.INVALID_ARGUMENT,
+)
+
+Note = Callable[[dict[str, Any]], None]
+"""Facts that tell how far the answer is."""
+
+
+class Answering(Protocol):
+    """What a leaf server does on its link."""
+
+    def hello(self) -> Packet:
+        """Return what is said when the link is up."""
+
+    def welcome(self, packet: Packet) -> None:
+        """Take what the cloud says then."""
+
+    def answer(self, packet: Packet, note: Note) -> Packet:
+        """Return the answer to a question; `note` tells meanwhile how far it is."""
+
+
+class Refused(RuntimeError):
+    """The cloud does not want this leaf server. One line."""
+
+
+class Link:
+    """A leaf server's link to the cloud."""
+
+    def __init__(self, address: str, certificates: Path, leaf: int) -> None:
+        """Get ready to dial.
+
+        Args:
+            address: host and port of the cloud.
+            certificates: folder with ca.crt, leaf-N.crt and leaf-N.key, as `fedge certs` names them.
+            leaf: whose certificate is shown.
+
+        Raises:
+            ConfigError: a file of TLS is not usable.
+        """
+        self.address = address
+        self._credentials = _credentials(certificates, leaf)
+        self._process = uuid.uuid4().hex
+        self._stopped = threading.Event()
+        self._is_over = False
+        self._call: Any = None
+        self._last: tuple[str, Packet] | None = None  # the newest question's number, and its answer
+
+    def stop(self) -> None:
+        """End `serve`, from another thread or a signal handler."""
+        self._stopped.set()
+        if self._call is not None:
+            self._call.cancel()
+
+    def serve(self, answering: Answering, lost_s: float) -> None:
+        """Answer what is asked until the cloud says that it is over, or `stop` is called.
+
+        Args:
+            answering: does the work.
+            lost_s: seconds without the cloud after which it is given up.
+
+        Raises:
+            Refused: the cloud does not want this leaf server, or was away for so long.
+        """
+        pause_s, last, self._is_over = _FIRST_PAUSE_S, time.monotonic(), False
+        with grpc.secure_channel(self.address, self._credentials, options=_OPTIONS) as channel:
+            attach = channel.stream_stream(f"/{SERVICE}/{METHOD}")
+            while not (self._stopped.is_set() or self._is_over):
+                if self._attached(attach, answering):
+                    pause_s, last = _FIRST_PAUSE_S, time.monotonic()
+                elif time.monotonic() - last > lost_s:
+                    raise Refused(f"the cloud at {self.address} was away for more than {lost_s:g} s")
+                if not (self._is_over or self._stopped.wait(pause_s)):
+                    pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def _attached(self, attach: Any, answering: Answering) -> bool:
+        """Hold one stream until it ends; tell whether the cloud was there."""
+        outgoing: queue.Queue[bytes | None] = queue.Queue(maxsize=4)
+        done = threading.Event()
+
+        def put(packet: Packet) -> None:
+            for chunk in chunks_of(packet):
+                while not done.is_set():
+                    try:
+                        outgoing.put(chunk, timeout=0.2)
+                        break
+                    except queue.Full:
+                        continue
+
+        def chunks() -> Iterator[bytes]:
+            while (chunk := outgoing.get()) is not None:
+                yield chunk
+
+        self._call = attach(chunks())
+        welcomed = False
+        try:
+            self._call.add_callback(done.set)
+            hello = answering.hello()
+            put(replace(hello, facts={**hello.facts, PROCESS: self._process}))
+            incoming = iter(self._call)
+            while not self._is_over and (packet := packet_of(incoming)) is not None:
+                if packet.kind == WELCOME:
+                    answering.welcome(packet)
+                    welcomed = True
+                else:
+                    put(self._answered(answering, packet, put))
+                    self._is_over = packet.kind == OVER
+        except grpc.RpcError as error:
+            self._refuse(error)
+        except LinkError as error:
+            logger.warning("the link to the cloud: %s", error)
+        finally:
+            self._end(outgoing, done)
+        return welcomed
+
+    def _end(self, outgoing: "queue.Queue[bytes | None]", done: threading.Event) -> None:
+        """Let the last answer go out, if it is one, and the thread that sends."""
+        if self._is_over:
+            with suppress(queue.Full):
+                outgoing.put(None, timeout=_LEAVE_S)
+                done.wait(_LEAVE_S)
+        done.set()
+        while True:
+            try:
+                outgoing.put_nowait(None)
+                break
+            except queue.Full:
+                outgoing.get_nowait()
+        self._call.cancel()
+
+    def _answered(self, answering: Answering, packet: Packet, put: Callable[[Packet], None]) -> Packet:
+        """Return the answer to a question, the one that was given before if it was."""
+        number = str(packet.facts[NUMBER])
+        if self._last is None or self._last[0] != number:
+            self._last = None
+            found = answering.answer(packet, lambda facts: put(Packet(NOTE, {**facts, NUMBER: number})))
+            self._last = number, Packet(found.kind, {**found.facts, NUMBER: number}, found.states)
+        return self._last[1]
+
+    def _refuse(self, error: Any) -> None:
+        """Raise Refused where dialling again is of no use."""
+        code, words = error.code(), error.details() or ""
+        if self._stopped.is_set():
+            return
+        if code in _REFUSED:
+            raise Refused(f"the cloud at {self.address} refuses: {words}") from error
+        logger.info("the link to the cloud at %s: %s %s", self.address, code, words)
+
+
+def _credentials(folder: Path, leaf: int) -> grpc.ChannelCredentials:
+    """Return what a leaf server shows, and by whom the cloud must be certified."""
+    name = leaf_name(leaf)
+    certificate, key, authority = folder / f"{name}.crt", folder / f"{name}.key", folder / f"{AUTHORITY}.crt"
+    refuse_unusable(certificate, key, authority)
+    return grpc.ssl_channel_credentials(authority.read_bytes(), key.read_bytes(), certificate.read_bytes())

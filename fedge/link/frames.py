@@ -1,0 +1,140 @@
+"""What passes between leaf servers and cloud: a head of plain JSON, and model states by name.
+
+A message goes as chunks of at most a megabyte, so a model may be of any size: first the head, then the bytes
+of all arrays one after the other. A state that a message holds under several names goes once. Nothing of what
+comes is run: the head is JSON, arrays are raw bytes whose types and sizes are checked before memory is taken.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from fedge.states.averaging import State
+from fedge.states.distinct import Distinct
+
+CHUNK_BYTES = 2**20
+_MOST_BYTES = 2**36  # of all arrays of a message
+_MOST_HEAD_BYTES = 2**28
+_HEAD, _DATA = b"H", b"D"
+_DTYPES = {
+    "<f8", "<f4", "<f2", "<i8", "<i4", "<i2", "|i1", "<u8", "<u4", "<u2", "|u1", "|b1",
+}  # fmt: skip
+
+
+class LinkError(RuntimeError):
+    """What came over a link cannot be read. One line."""
+
+
+@dataclass(frozen=True)
+class Packet:
+    """A message between leaf server and cloud.
+
+    Attributes:
+        kind: what it is.
+        facts: plain JSON.
+        states: name → model state.
+    """
+
+    kind: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    states: Mapping[str, State] = field(default_factory=dict, repr=False)
+
+
+def chunks_of(packet: Packet) -> Iterator[bytes]:
+    """Return a packet in chunks, in order."""
+    held = Distinct(packet.states.values())
+    number = {id(state): str(at) for at, state in enumerate(held)}
+    head = {
+        "kind": packet.kind,
+        "facts": packet.facts,
+        "states": {name: number[id(state)] for name, state in packet.states.items()},
+        "arrays": {
+            number[id(state)]: {entry: [a.dtype.str, list(a.shape)] for entry, a in state.items()}
+            for state in held
+        },
+    }
+    words = json.dumps(head).encode()
+    for at in range(0, len(words), CHUNK_BYTES):
+        yield _HEAD + words[at : at + CHUNK_BYTES]
+    yield _HEAD
+    for state in held:
+        for array in state.values():
+            flat = memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+            for at in range(0, len(flat), CHUNK_BYTES):
+                yield _DATA + flat[at : at + CHUNK_BYTES]
+
+
+def packet_of(chunks: Iterator[bytes]) -> Packet | None:
+    """Return the next packet that comes in chunks, with read-only arrays; None where nothing comes any more.
+
+    Raises:
+        LinkError: it is none, or ends half way.
+    """
+    first = next(chunks, None)
+    if first is None:
+        return None
+    try:
+        return _packet_of(chain([first], chunks))
+    except StopIteration:
+        raise LinkError("a message ends half way") from None
+
+
+def _packet_of(chunks: Iterator[bytes]) -> Packet:
+    """Return the packet that comes; StopIteration where it ends half way."""
+    words = bytearray()
+    while True:
+        chunk = next(chunks)
+        if chunk[:1] != _HEAD or len(words) > _MOST_HEAD_BYTES:
+            raise LinkError("a message does not begin with its head")
+        if len(chunk) == 1:
+            break
+        words += chunk[1:]
+    try:
+        head = json.loads(words)
+        states = {number: _state_of(entries, chunks) for number, entries in _checked(head).items()}
+        named = {str(name): states[number] for name, number in head["states"].items()}
+        return Packet(str(head["kind"]), dict(head["facts"]), named)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise LinkError(f"a message cannot be read: {type(error).__name__}: {error}") from error
+
+
+_Entries = dict[str, tuple[np.dtype, tuple[int, ...]]]
+
+
+def _checked(head: Any) -> dict[str, _Entries]:
+    """Return state → entry → (dtype, shape), all of which can be."""
+    found: dict[str, _Entries] = {}
+    total = 0
+    for number, entries in head["arrays"].items():
+        found[number] = {}
+        for entry, (code, shape) in entries.items():
+            if code not in _DTYPES or not all(type(size) is int and size >= 0 for size in shape):
+                raise ValueError(f"entry {entry!r} is no array")
+            dtype = np.dtype(code)
+            total += math.prod(shape) * dtype.itemsize
+            found[number][entry] = dtype, tuple(shape)
+    if total > _MOST_BYTES:
+        raise ValueError(f"its arrays are {total} bytes")
+    return found
+
+
+def _state_of(entries: _Entries, chunks: Iterator[bytes]) -> State:
+    """Read the arrays of one state."""
+    made: dict[str, np.ndarray] = {}
+    for entry, (dtype, shape) in entries.items():
+        content = bytearray(math.prod(shape) * dtype.itemsize)
+        at = 0
+        while at < len(content):
+            chunk = next(chunks)
+            if chunk[:1] != _DATA or at + len(chunk) - 1 > len(content) or len(chunk) == 1:
+                raise ValueError(f"entry {entry!r} does not come whole")
+            content[at : at + len(chunk) - 1] = memoryview(chunk)[1:]
+            at += len(chunk) - 1
+        made[entry] = np.frombuffer(content or b"", dtype).reshape(shape)
+        made[entry].flags.writeable = False
+    return made

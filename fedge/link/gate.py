@@ -1,0 +1,280 @@
+"""The cloud's end of the links to leaf servers: it listens, they dial in, it asks and they answer.
+
+A leaf server needs no open port: it dials (`fedge.link.dial`) and holds one stream as long as both live. Both
+sides show certificates of one authority (mutual TLS), and the cloud knows a leaf by the common name of its
+certificate: no other can take its place. A question is answered by one packet, after any number of notes on
+how far it is. Where the stream breaks, the leaf dials again and the question is put again under its number: a
+leaf that has answered it gives the same answer, one that was started anew works it out again.
+
+gRPC carries it, which Flower brings: streams with flow control, TLS and keep-alive.
+"""
+
+import logging
+import queue
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+
+import grpc  # type: ignore[import-untyped]
+
+from fedge.link.certificates import AUTHORITY, CLOUD, leaf_name, refuse_unusable
+from fedge.link.frames import LinkError, Packet, chunks_of, packet_of
+
+logger = logging.getLogger(__name__)
+
+SERVICE, METHOD = "fedge.Leaves", "Attach"
+HELLO, WELCOME, NOTE = "hello", "welcome", "note"
+OVER = "over"  # the last question of a run
+PROCESS = "process"  # among the facts of a hello: which process of a leaf server it is
+NUMBER = "number"  # of a question, among the facts of it, of its notes and its answer
+OPTIONS = (
+    ("grpc.keepalive_time_ms", 20_000),  # a peer that is gone without a word is noticed within half a minute
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+)
+_LOOK_S = 0.1  # how often a waiting thread sees whether its stream still lives
+_LEAVE_S = 2.0
+
+
+class LeafGone(RuntimeError):
+    """A leaf server did not answer in time. One line."""
+
+
+@dataclass
+class _Question:
+    """A question on its way over one stream."""
+
+    packet: Packet
+    on_note: Callable[[Packet], None]
+    answered: threading.Event = field(default_factory=threading.Event)
+    answer: Packet | None = None
+
+
+class _Stream:
+    """One attachment of a leaf server, from its hello to its end."""
+
+    def __init__(self, leaf: int, context: grpc.ServicerContext) -> None:
+        self.leaf = leaf
+        self._context = context
+        self._ended = threading.Event()
+        self._questions: queue.Queue[_Question | None] = queue.Queue()
+        if not context.add_callback(self.end):
+            self.end()
+
+    def put(self, question: _Question) -> None:
+        """Queue a question."""
+        self._questions.put(question)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing will come of it any more."""
+        return self._ended.is_set()
+
+    def end(self) -> None:
+        """Let the leaf go after what it is at."""
+        self._ended.set()
+        self._questions.put(None)
+
+    def cut(self) -> None:
+        """Let the leaf go at once."""
+        self.end()
+        self._context.cancel()
+
+    def serve(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        """Put questions, one after the other, and take their answers, until the stream ends."""
+        while True:
+            question = self._questions.get()
+            if question is None or self.has_ended:
+                return
+            yield from chunks_of(question.packet)
+            number = question.packet.facts[NUMBER]
+            while not question.answered.is_set():
+                found = packet_of(chunks)
+                if found is None:
+                    return
+                if found.facts.get(NUMBER) != number:
+                    continue
+                if found.kind == NOTE:
+                    question.on_note(found)
+                else:
+                    question.answer = found
+                    question.answered.set()
+
+
+class LeafGate:
+    """Listens for leaf servers and asks them. Use as a context manager.
+
+    Attributes:
+        address: host and port that it listens on.
+    """
+
+    def __init__(self, address: str, certificates: Path, leaves: int, welcome: Packet) -> None:
+        """Listen.
+
+        Args:
+            address: host and port; port 0 takes a free one.
+            certificates: folder with ca.crt, cloud.crt and cloud.key, as `fedge certs` names them.
+            leaves: how many there are, numbered from 0.
+            welcome: the packet that every leaf server gets when it attaches.
+
+        Raises:
+            ConfigError: a file of TLS is not usable.
+            LinkError: the address cannot be listened on.
+        """
+        self._leaf_of = {leaf_name(leaf): leaf for leaf in range(leaves)}
+        self._welcome = welcome
+        self._streams: dict[int, _Stream] = {}
+        self._hellos: dict[int, Packet] = {}
+        self._outdated: set[tuple[int, str]] = set()  # leaf and process, where another has taken its place
+        self._changed = threading.Condition()
+        self._name, self._numbers = uuid.uuid4().hex, count(1)
+        # a stream holds a thread; while one takes another's place both live
+        self._pool = ThreadPoolExecutor(2 * leaves + 2, "leaf-link")
+        self._server = grpc.server(self._pool, options=(*OPTIONS, ("grpc.so_reuseport", 0)))
+        handler = grpc.stream_stream_rpc_method_handler(self._attach)
+        handlers = grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler})
+        self._server.add_generic_rpc_handlers((handlers,))
+        credentials = _credentials(certificates)
+        try:
+            port = self._server.add_secure_port(address, credentials)
+        except RuntimeError as error:
+            raise LinkError(f"{address} cannot be listened on: {error}") from error
+        self.address = f"{address.rpartition(':')[0]}:{port}"
+        self._server.start()
+
+    def __enter__(self) -> "LeafGate":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let all leaf servers go: a stream that nobody asks on ends at once, another after a moment."""
+        with self._changed:
+            streams = list(self._streams.values())
+        for stream in streams:
+            stream.end()
+        self._server.stop(_LEAVE_S).wait()
+        self._pool.shutdown(wait=True)
+
+    def hellos(self) -> dict[int, Packet]:
+        """Return what each leaf server that is attached said then, in order."""
+        with self._changed:
+            return {leaf: self._hellos[leaf] for leaf in sorted(self._streams) if self._is_there(leaf)}
+
+    def ask(
+        self,
+        leaf: int,
+        packet: Packet,
+        timeout_s: float,
+        on_note: Callable[[Packet], None] = lambda _: None,
+    ) -> Packet:
+        """Put a question to a leaf server and wait for its answer; if it has gone, until it is back.
+
+        Args:
+            leaf: which.
+            packet: the question.
+            timeout_s: seconds that the leaf may be away, and that it may be silent; notes break it.
+            on_note: called with what it tells meanwhile, by another thread.
+
+        Raises:
+            LeafGone: it did not answer in time.
+        """
+        heard = time.monotonic()
+
+        def note(found: Packet) -> None:
+            nonlocal heard
+            heard = time.monotonic()
+            on_note(found)
+
+        numbered = replace(packet, facts={**packet.facts, NUMBER: f"{self._name}-{next(self._numbers)}"})
+        while True:
+            stream = self._stream_of(leaf, timeout_s)
+            question, heard = _Question(numbered, note), time.monotonic()
+            stream.put(question)
+            while not question.answered.wait(_LOOK_S) and not stream.has_ended:
+                if time.monotonic() - heard > timeout_s:
+                    stream.cut()
+                    raise LeafGone(f"leaf server {leaf} did not answer within {timeout_s:g} s")
+            if question.answer is not None:
+                if packet.kind == OVER:
+                    stream.end()
+                return question.answer
+            logger.warning("the link to leaf server %d broke; it is asked again when it is back", leaf)
+
+    def _stream_of(self, leaf: int, timeout_s: float) -> _Stream:
+        """Wait until a leaf server is attached."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._is_there(leaf), timeout_s):
+                raise LeafGone(f"leaf server {leaf} was away for more than {timeout_s:g} s")
+            return self._streams[leaf]
+
+    def _is_there(self, leaf: int) -> bool:
+        return leaf in self._streams and not self._streams[leaf].has_ended
+
+    def _attach(self, chunks: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        """Serve a leaf server as long as its stream lives."""
+        leaf = self._who(context)
+        hello = packet_of(chunks)
+        if hello is None or hello.kind != HELLO:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a leaf server says hello first")
+            raise AssertionError
+        stream = _Stream(leaf, context)
+        self._take_place(stream, hello, context)
+        logger.info("leaf server %d is there: %s", leaf, context.peer())
+        try:
+            yield from chunks_of(self._welcome)
+            yield from stream.serve(chunks)
+        except LinkError as error:
+            logger.warning("leaf server %d: %s", leaf, error)
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        finally:
+            stream.end()
+
+    def _take_place(self, stream: _Stream, hello: Packet, context: grpc.ServicerContext) -> None:
+        """Make a stream its leaf's; of two processes that show one certificate the newer one stays."""
+        leaf, process = stream.leaf, str(hello.facts.get(PROCESS))
+        with self._changed:
+            is_out = (leaf, process) in self._outdated
+            if not is_out:
+                before, known = self._streams.get(leaf), self._hellos.get(leaf)
+                if known is not None and str(known.facts.get(PROCESS)) != process:
+                    self._outdated.add((leaf, str(known.facts.get(PROCESS))))
+                self._streams[leaf], self._hellos[leaf] = stream, hello
+                self._changed.notify_all()
+        if is_out:
+            words = f"another process has taken the place of leaf server {leaf}"
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, words)
+        if before is not None and not before.has_ended:
+            logger.warning(
+                "leaf server %d has attached once more; its new stream takes the old one's place", leaf
+            )
+            before.cut()
+
+    def _who(self, context: grpc.ServicerContext) -> int:
+        """Return the leaf whose certificate the other side has shown; end the stream of anybody else."""
+        names = [name.decode(errors="replace") for name in context.auth_context().get("x509_common_name", [])]
+        if len(names) == 1 and names[0] in self._leaf_of:
+            return self._leaf_of[names[0]]
+        logger.warning("%s does not get in: its certificate is for %s", context.peer(), names)
+        context.abort(grpc.StatusCode.PERMISSION_DENIED, f"no leaf server of this run: {', '.join(names)}")
+        raise AssertionError
+
+
+def _credentials(folder: Path) -> grpc.ServerCredentials:
+    """Return what the cloud shows, and by whom others must be certified."""
+    certificate, key, authority = (
+        folder / f"{CLOUD}.crt",
+        folder / f"{CLOUD}.key",
+        folder / f"{AUTHORITY}.crt",
+    )
+    refuse_unusable(certificate, key, authority)
+    pair = (key.read_bytes(), certificate.read_bytes())
+    return grpc.ssl_server_credentials([pair], authority.read_bytes(), require_client_auth=True)

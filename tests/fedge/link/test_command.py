@@ -1,0 +1,41 @@
+"""The command ``fedge certs``."""
+
+import pytest
+
+from fedge.cli import main
+
+
+def test_certs_are_written_and_named(tmp_path, capsys):
+    words = [
+        "certs",
+        str(tmp_path / "tls"),
+        "--hosts",
+        "cloud.example, 10.1.2.3",
+        "--leaves",
+        "1",
+        "--nodes",
+        "2",
+    ]
+    assert main(words) == 0
+    assert {p.name for p in (tmp_path / "tls").iterdir()} == {
+        "ca.crt", "ca.key", "cloud.crt", "cloud.key", "superlink.crt", "superlink.key",
+        "leaf-0.crt", "leaf-0.key", "node-0", "node-0.pub", "node-1", "node-1.pub",
+    }  # fmt: skip
+    assert len(capsys.readouterr().out.splitlines()) == 12
+    assert main(words) == 0
+    assert "has all of them already" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "telling"),
+    [
+        (["--leaves", "-1"], "--leaves must be 0 to 10000, but is -1"),
+        (["--days", "0"], "--days must be 1 to 3650, but is 0"),
+        (["--hosts", "bücher"], "--hosts must be names or addresses"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(tmp_path, capsys, words, telling):
+    assert main(["certs", str(tmp_path / "tls"), *words]) == 4
+    error = capsys.readouterr().err
+    assert telling in error
+    assert error.count("\n") == 1

@@ -1,0 +1,54 @@
+"""A leaf server that dials where nobody is; what it says to a cloud that is there: test_gate."""
+
+import socket
+import threading
+
+import pytest
+
+from fedge.config.option import ConfigError
+from fedge.link.certificates import Wanted, make_certificates
+from fedge.link.dial import Link, Refused
+from fedge.link.frames import Packet
+
+
+class Nothing:
+    """A leaf server that is asked nothing."""
+
+    def hello(self):
+        return Packet("hello")
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tls") / "certs"
+    make_certificates(folder, Wanted(leaves=1))
+    return folder
+
+
+@pytest.fixture
+def nobody():
+    """An address that is taken and answers nothing."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+def test_a_cloud_that_never_comes_is_given_up(certificates, nobody):
+    with pytest.raises(Refused, match=r"the cloud at 127.0.0.1:\d+ was away for more than 0\.3 s"):
+        Link(nobody, certificates, 0).serve(Nothing(), lost_s=0.3)
+
+
+def test_a_leaf_server_that_dials_in_vain_can_be_stopped(certificates, nobody):
+    link = Link(nobody, certificates, 0)
+    thread = threading.Thread(target=link.serve, args=(Nothing(), 60.0))
+    thread.start()
+    link.stop()
+    thread.join(5)
+    assert not thread.is_alive()
+
+
+def test_a_leaf_without_a_certificate_is_refused(certificates):
+    with pytest.raises(
+        ConfigError, match=r"leaf-9\.crt must be there for TLS, but is not; fedge certs makes it"
+    ):
+        Link("127.0.0.1:1", certificates, 9)

@@ -1,0 +1,203 @@
+"""A cloud and leaf servers in threads, over real TLS on the loopback."""
+
+import threading
+import time
+
+import grpc
+import numpy as np
+import pytest
+
+from fedge.config.option import ConfigError
+from fedge.link.certificates import Wanted, make_certificates
+from fedge.link.dial import Link, Refused
+from fedge.link.frames import LinkError, Packet
+from fedge.link.gate import HELLO, LeafGate, LeafGone
+
+WELCOME = Packet("welcome", {"seed": 7})
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tls") / "certs"
+    make_certificates(folder, Wanted(leaves=3))
+    return folder
+
+
+class Doubling:
+    """Answers a question with twice its model, after a note; a question "over" is the last."""
+
+    def __init__(self, wait=None):
+        self.asked, self.seed, self.wait = [], None, wait
+
+    def hello(self):
+        return Packet(HELLO, {"clients": [1, 2]})
+
+    def welcome(self, packet):
+        self.seed = packet.facts["seed"]
+
+    def answer(self, packet, note):
+        self.asked.append(packet.kind)
+        note({"done": 1})
+        if self.wait:
+            self.wait()
+        return Packet("answer", {"of": packet.kind}, {n: {"w": 2 * s["w"]} for n, s in packet.states.items()})
+
+
+@pytest.fixture
+def attached(certificates):
+    """Return a function that lets leaf servers of a gate live in threads; all have ended at the end."""
+    started = []
+
+    def attach(gate, leaf, answering, folder=certificates, lost_s=5.0):
+        link = Link(gate.address, folder, leaf)
+        failures = []
+
+        def serve():
+            try:
+                link.serve(answering, lost_s)
+            except Refused as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        started.append((link, thread))
+        return link, thread, failures
+
+    yield attach
+    for link, thread in started:
+        link.stop()
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def test_every_leaf_is_asked_and_answers(certificates, attached):
+    with LeafGate("127.0.0.1:0", certificates, 2, WELCOME) as gate:
+        answering = [Doubling(), Doubling()]
+        notes = []
+        for leaf in (1, 0):
+            attached(gate, leaf, answering[leaf])
+        big = {"w": np.arange(10**6, dtype=np.float64)}
+        for leaf in (0, 1):
+            found = gate.ask(leaf, Packet("train", {}, {"model": big}), 5.0, notes.append)
+            assert found.facts["of"] == "train"
+            np.testing.assert_array_equal(found.states["model"]["w"], 2 * big["w"])
+        assert [note.facts["done"] for note in notes] == [1, 1]
+        assert {leaf: hello.facts["clients"] for leaf, hello in gate.hellos().items()} == {
+            0: [1, 2],
+            1: [1, 2],
+        }
+        assert [each.seed for each in answering] == [7, 7]
+
+
+def test_a_leaf_that_comes_late_is_waited_for(certificates, attached):
+    with LeafGate("127.0.0.1:0", certificates, 1, WELCOME) as gate:
+        late = threading.Timer(0.3, attached, (gate, 0, Doubling()))
+        late.start()
+        assert gate.ask(0, Packet("train"), 5.0).kind == "answer"
+        late.join()
+
+
+def test_a_leaf_that_is_away_or_silent_is_given_up(certificates, attached):
+    with LeafGate("127.0.0.1:0", certificates, 2, WELCOME) as gate:
+        with pytest.raises(LeafGone, match=r"leaf server 1 was away for more than 0\.2 s"):
+            gate.ask(1, Packet("train"), 0.2)
+        go_on = threading.Event()
+        attached(gate, 0, Doubling(go_on.wait))
+        with pytest.raises(LeafGone, match=r"leaf server 0 did not answer within 0\.5 s"):
+            gate.ask(0, Packet("train"), 0.5)
+        go_on.set()
+        assert gate.ask(0, Packet("next"), 5.0).facts["of"] == "next"
+
+
+def test_a_question_is_put_again_where_the_stream_broke_and_is_answered_once(certificates, attached):
+    """The leaf is at work as its stream is cut; it dials again, and gives the answer that it has."""
+    with LeafGate("127.0.0.1:0", certificates, 1, WELCOME) as gate:
+        answering = Doubling(lambda: gate._streams[0].cut())
+        attached(gate, 0, answering)
+        assert gate.ask(0, Packet("train"), 5.0).kind == "answer"
+        assert answering.asked == ["train"]
+
+
+def test_a_leaf_finds_a_cloud_that_was_started_again(certificates, attached):
+    answering = Doubling()
+    with LeafGate("127.0.0.1:0", certificates, 1, WELCOME) as gate:
+        attached(gate, 0, answering, lost_s=20.0)
+        gate.ask(0, Packet("train"), 5.0)
+        address = gate.address
+    with LeafGate(address, certificates, 1, Packet("welcome", {"seed": 8})) as gate:
+        assert gate.ask(0, Packet("train"), 10.0).kind == "answer"
+    assert (answering.asked, answering.seed) == (["train", "train"], 8)
+
+
+def test_a_leaf_goes_when_nothing_more_will_come_and_where_the_cloud_stays_away(certificates, attached):
+    with LeafGate("127.0.0.1:0", certificates, 2, WELCOME) as gate:
+        _, thread, failures = attached(gate, 0, Doubling())
+        gate.ask(0, Packet("over"), 5.0)
+        thread.join(5)
+        assert not thread.is_alive()
+        assert failures == []
+        _, left, failures = attached(gate, 1, Doubling(), lost_s=0.5)
+        gate.ask(1, Packet("train"), 5.0)
+    left.join(10)
+    assert "was away for more than 0.5 s" in str(failures[0])
+
+
+@pytest.mark.parametrize("who", ["a leaf of another run", "another authority", "nobody"])
+def test_strangers_do_not_get_in(certificates, attached, tmp_path, who):
+    with LeafGate("127.0.0.1:0", certificates, 2, WELCOME) as gate:
+        if who == "nobody":
+            authority = (certificates / "ca.crt").read_bytes()
+            options = [("grpc.ssl_target_name_override", "cloud")]
+            with grpc.secure_channel(
+                gate.address, grpc.ssl_channel_credentials(authority), options
+            ) as channel:
+                call = channel.stream_stream("/fedge.Leaves/Attach")(iter([b"H{}"]), timeout=5)
+                with pytest.raises(grpc.RpcError, match="UNAVAILABLE"):
+                    next(call)
+        elif who == "another authority":
+            make_certificates(tmp_path, Wanted(leaves=1))
+            _, thread, failures = attached(gate, 0, Doubling(), tmp_path, lost_s=0.3)
+            thread.join(10)
+            assert "was away" in str(failures[0])
+        else:
+            _, thread, failures = attached(gate, 2, Doubling())
+            thread.join(10)
+            assert "refuses: no leaf server of this run: leaf-2" in str(failures[0])
+        assert gate.hellos() == {}
+
+
+def test_of_two_processes_with_one_certificate_the_newer_stays(certificates, attached):
+    with LeafGate("127.0.0.1:0", certificates, 1, WELCOME) as gate:
+        old, new = Doubling(), Doubling()
+        _, thread, failures = attached(gate, 0, old)
+        gate.ask(0, Packet("train"), 5.0)
+        attached(gate, 0, new)
+        thread.join(10)
+        assert "another process has taken the place of leaf server 0" in str(failures[0])
+        gate.ask(0, Packet("train"), 5.0)
+        assert (old.asked, new.asked) == (["train"], ["train"])
+
+
+def test_an_address_or_certificates_that_cannot_be_used_are_refused(certificates, tmp_path):
+    with (
+        LeafGate("127.0.0.1:0", certificates, 1, WELCOME) as gate,
+        pytest.raises(LinkError, match="listened"),
+    ):
+        LeafGate(gate.address, certificates, 1, WELCOME)
+    with pytest.raises(ConfigError, match=r"cloud\.crt must be there for TLS"):
+        LeafGate("127.0.0.1:0", tmp_path, 1, WELCOME)
+
+
+def test_nothing_is_left_when_a_gate_is_closed(certificates, attached):
+    before = threading.active_count()
+    with LeafGate("127.0.0.1:0", certificates, 2, WELCOME) as gate:
+        links = [attached(gate, leaf, Doubling()) for leaf in range(2)]
+        for leaf in range(2):
+            gate.ask(leaf, Packet("train"), 5.0)
+        for link, thread, _ in links:
+            link.stop()
+            thread.join(5)
+    deadline = time.monotonic() + 5
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert threading.active_count() <= before + 1  # gRPC keeps a thread of its own that polls
