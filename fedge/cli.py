@@ -14,7 +14,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedge.config.describe import json_schema, option_table
 from fedge.config.option import ConfigError, Scalar
@@ -69,6 +69,18 @@ def _parser() -> Parser:
     parser = Parser(prog="fedge", description="Hierarchical, clustered federated learning.")
     parser.add_argument("--version", action="version", version=f"fedge {version('fedge')}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_run_commands(commands)
+    _add_profile(commands)
+    _add_project_commands(commands)
+    add_datasets(commands)
+    add_commands(commands)
+    add_model_commands(commands)
+    add_link_commands(commands)
+    return parser
+
+
+def _add_run_commands(commands: Any) -> None:
+    """Add what carries runs out and goes on with them."""
     run = commands.add_parser(
         "run", help="carry out a run, as `flwr run` would, with an exit code that tells the truth"
     )
@@ -103,6 +115,10 @@ def _parser() -> Parser:
     )
     sweep.add_argument("--jobs", type=int, help="runs at a time (default: cores divided by workers)")
     sweep.set_defaults(command=_sweep)
+
+
+def _add_profile(commands: Any) -> None:
+    """Add what tells where memory goes."""
     profile = commands.add_parser("profile", help="show where a run's memory goes, on either engine")
     _add_run_arguments(profile)
     profile.add_argument(
@@ -118,6 +134,10 @@ def _parser() -> Parser:
         help="with --compare: exit code 4 if RSS or USS grew more",
     )
     profile.set_defaults(command=_profile)
+
+
+def _add_project_commands(commands: Any) -> None:
+    """Add what helps to write a study: projects, configurations, options, tables, completion."""
     new = commands.add_parser("new", help="write a small project with its own model, options and federations")
     new.add_argument("folder", type=Path, help="its folder, new or empty, which gives its name: my-study")
     new.set_defaults(command=_new)
@@ -136,11 +156,6 @@ def _parser() -> Parser:
     options.set_defaults(command=_print_options)
     tables = commands.add_parser("tables", help="print what every column of a run's tables means (Markdown)")
     tables.set_defaults(command=_print_tables)
-    add_datasets(commands)
-    add_commands(commands)
-    add_model_commands(commands)
-    add_link_commands(commands)
-    return parser
 
 
 def _add_run_arguments(parser: Parser) -> None:
