@@ -35,6 +35,7 @@ class Purpose(IntEnum):
     DEVICE_JOBS = 13  # jitter and dropouts, attempt by attempt
     DEVICE_PICKS = 14  # which idle device is given work
     AVAILABILITY = 15
+    DISTILLATION = 16  # what a server makes up to learn from
 
 
 def numpy_stream(seed: int, purpose: Purpose, *where: int) -> np.random.Generator:

@@ -1,8 +1,9 @@
 """What a callback is, and what it is shown of a run."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 Row = Mapping[str, Any]
@@ -59,6 +60,7 @@ class Round:
         numbers: its row of metrics/global_rounds.csv (docs/tables.md); empty before it.
         leaves: its rows of metrics/leaf_rounds.csv, in order.
         clients: its rows of metrics/clients.csv, in order.
+        on_clock: its row of devices/versions.csv, of a run on the virtual clock; empty elsewhere.
     """
 
     global_round: int
@@ -66,6 +68,7 @@ class Round:
     numbers: Row
     leaves: Sequence[Row] = ()
     clients: Sequence[Row] = ()
+    on_clock: Row = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,9 @@ class Callback:
     What a run that goes on is to know again: attributes that have changed since the object was made, as far
     as they are numbers, strings, None, and lists and tables of these. An object that keeps something else
     has `state_dict()`, which returns such a table, and `load_state_dict(table)`.
+
+    On the virtual clock (docs/devices.md) a global round is the time from one evaluation to the next, and
+    there are no leaf rounds to be told of.
     """
 
     def begin_run(self, run: Run) -> str | None:

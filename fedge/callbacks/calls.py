@@ -14,6 +14,7 @@ from fedge.config.parts import CALLBACKS, callback_arguments, names_in, refuse_u
 from fedge.config.sections import Config
 from fedge.records.catalog import CLIENTS, GLOBAL, LEAF, ClientRow, GlobalRow, LeafRow
 from fedge.records.columns import Table
+from fedge.records.device_tables import VERSIONS
 from fedge.rounds.hooks import Hooks
 from fedge.rounds.results import RoundResult
 
@@ -90,15 +91,22 @@ class Callbacks(Hooks):
                 LeafRound(global_round, leaf_round, replies, losses, MappingProxyType(words)),
             )
 
-    def end_round(self, result: RoundResult, seconds: float) -> None:
-        """Call all, with the seconds that the round took; `stop` tells afterwards whether the run ends."""
+    def end_round(self, result: RoundResult, seconds: float, on_clock: Any = None) -> None:
+        """Call all; `stop` tells afterwards whether the run ends.
+
+        Args:
+            result: of the round.
+            seconds: that it took.
+            on_clock: the row object of devices/versions.csv, of a run on the virtual clock.
+        """
         if not self._all:
             return
         number = result.global_round
         (numbers,) = _rows(GLOBAL, [GlobalRow(result, seconds)])
         leaves = _rows(LEAF, [LeafRow(number, leaf) for leaf in result.leaves])
         clients = _rows(CLIENTS, [ClientRow(number, client) for client in result.clients])
-        self._call("end_round", Round(number, self._num_rounds, numbers, leaves, clients))
+        versions = _rows(VERSIONS, [] if on_clock is None else [on_clock])
+        self._call("end_round", Round(number, self._num_rounds, numbers, leaves, clients, *versions))
 
     def end_run(self, run: EndedRun) -> None:
         """Call all: the run is over."""

@@ -201,7 +201,6 @@ _ROUNDS_ONLY: tuple[tuple[str, str, Callable[["Config"], bool]], ...] = (
      lambda config: config.hierarchy.leaf_rounds != 1),
     ("hierarchy.fraction-train=1.0", "asynchrony.concurrency says how many train",
      lambda config: config.hierarchy.fraction_train != 1.0),
-    ('callbacks=""', "callbacks are told of rounds", lambda config: bool(config.callbacks)),
     ("guard.min-clients=1", "there is no leaf round that could have too few replies",
      lambda config: config.guard.min_clients != 1),
     ("guard.max-norm-factor=0", "updates from different models are not compared by their size",

@@ -29,6 +29,7 @@ FOUR_LEAVES = "needs four leaves"  # a signal
 AFTER_ROUND = "trains before it decides"  # a gate: an offer is trained for a round first
 
 ROUNDS = "works in rounds"  # a server's rule: children begin together, and it is told when all is there
+TELLS_CLASSES = "is told classes"  # a server's rule: children tell it the shares of their classes
 
 OWNERS = "deals owners"  # a partition: who made the windows decides who gets them
 FILES = "made of files"  # a scenario: each group has the users of a window file of its own
@@ -182,6 +183,12 @@ SERVER_RULES = Register(
     Entry("fedbuff", "the mean of every K updates is added (Nguyen et al. 2022)", f"{_SERVERS}:fedbuff"),
     Entry("ca2fl", "FedBuff, corrected by last updates (Wang et al. 2024)", f"{_SERVERS}:ca2fl"),
     Entry("fedfa", "mean of the last K models (Xu et al. 2024)", f"{_SERVERS}:fedfa"),
+    Entry(
+        "fedrevive",
+        "stale updates give way to distilled ones (Askin et al. 2025)",
+        "fedge.devices.revive:fedrevive",
+        _with(TELLS_CLASSES),
+    ),
 )
 
 CLOUD_RULES = Register("asynchrony.cloud-rule", "fedge.server_rules", *list(SERVER_RULES)[1:])
@@ -195,6 +202,8 @@ DEVICES = Register(
         "half-normal", "durations are half-normal, as FedBuff's authors draw them", f"{_PRESETS}:half_normal"
     ),
     Entry("fedrevive", "the devices of FedRevive's experiments", f"{_PRESETS}:fedrevive"),
+    Entry("hhar-phones", "four tiers: HHAR's phone models", f"{_PRESETS}:hhar_phones"),
+    Entry("fedscale", "FedScale's formula, from its device capacities", f"{_PRESETS}:fedscale"),
     Entry("equal", "all alike, without chance", f"{_PRESETS}:equal"),
     Entry("trace", "read from a CSV file", "fedge.devices.trace:trace"),
 )

@@ -4,10 +4,13 @@ A preset is a function (owner, rng, further arguments by keyword) → `Fleet`, w
 number of the user whose device it is.
 """
 
+from pathlib import Path
+
 import numpy as np
 
 from fedge.config.option import ConfigError
 from fedge.devices.fleet import Fleet
+from fedge.devices.trace import read_table
 
 _MEGA = 1e6
 
@@ -52,17 +55,88 @@ def half_normal(owner: np.ndarray, rng: np.random.Generator, seconds: float = 1.
     return _timed(np.full(len(owner), float(seconds)), "half-normal")
 
 
-def fedrevive(owner: np.ndarray, rng: np.random.Generator) -> Fleet:
+def fedrevive(owner: np.ndarray, rng: np.random.Generator, shifted: bool = False) -> Fleet:
     """A job trains for an exponential time of mean 1, 1.3 or 1.6 s (a quarter, half, a quarter of devices).
 
-    Download takes 0.1 s and upload 0.15 s or 0.25 s, each for half of the devices.
+    Download takes 0.1 s and upload 0.15 s or 0.25 s, each for half of the devices. `shifted` is the second
+    schedule: training of mean 0.1 s for all, download 0.02 s, upload 0.05 or 0.1 s.
 
-    Source: the simulator of FedRevive (Askin et al. 2025), as its authors' NVFlare example describes it.
+    Source: the experiments of FedRevive (Askin et al. 2025), as its authors' NVFlare example describes them
+    (research/fedrevive); there an upload also varies by 0.02 s (0.01 s) from job to job.
     """
     count = len(owner)
+    if shifted:
+        return _timed(
+            np.full(count, 0.1), "exponential", np.full(count, 0.02), rng.choice([0.05, 0.1], count)
+        )
     mean = rng.choice([1.0, 1.3, 1.6], count, p=[0.25, 0.5, 0.25])
     up_s = rng.choice([0.15, 0.25], count)
     return _timed(mean, "exponential", np.full(count, 0.1), up_s)
+
+
+PHONES = {"nexus4": (4, 1.5), "s3": (4, 1.4), "s3mini": (2, 1.0), "samsungold": (1, 1.4)}
+"""HHAR's phone models → (cores, GHz) of their data sheets: LG Nexus 4, Samsung Galaxy S3, S3 mini, S Plus."""
+
+
+def hhar_phones(
+    owner: np.ndarray,
+    rng: np.random.Generator,
+    seconds: float = 0.02,
+    megabytes: float = 1.0,
+    jitter: float = 0.2,
+) -> Fleet:
+    """Every device is one of the four phone models of HHAR, each as likely: four tiers of speed.
+
+    Seconds per window are inversely proportional to cores × GHz: 1, 1.07, 3 and 4.3 times those of a Nexus 4.
+    That is a tier of hardware, not a measurement of training.
+
+    Source: Stisen et al. 2015 for the models, of which every user carried two each; makers' data sheets for
+    cores and clock.
+
+    Args:
+        owner: (N,) user of each device.
+        rng: what is drawn from.
+        seconds: per window and epoch on the fastest model.
+        megabytes: 10⁶ bytes per second downwards of all devices; half of that upwards.
+        jitter: of the logarithm of a job's training time.
+    """
+    _refuse_negative(seconds=seconds)
+    rates = np.array([cores * clock for cores, clock in PHONES.values()])
+    speed = seconds * rates.max() / rng.choice(rates, len(owner))
+    down, nothing = np.full(len(owner), _MEGA * megabytes), np.zeros(len(owner))
+    return Fleet(speed, nothing, down, down / 2, nothing, nothing, sigma=jitter)
+
+
+def fedscale(
+    owner: np.ndarray, rng: np.random.Generator, path: str = "", kilobits: float = 5000.0, jitter: float = 0.0
+) -> Fleet:
+    """A job takes 3 × milliseconds of inference per sample × samples, and (down + up) / bandwidth.
+
+    Without a file seconds per sample are 0.005 × log-normal(1, 0.6), and all have the same bandwidth.
+
+    Source: FedScale (Lai et al. 2022), fedscale/cloud/internal/client_metadata.py: get_completion_time for a
+    file, get_completion_time_lognormal without one; there, the latter is drawn anew for every job.
+
+    Args:
+        owner: (N,) user of each device.
+        rng: what is drawn from.
+        path: of a CSV file with a row per device, used in turn after a shuffle: computation, milliseconds of
+            inference per sample, and communication, kilobits per second, as FedScale's device capacities have
+            them.
+        kilobits: per second of every device; without a file.
+        jitter: of the logarithm of a job's training time.
+    """
+    count, nothing = len(owner), np.zeros(len(owner))
+    if path:
+        rows = np.array(
+            read_table(Path(path), {"computation": 0.0, "communication": np.inf}, ("computation",))
+        )
+        milliseconds, rate = rows[rng.permutation(len(rows))][np.arange(count) % len(rows)].T
+        bytes_s = 125.0 * rate
+        return Fleet(0.003 * milliseconds, nothing, bytes_s, bytes_s, nothing, nothing, sigma=jitter)
+    bytes_s = np.full(count, 125.0 * kilobits)
+    speed = 0.005 * np.maximum(1e-4, rng.lognormal(1.0, 0.6, count))
+    return Fleet(speed, nothing, bytes_s, bytes_s, nothing, nothing, sigma=jitter)
 
 
 def equal(owner: np.ndarray, rng: np.random.Generator, seconds: float = 1.0) -> Fleet:

@@ -1,6 +1,7 @@
 """The loop: events one after another, as the virtual clock has them; real time decides nothing.
 
     START      a leaf gives work to a device that is idle and there, or to those of a round
+    SERVED     a leaf whose rule takes virtual time (`Server.seconds_of_next`) is done with an arrival
     ARRIVE     a device's job ends; what it has trained goes to its leaf's rule, and the place is free again
     AT_CLOUD   what a leaf has sent reaches the cloud, AT_LEAF its answer (`fedge.devices.cloud`)
     ROUND_END  a leaf that works in rounds combines what is there, and begins the next round
@@ -9,6 +10,7 @@
 Everything between two events stands in the attributes of `Procedure`: so a run can go on from there.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -56,11 +58,11 @@ class Hooks:
     """Who is told what happens.
 
     Attributes:
-        on_evaluation: the rows of an evaluation.
+        on_evaluation: the rows of an evaluation; answers whether the run is to end there.
         on_job: a job of a traced device that has ended.
     """
 
-    on_evaluation: Callable[[RoundResult, VersionRow, dict[str, float]], None]
+    on_evaluation: Callable[[RoundResult, VersionRow, dict[str, float]], bool]
     on_job: Callable[[JobRow], None]
 
 
@@ -100,12 +102,15 @@ class Procedure:
         clock: virtual time, and what is to come.
         servers: the leaves, in order.
         cloud: above them; None above a single one.
+        busy: per leaf the virtual microseconds for which its rule has occupied it, and until when it does.
         jobs: number → job that is under way.
+        lines: per leaf the jobs that have ended and wait to be taken in; it is busy with the first.
         choosing: who is idle.
         ledger: what has happened.
         attempts: device → jobs that it was given so far.
         evaluated: how many evaluations there have been.
         begun: how many jobs.
+        has_ended: the newest evaluation is to be the last.
         moved_before: the bytes that had been moved at the last evaluation.
         places: devices of each leaf that are at work at a time.
     """
@@ -123,12 +128,15 @@ class Procedure:
         self.servers = list(servers)
         self.cloud = cloud
         self.jobs: dict[int, Job] = {}
+        self.lines: list[list[Job]] = [[] for _ in self.servers]
+        self.busy = [[0, 0] for _ in self.servers]
         leaves = [world.who.devices_of(leaf) for leaf in range(len(self.servers))]
         self.choosing = Choosing(world.seed, leaves, world.presence)
         self.ledger = Ledger(len(world.fleet))
         self.attempts = [0] * len(world.fleet)
         self.evaluated = 0
         self.begun = 0
+        self.has_ended = False
         self.places = places_per_leaf(config.asynchrony.concurrency, len(self.servers))
         self._world = world
         self._in_rounds = parts.SERVER_RULES.has(config.asynchrony.rule, parts.ROUNDS)
@@ -137,6 +145,7 @@ class Procedure:
         self._model_bytes = self.servers[0].version.nbytes
         self.moved_before = dict(self.ledger.moved)
         self._handlers: Mapping[int, Callable[[Event], None]] = {
+            Kind.SERVED: self._served,
             Kind.ARRIVE: self._arrive,
             Kind.AT_CLOUD: self._at_cloud,
             Kind.AT_LEAF: self._at_leaf,
@@ -155,15 +164,17 @@ class Procedure:
         self.clock.at(self._every_us, Kind.EVALUATE, 0, 1)
 
     def go_on(self, evaluations: int, events: int | None = None) -> None:
-        """Go on until so many evaluations are done, or so many events have happened.
+        """Go on until so many evaluations are done, one is to be the last, or so many events have happened.
 
         Jobs that end by then are handed to the workers; those in flight are, too, so that after a checkpoint
         they are trained again.
         """
         self._last_us = evaluations * self._every_us
-        for job in sorted(self.jobs.values(), key=lambda job: job.end_us):
+        waiting = [job for line in self.lines for job in line]
+        for job in sorted([*waiting, *self.jobs.values()], key=lambda job: job.end_us):
             self._hand_over(job)
-        while self.evaluated < evaluations and (events is None or self.clock.events < events):
+        most = math.inf if events is None else events
+        while self.evaluated < evaluations and self.clock.events < most and not self.has_ended:
             event = self.clock.next()
             self._handlers[event.kind](event)
 
@@ -235,18 +246,42 @@ class Procedure:
     # --- work comes back ----------------------------------------------------------------------------
 
     def _arrive(self, event: Event) -> None:
-        """Take in what a job has come to; its place is free."""
+        """Take in what a job has come to, or let it wait in line for that; its place is free."""
         job = self.jobs.pop(event.number)
         self.choosing.idle[job.server].put(job.device)
-        outcome: str = job.fate
-        staleness: int | None = None
-        if job.fate == "trains":
-            outcome, staleness = self._taken(job, self._world.ahead.result(job))
+        if job.fate != "trains":
+            self._note_end(job, job.fate, None)
+        elif self.lines[job.server]:
+            self.lines[job.server].append(job)
+        elif not self._is_busy_with(job):
+            self._note_end(job, *self._taken(job, self._world.ahead.result(job)))
+        if not self._in_rounds:
+            self.clock.at(self.clock.now_us, Kind.START, job.server, job.number)
+
+    def _is_busy_with(self, job: Job) -> bool:
+        """Tell whether taking in a job's result takes its leaf time; if so, that begins now."""
+        busy_us = round(self.servers[job.server].seconds_of_next * SECOND_US)
+        if busy_us:
+            self.lines[job.server].insert(0, job)
+            self.clock.at(self.clock.now_us + busy_us, Kind.SERVED, job.server, job.number)
+            self.busy[job.server] = [self.busy[job.server][0] + busy_us, self.clock.now_us + busy_us]
+        return busy_us > 0
+
+    def _served(self, event: Event) -> None:
+        """Take in what a leaf was busy with, and all that waits until it is busy again."""
+        line = self.lines[event.subject]
+        job: Job | None = line.pop(0)
+        while job is not None:
+            self._note_end(job, *self._taken(job, self._world.ahead.result(job)))
+            job = line.pop(0) if line else None
+            if job is not None and self._is_busy_with(job):
+                return
+
+    def _note_end(self, job: Job, outcome: str, staleness: int | None) -> None:
+        """Write down how a job has ended."""
         self.ledger.end_of(job, outcome)
         if job.device in self._world.traced:
             self._world.hooks.on_job(JobRow(job, outcome, staleness))
-        if not self._in_rounds:
-            self.clock.at(self.clock.now_us, Kind.START, job.server, job.number)
 
     def _taken(self, job: Job, found: TrainReply | Failure) -> tuple[str, int | None]:
         """Give a leaf what a device has trained; return what became of it, and its staleness."""
@@ -325,12 +360,13 @@ class Procedure:
         )
         self.moved_before = dict(ledger.moved)
         ledger.begin_period()
-        world.hooks.on_evaluation(result, row, world.clock.finish())
+        self.has_ended = world.hooks.on_evaluation(result, row, world.clock.finish())
 
     def _row(self) -> VersionRow:
         """Return the row of this moment, without accuracies."""
         ledger, now_us = self.ledger, self.clock.now_us
         at_work = ledger.total("busy_us") + sum(now_us - job.began_us for job in self.jobs.values())
+        at_work += sum(job.busy_us for line in self.lines for job in line)
         updates = ledger.counts["updates"][sorted(self._world.who.windows)]
         return VersionRow(
             evaluation=self.evaluated,
@@ -349,4 +385,12 @@ class Procedure:
             wasted=ledger.total("wasted_us") / max(1, ledger.total("busy_us")),
             gini=gini(updates),
             events=self.clock.events,
+            server_busy=self._server_busy(),
+            in_line=sum(map(len, self.lines)),
         )
+
+    def _server_busy(self) -> float:
+        """Return the share of virtual time in which the rule occupied a leaf, mean over leaves."""
+        now_us = self.clock.now_us
+        done_us = sum(busy_us - max(0, until_us - now_us) for busy_us, until_us in self.busy)
+        return done_us / (len(self.busy) * now_us) if now_us else 0.0

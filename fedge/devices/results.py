@@ -29,6 +29,8 @@ class VersionRow:
         wasted: share of the time at work that was lost, 0..1.
         gini: of the devices' numbers of updates.
         events: of the virtual clock.
+        server_busy: share of virtual time in which rules occupied their leaves, 0..1.
+        in_line: jobs that have ended and wait for a leaf that is busy.
     """
 
     evaluation: int
@@ -47,6 +49,8 @@ class VersionRow:
     wasted: float
     gini: float
     events: int
+    server_busy: float = 0.0
+    in_line: int = 0
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,15 @@ when its round is over.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedge.config.option import ConfigError, shown
 from fedge.devices.staleness import weight
+
+if TYPE_CHECKING:
+    from fedge.devices.model_facts import ModelFacts
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,11 +59,13 @@ class Memory:
         children: how many the server has.
         buffer: arrivals that wait for others.
         arrays: by names of the rule's choice, of any shape and dtype.
+        facts: what is known of the model, the same throughout; None before a run, where rules are tried out.
     """
 
     children: int
     buffer: list[Arrival] = field(default_factory=list)
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    facts: "ModelFacts | None" = None
 
 
 Rule = Callable[..., "np.ndarray | None"]
@@ -105,7 +111,7 @@ def fedavg(model: np.ndarray, memory: Memory, arrival: Arrival | None, lr: float
 
     Source: McMahan et al. 2017, Algorithm 1; η as in Reddi et al. 2021, with which 1 is FedAvg.
     """
-    _refuse_outside("lr", lr, 0.0)
+    refuse_outside("lr", lr, 0.0)
     if arrival is not None:
         memory.buffer.append(arrival)
         return None
@@ -138,7 +144,7 @@ def fedasync(
     >>> fedasync(w, Memory(2), Arrival(0, 3, np.array([0.0]), np.array([8.0])), alpha=0.5)
     array([5.])
     """
-    _refuse_outside("alpha", alpha, 0.0, 1.0)
+    refuse_outside("alpha", alpha, 0.0, 1.0)
     share = alpha * weight(staleness, arrival.staleness, a, b)
     mixed: np.ndarray = (1 - share) * model.astype(np.float64) + share * arrival.end.astype(np.float64)
     return mixed
@@ -168,8 +174,8 @@ def fedbuff(
     >>> fedbuff(w, memory, Arrival(1, 3, np.array([0.0]), np.array([4.0])), buffer=2)
     array([4.])
     """
-    _refuse_outside("lr", lr, 0.0)
-    _refuse_no_count("buffer", buffer)
+    refuse_outside("lr", lr, 0.0)
+    refuse_no_count("buffer", buffer)
     memory.buffer.append(arrival)
     if len(memory.buffer) < buffer:
         return None
@@ -199,8 +205,8 @@ def ca2fl(
     >>> ca2fl(w, memory, Arrival(1, 0, w, w + 4), buffer=1), memory.arrays["mean"]
     (array([5.]), array([3.]))
     """
-    _refuse_outside("lr", lr, 0.0)
-    _refuse_no_count("buffer", buffer)
+    refuse_outside("lr", lr, 0.0)
+    refuse_no_count("buffer", buffer)
     memory.buffer.append(arrival)
     if len(memory.buffer) < buffer:
         return None
@@ -234,7 +240,7 @@ def fedfa(model: np.ndarray, memory: Memory, arrival: Arrival, buffer: int = 10)
     >>> [fedfa(w, memory, Arrival(0, 0, w, np.array([m])), buffer=2) for m in (2.0, 4.0, 8.0)]
     [None, array([3.]), array([6.])]
     """
-    _refuse_no_count("buffer", buffer)
+    refuse_no_count("buffer", buffer)
     memory.buffer.append(arrival)
     if len(memory.buffer) < buffer:
         return None
@@ -245,7 +251,7 @@ def fedfa(model: np.ndarray, memory: Memory, arrival: Arrival, buffer: int = 10)
     return total
 
 
-def _refuse_outside(name: str, value: float, above: float, most: float = np.inf) -> None:
+def refuse_outside(name: str, value: float, above: float, most: float = np.inf) -> None:
     """Raise ConfigError for an argument of a rule that is no number above one and at most another."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not above < value <= most or value == np.inf:
@@ -253,7 +259,7 @@ def _refuse_outside(name: str, value: float, above: float, most: float = np.inf)
         raise ConfigError(f"{name} of a rule must be a number {limit}, but is {shown(value)}; try 0.5")
 
 
-def _refuse_no_count(name: str, value: int) -> None:
+def refuse_no_count(name: str, value: int) -> None:
     """Raise ConfigError for an argument of a rule that is no whole number of at least 1."""
     if type(value) is not int or value < 1:
         raise ConfigError(

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from fedge.config.option import ConfigError, shown
+from fedge.devices.model_facts import ModelFacts
 from fedge.devices.rules import Arrival, Memory, Rule
 from fedge.devices.vectors import Version
 
@@ -24,18 +25,27 @@ class Server:
         range: (V,) smallest and largest variances among the arrivals since the last version; None of none.
     """
 
-    def __init__(self, version: Version, rule: Rule, arguments: Mapping[str, Any], children: int) -> None:
+    def __init__(
+        self,
+        version: Version,
+        rule: Rule,
+        arguments: Mapping[str, Any],
+        children: int,
+        facts: ModelFacts | None = None,
+    ) -> None:
         """Begin with a model.
 
         Args:
             version: the model.
-            rule: of `fedge.devices.rules`, or the user's.
+            rule: of `fedge.devices.rules`, or the user's. If it has a function `seconds_of`, (memory,
+                arguments) → virtual seconds, that is how long the server is busy with the next arrival.
             arguments: of the rule, by keyword.
             children: how many bring something.
+            facts: of the model, for rules that need more than vectors.
         """
         self.version = version
         self.number = 0
-        self.memory = Memory(children)
+        self.memory = Memory(children, facts=facts)
         self._rule = rule
         self._arguments = dict(arguments)
         self._counters: tuple[int, Mapping[str, np.ndarray]] | None = None  # of whom
@@ -63,6 +73,12 @@ class Server:
         self.number += 1
         self._counters = self.range = None
         return True
+
+    @property
+    def seconds_of_next(self) -> float:
+        """Virtual seconds that it will be busy with the next arrival."""
+        seconds_of = getattr(self._rule, "seconds_of", None)
+        return 0.0 if seconds_of is None else float(seconds_of(self.memory, self._arguments))
 
     def _widen(self, variances: np.ndarray) -> None:
         """Take the variances (V,) of an arrival into the range."""

@@ -95,6 +95,8 @@ def snapshot(procedure: Procedure) -> tuple[Groups, dict[str, Any]]:
     facts = {
         "clock": procedure.clock.facts(),
         "jobs": [[job.facts(), kept.version(job.start)] for job in procedure.jobs.values()],
+        "lines": [[[job.facts(), kept.version(job.start)] for job in line] for line in procedure.lines],
+        "busy": procedure.busy,
         "servers": servers,
         "cloud": None if procedure.cloud is None else _cloud_facts(procedure.cloud, kept),
         "idle": [list(idle) for idle in procedure.choosing.idle],
@@ -128,6 +130,11 @@ def restore(
         _restore_cloud(procedure.cloud, facts["cloud"], found)
     jobs = [restored(job, found.version(start)) for job, start in facts["jobs"]]
     procedure.jobs = {job.number: job for job in jobs}
+    procedure.lines = [
+        [restored(job, found.version(start)) for job, start in line]
+        for line in facts.get("lines", [[]] * len(procedure.servers))
+    ]
+    procedure.busy = [list(each) for each in facts.get("busy", procedure.busy)]
     procedure.choosing.idle = [Idle(devices) for devices in facts["idle"]]
     for draws, count in zip(procedure.choosing.draws, facts["picks"], strict=True):
         draws.count = count
@@ -198,6 +205,6 @@ def _restore_server(
     server.restore(
         found.version(facts["version"]),
         facts["number"],
-        Memory(server.memory.children, buffer, arrays),
+        Memory(server.memory.children, buffer, arrays, server.memory.facts),
         None if waiting is None else (waiting[0], found.counters(waiting[1])),
     )

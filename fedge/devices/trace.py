@@ -9,6 +9,7 @@ With fewer rows than devices they are used again in turn, after a shuffle.
 
 import csv
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -50,7 +51,17 @@ def trace(
 
 
 def read_trace(path: Path) -> list[list[float]]:
-    """Return the rows of a trace in the order of the columns above, at least one.
+    """Return the rows of a trace in the order of the columns above, at least one; errors: `read_table`."""
+    return read_table(path, _DEFAULTS, ("seconds_per_window", "seconds_per_job"))
+
+
+def read_table(path: Path, defaults: Mapping[str, float], needed: Sequence[str]) -> list[list[float]]:
+    """Return the rows of a CSV file with a row per device, at least one, in the order of `defaults`.
+
+    Args:
+        path: of the file.
+        defaults: column → what stands where it is absent; infinity for one whose numbers are above 0.
+        needed: columns of which one must be there.
 
     Raises:
         ConfigError: it cannot be read, has other columns, or a cell is no number.
@@ -60,10 +71,11 @@ def read_trace(path: Path) -> list[list[float]]:
             raise ConfigError(f"devices.preset-args.path must be at most 1 GB, but {path} is larger; thin it")
         with path.open(newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file)
-            header = list(reader.fieldnames or ())
-            _refuse_other_columns(header, path)
-            rows = [[_number(row, name, path, line) for name in _DEFAULTS]
-                    for line, row in enumerate(reader, start=2)]  # fmt: skip
+            _refuse_other_columns(list(reader.fieldnames or ()), path, tuple(defaults), needed)
+            rows = [
+                [_number(row, name, default, f"{path}, line {line}") for name, default in defaults.items()]
+                for line, row in enumerate(reader, start=2)
+            ]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ConfigError(
@@ -76,33 +88,36 @@ def read_trace(path: Path) -> list[list[float]]:
     return rows
 
 
-def _refuse_other_columns(header: list[str], path: Path) -> None:
+def _refuse_other_columns(
+    header: Sequence[str], path: Path, known: Sequence[str], needed: Sequence[str]
+) -> None:
     """Raise ConfigError for a column that there is not, or without one that says how long a job takes."""
     for name in header:
-        if name not in _DEFAULTS:
+        if name not in known:
             raise ConfigError(
-                f"devices.preset-args.path must have the columns {', '.join(_DEFAULTS)}, but {path} has "
-                f"{shown(name)}{nearest(name, tuple(_DEFAULTS)) or '; rename it'}"
+                f"devices.preset-args.path must have the columns {', '.join(known)}, but {path} has "
+                f"{shown(name)}{nearest(name, known) or '; rename it'}"
             )
-    if not {"seconds_per_window", "seconds_per_job"} & set(header):
+    if not set(needed) & set(header):
+        lacking = "neither" if len(needed) > 1 else "none"
         raise ConfigError(
-            f"devices.preset-args.path must have a column seconds_per_window or seconds_per_job, but {path} "
-            f"has neither; add one"
+            f"devices.preset-args.path must have a column {' or '.join(needed)}, but {path} has {lacking}; "
+            f"add one"
         )
 
 
-def _number(row: dict[str, str], name: str, path: Path, line: int) -> float:
+def _number(row: Mapping[str, str], name: str, default: float, where: str) -> float:
     """Return a cell as a number, or what stands for an absent column."""
-    text = row.get(name)
     if name not in row:
-        return _DEFAULTS[name]
+        return default
+    text = row.get(name)
     try:
         value = float(text or "")
     except ValueError:
         value = math.nan
-    if not (value > 0 if math.isinf(_DEFAULTS[name]) else 0 <= value < math.inf):
+    if not (value > 0 if math.isinf(default) else 0 <= value < math.inf):
         raise ConfigError(
-            f"devices.preset-args.path must hold numbers of at least 0, bytes above 0, but {path}, line "
-            f"{line}, {name} is {shown(text)}; mend it"
+            f"devices.preset-args.path must hold numbers of at least 0, bytes above 0, but {where}, {name} "
+            f"is {shown(text)}; mend it"
         )
     return value

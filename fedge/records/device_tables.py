@@ -61,6 +61,14 @@ VERSIONS = Table(
         ),
         Column("gini", FLOAT, "", "Gini coefficient of the devices' numbers of updates", at("gini")),
         Column("events", INT, "events", "of the virtual clock", at("events")),
+        Column(
+            "server_busy",
+            FLOAT,
+            "share",
+            "of virtual time in which rules occupied their leaves",
+            at("server_busy"),
+        ),
+        Column("in_line", INT, "jobs", "that had ended and waited for a busy leaf", at("in_line")),
     ),
     always=False,
 )

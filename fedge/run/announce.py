@@ -225,6 +225,10 @@ class Announcer:
         for line in self.table():
             self._console.say(line)
 
+    def note(self, line: str) -> None:
+        """Say what a reader of the results should know."""
+        self._note([line])
+
     def _note(self, lines: Sequence[str]) -> None:
         """Say what a reader of the results should know: now, in the log, and again at the end."""
         for line in lines:

@@ -1,16 +1,19 @@
 """The steps of a run on the virtual clock: clients and data as in every run, then `fedge.devices`."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from fedge.config.parts import AVAILABILITY, CLOUD_RULES, DEVICES, SERVER_RULES
+from fedge.callbacks.calls import Callbacks
+from fedge.config.parts import AVAILABILITY, CLOUD_RULES, DEVICES, SERVER_RULES, TELLS_CLASSES
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape
 from fedge.devices.cloud import Cloud, cloud_arguments
 from fedge.devices.evaluation import Evaluating
 from fedge.devices.fleet import Fleet, check_fleet
 from fedge.devices.lookahead import LookAhead, Waiting
+from fedge.devices.model_facts import ModelFacts
 from fedge.devices.procedure import Hooks, JobRow, Procedure, World
 from fedge.devices.results import Population, VersionRow
 from fedge.devices.server import Server
@@ -30,27 +33,38 @@ from fedge.states.checkpoint import FOLDER, prune, write_checkpoint
 from fedge.training.local import get_state
 from fedge.training.models import variance_names
 
+_GIVEN_AWAY = (
+    "{option} {name}: the server looks at each model by itself, knows the share of each class that its owner "
+    'has (shares="told") or guesses it, and makes windows from both; see docs/devices.md'
+)
+
 
 class AsynchronousSteps(Steps):
     """The steps of one run, in their order."""
 
     _owners: np.ndarray
+    _shares: np.ndarray
 
     def _note_deal(self, deal: Deal) -> None:
-        """Keep whose device each client is."""
+        """Keep whose device each client is, and which classes it has."""
         self._owners = owners_of(deal)
+        self._shares = class_shares(deal)
 
     def _learn(self, clients: Clients, dealt: Partition, sizes: list[int], shape: DataShape) -> None:
         """Let the virtual clock run, and write what comes of it."""
         config = self._plan.config
         who = population(dealt, sizes)
+        callbacks = self._callbacks = Callbacks(config)
         procedure = self._procedure(clients, dealt, who, shape)
-        done = self._begin(procedure)
+        done = self._global_round = self._begin(procedure)
         self._say(who)
         leaves = [who.devices_of(leaf) for leaf in range(who.leaves)]
         self._console.begin(leaves, 1, done)
+        last = self._begin_callbacks(callbacks, sizes)
         self._plan.clock.finish()
-        procedure.go_on(config.num_server_rounds)
+        if done < last:
+            callbacks.begin_round(done + 1)
+        procedure.go_on(last)
         assert isinstance(self._recorder, DeviceRecorder)
         assert self._card is not None
         card = with_served(self._card, [_members(who, leaf) for leaf in range(who.leaves)], ())
@@ -59,7 +73,7 @@ class AsynchronousSteps(Steps):
         self._recorder.write_totals(
             ledger.devices(now_us, who.leaf_of, who.windows), sorted(ledger.staleness.items())
         )
-        self._announcer.finish()
+        self._finish(callbacks)
 
     def _procedure(self, clients: Clients, dealt: Partition, who: Population, shape: DataShape) -> Procedure:
         """Return the run on the virtual clock, before its first event."""
@@ -85,21 +99,38 @@ class AsynchronousSteps(Steps):
             traced(sorted(who.windows), config.devices.traced), plan.clock,
             Hooks(lambda *rows: self._on_evaluation(procedure, *rows), self._write_job),
         )  # fmt: skip
-        servers = [Server(initial, rule, arguments, len(who.devices_of(leaf))) for leaf in range(who.leaves)]
-        procedure = Procedure(world, servers, self._cloud(initial, who))
+        facts = self._facts(initial, shape)
+        servers = [
+            Server(initial, rule, arguments, len(who.devices_of(leaf)), replace(facts, server=leaf))
+            for leaf in range(who.leaves)
+        ]
+        procedure = Procedure(world, servers, self._cloud(who, facts))
         return procedure
 
-    def _cloud(self, initial: Version, who: Population) -> Cloud | None:
+    def _facts(self, initial: Version, shape: DataShape) -> ModelFacts:
+        """Return what rules can know of the model."""
+        return ModelFacts(
+            lambda: network_of(self._plan, shape),
+            initial,
+            shape.input_shape,
+            self._shares,
+            self._plan.seed,
+            0,
+        )
+
+    def _cloud(self, who: Population, facts: ModelFacts) -> Cloud | None:
         """Return the cloud; none above a single leaf."""
         if who.leaves == 1:
             return None
         config = self._plan.config.asynchrony
         arguments = cloud_arguments(config.cloud_rule, config.arguments("cloud_rule"))
-        server = Server(initial, CLOUD_RULES.load(config.cloud_rule), arguments, who.leaves)
-        weights = [
-            float(sum(who.windows[device] for device in who.devices_of(leaf))) for leaf in range(who.leaves)
-        ]
-        return Cloud(config, server, weights)
+        windows = np.zeros((who.leaves, len(who.leaf_of)))
+        for device, count in who.windows.items():
+            windows[who.leaf_of[device], device] = count
+        weights = windows.sum(1)
+        of_leaves = replace(facts, shares=windows @ facts.shares / weights[:, None], server=who.leaves)
+        server = Server(facts.version, CLOUD_RULES.load(config.cloud_rule), arguments, who.leaves, of_leaves)
+        return Cloud(config, server, weights.tolist())
 
     def _fleet(self) -> Fleet:
         """Return how fast every client is."""
@@ -109,8 +140,14 @@ class AsynchronousSteps(Steps):
         return check_fleet(made, len(self._owners), f"devices.preset {devices.preset}")
 
     def _say(self, who: Population) -> None:
-        """Say what the virtual clock is about."""
+        """Say what the virtual clock is about, and what devices give away beyond their models."""
         config = self._plan.config
+        for register, name in (
+            (SERVER_RULES, config.asynchrony.rule),
+            *([(CLOUD_RULES, config.asynchrony.cloud_rule)] * (who.leaves > 1)),
+        ):
+            if register.has(name, TELLS_CLASSES):
+                self._announcer.note(_GIVEN_AWAY.format(option=register.option, name=name))
         seconds = config.num_server_rounds * config.asynchrony.evaluate_every_s
         self._console.say(
             f"virtual clock: {config.asynchrony.rule}, {config.asynchrony.concurrency} of {len(who.windows)} "
@@ -128,6 +165,8 @@ class AsynchronousSteps(Steps):
             self._keep(procedure, ())
             return 0
         restore(procedure, found.checkpoint.groups, found.checkpoint.facts["procedure"])
+        assert self._callbacks is not None
+        self._callbacks.restore(found.checkpoint.facts.get("callbacks", {}))
         self._announcer.remarks.restore(found.checkpoint.facts["remarks"])
         lines = list(found.checkpoint.facts["table"])
         self._announcer.table = lambda: lines
@@ -138,7 +177,8 @@ class AsynchronousSteps(Steps):
     def _keep(self, procedure: Procedure, table: Sequence[str]) -> None:
         """Write a checkpoint if one is due, and remove old ones."""
         checkpoint, done = self._plan.config.checkpoint, procedure.evaluated
-        last = done == self._plan.config.num_server_rounds
+        assert self._callbacks is not None
+        last = done == self._plan.config.num_server_rounds or self._callbacks.stop is not None
         if not checkpoint.every or not (done % checkpoint.every == 0 or last):
             return
         groups, kept = snapshot(procedure)
@@ -148,6 +188,7 @@ class AsynchronousSteps(Steps):
             "sha256": self._recorder.checksums(),
             "procedure": kept,
             "remarks": self._announcer.remarks.facts(),
+            "callbacks": self._callbacks.facts(),
             "table": list(table),
         }
         parent = self._recorder.folder / FOLDER
@@ -158,14 +199,23 @@ class AsynchronousSteps(Steps):
 
     def _on_evaluation(
         self, procedure: Procedure, result: RoundResult, row: VersionRow, laps: dict[str, float]
-    ) -> None:
-        """Announce and keep an evaluation."""
+    ) -> bool:
+        """Announce and keep an evaluation; tell whether the run is to end after it."""
         note_progress()
+        callbacks = self._callbacks
         assert isinstance(self._recorder, DeviceRecorder)
+        assert callbacks is not None
         self._recorder.write_version(row)
         self._announcer.round(result, laps)
+        self._global_round = result.global_round
+        callbacks.end_round(result, sum(laps.values()), row)
+        is_last = callbacks.stop is not None
+        self._plan.clock.lap("report")
         self._keep(procedure, self._announcer.table())
         self._plan.clock.lap("checkpoint")
+        if not is_last and self._global_round < self._plan.config.num_server_rounds:
+            callbacks.begin_round(self._global_round + 1)
+        return is_last
 
     def _write_job(self, row: JobRow) -> None:
         """Keep a job of a traced device."""
@@ -191,6 +241,17 @@ def owners_of(deal: Deal) -> np.ndarray:
     return np.array([
         users[next(part[0] for part in parts if len(part))] for parts in deal.partition.clients
     ], dtype=np.int64)  # fmt: skip
+
+
+def class_shares(deal: Deal) -> np.ndarray:
+    """Return the share of each class in the training windows of each client, (K, classes) float64."""
+    y, classes, planted = deal.windows.y, len(deal.windows.classes), deal.partition.scenario
+    found = np.zeros((len(deal.partition.clients), classes))
+    for client, (train, _, _) in enumerate(deal.partition.clients):
+        labels = planted.change_of(client).labels if planted else None
+        mine = y[train] if labels is None else labels[y[train]]
+        found[client] = np.bincount(mine, minlength=classes) / max(1, len(mine))
+    return found
 
 
 def traced(devices: Sequence[int], count: int) -> frozenset[int]:

@@ -88,21 +88,25 @@ class Steps:
         strategy, initial = build_strategy(plan, clients, dealt, sizes, shape, self._on_round, callbacks)
         done = self._global_round = self._prepare_checkpoints(strategy)
         self._console.begin([leaf.clients for leaf in strategy.leaves], config.hierarchy.leaf_rounds, done)
-        # a run may have been killed after a callback had ended it
-        last = done if callbacks.stop else config.num_server_rounds
-        callbacks.begin_run(
-            Run(
-                plan.folder,
-                MappingProxyType(to_run_config(config)),
-                plan.seed,
-                tuple(sizes),
-                config.num_server_rounds,
-                done,
-            )
-        )
+        last = self._begin_callbacks(callbacks, sizes)
         plan.clock.finish()
         strategy.start(initial, last, config.guard.client_timeout)
         self._write_models(strategy)
+        self._finish(callbacks)
+
+    def _begin_callbacks(self, callbacks: Callbacks, sizes: list[int]) -> int:
+        """Tell the callbacks that the run begins, or goes on; return its last global round."""
+        config, done = self._plan.config, self._global_round
+        # a run may have been killed after a callback had ended it
+        last = done if callbacks.stop else config.num_server_rounds
+        given = MappingProxyType(to_run_config(config))
+        callbacks.begin_run(
+            Run(self._plan.folder, given, self._plan.seed, tuple(sizes), config.num_server_rounds, done)
+        )
+        return last
+
+    def _finish(self, callbacks: Callbacks) -> None:
+        """Say how the run has ended."""
         if callbacks.stop:
             self._announcer.stopped(callbacks.stop)
         status = "partial" if self._announcer.remarks.any_failed else "completed"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +21,8 @@ from torch import Tensor, nn
 from fedge.config.parts import MODELS, refuse_input_shape
 from fedge.training import layout
 from fedge.training.own_models import BATCH_NORMS, Shape, build_own
+
+_Network = TypeVar("_Network", bound=nn.Module)
 
 
 def build_model(
@@ -57,6 +59,16 @@ def build_model(
             raise ValueError(f"model {name}: {what} must be at least 1, got {size}")
     with torch.device("meta"):
         model = factory(input_shape, classes, **(arguments or {}))
+    return initialised(model, generator)
+
+
+def initialised(model: _Network, generator: torch.Generator) -> _Network:
+    """Return a network made on the meta device on the CPU, its weights drawn from `generator` alone.
+
+    Args:
+        model: of convolutions, linear layers and BatchNorm.
+        generator: a CPU generator; it advances.
+    """
     with torch.no_grad():
         for layer in model.modules():
             _allocate(layer)
@@ -231,7 +243,7 @@ def _initialise(layer: nn.Module, generator: torch.Generator) -> None:
         if layer.bias is not None:
             bound = 1 / math.sqrt(layer.weight[0].numel())
             nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
-    elif isinstance(layer, nn.BatchNorm1d):
+    elif isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm2d)):
         layer.reset_parameters()
     else:
         own = [*layer.parameters(recurse=False), *layer.buffers(recurse=False)]

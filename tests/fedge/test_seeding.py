@@ -44,6 +44,7 @@ def test_by_hand():
         ("DEVICE_JOBS", 13),
         ("DEVICE_PICKS", 14),
         ("AVAILABILITY", 15),
+        ("DISTILLATION", 16),
     ]
 
 

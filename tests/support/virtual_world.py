@@ -5,13 +5,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
+import torch
 from flwr.clientapp import ClientApp
+from torch import nn
 
 from fedge.config.parts import AVAILABILITY, CLOUD_RULES, DEVICES, SERVER_RULES
 from fedge.config.sections import from_run_config
 from fedge.devices.cloud import Cloud, cloud_arguments
 from fedge.devices.evaluation import Evaluating
 from fedge.devices.lookahead import LookAhead, Waiting
+from fedge.devices.model_facts import ModelFacts
 from fedge.devices.procedure import Hooks, Procedure, World
 from fedge.devices.results import Population
 from fedge.devices.server import Server
@@ -32,6 +35,24 @@ OFF = {
     "scaffold.enabled": False, "cluster.enabled": False, "gate.enabled": False, "train.local-epochs": 1,
     "hierarchy.num-servers": 1,
 }  # fmt: skip
+
+
+class Pair(nn.Module):
+    """Two classes, whose logits are the mean of a window times each of the two numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.zeros(2))
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x):
+        return x.mean(dim=(1, 2)).unsqueeze(1) * self.w
+
+
+def facts_of(initial, seed, children, server=0):
+    """Return what rules know of the model; children have more of one class, in turn."""
+    shares = np.where(np.arange(2) == np.arange(children)[:, None] % 2, 0.75, 0.25)
+    return ModelFacts(Pair, initial, (1, 8), shares, seed, server)
 
 
 def config_of(**changes):
@@ -75,6 +96,7 @@ class Noted:
         def on_evaluation(result, row, laps):
             self.results.append(result)
             self.rows.append(row)
+            return False
 
         return Hooks(on_evaluation, self.jobs.append)
 
@@ -114,18 +136,22 @@ def world(config, devices, workers=1, fleet=None, presence=None, fails=(), seed=
                 LookAhead(grid, clients, config, contexts, who.windows, (), waiting, clock),
                 Evaluating(grid, clients, contexts, {0: 4}, 2, waiting), known, clock, noted.hooks,
             ),
-            [Server(initial, rule, arguments, devices // leaves) for _ in range(leaves)],
-            cloud_of(config, initial, devices),
+            [
+                Server(initial, rule, arguments, devices // leaves, facts_of(initial, seed, devices, leaf))
+                for leaf in range(leaves)
+            ],
+            cloud_of(config, initial, devices, seed),
         ), noted  # fmt: skip
 
 
-def cloud_of(config, initial, devices):
+def cloud_of(config, initial, devices, seed):
     """Return the cloud above the leaves, all of the same weight."""
     leaves, asynchrony = config.hierarchy.num_servers, config.asynchrony
     if leaves == 1:
         return None
     arguments = cloud_arguments(asynchrony.cloud_rule, asynchrony.arguments("cloud_rule"))
-    server = Server(initial, CLOUD_RULES.load(asynchrony.cloud_rule), arguments, leaves)
+    facts = facts_of(initial, seed, leaves, leaves)
+    server = Server(initial, CLOUD_RULES.load(asynchrony.cloud_rule), arguments, leaves, facts)
     return Cloud(asynchrony, server, [devices * WINDOWS / leaves] * leaves)
 
 
@@ -135,6 +161,12 @@ def carried_out(config, devices, **where):
         procedure.begin()
         procedure.go_on(config.num_server_rounds)
         return procedure, noted
+
+
+REVIVED = (
+    '{"freeze": 1, "warmup": 3, "s_max": 3, "teachers": 2, "steps": 1, "distil_lr": 0.1, "every": 4, '
+    '"pool": 100, "server_s": 0.01}'
+)  # distils from the fifth version on, for less than two arrivals' time
 
 
 def outcome(procedure, noted):

@@ -6,7 +6,8 @@ import pytest
 from fedge.config.option import ConfigError
 from fedge.config.parts import DEVICES
 from fedge.devices.fleet import check_fleet
-from fedge.devices.presets import equal, fedrevive, half_normal, lognormal
+from fedge.devices.presets import PHONES, equal, fedrevive, fedscale, half_normal, hhar_phones, lognormal
+from hhar.facts import DEVICES as PHONES_AND_WATCHES
 
 MANY = np.zeros(20_000, np.int64)
 
@@ -44,6 +45,38 @@ def test_fedrevive_has_its_three_means():
     assert counts / len(MANY) == pytest.approx([0.25, 0.5, 0.25], abs=0.02)
     assert fleet.noise == "exponential"
     assert set(fleet.up_s.tolist()) == {0.15, 0.25}
+
+
+def test_hhar_phones_are_four_tiers_of_their_data_sheets():
+    """4 × 1.5 GHz against 4 × 1.4, 2 × 1.0 and 1 × 1.4."""
+    fleet = hhar_phones(MANY, rng(), seconds=0.1, megabytes=3.0)
+    speeds, counts = np.unique(fleet.per_window_s, return_counts=True)
+    assert speeds == pytest.approx([0.1, 0.1 * 6 / 5.6, 0.3, 0.1 * 6 / 1.4])
+    assert counts / len(MANY) == pytest.approx([0.25] * 4, abs=0.02)
+    assert (fleet.down[0], fleet.up[0]) == (3e6, 1.5e6)
+    assert set(PHONES) <= {device.model for device in PHONES_AND_WATCHES.values()}
+
+
+def test_fedscale_by_hand(tmp_path):
+    """10 ms of inference: 30 ms per sample. 800 kbit/s: 100,000 bytes a second."""
+    path = tmp_path / "capacity.csv"
+    path.write_text("computation,communication\n10,800\n")
+    fleet = fedscale(MANY[:3], rng(), path=str(path))
+    assert fleet.per_window_s.tolist() == pytest.approx([0.03] * 3)
+    assert fleet.down.tolist() == fleet.up.tolist() == [1e5] * 3
+    drawn = fedscale(MANY, rng())
+    assert np.median(drawn.per_window_s) == pytest.approx(0.005 * np.e, rel=0.03)
+    assert np.log(drawn.per_window_s).std() == pytest.approx(0.6, rel=0.03)
+    path.write_text("communication\n800\n")
+    with pytest.raises(ConfigError, match=r"must have a column computation, but .* has none"):
+        fedscale(MANY[:1], rng(), path=str(path))
+
+
+def test_fedrevive_has_a_second_schedule():
+    fleet = fedrevive(MANY, rng(), shifted=True)
+    assert set(fleet.per_job_s) == {0.1}
+    assert set(fleet.up_s) == {0.05, 0.1}
+    assert set(fleet.down_s) == {0.02}
 
 
 def test_durations_of_their_own():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from virtual_world import START, carried_out, config_of, outcome, world
+from virtual_world import REVIVED, START, carried_out, config_of, outcome, world
 
 from fedge.config.parts import SERVER_RULES
 from fedge.devices.fleet import Fleet
@@ -14,7 +14,12 @@ from fedge.states.averaging import weighted_mean
 
 RULES = [name for name in SERVER_RULES.names if name != "off"]
 SMALL = {"asynchrony__concurrency": 5, "asynchrony__evaluate_every_s": 1.5, "devices__dropout": 0.1}
-ARGUMENTS = {"fedbuff": '{"buffer": 3}', "ca2fl": '{"buffer": 3}', "fedfa": '{"buffer": 3}'}
+ARGUMENTS = {
+    "fedbuff": '{"buffer": 3}',
+    "ca2fl": '{"buffer": 3}',
+    "fedfa": '{"buffer": 3}',
+    "fedrevive": REVIVED,
+}
 FAILS = {(1, 1), (4, 2)}
 
 
@@ -72,12 +77,13 @@ def test_whatever_the_fleet(made, rule, concurrency, dropout, availability, over
     counts = procedure.ledger.counts
     ways = ("updates", "dropped", "away", "late", "stale", "failed")
     assert counts["jobs"].tolist() == sum(counts[way] for way in ways).tolist()
-    assert procedure.begun == counts["jobs"].sum() + len(procedure.jobs)
+    in_line = [job for line in procedure.lines for job in line]
+    assert procedure.begun == counts["jobs"].sum() + len(procedure.jobs) + len(in_line)
     assert procedure.begun == sum(procedure.attempts)
     assert len(noted.jobs) == counts["jobs"].sum()
-    ends = [row.job.end_us for row in noted.jobs]
+    ends = [row.job.end_us for row in noted.jobs if row.outcome == "updates"]
     assert ends == sorted(ends)
-    all_jobs = [row.job for row in noted.jobs] + list(procedure.jobs.values())
+    all_jobs = [row.job for row in noted.jobs] + list(procedure.jobs.values()) + in_line
     for device in range(devices):
         mine = sorted((job for job in all_jobs if job.device == device), key=lambda job: job.number)
         assert [job.attempt for job in mine] == list(range(1, len(mine) + 1))
@@ -121,6 +127,34 @@ def test_without_delays_a_full_buffer_is_a_round_of_federated_averaging():
     assert procedure.served.vector.tobytes() == state["w"].tobytes()
     assert procedure.served.counters["steps"] == 3
     assert dict(procedure.ledger.staleness) == {0: 21}
+
+
+def test_who_arrives_while_a_server_is_busy_waits_in_line():
+    """Three devices of a second each, a rule of 0.4 s: the first round is in at 1.4, 1.8 and 2.2 s.
+
+    The devices begin anew at 1 s, from version 0, and arrive at 2 s, while the third is being taken in. So
+    their staleness is 3 (at 2.6 s), then 4 (3.0) and 5 (3.4). Those that begin at 2 s do so from version 2:
+    the first of them is taken in at 3.8 s, as the seventh.
+    """
+
+    def busy(model, memory, arrival):
+        return arrival.end.astype(np.float64)
+
+    busy.seconds_of = lambda memory, arguments: 0.4
+    name = SERVER_RULES.given(busy)
+    try:
+        config = config_of(
+            asynchrony__rule=name, asynchrony__concurrency=3, devices__preset="equal",
+            asynchrony__evaluate_every_s=1.3,
+        )  # fmt: skip
+        _, noted = carried_out(config, 3, workers=2)
+    finally:
+        SERVER_RULES.forget(name)
+    assert [row.staleness for row in noted.jobs] == [0, 1, 2, 3, 4, 5, 4]
+    assert [row.version for row in noted.rows] == [0, 4, 7]
+    assert [row.in_line for row in noted.rows] == [3, 2, 2]
+    assert [row.server_busy for row in noted.rows] == pytest.approx([0.3 / 1.3, 1.6 / 2.6, 2.9 / 3.9])
+    assert noted.rows[-1].utilisation == 1.0
 
 
 def test_devices_that_are_lost_never_train():

@@ -3,14 +3,19 @@
 import random
 
 import pytest
-from virtual_world import carried_out, config_of, outcome, world
+from virtual_world import REVIVED, carried_out, config_of, outcome, world
 
 from fedge.config.parts import SERVER_RULES
 from fedge.devices.snapshot import restore, snapshot
 from fedge.states.checkpoint import read_checkpoint, write_checkpoint
 
 RULES = [name for name in SERVER_RULES.names if name != "off"]
-ARGUMENTS = {"fedbuff": '{"buffer": 4}', "ca2fl": '{"buffer": 4}', "fedfa": '{"buffer": 4}'}
+ARGUMENTS = {
+    "fedbuff": '{"buffer": 4}',
+    "ca2fl": '{"buffer": 4}',
+    "fedfa": '{"buffer": 4}',
+    "fedrevive": REVIVED,
+}
 FAILS = {(1, 1), (4, 2)}
 DEVICES = 12
 

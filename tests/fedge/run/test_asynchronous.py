@@ -10,6 +10,7 @@ import pytest
 from small_runs import small_config
 
 from fedge import compare, simulate
+from fedge.callbacks import Callback
 from fedge.config.option import ConfigError
 from fedge.records.device_tables import DEVICE_TABLES
 from fedge.report.comparison.targets import virtual_seconds_to
@@ -143,6 +144,57 @@ def test_it_goes_on_where_it_was(base, buffered):
     assert digests(again.folder) == digests(buffered.folder)
 
 
+class Told(Callback):
+    """Notes what it is told, and ends the run after the second evaluation."""
+
+    def __init__(self, stop_at=2):
+        self.stop_at, self.calls = stop_at, []
+
+    def begin_run(self, run):
+        self.calls.append(f"begin_run {run.rounds_done}")
+
+    def begin_round(self, round_):
+        self.calls.append(f"begin_round {round_.global_round}")
+
+    def end_leaf_round(self, leaf_round):
+        self.calls.append("end_leaf_round")
+
+    def end_round(self, round_):
+        assert round_.on_clock["virtual_s"] == round_.global_round / 2
+        assert round_.numbers["test_accuracy_mean"] == round_.on_clock["seen_accuracy"]
+        self.calls.append(f"end_round {round_.global_round}")
+        return "enough" if round_.global_round == self.stop_at else None
+
+    def end_run(self, run):
+        self.calls.append(f"end_run {run.status} {run.global_round} {run.reason}".strip())
+
+
+def test_callbacks_are_told_of_evaluations_and_end_the_run(base, buffered):
+    """A global round is the time to an evaluation. It goes on without the callback as if nothing had been."""
+    told = Told()
+    config = {**base, **BUFFERED, "run-name": "ended"}
+    ended = simulate(config, callbacks=[told], workers=2)
+    assert told.calls == ["begin_run 0", "begin_round 1", "end_round 1", "begin_round 2", "end_round 2",
+                          "end_run completed 2 enough"]  # fmt: skip
+    assert ended.manifest["stopped"]["reason"] == "enough"
+    assert len(ended.versions) == 2
+    assert ended.devices["updates"].sum() == ended.versions["updates"][-1]
+    again = simulate({**config, "run-name": "", "resume": str(ended.folder)}, workers=1)
+    assert again.status == "completed"
+    assert digests(again.folder) == digests(buffered.folder)
+
+
+def test_early_stopping_and_budgets_go_by_evaluations(base, buffered):
+    most = buffered.rounds["uplink_bytes"][0] + buffered.rounds["downlink_bytes"][0] + 1
+    stops = {
+        "callbacks": "byte-budget,early-stopping",
+        "callbacks-args": f'{{"byte-budget": {{"most": {most}}}}}',
+    }
+    run = simulate({**base, **BUFFERED, **stops, "run-name": "budget"})
+    assert len(run.versions) == 2
+    assert run.manifest["stopped"]["by"] == "byte-budget"
+
+
 def test_other_seeds_are_other_runs(base, buffered):
     other = simulate({**base, **BUFFERED, "seed": 4, "run-name": "seed"})
     assert digests(other.folder)["devices/jobs.csv"] != digests(buffered.folder)["devices/jobs.csv"]
@@ -184,7 +236,6 @@ def test_its_model_can_be_used_and_says_whom_it_serves(buffered):
         ({"asynchrony.concurrency": 17}, "gives leaf 0 work for 17 and it has 16"),
         ({"asynchrony.rule-args": '{"bufer": 3}'}, "did you mean buffer"),
         ({"asynchrony.rule-args": '{"buffer": 0}'}, "buffer of a rule"),
-        ({"callbacks": "early-stopping"}, 'needs callbacks="", because callbacks are told of rounds'),
         ({"asynchrony.rule": "fedbuf"}, "did you mean fedbuff"),
         ({"devices.preset": "trace", "devices.preset-args": '{"path": "none.csv"}'}, "No such file"),
         ({"clients": 8, "asynchrony.concurrency": 2}, "leaves 6 for 7 users"),
