@@ -27,8 +27,9 @@ HHAR ?= data/hhar-9users.npz
 run: $(RUNS)
 	PATH="$(CURDIR)/$(BIN):$$PATH" SEED=$${SEED:-42} $(BIN)/flwr run .
 
-# tests side by side, one process per core: each imports torch once, and takes over what another has not begun
-SIDE_BY_SIDE := -n logical --maxprocesses 4 --dist worksteal
+# tests side by side: each process imports torch once, and takes over what another has not begun. Whole runs wait now and
+# then, so they take one process more than there are cores (tests/conftest.py)
+SIDE_BY_SIDE := --dist worksteal
 
 # the checks take a core that tests, which wait now and then, leave free
 test: $(STAMP)
@@ -55,10 +56,10 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 tests: $(STAMP)
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -q $(SIDE_BY_SIDE)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -q -n auto $(SIDE_BY_SIDE)
 
 quick-tests: $(STAMP)
-	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "not soak and not whole_runs and not slow" --ignore=tests/runs
+	$(BIN)/python -m pytest -q -n logical --maxprocesses 4 $(SIDE_BY_SIDE) -m "not soak and not whole_runs and not slow" --ignore=tests/runs
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.all

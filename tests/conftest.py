@@ -11,6 +11,8 @@ import torch
 from hypothesis import HealthCheck, settings
 from made_up import make_result, make_windows
 
+from fedge.process.threads import available_cores
+
 torch.set_num_threads(1)
 settings.register_profile(
     "fedge", deadline=None, max_examples=40, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
@@ -36,6 +38,12 @@ def make_windows_fixture():
 @pytest.fixture(name="make_result", scope="session")
 def make_result_fixture():
     return make_result
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """Return one process per core and one more, since whole runs wait now and then; four at most."""
+    return min(4, available_cores() + 1)
 
 
 def pytest_collection_modifyitems(items):
