@@ -12,6 +12,7 @@ from flwr.app import Context, Message
 
 from fedge.client.guarded_app import GuardedApp
 from fedge.client.privacy import private_state
+from fedge.client.together import train_together
 from fedge.config.option import ConfigError
 from fedge.config.parts import MODELS
 from fedge.config.register import look_in
@@ -43,7 +44,7 @@ from fedge.timing.calls import DESERIALISE, EVALUATE, LOAD, TRAIN, WorkClock
 from fedge.training.local import EvalResult, evaluate_parts, load_state, tensor_of, train
 from fedge.training.models import build_model
 from fedge.training.scaffold import correction
-from fedge.training.schedule import local_training
+from fedge.training.schedule import local_training, step_kernel
 
 app = GuardedApp()
 catch_interrupts()
@@ -80,19 +81,18 @@ def train_round(message: Message, context: Context) -> Message:
     assert start is not None
     added = _correction(message)
     clock.lap(DESERIALISE)
-    load_state(model, start)
-    clock.lap(LOAD)
     settings = local_training(config.train, round_context.round_of_steps)
+    order = torch_stream(round_context.seed, Purpose.BATCHES, *round_context.stream_of(client))
+    draws = _draws(config.train, round_context, client)
     x, y = data.train
-    result = train(
-        model,
-        tensor_of(x),
-        tensor_of(y),
-        settings,
-        torch_stream(round_context.seed, Purpose.BATCHES, *round_context.stream_of(client)),
-        correction=added,
-        draws=_draws(config.train, round_context, client),
-    )
+    if config.train.processes > 1:
+        where = next(model.parameters()).device.type
+        limit_s = round_context.timeout_s
+        result = train_together(config.train, data, where, start, settings, order, added, draws, limit_s)
+    else:
+        load_state(model, start)
+        clock.lap(LOAD)
+        result = train(model, tensor_of(x), tensor_of(y), settings, order, correction=added, draws=draws)
     clock.lap(TRAIN)
     state, clipped = private_state(
         config.privacy, clip_norm_of(message), start, result.state,
@@ -117,7 +117,9 @@ def evaluate_round(message: Message, context: Context) -> Message:
         clock.lap(DESERIALISE)
         load_state(model, state)
         clock.lap(LOAD)
-        parts = evaluate_parts(model, x, y, sizes, threads=config.train.threads, kernel=config.train.kernel)
+        parts = evaluate_parts(
+            model, x, y, sizes, threads=config.train.threads, kernel=step_kernel(config.train)
+        )
         found.update({(role, split): part for split, part in zip(splits, parts, strict=True)})
         clock.lap(EVALUATE)
     return evaluate_reply(message, _evaluations(found), clock.finish)

@@ -138,6 +138,7 @@ def test_every_cited_contract_is_defined() -> None:
 # Modules without a test module of their own, and what tests them instead
 ELSEWHERE = {
     # entry points and what only a whole run shows
+    "fedge/client/together.py": "runs/test_processes.py",
     "fedge/client_app.py": "runs/test_faults.py",
     "fedge/server_app.py": "runs/test_flower.py",
     "fedge/run/served.py": "fedge/inference/test_card.py",
@@ -154,6 +155,9 @@ ELSEWHERE = {
     "fedge/sweep/pool.py": "fedge/sweep/test_command.py",
     "fedge/sweep/summary.py": "fedge/sweep/test_command.py",
     # parts of one thing that is tested whole
+    "fedge/parallel/batch_norm.py": "fedge/parallel/test_team.py",
+    "fedge/parallel/member.py": "fedge/parallel/test_team.py",
+    "fedge/parallel/sgd.py": "fedge/parallel/test_team.py",
     "fedge/native/operations.py": "fedge/native/test_trace.py",
     "fedge/clustering/evidence.py": "fedge/clustering/test_signals.py",
     "fedge/datasets/cards.py": "fedge/datasets/test_catalog.py",

@@ -1,6 +1,6 @@
 """What a client does around training: privacy, an answer whatever happens.
 
-Imports only from below: `exchange`, `inference` and what is under them.
+Imports only from below: `exchange`, `inference`, `parallel` and what is under them.
 """
 
 import lazy_loader as lazy
@@ -10,5 +10,6 @@ __getattr__, __dir__, __all__ = lazy.attach(
     submod_attrs={
         "guarded_app": ["ClientError", "GuardedApp"],
         "privacy": ["private_state"],
+        "together": ["train_together"],
     },
 )

@@ -29,6 +29,7 @@ def refuse_contradictions(config: "Config") -> None:
     _refuse_privacy_beside_what_it_cannot_cover(config)
     _refuse_personal_layers_that_the_model_lacks(config)
     _refuse_what_has_no_meaning_on_the_virtual_clock(config)
+    _refuse_what_processes_cannot_share(config)
 
 
 def _refuse_groups_that_are_not_there(config: "Config") -> None:
@@ -222,4 +223,21 @@ def _refuse_what_has_no_meaning_on_the_virtual_clock(config: "Config") -> None:
         raise ConfigError(
             f"asynchrony.cloud-rule-args.buffer must be at most hierarchy.num-servers, because a leaf sends "
             f"nothing while it waits, but is {buffer} for {config.hierarchy.num_servers}; lower it"
+        )
+
+
+def _refuse_what_processes_cannot_share(config: "Config") -> None:
+    """Raise ConfigError when several processes cannot train a client's model together."""
+    train = config.train
+    if train.processes == 1:
+        return
+    if train.kernel == "native":
+        raise ConfigError(
+            f"train.kernel native needs train.processes to be 1, because the native step exchanges no "
+            f"gradients, but it is {train.processes}; set train.kernel=torch"
+        )
+    if train.batch_size < train.processes:
+        raise ConfigError(
+            f"train.batch-size must be at least train.processes, so that each has a window of a batch, but "
+            f"is {train.batch_size} for {train.processes}; change one of them"
         )

@@ -184,6 +184,15 @@ class Register:
         self._given[name] = part
         return name
 
+    def is_importable(self, part: Any) -> bool:
+        """Tell whether another process finds a part: a name, or an object that its module has by its name."""
+        if isinstance(part, str):
+            return True
+        module = sys.modules.get(getattr(part, "__module__", ""))
+        if module is None or module.__name__ == "__main__":
+            return False
+        return getattr(module, getattr(part, "__qualname__", ""), None) is part
+
     def forget(self, name: str) -> None:
         """Let a name that `given` made stand for nothing but what can be imported."""
         self._given.pop(name, None)

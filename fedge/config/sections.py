@@ -177,6 +177,13 @@ class TrainConfig(Section):
     threads: int = option(
         1, "torch threads per client; another number gives other last bits", minimum=1, maximum=1024
     )
+    processes: int = option(
+        1,
+        "processes that train a client's model together, each on its share of every batch; see "
+        "docs/clusters.md",
+        minimum=1,
+        maximum=64,
+    )
     kernel: str = option(
         "torch",
         "what computes steps on a CPU: PyTorch, or the native step where it knows the model; auto: also only "

@@ -104,6 +104,7 @@ def simulate(
         flat["clients"] = count
     federation = Federation(_CLIENTS, is_default=True)
     try:
+        _refuse_model_of_this_process(flat, model)
         prepared = check(flat, federation)
         federation = replace(federation, num_supernodes=prepared.num_clients)
         outcome = run_in_process(flat, federation, workers, terminal, prepared=prepared)
@@ -138,6 +139,16 @@ def _refuse_network(model: Any) -> None:
             f"model must be a class or a function that makes a network, but is a network, a "
             f"{type(model).__name__}; give what makes it (docs/extend.md)"
         )
+
+
+def _refuse_model_of_this_process(run_config: Mapping[str, Any], model: Any) -> None:
+    """Raise ConfigError when other processes are to train a model that they cannot import."""
+    if model is None or run_config.get("train.processes", 1) == 1 or MODELS.is_importable(model):
+        return
+    raise ConfigError(
+        f"train.processes must be 1 for a model that other processes cannot import, but {shown(model)} is an "
+        f"object of this one; move it into a module, or set train.processes=1"
+    )
 
 
 class _Given:
@@ -192,7 +203,8 @@ def run_in_process(
     `client_app` answers for every client.
     """
     choose_device(str(run_config.get("train.device", "auto")))  # refuses a GPU that is not there
-    count = min(workers or available_cores(), federation.num_supernodes)
+    each = int(run_config.get("train.processes", 1))
+    count = min(workers or max(1, available_cores() // each), federation.num_supernodes)
 
     def open_terminal(_: Path) -> TextIO:
         return terminal or sys.stdout or open(os.devnull, "w")

@@ -16,7 +16,8 @@ class ProcessMemory:
     """One process at one moment.
 
     Attributes:
-        role: "server", "worker", or "ray" for Ray's own processes.
+        role: "server", "worker", "trainer" for one that trains for a worker (`train.processes`), or "ray" for
+            Ray's own processes.
         rss_mib: resident set size; pages shared between processes count in each.
         fds: open file descriptors; None where the system does not count them (Windows).
         uss_mib: unique set size, pages that no other process has; None where it was not measured this time.
@@ -61,16 +62,16 @@ def measure(with_uss: bool = False) -> list[ProcessMemory]:
     return sorted(there, key=lambda p: (_ROLES.index(p.role), p.pid))
 
 
-_ROLES = ("server", "worker", "ray")
+_ROLES = ("server", "worker", "trainer", "ray")
+TRAINER = "fedge.parallel.member"  # the program, as the command line names it
 
 
 def _measure_one(process: psutil.Process, with_uss: bool) -> ProcessMemory | None:
     """Return what one process holds, or None if it has ended."""
     try:
         with process.oneshot():
-            role = "worker" if "ClientAppActor" in " ".join(process.cmdline()) else "ray"
             return ProcessMemory(
-                role="server" if process.pid == os.getpid() else role,
+                role="server" if process.pid == os.getpid() else _role(" ".join(process.cmdline())),
                 pid=process.pid,
                 rss_mib=process.memory_info().rss / _MIB,
                 fds=process.num_fds() if hasattr(process, "num_fds") else None,
@@ -79,6 +80,13 @@ def _measure_one(process: psutil.Process, with_uss: bool) -> ProcessMemory | Non
             )
     except (psutil.NoSuchProcess, psutil.AccessDenied):  # a zombie is a NoSuchProcess
         return None
+
+
+def _role(line: str) -> str:
+    """Return what a process is to a run, from its command line."""
+    if TRAINER in line:
+        return "trainer"
+    return "worker" if "ClientAppActor" in line else "ray"
 
 
 def _uss_mib(process: psutil.Process) -> float | None:

@@ -14,10 +14,13 @@ from typing import Any
 
 import psutil
 
+from fedge.process.memory import TRAINER
+
 _SAMPLE_S = 0.2
 _MIB = 2**20
 
-ROLES = ("server", "worker", "ray", "launcher")  # ray: its own processes; launcher: what waits for the others
+# trainer: trains for a worker (train.processes); ray: its own processes; launcher: what waits for the others
+ROLES = ("server", "worker", "trainer", "ray", "launcher")
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,8 @@ def role_of(name: str, words: Sequence[str], is_root: bool) -> str:
         is_root: whether it is the command that was started.
     """
     line = " ".join(words)
+    if TRAINER in line:
+        return "trainer"
     if "ClientAppActor" in line:
         return "worker"
     if "flower-simulation" in line or "flwr-simulation" in line:

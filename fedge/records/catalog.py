@@ -551,7 +551,7 @@ MEMORY = Table(
             "role",
             TEXT,
             "",
-            "`server`, `worker` (Ray's actors), or `ray` (Ray's own processes)",
+            "`server`, `worker` (Ray's actors), `trainer` (of `train.processes`), or `ray` (the rest of Ray)",
             at("process.role"),
         ),
         Column("pid", INT, "", "process id", at("process.pid")),

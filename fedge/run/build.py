@@ -120,6 +120,8 @@ def kernel_of_run(plan: Plan, shape: DataShape) -> Kernel:
         return Kernel(TORCH)
     if train.device == "cuda":
         return Kernel(TORCH, "clients train on a GPU")
+    if train.processes > 1:
+        return Kernel(TORCH, "several processes train a client's model (train.processes)")
     return kernel_of(network_of(plan, shape), shape.input_shape, train.kernel)
 
 

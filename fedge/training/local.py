@@ -141,7 +141,7 @@ def train(
 
     Source: McMahan et al. 2017, Algorithm 1, ClientUpdate; order of the terms in the module docstring.
     """
-    _check_data(x, y)
+    check_data(x, y)
     if state is not None:
         load_state(model, state)
     keep_freed_memory()
@@ -153,7 +153,7 @@ def train(
         if plan is not None:
             losses, steps = _train_natively(plan, model, x, y, settings, generator, correction, draws)
             return TrainResult(get_state(model), float(np.mean(losses)), steps)
-        sgd = _Sgd(model, settings, correction, None if draws is None else OwnDraws(draws))
+        sgd = Sgd(model, settings, correction, None if draws is None else OwnDraws(draws))
         step = _full_batch_step(model, sgd, x, y)
         losses = [_train_epoch(sgd, step, x, y, generator, epoch) for epoch in range(settings.epochs)]
         sgd.check_finite()
@@ -183,7 +183,7 @@ def _train_natively(
     with training(plan, model, x, y, descent, added, draws) as epochs:
         for epoch in range(settings.epochs):
             order = torch.randperm(len(y), generator=generator).numpy()
-            losses.append(_epoch_loss(epochs.epoch(order), len(y), settings.batch_size, epoch))
+            losses.append(epoch_loss(epochs.epoch(order), len(y), settings.batch_size, epoch))
     _refuse_what_is_not_finite(list(named), [p.detach() for p in named.values()], epochs.steps)
     return losses, epochs.steps
 
@@ -220,7 +220,7 @@ def evaluate_parts(
         ValueError: there is no window, or shapes or sizes do not fit.
         FloatingPointError: a loss is not finite.
     """
-    _check_data(x, y)
+    check_data(x, y)
     if sum(sizes) != len(y) or min(sizes) < 1:
         raise ValueError(f"sizes must be positive and sum to {len(y)} windows, got {list(sizes)}")
     keep_freed_memory()
@@ -351,7 +351,7 @@ def keep_freed_memory() -> None:
         mallopt(m_trim_threshold, 512 * 2**20)
 
 
-class _Sgd:
+class Sgd:
     """The step of the module docstring for all parameters of one model; lives for one `train` call.
 
     Calls the kernel behind `torch.optim.SGD(fused=True)` itself, since the optimiser's bookkeeping takes
@@ -365,7 +365,7 @@ class _Sgd:
         correction: Mapping[str, np.ndarray] | None,
         draws: OwnDraws | None = None,
     ) -> None:
-        self.model = model
+        self.model = model  # answers; who trains on several processes puts another one in its place
         self.draws = draws
         named = _trained(model)
         assert all(p.is_contiguous() for p in named.values()), "the fused kernel needs contiguous parameters"
@@ -379,12 +379,8 @@ class _Sgd:
         self.steps = 0
 
     def step(self, x: Tensor, y: Tensor) -> Tensor:
-        """One update of the weights from one batch; its loss before the update, a scalar."""
-        loss = F.cross_entropy(self._logits(x), y, label_smoothing=self.settings.label_smoothing)
-        # Convolution hands back its weight gradient in its own memory order; the kernels below go by address.
-        # A parameter that has no part in the loss gets zeros.
-        found = torch.autograd.grad(loss, self.parameters, materialize_grads=True)
-        gradients = tuple(g.contiguous() for g in found)
+        """One update of the weights from a batch x (B, …), y (B,); its loss before the update, a scalar."""
+        loss, gradients = self.gradients(x, y)
         with torch.no_grad():
             torch._fused_sgd_(
                 self.weights,
@@ -398,7 +394,19 @@ class _Sgd:
                 maximize=False,
                 is_first_step=False,  # the velocity is zero then, which gives the same
             )
-        return loss.detach()
+        return loss
+
+    def gradients(self, x: Tensor, y: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """The mean loss, a scalar, of a batch x (B, …), y (B,), and its gradient for every parameter."""
+        loss = self.loss(x, y)
+        # Convolution hands back its weight gradient in its own memory order; the kernels of `step` go by
+        # address. A parameter that has no part in the loss gets zeros.
+        found = torch.autograd.grad(loss, self.parameters, materialize_grads=True)
+        return loss.detach(), tuple(g.contiguous() for g in found)
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        """The mean (smoothed) cross entropy of x (B, …), y (B,), a scalar that can be differentiated."""
+        return F.cross_entropy(self._logits(x), y, label_smoothing=self.settings.label_smoothing)
 
     def _logits(self, x: Tensor) -> Tensor:
         """The model's answer; what it draws, if it draws in its first step, comes from its own stream."""
@@ -459,7 +467,7 @@ def _correction_tensors(named: Mapping[str, Tensor], correction: Mapping[str, np
     return tensors
 
 
-def _full_batch_step(model: nn.Module, sgd: _Sgd, x: Tensor, y: Tensor) -> Step:
+def _full_batch_step(model: nn.Module, sgd: Sgd, x: Tensor, y: Tensor) -> Step:
     """The step for full batches: on a GPU, recorded as a graph if there are enough of them to pay for it."""
     settings = sgd.settings
     full_batches = len(y) // settings.batch_size * settings.epochs
@@ -470,7 +478,7 @@ def _full_batch_step(model: nn.Module, sgd: _Sgd, x: Tensor, y: Tensor) -> Step:
 
 
 def _train_epoch(
-    sgd: _Sgd, full_batch_step: Step, x: Tensor, y: Tensor, generator: torch.Generator, epoch: int
+    sgd: Sgd, full_batch_step: Step, x: Tensor, y: Tensor, generator: torch.Generator, epoch: int
 ) -> float:
     """One pass over all windows in random order; mean loss. One wait for the device, at the end."""
     order = torch.randperm(len(y), generator=generator).to(x.device)
@@ -479,11 +487,11 @@ def _train_epoch(
         step = full_batch_step if len(batch) == batch_size else sgd.step
         losses.append(step(x.index_select(0, batch), y.index_select(0, batch)))
     sgd.steps += len(losses)
-    return _epoch_loss(torch.stack(losses).double().cpu().numpy(), len(y), batch_size, epoch)
+    return epoch_loss(torch.stack(losses).double().cpu().numpy(), len(y), batch_size, epoch)
 
 
-def _epoch_loss(per_step: np.ndarray, windows: int, batch_size: int, epoch: int) -> float:
-    """Mean loss over the windows of an epoch, from the mean of each batch; all are of one size but the last.
+def epoch_loss(per_step: np.ndarray, windows: int, batch_size: int, epoch: int) -> float:
+    """Mean loss over an epoch's windows, from that of each batch (K,); all but the last are of one size.
 
     Raises:
         FloatingPointError: one is not finite.
@@ -497,7 +505,8 @@ def _epoch_loss(per_step: np.ndarray, windows: int, batch_size: int, epoch: int)
     return float((per_step * sizes).sum() / windows)
 
 
-def _check_data(x: Tensor, y: Tensor) -> None:
+def check_data(x: Tensor, y: Tensor) -> None:
+    """Raise ValueError unless x is float32 (N, C, T) or (N, C, H, W), y int64 (N,) and N at least 1."""
     if x.dim() not in (3, 4) or x.dtype != torch.float32:
         raise ValueError(
             f"x must be float32 of shape (N, C, T) or (N, C, H, W), got {x.dtype} {tuple(x.shape)}"

@@ -23,6 +23,11 @@ def local_training(config: TrainConfig, global_round: int) -> LocalTraining:
         batch_size=config.batch_size,
         prox_mu=config.prox_mu,
         threads=config.threads,
-        kernel=config.kernel,
+        kernel=step_kernel(config),
         cuda_graph=config.cuda_graph == "auto",
     )
+
+
+def step_kernel(config: TrainConfig) -> str:
+    """Return what is to compute steps: `train.kernel`, or PyTorch where several processes share them."""
+    return config.kernel if config.processes == 1 else "torch"

@@ -15,7 +15,12 @@ _MEASURES = {
     "cuda_allocated_mib": "memory on its GPU in tensors",
     "cuda_reserved_mib": "memory on its GPU held by PyTorch",
 }
-_ROLES = {"server": "the server", "worker": "a worker", "ray": "one of Ray's own processes"}
+_ROLES = {
+    "server": "the server",
+    "worker": "a worker",
+    "trainer": "a process that trains for a worker",
+    "ray": "one of Ray's own processes",
+}
 _COUNTS = {"threads": "threads", "fds": "open files"}
 
 

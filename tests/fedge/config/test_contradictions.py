@@ -36,6 +36,14 @@ IFCA = {"cluster.method": "ifca", "cluster.count": "2"}
             "train.lr-decay must leave a step size of at least 1.2e-38 in the last round, but 0.05 × 0.1^329 "
             "is less, from global round 38 on; raise train.lr-decay, or lower num-server-rounds to 37",
         ),
+        (
+            {"train.processes": 2, "train.kernel": "native"},
+            "train.kernel native needs train.processes to be 1, because the native step exchanges no",
+        ),
+        (
+            {"train.processes": 4, "train.batch-size": 3},
+            "train.batch-size must be at least train.processes, so that each has a window of a batch, but",
+        ),
         ({"train.lr": 1e-40}, "train.lr must be at least 1.2e-38, because with less no weight moves"),
     ],
 )
@@ -57,6 +65,7 @@ def test_contradictions_are_refused(together, words):
         {**IFCA, "gate.enabled": False},
         {**IFCA, "cluster.enabled": False},
         {"train.lr-decay": 0.1, "num-server-rounds": 37},
+        {"train.processes": 4, "train.kernel": "auto"},
     ],
 )
 def test_what_fits_is_accepted(together):

@@ -1,0 +1,60 @@
+"""A client's training on several processes (`train.processes`): each worker keeps a team of them."""
+
+import threading
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+
+from fedge.config.option import ConfigError
+from fedge.config.sections import TrainConfig
+from fedge.data.prepared import ClientData
+from fedge.parallel.team import Kind, Team
+from fedge.training.local import LocalTraining, TrainResult
+
+_mine = threading.local()  # the team of this worker's thread, for every client that it serves
+
+
+def train_together(
+    config: TrainConfig,
+    data: ClientData,
+    device: str,
+    start: Mapping[str, np.ndarray],
+    settings: LocalTraining,
+    generator: torch.Generator,
+    correction: Mapping[str, np.ndarray] | None,
+    draws: torch.Generator | None,
+    timeout_s: float,
+) -> TrainResult:
+    """Train the model `start` on a client's training windows, on `config.processes` processes.
+
+    Args:
+        config: of the run.
+        data: of the client.
+        device: "cpu", or "cuda" for a GPU per process.
+        start: name → array of any shape and dtype.
+        settings, generator, correction, draws: as of `fedge.parallel.team.Team.train`.
+        timeout_s: seconds until the processes are given up.
+
+    Raises:
+        ConfigError: the client sees fewer GPUs than processes, or see there.
+        TeamError, ValueError, FloatingPointError: see there.
+    """
+    refuse_too_few_gpus(config.processes, device)
+    team: Team | None = getattr(_mine, "team", None)
+    if team is None or team.size != config.processes:
+        team = _mine.team = Team(config.processes)
+    x, _ = data.train
+    kind = Kind(
+        config.model, config.arguments("model"), tuple(x.shape[1:]), data.classes, device, data.look_in
+    )
+    return team.train(kind, start, data.train, settings, generator, correction, draws, timeout_s)
+
+
+def refuse_too_few_gpus(processes: int, device: str) -> None:
+    """Raise ConfigError when processes would have to share a GPU, on which NCCL does not work."""
+    if device == "cuda" and torch.cuda.device_count() < processes:
+        raise ConfigError(
+            f"train.processes must be at most the GPUs that a client sees, {torch.cuda.device_count()}, but "
+            f"is {processes}; set client-resources.num-gpus={processes}, or train.device=cpu"
+        )

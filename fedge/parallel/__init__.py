@@ -1,0 +1,18 @@
+"""A client's training on several processes of its machine (docs/clusters.md), by PyTorch's DDP.
+
+`shares` deals a batch to processes, `batch_norm` takes statistics over all of it, `sgd` is the step of
+`fedge.training.local` with the gradient of the whole batch, `member` is the program of one process, `arrays`
+and `channel` what passes between it and its client, `team` starts, asks, replaces and ends the processes.
+
+Imports only from below: `data`, `datasets`, `link`, `training` and what is under them.
+"""
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach(
+    __name__,
+    submod_attrs={
+        "shares": ["own_rows"],
+        "team": ["Kind", "Team", "TeamError"],
+    },
+)

@@ -1,0 +1,141 @@
+"""The program of one process that trains for a client; `fedge.parallel.team` starts it as a module.
+
+It inherits a socket to its client, the memory that they share and the file by which the processes of a client
+find each other. They talk to each other on the loopback interface alone. It ends with the client's process.
+"""
+
+import base64
+import os
+import signal
+import socket
+import sys
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from fedge.config.option import ConfigError
+from fedge.config.register import look_in
+from fedge.parallel.arrays import Block
+from fedge.parallel.channel import ClosedError, receive, send
+from fedge.parallel.sgd import SharedNetwork, share_network, train_share
+from fedge.parallel.shares import Seat
+from fedge.process.parent import follow_at_once
+from fedge.training.local import LocalTraining, get_state, load_state, tensor_of
+from fedge.training.models import build_model
+
+_FOR_EVER = timedelta(days=365)  # the client watches: a process of which it hears nothing is ended by it
+
+
+@dataclass(frozen=True)
+class Inherited:
+    """What `fedge.parallel.team` starts a process with: descriptors, and its place among the others."""
+
+    rank: int
+    size: int
+    connection: int
+    states: int
+    windows: int
+    meeting: str  # path of the file by which processes find each other
+
+    @classmethod
+    def of(cls, words: list[str]) -> "Inherited":
+        """Return what the command line says."""
+        rank, size, connection, states, windows = map(int, words[:-1])
+        return cls(rank, size, connection, states, windows, words[-1])
+
+
+class Member:
+    """One process; keeps its network from round to round."""
+
+    def __init__(self, inherited: Inherited) -> None:
+        self._seat = Seat(inherited.rank, inherited.size)
+        self._states, self._windows = Block(inherited.states), Block(inherited.windows)
+        self._meeting = inherited.meeting
+        self._kind: dict[str, Any] | None = None
+        self._network: SharedNetwork | None = None
+
+    def train(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Carry out one training; the first process leaves the new state where the old one was."""
+        network = self._network_of(job["kind"])
+        load_state(network.model, self._states.views(job["state"]))
+        correction = self._states.views(job["correction"]) if job["correction"] is not None else None
+        windows = self._windows.views(job["windows"])
+        order = torch.Generator()
+        order.set_state(torch.frombuffer(bytearray(base64.b64decode(job["order"])), dtype=torch.uint8))
+        draws = None
+        if job["draws"] is not None:
+            draws = torch.Generator().manual_seed(job["draws"][self._seat.rank])
+        loss, steps = train_share(
+            network, tensor_of(windows["x"]), tensor_of(windows["y"]),
+            LocalTraining(**job["settings"]), order, correction, draws,
+        )  # fmt: skip
+        if self._seat.rank == 0:
+            self._give_back(job["state"])
+        return {"loss": loss, "steps": steps}
+
+    def _give_back(self, layout: list[Any]) -> None:
+        """Write the network's state over the one that it started from; all have read that by now."""
+        assert self._network is not None
+        views = self._states.views(layout)
+        for name, array in get_state(self._network.model).items():
+            np.copyto(views[name], array, casting="no")
+
+    def _network_of(self, kind: dict[str, Any]) -> SharedNetwork:
+        """Return the network of a kind; meets the other processes the first time."""
+        if self._network is not None and kind == self._kind:
+            return self._network
+        device = torch.device(kind["device"], *([self._seat.rank] if kind["device"] == "cuda" else []))
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+        if not dist.is_initialized():
+            self._meet(device)
+        look_in(*kind["look_in"])
+        model = build_model(
+            kind["model"], tuple(kind["input_shape"]), kind["classes"], torch.Generator(), kind["arguments"]
+        )
+        self._network, self._kind = share_network(model.to(device), self._seat), kind
+        return self._network
+
+    def _meet(self, device: torch.device) -> None:
+        """Find the other processes: gloo on CPUs, NCCL on GPUs."""
+        dist.init_process_group(
+            "nccl" if device.type == "cuda" else "gloo",
+            store=dist.FileStore(self._meeting, self._seat.size),
+            rank=self._seat.rank,
+            world_size=self._seat.size,
+            timeout=_FOR_EVER,
+        )
+
+
+def main(words: list[str]) -> None:
+    """Answer the client until it is gone."""
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # a terminal's Ctrl-C is for the run, which ends its processes
+    follow_at_once()
+    inherited = Inherited.of(words)
+    connection = socket.socket(fileno=inherited.connection)
+    member = Member(inherited)
+    try:
+        while True:
+            send(connection, _answer(member, receive(connection)))
+    except ClosedError:
+        os._exit(0)  # whoever waits for the others would wait for ever
+
+
+def _answer(member: Member, job: dict[str, Any]) -> dict[str, Any]:
+    """Return what came of a job, or why nothing did."""
+    try:
+        return member.train(job)
+    except Exception as error:
+        known = (FloatingPointError, ConfigError, ValueError, MemoryError)
+        kind = next((k.__name__ for k in known if isinstance(error, k)), type(error).__name__)
+        return {"error": kind, "words": str(error)}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,176 @@
+"""Local SGD of `fedge.training.local` in one of several processes: the same steps from the same batches.
+
+All processes hold the model, draw the same order of windows and make the same update; each computes the
+gradient of its share of a batch (`fedge.parallel.shares`), and DistributedDataParallel hands all of them the
+sum. So what one process would compute comes out, but for the order in which a batch is summed.
+"""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from fedge.config.option import ConfigError
+from fedge.parallel.batch_norm import share_statistics
+from fedge.parallel.shares import Seat, own_rows
+from fedge.training.local import LocalTraining, Sgd, check_data, epoch_loss, keep_freed_memory, torch_threads
+from fedge.training.own_models import BATCH_NORMS, OwnDraws
+
+
+@dataclass(frozen=True)
+class SharedNetwork:
+    """A network of which every process has one, made once for all of a run's rounds."""
+
+    model: nn.Module
+    wrapped: DistributedDataParallel
+    seat: Seat
+
+
+def share_network(model: nn.Module, seat: Seat) -> SharedNetwork:
+    """Return a model, on its device, that takes gradients and statistics over all processes.
+
+    Raises:
+        ConfigError: see `share_statistics`.
+    """
+    share_statistics(model, seat)
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", FutureWarning
+        )  # of broadcast_buffers, whose follower is not there yet
+        wrapped = DistributedDataParallel(
+            model, broadcast_buffers=False, find_unused_parameters=True, gradient_as_bucket_view=True
+        )
+    wrapped.register_comm_hook(None, _summed)
+    return SharedNetwork(model, wrapped, seat)
+
+
+def _summed(_: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Sum a bucket of gradients over all processes.
+
+    By itself DistributedDataParallel takes the mean: it multiplies by 1/n in its first step and divides by n
+    in the others, so that the same training would have other last bits when it is repeated.
+    """
+    future = dist.all_reduce(bucket.buffer(), async_op=True).get_future()
+    return future.then(lambda done: done.value()[0])
+
+
+def train_share(
+    network: SharedNetwork,
+    x: Tensor,
+    y: Tensor,
+    settings: LocalTraining,
+    generator: torch.Generator,
+    correction: Mapping[str, np.ndarray] | None,
+    draws: torch.Generator | None,
+) -> tuple[float, int]:
+    """Train the network as `fedge.training.local.train` does, this process its share of every batch.
+
+    Args:
+        network: with the state to start from; it has the new one at the end, the same in all processes.
+        x: float32 (N, C, T).
+        y: int64 (N).
+        settings, generator, correction: as there, the same in all processes.
+        draws: for a model that draws in training, a stream of this process's own.
+
+    Returns:
+        Mean loss, K steps; the same in all processes.
+
+    Raises:
+        ConfigError: the model has statistics of its own that differ between processes.
+        ValueError, FloatingPointError: as there.
+    """
+    check_data(x, y)
+    keep_freed_memory()
+    with torch_threads(settings.threads):
+        device = next(network.model.parameters()).device
+        x, y = x.to(device), y.to(device)
+        network.model.train()
+        sgd = SharedSgd(network, settings, correction, None if draws is None else OwnDraws(draws))
+        losses = []
+        for epoch in range(settings.epochs):
+            order = torch.randperm(len(y), generator=generator).to(device)
+            per_step = torch.stack([sgd.share_step(x, y, b) for b in order.split(settings.batch_size)])
+            sgd.steps += len(per_step)
+            joined = per_step.double()
+            dist.all_reduce(joined)
+            losses.append(epoch_loss(joined.cpu().numpy(), len(y), settings.batch_size, epoch))
+        sgd.check_finite()
+        _refuse_statistics_of_its_own(network)
+    return float(np.mean(losses)), sgd.steps
+
+
+class SharedSgd(Sgd):
+    """The step of a whole batch, of which this process computes its share."""
+
+    def __init__(
+        self,
+        network: SharedNetwork,
+        settings: LocalTraining,
+        correction: Mapping[str, np.ndarray] | None,
+        draws: OwnDraws | None,
+    ) -> None:
+        super().__init__(network.model, settings, correction, draws)
+        self.model = network.wrapped
+        self._seat = network.seat
+        self._weight = 1.0  # of the mean loss of this process's windows; all weights sum to 1
+
+    def share_step(self, x: Tensor, y: Tensor, batch: Tensor) -> Tensor:
+        """One update from the windows of x (N, …), y (N,) that `batch` (B,) names; the weighted loss."""
+        rows = batch[own_rows(len(batch), self._seat.rank, self._seat.size)]
+        self._seat.counts = len(rows) > 0
+        self._weight = len(rows) / len(batch)
+        mine = rows if len(rows) else batch[:1]
+        return self.step(x.index_select(0, mine), y.index_select(0, mine))
+
+    def gradients(self, x: Tensor, y: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """This process's weighted loss of x (B, …) and y (B,), the whole batch's gradient per parameter."""
+        for parameter in self.parameters:
+            if parameter.grad is not None:  # memory that gradients of all processes arrive in: kept
+                parameter.grad.zero_()
+        loss = self.loss(x, y) * self._weight
+        loss.backward()
+        return loss.detach(), tuple(map(_gradient, self.parameters))
+
+
+def _gradient(parameter: Tensor) -> Tensor:
+    """The gradient of a parameter; zeros if it has no part in the loss."""
+    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.contiguous()
+
+
+def _refuse_statistics_of_its_own(network: SharedNetwork) -> None:
+    """Raise ConfigError when training has left buffers that differ between processes.
+
+    Each has seen its own windows: what a layer keeps of them is not what one process would have kept.
+    """
+    names, buffers = _other_buffers(network.model)
+    if not buffers:
+        return
+    flat = torch.cat([b.detach().double().reshape(-1) for b in buffers])
+    least, most = flat.clone(), flat
+    dist.all_reduce(least, dist.ReduceOp.MIN)
+    dist.all_reduce(most, dist.ReduceOp.MAX)
+    differing = torch.nonzero(least != most)
+    if len(differing):
+        ends = np.cumsum([b.numel() for b in buffers])
+        name = names[int(np.searchsorted(ends, int(differing[0]), side="right"))]
+        raise ConfigError(
+            f"train.processes must be 1 for a model whose buffer {name} follows the windows of each process; "
+            f"set train.processes=1"
+        )
+
+
+def _other_buffers(model: nn.Module) -> tuple[list[str], Sequence[Tensor]]:
+    """Return names and values of the buffers that are no BatchNorm's."""
+    norms = {
+        id(buffer)
+        for layer in model.modules()
+        if isinstance(layer, BATCH_NORMS)
+        for buffer in layer.buffers(recurse=False)
+    }
+    others = {name: buffer for name, buffer in model.named_buffers() if id(buffer) not in norms}
+    return list(others), list(others.values())

@@ -1,0 +1,338 @@
+"""The processes that train for one client at a time: started once, asked in every round.
+
+Starting a process, with its imports and its meeting with the others, takes seconds; a round must not pay for
+it. So a worker keeps its processes for as long as it lives. One that dies takes the others of its team along,
+because they would wait for it; the client's call fails, and the next one, which `guard.retries` allows in the
+same leaf round, finds new processes.
+"""
+
+import base64
+import logging
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+
+from fedge.config.option import ConfigError
+from fedge.parallel.arrays import Block, Layout, nameless_file
+from fedge.parallel.channel import ClosedError, receive, send
+from fedge.process.memory import TRAINER
+from fedge.process.parent import be_followed
+from fedge.training.local import LocalTraining, State, TrainResult, check_data, tensor_of
+
+logger = logging.getLogger(__name__)
+
+_OTHERS_S = 2.0  # what the others may take to say that they failed, too
+_LAST_WORDS = 2000  # characters of what a process printed before it died
+_LOOPBACK = "lo" if sys.platform.startswith("linux") else "lo0"
+_ERRORS = {"FloatingPointError": FloatingPointError, "ConfigError": ConfigError, "ValueError": ValueError,
+           "MemoryError": MemoryError}  # fmt: skip
+
+
+class TeamError(RuntimeError):
+    """A process of a client died, failed, or did not answer in time. One line."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What network the processes hold, as `fedge.training.models.build_model` is to make it.
+
+    Attributes:
+        model: name.
+        arguments: of a model of the user's, by keyword.
+        input_shape: (C, T) or (C, H, W).
+        classes: number of logits.
+        device: "cpu", or "cuda": each process has a GPU of its own.
+        look_in: folders with code of the user's.
+    """
+
+    model: str
+    arguments: Mapping[str, Any]
+    input_shape: tuple[int, ...]
+    classes: int
+    device: str = "cpu"
+    look_in: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class _Process:
+    """One process, as its client sees it."""
+
+    process: "subprocess.Popen[bytes]"
+    connection: socket.socket
+    printed: BinaryIO
+
+
+@dataclass
+class _Open:
+    """What a team has to give back at its end, in this order."""
+
+    members: list[_Process] = field(default_factory=list)
+    descriptors: list[int] = field(default_factory=list)
+    files: list[BinaryIO] = field(default_factory=list)
+
+    def close(self) -> None:
+        """End the processes and give all back."""
+        for member in self.members:
+            member.connection.close()
+            with suppress(ProcessLookupError):
+                member.process.kill()
+        for member in self.members:
+            member.process.wait()
+            member.printed.close()
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+        for file in self.files:
+            file.close()
+        self.members, self.descriptors, self.files = [], [], []
+
+
+class Team:
+    """`size` processes that train a client's model together; not for several threads at a time."""
+
+    def __init__(self, size: int) -> None:
+        """Prepare; processes start with the first training, and end with this object or its thread."""
+        self.size = size
+        self._open = _Open()
+        weakref.finalize(self, self._open.close)
+        self._states: Block | None = None
+        self._windows: Block | None = None
+        self._dealt: tuple[np.ndarray, np.ndarray, Layout] | None = None  # what the windows' memory holds
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids, none before the first training."""
+        return [member.process.pid for member in self._open.members]
+
+    def close(self) -> None:
+        """End the processes; another training would start new ones."""
+        self._open.close()
+        self._states = self._windows = self._dealt = None
+
+    def train(
+        self,
+        kind: Kind,
+        start: Mapping[str, np.ndarray],
+        windows: tuple[np.ndarray, np.ndarray],
+        settings: LocalTraining,
+        generator: torch.Generator,
+        correction: Mapping[str, np.ndarray] | None = None,
+        draws: torch.Generator | None = None,
+        timeout_s: float = 1e6,
+    ) -> TrainResult:
+        """Do what `fedge.training.local.train` does, each process its share of every batch.
+
+        Args:
+            kind: of the network.
+            start: the state that training starts from.
+            windows: x float32 (N, C, T) and y int64 (N); they must not change while the team lives.
+            settings, generator, correction: as there.
+            draws: as there; each process draws from a stream of its own, which follows from this one.
+            timeout_s: seconds until the processes are given up.
+
+        Raises:
+            TeamError: a process died, failed for another reason than those of `train`, or is late.
+            ConfigError: the model cannot be trained by several processes.
+            ValueError, FloatingPointError: as there.
+        """
+        x, y = windows
+        check_data(tensor_of(x), tensor_of(y))
+        self._start(settings.threads)
+        job = self._job(kind, start, windows, settings, generator, correction, draws)
+        answers = self._asked(job, time.monotonic() + timeout_s)
+        assert self._states is not None
+        state: State = {name: view.copy() for name, view in self._states.views(job["state"]).items()}
+        return TrainResult(state, answers[0]["loss"], answers[0]["steps"])
+
+    def _job(
+        self,
+        kind: Kind,
+        start: Mapping[str, np.ndarray],
+        windows: tuple[np.ndarray, np.ndarray],
+        settings: LocalTraining,
+        generator: torch.Generator,
+        correction: Mapping[str, np.ndarray] | None,
+        draws: torch.Generator | None,
+    ) -> dict[str, Any]:
+        """Put arrays where the processes see them; returns the message. The generators advance."""
+        assert self._states is not None
+        order = base64.b64encode(generator.get_state().numpy().tobytes()).decode()
+        for _ in range(settings.epochs):
+            torch.randperm(len(windows[1]), generator=generator)
+        layout = self._states.put({**start, **{f"correction {n}": a for n, a in (correction or {}).items()}})
+        return {
+            "kind": asdict(kind),
+            "settings": asdict(settings),
+            "state": layout[: len(start)],
+            "correction": None if correction is None else [
+                (name.removeprefix("correction "), *rest) for name, *rest in layout[len(start) :]
+            ],
+            "windows": self._dealt_windows(windows),
+            "order": order,
+            "draws": None if draws is None else torch.randint(2**62, (self.size,), generator=draws).tolist(),
+        }  # fmt: skip
+
+    def _dealt_windows(self, windows: tuple[np.ndarray, np.ndarray]) -> Layout:
+        """Return where the windows lie for the processes, copied there unless they are the last client's."""
+        assert self._windows is not None
+        if self._dealt is not None:
+            # the arrays of the last call are held here, so that nothing else can lie at their address
+            same = [_place(old) == _place(new) for old, new in zip(self._dealt, windows, strict=False)]
+            if all(same):
+                return self._dealt[2]
+        x, y = windows
+        self._dealt = (x, y, self._windows.put({"x": x, "y": y}))
+        return self._dealt[2]
+
+    # --- processes ------------------------------------------------------------------------------------
+
+    def _start(self, threads: int) -> None:
+        """Start the processes unless all of them live."""
+        if self._open.members and all(m.process.poll() is None for m in self._open.members):
+            return
+        if self._open.members:
+            logger.warning("a process that trains for a client has ended; new ones are started")
+        self.close()
+        states, windows = nameless_file("states"), nameless_file("windows")
+        self._open.descriptors += [states, windows]
+        meeting, descriptors = self._meeting_place()
+        for rank in range(self.size):
+            self._open.members.append(
+                _started(rank, self.size, threads, [states, windows], meeting, descriptors)
+            )
+        self._states, self._windows = Block(states), Block(windows)
+        logger.info("%d processes train for this worker's clients: %s", self.size, self.pids)
+
+    def _meeting_place(self) -> tuple[str, list[int]]:
+        """Return the path of the file by which the processes find each other, and descriptors for it."""
+        if sys.platform.startswith("linux"):
+            descriptor = nameless_file("meeting")
+            self._open.descriptors.append(descriptor)
+            return f"/proc/self/fd/{descriptor}", [descriptor]
+        file = tempfile.NamedTemporaryFile(prefix="fedge-meeting-")  # noqa: SIM115  # closed with the team
+        self._open.files.append(file)
+        return file.name, []
+
+    def _asked(self, job: dict[str, Any], deadline: float) -> list[dict[str, Any]]:
+        """Send a job to all processes and return their answers, in order."""
+        answers: dict[int, dict[str, Any]] = {}
+        with selectors.DefaultSelector() as selector:
+            for rank, member in enumerate(self._open.members):
+                selector.register(member.connection, selectors.EVENT_READ, rank)
+            try:
+                for member in self._open.members:
+                    send(member.connection, job)
+                while len(answers) < self.size:
+                    ready = selector.select(max(0.0, deadline - time.monotonic()))
+                    if not ready:
+                        break
+                    for key, _ in ready:
+                        answers[key.data] = receive(self._open.members[key.data].connection)
+                        selector.unregister(key.fileobj)
+                        if "error" in answers[key.data]:
+                            deadline = min(deadline, time.monotonic() + _OTHERS_S)
+            except ClosedError:
+                raise self._ended(self._death()) from None
+            except BaseException:  # interrupted: what the processes answer now belongs to nothing
+                self.close()
+                raise
+        errors = [answers[rank] for rank in sorted(answers) if "error" in answers[rank]]
+        if errors:
+            raise self._failure(errors, all_answered=len(answers) == self.size)
+        if len(answers) < self.size:
+            raise self._ended(TeamError("the processes of train.processes did not answer in time"))
+        return [answers[rank] for rank in range(self.size)]
+
+    def _failure(self, errors: Sequence[dict[str, Any]], all_answered: bool) -> Exception:
+        """Return the error that says most; processes that wait for one that failed are ended."""
+        first = min(errors, key=lambda e: list(_ERRORS).index(e["error"]) if e["error"] in _ERRORS else 9)
+        if not all_answered or first["error"] not in _ERRORS:
+            self.close()
+        if first["error"] in _ERRORS:
+            return _ERRORS[first["error"]](first["words"])
+        return TeamError(
+            f"a process of train.processes failed: {first['error']}: {_one_line(first['words'])}"
+        )
+
+    def _ended(self, error: TeamError) -> TeamError:
+        """Return an error after which the processes are no more."""
+        self.close()
+        return error
+
+    def _death(self) -> TeamError:
+        """Return what is known of the process that died first, or of one that did."""
+        deadline = time.monotonic() + _OTHERS_S
+        while time.monotonic() < deadline:
+            for rank, member in enumerate(self._open.members):
+                code = member.process.poll()
+                if code is None:
+                    continue
+                how = f"was ended by {_signal_name(-code)}" if code < 0 else f"ended with code {code}"
+                words = _last_words(member.printed)
+                return TeamError(f"process {rank} of train.processes={self.size} {how}{words}")
+            time.sleep(0.01)
+        return TeamError(f"one of train.processes={self.size} processes closed its connection")
+
+
+def _started(
+    rank: int, size: int, threads: int, blocks: Sequence[int], meeting: str, descriptors: Sequence[int]
+) -> _Process:
+    """Start one process, with what it inherits."""
+    ours, theirs = socket.socketpair()
+    printed = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the team
+    words = [*map(str, (rank, size, theirs.fileno(), *blocks)), meeting]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "OMP_NUM_THREADS": str(threads),
+        "GLOO_SOCKET_IFNAME": _LOOPBACK,
+        "NCCL_SOCKET_IFNAME": _LOOPBACK,
+        "NCCL_IB_DISABLE": "1",
+        "TORCH_CPP_LOG_LEVEL": "ERROR",  # it warns of parameters that are all used
+    }
+    be_followed(environment)
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-m", TRAINER, *words],
+            pass_fds=[theirs.fileno(), *blocks, *descriptors],
+            env=environment, stdin=subprocess.DEVNULL, stdout=printed, stderr=printed,
+        )  # fmt: skip
+    return _Process(process, ours, printed)
+
+
+def _place(array: object) -> tuple[int, tuple[int, ...], str]:
+    """Return where an array lies, and what it is."""
+    assert isinstance(array, np.ndarray)
+    return array.ctypes.data, array.shape, array.dtype.str
+
+
+def _signal_name(number: int) -> str:
+    """Return "signal 9 (SIGKILL)"."""
+    with suppress(ValueError):
+        return f"signal {number} ({signal.Signals(number).name})"
+    return f"signal {number}"
+
+
+def _last_words(printed: BinaryIO) -> str:
+    """Return the last line that a process printed, after a colon; nothing if there is none."""
+    size = printed.seek(0, os.SEEK_END)
+    printed.seek(max(0, size - _LAST_WORDS))
+    lines = printed.read().decode(errors="replace").strip().splitlines()
+    return f": {_one_line(lines[-1])}" if lines else ""
+
+
+def _one_line(words: str) -> str:
+    """Return words without their line breaks."""
+    return " ".join(words.split())
