@@ -80,3 +80,29 @@ def checked(x: Any, card: Card, name: str = "x") -> np.ndarray:
             first = int(np.flatnonzero(~finite)[0])
             raise ConfigError(f"{name} must be finite, but window {first} is not; leave it out")
     return x
+
+
+_FAR = 5.0  # standard deviations of training: people differ by one or two, units by tens
+
+
+def unlike(x: np.ndarray, card: Card) -> str:
+    """Return a line where windows have another scale than those of training, as in another unit; else nothing.
+
+    Args:
+        x: of `checked`.
+        card: of the models; one without scaling knows no scale.
+    """
+    if not card.mean or not len(x):
+        return ""
+    axes = (0, *range(2, x.ndim))
+    by = 255.0 if x.dtype == np.uint8 else 1.0
+    mean, std = x.mean(axes, dtype=np.float64) / by, x.std(axes, dtype=np.float64) / by
+    usual = np.maximum(card.std, 1e-12)
+    far = np.flatnonzero((np.abs(mean - card.mean) > _FAR * usual) | (std > _FAR * usual))
+    if not far.size:
+        return ""
+    at = int(far[0])
+    return (
+        f"these windows are unlike those of training: {card.channels[at]} is {mean[at]:.3g} ± {std[at]:.3g}, "
+        f"was {card.mean[at]:.3g} ± {card.std[at]:.3g}; are units and channels the same?"
+    )

@@ -1,7 +1,10 @@
 """``fedge new``: a folder in which `fedge run`, `flwr run .` and `pytest` work, with parts of its own."""
 
+import keyword
 import os
 import re
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from fedge.config.option import ConfigError, shown
@@ -113,14 +116,15 @@ def new_project(folder: Path) -> list[Path]:
     name = folder.absolute().name
     if not _NAME.fullmatch(name):
         raise ConfigError(
-            f"the project's name must be letters, digits, and - . _ between them, but is {shown(name)}; "
-            "as fedge new my-study"
+            f"the project's name must be a letter, then letters and digits, and - . _ between them, but is "
+            f"{shown(name)}; as fedge new my-study"
         )
     if os.path.lexists(folder) and not (folder.is_dir() and not any(folder.iterdir())):
         raise ConfigError(
             f"the project's folder must be new or empty, but {folder} is not; take another name"
         )
     module = re.sub(r"[.-]", "_", name.lower())
+    _refuse_module_that_is_there(name, module)
     written = []
     for path, text in _files(name, module).items():
         file = folder / path
@@ -133,6 +137,19 @@ def new_project(folder: Path) -> list[Path]:
             ) from error
         written.append(file)
     return written
+
+
+def _refuse_module_that_is_there(name: str, module: str) -> None:
+    """Raise ConfigError for a module that cannot be imported, or would hide one or be hidden by it."""
+    known = keyword.iskeyword(module) or module in {*sys.stdlib_module_names, "tests", "runs"}
+    if not known:
+        spec = find_spec(module)
+        known = spec is not None and spec.origin is not None
+    if known:
+        raise ConfigError(
+            f"the project's name must be new to Python, whose word or module {module} is already, but is "
+            f"{shown(name)}; as fedge new {name}-study"
+        )
 
 
 def _files(name: str, module: str) -> dict[str, str]:

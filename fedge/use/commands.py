@@ -72,9 +72,11 @@ def _chosen(options: argparse.Namespace) -> "tuple[Models, Choice]":
 def _predict(options: argparse.Namespace) -> int:
     """Carry out ``fedge predict``."""
     models, choice = _chosen(options)
-    from fedge.inference.windows import read_raw
+    from fedge.inference.windows import read_raw, unlike
 
     windows = read_raw(options.data, models.card)
+    if note := unlike(windows.x, models.card):
+        print(f"note: {note}", file=sys.stderr)
     found = models.predict(windows.x, choice)
     try:
         to = options.output

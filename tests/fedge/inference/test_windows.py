@@ -1,9 +1,11 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from fedge.config.option import ConfigError
 from fedge.inference.card import Card
-from fedge.inference.windows import checked, read_raw
+from fedge.inference.windows import checked, read_raw, unlike
 
 CARD = Card("1", "cnn", {}, {}, (2, 16), "float32", ("u", "v"), ("a", "b"))
 X = np.zeros((3, 2, 16), np.float32)
@@ -51,3 +53,23 @@ def test_what_is_no_archive(tmp_path):
 
 def test_no_windows_are_windows():
     assert len(checked(X[:0], CARD)) == 0
+
+
+SCALED = replace(CARD, mean=(0.0, 1.0), std=(1.0, 2.0))
+
+
+@pytest.mark.parametrize(
+    ("x", "words"),
+    [
+        pytest.param(X + np.array([[0.0], [4.0]]), "", id="another person"),
+        pytest.param(X + np.array([[0.0], [12.0]]), "v is 12 ± 0, was 1 ± 2", id="another middle"),
+        pytest.param(X + np.tile([-6.0, 6.0], 8), "u is 0 ± 6, was 0 ± 1", id="another width"),
+        pytest.param(np.full(X.shape, 255, np.uint8), "", id="brightness"),
+        pytest.param(np.full(X.shape, 255, np.float32), "u is 255 ± 0, was 0 ± 1", id="not brightness"),
+        pytest.param(X[:0], "", id="nothing"),
+    ],
+)
+def test_windows_of_another_scale_are_said(x, words):
+    assert words in unlike(x, SCALED)
+    assert bool(unlike(x, SCALED)) == bool(words)
+    assert unlike(x, CARD) == "", "a model without scaling knows no scale"

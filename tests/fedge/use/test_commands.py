@@ -69,6 +69,12 @@ def test_predict_writes_a_file_from_x_alone(tmp_path, capsys):
     assert len((tmp_path / "o.csv").read_text().splitlines()) == 3
 
 
+def test_windows_in_another_unit_are_classified_with_a_word(tmp_path, capsys):
+    np.savez(tmp_path / "x.npz", x=load_windows("small.npz").x[:2] * 100)
+    assert main(["predict", "latest", str(tmp_path / "x.npz")]) == 0
+    assert "note: these windows are unlike those of training: u is " in capsys.readouterr().err
+
+
 def test_export_writes_torchscript(tmp_path, capsys):
     assert main(["export", "r", "--client", "4", "--torchscript", str(tmp_path / "m.pt")]) == 0
     assert "probabilities within" in capsys.readouterr().out
