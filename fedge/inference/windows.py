@@ -86,10 +86,10 @@ _FAR = 5.0  # standard deviations of training: people differ by one or two, unit
 
 
 def unlike(x: np.ndarray, card: Card) -> str:
-    """Return a line where windows have another scale than those of training, as in another unit; else nothing.
+    """Return a line where windows have another scale than those of training, as another unit has, or nothing.
 
     Args:
-        x: of `checked`.
+        x: (N, C, T) or (N, C, H, W), float32 or uint8, of `checked`.
         card: of the models; one without scaling knows no scale.
     """
     if not card.mean or not len(x):
