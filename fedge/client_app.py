@@ -1,6 +1,5 @@
 """Flower entry of a client: a message comes in, one pure call is made, a reply goes out."""
 
-import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +16,9 @@ from fedge.config.option import ConfigError
 from fedge.config.parts import MODELS
 from fedge.config.register import look_in
 from fedge.config.sections import Config, TrainConfig, from_run_config
+from fedge.data.own import client_data, names_own_data, own_data, place_of
 from fedge.data.prepared import ClientData, open_client
+from fedge.data.scaling import Scale
 from fedge.engine.capture import end_capture_here
 from fedge.engine.flower_process import catch_interrupts, leave_nothing_behind
 from fedge.engine.loopback import keep_ray_on_loopback
@@ -32,10 +33,11 @@ from fedge.exchange.evaluate import (
     models_to_evaluate,
     splits_to_evaluate,
 )
-from fedge.exchange.hello import Hello, end_capture_reply, hello_reply, probe_of
+from fedge.exchange.hello import Hello, end_capture_reply, hello_reply, probe_of, seed_of
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import clip_norm_of, train_reply
 from fedge.metrics.scores import only_one_right
+from fedge.process.identity import process_name
 from fedge.process.logs import log_worker_to
 from fedge.seeding import Purpose, torch_stream
 from fedge.states.averaging import State
@@ -58,10 +60,16 @@ _workspace = threading.local()  # one network per worker thread, reused by every
 
 @app.query("hello")
 def hello(message: Message, context: Context) -> Message:
-    """Tell which partition this client holds, of how many, and whether it sees the server's state files."""
+    """Tell which partition this client holds, of how many, and whether it sees the server's state files.
+
+    Where the node names windows of its own, tell what they are, too.
+    """
     node = context.node_config
-    answer = Hello(int(node["partition-id"]), int(node["num-partitions"]), sees(probe_of(message)))
-    return hello_reply(answer, message)
+    partition, partitions = place_of(node)
+    told = None
+    if names_own_data(node):
+        told = own_data(node, _config_of(context), seed_of(message)).told
+    return hello_reply(Hello(partition, partitions, sees(probe_of(message)), told), message)
 
 
 @app.query("end_capture")
@@ -156,12 +164,21 @@ def _windows_of(
 def _open(message: Message, context: Context) -> tuple[RoundContext, Config, ClientData, int]:
     """Return what a message and its context say: the round, configuration, this client's windows, its id."""
     round_context = RoundContext.of(message)
-    if os.getpid() != round_context.server_pid:
+    if round_context.log_path and process_name() != round_context.server:
         log_worker_to(round_context.log_path)
-    client = int(context.node_config["partition-id"])
-    config = _config(tuple(sorted(context.run_config.items())))
-    data = open_client(round_context.data_folder, client, round_context.global_round)
+    client, _ = place_of(context.node_config)
+    config = _config_of(context)
+    if round_context.data_folder:
+        data = open_client(round_context.data_folder, client, round_context.global_round)
+    else:
+        own = own_data(context.node_config, config, round_context.seed)
+        data = client_data(own, Scale(round_context.mean, round_context.std), round_context.global_round)
     return round_context, config, data, client
+
+
+def _config_of(context: Context) -> Config:
+    """Return the checked configuration of a client's run."""
+    return _config(tuple(sorted(context.run_config.items())))
 
 
 def _correction(message: Message) -> State | None:

@@ -8,7 +8,6 @@ notices at once and starts another (`fedge.engine.ray_workers`).
 """
 
 import faulthandler
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from flwr.clientapp import ClientApp
 from fedge.exchange.evaluate import EVALUATE
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import TRAIN
+from fedge.process.identity import process_name
 
 _LONGEST_S = 1e6  # the timer cannot count further
 
@@ -76,12 +76,20 @@ def _time_limit(message: Message, context: Context) -> Iterator[None]:
         yield
         return
     round_context = RoundContext.of(message)
-    if os.getpid() == round_context.server_pid:
+    if process_name() == round_context.server:
         yield
+        return
+    limit_s = min(round_context.timeout_s, _LONGEST_S)
+    if not round_context.data_folder:  # nobody else sees this machine's files: it says so here
+        faulthandler.dump_traceback_later(limit_s, exit=True)
+        try:
+            yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()
         return
     note = _note(round_context.data_folder, int(context.node_config["partition-id"]))
     with note.open("w") as file:
-        faulthandler.dump_traceback_later(min(round_context.timeout_s, _LONGEST_S), exit=True, file=file)
+        faulthandler.dump_traceback_later(limit_s, exit=True, file=file)
         try:
             yield
         finally:

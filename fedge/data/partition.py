@@ -85,6 +85,34 @@ def partition(windows: Windows, config: Config, clients_per_leaf: Sequence[int],
     return Partition(clients, kind, frozenset(unseen_clients), planted)
 
 
+def own_partition(
+    windows: Windows, config: Config, clients_per_leaf: Sequence[int], client: int, seed: int
+) -> Partition:
+    """Give one client all windows, split by themselves: nobody else has to be there.
+
+    Args:
+        windows: N windows, all of them the client's.
+        config: its `data` section and the scenario are read.
+        clients_per_leaf: as in `partition`.
+        client: its partition id.
+        seed: root of the streams that shuffle sessions and draw the scenario.
+
+    Raises:
+        ConfigError: there are no sessions to split by, or windows of a split are missing.
+    """
+    kind = _split_kind(windows, config)
+    planted = make_scenario(config, windows.channels, len(windows.classes), clients_per_leaf, seed)
+    unseen = unseen_ids(clients_per_leaf, config.partition.unseen_clients)
+    owner = np.full(len(windows.y), client)
+    split = np.full(len(windows.y), UNUSED)
+    rows = np.flatnonzero(_held(owner, windows.y, planted))
+    rng = numpy_stream(seed, Purpose.SPLIT, 2, client)
+    split[rows] = _split(windows, rows, config, kind, np.zeros(len(rows), dtype=np.int64), rng)
+    clients = _indices(owner, split, sum(clients_per_leaf))
+    _refuse_empty([clients[client]], windows, config, kind, None)
+    return Partition(clients, kind, frozenset(unseen), planted)
+
+
 def _held(client: np.ndarray, y: np.ndarray, planted: Scenario | None) -> np.ndarray:
     """Tell of each window (N,) whether the group of its client holds its class; True for NOBODY's."""
     used = np.ones(len(y), dtype=bool)

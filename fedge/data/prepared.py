@@ -9,7 +9,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -23,6 +23,7 @@ from fedge.config.planted import files_of
 from fedge.config.register import looked_in
 from fedge.config.sections import MOST_SYNTHETIC_USERS, Config
 from fedge.data.partition import Partition
+from fedge.data.scaling import Scale, apply_scale, channel_sums, scale_of
 from fedge.data.scenario import Change
 from hhar import synthetic_windows
 from hhar.windows.join import join, source_names
@@ -202,6 +203,46 @@ class DataShape:
     std: tuple[float, ...] = ()
 
 
+@dataclass(frozen=True)
+class LaidOut:
+    """Windows of some clients side by side, each as they are in the stretches of rounds of the run.
+
+    Attributes:
+        x: (N, C, …) float32, not scaled.
+        y: (N,) int64.
+        bounds: of the blocks, one after another.
+        eras: (first global round, each client's block) of every stretch of rounds.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    bounds: list[ClientBounds]
+    eras: list[tuple[int, list[int]]]
+
+
+def lay_out(windows: Windows, partition: Partition, clients: Sequence[int] | None = None) -> LaidOut:
+    """Return the windows of clients side by side, changed as the scenario has it.
+
+    Args:
+        windows: N windows.
+        partition: per client its window indices.
+        clients: whose windows, in this order; by default of all.
+    """
+    mine = range(len(partition.clients)) if clients is None else clients
+    blocks, of_eras = _blocks(partition, mine)
+    order = np.concatenate([part for client, _ in blocks for part in partition.clients[client]])
+    x, y = as_float(windows.x[order]), windows.y[order]
+    bounds, at = [], 0
+    for client, change in blocks:
+        ends = at + np.cumsum([len(part) for part in partition.clients[client]])
+        bounds.append(ClientBounds(at, int(ends[0]), int(ends[1]), int(ends[2])))
+        if change is not None:
+            own = slice(at, int(ends[2]))
+            x[own], y[own] = change.apply(x[own], y[own])
+        at = int(ends[2])
+    return LaidOut(x, y, bounds, of_eras)
+
+
 def write_client_data(folder: Path, windows: Windows, partition: Partition, normalize: bool) -> DataShape:
     """Write the windows of all clients into `folder`, replacing what is there.
 
@@ -212,48 +253,41 @@ def write_client_data(folder: Path, windows: Windows, partition: Partition, norm
         normalize: scale each channel by the mean and standard deviation of all clients' training windows, as
             they are in global round 1.
     """
-    blocks, of_eras = _laid_out(partition)
-    order = np.concatenate([part for client, _ in blocks for part in partition.clients[client]])
-    x, y = as_float(windows.x[order]), windows.y[order]
-    bounds, at = [], 0
-    train_rows = np.zeros(len(order), dtype=bool)
-    for number, (client, change) in enumerate(blocks):
-        ends = at + np.cumsum([len(part) for part in partition.clients[client]])
-        bounds.append(ClientBounds(at, int(ends[0]), int(ends[1]), int(ends[2])))
-        in_first_round = number < len(partition.clients)
-        train_rows[at : ends[0]] = in_first_round and client not in partition.unseen_clients
-        if change is not None:
-            own = slice(at, int(ends[2]))
-            x[own], y[own] = change.apply(x[own], y[own])
-        at = int(ends[2])
-    mean, std = _normalize(x, train_rows) if normalize else ((), ())
+    laid = lay_out(windows, partition)
+    scale = Scale()
+    if normalize:
+        known = [c for c in range(len(partition.clients)) if c not in partition.unseen_clients]
+        scale = scale_of([channel_sums(laid.x[b.start : b.val]) for b in (laid.bounds[c] for c in known)])
+        apply_scale(laid.x, scale)
+    write_laid_out(folder, laid, {"classes": len(windows.classes), "look_in": looked_in()})
+    return DataShape(laid.x.shape[1:], len(windows.classes), scale.mean, scale.std)
+
+
+def write_laid_out(folder: Path, laid: LaidOut, facts: Mapping[str, Any]) -> None:
+    """Write windows into a folder, as a whole, replacing what is there; `facts` go into its index, too."""
     temporary = folder.with_name(folder.name + ".tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
-    np.save(temporary / "x.npy", x)
-    np.save(temporary / "y.npy", y)
-    index = {
-        "classes": len(windows.classes),
-        "bounds": [asdict(b) for b in bounds],
-        "eras": of_eras,
-        "look_in": looked_in(),
-    }
+    np.save(temporary / "x.npy", laid.x)
+    np.save(temporary / "y.npy", laid.y)
+    index = {**facts, "bounds": [asdict(b) for b in laid.bounds], "eras": laid.eras}
     (temporary / _INDEX).write_text(json.dumps(index))
     shutil.rmtree(folder, ignore_errors=True)
     temporary.rename(folder)
-    return DataShape(x.shape[1:], len(windows.classes), mean, std)
 
 
-def _laid_out(partition: Partition) -> tuple[list[tuple[int, Change | None]], list[tuple[int, list[int]]]]:
+def _blocks(
+    partition: Partition, clients: Sequence[int]
+) -> tuple[list[tuple[int, Change | None]], list[tuple[int, list[int]]]]:
     """Return what is written one after another, and when it is whose.
 
     Returns:
         Blocks (client, what is done to its windows): every client's of round 1 first, then those that come
         with later rounds. And (first global round, each client's block) of every stretch of rounds.
     """
-    planted, clients = partition.scenario, range(len(partition.clients))
+    planted = partition.scenario
     if planted is None:
-        return [(client, None) for client in clients], [(1, list(clients))]
+        return [(client, None) for client in clients], [(1, list(range(len(clients))))]
     place: dict[tuple[int, int], int] = {}
     blocks: list[tuple[int, Change | None]] = []
     of_eras = []
@@ -275,36 +309,31 @@ def as_float(x: np.ndarray) -> np.ndarray:
     return x.astype(np.float32) / np.float32(255) if x.dtype == np.uint8 else x
 
 
-def _normalize(x: np.ndarray, train_rows: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Scale each channel of x (N, C, …), in place, by its mean and std over the training rows.
-
-    One channel at a time: all of them in float64, and once more for the deviations, would take several times
-    the memory of the windows.
-
-    Returns:
-        Means and standard deviations of the channels, as they were used: rounded to float32.
-    """
-    means, stds = [], []
-    for channel in range(x.shape[1]):
-        training = x[train_rows, channel].astype(np.float64)
-        mean, std = training.mean(), training.std()
-        if std <= np.finfo(np.float32).eps * abs(mean):
-            std = np.float64(1)  # constant to float32, it carries nothing: keep it at zero, not its rounding
-        x[:, channel] -= np.float32(mean)
-        x[:, channel] /= np.float32(std)
-        means.append(float(np.float32(mean)))
-        stds.append(float(np.float32(std)))
-    return tuple(means), tuple(stds)
-
-
 _Eras = list[tuple[int, list[ClientBounds]]]
 """(first global round, each client's rows) of every stretch of rounds."""
 
 
+def read_laid_out(folder: Path) -> tuple[LaidOut, dict[str, Any]]:
+    """Map what `write_laid_out` has written; returns it and the facts of its index.
+
+    Raises:
+        OSError: it is not there.
+        ValueError, KeyError: it is something else.
+    """
+    x, y, index, _ = _open_folder(str(folder))
+    eras = [(int(first), [int(number) for number in mine]) for first, mine in index["eras"]]
+    return LaidOut(x, y, [ClientBounds(**b) for b in index["bounds"]], eras), index
+
+
+def folder_identity(folder: str) -> tuple[int, ...]:
+    """Return what changes whenever a data folder is written anew."""
+    there = os.stat(Path(folder) / _INDEX)
+    return there.st_dev, there.st_ino, there.st_mtime_ns, there.st_ctime_ns
+
+
 def _open_folder(folder: str) -> tuple[np.ndarray, np.ndarray, dict[str, Any], _Eras]:
     """Map a data folder once per process, by what lies there: another run may have had the same path."""
-    there = os.stat(Path(folder) / _INDEX)
-    return _map_folder(folder, (there.st_dev, there.st_ino, there.st_mtime_ns, there.st_ctime_ns))
+    return _map_folder(folder, folder_identity(folder))
 
 
 @lru_cache(maxsize=2)

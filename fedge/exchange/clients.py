@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from flwr.app import Message
 from flwr.serverapp import Grid
 
+from fedge.data.own import Told
 from fedge.exchange.content import send_tickets
 from fedge.exchange.delivery import Answer, Stamps, collect
 from fedge.exchange.engine import Engine, RunError
-from fedge.exchange.failure import WORKER_DIED, Failure, no_reply_within, rejected, worker_died
-from fedge.exchange.hello import hello_message, read_hello
+from fedge.exchange.failure import WORKER_DIED, Failure, no_reply_within, rejected, words_of, worker_died
+from fedge.exchange.hello import Hello, hello_message, read_hello
 from fedge.exchange.ordering import largest_first, waves
 from fedge.exchange.round_context import is_of_version
 from fedge.states.averaging import State
@@ -25,6 +26,7 @@ from fedge.timing.timeline import ExchangeTimes
 logger = logging.getLogger(__name__)
 
 _WAIT_FOR_NODES_S = 0.05
+_MOST_NAMED = 10  # missing partitions that an error names
 _RESTART_S = (
     60.0  # that a worker may take to start again, on a busy machine; it fails what it is given until then
 )
@@ -73,14 +75,22 @@ LastWords = Callable[[int], str | None]
 class Clients:
     """The clients of a run: which node holds which partition, and which see the server's state files."""
 
-    def __init__(self, engine: Engine, node_of: Mapping[int, int], sharing: Collection[int] = ()) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        node_of: Mapping[int, int],
+        sharing: Collection[int] = (),
+        told: Mapping[int, Told] | None = None,
+    ) -> None:
         """Take the engine that reaches them and what is known of them.
 
         Args:
             engine: delivers their messages.
             node_of: partition id → node id, where partition ids are 0..K-1.
             sharing: the nodes that see state files.
+            told: partition id → what the client tells of its own windows; None where the server has them.
         """
+        self.told = None if told is None else dict(sorted(told.items()))
         self._engine = engine
         self._node_of = dict(node_of)
         self._sharing = frozenset(sharing)
@@ -240,40 +250,90 @@ class _Ongoing:
 
 
 def find_clients(
-    engine: Engine, timeout_s: float, probe: str = "", tick: Callable[[], None] = lambda: None
+    engine: Engine,
+    timeout_s: float,
+    probe: str = "",
+    tick: Callable[[], None] = lambda: None,
+    seed: int = 0,
 ) -> Clients:
     """Wait at most `timeout_s` seconds until all nodes are there; ask each once which partition it holds.
 
-    Also asks whether it sees the file `probe`, which lies where state files would. `tick` is called again and
-    again meanwhile.
+    Also asks whether it sees the file `probe`, which lies where state files would, and what it holds of its
+    own in a run with `seed`. `tick` is called again and again meanwhile.
 
     Raises:
-        RunError: not all of them answered in time, or two claim the same partition.
+        RunError: not all of them answered in time, two claim the same partition, or they do not fit together.
     """
     deadline = time.monotonic() + timeout_s
-    hellos: dict[int, int] = {}
-    sharing: set[int] = set()
-    expected = 0
+    there = _Roll(engine)
     while time.monotonic() < deadline:
-        new_nodes = [node for node in engine.get_node_ids() if node not in hellos.values()]
-        messages = [hello_message(node, probe) for node in new_nodes]
+        new_nodes = [node for node in engine.get_node_ids() if not there.knows(node)]
+        messages = [hello_message(node, probe, seed) for node in new_nodes]
         for asked, reply in collect(engine, [messages], deadline - time.monotonic(), tick=tick):
-            if reply.has_error():
-                raise RunError(f"a client failed at its first call: {engine.failure_of(reply)}")
-            hello = read_hello(reply)
-            if hello.partition_id in hellos:
-                raise RunError(f"two clients say that they hold partition {hello.partition_id}")
-            hellos[hello.partition_id] = asked.metadata.dst_node_id
-            expected = hello.num_partitions
-            if hello.shares:
-                sharing.add(asked.metadata.dst_node_id)
-        if expected and len(hellos) >= expected:
-            known = () if engine.spans_machines() else sharing
-            return Clients(engine, dict(sorted(hellos.items())), known)
+            there.enter(asked.metadata.dst_node_id, reply)
+        if there.is_complete():
+            return there.clients()
         engine.refuse_stopped()
         tick()
         time.sleep(_WAIT_FOR_NODES_S)
     raise RunError(
-        f"guard.start-timeout: {len(hellos)} of {expected or 'an unknown number of'} clients answered within "
-        f"{timeout_s:g} s; start fewer at once or raise guard.start-timeout"
+        f"guard.start-timeout: {len(there.hellos)} of {there.expected or 'an unknown number of'} clients "
+        f"answered within {timeout_s:g} s{there.missing()}; start fewer at once or raise guard.start-timeout"
     )
+
+
+class _Roll:
+    """Who has answered a hello so far."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._node_of: dict[int, int] = {}
+        self.hellos: dict[int, Hello] = {}
+        self.expected = 0
+
+    def knows(self, node: int) -> bool:
+        """Tell whether a node has answered."""
+        return node in self._node_of.values()
+
+    def enter(self, node: int, reply: Message) -> None:
+        """Take in an answer, or raise RunError."""
+        if reply.has_error():
+            raise RunError(f"a client failed at its first call: {self._engine.failure_of(reply)}")
+        try:
+            hello = read_hello(reply)
+        except (ValueError, KeyError, TypeError) as error:
+            raise RunError(f"a client's first answer is none: {words_of(error)}") from None
+        if hello.partition_id in self.hellos:
+            raise RunError(f"two clients say that they hold partition {hello.partition_id}")
+        if self.expected and hello.num_partitions != self.expected:
+            raise RunError(
+                f"clients must agree on num-partitions, but partition {hello.partition_id} says "
+                f"{hello.num_partitions} and others say {self.expected}; change its SuperNode's --node-config"
+            )
+        self.expected = hello.num_partitions
+        self.hellos[hello.partition_id] = hello
+        self._node_of[hello.partition_id] = node
+
+    def is_complete(self) -> bool:
+        """Tell whether every partition has a client."""
+        return bool(self.expected) and len(self.hellos) >= self.expected
+
+    def missing(self) -> str:
+        """Return which partitions have none, as a part of a sentence."""
+        left = sorted(set(range(self.expected)) - self.hellos.keys())
+        some = ", ".join(map(str, left[:_MOST_NAMED])) + (", …" if len(left) > _MOST_NAMED else "")
+        return f"; missing: partition {some}" if left else ""
+
+    def clients(self) -> Clients:
+        """Return all clients, or raise RunError where some own their data and others do not."""
+        owning = [p for p, hello in sorted(self.hellos.items()) if hello.told is not None]
+        if owning and len(owning) < len(self.hellos):
+            other = min(self.hellos.keys() - set(owning))
+            raise RunError(
+                f"either all SuperNodes name windows of their own or none does, but partition {owning[0]} "
+                f"does and partition {other} does not; add data-folder, own-data or data to its --node-config"
+            )
+        told = {p: hello.told for p, hello in self.hellos.items() if hello.told is not None}
+        sharing = {self._node_of[p] for p, hello in self.hellos.items() if hello.shares}
+        known = () if self._engine.spans_machines() else sharing
+        return Clients(self._engine, dict(sorted(self._node_of.items())), known, told or None)

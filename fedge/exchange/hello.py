@@ -1,9 +1,10 @@
 """Hello: who are you? And, when a profile is taken, the last words of a worker."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
+from fedge.data.own import Told
 from fedge.exchange.content import CONFIG, config_of
 
 HELLO = "query.hello"
@@ -18,16 +19,18 @@ class Hello:
         partition_id: the partition that it holds.
         num_partitions: of how many.
         shares: whether it sees the server's folder of state files.
+        told: what it tells of its windows, where its node names its own; None where the server has them.
     """
 
     partition_id: int
     num_partitions: int
     shares: bool = False
+    told: Told | None = None
 
 
-def hello_message(node_id: int, probe: str = "") -> Message:
-    """Ask a node who it is, and whether it sees the file `probe`."""
-    return Message(RecordDict({CONFIG: ConfigRecord({"probe": probe})}), node_id, HELLO)
+def hello_message(node_id: int, probe: str = "", seed: int = 0) -> Message:
+    """Ask a node who it is, whether it sees the file `probe`, and what it holds in a run with a seed."""
+    return Message(RecordDict({CONFIG: ConfigRecord({"probe": probe, "seed": seed})}), node_id, HELLO)
 
 
 def probe_of(message: Message) -> str:
@@ -35,16 +38,29 @@ def probe_of(message: Message) -> str:
     return str(config_of(message)["probe"])
 
 
+def seed_of(message: Message) -> int:
+    """Return the seed of the run of which a hello tells."""
+    return int(config_of(message)["seed"])  # type: ignore[arg-type]
+
+
 def hello_reply(hello: Hello, message: Message) -> Message:
     """Answer a hello."""
-    return Message(RecordDict({CONFIG: ConfigRecord(asdict(hello))}), reply_to=message)
+    told = ConfigRecord({name: getattr(hello, name) for name in ("partition_id", "num_partitions", "shares")})
+    if hello.told is not None:
+        told["told"] = hello.told.to_text()
+    return Message(RecordDict({CONFIG: told}), reply_to=message)
 
 
 def read_hello(reply: Message) -> Hello:
-    """Read a client's answer to hello."""
+    """Read a client's answer to hello.
+
+    Raises:
+        ValueError: it tells something else of its windows than a `Told`.
+    """
     record = config_of(reply)
     partition_id, num_partitions = int(record["partition_id"]), int(record["num_partitions"])  # type: ignore[arg-type]
-    return Hello(partition_id, num_partitions, bool(record["shares"]))
+    told = Told.of_text(str(record["told"])) if "told" in record else None
+    return Hello(partition_id, num_partitions, bool(record["shares"]), told)
 
 
 def end_capture_message(node_id: int) -> Message:

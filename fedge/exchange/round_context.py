@@ -18,6 +18,7 @@ TRIAL: Final = "trial"
 PERSONAL: Final = "personal"
 PROBE: Final = "probe"
 
+_NUMBERS = ("mean", "std")
 VERSION = "version"  # among the metrics of a reply: that of the model it started from
 
 
@@ -29,12 +30,14 @@ class RoundContext:
         seed: root of all random streams of the run.
         global_round: 1, 2, …
         leaf_round: counted through the whole run, 1, 2, …
-        data_folder: the run's client data.
-        log_path: the run's log file.
-        server_pid: process of the server; a client in another process sends its log to `log_path`.
+        data_folder: the run's client data; empty where clients own their data.
+        log_path: the run's log file; empty where clients do not see it.
+        server: the server's process, as `fedge.process.identity.process_name` has it; a client in another
+            process sends its log to `log_path`.
         timeout_s: seconds that the client may take.
         line: what trains. Whatever but the leaf's own model leaves no trace at the client, and the
             personal one draws from streams of its own. A probe trains as in global round 1.
+        mean, std: of each channel, by which clients that own their data scale them; empty for no scaling.
     """
 
     seed: int
@@ -42,9 +45,11 @@ class RoundContext:
     leaf_round: int
     data_folder: str
     log_path: str
-    server_pid: int
+    server: str
     timeout_s: float
     line: Line = "leaf"
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
 
     def stream_of(self, who: int) -> tuple[int, ...]:
         """Return where, beside seed and purpose, the random streams of a client (or leaf) stand."""
@@ -57,7 +62,10 @@ class RoundContext:
 
     def to_record(self) -> ConfigRecord:
         """Return the round context as a Flower record."""
-        return ConfigRecord(asdict(self))
+        values = asdict(self)
+        for name in _NUMBERS:
+            values[name] = list(values[name])
+        return ConfigRecord({name: value for name, value in values.items() if value != []})
 
     @property
     def version(self) -> int:
@@ -68,8 +76,10 @@ class RoundContext:
     def of(message: Message) -> "RoundContext":
         """Read the round context of a train or evaluate message; other entries of its record are ignored."""
         record = config_of(message)
-        values: dict[str, Any] = {name: record[name] for name in RoundContext.__dataclass_fields__}
-        return RoundContext(**values)
+        values: dict[str, Any] = {
+            name: record[name] for name in RoundContext.__dataclass_fields__ if name not in _NUMBERS
+        }
+        return RoundContext(**values, **{name: tuple(record.get(name, ())) for name in _NUMBERS})  # type: ignore[arg-type]
 
 
 def is_of_version(reply: Message, question: Message) -> bool:

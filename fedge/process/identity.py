@@ -7,6 +7,7 @@ container) outside of which neither means anything.
 import os
 import platform
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,21 @@ def this_process() -> dict[str, Any]:
     """Return this process as a manifest holds it: pid, start, boot, host."""
     pid = os.getpid()
     return {"pid": pid, "start": _start(pid), "boot": _boot(), "host": platform.node()}
+
+
+def process_name() -> str:
+    """Return what no other process is called, on this machine or any other: host, boot, namespace, pid."""
+    return f"{_machine()}/{os.getpid()}"
+
+
+@cache
+def _machine() -> str:
+    """Return what names this machine, or container, as long as it is up."""
+    try:
+        pids = os.readlink("/proc/self/ns/pid")  # Linux: containers count their processes by themselves
+    except OSError:
+        pids = ""
+    return f"{platform.node()}/{_boot()}/{pids}"
 
 
 def has_ended(process: Mapping[str, Any]) -> bool | None:

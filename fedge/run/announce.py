@@ -11,8 +11,6 @@ from fedge.clustering.deals import out_of_reach
 from fedge.config.effects import options_without_effect
 from fedge.config.topology import known_per_leaf
 from fedge.console.lines import Console, final_table
-from fedge.data.composition import holdings
-from fedge.data.order import time_order
 from fedge.exchange.engine import Engine
 from fedge.leaf.quorum import num_training
 from fedge.privacy import coverage
@@ -26,8 +24,7 @@ from fedge.records.private import place_name
 from fedge.records.recorder import Recorder
 from fedge.rounds.results import RoundResult
 from fedge.run.build import Plan
-from fedge.run.population import misfit
-from fedge.run.prepare import Deal
+from fedge.run.facts import DataFacts
 from fedge.run.remarks import Remarks, changes_of
 from fedge.run.resume import Resumption
 from fedge.timing.timeline import TimelineBook
@@ -87,20 +84,19 @@ class Announcer:
             self._console.say(f"note: {line}")
             logger.warning("%s", line)
 
-    def deal(self, deal: Deal, seed_source: str) -> None:
+    def data(self, facts: DataFacts, seed_source: str) -> None:
         """Say and record what is run on, and whose it is."""
-        windows, source, dealt, sizes = deal.windows, deal.source, deal.partition, deal.clients_per_leaf
-        order = time_order(windows) if dealt.split_kind == "blocks" else None
+        source, dealt, sizes, order = facts.source, facts.partition, facts.clients_per_leaf, facts.order
         self._recorder.update_manifest(
             data={
                 **asdict(source),
                 **({} if order is None else {"time_order": "kept" if order.is_kept else "lost"}),
                 "name": place_name(source.name),
-                "windows": len(windows.y),
-                "classes": list(windows.classes),
-                "channels": list(windows.channels),
+                "windows": facts.windows,
+                "classes": list(facts.classes),
+                "channels": list(facts.channels),
                 "split": dealt.split_kind,
-                **({"about": dict(windows.about)} if windows.about else {}),
+                **({"about": dict(facts.about)} if facts.about else {}),
                 "clients": [
                     dict(zip(("train", "val", "test"), map(len, parts), strict=True))
                     for parts in dealt.clients
@@ -110,19 +106,19 @@ class Announcer:
             unseen_clients=sorted(dealt.unseen_clients),
             scenario=dealt.scenario and dealt.scenario.describe(),
         )
-        self._recorder.write_partition(holdings(windows, dealt, sizes))
+        self._recorder.write_partition(facts.holdings)
         config, leaves = self._plan.config, ",".join(map(str, sizes))
         self._console.say(
             f"Fedge: {config.num_server_rounds} global rounds, {sum(sizes)} clients under {len(sizes)} "
             f"leaves ({leaves}), model {config.train.model}, seed {self._plan.seed} (from {seed_source})"
         )
-        self._console.say(f"data: {source.name}, {len(windows.y)} windows, split by {dealt.split_kind}")
+        self._console.say(f"data: {source.name}, {facts.windows} windows, split by {dealt.split_kind}")
         if dealt.unseen_clients:
             self._console.say(
                 f"unseen clients: {len(dealt.unseen_clients)} clients hold their users out of training"
             )
         self._note([order.line()] if order and not order.is_kept else [])
-        self._note([line] if (line := misfit(config, windows, sum(sizes))) else [])
+        self._note([facts.misfit] if facts.misfit else [])
         self._say_what_is_out_of_reach(known_per_leaf(sizes, config.partition.unseen_clients))
         if dealt.scenario:
             first, *later = (" ".join(map(str, groups)) for _, groups in dealt.scenario.eras)
@@ -134,8 +130,8 @@ class Announcer:
                 f"scenario: {dealt.scenario.kind}, planted groups of the leaves {first}{''.join(changes)}"
             )
         notes = [_SYNTHETIC] if source.synthetic else []
-        if "cast" in windows.about:
-            notes.append(f"data were cast: {windows.about['cast']}")
+        if "cast" in facts.about:
+            notes.append(f"data were cast: {facts.about['cast']}")
         for note in [*notes, *options_without_effect(config)]:
             self._console.say(f"note: {note}")
             logger.warning("%s", note)

@@ -1,6 +1,5 @@
 """What a run consists of, made from its configuration: model, leaves, cloud, strategy, shared files."""
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +14,13 @@ from fedge.config.option import ConfigError
 from fedge.config.sections import Config
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape
+from fedge.data.scaling import Scale
 from fedge.exchange.clients import Clients
 from fedge.exchange.round_context import RoundContext
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.quorum import num_training
 from fedge.leaf.rules import make_strategy
+from fedge.process.identity import process_name
 from fedge.rounds.hooks import Hooks
 from fedge.rounds.strategy import HierarchicalStrategy, RoundHook, Task
 from fedge.rounds.transport import Facilities
@@ -47,6 +48,7 @@ class Plan:
         data_folder: where the clients' windows lie.
         shared: keeps large states in files.
         clock: charged throughout a round.
+        owners_scale: by what clients scale their windows where they own them; None where the server has them.
     """
 
     config: Config
@@ -55,6 +57,7 @@ class Plan:
     data_folder: Path
     shared: SharedStates
     clock: LapClock
+    owners_scale: Scale | None = None
 
 
 def build_strategy(
@@ -150,15 +153,19 @@ def _leaves(
 def round_contexts(plan: Plan) -> Callable[[int, int], RoundContext]:
     """Return what gives (global round, leaf round) → what clients must know in it."""
 
+    server, scale = process_name(), plan.owners_scale
+
     def round_context(global_round: int, leaf_round: int) -> RoundContext:
         return RoundContext(
             seed=plan.seed,
             global_round=global_round,
             leaf_round=leaf_round,
-            data_folder=str(plan.data_folder),
-            log_path=str(plan.folder / "run.log"),
-            server_pid=os.getpid(),
+            data_folder=str(plan.data_folder) if scale is None else "",
+            log_path=str(plan.folder / "run.log") if scale is None else "",
+            server=server,
             timeout_s=plan.config.guard.client_timeout,
+            mean=() if scale is None else scale.mean,
+            std=() if scale is None else scale.std,
         )
 
     return round_context

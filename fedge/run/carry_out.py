@@ -1,12 +1,15 @@
 """The steps of one run: clients, data, leaves, global rounds, final models."""
 
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from types import MappingProxyType
 
 from fedge.callbacks.callback import EndedRun, Run
 from fedge.callbacks.calls import CallbackError, Callbacks
 from fedge.config.sections import to_run_config
 from fedge.console.lines import Console
+from fedge.data.own import Told
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape, forget_source, write_client_data
 from fedge.exchange.clients import Clients, find_clients
@@ -20,6 +23,7 @@ from fedge.rounds.results import RoundResult
 from fedge.rounds.strategy import HierarchicalStrategy
 from fedge.run.announce import Announcer
 from fedge.run.build import Plan, build_strategy, kernel_of_run
+from fedge.run.facts import data_of_owners, facts_of_deal
 from fedge.run.opening import Opened
 from fedge.run.prepare import Deal, Prepared, deal_data
 from fedge.run.served import card_of, with_served
@@ -76,7 +80,7 @@ class Steps:
         """Do so."""
         self._clear_away()
         clients = self._find_clients()
-        dealt, sizes, shape = self._deal(len(clients))
+        dealt, sizes, shape = self._deal(clients)
         self._announcer.kernel(kernel_of_run(self._plan, shape))
         self._announcer.track()
         self._learn(clients, dealt, sizes, shape)
@@ -140,18 +144,20 @@ class Steps:
         """Wait until all clients are there."""
         self._console.phase("waiting for clients")
         limit_s, probe = self._plan.config.guard.start_timeout, self._plan.shared.probe
-        clients = find_clients(self._grid, limit_s, probe, self._console.tick)
+        clients = find_clients(self._grid, limit_s, probe, self._console.tick, self._plan.seed)
         clients.watch(self._console.follow)
         note_progress()
         return clients
 
-    def _deal(self, num_clients: int) -> tuple[Partition, list[int], DataShape]:
-        """Write every client's windows; when this returns, those in memory are gone.
+    def _deal(self, clients: Clients) -> tuple[Partition, list[int], DataShape]:
+        """Write every client's windows, unless clients own them; those in memory are gone afterwards.
 
         Returns:
             Who gets which windows, the number of clients of each leaf, the sizes of a window.
         """
-        plan = self._plan
+        plan, num_clients = self._plan, len(clients)
+        if clients.told is not None:
+            return self._take_told(clients.told)
         self._console.phase("preparing data")
         held = self._prepared.deal
         deal = (
@@ -160,11 +166,22 @@ class Steps:
         remove_at_end(plan.data_folder)
         self._note_deal(deal)
         shape = write_client_data(plan.data_folder, deal.windows, deal.partition, plan.config.data.normalize)
-        self._card = card_of(plan.config, deal.windows, shape)
+        facts = facts_of_deal(plan.config, deal)
+        self._card = card_of(plan.config, facts, shape)
         forget_source(deal.windows)
         note_progress()
-        self._announcer.deal(deal, self._prepared.seed_source)
+        self._announcer.data(facts, self._prepared.seed_source)
         return deal.partition, deal.clients_per_leaf, shape
+
+    def _take_told(self, told: Mapping[int, Told]) -> tuple[Partition, list[int], DataShape]:
+        """Go by what clients tell of windows that they own (partition id → it); returns the same."""
+        plan = self._plan
+        data = data_of_owners(plan.config, plan.seed, told, self._opened.resumption)
+        self._plan = replace(plan, owners_scale=data.scale)
+        self._card = card_of(plan.config, data.facts, data.shape)
+        note_progress()
+        self._announcer.data(data.facts, self._prepared.seed_source)
+        return data.facts.partition, data.facts.clients_per_leaf, data.shape
 
     def _note_deal(self, deal: Deal) -> None:
         """Keep what is needed of the windows, before they go."""

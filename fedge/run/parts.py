@@ -29,8 +29,8 @@ from fedge.config.parts import (
 )
 from fedge.config.register import Register, refuse_misfit, source_sha256
 from fedge.config.sections import Config
+from fedge.data.prepared import DataShape
 from fedge.native.library import UnavailableError, best_kernel
-from hhar.windows.window_file import Windows
 
 
 def own_parts(config: Config) -> dict[str, tuple[Register, str]]:
@@ -166,15 +166,15 @@ def _refuse_callbacks_that_cannot_be(config: Config) -> None:
         )
 
 
-def refuse_model_that_does_not_fit(config: Config, windows: Windows) -> None:
+def refuse_model_that_does_not_fit(config: Config, shape: DataShape) -> None:
     """Raise ConfigError when the model cannot be trained on the windows; one of the user's own is tried out.
 
     Args:
         config: of the run.
-        windows: all of them.
+        shape: sizes of the data.
     """
-    name, shape = config.train.model, windows.x.shape[1:]
-    refuse_input_shape(name, shape)
+    name = config.train.model
+    refuse_input_shape(name, shape.input_shape)
     if not MODELS.is_own(name) and not config.train.model_args:
         return
     from torch import Generator  # and PyTorch neither
@@ -182,7 +182,9 @@ def refuse_model_that_does_not_fit(config: Config, windows: Windows) -> None:
     from fedge.training.models import build_model, layer_names
 
     try:
-        model = build_model(name, shape, len(windows.classes), Generator(), config.train.arguments("model"))
+        model = build_model(
+            name, shape.input_shape, shape.classes, Generator(), config.train.arguments("model")
+        )
         own_norms = layer_names(model, ("batch-norm",))
         layer_names(model, config.personal.kept)
     except (TypeError, ValueError) as error:
@@ -201,14 +203,14 @@ def refuse_model_that_does_not_fit(config: Config, windows: Windows) -> None:
         )
 
 
-def refuse_last_batch_of_one(config: Config, windows: Windows, trained: Mapping[int, int]) -> None:
+def refuse_last_batch_of_one(config: Config, shape: DataShape, trained: Mapping[int, int]) -> None:
     """Raise ConfigError when a client's last batch is one window, and the model cannot train on one.
 
     A BatchNorm that sees a single value per channel cannot; nor can code that drops the axis of windows.
 
     Args:
         config: of the run.
-        windows: all of them.
+        shape: sizes of the data.
         trained: client → its training windows.
     """
     name, size = config.train.model, config.train.batch_size
@@ -219,11 +221,11 @@ def refuse_last_batch_of_one(config: Config, windows: Windows, trained: Mapping[
 
     from fedge.training.models import build_model
 
-    shape = windows.x.shape[1:]
-    model = build_model(name, shape, len(windows.classes), Generator(), config.train.arguments("model"))
+    arguments = config.train.arguments("model")
+    model = build_model(name, shape.input_shape, shape.classes, Generator(), arguments)
     try:
         with no_grad():
-            model.train()(zeros(1, *shape))
+            model.train()(zeros(1, *shape.input_shape))
     except Exception as error:
         raise ConfigError(
             f"train.batch-size must leave no last batch of one window, on which train.model {name} "

@@ -11,7 +11,7 @@ from fedge.config.sections import Config, from_run_config
 from fedge.config.topology import clients_per_leaf, known_per_leaf, refuse_more_places_than_devices
 from fedge.data.devices import deal_devices
 from fedge.data.partition import Partition, partition
-from fedge.data.prepared import DataSource, load_source
+from fedge.data.prepared import DataShape, DataSource, load_source
 from fedge.leaf.quorum import refuse_missing_quorum
 from fedge.run.parts import refuse_last_batch_of_one, refuse_model_that_does_not_fit
 from fedge.run.population import clients_for, refuse_other_number
@@ -117,10 +117,11 @@ def deal_data(
     windows, source = loaded or load(config, 1 if cut else num_clients)
     if resumption is not None:
         refuse_other_data(resumption, source.fingerprint, sizes)
-    refuse_model_that_does_not_fit(config, windows)
+    shape = DataShape(windows.x.shape[1:], len(windows.classes))
+    refuse_model_that_does_not_fit(config, shape)
     dealt = (deal_devices if cut else partition)(windows, config, sizes, seed)
     trained = {c: len(part[0]) for c, part in enumerate(dealt.clients) if c not in dealt.unseen_clients}
-    refuse_last_batch_of_one(config, windows, trained)
+    refuse_last_batch_of_one(config, shape, trained)
     return Deal(windows, source, dealt, sizes)
 
 

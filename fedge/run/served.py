@@ -8,18 +8,18 @@ from fedge.data.prepared import DataShape
 from fedge.inference.card import Card, Served
 from fedge.leaf.leaf import Leaf
 from fedge.process.versions import versions
+from fedge.run.facts import DataFacts
 from fedge.run.parts import described_parts
-from hhar.windows.window_file import Windows
 
 _ABOUT = ("rate_hz", "units", "window_s")  # what those who record such windows must know
 
 
-def card_of(config: Config, windows: Windows, shape: DataShape) -> Card:
+def card_of(config: Config, facts: DataFacts, shape: DataShape) -> Card:
     """Return what is known of the models before there are any.
 
     Args:
         config: of the run.
-        windows: all of them, raw.
+        facts: of the raw windows.
         shape: of a window as clients have it, and how it was scaled.
     """
     code = described_parts(config).get("train.model", {})
@@ -29,12 +29,12 @@ def card_of(config: Config, windows: Windows, shape: DataShape) -> Card:
         arguments=config.train.arguments("model"),
         code={key: code[key] for key in ("package", "version", "sha256")} if code else {},
         input_shape=tuple(shape.input_shape),
-        dtype=windows.x.dtype.name,
-        channels=tuple(windows.channels),
-        classes=tuple(windows.classes),
+        dtype=facts.dtype,
+        channels=tuple(facts.channels),
+        classes=tuple(facts.classes),
         mean=shape.mean,
         std=shape.std,
-        about={key: windows.about[key] for key in _ABOUT if key in windows.about},
+        about={key: facts.about[key] for key in _ABOUT if key in facts.about},
     )
 
 

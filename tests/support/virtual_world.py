@@ -1,6 +1,5 @@
 """Small worlds on the virtual clock: real parts all the way, clients that train two numbers in no time."""
 
-import os
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -25,6 +24,7 @@ from fedge.exchange.content import ARRAYS, arrays_of
 from fedge.exchange.evaluate import OWN, Evaluation, evaluate_reply
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import train_reply
+from fedge.process.identity import process_name
 from fedge.seeding import Purpose, numpy_stream
 from fedge.timing.laps import LapClock
 from fedge.training.local import TrainResult
@@ -117,7 +117,7 @@ def world(config, devices, workers=1, fleet=None, presence=None, fails=(), seed=
         waiting = Waiting(grid, 30.0, clock, lambda: None)
 
         def contexts(global_round, leaf_round):
-            return RoundContext(seed, global_round, leaf_round, "", "", os.getpid(), 30.0)
+            return RoundContext(seed, global_round, leaf_round, "", "", process_name(), 30.0)
 
         initial = version_of({name: np.array(array) for name, array in (start or START).items()})
         made = fleet or DEVICES.load(config.devices.preset)(

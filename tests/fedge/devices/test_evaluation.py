@@ -1,7 +1,5 @@
 """Clients with test windows evaluate a version; who fails loses only itself."""
 
-import os
-
 import numpy as np
 from flwr.clientapp import ClientApp
 
@@ -12,6 +10,7 @@ from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.clients import Clients
 from fedge.exchange.evaluate import OWN, Evaluation, evaluate_reply, models_to_evaluate
 from fedge.exchange.round_context import RoundContext
+from fedge.process.identity import process_name
 from fedge.timing.laps import LapClock
 
 
@@ -32,7 +31,7 @@ def test_each_client_is_asked_that_has_test_windows():
         return evaluate_reply(message, {(OWN, "test"): Evaluation(np.array([[right, 0], [1, 0]]), loss)})
 
     def contexts(period, attempt):
-        return RoundContext(3, period, attempt, "", "", os.getpid(), 30.0)
+        return RoundContext(3, period, attempt, "", "", process_name(), 30.0)
 
     with InProcessGrid(made, 5, {}, 2) as grid:
         clients = Clients(grid, {client: client + 1 for client in range(5)})

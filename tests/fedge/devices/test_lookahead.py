@@ -1,6 +1,5 @@
 """Real workers ahead of the clock: the result of the job that is asked for, whatever else is under way."""
 
-import os
 import threading
 import time
 
@@ -18,6 +17,7 @@ from fedge.exchange.content import ARRAYS, arrays_of
 from fedge.exchange.failure import Failure
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import TrainReply, train_reply
+from fedge.process.identity import process_name
 from fedge.timing.laps import LapClock
 from fedge.training.local import TrainResult
 
@@ -33,7 +33,7 @@ def ahead(grid, clients=3, timeout_s=30.0, retries=1):
     return LookAhead(
         grid, Clients(grid, {device: device + 1 for device in range(clients)}),
         config_of(guard__retries=retries), lambda period, attempt: RoundContext(
-            3, period, attempt, "", "", os.getpid(), timeout_s
+            3, period, attempt, "", "", process_name(), timeout_s
         ), dict.fromkeys(range(clients), WINDOWS), (), Waiting(grid, timeout_s, clock, lambda: None), clock,
     )  # fmt: skip
 

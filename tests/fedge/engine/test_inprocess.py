@@ -1,6 +1,5 @@
 """Clients on threads of this process: nothing that one of them does reaches another, or the server."""
 
-import os
 import time
 
 import numpy as np
@@ -15,11 +14,12 @@ from fedge.exchange.clients import Clients
 from fedge.exchange.content import ARRAYS, CONFIG, METRICS, arrays_of, replied_state
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import TRAIN, train_messages, train_reply
+from fedge.process.identity import process_name
 from fedge.states.records import to_record
 from fedge.training.local import TrainResult
 
 CLIENTS = 3
-CONTEXT = RoundContext(42, 3, 7, "/data", "/run.log", os.getpid(), 60.0)
+CONTEXT = RoundContext(42, 3, 7, "/data", "/run.log", process_name(), 60.0)
 
 
 def model():

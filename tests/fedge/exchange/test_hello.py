@@ -1,7 +1,12 @@
 """What a client says of itself arrives as it was said."""
 
+from dataclasses import replace
+
+import pytest
 from flwr.app import RecordDict
 
+from fedge.data.own import Told
+from fedge.data.scaling import ChannelSums
 from fedge.exchange.hello import (
     Hello,
     end_capture_message,
@@ -11,6 +16,7 @@ from fedge.exchange.hello import (
     probe_of,
     read_end_capture,
     read_hello,
+    seed_of,
 )
 
 
@@ -21,11 +27,25 @@ def numbered(message):
 
 
 def test_a_hello_comes_back_as_it_was_said():
-    asked = numbered(hello_message(7, "/somewhere/owner"))
+    asked = numbered(hello_message(7, "/somewhere/owner", seed=2**40))
     assert asked.metadata.dst_node_id == 7
     assert probe_of(asked) == "/somewhere/owner"
+    assert seed_of(asked) == 2**40
     said = Hello(partition_id=3, num_partitions=9, shares=True)
     assert read_hello(hello_reply(said, asked)) == said
+    sums = ChannelSums(4, (0.1,), (1e-300,))
+    counts = {"train": (1, 2), "val": (1, 0), "test": (0, 1)}
+    told = Told("ä.npz", "f" * 64, False, "blocks", (1, 8), "float32", ("p", "q"), ("x",), {}, counts, sums)
+    said = replace(said, told=told)
+    assert read_hello(hello_reply(said, asked)) == said
+
+
+def test_what_is_no_account_of_windows_is_no_answer():
+    asked = numbered(hello_message(7))
+    reply = hello_reply(Hello(3, 9), asked)
+    reply.content["config"]["told"] = "{}"
+    with pytest.raises(ValueError, match="KeyError"):
+        read_hello(reply)
 
 
 def test_the_end_of_a_capture_names_the_process():

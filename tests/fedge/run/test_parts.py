@@ -7,6 +7,7 @@ import pytest
 
 from fedge.config.option import ConfigError
 from fedge.config.sections import from_run_config
+from fedge.data.prepared import DataShape
 from fedge.run.parts import (
     changed_parts,
     described_parts,
@@ -129,10 +130,10 @@ def test_what_does_not_fit_is_refused_before_anything_starts(changes, message):
 def test_a_model_that_does_not_fit_the_data_is_refused(changes, shape, message):
     config = from_run_config({**NAMES, "leaf.strategy": "fedavg", **changes})
     if not message:
-        refuse_model_that_does_not_fit(config, windows(*shape))
+        refuse_model_that_does_not_fit(config, DataShape(shape, 2))
         return
     with pytest.raises(ConfigError, match=message) as caught:
-        refuse_model_that_does_not_fit(config, windows(*shape))
+        refuse_model_that_does_not_fit(config, DataShape(shape, 2))
     assert "\n" not in str(caught.value)
 
 

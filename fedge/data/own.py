@@ -1,0 +1,282 @@
+"""A client's own windows, where clients own their data: SuperNodes on machines of their own.
+
+A node's configuration says where they are, in one of three ways:
+
+    data-folder   a folder that `fedge deal` wrote: this client's share of a data set, dealt before
+    own-data      a window file or data set that is this client's alone; it is split here
+    data          a data set of everybody's, of which the client takes the share that the run deals it
+
+What is told of them (`Told`) is all that the server ever learns: counts, names of classes and channels,
+sums of channels.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedge.config.option import ConfigError, shown
+from fedge.config.register import looked_in
+from fedge.config.sections import Config
+from fedge.config.topology import clients_per_leaf
+from fedge.data.partition import Partition, own_partition, partition
+from fedge.data.prepared import (
+    ClientBounds,
+    ClientData,
+    LaidOut,
+    folder_identity,
+    lay_out,
+    load_source,
+    read_laid_out,
+    write_laid_out,
+)
+from fedge.data.scaling import ChannelSums, Scale, apply_scale, channel_sums
+from hhar.windows.window_file import Windows
+
+FOLDER, OWN, SHARE = "data-folder", "own-data", "data"  # keys of a node's configuration
+_SPLITS = ("train", "val", "test")
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a client tells of its windows.
+
+    Attributes:
+        source: name of the file or data set, without its place.
+        fingerprint: sha256 of the client's windows, as they are before any scaling.
+        synthetic: nothing was measured on a person.
+        split_kind: "session" or "blocks".
+        input_shape: of one window (C, T) or image (C, H, W).
+        dtype: of the windows as they were recorded.
+        classes, channels: their names.
+        about: what the data say about themselves.
+        counts: "train", "val" and "test" → windows of each class, in the order of the classes, in round 1.
+        sums: of the training windows in round 1.
+    """
+
+    source: str
+    fingerprint: str
+    synthetic: bool
+    split_kind: str
+    input_shape: tuple[int, ...]
+    dtype: str
+    classes: tuple[str, ...]
+    channels: tuple[str, ...]
+    about: Mapping[str, str]
+    counts: Mapping[str, tuple[int, ...]]
+    sums: ChannelSums
+
+    def to_text(self) -> str:
+        """Return it as one line of JSON."""
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+    @staticmethod
+    def of_text(text: str) -> "Told":
+        """Read what `to_text` wrote.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        try:
+            told = json.loads(text)
+            counts = {split: tuple(map(_count, told["counts"][split])) for split in _SPLITS}
+            sums = told["sums"]
+            read = Told(
+                str(told["source"]), str(told["fingerprint"]), bool(told["synthetic"]),
+                str(told["split_kind"]),
+                tuple(map(_count, told["input_shape"])), str(told["dtype"]),
+                tuple(map(str, told["classes"])), tuple(map(str, told["channels"])),
+                {str(key): str(text) for key, text in told["about"].items()}, counts,
+                ChannelSums(_count(sums["count"]), _finite(sums["mean"]), _finite(sums["spread"])),
+            )  # fmt: skip
+        except (KeyError, TypeError, AttributeError, OverflowError) as error:
+            raise ValueError(f"{type(error).__name__}: {error}") from None
+        if any(len(counts[split]) != len(read.classes) for split in _SPLITS):
+            raise ValueError("counts must have a number for each class")
+        if not len(read.sums.mean) == len(read.sums.spread) == len(read.channels):
+            raise ValueError("sums must have a number for each channel")
+        return read
+
+    def windows(self, split: str) -> int:
+        """Return the windows of a split."""
+        return sum(self.counts[split])
+
+
+def _count(value: Any) -> int:
+    """Return a whole number of at least 0, or raise ValueError."""
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{shown(value)} is no count")
+    return value
+
+
+def _finite(values: Any) -> tuple[float, ...]:
+    """Return finite numbers, or raise ValueError."""
+    numbers = tuple(float(value) for value in values)
+    if not all(np.isfinite(numbers)):
+        raise ValueError("sums must be finite")
+    return numbers
+
+
+@dataclass(frozen=True)
+class OwnData:
+    """A client's windows.
+
+    Attributes:
+        laid: not scaled.
+        told: what is told of them.
+        look_in: folders in which code of the user's may lie.
+    """
+
+    laid: LaidOut
+    told: Told
+    look_in: tuple[str, ...]
+
+    def bounds(self, global_round: int) -> ClientBounds:
+        """Return which rows are whose split in a global round, counted from 1."""
+        (block,) = [blocks for first, blocks in self.laid.eras if first <= max(1, global_round)][-1]
+        return self.laid.bounds[block]
+
+
+def place_of(node_config: Mapping[str, Any]) -> tuple[int, int]:
+    """Return which partition a node holds, of how many.
+
+    Raises:
+        ConfigError: its configuration does not say.
+    """
+    found = [node_config.get(key) for key in ("partition-id", "num-partitions")]
+    partition_id, partitions = found
+    if type(partition_id) is not int or type(partitions) is not int or not 0 <= partition_id < partitions:
+        raise ConfigError(
+            f"a SuperNode's --node-config must hold partition-id and num-partitions, whole numbers with "
+            f"0 <= partition-id < num-partitions, but holds {shown(partition_id)} and {shown(partitions)}; "
+            f"write --node-config 'partition-id=0 num-partitions=9 …'"
+        )
+    return partition_id, partitions
+
+
+def names_own_data(node_config: Mapping[str, Any]) -> bool:
+    """Tell whether a node's configuration says where the client's windows are."""
+    return any(key in node_config for key in (FOLDER, OWN, SHARE))
+
+
+def own_data(node_config: Mapping[str, Any], config: Config, seed: int) -> OwnData:
+    """Return the windows that a node's configuration names.
+
+    Raises:
+        ConfigError: it names several, none can be read there, or they do not fit the run.
+    """
+    named = [(key, str(node_config[key])) for key in (FOLDER, OWN, SHARE) if key in node_config]
+    client, clients = place_of(node_config)
+    if len(named) != 1:
+        raise ConfigError(
+            f"a SuperNode's configuration must name its windows by one of {FOLDER}, {OWN}, {SHARE}, but that "
+            f"of partition {client} has {' and '.join(key for key, _ in named) or 'none of them'}; change it"
+        )
+    ((key, place),) = named
+    try:
+        if key == FOLDER:
+            return _of_folder(place)
+        return _dealt(key, place, config, seed, client, clients)
+    except ConfigError as error:
+        raise ConfigError(f"partition {client}, {key}={shown(place)}: {error}") from error
+
+
+def _of_folder(folder: str) -> OwnData:
+    """Return what `write_share` has written."""
+    try:
+        return _mapped(folder, folder_identity(folder))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"must be a folder that fedge deal wrote, but {type(error).__name__}: {error}; write it again"
+        ) from error
+
+
+@lru_cache(maxsize=1)
+def _mapped(folder: str, identity: tuple[int, ...]) -> OwnData:
+    """Map a folder once per process; `identity` is that of its files."""
+    laid, facts = read_laid_out(Path(folder))
+    return OwnData(laid, Told.of_text(facts["told"]), tuple(looked_in()))
+
+
+def write_share(folder: Path, data: OwnData) -> None:
+    """Write a client's windows into a folder for its node: raw, with what is told of them."""
+    write_laid_out(folder, data.laid, {"told": data.told.to_text()})
+
+
+@lru_cache(maxsize=1)
+def _dealt(key: str, place: str, config: Config, seed: int, client: int, clients: int) -> OwnData:
+    """Return a client's windows of a data set; the newest stay in memory."""
+    there = replace(config, data=replace(config.data, path=place))
+    sizes = clients_per_leaf(config.hierarchy, clients)
+    windows, source = load_source(there, clients)
+    if key == OWN:
+        dealt = own_partition(windows, config, sizes, client, seed)
+    else:
+        dealt = partition(windows, config, sizes, seed)
+    return share_of(windows, dealt, client, Path(source.name).name, source.synthetic)
+
+
+def share_of(windows: Windows, dealt: Partition, client: int, source: str, synthetic: bool) -> OwnData:
+    """Return one client's part of windows that have been dealt.
+
+    Args:
+        windows: all of them.
+        dealt: who has which.
+        client: its partition id.
+        source: name of the data.
+        synthetic: nothing was measured on a person.
+    """
+    laid = lay_out(windows, dealt, [client])
+    first = laid.bounds[0]
+    parts = (slice(first.start, first.val), slice(first.val, first.test), slice(first.test, first.stop))
+    num_classes = len(windows.classes)
+    counts = {
+        split: tuple(np.bincount(laid.y[part], minlength=num_classes).tolist())
+        for split, part in zip(_SPLITS, parts, strict=True)
+    }
+    told = Told(
+        source, _fingerprint(laid), synthetic, dealt.split_kind, laid.x.shape[1:], windows.x.dtype.name,
+        tuple(windows.classes), tuple(windows.channels), dict(windows.about), counts,
+        channel_sums(laid.x[parts[0]]),
+    )  # fmt: skip
+    return OwnData(laid, told, tuple(looked_in()))
+
+
+def _fingerprint(laid: LaidOut) -> str:
+    """Return the sha256 of a client's windows, labels and splits."""
+    digest = hashlib.sha256(json.dumps([[asdict(b) for b in laid.bounds], laid.eras]).encode())
+    for array in (laid.x, laid.y):
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def client_data(own: OwnData, scale: Scale, global_round: int) -> ClientData:
+    """Return a client's windows in a global round, scaled as the server says."""
+    x = _scaled(own, scale)
+    at = own.bounds(global_round)
+    train, held_out = slice(at.start, at.val), slice(at.val, at.stop)
+    y = own.laid.y
+    return ClientData(
+        (x[train], y[train]), (x[held_out], y[held_out]),
+        at.test - at.val, len(own.told.classes), own.look_in,
+    )  # fmt: skip
+
+
+_newest: list[tuple[OwnData, Scale, np.ndarray]] = []
+
+
+def _scaled(own: OwnData, scale: Scale) -> np.ndarray:
+    """Return a client's windows (N, C, …) float32 scaled; the newest stay in memory."""
+    for known, by, x in _newest:
+        if known is own and by == scale:
+            return x
+    x = np.array(own.laid.x)
+    apply_scale(x, scale)
+    x.flags.writeable = False
+    _newest[:] = [(own, scale, x)]
+    return x

@@ -1,0 +1,83 @@
+"""By how much windows are scaled: mean and deviation of each channel, put together from what each client has.
+
+A client's count, mean and sum of squared deviations are enough (Chan, Golub and LeVeque 1983, "Algorithms for
+computing the sample variance"), so windows need not lie in one place; every engine puts them together in the
+same order, from the same parts. Shape letters: N windows, C channels, T samples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class ChannelSums:
+    """What a client tells of its training windows so that all can be scaled alike.
+
+    Attributes:
+        count: values of each channel, N · T.
+        mean: of each channel (C).
+        spread: sum of squared deviations from that mean, of each channel (C).
+    """
+
+    count: int
+    mean: tuple[float, ...]
+    spread: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Mean and standard deviation of each channel (C), rounded to float32; empty where nothing is scaled."""
+
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+
+
+def channel_sums(x: np.ndarray) -> ChannelSums:
+    """Return the sums of windows x (N, C, …) float32, in float64.
+
+    One channel at a time: all of them in float64, and once more for the deviations, would take several times
+    the memory of the windows.
+    """
+    means, spreads = [], []
+    for channel in range(x.shape[1]):
+        values = x[:, channel].astype(np.float64)
+        mean = values.mean() if values.size else np.float64(0)
+        values -= mean
+        values *= values
+        means.append(float(mean))
+        spreads.append(float(values.sum()))
+    return ChannelSums(math.prod((len(x), *x.shape[2:])), tuple(means), tuple(spreads))
+
+
+def scale_of(parts: Sequence[ChannelSums]) -> Scale:
+    """Return mean and standard deviation of each channel over all parts, added up in the order given.
+
+    A channel that is constant to float32 carries nothing: its deviation is 1, so that it stays at zero and
+    not at its rounding.
+
+    >>> scale_of([ChannelSums(2, (1.0,), (2.0,)), ChannelSums(2, (5.0,), (2.0,))])  # of 0, 2, 4, 6
+    Scale(mean=(3.0,), std=(2.2360680103302,))
+    """
+    total = sum(part.count for part in parts)
+    means, stds = [], []
+    for channel in range(len(parts[0].mean)):
+        mean = sum(part.count * part.mean[channel] for part in parts) / total
+        spread = sum(p.spread[channel] + p.count * (p.mean[channel] - mean) ** 2 for p in parts)
+        std = math.sqrt(spread / total)
+        if std <= np.finfo(np.float32).eps * abs(mean):
+            std = 1.0
+        means.append(float(np.float32(mean)))
+        stds.append(float(np.float32(std)))
+    return Scale(tuple(means), tuple(stds))
+
+
+def apply_scale(x: np.ndarray, scale: Scale) -> None:
+    """Scale windows x (N, C, …) float32, in place."""
+    for channel, (mean, std) in enumerate(zip(scale.mean, scale.std, strict=True)):
+        x[:, channel] -= np.float32(mean)
+        x[:, channel] /= np.float32(std)

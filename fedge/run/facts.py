@@ -1,0 +1,182 @@
+"""What a run knows of its data: from windows that it has dealt itself, or from what their owners tell.
+
+Where clients own their data the server never sees a window. It learns counts, names and sums, and makes of
+them what it makes of windows otherwise: who is weighed by how much, by what all scale, what models look like.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedge.config.option import ConfigError
+from fedge.config.sections import Config
+from fedge.config.topology import clients_per_leaf, known_per_leaf, unseen_ids
+from fedge.data.composition import Holding, holdings
+from fedge.data.order import TimeOrder, time_order
+from fedge.data.own import Told
+from fedge.data.partition import Partition
+from fedge.data.prepared import DataShape, DataSource
+from fedge.data.scaling import Scale, scale_of
+from fedge.data.scenario import make_scenario
+from fedge.leaf.quorum import refuse_missing_quorum
+from fedge.run.parts import refuse_last_batch_of_one, refuse_model_that_does_not_fit
+from fedge.run.population import misfit, refuse_other_number
+from fedge.run.prepare import Deal
+from fedge.run.resume import Resumption, refuse_other_data
+
+_SPLITS = ("train", "val", "test")
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """What is said and recorded of the data of a run.
+
+    Attributes:
+        source: where they come from.
+        windows: how many there are.
+        classes, channels: their names.
+        dtype: of the windows as they were recorded.
+        about: what the data say about themselves.
+        order: whether blocks of time are such; None where nobody asks or the server cannot tell.
+        partition: who has how many windows of which split.
+        clients_per_leaf: in order.
+        holdings: what every client holds, for partition.csv.
+        misfit: what is to be said where clients are not users; None otherwise.
+    """
+
+    source: DataSource
+    windows: int
+    classes: Sequence[str]
+    channels: Sequence[str]
+    dtype: str
+    about: Mapping[str, str]
+    order: TimeOrder | None
+    partition: Partition
+    clients_per_leaf: list[int]
+    holdings: Iterable[Holding]
+    misfit: str | None
+
+
+def facts_of_deal(config: Config, deal: Deal) -> DataFacts:
+    """Return what is known of windows that have been dealt here."""
+    windows, dealt, sizes = deal.windows, deal.partition, deal.clients_per_leaf
+    return DataFacts(
+        deal.source, len(windows.y), windows.classes, windows.channels, windows.x.dtype.name, windows.about,
+        time_order(windows) if dealt.split_kind == "blocks" else None, dealt, sizes,
+        holdings(windows, dealt, sizes), misfit(config, windows, sum(sizes)),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class OwnersData:
+    """The data of a run whose clients own them.
+
+    Attributes:
+        facts: what is known of them.
+        shape: of a window as clients have it, and how it is scaled.
+        scale: by what clients scale.
+    """
+
+    facts: DataFacts
+    shape: DataShape
+    scale: Scale
+
+
+def data_of_owners(
+    config: Config, seed: int, told: Mapping[int, Told], resumption: Resumption | None
+) -> OwnersData:
+    """Return what a run makes of what its clients tell of their windows.
+
+    Args:
+        config: of the run.
+        seed: in force.
+        told: partition id → what the client tells, of all clients.
+        resumption: the run that goes on, whose data these must be.
+
+    Raises:
+        ConfigError: clients, data and configuration do not fit.
+    """
+    refuse_other_number(config, len(told))
+    sizes = clients_per_leaf(config.hierarchy, len(told))
+    refuse_missing_quorum(config, known_per_leaf(sizes, config.partition.unseen_clients))
+    first = _alike(told)
+    source = _source(told)
+    if resumption is not None:
+        refuse_other_data(resumption, source.fingerprint, sizes)
+    unseen = unseen_ids(sizes, config.partition.unseen_clients)
+    _refuse_without_windows(told)
+    known = [client for client in told if client not in unseen]
+    sums = [told[client].sums for client in known]
+    scale = scale_of(sums) if config.data.normalize else Scale()
+    shape = DataShape(first.input_shape, len(first.classes), scale.mean, scale.std)
+    refuse_model_that_does_not_fit(config, shape)
+    refuse_last_batch_of_one(config, shape, {client: told[client].windows("train") for client in known})
+    planted = make_scenario(config, first.channels, len(first.classes), sizes, seed)
+    dealt = Partition(_counted(told), first.split_kind, frozenset(unseen), planted)
+    total = sum(one.windows(split) for one in told.values() for split in _SPLITS)
+    facts = DataFacts(
+        source, total, first.classes, first.channels, first.dtype, first.about, None, dealt, sizes,
+        _holdings(told, dealt, sizes), None,
+    )  # fmt: skip
+    return OwnersData(facts, shape, scale)
+
+
+def _alike(told: Mapping[int, Told]) -> Told:
+    """Return the first client's, or raise ConfigError where another's windows are of another kind."""
+    first = told[0]
+    for client, one in told.items():
+        for name in ("classes", "channels", "input_shape", "dtype", "split_kind"):
+            if getattr(one, name) != getattr(first, name):
+                raise ConfigError(
+                    f"windows of all clients must have the same {name.replace('_', ' ')}, but partition "
+                    f"{client} has {getattr(one, name)} and partition 0 has {getattr(first, name)}; "
+                    f"prepare them alike"
+                )
+    return first
+
+
+def _source(told: Mapping[int, Told]) -> DataSource:
+    """Return where the data come from; the fingerprint is that of all clients' in order."""
+    names = sorted({one.source for one in told.values()})
+    some = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+    digest = hashlib.sha256("\n".join(one.fingerprint for one in told.values()).encode()).hexdigest()
+    synthetic = any(one.synthetic for one in told.values())
+    return DataSource(f"{len(told)} owners ({some})", digest, synthetic)
+
+
+def _refuse_without_windows(told: Mapping[int, Told]) -> None:
+    """Raise ConfigError for the first client that lacks windows of a split."""
+    for client, one in told.items():
+        for split in _SPLITS:
+            if one.windows(split) == 0:
+                raise ConfigError(
+                    f"every client must have windows of every split, but partition {client} has no {split} "
+                    f"windows; give it more of them"
+                )
+
+
+def _counted(told: Mapping[int, Told]) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Return per client, per split numbers of windows, which count all of them through."""
+    at, found = 0, []
+    for one in told.values():
+        parts = []
+        for split in _SPLITS:
+            parts.append(np.arange(at, at + one.windows(split)))
+            at += one.windows(split)
+        found.append((parts[0], parts[1], parts[2]))
+    return found
+
+
+def _holdings(told: Mapping[int, Told], dealt: Partition, sizes: Sequence[int]) -> Iterator[Holding]:
+    """Yield what every client holds; users and devices stay with the owner."""
+    leaf_of = np.repeat(np.arange(len(sizes)), sizes).tolist()
+    for client, one in told.items():
+        leaf = leaf_of[client]
+        group = dealt.scenario.groups[leaf] if dealt.scenario else None
+        for split in _SPLITS:
+            for label, count in zip(one.classes, one.counts[split], strict=True):
+                if count:
+                    unseen = int(client in dealt.unseen_clients)
+                    yield Holding(client, leaf, split, "", "", label, count, unseen, group)

@@ -1,0 +1,103 @@
+"""What the server makes of what owners tell is what it makes of windows that it has."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from made_up import make_windows
+
+from fedge.config.option import ConfigError
+from fedge.config.sections import from_run_config
+from fedge.data.own import share_of
+from fedge.data.prepared import write_client_data
+from fedge.run.facts import data_of_owners, facts_of_deal
+from fedge.run.prepare import deal_data
+from fedge.run.served import card_of
+from hhar.windows.window_file import save_windows
+
+SEED, CLIENTS = 5, 6
+
+
+@pytest.fixture
+def both(tmp_path):
+    """Return a deal of six users, and what their owners would tell of the same."""
+    rows = [
+        (user, None, f"{label}-{session}", label)
+        for user in "abcdef" for label in range(3) for session in range(5) for _ in range(2)
+    ]  # fmt: skip
+    windows = make_windows(rows, classes=3)
+    x = np.random.default_rng(1).normal(size=(len(rows), 2, 8)).astype(np.float32)
+    windows = replace(windows, x=x, channels=("u", "v"), about={"rate_hz": "50", "licence": "none"})
+    path = save_windows(tmp_path / "six.npz", windows)
+
+    def made(**changes):
+        config = from_run_config({"data.path": str(path), "train.model": "linear", **changes})
+        deal = deal_data(config, SEED, CLIENTS, None)
+        told = {
+            client: share_of(deal.windows, deal.partition, client, "six.npz", False).told
+            for client in range(CLIENTS)
+        }
+        return config, deal, told
+
+    return made
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"scenario": "gain", "hierarchy.num-servers": 2}, {"partition.unseen-clients": 1}]
+)
+def test_owners_and_the_server_agree(tmp_path, both, changes):
+    config, deal, told = both(**changes)
+    shape = write_client_data(tmp_path / "data", deal.windows, deal.partition, True)
+    data, known = data_of_owners(config, SEED, told, None), facts_of_deal(config, deal)
+    assert data.shape == shape
+    assert (data.scale.mean, data.scale.std) == (shape.mean, shape.std)
+    facts = data.facts
+    for name in ("classes", "channels", "dtype", "clients_per_leaf", "windows"):
+        assert getattr(facts, name) == getattr(known, name)
+    assert [list(map(len, parts)) for parts in facts.partition.clients] == [
+        list(map(len, parts)) for parts in known.partition.clients
+    ]
+    assert facts.partition.unseen_clients == known.partition.unseen_clients
+    planted, wanted = facts.partition.scenario, known.partition.scenario
+    assert (planted and planted.describe()) == (wanted and wanted.describe())
+    blank = [replace(holding, user="", device="") for holding in known.holdings]
+    assert list(facts.holdings) == blank  # the names of users stay with their owners
+    assert card_of(config, facts, data.shape) == card_of(config, known, shape)
+    assert facts.source.name == "6 owners (six.npz)"
+
+
+def test_the_fingerprint_is_that_of_all_clients(both):
+    config, _, told = both()
+    before = data_of_owners(config, SEED, told, None).facts.source.fingerprint
+    other = {**told, 3: replace(told[3], fingerprint="0" * 64)}
+    assert data_of_owners(config, SEED, told, None).facts.source.fingerprint == before
+    assert data_of_owners(config, SEED, other, None).facts.source.fingerprint != before
+
+
+def test_windows_of_another_kind_are_refused_by_name(both):
+    config, _, told = both()
+    for name, value, words in (
+        ("classes", ("p", "q"), "the same classes, but partition 4 has"),
+        ("channels", ("v", "u"), "the same channels, but partition 4"),
+        ("input_shape", (2, 9), "the same input shape, but partition 4"),
+        ("split_kind", "blocks", "the same split kind, but partition 4"),
+        ("counts", {**told[4].counts, "val": (0, 0, 0)}, "partition 4 has no val windows"),
+    ):
+        with pytest.raises(ConfigError, match=words) as caught:
+            data_of_owners(config, SEED, {**told, 4: replace(told[4], **{name: value})}, None)
+        assert "\n" not in str(caught.value)
+
+
+def test_what_does_not_fit_the_configuration_is_refused(both):
+    for changes, words in (
+        ({"clients": 9}, "clients must be the number of SuperNodes"),
+        ({"hierarchy.clients-per-server": "2,2,1"}, "must add up"),
+    ):
+        _, _, told = both()
+        with pytest.raises(ConfigError, match=words):
+            data_of_owners(
+                from_run_config({"data.path": "synthetic", "train.model": "linear", **changes}),
+                SEED,
+                told,
+                None,
+            )

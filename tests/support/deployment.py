@@ -1,0 +1,266 @@
+"""A federation of real processes on this machine: SuperLink, SuperNodes, certificates, keys. Loopback only.
+
+Every process gets a mark in its environment (`processes`), ports of its own and a Flower folder of its own.
+"""
+
+import datetime
+import ipaddress
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import tomllib
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from flwr.cli.app import app as flower
+from processes import MARK, marked
+from typer.testing import CliRunner
+
+from fedge.launch.flower import toml_of
+from fedge.launch.packaged import packaged_folder
+
+BIN = Path(sys.executable).parent
+
+
+class Certificates:
+    """A certificate authority for a trial, and by it a SuperLink's certificate for loopback."""
+
+    def __init__(self, folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        self.ca, self.certificate, self.key = (
+            folder / name for name in ("ca.crt", "server.pem", "server.key")
+        )
+        ca_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "trial")])
+        ca = self._builder(name, name, ca_key.public_key())
+        ca = ca.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        own = self._builder(
+            x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")]), name, key.public_key()
+        ).add_extension(
+            x509.SubjectAlternativeName(
+                [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+            ),
+            critical=False,
+        )
+        pem = serialization.Encoding.PEM
+        self.ca.write_bytes(ca.sign(ca_key, hashes.SHA256()).public_bytes(pem))
+        self.certificate.write_bytes(own.sign(ca_key, hashes.SHA256()).public_bytes(pem))
+        self.key.write_bytes(
+            key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        )
+
+    @staticmethod
+    def _builder(subject, issuer, public_key):
+        now = datetime.datetime.now(datetime.timezone.utc)
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(issuer)
+            .public_key(public_key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(days=1))
+            .not_valid_after(now + datetime.timedelta(days=2))
+        )
+
+
+def node_key(path):
+    """Write a SuperNode's private key, and its public key beside it as PATH.pub; return both paths."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+        )
+    )
+    public = path.with_name(path.name + ".pub")
+    public.write_bytes(
+        key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    )
+    return path, public
+
+
+def free_ports(count):
+    """Return ports of the loopback interface that nobody listens on."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+class Deployment:
+    """A SuperLink and its SuperNodes; use as a context manager, which ends all of them.
+
+    Attributes:
+        folder: holds everything.
+        app: a project whose federation "deployed" is this one.
+        nodes: partition id → process of the SuperNode.
+    """
+
+    def __init__(self, folder, options, authenticated=True):
+        self.folder = folder
+        self.app = folder / "app"
+        self.nodes = {}
+        self.mark = f"deployed-{os.getpid()}-{folder.name}"
+        self.certificates = Certificates(folder / "certificates")
+        self.control, self.fleet, self.server_io = free_ports(3)
+        self._options = options
+        self._authenticated = authenticated
+        self._logs = []
+        self.superlink = None
+        self.write_app()
+
+    def __enter__(self):
+        self.start_superlink()
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    # --- the user's project -------------------------------------------------------------------------
+
+    def write_app(self):
+        """Write a project with Fedge's options, those of this deployment on top."""
+        self.app.mkdir(parents=True, exist_ok=True)
+        (self.app / "README.md").write_text("A trial.\n")  # Flower 1.25 cannot install an app of no file
+        tool = tomllib.loads((packaged_folder() / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
+        config = flat(tool["config"]) | self._options
+        self.write_table(
+            {
+                "project.name": "trial", "project.version": "1.0.0", "project.description": "",
+                "project.license": "Apache-2.0", "tool.flwr.app.publisher": "trial",
+                "tool.flwr.app.components.serverapp": "fedge.server_app:app",
+                "tool.flwr.app.components.clientapp": "fedge.client_app:app",
+                "tool.flwr.federations.default": "deployed",
+                "tool.flwr.federations.deployed.address": f"127.0.0.1:{self.control}",
+                "tool.flwr.federations.deployed.root-certificates": str(self.certificates.ca),
+            }
+            | {f"tool.flwr.app.config.{key}": value for key, value in config.items()}
+        )  # fmt: skip
+
+    def write_table(self, table):
+        """Write the project's pyproject.toml, given by dotted keys."""
+        (self.app / "pyproject.toml").write_text(toml_of(table))
+
+    # --- processes ------------------------------------------------------------------------------------
+
+    def environment(self, home, **more):
+        """Return the environment of a process that keeps its Flower folder in `home`."""
+        kept = {key: value for key, value in os.environ.items() if key != "SEED"}
+        path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
+        quiet = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+        return kept | quiet | {"PATH": path, MARK: self.mark, "FLWR_HOME": str(home)} | more
+
+    def start(self, name, words, **more):
+        """Start a program of this environment; its output goes to NAME.log."""
+        place = self.folder / name.split(".")[0]
+        place.mkdir(exist_ok=True)
+        log = (self.folder / f"{name}.log").open("ab")
+        self._logs.append(log)
+        words = [str(BIN / words[0]), *map(str, words[1:])]
+        return subprocess.Popen(
+            words, cwd=place, env=self.environment(place / "flwr", **more), stdin=subprocess.DEVNULL,
+            stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+
+    def start_superlink(self, *more):
+        """Start the SuperLink and wait until it listens."""
+        c = self.certificates
+        self.superlink = self.start("superlink", [
+            "flower-superlink", "--ssl-ca-certfile", c.ca, "--ssl-certfile", c.certificate,
+            "--ssl-keyfile", c.key, "--control-api-address", f"127.0.0.1:{self.control}",
+            "--fleet-api-address", f"127.0.0.1:{self.fleet}",
+            "--serverappio-api-address", f"127.0.0.1:{self.server_io}",
+            *(["--enable-supernode-auth"] if self._authenticated else []), *more,
+        ])  # fmt: skip
+        wait_until(lambda: listens(self.control) and listens(self.fleet), 60, "the SuperLink listens")
+
+    def start_node(self, partition, partitions, data, name="", registered=True, key=None):
+        """Start a SuperNode for a partition; `data` is the rest of its configuration."""
+        name = name or f"node-{partition}"
+        (port,) = free_ports(1)
+        keys = []
+        if self._authenticated:
+            private, _ = key or self.keys(name, registered)
+            keys = ["--auth-supernode-private-key", private]
+        node = self.start(name, [
+            "flower-supernode", "--superlink", f"127.0.0.1:{self.fleet}", "--root-certificates",
+            self.certificates.ca, *keys, "--clientappio-api-address", f"127.0.0.1:{port}",
+            "--node-config", f"partition-id={partition} num-partitions={partitions} {data}",
+        ])  # fmt: skip
+        self.nodes[partition] = node
+        return node
+
+    def keys(self, name, registered=True):
+        """Return a SuperNode's keys, new ones registered with the SuperLink."""
+        path = self.folder / "keys" / name
+        if path.exists():
+            return path, path.with_name(path.name + ".pub")
+        private, public = node_key(path)
+        if registered:
+            done = CliRunner().invoke(flower, ["supernode", "register", str(public), str(self.app)])
+            assert "registered successfully" in done.output, done.output
+        return private, public
+
+    def flwr(self, *words, **more):
+        """Run a command of Flower in the user's project; returns what it printed."""
+        done = subprocess.run(
+            [str(BIN / "flwr"), *words], cwd=self.app, env=self.environment(self.folder / "user", **more),
+            capture_output=True, text=True, timeout=300, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def stop(self):
+        """End all processes, by their ids, and whatever they have started."""
+        for process in [*self.nodes.values(), self.superlink]:
+            if process is not None and process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + 10
+        while (left := marked(self.mark)) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        with suppress(psutil.Error):
+            for process in left:
+                process.kill()
+        for process in [*self.nodes.values(), self.superlink]:
+            if process is not None:
+                process.wait()
+        for log in self._logs:
+            log.close()
+
+
+def listens(port):
+    """Tell whether somebody listens on a port of the loopback interface."""
+    with socket.socket() as one:
+        one.settimeout(1)
+        return one.connect_ex(("127.0.0.1", port)) == 0
+
+
+def wait_until(is_so, seconds, what):
+    """Wait until `is_so()`, or fail with `what` after so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
+        time.sleep(0.1)
+
+
+def flat(table, prefix=""):
+    """Return nested tables as one flat mapping with dotted keys."""
+    found = {}
+    for key, value in table.items():
+        if isinstance(value, dict):
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[prefix + key] = value
+    return found
