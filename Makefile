@@ -22,7 +22,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 MOTIONSENSE ?= data/motionsense.npz
 HHAR ?= data/hhar-9users.npz
 
-.PHONY: docs notebooks results run test quick quick-tests bench bench-full soak audit hashes install format check types tests clean dist newcomer pythons
+.PHONY: docs notebooks results run test quick quick-tests bench bench-full soak audit hashes install format check types tests clean dist newcomer pythons matrix
 
 run: $(RUNS)
 	PATH="$(CURDIR)/$(BIN):$$PATH" SEED=$${SEED:-42} $(BIN)/flwr run .
@@ -111,6 +111,10 @@ newcomer:
 # the tests without whole runs on Python 3.10 to 3.13, as far as they are there
 pythons:
 	$(PYTHON) -m tools.pythons
+
+# the newest Flower, in an environment on top of .venv (docs/flower-versions.md)
+matrix: $(STAMP)
+	$(BIN)/python -m tools.matrix
 
 format: $(STAMP)
 	$(BIN)/ruff format .

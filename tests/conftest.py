@@ -11,9 +11,11 @@ import torch
 from hypothesis import HealthCheck, settings
 from made_up import make_result, make_windows
 
+from fedge.flower import identify_task
 from fedge.process.threads import available_cores
 
 torch.set_num_threads(1)
+identify_task()  # tests make messages without any engine
 settings.register_profile(
     "fedge", deadline=None, max_examples=40, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )

@@ -7,9 +7,14 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from fedge.config.option import ConfigError, shown
+
+TOLD = "FEDGE_FEDERATION"  # of the environment: `Federation.as_told`, where Flower does not pass it on
+_SIMULATION = "flwr-simulation"  # Flower's program for a simulation behind a SuperLink
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,12 @@ class Federation:
     def describe(self) -> dict[str, Any]:
         """Return it as the manifest holds it."""
         return {"num-supernodes": self.num_supernodes, "num-cpus": self.num_cpus, "num-gpus": self.num_gpus}
+
+    def as_told(self) -> str:
+        """Return it as a process of its simulation is told (`TOLD`), in JSON."""
+        resources = {"num-cpus": self.num_cpus, "num-gpus": self.num_gpus}
+        backend = {"client-resources": resources, "init-args": dict(self.init_args)}
+        return json.dumps({"num-supernodes": self.num_supernodes, "backend": backend})
 
 
 def from_backend(num_supernodes: int, backend: Any) -> Federation:
@@ -74,14 +85,37 @@ def _dashed(name: str, table: Any) -> dict[str, Any]:
 def federation_of_this_process(argv: Sequence[str] | None = None) -> Federation:
     """Return the federation that Flower's simulation process was started for.
 
-    Flower tells the ServerApp nothing about it, but starts the process with ``--num-supernodes`` and
-    ``--backend-config``. In any other process the answer is a Federation with no known size.
+    Flower tells the ServerApp nothing about it. Up to 1.26 it starts the process with ``--num-supernodes``
+    and ``--backend-config``; behind a SuperLink the process gets both in a message, and Fedge's own SuperLink
+    says it (`TOLD`). In any other process the answer is a Federation with no known size.
     """
     words = list(sys.argv if argv is None else argv)
     options = {word: words[i + 1] for i, word in enumerate(words[:-1]) if word.startswith("--")}
-    if "--num-supernodes" not in options:
+    if "--num-supernodes" in options:
+        backend = json.loads(options.get("--backend-config", "{}"))
+        return from_backend(int(options["--num-supernodes"]), backend)
+    if not words or Path(words[0]).stem != _SIMULATION:
         return Federation()
-    return from_backend(int(options["--num-supernodes"]), json.loads(options.get("--backend-config", "{}")))
+    if TOLD in os.environ:
+        told = json.loads(os.environ[TOLD])
+        return from_backend(told["num-supernodes"], told["backend"])
+    return _federation_on_a_stack()
+
+
+def _federation_on_a_stack() -> Federation:
+    """Return the federation that Flower's main loop, a function of this process, was called with.
+
+    Private names of Flower; without them the federation is not known.
+    """
+    for frame in sys._current_frames().values():
+        below: FrameType | None = frame
+        while below is not None:
+            names = below.f_locals if below.f_globals.get("__name__", "").startswith("flwr.") else {}
+            count, backend = names.get("num_supernodes"), names.get("backend_config_stream")
+            if isinstance(count, int) and isinstance(backend, str):
+                return from_backend(count, json.loads(backend))
+            below = below.f_back
+    return Federation()
 
 
 def refuse_missing_resources(federation: Federation) -> None:

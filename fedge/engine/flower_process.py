@@ -14,6 +14,7 @@ from typing import Any
 
 from fedge.engine.federation import federation_of_this_process
 from fedge.process.exits import end_on_signal, leave_now
+from fedge.process.lent import borrow_output
 from fedge.process.logs import keep_early_engine_errors
 from fedge.process.parent import follow_parent
 from fedge.process.reaper import start_reaper
@@ -57,6 +58,7 @@ def leave_nothing_behind() -> None:
     loaded, whichever comes first: Ray starts after both, so that its processes can be told from others.
     """
     if federation_of_this_process().num_supernodes > 0 and start_reaper():
+        borrow_output()
         keep_early_engine_errors()
         follow_parent(_end_as_orphan)
 

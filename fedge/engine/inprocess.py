@@ -20,9 +20,9 @@ from fedge.client.guarded_app import ClientError, answered
 from fedge.engine.workers import Workers
 from fedge.exchange.content import handed_out, received
 from fedge.exchange.failure import Failure, no_reply_within, raised, words_of
+from fedge.flower import RUN_ID, identify_task
 
 _RAISED, _GIVEN_UP = 2, 200  # codes of error replies: Flower's for an exception in a ClientApp, and our own
-_RUN_ID = 1
 _LEAVE_S = 10.0  # what clients at work may still take when the grid is left
 
 
@@ -38,10 +38,11 @@ class InProcessGrid(Grid):
         self, client_app: ClientApp, num_supernodes: int, run_config: Mapping[str, Any], workers: int
     ) -> None:
         """Make `num_supernodes` nodes that hold the partitions 0, 1, …"""
+        identify_task()
         self._client_app = client_app
         self._contexts = {
             partition + 1: Context(
-                run_id=_RUN_ID,
+                run_id=RUN_ID,
                 node_id=partition + 1,
                 node_config={"partition-id": partition, "num-partitions": num_supernodes},
                 state=RecordDict(),

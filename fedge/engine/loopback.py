@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedge.config.option import ConfigError, shown
+from fedge.engine.federation import TOLD, federation_of_this_process
 from fedge.process.reaper import has_reaper, remove_at_end
 
 LOOPBACK = "127.0.0.1"
@@ -98,6 +99,14 @@ def session_folder() -> dict[str, str]:
     return {"_temp_dir": str(folder)}
 
 
+def init_args_told() -> dict[str, Any]:
+    """Return what Ray is to be started with where Flower passes on less than a federation says."""
+    if TOLD not in os.environ:
+        return {}
+    told = federation_of_this_process().init_args
+    return {key.replace("-", "_"): value for key, value in told.items()}
+
+
 def keep_ray_on_loopback() -> bool:
     """Let whoever starts Ray in this process from now on use `own_arguments`; tell whether that is so.
 
@@ -115,6 +124,7 @@ def keep_ray_on_loopback() -> bool:
 
     @wraps(start)
     def init(*args: Any, **kwargs: Any) -> Any:
+        kwargs = {**init_args_told(), **kwargs}
         if args or attaches(kwargs):  # its first argument is an address
             return start(*args, **kwargs)
         return start(**{**session_folder(), **own_arguments(kwargs)})

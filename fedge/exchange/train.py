@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from flwr.common.differential_privacy_constants import KEY_CLIPPING_NORM, KEY_NORM_BIT
 
 from fedge.config.option import shown
 from fedge.exchange.content import (
@@ -32,6 +31,7 @@ from fedge.training.local import TrainResult
 logger = logging.getLogger(__name__)
 
 TRAIN = "train"
+KEY_CLIPPING_NORM, KEY_NORM_BIT = "clipping_norm", "norm_bit"  # as Flower's own wrappers call them
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,10 @@
 """What can be refused before any worker starts, is: configuration, federation, data, GPU (contract C10)."""
 
 import argparse
+import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -10,10 +12,13 @@ from typing import Any, NoReturn
 from fedge.config.option import ConfigError
 from fedge.config.sections import Config
 from fedge.data.prepared import load_source
-from fedge.engine.federation import Federation, refuse_hidden_gpu, refuse_missing_resources
+from fedge.engine.federation import TOLD, Federation, refuse_hidden_gpu, refuse_missing_resources
 from fedge.engine.loopback import refuse_listening_elsewhere
+from fedge.flower import moves_federations, uses_superlink
+from fedge.launch.background import keep_this_environment, refuse_what_does_not_reach
+from fedge.launch.moved import connections, flower_config, put_back
 from fedge.launch.packaged import is_packaged, packaged_file
-from fedge.launch.project import Project
+from fedge.launch.project import Project, read_toml
 from fedge.launch.ray_start import refuse_ray_that_cannot_start
 from fedge.records.folder import find_run, refuse_taken_name
 from fedge.records.lock import RunLock
@@ -108,6 +113,19 @@ def _refuse_mixed(overrides: Sequence[str]) -> None:
             )
 
 
+def _prepare_superlink(
+    name: str | None, run_config: Mapping[str, Any], federation: Federation, stream: bool
+) -> None:
+    """See to it that a SuperLink in the background does what this command says, or raise ConfigError."""
+    path = flower_config()
+    links, default = connections(read_toml(path, "Flower's configuration") if path.is_file() else {})
+    link = links.get(name or default or "", {})
+    refuse_what_does_not_reach(link, run_config.get("seed", 0), federation.init_args)
+    keep_this_environment()
+    if not stream:
+        print("\nfedge: the run goes on in the background: fedge status, or flwr run --stream", flush=True)
+
+
 def check_flwr_run(words: Sequence[str]) -> None:
     """Check the command line of ``flwr run``; ends the process with one line if the run cannot work.
 
@@ -117,6 +135,8 @@ def check_flwr_run(words: Sequence[str]) -> None:
     Args:
         words: what follows ``flwr run``.
     """
+    if TOLD in os.environ:  # fedge run has checked it
+        return
     parser = _Parser(add_help=False, allow_abbrev=False)
     parser.add_argument("app", nargs="?", default=".")
     parser.add_argument("federation", nargs="?")
@@ -131,14 +151,20 @@ def check_flwr_run(words: Sequence[str]) -> None:
     if options.federation_config or options.app.startswith("@"):
         return
     try:
+        if moves_federations():
+            with suppress(OSError, ValueError):  # Project says what is wrong with the file
+                put_back(Path(options.app) / "pyproject.toml")
         _refuse_mixed(options.run_config)
         project = Project(Path(options.app))
+        project.refuse_unknown_to_flower(options.federation)
         # Flower joins several -c with spaces
         overrides = [" ".join(options.run_config)] if options.run_config else []
         federation = project.federation(options.federation)
         run_config = project.run_config(overrides)
         project.refuse_undeclared(overrides)
         check(run_config, federation, on_ray=True, is_sized=True)
+        if uses_superlink():
+            _prepare_superlink(options.federation, run_config, federation, options.stream)
     except ConfigError as error:
         print(f"\nfedge: {error}", file=sys.stderr, flush=True)
         raise SystemExit(REFUSED) from None

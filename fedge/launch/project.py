@@ -16,6 +16,7 @@ from fedge.config.option import ConfigError, Scalar, arguments_of, shown
 from fedge.config.register import look_in
 from fedge.config.sections import check_keys, fold_tables, options
 from fedge.engine.federation import Federation, from_backend
+from fedge.launch.moved import connections, flower_config
 from fedge.launch.packaged import is_packaged, packaged_file, packaged_folder
 
 if sys.version_info >= (3, 11):
@@ -130,8 +131,31 @@ class Project:
         components = self._table("tool.flwr.app.components", app_table.get("components", {}))
         self.server_app = str(components.get("serverapp", SERVER_APP))
         self.client_app = str(components.get("clientapp", CLIENT_APP))
-        self._federations = self._table("tool.flwr.federations", table.get("federations", {}))
-        self._default = self._federations.pop("default", None)
+        own = self._table("tool.fedge", tool.get("fedge", {})).get("federations", {})
+        self._read_federations(
+            self._table("tool.flwr.federations", table.get("federations", {})),
+            self._table("tool.fedge.federations", own),
+        )
+
+    def _read_federations(self, flowers: dict[str, Any], own: dict[str, Any]) -> None:
+        """Take federations from Flower's table and Fedge's own, or else from where Flower has moved them."""
+        self._default = own.pop("default", None) or flowers.pop("default", None)
+        flowers.pop("default", None)
+        self._federations = {**flowers, **own}
+        self._own = frozenset(own)
+        if not self._federations and flower_config().is_file():
+            links, default = connections(read_toml(flower_config(), "Flower's configuration"))
+            self._federations = {name: link for name, link in links.items() if "options" in link}
+            self._default = default if default in self._federations else None
+
+    def refuse_unknown_to_flower(self, name: str | None) -> None:
+        """Raise ConfigError for a federation of [tool.fedge.federations], which `flwr run` does not read."""
+        wanted = name or self._default
+        if wanted in self._own:
+            raise ConfigError(
+                f"flwr run takes federations of [tool.flwr.federations], but {wanted} stands in "
+                f"[tool.fedge.federations]; use fedge run --engine flower"
+            )
 
     def _table(self, name: str, value: Any) -> dict[str, Any]:
         """Return a table of pyproject.toml, or raise ConfigError when something else has its name."""
@@ -218,7 +242,7 @@ class Project:
                 f"federation must be one of {known}, but is {shown(wanted)}; see [tool.flwr.federations]"
             )
         table = self._federations[wanted]
-        if isinstance(table, Mapping) and "address" in table:
+        if isinstance(table, Mapping) and "address" in table and "options" not in table:
             return Federation()
         count = flatten({"federation": table}).get("federation.options.num-supernodes")
         if type(count) is not int or count < 1:

@@ -6,12 +6,11 @@ The arithmetic stands in `fedge.privacy.mechanism`, what is promised in docs/pri
 from collections.abc import Iterable, Sequence
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
-from flwr.common.differential_privacy_constants import KEY_CLIPPING_NORM
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 
 from fedge.config.sections import PrivacyConfig
-from fedge.exchange.train import TrainReply
+from fedge.exchange.train import KEY_CLIPPING_NORM, TrainReply
 from fedge.privacy.mechanism import count_std, next_clip_norm, released_mean, update_multiplier
 from fedge.seeding import Purpose, numpy_stream
 from fedge.states.averaging import State

@@ -4,7 +4,7 @@
 PyTorch, `training` carries it out through `library`. The C++ lies in ``src``, and `build` compiles it. What
 the native step does not know is told in words, and PyTorch computes that.
 
-Imports only from below: `process`, `seeding` and what is under them; it needs neither.
+Imports only from below: `flower`, `process`, `seeding` and what is under them; it needs neither.
 """
 
 import lazy_loader as lazy

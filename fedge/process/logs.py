@@ -71,6 +71,7 @@ def log_to(path: Path) -> logging.Handler:
     flower.handlers.clear()
     flower.setLevel(logging.WARNING)
     flower.propagate = True
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # Flower's, from 1.3x on: a line for every call
     logging.captureWarnings(True)
     return handler
 
@@ -126,19 +127,29 @@ def first_engine_error() -> str:
 def divert_descriptors(path: Path) -> TextIO:
     """Point this process's standard output and error at `path` and return a stream to the old output.
 
-    Called once, in a process that ends with the run (Flower's simulation process).
+    Called once, in a process that ends with the run (Flower's simulation process). Where that output leads
+    nowhere and Flower sends what is printed to who started the run (``flwr run --stream``), the stream is
+    Python's own, and run.log has the lines as well.
     """
     open_missing_streams()
     forget_unread()
+    if "write" in vars(sys.stdout) and os.path.samestat(os.fstat(1), os.stat(os.devnull)):
+        _point_at(path)
+        return sys.stdout
     encoding = sys.stdout.encoding or "utf-8"
     terminal = io.TextIOWrapper(
         os.fdopen(os.dup(1), "wb"), encoding=encoding, errors="replace", write_through=True
     )
+    _point_at(path)
+    return terminal
+
+
+def _point_at(path: Path) -> None:
+    """Let descriptors 1 and 2 append to a file."""
     log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
-    return terminal
 
 
 _worker_log: tuple[str, logging.Handler] | None = None

@@ -4,7 +4,7 @@ A state is a mapping, name → array, as `state_dict` has it. `averaging` takes 
 `records` puts states into Flower's records without copies, `files` and `shared` into files that all processes
 map, `checkpoint` keeps what a run goes on from, `distinct` tells which states are one object.
 
-Imports only from below: `process`, `seeding` and what is under them.
+Imports only from below: `flower`, `process`, `seeding` and what is under them.
 """
 
 import lazy_loader as lazy

@@ -3,7 +3,7 @@
 `laps` cuts the server's round into phases, `calls` is what a client says of its own time, `timeline` puts
 both together: what every worker did while the server waited.
 
-Imports only from below: `process`, `seeding` and what is under them.
+Imports only from below: `flower`, `process`, `seeding` and what is under them.
 """
 
 import lazy_loader as lazy

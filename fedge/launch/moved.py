@@ -1,0 +1,83 @@
+"""Federations that Flower has moved: put back into pyproject.toml, and read from where they are now.
+
+From 1.26 on `flwr run` copies ``[tool.flwr.federations]`` to ``~/.flwr/config.toml``, and comments the tables
+out in the user's pyproject.toml. A header that is not spelled so to the letter, as
+``[tool."flwr".federations]``, is the same table in TOML and is left alone: Fedge's own projects have it.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_HEADER = re.compile(r"\s*\[(.*)\]")
+_MOVED = "tool.flwr.federations"
+_TITLE = "# CONFIGURATION MIGRATION NOTICE:"
+_EDGE = "#######################################################################"
+
+
+def put_back(path: Path) -> bool:
+    """Take back what `flwr run` has commented out in a pyproject.toml; tell whether it had.
+
+    Written only if commenting the result out again gives what is there now, so nothing else can change.
+    """
+    with path.open(encoding="utf-8", newline="") as file:
+        now = file.read()
+    if _TITLE not in now:
+        return False
+    lines = now.splitlines(keepends=True)
+    first = next(i for i, line in enumerate(lines) if line.startswith(_TITLE)) - 1
+    last = next((i for i in range(first + 2, len(lines)) if lines[i].startswith(_EDGE)), None)
+    if first < 0 or not lines[first].startswith(_EDGE) or last is None:
+        return False
+    # an empty line stands before and after the notice
+    begin, end = first - (lines[first - 1].strip() == ""), last + 1 + (lines[last + 1 :][:1] == ["\n"])
+    notice = lines[begin:end]
+    before = lines[:begin] + _uncommented(lines[end:])
+    if _commented(before, notice) != lines:
+        return False
+    with path.open("w", encoding="utf-8", newline="") as file:
+        file.writelines(before)
+    return True
+
+
+def _uncommented(lines: list[str]) -> list[str]:
+    """Return lines whose commented federations are tables again."""
+    found, inside = [], True  # the notice stands where the first of them begins
+    for line in lines:
+        bare = line.removeprefix("# ")
+        if (header := _HEADER.match(bare)) and (bare == line or header[1].startswith(_MOVED)):
+            inside = header[1].startswith(_MOVED)
+        found.append(bare if inside else line)
+    return found
+
+
+def _commented(lines: list[str], notice: list[str]) -> list[str]:
+    """Return lines as `flwr run` leaves them."""
+    found: list[str] = []
+    inside, told = False, False
+    for line in lines:
+        if header := _HEADER.match(line):
+            inside = header[1].startswith(_MOVED)
+        if inside and not told:
+            found += notice
+            told = True
+        found.append(f"# {line}" if inside and line.strip() else line)
+    return found
+
+
+def flower_config(environment: Mapping[str, str] | None = None) -> Path:
+    """Return where this user's configuration of Flower is."""
+    variables = os.environ if environment is None else environment
+    return Path(variables.get("FLWR_HOME") or Path.home() / ".flwr") / "config.toml"
+
+
+def connections(table: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
+    """Return the SuperLinks of Flower's configuration by name, and the name of the default one."""
+    links = table.get("superlink")
+    if not isinstance(links, Mapping):
+        return {}, None
+    default = links.get("default")
+    named = {name: dict(link) for name, link in links.items() if isinstance(link, Mapping)}
+    return named, default if isinstance(default, str) else None

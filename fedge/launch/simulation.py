@@ -1,0 +1,146 @@
+"""The processes of one `flwr run`: followed while they live, and all ended with it."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+import psutil
+
+from fedge.config.option import ConfigError
+from fedge.process.parent import be_followed
+from fedge.records.manifest import MANIFEST
+
+_POLL_S = 0.2
+_END_BY_ITSELF_S = 10.0  # for Flower and Ray, after the signal
+_END_AFTER_KILL_S = 5.0
+
+
+def own_environment() -> dict[str, str]:
+    """Return this process's environment, in which the commands beside its Python come first."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    return {**os.environ, "PATH": path}
+
+
+def start_command(
+    words: Sequence[str], environment: dict[str, str], output: IO[bytes] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a command of Flower's in a session of its own, so that a terminal's Ctrl-C does not reach it.
+
+    Raises:
+        ConfigError: it cannot be started.
+    """
+    try:
+        return subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment,
+            start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        raise ConfigError(
+            f"--engine flower needs the command {words[0]}, but: {error.strerror}; activate the "
+            f"environment that Fedge is installed in"
+        ) from error
+
+
+class Simulation:
+    """One ``flwr run`` with all processes below it."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        """Start it."""
+        environment = own_environment()
+        be_followed(environment)
+        self._process = start_command(words, environment)
+        self._family: dict[int, psutil.Process] = {}
+
+    @property
+    def returncode(self) -> int | None:
+        """Exit code of ``flwr run``."""
+        return self._process.returncode
+
+    def why_not(self) -> str:
+        """Return what Flower said of a run that it did not start, where it was not printed."""
+        return ""
+
+    def wait(self, folder: Path, limit_s: float) -> bool:
+        """Wait until it ends; False when the run's folder shows no sign of life for `limit_s` seconds."""
+        seen, last = 0.0, time.monotonic()
+        next_look = 0.0
+        while not self._has_ended():
+            now = time.monotonic()
+            if now > next_look:
+                self._look_around()
+                newest = _newest_change(folder)
+                if newest != seen:
+                    seen, last = newest, now
+                if now - last > limit_s:
+                    return False
+                next_look = now + 1.0
+            time.sleep(_POLL_S)
+        return True
+
+    def _has_ended(self) -> bool:
+        """Tell whether ``flwr run`` has ended."""
+        return self._process.poll() is not None
+
+    def _simulating(self) -> list[psutil.Process]:
+        """Return the processes that simulate, which are asked to end."""
+        try:
+            return psutil.Process(self._process.pid).children() if self._process.poll() is None else []
+        except psutil.Error:
+            return []
+
+    def _look_around(self) -> None:
+        """Note all processes below: once their parents are gone nobody could tell that they were."""
+        for process in self._simulating():
+            with suppress(psutil.Error):
+                self._family[process.pid] = process
+                self._family.update({one.pid: one for one in process.children(recursive=True)})
+
+    def end(self, signum: int) -> None:
+        """End it and everything below it: first with `signum` to the simulation, then by force."""
+        self._look_around()
+        simulating = self._simulating()
+        for process in simulating or ([self._process] if self._process.poll() is None else []):
+            with suppress(psutil.Error, OSError):
+                process.send_signal(signum)
+        with suppress(KeyboardInterrupt):  # a second Ctrl-C: by force at once
+            self._await_end(_END_BY_ITSELF_S)
+        left = [process for process in self._family.values() if process.is_running()]
+        for process in left:
+            with suppress(psutil.Error):
+                process.kill()
+        if self._process.poll() is None:
+            self._process.kill()
+        psutil.wait_procs(left, timeout=_END_AFTER_KILL_S)
+        self._process.wait()
+
+    def _await_end(self, seconds: float) -> None:
+        """Wait until it and everything below it have ended, at most `seconds` seconds."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            self._look_around()
+            alive = [p for p in self._family.values() if _is_alive(p)]
+            if self._process.poll() is not None and not alive:
+                return
+            time.sleep(_POLL_S)
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    """Tell whether a process still does something."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def _newest_change(folder: Path) -> float:
+    """Return when something in a run folder changed last; 0 while there is none."""
+    newest = 0.0
+    for path in (folder, folder / MANIFEST, folder / "run.log", folder / "metrics" / "global_rounds.csv"):
+        with suppress(OSError):
+            newest = max(newest, path.stat().st_mtime)
+    return newest

@@ -1,0 +1,243 @@
+"""A run on a Flower that has a SuperLink for simulations (1.27 and later): one of the run's own.
+
+`flwr run` by itself hands runs to a SuperLink that stays in the background, with the environment (SEED) and
+the working directory of whoever started it first, and installs the app's dependencies anew for every run.
+Here the run gets a SuperLink that starts and ends with it, in a home of Flower's that is removed afterwards:
+the user's pyproject.toml, which `flwr run` would edit, and ``~/.flwr`` are not touched. The app that is
+handed over is a pyproject.toml with the run's options and no code; code comes from this environment and the
+user's folder.
+"""
+
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from fedge.config.option import ConfigError, Scalar
+from fedge.engine.federation import TOLD, Federation
+from fedge.flower import flower_version
+from fedge.launch.project import Project
+from fedge.launch.simulation import Simulation, own_environment, start_command
+from fedge.process.lent import VARIABLE as TERMINAL
+from fedge.process.lent import lend_output
+from fedge.process.reaper import remove_at_end, start_reaper
+
+KEEP_ENVIRONMENT = "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"  # "1": no environment per run
+_NAME = "fedge-run"  # of the connection, and of the app
+_START_S = 60.0
+_POLL_S = 0.1
+_END_S = 5.0
+
+
+@contextmanager
+def behind_superlink(
+    project: Project, federation: Federation, run_config: Mapping[str, Scalar]
+) -> Iterator[Simulation]:
+    """Start a run behind a SuperLink of its own, which ends when this is left.
+
+    Args:
+        project: the app's, for its components and folder.
+        federation: that the run is to be on.
+        run_config: all options.
+    """
+    start_reaper()  # nothing of a SuperLink ends with who started it
+    folder = Path(tempfile.mkdtemp(prefix="fedge-"))
+    remove_at_end(folder)
+    try:
+        with lend_output(folder / "terminal"):
+            simulation = _BehindSuperLink(folder, project, federation, run_config)
+            try:
+                yield simulation
+            finally:
+                simulation.end_superlink()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class _BehindSuperLink(Simulation):
+    """One ``flwr run`` and the SuperLink that it hands its run to."""
+
+    def __init__(
+        self, folder: Path, project: Project, federation: Federation, run_config: Mapping[str, Scalar]
+    ) -> None:
+        """Start both; files are in `folder`."""
+        self._log = folder / "flower.log"
+        self._family: dict[int, psutil.Process] = {}
+        port = _free_port()
+        app, home = folder / "app", folder / "home"
+        for made in (app, home):
+            made.mkdir()
+        (app / "pyproject.toml").write_text(_app(project, run_config), encoding="utf-8")
+        (home / "config.toml").write_text(_connection(port, federation), encoding="utf-8")
+        environment = _environment(home, project, federation, folder / "terminal")
+        with self._log.open("ab") as log:
+            self._superlink = start_command(_superlink_words(port), environment, log)
+            _await_health(self._superlink, port, self._log)
+            words = ["flwr", "run", str(app), _NAME, "--stream"]
+            self._process = start_command(words, environment, log)
+
+    def why_not(self) -> str:
+        """Return the last lines of what Flower printed."""
+        return last_lines(self._log)
+
+    def _simulating(self) -> list[psutil.Process]:
+        """Return the SuperLink's simulation processes."""
+        found = []
+        with suppress(psutil.Error):
+            for process in psutil.Process(self._superlink.pid).children(recursive=True):
+                with suppress(psutil.Error):
+                    if any(Path(word).name == "flwr-simulation" for word in process.cmdline()[:3]):
+                        found.append(process)
+        return found
+
+    def _has_ended(self) -> bool:
+        """Tell whether ``flwr run`` has ended, or its SuperLink has, without which it waits."""
+        return self._process.poll() is not None or self._superlink.poll() is not None
+
+    def end_superlink(self) -> None:
+        """End the SuperLink and all that it has started."""
+        try:
+            below = psutil.Process(self._superlink.pid).children(recursive=True)
+        except psutil.Error:
+            below = []
+        with suppress(OSError):
+            self._superlink.send_signal(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            self._superlink.wait(_END_S)
+        for process in below:
+            with suppress(psutil.Error):
+                process.kill()
+        self._superlink.kill()
+        self._superlink.wait()
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+
+def _app(project: Project, run_config: Mapping[str, Scalar]) -> str:
+    """Return the app's pyproject.toml: components and options, without federations."""
+    head = {
+        "project": {"name": _NAME, "version": "0.1.0"},
+        "tool.flwr.app": {"publisher": "fedge"},
+        "tool.flwr.app.components": {"serverapp": project.server_app, "clientapp": project.client_app},
+        "tool.flwr.app.config": run_config,
+    }
+    return "\n".join(f"[{name}]\n{toml_of(table)}" for name, table in head.items())
+
+
+def _connection(port: int, federation: Federation) -> str:
+    """Return Flower's configuration: where the SuperLink is, and how many nodes are simulated."""
+    init = {key: federation.init_args[key] for key in _KNOWN_INIT if key in federation.init_args}
+    options: dict[str, Any] = {
+        "num-supernodes": federation.num_supernodes,
+        "backend.client-resources.num-cpus": _number(federation.num_cpus),
+        "backend.client-resources.num-gpus": federation.num_gpus,
+        **{f"backend.init-args.{key}": value for key, value in init.items()},
+    }
+    table = {"address": f"127.0.0.1:{port}", "insecure": True}
+    table |= {f"options.{key}": value for key, value in options.items()}
+    return f'[superlink]\ndefault = "{_NAME}"\n\n[superlink.{_NAME}]\n{toml_of(table)}'
+
+
+_KNOWN_INIT = ("num-cpus", "num-gpus", "logging-level", "log-to-driver")  # others reach Ray by `TOLD`
+
+
+def _number(value: float) -> float | int:
+    """Return a number as TOML is to have it: Flower takes whole CPUs as integers."""
+    return int(value) if value == int(value) else value
+
+
+def toml_of(table: Mapping[str, Any]) -> str:
+    """Return a flat mapping as TOML; JSON's strings and numbers are TOML's."""
+    return "".join(
+        f"{_quoted(key)} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in table.items()
+    )
+
+
+def _quoted(key: str) -> str:
+    """Return a dotted key as a TOML key path."""
+    return ".".join(f'"{part}"' for part in key.split("."))
+
+
+def _environment(home: Path, project: Project, federation: Federation, terminal: Path) -> dict[str, str]:
+    """Return the environment of a run's own SuperLink, and so of its simulation and workers."""
+    path = os.pathsep.join(filter(None, [str(project.folder.resolve()), os.environ.get("PYTHONPATH", "")]))
+    return {
+        **own_environment(),
+        "FLWR_HOME": str(home),
+        KEEP_ENVIRONMENT: "1",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "NO_PROXY": ",".join(filter(None, ["127.0.0.1", os.environ.get("NO_PROXY", "")])),
+        "PYTHONPATH": path,
+        TERMINAL: str(terminal),
+        TOLD: federation.as_told(),
+    }
+
+
+def _superlink_words(port: int) -> list[str]:
+    """Return the command of a SuperLink for simulations, which listens on loopback only."""
+    words = ["flower-superlink", "--insecure", "--simulation", "--isolation", "subprocess"]
+    if flower_version() >= (1, 35):
+        return [*words, "--host", "127.0.0.1", "--port", str(port)]
+    return [*words, "--control-api-address", f"127.0.0.1:{port}"]
+
+
+def _free_port() -> int:
+    """Return a port of the loopback interface that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _await_health(superlink: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
+    """Wait until the SuperLink answers.
+
+    Raises:
+        ConfigError: it ended instead, or does not answer within a minute.
+    """
+    deadline = time.monotonic() + _START_S
+    while time.monotonic() < deadline and superlink.poll() is None:
+        if _is_healthy(port):
+            return
+        time.sleep(_POLL_S)
+    superlink.kill()
+    raise ConfigError(
+        f"--engine flower needs a SuperLink, but flower-superlink did not start: {last_lines(log)}; "
+        f"use fedge run, which needs none"
+    )
+
+
+def _is_healthy(port: int) -> bool:
+    """Tell whether a SuperLink answers; asked directly, whatever proxy the environment names."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1.0)
+    with suppress(OSError, http.client.HTTPException):
+        connection.request("GET", "/health")
+        return connection.getresponse().status == 200
+    return False
+
+
+def last_lines(path: Path, count: int = 3) -> str:
+    """Return the last lines of a log in one, without the colours of a terminal."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    plain = [" ".join(_plain(line).split()) for line in lines]
+    return " / ".join([line for line in plain if line][-count:])
+
+
+def _plain(line: str) -> str:
+    """Return a line without escape sequences for colours."""
+    head, *rest = line.split("\x1b[")
+    return head + "".join(part.partition("m")[2] for part in rest)

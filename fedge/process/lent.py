@@ -1,0 +1,59 @@
+"""Standard output and error of this process, lent to one that some other process has started for it.
+
+A program behind a daemon prints to where the daemon's output goes. The descriptors themselves are handed over
+a socket in a folder that only this user may enter, so that a terminal stays a terminal.
+"""
+
+import os
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+VARIABLE = "FEDGE_TERMINAL"  # of the environment: the socket's path
+_DESCRIPTORS = (1, 2)
+_WAIT_S = 10.0
+
+
+@contextmanager
+def lend_output(path: Path) -> Iterator[None]:
+    """While inside, hand descriptors 1 and 2 to whoever of this user connects to the socket `path`."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        os.chmod(path, 0o600)
+        listener.listen()
+
+        def serve() -> None:
+            with suppress(OSError):  # the listener was shut down
+                while True:
+                    connection, _ = listener.accept()
+                    with connection:
+                        socket.send_fds(connection, [b"o"], list(_DESCRIPTORS))
+
+        thread = threading.Thread(target=serve, name="lend-output", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)
+            path.unlink(missing_ok=True)
+
+
+def borrow_output(environment: Mapping[str, str] | None = None) -> bool:
+    """Let descriptors 1 and 2 be those that another process lends; tell whether one does."""
+    path = (os.environ if environment is None else environment).get(VARIABLE, "")
+    if not path:
+        return False
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(_WAIT_S)
+            connection.connect(path)
+            _, received, _, _ = socket.recv_fds(connection, 1, len(_DESCRIPTORS))
+    except OSError:  # it has gone: then nobody reads
+        return False
+    for mine, lent in zip(_DESCRIPTORS, received, strict=False):
+        os.dup2(lent, mine)
+        os.close(lent)
+    return len(received) == len(_DESCRIPTORS)

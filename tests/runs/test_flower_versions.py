@@ -1,0 +1,79 @@
+"""Whole runs on the newest Flower that Fedge runs on: the same bits as here, nothing left, nothing edited.
+
+`make matrix` makes its environment and carries this module out in both; alone it uses that environment if it
+is there.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from flower_runs import ROOT, SMALL, comparable, write_overrides
+from processes import MARK, leftovers
+
+from fedge import simulate
+from fedge.flower import uses_superlink
+
+NEWEST = Path(os.environ.get("FEDGE_NEWEST_FLOWER") or ROOT / "build" / "flower-newest" / "bin" / "python")
+CONFIG = {**SMALL, "num-server-rounds": 2, "scaffold.enabled": True}
+
+
+@pytest.fixture(scope="module")
+def python():
+    """Return the Python whose Flower has a SuperLink: this one, or that of `make matrix`."""
+    if uses_superlink():
+        return sys.executable
+    if not NEWEST.exists():
+        pytest.skip(f"no environment with the newest Flower: {NEWEST} is not there; make matrix makes it")
+    return str(NEWEST)
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory):
+    """Return what the run is in this process, on the Flower that is installed."""
+    folder = tmp_path_factory.mktemp("here")
+    config = {**CONFIG, "seed": 5, "runs-dir": str(folder / "runs")}
+    return comparable(simulate(config, clients=9, workers=2).folder)
+
+
+def fedge(python, tmp_path, *words, cwd=ROOT, **variables):
+    """Carry out a `fedge` command in another environment; returns the finished process."""
+    environment = {**os.environ, "SEED": "5", MARK: str(tmp_path), **variables}
+    environment.update(FLWR_TELEMETRY_ENABLED="0", RAY_USAGE_STATS_ENABLED="0", PYTHONPATH=str(ROOT))
+    command = [python, "-m", "fedge.cli", *map(str, words)]
+    return subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+@pytest.mark.parametrize("engine", ["inprocess", "flower"])
+def test_the_newest_flower_gives_the_same_bits(engine, python, here, tmp_path):
+    """Leaves that are clustered, SCAFFOLD, an unseen client; pyproject.toml is left as it is."""
+    before = (ROOT / "pyproject.toml").read_bytes()
+    overrides = write_overrides(tmp_path, {**CONFIG, "runs-dir": str(tmp_path / "runs"), "run-name": "there"})
+    done = fedge(python, tmp_path, "run", ".", "local-simulation", "--engine", engine, "-c", overrides)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "round 2/2" in done.stdout
+    assert (ROOT / "pyproject.toml").read_bytes() == before
+    folder = tmp_path / "runs" / "there"
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert (manifest["seed"], manifest["engine"]) == (5, engine)
+    assert comparable(folder) == here
+    assert leftovers(str(tmp_path), wait_s=20.0) == []
+
+
+def test_a_failure_there_has_an_exit_code_and_words(python, tmp_path):
+    """A leaf that lacks clients ends the run as failed, which `flwr run` calls a success."""
+    words = ["-c", f"{QUICK_FAILURE} runs-dir='{tmp_path / 'runs'}' run-name='fails'"]
+    done = fedge(python, tmp_path, "run", ".", "local-simulation", "--engine", "flower", *words)
+    assert done.returncode == 4, done.stdout + done.stderr
+    assert json.loads((tmp_path / "runs" / "fails" / "manifest.json").read_text())["status"] == "failed"
+    assert "guard.start-timeout: " in done.stdout + done.stderr
+    assert leftovers(str(tmp_path), wait_s=20.0) == []
+
+
+# no client can answer in so short a time
+QUICK_FAILURE = "num-server-rounds=2 report=false data.path='synthetic' guard.start-timeout=0.01"

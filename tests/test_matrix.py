@@ -1,0 +1,40 @@
+"""Which Flower `make matrix` asks for, and what it says where there is none."""
+
+from pathlib import Path
+
+import pytest
+
+from fedge.launch.project import read_toml
+from tools import matrix
+
+PROJECT = read_toml(Path(__file__).parents[1] / "pyproject.toml", "pyproject.toml")["project"]
+
+
+def test_the_newest_is_what_pyproject_takes():
+    """Nothing that it refuses: a Flower that nobody has tried, a Ray that listens on all interfaces."""
+    project = {
+        "dependencies": ["numpy>=1", "flwr>=1.24,<1.43"],
+        "optional-dependencies": {"ray": ["ray>=2.31,<2.54"]},
+    }
+    assert matrix.requirements(project) == ("flwr>=1.27,<1.43", "ray>=2.31,<2.54")
+    assert matrix.requirements(project, "1.41.0") == ("flwr==1.41.0", "ray>=2.31,<2.54")
+    flower, ray = matrix.requirements(PROJECT)
+    assert flower.startswith("flwr>=1.27,<1.")
+    assert ray.endswith("<2.54")
+
+
+def test_what_it_tests_is_there():
+    for test in matrix.TESTS:
+        assert (matrix.ROOT / test).exists()
+
+
+def test_without_an_index_it_says_why_and_is_no_failure(tmp_path, monkeypatch, capsys):
+    """A real environment and a real pip that finds nothing."""
+    monkeypatch.setattr(matrix, "PLACE", tmp_path / "env")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    assert matrix.main(["1.99.0"]) == 0
+    assert "skipped, because flwr==1.99.0 ray>=2.31,<2.54 cannot be had here" in capsys.readouterr().out
+    assert not (tmp_path / "env").exists()
+    with pytest.raises(matrix.NotHere):
+        matrix.make(tmp_path / "env", ["flwr==1.99.0"])

@@ -1,0 +1,103 @@
+"""Fedge's tests on the newest Flower that pyproject.toml takes, beside the one of constraints.txt.
+
+    python -m tools.matrix             `make matrix`: the newest that the index has all packages for
+    python -m tools.matrix 1.41.0      another version
+
+`make test` tests the one of constraints.txt. The newest gets an environment of its own, build/flower-newest,
+on top of the one that carries this out: only Flower, Ray and what they need in other versions is installed
+there. Where that cannot be had, this says so in one line and is no failure.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fedge.launch.project import read_toml
+
+ROOT = Path(__file__).parents[1]
+PLACE = ROOT / "build" / "flower-newest"
+FIRST_WITH_SUPERLINK = "1.27"
+# all that meets Flower, and whole runs on both engines
+TESTS = (
+    "tests/fedge/test_flower.py",
+    *(f"tests/fedge/{room}" for room in ("client", "engine", "exchange", "launch", "leaf", "rounds")),
+    "tests/runs/test_flower_versions.py",
+)
+
+
+class NotHere(RuntimeError):
+    """The environment cannot be made. One line."""
+
+
+def requirements(project: dict[str, Any], version: str = "") -> tuple[str, str]:
+    """Return what is asked of the index: the newest Flower and Ray that a pyproject.toml takes.
+
+    Args:
+        project: its ``[project]`` table.
+        version: of Flower, in place of the newest.
+    """
+    flower = next(text for text in project["dependencies"] if text.startswith("flwr>="))
+    below = flower.partition("<")[2]
+    ray = next(text for text in project["optional-dependencies"]["ray"] if text.startswith("ray>="))
+    return f"flwr=={version}" if version else f"flwr>={FIRST_WITH_SUPERLINK},<{below}", ray
+
+
+def make(place: Path, wanted: Sequence[str]) -> str:
+    """Make an environment on top of this one, install `wanted` into it; returns its version of Flower.
+
+    Raises:
+        NotHere: the index does not have all that is needed, or none is reached.
+    """
+    shutil.rmtree(place, ignore_errors=True)
+    python = place / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", place], check=True)
+    ask = "import sysconfig; print(sysconfig.get_paths()['purelib'])"
+    packages = Path(_said([python, "-c", ask]))
+    below = sysconfig.get_paths()["purelib"]  # whose own .pth files count, too
+    (packages / "below.pth").write_text(f"import site; site.addsitedir({below!r})\n", encoding="utf-8")
+    pip = [
+        str(python),
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--upgrade",
+        *wanted,
+    ]
+    done = subprocess.run(pip, capture_output=True, text=True, check=False)
+    if done.returncode:
+        errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR: ")]
+        shutil.rmtree(place, ignore_errors=True)
+        raise NotHere((errors or ["ERROR: pip failed"])[-1].removeprefix("ERROR: ")[:200])
+    return _said([python, "-c", "from importlib.metadata import version; print(version('flwr'))"])
+
+
+def _said(words: Sequence[str | Path]) -> str:
+    """Return what a command prints."""
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def main(words: Sequence[str]) -> int:
+    """Make the environment and carry out the tests in it; returns the exit code."""
+    project = read_toml(ROOT / "pyproject.toml", "pyproject.toml")["project"]
+    wanted = requirements(project, words[0] if words else "")
+    try:
+        version = make(PLACE, wanted)
+    except NotHere as error:
+        print(f"matrix: skipped, because {' '.join(wanted)} cannot be had here: {error}")
+        return 0
+    print(f"matrix: Flower {version}, in {PLACE.relative_to(ROOT)}", flush=True)
+    tests = [str(PLACE / "bin" / "python"), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    tests += ["-m", "not soak and not whole_runs", *TESTS]
+    path = f"{PLACE / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(tests, cwd=ROOT, env={**os.environ, "PATH": path}, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
