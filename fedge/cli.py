@@ -114,6 +114,18 @@ def _add_run_commands(commands: Any) -> None:
         "--workers", type=int, default=1, help="clients that train at a time in a run (default: 1)"
     )
     sweep.add_argument("--jobs", type=int, help="runs at a time (default: cores divided by workers)")
+    sweep.add_argument(
+        "--launcher", choices=("local", "slurm"), default="local",
+        help="where runs are carried out: here, or as an array of Slurm jobs, whose script is written",
+    )  # fmt: skip
+    sweep.add_argument(
+        "--sbatch",
+        default="",
+        metavar="OPTIONS",
+        help='slurm: for sbatch, as --sbatch="--time=02:00:00 --mem=4G"',
+    )
+    sweep.add_argument("--submit", action="store_true", help="slurm: hand the script to sbatch")
+    sweep.add_argument("--only", metavar="RUN", help="carry out one run of the sweep, and compare nothing")
     sweep.set_defaults(command=_sweep)
 
 

@@ -5,8 +5,9 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 
-from fedge.config.option import ConfigError, shown
+from fedge.config.option import ConfigError, nearest, shown
 from fedge.process import exits
 from fedge.process.threads import available_cores
 from fedge.records.folder import short
@@ -15,6 +16,7 @@ from fedge.report.html.tables import counted
 from fedge.sweep.plan import Sweep, read_sweep
 from fedge.sweep.pool import END_S, Ended, Pool
 from fedge.sweep.progress import Pace, run_line, seconds_left
+from fedge.sweep.slurm import Wishes, submit, to_submit, write_script
 from fedge.sweep.standing import Standing, standings
 
 _LEAVE_S = END_S + 3.0  # after a signal: the runs first
@@ -25,25 +27,31 @@ def run_sweeps(options: argparse.Namespace) -> int:
     """Carry out the sweeps that `options` name; returns the exit code.
 
     Args:
-        options: files, dry_run, workers, jobs (None: as many as there are cores for), owns_process.
+        options: files, dry_run, workers, jobs (None: as many as there are cores for), launcher, sbatch,
+            submit, only, owns_process.
 
     Raises:
         ConfigError: a file or a run in it cannot be meant or cannot work; nothing was started.
         KeyboardInterrupt: a signal; the runs at work have written how far they came.
     """
     workers = _at_least_one("--workers", options.workers)
+    _refuse_words_without_slurm(options)
     each = max(1, available_cores() // workers)
     jobs = _at_least_one("--jobs", each if options.jobs is None else options.jobs)
     _refuse_seed()
     with exits.signals_as_exceptions(_LEAVE_S) if options.owns_process else nullcontext():
         sweeps = [read_sweep(path) for path in options.files]
         _refuse_one_folder(sweeps)
+        if options.only is not None:
+            return _carry_out_one(options, [_only(sweep, options.only) for sweep in sweeps], workers)
         with _locked(sweeps) if not options.dry_run else nullcontext():
             found = [standings(sweep) for sweep in sweeps]
-            _introduce(sweeps, found, jobs)
+            _introduce(sweeps, found, jobs if options.launcher == "local" else None)
             if options.dry_run:
                 _list_runs(found)
                 return 0
+            if options.launcher == "slurm":
+                return _write_scripts(options, sweeps, found, workers)
             return _carry_out(options, sweeps, found, jobs, workers)
 
 
@@ -52,6 +60,29 @@ def _at_least_one(option: str, value: int) -> int:
     if value < 1:
         raise ConfigError(f"{option} must be at least 1, but is {value}; leave it out for the default")
     return value
+
+
+def _refuse_words_without_slurm(options: argparse.Namespace) -> None:
+    """Raise ConfigError for options of Slurm where runs are not carried out by it."""
+    for name in ("sbatch", "submit"):
+        if getattr(options, name) and options.launcher != "slurm":
+            raise ConfigError(f"--{name} needs --launcher slurm, but runs are carried out here; add that")
+
+
+def _only(sweep: Sweep, name: str) -> Sweep:
+    """Return a sweep with one of its runs alone.
+
+    Raises:
+        ConfigError: it has no such run.
+    """
+    runs = [run for run in sweep.runs if run.name == name]
+    if not runs:
+        names = [run.name for run in sweep.runs]
+        raise ConfigError(
+            f"--only must be a run of {sweep.path}, but is {shown(name)}"
+            f"{nearest(name, names) or '; fedge sweep --dry-run lists them'}"
+        )
+    return replace(sweep, runs=runs)
 
 
 def _refuse_seed() -> None:
@@ -95,8 +126,8 @@ def _locked(sweeps: Sequence[Sweep]) -> Iterator[None]:
 # --- before -------------------------------------------------------------------------------------------
 
 
-def _introduce(sweeps: Sequence[Sweep], found: Sequence[Sequence[Standing]], jobs: int) -> None:
-    """Say what is going to happen."""
+def _introduce(sweeps: Sequence[Sweep], found: Sequence[Sequence[Standing]], jobs: int | None) -> None:
+    """Say what is going to happen, `jobs` runs at a time; None where somebody else decides that."""
     for sweep, runs in zip(sweeps, found, strict=True):
         counts = [sum(s.action == action for s in runs) for action in _WORDS]
         states = ", ".join(f"{n} {words}" for n, words in zip(counts, _WORDS.values(), strict=True) if n)
@@ -104,7 +135,7 @@ def _introduce(sweeps: Sequence[Sweep], found: Sequence[Sequence[Standing]], job
         for note in dict.fromkeys([*sweep.notes, *(standing.note for standing in runs if standing.note)]):
             print(f"note: {note}")
     todo = sum(standing.action != "skip" for runs in found for standing in runs)
-    if todo:
+    if todo and jobs is not None:
         print(
             f"{counted(min(jobs, todo), 'run')} at a time on {counted(available_cores(), 'core')}", flush=True
         )
@@ -120,6 +151,42 @@ def _list_runs(found: Sequence[Sequence[Standing]]) -> None:
 
 
 # --- the runs -----------------------------------------------------------------------------------------
+
+
+def _write_scripts(
+    options: argparse.Namespace, sweeps: Sequence[Sweep], found: Sequence[Sequence[Standing]], workers: int
+) -> int:
+    """Write an array of jobs for every sweep that has runs to do, compare those that have none."""
+    wishes = Wishes(workers, options.jobs or 0, options.sbatch)
+    for sweep, runs in zip(sweeps, found, strict=True):
+        todo = [standing for standing in runs if standing.action != "skip"]
+        if not todo:
+            _summarise([sweep])
+            continue
+        script = write_script(sweep, todo, wishes)
+        shutil.copyfile(sweep.path, sweep.folder / "sweep.toml")
+        print(submit(script) if options.submit else f"next: {to_submit(script)}")
+        print(
+            f"when it is done: fedge sweep {sweep.path} --launcher slurm   # goes on, or compares", flush=True
+        )
+    return exits.COMPLETED
+
+
+def _carry_out_one(options: argparse.Namespace, sweeps: Sequence[Sweep], workers: int) -> int:
+    """Carry out one run of each sweep, without what concerns the others; returns the exit code."""
+    found = [standings(sweep) for sweep in sweeps]
+    if options.dry_run:
+        _list_runs(found)
+        return exits.COMPLETED
+    todo = [standing for runs in found for standing in runs if standing.action != "skip"]
+    counter = _Counter(sum(map(len, found)) - len(todo), sum(map(len, found)), 0)
+    keep = {sweep.folder: sweep.keep_checkpoints for sweep in sweeps}
+    for sweep in sweeps:
+        sweep.folder.mkdir(parents=True, exist_ok=True)
+    with Pool(todo, 1, workers, keep) as pool:
+        for ended in pool.results():
+            print(counter.take(ended, pool), flush=True)
+    return _exit_code(counter)
 
 
 def _carry_out(

@@ -1,0 +1,130 @@
+"""A sweep as an array of Slurm jobs: a script for ``sbatch``, a run of the sweep per task.
+
+The script and the names of its runs lie in ``<sweep>/slurm/``. A task carries out the run whose name stands
+in the line of its number, by ``fedge sweep FILE --only NAME``: it goes on from the run's checkpoint if there
+is one, and does nothing if the run is complete. So a task that Slurm requeues, and a script that is submitted
+again, do what is left. Tasks share no process and no lock but that of a run's own folder.
+"""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedge.config.option import ConfigError, shown
+from fedge.records.folder import short
+from fedge.sweep.plan import Sweep
+from fedge.sweep.standing import Standing
+
+FOLDER, SCRIPT, NAMES = "slurm", "array.sh", "runs.txt"
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the jobs are to be like.
+
+    Attributes:
+        workers: clients that train at a time in a run, and cores of a task.
+        at_a_time: tasks that may run at once; 0 for any number.
+        words: for ``sbatch``, as "--time=02:00:00 --partition=cpu".
+    """
+
+    workers: int
+    at_a_time: int
+    words: str
+
+
+def write_script(sweep: Sweep, todo: Sequence[Standing], wishes: Wishes) -> Path:
+    """Write the script for the runs that are to be done, in place of an older one; returns its path.
+
+    Raises:
+        ConfigError: the folder cannot be written to, or the words for sbatch cannot be meant.
+    """
+    folder = (sweep.folder / FOLDER).resolve()
+    text = _script(sweep, len(todo), wishes, folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / NAMES).write_text("".join(f"{standing.run.name}\n" for standing in todo))
+        (folder / SCRIPT).write_text(text)
+        (folder / SCRIPT).chmod(0o755)
+    except OSError as error:
+        raise ConfigError(
+            f"runs-dir must be a writable folder, but {error.filename}: {error.strerror}; choose another"
+        ) from error
+    return folder / SCRIPT
+
+
+def _script(sweep: Sweep, count: int, wishes: Wishes, folder: Path) -> str:
+    """Return the script's text."""
+    limit = f"%{wishes.at_a_time}" if wishes.at_a_time else ""
+    options = [
+        f"--job-name=fedge-{sweep.name}",
+        f"--array=0-{count - 1}{limit}",
+        f"--cpus-per-task={wishes.workers}",
+        f"--output={folder}/%A-%a.log",
+        "--open-mode=append",
+        "--requeue",
+        *_words(wishes.words),
+    ]
+    program = shlex.join([sys.executable, "-m", "fedge.cli", "sweep", str(sweep.path.resolve())])
+    return "\n".join(
+        [
+            "#!/bin/bash",
+            f"# Written by fedge sweep {sweep.path}: a task per run. Submitting it again goes on.",
+            *(f"#SBATCH {option}" for option in options),
+            "set -eu",
+            f"cd {shlex.quote(str(Path.cwd()))}",
+            f"mapfile -t runs < {shlex.quote(str(folder / NAMES))}",
+            f'exec {program} --only "${{runs[$SLURM_ARRAY_TASK_ID]}}" --workers {wishes.workers}',
+            "",
+        ]
+    )
+
+
+def _words(words: str) -> list[str]:
+    """Return words for sbatch, one option each.
+
+    Raises:
+        ConfigError: one of them is no option, or the quotes do not match.
+    """
+    try:
+        found = shlex.split(words)
+    except ValueError as error:
+        raise ConfigError(f"--sbatch must be options of sbatch, but {shown(words)}: {error}") from error
+    for word in found:
+        if not word.startswith("--") or "\n" in word:
+            raise ConfigError(
+                f'--sbatch must be options of sbatch, as --sbatch="--time=02:00:00 --mem=4G", but has '
+                f"{shown(word)}"
+            )
+    return found
+
+
+def submit(script: Path) -> str:
+    """Hand a script to ``sbatch``; returns what that says.
+
+    Raises:
+        ConfigError: there is no sbatch, or it refuses the script.
+    """
+    program = shutil.which("sbatch")
+    if program is None:
+        raise ConfigError(
+            f"--submit needs sbatch, but there is none here; where there is: {to_submit(script)}"
+        )
+    environment = {name: value for name, value in os.environ.items() if name != "SEED"}
+    done = subprocess.run(
+        [program, str(script)], capture_output=True, text=True, check=False, env=environment
+    )
+    if done.returncode != 0:
+        words = " ".join((done.stderr or done.stdout).split())
+        raise ConfigError(f"sbatch must take {short(script)}, but: {words}; change --sbatch")
+    return done.stdout.strip()
+
+
+def to_submit(script: Path) -> str:
+    """Return the command that submits a script."""
+    return f"sbatch {shlex.quote(str(short(script)))}"

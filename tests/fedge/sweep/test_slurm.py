@@ -1,0 +1,138 @@
+"""A sweep as an array of Slurm jobs: the script, and what it does under a stand-in for `sbatch`."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedge import load_run
+from fedge.cli import main
+
+SWEEP = """
+[sweep]
+seeds = [1, 2]
+supernodes = 4
+runs-dir = "{runs}"
+
+[base]
+data.path = "synthetic"
+train.model = "linear"
+train.local-epochs = 1
+num-server-rounds = 2
+
+[[variants]]
+name = "hierfl"
+cluster.enabled = false
+gate.enabled = false
+
+[[variants]]
+name = "fedge"
+"""
+
+# What Slurm does with an array: it reads the options, and carries out the script once per task
+SBATCH = """#!/bin/bash
+range=$(sed -n 's/^#SBATCH --array=\\([0-9]*-[0-9]*\\).*/\\1/p' "$1")
+for task in $(seq ${range%-*} ${range#*-}); do
+    SLURM_ARRAY_TASK_ID=$task bash "$1" >> "$1.log" 2>&1
+done
+echo "Submitted batch job 7"
+"""
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch):
+    """A sweep file, in a folder in which commands are given and whose `bin` is first on the path."""
+    path = tmp_path / "s.toml"
+    path.write_text(SWEEP.format(runs=tmp_path / "runs"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    return path
+
+
+def stand_in(folder, text=SBATCH):
+    """Put an `sbatch` into a folder's `bin`."""
+    program = folder / "bin" / "sbatch"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(text)
+    program.chmod(0o755)
+
+
+def options_of(script):
+    return re.findall(r"^#SBATCH (.*)$", Path(script).read_text(), re.MULTILINE)
+
+
+def test_the_script_has_a_task_per_run_and_the_users_options(path, capsys):
+    words = ["--launcher", "slurm", "--workers", "2", "--jobs", "3", "--sbatch=--time=01:00:00 --mem=4G"]
+    assert main(["sweep", str(path), *words]) == 0
+    folder = path.parent / "runs" / "s" / "slurm"
+    assert options_of(folder / "array.sh") == [
+        "--job-name=fedge-s", "--array=0-3%3", "--cpus-per-task=2", f"--output={folder}/%A-%a.log",
+        "--open-mode=append", "--requeue", "--time=01:00:00", "--mem=4G",
+    ]  # fmt: skip
+    assert (folder / "runs.txt").read_text().split() == [
+        "hierfl-seed1", "fedge-seed1", "hierfl-seed2", "fedge-seed2"
+    ]  # fmt: skip
+    assert "next: sbatch runs/s/slurm/array.sh\n" in capsys.readouterr().out
+    assert subprocess.run(["bash", "-n", folder / "array.sh"], check=False).returncode == 0
+
+
+@pytest.mark.whole_runs
+def test_an_array_carries_the_sweep_out_and_goes_on_where_it_was(path, capsys):
+    """A run is missing when the first array has ended; the next command asks for that one alone."""
+    stand_in(path.parent)
+    command = ["sweep", str(path), "--launcher", "slurm", "--submit"]
+    assert main(command) == 0
+    assert "Submitted batch job 7" in capsys.readouterr().out
+    folder = path.parent / "runs" / "s"
+    names = ["fedge-seed1", "fedge-seed2", "hierfl-seed1", "hierfl-seed2"]
+    log = (folder / "slurm" / "array.sh.log").read_text()
+    assert {load_run(folder / name).status for name in names} == {"completed"}, log
+    models = {name: (folder / name / "checkpoints" / "final.safetensors").read_bytes() for name in names}
+
+    subprocess.run(["rm", "-r", folder / "fedge-seed2"], check=True)
+    assert main(command) == 0
+    assert (folder / "slurm" / "runs.txt").read_text() == "fedge-seed2\n"
+    again = (folder / "fedge-seed2" / "checkpoints" / "final.safetensors").read_bytes()
+    assert again == models["fedge-seed2"]
+
+    capsys.readouterr()
+    assert main(command) == 0
+    printed = capsys.readouterr().out
+    assert "(4 complete)" in printed
+    assert (folder / "sweep.html").is_file()
+    assert "Submitted" not in printed
+
+
+def test_one_run_alone_is_that_of_the_sweep(path, capsys):
+    assert main(["sweep", str(path), "--only", "hierfl-seed2", "--dry-run"]) == 0
+    assert capsys.readouterr().out.split()[:3] == ["hierfl-seed2", "to", "do"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--only", "hierfl-seed9"], "--only must be a run of s.toml, but is 'hierfl-seed9'"),
+        (["--submit"], "--submit needs --launcher slurm, but runs are carried out here"),
+        (["--sbatch=--time=1"], "--sbatch needs --launcher slurm, but runs are carried out here"),
+        (["--launcher", "slurm", "--sbatch", "time=1"], "--sbatch must be options of sbatch, as"),
+        (["--launcher", "slurm", "--sbatch", "'"], "--sbatch must be options of sbatch, but"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(path, capsys, words, said):
+    assert main(["sweep", path.name, *words]) == 4
+    assert said in capsys.readouterr().err
+
+
+def test_sbatch_that_is_not_there_or_refuses_is_one_line(path, capsys, monkeypatch):
+    command = ["sweep", path.name, "--launcher", "slurm", "--submit"]
+    stand_in(path.parent, "#!/bin/sh\necho 'sbatch: error: invalid partition' >&2\nexit 1\n")
+    assert main(command) == 4
+    assert "but: sbatch: error: invalid partition; change --sbatch" in capsys.readouterr().err
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+    assert main(command) == 4
+    assert "--submit needs sbatch, but there is none here; where there is: sbatch runs/s/slurm" in (
+        capsys.readouterr().err
+    )
