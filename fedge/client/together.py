@@ -33,7 +33,10 @@ def train_together(
         data: of the client.
         device: "cpu", or "cuda" for a GPU per process.
         start: name → array of any shape and dtype.
-        settings, generator, correction, draws: as of `fedge.parallel.team.Team.train`.
+        settings: as of `fedge.parallel.team.Team.train`.
+        generator: likewise.
+        correction: likewise.
+        draws: likewise.
         timeout_s: seconds until the processes are given up.
 
     Raises:

@@ -87,6 +87,13 @@ def simulate(
     Raises:
         ConfigError: the run cannot work; nothing was started.
         RunFolderError: the folder cannot be read, as when the disk is gone.
+
+    >>> import io, tempfile
+    >>> with tempfile.TemporaryDirectory() as runs:
+    ...     config = {"num-server-rounds": 2, "train.local-epochs": 1, "report": False, "runs-dir": runs}
+    ...     run = simulate(config, model="linear", data="digits", clients=6, terminal=io.StringIO())
+    >>> run.status, len(run.rounds), run.clients.columns[:3]
+    ('completed', 2, ['global_round', 'client', 'leaf'])
     """
     data = _data_given(data)
     _refuse_network(model)

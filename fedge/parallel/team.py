@@ -138,7 +138,9 @@ class Team:
             kind: of the network.
             start: the state that training starts from.
             windows: x float32 (N, C, T) and y int64 (N); they must not change while the team lives.
-            settings, generator, correction: as there.
+            settings: as there.
+            generator: as there.
+            correction: as there.
             draws: as there; each process draws from a stream of its own, which follows from this one.
             timeout_s: seconds until the processes are given up.
 

@@ -229,6 +229,15 @@ def load_run(path: str | Path) -> RunData:
 
     Raises:
         RunFolderError: there is no run, or its manifest cannot be read.
+
+    >>> import fedge, io, tempfile
+    >>> with tempfile.TemporaryDirectory() as runs:
+    ...     config = {"num-server-rounds": 1, "train.local-epochs": 1, "report": False, "runs-dir": runs}
+    ...     _ = fedge.simulate(config, model="linear", data="digits", clients=6, terminal=io.StringIO())
+    ...     run = load_run(f"{runs}/latest")
+    ...     weight = run.models()[0]["head.weight"]
+    >>> run.status, run.manifest["seed"], weight.shape
+    ('completed', 42, (10, 64))
     """
     folder = Path(path).resolve()  # "latest" is a link: its target has the run's name
     manifest = read_manifest(folder)

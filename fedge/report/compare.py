@@ -60,6 +60,15 @@ def compare(runs: Sequence[RunData | str | Path], page: str | Path | None = None
         RunFolderError: a folder is not that of a run.
         ValueError: there is no run.
         OSError: the page cannot be written.
+
+    >>> import fedge, io, tempfile
+    >>> with tempfile.TemporaryDirectory() as runs:
+    ...     config = {"num-server-rounds": 1, "train.local-epochs": 1, "report": False, "runs-dir": runs}
+    ...     given = {"model": "linear", "data": "digits", "clients": 6, "terminal": io.StringIO()}
+    ...     steps = [fedge.simulate(config | {"train.lr": lr}, **given) for lr in (0.001, 0.1)]
+    >>> found = compare(steps).filter(metric="mean test accuracy")
+    >>> found["group"].to_list(), found["difference"].is_null().to_list()  # groups of these are A and B
+    (['A', 'B'], [True, False])
     """
     loaded = [run if isinstance(run, RunData) else load_run(run) for run in runs]
     if not loaded:
