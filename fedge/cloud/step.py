@@ -259,6 +259,9 @@ class Hearing:
         offers = cluster_means(labels, models, weights)
         if memory.pool is not None:
             assert found.takes is not None
+            if found.models is not None:
+                memory.pool.models = list(found.models)
+                memory.pool.keep_states(self.met.begun.setting.keep)
             offers = list(memory.pool.take(found.takes))
         return CloudStep(
             signal=(memory.method.compares or config.signal) if config.enabled else "off",
@@ -313,7 +316,7 @@ class Hearing:
             self.met.models, begun.starts, self.met.weights, begun.setting.parameter_names,
             begun.common_start, answers, groups, self.met.global_round, begun.setting.seed,
             tuple(memory.recent), None if memory.pool is None else memory.pool.taken, memory.likeness,
-            memory.kept,
+            memory.kept, () if memory.pool is None else memory.pool.models,
         )  # fmt: skip
         memory.since_probe = 0 if begun.common_start else memory.since_probe + 1
         if self.probe is None:

@@ -66,13 +66,13 @@ def cfl(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) ->
     `still-below = "auto"`: eps1 is a tenth of the largest norm that the mean update of a cluster, or of those
     that it is a part of, has had. `pull-above = "auto"`: eps2 = 6 eps1, and with the largest cosine α between
     the two parts √((1 − α) / 2) must be above 0.1. Source: how the code of FedDrift sets CFL up beside itself
-    (Jothimurugesan et al. 2023, github.com/microsoft/FedDrift, `FedAvgEnsAggregatorClusterFL.py`), which cuts
-    once, after its round 100, by complete linkage and with unweighted means.
+    (Jothimurugesan et al. 2023, github.com/microsoft/FedDrift, `FedAvgEnsDataLoader.py`, `cluster_cfl`), with
+    one largest norm for all clusters, complete linkage and unweighted means; a cut restarts a model there.
     """
     labels = np.zeros(len(evidence.models), np.int64) if before is None else before.copy()
     largest = np.array(evidence.kept.get("largest", np.zeros(len(labels))))
     gram = inner_products(evidence)
-    similarity = _cosines(gram)
+    similarity = cosines_of(gram)
     weights = np.asarray(evidence.weights, np.float64)
     norms = []
     for cluster in range(int(labels.max()) + 1):
@@ -122,7 +122,7 @@ def flhc(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None, c
     """
     if not _splits_now(evidence, config, before):
         return _as_before(evidence, before)
-    similarity = _cosines(inner_products(evidence))
+    similarity = cosines_of(inner_products(evidence))
     if len(similarity) == 1:
         return Grouping(np.zeros(1, np.int64), similarity)
     from sklearn.cluster import AgglomerativeClustering  # as in `_in_two`
@@ -172,7 +172,7 @@ def kmeans(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None)
 
     draws = legacy_stream(evidence.seed, Purpose.GROUPS)
     found = KMeans(min(config.fixed_count, len(points)), n_init=10, random_state=draws).fit_predict(points)
-    return Grouping(number_by_first_appearance(found), _cosines(gram))
+    return Grouping(number_by_first_appearance(found), cosines_of(gram))
 
 
 def _splits_now(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> bool:
@@ -207,8 +207,8 @@ def inner_products(evidence: Evidence) -> np.ndarray:
     return gram + np.tril(gram, -1).T
 
 
-def _cosines(gram: np.ndarray) -> np.ndarray:
-    """Return the cosines of what has these inner products; 0 for nothing, 1 on the diagonal."""
+def cosines_of(gram: np.ndarray) -> np.ndarray:
+    """Return the cosines of what has these inner products, (S, S) both; 0 for nothing, 1 on the diagonal."""
     norms = np.sqrt(np.outer(gram.diagonal(), gram.diagonal()))
     cosines = np.divide(gram, norms, out=np.zeros_like(gram), where=norms > 0)
     np.fill_diagonal(cosines, 1.0)

@@ -14,6 +14,7 @@ import numpy as np
 
 from fedge.clustering.updates import Likeness
 from fedge.exchange.evaluate import EvaluateReply
+from fedge.metrics.scores import accuracy
 from fedge.states.averaging import State
 
 
@@ -36,6 +37,7 @@ class Answers:
         leaf_of: (K,) the leaf that each client belongs to.
         downlink_bytes: of the models that were sent.
         clients: (K,) partition ids, ascending.
+        accuracies: role → (K,) share of the same windows that the model gets right; NaN as for losses.
     """
 
     losses: Mapping[str, np.ndarray]
@@ -43,6 +45,7 @@ class Answers:
     leaf_of: np.ndarray
     downlink_bytes: int = 0
     clients: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    accuracies: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,7 @@ class Evidence:
         taken: (S,) the candidate model that each leaf took last, or None.
         likeness: of the updates that clients made from one start, the newest there are; None where the method
             needs none, or too few have come.
+        pool: the cloud's own models, for a method that has some.
         kept: what the method has kept from the step before (`fedge.clustering.registry.Grouping`), as JSON.
     """
 
@@ -96,6 +100,7 @@ class Evidence:
     taken: np.ndarray | None = None
     likeness: Likeness | None = None
     kept: Mapping[str, Any] = field(default_factory=dict)
+    pool: Sequence[State] = field(default=(), repr=False)
 
     def read_only(self) -> "Evidence":
         """Return the same, in which nobody can change a model by mistake: for code of the user's."""
@@ -152,14 +157,18 @@ def collect_answers(
     """
     clients = sorted(leaf_of)
     losses: dict[str, np.ndarray] = {}
+    accuracies: dict[str, np.ndarray] = {}
     for at, client in enumerate(clients):
         for (role, _), evaluation in evaluated.get(client, {}).items():
             column = losses.setdefault(role, np.full(len(clients), np.nan))
             column[at] = evaluation.loss if np.isfinite(evaluation.loss) else np.nan
+            right = accuracies.setdefault(role, np.full(len(clients), np.nan))
+            right[at] = accuracy(evaluation.confusion) if np.isfinite(evaluation.loss) else np.nan
     return Answers(
         losses,
         np.array([windows[client] for client in clients], dtype=np.int64),
         np.array([leaf_of[client] for client in clients], dtype=np.int64),
         downlink_bytes,
         np.array(clients, dtype=np.int64),
+        accuracies,
     )

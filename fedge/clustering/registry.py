@@ -5,7 +5,7 @@ it. A method says what it needs, so that the cloud gathers nothing in vain.
 Shape letter: S leaf servers.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from inspect import signature
 from math import inf
@@ -18,6 +18,7 @@ from fedge.clustering.similarity import number_by_first_appearance
 from fedge.config.option import ConfigError, shown
 from fedge.config.parts import BY_TIME, GROUPINGS
 from fedge.config.sections import ClusterConfig
+from fedge.states.averaging import State
 
 Need = Literal["starts", "cross-losses", "pool", "updates"]
 
@@ -31,6 +32,7 @@ class Grouping:
         similarity: (S, S), or None where nothing was compared in pairs.
         facts: what else is to be kept in clusters.jsonl, as JSON.
         takes: (S,) which of the cloud's candidate models each leaf is offered; None for its cluster's mean.
+        models: the cloud's own models from now on; None: as they are.
         kept: what the method is to find in `Evidence.kept` at the next cloud step, as JSON; None: as it was.
     """
 
@@ -39,6 +41,7 @@ class Grouping:
     facts: Mapping[str, Any] = field(default_factory=dict)
     takes: np.ndarray | None = None
     kept: Mapping[str, Any] | None = None
+    models: Sequence[State] | None = None
 
 
 Method = Callable[[Evidence, ClusterConfig, np.ndarray | None], Grouping]

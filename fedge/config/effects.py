@@ -90,7 +90,7 @@ def _uses_tau(cluster: Any) -> bool:
     """Tell whether leaves are joined by a threshold."""
     if cluster.method == "agglomerative":
         return bool(cluster.count == BY_THRESHOLD)
-    return _is_one_of(parts.GROUPINGS, cluster.method, "components", "flhc")
+    return _is_one_of(parts.GROUPINGS, cluster.method, "components", "flhc", "stocfl")
 
 
 def _makes_offers(config: "Config") -> bool:
@@ -118,7 +118,7 @@ _gate = Effect(
 )
 _scenario = Effect("a scenario", lambda config: config.scenario != "none")
 _adaptive = _privacy("server-adaptive or client-adaptive", lambda kind: kind.endswith("-adaptive"))
-_COUNTED = ("agglomerative", "spectral", "ifca", "clove", "kmeans")
+_COUNTED = ("agglomerative", "spectral", "ifca", "clove", "feddrift", "kmeans")
 _SETTLING = ("components", "agglomerative", "spectral")  # they compare anew while groups have not settled
 
 EFFECTS: dict[str, Effect] = {
@@ -159,7 +159,8 @@ EFFECTS: dict[str, Effect] = {
     "scaffold.levels": Effect("scaffold.enabled", lambda config: config.scaffold.enabled),
     "cluster.regroup-every": _method(*_SETTLING),
     "cluster.tau": _cluster(
-        'cluster.method components or flhc, or agglomerative with cluster.count "threshold"', _uses_tau
+        'cluster.method components, flhc or stocfl, or agglomerative with cluster.count "threshold"',
+        _uses_tau,
     ),
     "cluster.signal": _method_with(parts.BY_SIGNAL),
     "cluster.method": _cluster(""),

@@ -118,6 +118,14 @@ GROUPINGS = Register(
         "clove", "leaves that lose alike on k models are one (Bhatia et al. 2025)",
         "fedge.clustering.clove:clove", _with(NUMBERED, OFFERS, BLIND),
     ),
+    Entry(
+        "feddrift", "who does worse gets an own model; as good models merge (Jothimurugesan et al. 2023)",
+        "fedge.clustering.feddrift:feddrift", _with(NUMBERED, OFFERS, BLIND),
+    ),
+    Entry(
+        "stocfl", "all begin alone, alike clusters are joined (Zeng et al. 2023)",
+        "fedge.clustering.stocfl:stocfl", _with(BY_TIME),
+    ),
     Entry("cfl", "cut in two what pulls apart (Sattler et al. 2020)", f"{_BASELINES}:cfl", _with(BY_TIME)),
     Entry("flhc", "group once, bottom-up (Briggs et al. 2020)", f"{_BASELINES}:flhc", _with(BY_TIME)),
     Entry("kmeans", "group once, by k-means", f"{_BASELINES}:kmeans", _with(BY_TIME, NUMBERED)),

@@ -29,6 +29,8 @@ _METHODS = {  # what is told of methods that go by no similarity, or not by it a
     "random": "Leaves are in random groups of the planted ones' sizes",
     "ifca": "Every leaf takes that of the cloud's models with which its clients lose least",
     "clove": "Leaves that lose alike on the cloud's models are one cluster, which takes one of them",
+    "feddrift": "A leaf whose accuracy falls gets a model of its own; models that do as well are merged",
+    "stocfl": "Every leaf begins alone; clusters with like first updates become one",
     "cfl": "A cluster is cut by the cosine of updates when its mean update is small and its largest is not",
     "flhc": "Leaves are grouped once, by the cosine of updates",
     "kmeans": "Leaves are grouped once, by the distance of updates",

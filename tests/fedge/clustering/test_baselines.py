@@ -55,7 +55,7 @@ def test_inner_products_by_hand():
 def test_cosines_are_those_of_the_update_signal(leaves, size, seed):
     updates = np.random.default_rng(seed).normal(size=(leaves, size))
     gram = baselines.inner_products(evidence(updates))
-    np.testing.assert_allclose(baselines._cosines(gram), cosine_similarity(list(updates)), atol=1e-9)
+    np.testing.assert_allclose(baselines.cosines_of(gram), cosine_similarity(list(updates)), atol=1e-9)
 
 
 def test_an_update_that_is_not_finite_names_the_leaf():
@@ -195,7 +195,7 @@ def test_flhc_ends_before_the_widest_gap():
     by_gap = {"method_args": '{"cut": "gap"}'}
     assert labels_of("flhc", evidence(FAN, global_round=5), **by_gap) == [0, 0, 1, 1]
     last = 1 - (np.cos(np.radians([90, 135, 50, 95])).sum()) / 4
-    cosines = baselines._cosines(baselines.inner_products(evidence(FAN)))
+    cosines = baselines.cosines_of(baselines.inner_products(evidence(FAN)))
     expected = 1 - (1 - np.cos(np.radians(45)) + last) / 2
     np.testing.assert_allclose(baselines.widest_gap(cosines), expected)
     narrow = [[np.cos(np.radians(a)), np.sin(np.radians(a))] for a in (0, 5, 10, 15)]

@@ -1,0 +1,54 @@
+"""StoCFL at the leaves: every leaf begins alone; clusters whose updates of one anchor are alike are joined.
+
+Zeng, Hu, Liu, Yu, Wang, Xu 2023, "Stochastic Clustered Federated Learning" (arXiv 2303.00897). Ψ_j is how a
+leaf moves a model that is the same for all and never changes, the *anchor*; it is measured once. Every leaf
+begins as a cluster; in each cloud step clusters are represented by the means of their Ψ, and pairs whose
+cosine is at least τ (`cluster.tau`) are joined. Clusters never part.
+
+Read in the authors' code (dunzeng/StoCFL at bd6d0312, `StoCFL-FCC.py`, `trainer.py`): the above, with pairs
+joined in descending order of the cosines of the round, whoever they have been joined with in between
+(union–find), τ = 0.3 (0.2 for rotated images, 0.65 for 200 clients of CIFAR-10). Not read: the paper's text
+and tables. Other than there, the anchor is the model that the run begins with and Ψ what the first global
+round makes of it (there, a client's first training of it); all leaves take part in every round; the model
+of joined clusters is the mean over their leaves (there, that of the larger one); and there is no pull of
+cluster models to a global one (there, μ/2 |w − ω|² with μ = 0.1). Shape letter: S leaf servers.
+"""
+
+import numpy as np
+
+from fedge.clustering.baselines import cosines_of, inner_products
+from fedge.clustering.evidence import Evidence
+from fedge.clustering.registry import Grouping, Need, method
+from fedge.clustering.similarity import number_by_first_appearance
+from fedge.config.sections import ClusterConfig
+
+
+def _starts(_: ClusterConfig) -> frozenset[Need]:
+    """Need the models with which the leaves began: updates are compared."""
+    return frozenset({"starts"})
+
+
+@method(_starts, "update of the first model")
+def stocfl(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
+    """Join clusters whose mean updates of the first model have a cosine of at least `cluster.tau`."""
+    gram = np.array(evidence.kept["gram"]) if "gram" in evidence.kept else inner_products(evidence)
+    labels = np.arange(len(gram)) if before is None else before
+    return Grouping(joined_once(gram, labels, config.tau), cosines_of(gram), kept={"gram": gram.tolist()})
+
+
+def joined_once(gram: np.ndarray, labels: np.ndarray, tau: float) -> np.ndarray:
+    """Return labels (S,) after all pairs of clusters that are alike enough have been joined.
+
+    Args:
+        gram: (S, S) inner products of Ψ.
+        labels: (S,) of clusters before, 0, 1, … without gaps.
+        tau: least cosine of two clusters' mean Ψ.
+    """
+    share = np.eye(int(labels.max()) + 1)[labels]
+    share /= share.sum(axis=0)
+    alike = cosines_of(share.T @ gram @ share)
+    after = labels.copy()
+    for one, other in np.argwhere(np.triu(alike >= tau, 1)):
+        kept, gone = after[labels == one][0], after[labels == other][0]
+        after[after == gone] = kept
+    return number_by_first_appearance(after)
