@@ -23,6 +23,7 @@ from fedge.config.sections import options as all_options
 from fedge.datasets.command import add_datasets
 from fedge.launch.command_line import Parser, read, refuse_misplaced, show_options
 from fedge.launch.completion import SHELLS, complete, shell_code
+from fedge.launch.deal import add_deal
 from fedge.launch.new_project import new_project
 from fedge.launch.packaged import described
 from fedge.launch.project import CLIENT_APP, Project, parse_override
@@ -72,6 +73,7 @@ def _parser() -> Parser:
     _add_run_commands(commands)
     _add_profile(commands)
     _add_project_commands(commands)
+    add_deal(commands)
     add_datasets(commands)
     add_commands(commands)
     add_model_commands(commands)

@@ -31,7 +31,7 @@ def main(grid: Grid, context: Context) -> None:
         print(f"fedge: {error}", file=sys.stderr, flush=True)
         return
     simulated = federation.num_supernodes > 0
-    engine = FlowerEngine(grid, stop_event() if simulated else None)
+    engine = FlowerEngine(grid, stop_event() if simulated else None, nodes_come_back=not simulated)
     described = federation.describe()
     run(engine, context.run_config, "flower", described, divert_descriptors, owns_process=simulated)
     end_captures(grid)

@@ -3,20 +3,30 @@
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from typing import Any, TypeVar
 
 import psutil
-from flwr.app import Message
+from flwr.app import Error, Message
 from flwr.serverapp import Grid
 
 from fedge.exchange.engine import RunError
-from fedge.exchange.failure import Failure, raised, worker_died
+from fedge.exchange.failure import LOST, Failure, node_failed, node_gone, raised, worker_died
 from fedge.process.logs import first_engine_error
 
 _POLL_S = 0.01
+_DEPLOYED_POLL_S = 0.1  # each poll is a call of the SuperLink, and no exchange takes less than seconds
 _GUARD = "fedge.client.guarded_app.ClientError: "
 _CORE = ("raylet", "gcs_server")  # as the system names them
+_NODE_UNAVAILABLE = 5  # codes of Flower's ErrorCode
+_OF_NODES = {
+    3: "the SuperLink has lost the message",
+    4: "the SuperLink has lost the reply",
+    8: "its ClientApp was killed, ran out of memory or crashed",
+    LOST: "it lost the message, as one that was started again",
+}
+_T = TypeVar("_T")
 _DEAD_WORKER = ("ActorUnavailableError", "ActorDiedError", "WorkerCrashedError", "OutOfMemoryError")
 
 
@@ -25,8 +35,18 @@ class FlowerEngine:
 
     in_order = False  # the clients of what was pushed at once start in any order
 
-    def __init__(self, grid: Grid, stopped: threading.Event | None = None) -> None:
-        """Take Flower's grid and, where it is known, the event that its engine sets when it stops."""
+    def __init__(
+        self, grid: Grid, stopped: threading.Event | None = None, nodes_come_back: bool = False
+    ) -> None:
+        """Take Flower's grid.
+
+        Args:
+            grid: reaches the nodes.
+            stopped: the event that its engine sets when it stops, where it is known.
+            nodes_come_back: they are those of a deployment.
+        """
+        self.nodes_come_back = nodes_come_back
+        self._unsent: dict[str, Message] = {}  # id → the error in place of its reply
         self._grid = grid
         self._stopped = stopped or threading.Event()
         self._ray_was_up = False
@@ -44,19 +64,39 @@ class FlowerEngine:
 
     def get_node_ids(self) -> Iterable[int]:
         """Return the nodes that are registered."""
-        return self._grid.get_node_ids()
+        return self._asking(self._grid.get_node_ids)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Send messages; returns their ids."""
-        return self._grid.push_messages(messages)
+        """Send messages; returns their ids, also of those that Flower does not take: their nodes are gone."""
+        messages = list(messages)
+        ids: list[str] = []
+        for message, sent_as in zip(messages, self._asking(self._grid.push_messages, messages), strict=True):
+            if not sent_as:
+                gone = Error(_NODE_UNAVAILABLE, "the SuperLink does not know the node any more")
+                self._unsent[message.metadata.message_id] = Message(gone, reply_to=message)
+            ids.append(sent_as or message.metadata.message_id)
+        return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Return the replies that are there."""
-        return self._grid.pull_messages(message_ids)
+        wanted = set(message_ids)
+        unsent = [self._unsent.pop(key) for key in wanted & self._unsent.keys()]
+        wanted -= {reply.metadata.reply_to_message_id for reply in unsent}
+        return [*unsent, *(self._asking(self._grid.pull_messages, wanted) if wanted else ())]
+
+    @staticmethod
+    def _asking(call: Callable[..., Iterable[_T]], *arguments: Any) -> Iterable[_T]:
+        """Call Flower, or raise RunError where somebody has stopped the run."""
+        try:
+            return call(*arguments)
+        except BaseException as error:  # Flower's is one
+            if type(error).__name__ == "RunNotRunningException":
+                raise RunError("the run was stopped from outside, as flwr stop does") from None
+            raise
 
     def wait(self, timeout_s: float) -> None:
         """Wait for one poll, at most so many seconds: Flower cannot be asked to tell."""
-        time.sleep(min(_POLL_S, timeout_s))
+        time.sleep(min(_DEPLOYED_POLL_S if self.nodes_come_back else _POLL_S, timeout_s))
 
     def give_up_late(self, limit_s: float) -> None:
         """Do nothing: worker processes end themselves after as many seconds (`fedge.client.guarded_app`)."""
@@ -64,6 +104,10 @@ class FlowerEngine:
     def failure_of(self, reply: Message) -> Failure:
         """Return why a client failed; Flower hands on Ray's exceptions as text, after their class."""
         reason = reply.error.reason or ""
+        if self.nodes_come_back and reply.error.code == _NODE_UNAVAILABLE:
+            return node_gone()
+        if self.nodes_come_back and reply.error.code in _OF_NODES:
+            return node_failed(_OF_NODES[reply.error.code])
         if any(reason.startswith(f"<class 'ray.exceptions.{name}'>") for name in _DEAD_WORKER):
             return worker_died()
         failure = raised(reason)

@@ -33,6 +33,7 @@ class InProcessGrid(Grid):
     """
 
     in_order = True
+    nodes_come_back = False
 
     def __init__(
         self, client_app: ClientApp, num_supernodes: int, run_config: Mapping[str, Any], workers: int

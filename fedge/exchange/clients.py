@@ -15,9 +15,10 @@ from fedge.data.own import Told
 from fedge.exchange.content import send_tickets
 from fedge.exchange.delivery import Answer, Stamps, collect
 from fedge.exchange.engine import Engine, RunError
-from fedge.exchange.failure import WORKER_DIED, Failure, no_reply_within, rejected, words_of, worker_died
-from fedge.exchange.hello import Hello, hello_message, read_hello
+from fedge.exchange.failure import NODE_GONE, WORKER_DIED, Failure, no_reply_within, rejected, worker_died
 from fedge.exchange.ordering import largest_first, waves
+from fedge.exchange.returning import Returning
+from fedge.exchange.roll import Question, Roll
 from fedge.exchange.round_context import is_of_version
 from fedge.states.averaging import State
 from fedge.timing.laps import LapClock
@@ -26,7 +27,6 @@ from fedge.timing.timeline import ExchangeTimes
 logger = logging.getLogger(__name__)
 
 _WAIT_FOR_NODES_S = 0.05
-_MOST_NAMED = 10  # missing partitions that an error names
 _RESTART_S = (
     60.0  # that a worker may take to start again, on a busy machine; it fails what it is given until then
 )
@@ -81,6 +81,7 @@ class Clients:
         node_of: Mapping[int, int],
         sharing: Collection[int] = (),
         told: Mapping[int, Told] | None = None,
+        roll: Roll | None = None,
     ) -> None:
         """Take the engine that reaches them and what is known of them.
 
@@ -89,12 +90,15 @@ class Clients:
             node_of: partition id → node id, where partition ids are 0..K-1.
             sharing: the nodes that see state files.
             told: partition id → what the client tells of its own windows; None where the server has them.
+            roll: knows nodes that come back; by default none do.
         """
         self.told = None if told is None else dict(sorted(told.items()))
         self._engine = engine
-        self._node_of = dict(node_of)
+        self._roll = roll or Roll(engine, Question())
         self._sharing = frozenset(sharing)
-        self._partition_of = {node: partition for partition, node in self._node_of.items()}
+        for partition, node in node_of.items():
+            self._roll.bind(partition, node)
+        self._returning = Returning(engine, self._roll) if engine.nodes_come_back else None
         self._observer: Observer = lambda _: None
 
     def watch(self, observer: Observer) -> None:
@@ -102,7 +106,7 @@ class Clients:
         self._observer = observer
 
     def __len__(self) -> int:
-        return len(self._node_of)
+        return len(self._roll.node_of)
 
     @property
     def grid(self) -> Grid:
@@ -111,11 +115,11 @@ class Clients:
 
     def node(self, partition_id: int) -> int:
         """Return the node that holds a partition."""
-        return self._node_of[partition_id]
+        return self._roll.node_of[partition_id]
 
     def partition(self, node_id: int) -> int:
-        """Return the partition that a node holds."""
-        return self._partition_of[node_id]
+        """Return the partition that a node holds, or held before another took its place."""
+        return self._roll.partition(node_id)
 
     def shares(self, node_id: int) -> bool:
         """Tell whether a node sees the server's state files."""
@@ -162,19 +166,26 @@ class Clients:
             RunError: the engine has stopped.
         """
         ongoing = _Ongoing(
-            self._engine, {self._partition_of[m.metadata.dst_node_id]: m for m in messages},
-            timeout_s, retries, last_words,
+            self._engine, {self.partition(m.metadata.dst_node_id): m for m in messages},
+            timeout_s, retries, last_words, self.node,
         )  # fmt: skip
         costs = {partition: (costs_s or {}).get(partition, 0.0) for partition in ongoing.sent}
         split = [largest_first(costs)] if self._engine.in_order else waves(costs)
-        stamps = Stamps(clock or LapClock())
+        stamps, back = Stamps(clock or LapClock()), self._returning
         collect(
             self._engine, [[ongoing.sent[client] for client in wave] for wave in split], timeout_s, stamps,
-            lambda answer: ongoing.take(self._partition_of[answer[0].metadata.dst_node_id], answer),
+            lambda answer: self._take(ongoing, answer),
             lambda: self._observer(ongoing.standing),
+            None if back is None else lambda pending: back.look(pending, ongoing.once_more),
         )  # fmt: skip
         replies, failures = ongoing.result()
         return Exchange(replies, failures, stamps.times_of(replies))
+
+    def _take(self, ongoing: "_Ongoing", answer: Answer) -> Message | None:
+        """Take in an answer; return the message to send instead if the client failed and may try again."""
+        if self._returning is not None:
+            self._returning.answered(answer)
+        return ongoing.take(self.partition(answer[0].metadata.dst_node_id), answer)
 
 
 class _Ongoing:
@@ -187,9 +198,11 @@ class _Ongoing:
         timeout_s: float,
         retries: int,
         last_words: LastWords,
+        node: Callable[[int], int],
     ) -> None:
-        """Begin; the arguments as in `Clients.exchange`, `sent` by partition id."""
+        """Begin; the arguments as in `Clients.exchange`, `sent` by partition id; `node` holds a partition."""
         self.sent = sent
+        self._node = node
         self._engine = engine
         self._timeout_s = timeout_s
         self._last_words = last_words
@@ -214,7 +227,19 @@ class _Ongoing:
         self._failures[partition] = failure or worker_died()
         if not self._may_try_again(partition, failure):
             return None
-        return Message(question.content, question.metadata.dst_node_id, question.metadata.message_type)
+        return self._repeated(partition, question)
+
+    def _repeated(self, partition: int, question: Message) -> Message:
+        """Return a question once more, to whichever node holds the partition by now."""
+        return Message(question.content, self._node(partition), question.metadata.message_type)
+
+    def once_more(self, partition: int) -> Message | None:
+        """Return what a partition was asked, if its node is back and was gone in this exchange."""
+        failure = self._failures.get(partition)
+        if partition not in self.sent or failure is None or failure.kind != NODE_GONE:
+            return None
+        del self._failures[partition]
+        return self._repeated(partition, self.sent[partition])
 
     def _judged(self, partition: int, failure: Failure) -> Failure | None:
         """Return why a client failed, after its last words; None if it met a worker that was about to start.
@@ -231,7 +256,7 @@ class _Ongoing:
         if failure is None:
             until = self._unbegun_until.setdefault(partition, time.monotonic() + _RESTART_S)
             return time.monotonic() < until
-        if self._left[partition] == 0:
+        if self._left[partition] == 0 or failure.kind == NODE_GONE:
             return False
         self._left[partition] -= 1
         logger.info("client %d failed and is tried again: %s", partition, failure)
@@ -265,75 +290,32 @@ def find_clients(
         RunError: not all of them answered in time, two claim the same partition, or they do not fit together.
     """
     deadline = time.monotonic() + timeout_s
-    there = _Roll(engine)
+    roll = Roll(engine, Question(probe, seed))
     while time.monotonic() < deadline:
-        new_nodes = [node for node in engine.get_node_ids() if not there.knows(node)]
-        messages = [hello_message(node, probe, seed) for node in new_nodes]
-        for asked, reply in collect(engine, [messages], deadline - time.monotonic(), tick=tick):
-            there.enter(asked.metadata.dst_node_id, reply)
-        if there.is_complete():
-            return there.clients()
+        roll.ask(engine.get_node_ids())
+        for node, reply in roll.answers():
+            roll.enter(node, reply)
+        if roll.is_complete():
+            return _clients(engine, roll)
         engine.refuse_stopped()
         tick()
-        time.sleep(_WAIT_FOR_NODES_S)
+        engine.wait(_WAIT_FOR_NODES_S)
     raise RunError(
-        f"guard.start-timeout: {len(there.hellos)} of {there.expected or 'an unknown number of'} clients "
-        f"answered within {timeout_s:g} s{there.missing()}; start fewer at once or raise guard.start-timeout"
+        f"guard.start-timeout: {len(roll.hellos)} of {roll.expected or 'an unknown number of'} clients "
+        f"answered within {timeout_s:g} s{roll.missing()}; start fewer at once or raise guard.start-timeout"
     )
 
 
-class _Roll:
-    """Who has answered a hello so far."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._node_of: dict[int, int] = {}
-        self.hellos: dict[int, Hello] = {}
-        self.expected = 0
-
-    def knows(self, node: int) -> bool:
-        """Tell whether a node has answered."""
-        return node in self._node_of.values()
-
-    def enter(self, node: int, reply: Message) -> None:
-        """Take in an answer, or raise RunError."""
-        if reply.has_error():
-            raise RunError(f"a client failed at its first call: {self._engine.failure_of(reply)}")
-        try:
-            hello = read_hello(reply)
-        except (ValueError, KeyError, TypeError) as error:
-            raise RunError(f"a client's first answer is none: {words_of(error)}") from None
-        if hello.partition_id in self.hellos:
-            raise RunError(f"two clients say that they hold partition {hello.partition_id}")
-        if self.expected and hello.num_partitions != self.expected:
-            raise RunError(
-                f"clients must agree on num-partitions, but partition {hello.partition_id} says "
-                f"{hello.num_partitions} and others say {self.expected}; change its SuperNode's --node-config"
-            )
-        self.expected = hello.num_partitions
-        self.hellos[hello.partition_id] = hello
-        self._node_of[hello.partition_id] = node
-
-    def is_complete(self) -> bool:
-        """Tell whether every partition has a client."""
-        return bool(self.expected) and len(self.hellos) >= self.expected
-
-    def missing(self) -> str:
-        """Return which partitions have none, as a part of a sentence."""
-        left = sorted(set(range(self.expected)) - self.hellos.keys())
-        some = ", ".join(map(str, left[:_MOST_NAMED])) + (", …" if len(left) > _MOST_NAMED else "")
-        return f"; missing: partition {some}" if left else ""
-
-    def clients(self) -> Clients:
-        """Return all clients, or raise RunError where some own their data and others do not."""
-        owning = [p for p, hello in sorted(self.hellos.items()) if hello.told is not None]
-        if owning and len(owning) < len(self.hellos):
-            other = min(self.hellos.keys() - set(owning))
-            raise RunError(
-                f"either all SuperNodes name windows of their own or none does, but partition {owning[0]} "
-                f"does and partition {other} does not; add data-folder, own-data or data to its --node-config"
-            )
-        told = {p: hello.told for p, hello in self.hellos.items() if hello.told is not None}
-        sharing = {self._node_of[p] for p, hello in self.hellos.items() if hello.shares}
-        known = () if self._engine.spans_machines() else sharing
-        return Clients(self._engine, dict(sorted(self._node_of.items())), known, told or None)
+def _clients(engine: Engine, roll: Roll) -> Clients:
+    """Return all clients, or raise RunError where some own their data and others do not."""
+    hellos = dict(sorted(roll.hellos.items()))
+    told = {partition: hello.told for partition, hello in hellos.items() if hello.told is not None}
+    if told and len(told) < len(hellos):
+        raise RunError(
+            f"either all SuperNodes name windows of their own or none does, but partition {min(told)} does "
+            f"and partition {min(hellos.keys() - told.keys())} does not; add data-folder, own-data or data "
+            f"to its --node-config"
+        )
+    sharing = {roll.node_of[partition] for partition, hello in hellos.items() if hello.shares}
+    known = () if engine.spans_machines() else sharing
+    return Clients(engine, dict(sorted(roll.node_of.items())), known, told or None, roll)

@@ -19,6 +19,9 @@ _MARGIN_S = 10.0  # what the engine may take to end a client whose time is over
 Answer = tuple[Message, Message]
 """A question and its reply."""
 
+Beside = Callable[[Mapping[str, Message]], tuple[list[Answer], list[Message]]]
+"""Questions that are pending, by id → (those that are lost, each with an error as reply; what to send)."""
+
 
 class Stamps:
     """When messages of one exchange were pushed, their replies received, and when the server waited."""
@@ -67,12 +70,14 @@ def collect(
     stamps: Stamps | None = None,
     again: Callable[[Answer], Message | None] | None = None,
     tick: Callable[[], None] = lambda: None,
+    beside: Beside | None = None,
 ) -> list[Answer]:
     """Push messages, wave by wave, and pull replies until all are there or `timeout_s` is over.
 
     With `again` (answer → a message to send instead, or None) each client has `timeout_s` for itself: the
     engine gives up those that take longer, if it can, and the whole is over when nothing has come for that
-    long. `tick` is called whenever this thread has looked for replies, so at least twice a second.
+    long. `tick` is called whenever this thread has looked for replies, so at least twice a second, and so is
+    `beside`, which may give up some of the questions that are pending, and add messages.
     """
     stamps = stamps or Stamps(LapClock())
     pending: dict[str, Message] = {}
@@ -82,7 +87,7 @@ def collect(
                 time.sleep(_SWEEP_S)
         pending.update(stamps.push(engine, wave))
     with stamps.waiting():
-        return _pull(engine, pending, timeout_s, stamps, again, tick)
+        return _pull(engine, pending, timeout_s, stamps, again, tick, beside)
 
 
 def _pull(
@@ -92,6 +97,7 @@ def _pull(
     stamps: Stamps,
     again: Callable[[Answer], Message | None] | None,
     tick: Callable[[], None],
+    beside: Beside | None,
 ) -> list[Answer]:
     """Pull the replies to the messages `pending`, by id; the other arguments as in `collect`."""
     collected: list[Answer] = []
@@ -99,6 +105,12 @@ def _pull(
     next_check = time.monotonic() + _ENGINE_CHECK_S
     while pending:
         got = _matched(pending, engine.pull_messages(set(pending)))
+        if beside is not None:
+            lost, more = beside(pending)
+            for question, _ in lost:
+                del pending[question.metadata.message_id]
+            got += lost
+            pending.update(stamps.push(engine, more))
         collected.extend(got)
         if got:
             note_progress()

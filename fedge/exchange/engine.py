@@ -49,6 +49,10 @@ class Engine(Protocol):
     def worker_ids(self) -> Sequence[int]:
         """The system's ids of the threads that clients run on; empty where they are processes."""
 
+    @property
+    def nodes_come_back(self) -> bool:
+        """Whether nodes may go and come back, perhaps under other ids: those of a deployment."""
+
     def get_node_ids(self) -> Iterable[int]:
         """Return the nodes that are there by now."""
 

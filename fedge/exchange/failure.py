@@ -10,9 +10,18 @@ from fedge.process.escape import printable
 EXCEPTION = "exception"
 NO_REPLY = "no reply"
 WORKER_DIED = "worker died"
+NODE_GONE = "node gone"
+NODE_FAILED = "node failed"
 LOSS_NOT_FINITE = "loss not finite"
 _REJECTED = "rejected: "
-_WORDS = {EXCEPTION: "{detail}", NO_REPLY: "{kind} {detail}", WORKER_DIED: "{kind}: {detail}"}
+_WORDS = {
+    EXCEPTION: "{detail}",
+    NO_REPLY: "{kind} {detail}",
+    WORKER_DIED: "{kind}: {detail}",
+    NODE_GONE: "{kind}: {detail}",
+    NODE_FAILED: "{kind}: {detail}",
+}
+LOST = 201  # code of an error in place of a reply that will not come
 _LONGEST = 300  # characters of a detail
 
 
@@ -64,6 +73,16 @@ def no_reply_within(timeout_s: float) -> Failure:
 def worker_died() -> Failure:
     """Return the failure of a client whose process ended."""
     return Failure(WORKER_DIED, "its process was killed, ran out of memory or crashed")
+
+
+def node_gone() -> Failure:
+    """Return the failure of a client whose SuperNode does not report any more."""
+    return Failure(NODE_GONE, "its SuperNode was ended, crashed, or cannot be reached")
+
+
+def node_failed(detail: str) -> Failure:
+    """Return the failure of a client whose SuperNode is there and answers for it."""
+    return Failure(NODE_FAILED, detail)
 
 
 def rejected(kind: str, detail: str = "") -> Failure:

@@ -34,6 +34,43 @@ def test_a_failure_is_what_flower_says_of_it(reason, kind, words):
     assert failure.detail.startswith(words)
 
 
+@pytest.mark.parametrize(
+    ("code", "kind", "words"),
+    [
+        (5, "node gone", "its SuperNode was ended"),
+        (8, "node failed", "its ClientApp was killed"),
+        (3, "node failed", "the SuperLink has lost the message"),
+        (2, "exception", "RuntimeError: sensor unplugged"),
+    ],
+)
+def test_a_superlink_speaks_for_nodes_that_are_gone(code, kind, words):
+    """Its codes are Flower's; in a simulation they mean other things, and what Ray says counts."""
+    reply = failed("RuntimeError: sensor unplugged", code)
+    failure = FlowerEngine(None, nodes_come_back=True).failure_of(reply)
+    assert failure.kind == kind
+    assert failure.detail.startswith(words)
+    assert FlowerEngine(None).failure_of(reply).kind == "exception"
+
+
+def test_codes_are_flowers():
+    from flwr.common.constant import ErrorCode
+
+    assert (ErrorCode.NODE_UNAVAILABLE, ErrorCode.CLIENT_APP_CRASHED) == (5, 8)
+    assert (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE) == (3, 4)
+
+
+def test_a_run_that_is_stopped_from_outside_ends():
+    from flwr.common.typing import RunNotRunningException
+
+    def stopped(*_):
+        raise RunNotRunningException
+
+    engine = FlowerEngine(SimpleNamespace(get_node_ids=stopped, pull_messages=stopped), nodes_come_back=True)
+    for call in (engine.get_node_ids, lambda: engine.pull_messages({"1"})):
+        with pytest.raises(RunError, match="stopped from outside, as flwr stop does"):
+            call()
+
+
 def test_an_engine_that_stopped_ends_the_run(monkeypatch):
     up = SimpleNamespace(is_initialized=lambda: True)
     down = SimpleNamespace(is_initialized=lambda: False)

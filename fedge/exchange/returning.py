@@ -1,0 +1,99 @@
+"""What an exchange does about nodes that go, come back, or lose what they were asked.
+
+Flower's SuperLink answers in its own name for a node whose heartbeat is overdue (a minute at most). It cannot
+tell that a node has lost a question: one that was pulled by a SuperNode that could not send the reply, say. A
+node works on one message after another, so a node that answers a second question, and not the first, has lost
+the first.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+from flwr.app import Error, Message
+
+from fedge.exchange.delivery import Answer
+from fedge.exchange.engine import Engine
+from fedge.exchange.failure import LOST
+from fedge.exchange.roll import Roll
+
+logger = logging.getLogger(__name__)
+
+_LOOK_S = 1.0  # between two looks at who is there
+_PATIENCE_S = 20.0  # before a silent node is asked who it is, and three times as long as it took last
+_FIRST_PATIENCE_S = 60.0  # the same where nothing is known of its time
+_FACTOR = 3.0
+
+
+class Returning:
+    """Looks after the nodes of a deployment while exchanges go on."""
+
+    def __init__(self, engine: Engine, roll: Roll) -> None:
+        """Begin with the nodes of a roll."""
+        self._engine = engine
+        self._roll = roll
+        self._next_look = 0.0
+        self._since: dict[str, float] = {}  # id of a question → when it was first seen
+        self._silent: dict[int, str] = {}  # node that was asked again → the question that it has not answered
+        self._suspected: set[str] = set()
+        self._took_s: dict[tuple[int, str], float] = {}  # (partition, kind of message) → seconds
+
+    def answered(self, answer: Answer) -> None:
+        """Note how long an answer took."""
+        question, reply = answer
+        began = self._since.pop(question.metadata.message_id, None)
+        if began is not None and not reply.has_error():
+            partition = self._roll.partition(question.metadata.dst_node_id)
+            self._took_s[partition, question.metadata.message_type] = time.monotonic() - began
+
+    def look(
+        self, pending: Mapping[str, Message], again: Callable[[int], Message | None]
+    ) -> tuple[list[Answer], list[Message]]:
+        """Look who is there, now and then.
+
+        Args:
+            pending: questions without an answer, by message id.
+            again: (partition id) → what to ask a node that has come back once more, if its partition has
+                failed for being gone, or None.
+
+        Returns:
+            Questions that are lost, each with an error in place of its reply, and what is to be sent.
+        """
+        now = time.monotonic()
+        if now < self._next_look:
+            return [], []
+        self._next_look = now + _LOOK_S
+        there = set(self._engine.get_node_ids())
+        self._roll.ask(there)
+        lost = [question for key, question in pending.items() if key in self._suspected]
+        self._suspected.clear()
+        for node, reply in self._roll.answers():
+            if node in self._silent:
+                self._suspected.update({self._silent.pop(node)} & pending.keys())
+            elif node not in self._roll.node_of.values():
+                self._roll.come_back(node, reply)
+        self._ask_the_silent(pending, there, now)
+        more = []
+        for partition, node in self._roll.rebind(there, logger.warning).items():
+            mine = [question for question in pending.values() if question.metadata.dst_node_id == node]
+            lost += [question for question in mine if question not in lost]
+            question = None if mine else again(partition)
+            more += [] if question is None else [question]
+        return [(question, _lost(question)) for question in lost], more
+
+    def _ask_the_silent(self, pending: Mapping[str, Message], there: set[int], now: float) -> None:
+        """Ask nodes who they are that should have answered long ago."""
+        for key, question in pending.items():
+            began = self._since.setdefault(key, now)
+            node = question.metadata.dst_node_id
+            took = self._took_s.get((self._roll.partition(node), question.metadata.message_type))
+            patience = _FIRST_PATIENCE_S if took is None else max(_PATIENCE_S, _FACTOR * took)
+            if now - began > patience and node in there and node not in self._silent:
+                self._since[key] = now  # and once more after as long again
+                self._silent[node] = key
+                self._roll.ask_again(node)
+
+
+def _lost(question: Message) -> Message:
+    """Return an error in place of a reply that will not come."""
+    return Message(Error(LOST, "the node has lost the message"), reply_to=question)

@@ -1,0 +1,174 @@
+"""Who takes part: nodes that come are asked which partition they hold, and may come back under another id.
+
+A deployment's nodes come and go. A SuperNode that is started again without a key of its own has a new node
+id; it gets its partition back once the id before is gone. A partition that a node holds cannot be taken from
+it, and neither windows other than those of the start, nor a partition that there is none of, get in.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from flwr.app import Message
+
+from fedge.exchange.engine import Engine, RunError
+from fedge.exchange.failure import NODE_GONE, words_of
+from fedge.exchange.hello import Hello, hello_message, read_hello
+
+logger = logging.getLogger(__name__)
+
+_MOST_NAMED = 10  # missing partitions that an error names
+
+
+@dataclass(frozen=True)
+class Question:
+    """What every node is asked at its first call.
+
+    Attributes:
+        probe: path of a file that lies where state files would.
+        seed: of the run.
+    """
+
+    probe: str = ""
+    seed: int = 0
+
+
+class Roll:
+    """Which node holds which partition.
+
+    Attributes:
+        node_of: partition id → node id.
+        hellos: partition id → what its first client said.
+        expected: number of partitions; 0 while nobody has said.
+    """
+
+    def __init__(self, engine: Engine, question: Question) -> None:
+        """Ask nodes of an engine."""
+        self.node_of: dict[int, int] = {}
+        self.hellos: dict[int, Hello] = {}
+        self.expected = 0
+        self._engine = engine
+        self._question = question
+        self._asked: set[int] = set()
+        self._pending: dict[str, int] = {}  # id of a hello → the node
+        self._partition_of: dict[int, int] = {}  # of all nodes that ever held one
+        self._waiting: dict[int, int] = {}  # partition id → a node that claims it while another one has it
+
+    def partition(self, node: int) -> int:
+        """Return the partition that a node holds, or held before another took its place."""
+        return self._partition_of[node]
+
+    def is_complete(self) -> bool:
+        """Tell whether every partition has a node."""
+        return bool(self.expected) and len(self.node_of) >= self.expected
+
+    def ask(self, nodes: Iterable[int]) -> None:
+        """Ask those nodes who they are that have not been asked yet."""
+        new = [node for node in nodes if node not in self._asked]
+        if new:
+            self._asked.update(new)
+            messages = [hello_message(node, self._question.probe, self._question.seed) for node in new]
+            self._pending.update(zip(self._engine.push_messages(messages), new, strict=True))
+
+    def ask_again(self, node: int) -> None:
+        """Ask a node once more: whoever answers has answered whatever it was asked before, or has lost it."""
+        self._asked.discard(node)
+        self.ask([node])
+
+    def answers(self) -> list[tuple[int, Message]]:
+        """Return (node, its answer) of those that have answered since."""
+        replies = self._engine.pull_messages(set(self._pending)) if self._pending else []
+        return [(self._pending.pop(reply.metadata.reply_to_message_id), reply) for reply in replies]
+
+    def enter(self, node: int, reply: Message) -> None:
+        """Take in a first answer before the run begins.
+
+        Raises:
+            RunError: the client has failed, or says what cannot be.
+        """
+        if reply.has_error():
+            failure = self._engine.failure_of(reply)
+            if failure.kind == NODE_GONE:
+                logger.warning("a node is gone before its first answer: %s", failure)
+                return
+            raise RunError(f"a client failed at its first call: {failure}")
+        hello = _read(reply)
+        if hello.partition_id in self.hellos:
+            raise RunError(f"two clients say that they hold partition {hello.partition_id}")
+        if self.expected and hello.num_partitions != self.expected:
+            raise RunError(
+                f"clients must agree on num-partitions, but partition {hello.partition_id} says "
+                f"{hello.num_partitions} and others say {self.expected}; change its SuperNode's --node-config"
+            )
+        self.expected = hello.num_partitions
+        self.hellos[hello.partition_id] = hello
+        self.bind(hello.partition_id, node)
+
+    def bind(self, partition: int, node: int) -> None:
+        """Give a partition to a node."""
+        self.node_of[partition] = node
+        self._partition_of[node] = partition
+
+    def missing(self) -> str:
+        """Return which partitions have no node, as a part of a sentence."""
+        left = sorted(set(range(self.expected)) - self.node_of.keys())
+        some = ", ".join(map(str, left[:_MOST_NAMED])) + (", …" if len(left) > _MOST_NAMED else "")
+        return f"; missing: partition {some}" if left else ""
+
+    # --- while the run goes on ----------------------------------------------------------------------------
+
+    def come_back(self, node: int, reply: Message) -> None:
+        """Take in the first answer of a node that came while the run went on, or say why it stays out."""
+        if reply.has_error():
+            logger.warning("a node that came later stays out: %s", self._engine.failure_of(reply))
+            return
+        try:
+            hello = _read(reply)
+        except RunError as error:
+            logger.warning("a node that came later stays out: %s", error)
+            return
+        wrong = self._wrong(hello)
+        if wrong:
+            logger.warning("a node that says it holds partition %d stays out: %s", hello.partition_id, wrong)
+            return
+        self._waiting[hello.partition_id] = node
+
+    def _wrong(self, hello: Hello) -> str:
+        """Return why a node cannot take the place of another, empty if it can."""
+        if hello.num_partitions != self.expected or hello.partition_id not in self.hellos:
+            return f"it counts {hello.num_partitions} partitions, this run has {self.expected}"
+        told = self.hellos[hello.partition_id].told
+        if (told is None) != (hello.told is None):
+            return "it names windows of its own and the others do not, or the other way round"
+        if told is not None and hello.told is not None and told.fingerprint != hello.told.fingerprint:
+            return "its windows are not those of the start"
+        return ""
+
+    def rebind(self, there: Iterable[int], say: Callable[[str], None]) -> Mapping[int, int]:
+        """Give partitions whose nodes are gone to those that wait for them.
+
+        Args:
+            there: the nodes that are there.
+            say: is told of each.
+
+        Returns:
+            Partition id → the node before.
+        """
+        alive, before = set(there), {}
+        for partition, node in list(self._waiting.items()):
+            if node not in alive:
+                del self._waiting[partition]
+            elif self.node_of[partition] not in alive:
+                before[partition] = self.node_of[partition]
+                self.bind(partition, node)
+                del self._waiting[partition]
+                say(f"partition {partition} is back, on another node")
+        return before
+
+
+def _read(reply: Message) -> Hello:
+    """Return what a reply says, or raise RunError."""
+    try:
+        return read_hello(reply)
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunError(f"a client's first answer is none: {words_of(error)}") from None

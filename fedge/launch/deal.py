@@ -1,0 +1,77 @@
+"""`fedge deal`: a data set dealt into a folder per client, for the machines of a deployment."""
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedge.config.option import ConfigError
+from fedge.launch.command_line import Parser, refuse_misplaced
+from fedge.launch.project import Project
+
+
+def add_deal(commands: Any) -> None:
+    """Add ``fedge deal``."""
+    deal = commands.add_parser(
+        "deal", help="deal a data set into a folder per client, for SuperNodes on machines of their own"
+    )
+    assert isinstance(deal, Parser)
+    deal.add_argument("folder", type=Path, help="new folder, which gets client-0, client-1, …")
+    deal.add_argument("--app", default=".", help="folder of pyproject.toml, or of none (default: .)")
+    deal.add_argument("--clients", type=int, metavar="N", help="number of clients (default: option clients)")
+    deal.add_argument(
+        "-c", "--run-config", action="append", default=[], metavar="OVERRIDE",
+        help="as the run is to have it: seed, data, partition, hierarchy and scenario count",
+    )  # fmt: skip
+    deal.set_defaults(command=_deal)
+
+
+def _deal(options: argparse.Namespace) -> int:
+    """Carry out ``fedge deal``."""
+    refuse_misplaced(str(options.folder), "the folder")
+    run_config = Project(Path(options.app)).run_config(options.run_config)
+    if options.clients is not None:
+        run_config = {**run_config, "clients": options.clients}
+    for line in deal_into(options.folder, run_config):
+        print(line)
+    return 0
+
+
+def deal_into(folder: Path, run_config: Mapping[str, Any]) -> list[str]:
+    """Write a folder for each client of a run; returns what is to be said.
+
+    Args:
+        folder: is made; must not be there.
+        run_config: of the run, flat.
+
+    Raises:
+        ConfigError: clients, data and configuration do not fit, or the folder cannot be made.
+    """
+    from fedge.data.own import share_of, write_share  # shells ask for completion at every key
+    from fedge.run.prepare import deal_data, prepare
+
+    prepared = prepare(run_config)
+    config, clients = prepared.config, prepared.config.clients
+    if not isinstance(clients, int):
+        raise ConfigError(
+            f"clients must be the number of SuperNodes to deal to, but is {clients}; add --clients 9"
+        )
+    deal = deal_data(config, prepared.seed, clients, None)
+    source = Path(deal.source.name).name
+    try:
+        folder.mkdir(parents=True)
+        for client in range(clients):
+            share = share_of(deal.windows, deal.partition, client, source, deal.source.synthetic)
+            write_share(folder / f"client-{client}", share)
+    except OSError as error:
+        raise ConfigError(
+            f"the folder must be new and in a writable place, but {error.filename or folder}: "
+            f"{error.strerror}; choose another"
+        ) from error
+    return [
+        f"{len(deal.windows.y)} windows of {deal.source.name} dealt to {clients} clients, "
+        f"seed {prepared.seed} (from {prepared.seed_source})",
+        f"bring each client's folder to its machine, and start its SuperNode with --node-config "
+        f"'partition-id=0 num-partitions={clients} data-folder=\"{folder / 'client-0'}\"', 1, 2, …",
+        f"the server need not have the data: give the run the same seed and -c clients={clients}",
+    ]

@@ -1,0 +1,162 @@
+"""Nodes that come, go and come back, and those that stay out."""
+
+from dataclasses import replace
+
+import pytest
+from coming_nodes import deployment
+from flwr.app import Error, Message
+
+from fedge.data.own import Told
+from fedge.data.scaling import ChannelSums
+from fedge.exchange.engine import RunError
+from fedge.exchange.hello import HELLO, Hello, hello_reply
+from fedge.exchange.roll import Question, Roll
+
+TOLD = Told(
+    "mine.npz", "f" * 64, False, "blocks", (1, 8), "float32", ("p", "q"), ("x",), {},
+    {"train": (1, 1), "val": (1, 0), "test": (0, 1)}, ChannelSums(4, (0.0,), (1.0,)),
+)  # fmt: skip
+
+
+def enter_all(script, roll):
+    roll.ask(script.get_node_ids())
+    script.say_hello(*script.nodes)
+    for node, reply in roll.answers():
+        roll.enter(node, reply)
+
+
+@pytest.fixture
+def called():
+    """Return (script, roll) after two nodes have said who they are."""
+    script, engine = deployment(1, 0)
+    roll = Roll(engine, Question("", 5))
+    enter_all(script, roll)
+    return script, roll
+
+
+def come(script, roll, node, hello):
+    """Let a node come, be asked and answer; returns what it was asked."""
+    script.nodes[node] = hello
+    roll.ask(script.get_node_ids())
+    asked = script.asked(node, HELLO)
+    script.say_hello(node)
+    for who, reply in roll.answers():
+        roll.come_back(who, reply)
+    return asked
+
+
+def test_each_node_is_asked_once(called):
+    script, roll = called
+    assert roll.is_complete()
+    assert (roll.node_of, roll.partition(11), roll.missing()) == ({1: 11, 0: 12}, 1, "")
+    roll.ask(script.get_node_ids())
+    assert not script.pending
+
+
+def test_who_is_missing_is_named():
+    script, engine = deployment(2, 5, total=20)
+    roll = Roll(engine, Question())
+    enter_all(script, roll)
+    assert not roll.is_complete()
+    assert roll.missing() == "; missing: partition 0, 1, 3, 4, 6, 7, 8, 9, 10, 11, …"
+
+
+def test_a_node_that_dies_before_its_first_answer_is_forgotten():
+    script, engine = deployment(0, 1)
+    roll = Roll(engine, Question())
+    roll.ask(script.get_node_ids())
+    script.go(11)
+    script.say_hello(12)
+    for node, reply in roll.answers():
+        roll.enter(node, reply)
+    assert roll.node_of == {1: 12}
+    script.nodes[13] = Hello(0, 2)
+    enter_all(script, roll)
+    assert roll.node_of == {1: 12, 0: 13}
+
+
+@pytest.mark.parametrize(
+    ("hello", "message"),
+    [(Hello(0, 2), "two clients say that they hold partition 0"), (Hello(2, 3), "says 3 and others say 2")],
+)
+def test_what_cannot_be_at_the_start_ends_the_run(hello, message):
+    script, engine = deployment(0, total=2)
+    roll = Roll(engine, Question())
+    enter_all(script, roll)
+    script.nodes[12] = hello
+    with pytest.raises(RunError, match=message):
+        enter_all(script, roll)
+
+
+def test_a_client_that_fails_at_its_first_call_ends_the_run_in_its_words():
+    script, engine = deployment(0, total=2)
+    roll = Roll(engine, Question())
+    roll.ask(script.get_node_ids())
+    (question,) = script.asked(11, HELLO)
+    script.answer(question, Message(Error(2, "ConfigError: partition 0, data=…: gone"), reply_to=question))
+    ((node, reply),) = roll.answers()
+    with pytest.raises(RunError, match=r"a client failed at its first call: .*partition 0, data"):
+        roll.enter(node, reply)
+
+
+def test_a_partition_goes_to_who_comes_back_once_the_node_before_is_gone(called):
+    """And not before: nobody takes a partition from a node that is there."""
+    script, roll = called
+    said = []
+    come(script, roll, 21, Hello(1, 2))
+    assert roll.rebind(script.get_node_ids(), said.append) == {}
+    assert roll.node_of[1] == 11
+    script.go(11)
+    assert roll.rebind(script.get_node_ids(), said.append) == {1: 11}
+    assert roll.node_of == {1: 21, 0: 12}
+    assert (roll.partition(11), roll.partition(21)) == (1, 1)  # late replies still belong to it
+    assert said == ["partition 1 is back, on another node"]
+    assert roll.rebind(script.get_node_ids(), said.append) == {}
+
+
+@pytest.mark.parametrize(
+    ("hello", "words"),
+    [
+        (Hello(2, 3), "it counts 3 partitions, this run has 2"),
+        (Hello(1, 2, told=replace(TOLD, fingerprint="0" * 64)), "its windows are not those of the start"),
+        (Hello(1, 2), "names windows of its own and the others do not"),
+    ],
+)
+def test_who_does_not_fit_stays_out(caplog, hello, words):
+    script, engine = deployment(1, 0)
+    script.nodes = {node: replace(hello, told=TOLD) for node, hello in script.nodes.items()}
+    roll = Roll(engine, Question())
+    enter_all(script, roll)
+    come(script, roll, 21, hello)
+    script.go(11)
+    assert roll.rebind(script.get_node_ids(), print) == {}
+    assert words in caplog.text
+    come(script, roll, 22, Hello(1, 2, told=TOLD))
+    assert roll.rebind(script.get_node_ids(), lambda line: None) == {1: 11}
+
+
+def test_who_fails_or_goes_again_stays_out(called, caplog):
+    script, roll = called
+    script.nodes[21] = Hello(1, 2)
+    roll.ask(script.get_node_ids())
+    script.go(21)
+    for node, reply in roll.answers():
+        roll.come_back(node, reply)
+    assert "stays out" in caplog.text
+    come(script, roll, 22, Hello(1, 2))
+    script.go(11)
+    script.go(22)
+    assert roll.rebind(script.get_node_ids(), print) == {}
+
+
+def test_what_is_no_hello_stays_out(called, caplog):
+    script, roll = called
+    script.nodes[21] = Hello(1, 2)
+    roll.ask(script.get_node_ids())
+    (question,) = script.asked(21, HELLO)
+    reply = hello_reply(Hello(1, 2), question)
+    reply.content["config"]["told"] = "no JSON"
+    script.answer(question, reply)
+    for node, answer in roll.answers():
+        roll.come_back(node, answer)
+    assert "first answer is none" in caplog.text
