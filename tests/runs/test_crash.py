@@ -2,7 +2,7 @@
 
 Kills, torn writes, a full disk, errors and interruptions before each open, write, fsync, rename, unlink and
 mkdir; a second kill while the run goes on; and power failures, after which only what was synced is there.
-What is done to a run, and what is looked at after it, is in tests/support/crash_runs.py.
+What is done to a run, and what is looked at after it, is in tests/support/crash_trials.py.
 """
 
 import json
@@ -20,7 +20,7 @@ import pytest
 from crash_runs import CONFIGURATIONS
 from file_faults import compiler, environment
 
-SCRIPT = Path(__file__).parents[1] / "support" / "crash_runs.py"
+SCRIPT = Path(__file__).parents[1] / "support" / "crash_trials.py"
 KINDS = ("fault", "twice", "power")
 SAMPLE = 28  # faults of each configuration, half as many power failures, and some that strike twice
 
@@ -43,8 +43,8 @@ def folder(tmp_path):
 
 
 @contextmanager
-def crash_runs(folder, *words):
-    """Start crash_runs.py in a folder of its own; gives its lines as they come."""
+def crash_trials(folder, *words):
+    """Start crash_trials.py in a folder of its own; gives its lines as they come."""
     folder.mkdir()
     command = [sys.executable, str(SCRIPT), str(folder), *map(str, words)]
     with subprocess.Popen(
@@ -59,7 +59,7 @@ def crash_runs(folder, *words):
 def trials(folder, sample, names):
     """Try faults of some configurations, in one process; returns a record of each."""
     found, said = [], []
-    with crash_runs(folder / names[0], sample, *names) as lines:
+    with crash_trials(folder / names[0], sample, *names) as lines:
         for line in lines:
             said.append(line)
             if line.startswith('{"name"'):
@@ -69,17 +69,19 @@ def trials(folder, sample, names):
     return found
 
 
-def all_trials(folder, sample):
-    """Try faults of all configurations, two processes side by side; prints the counts."""
-    shares = [list(CONFIGURATIONS)[start::2] for start in (0, 1)]
-    with ThreadPoolExecutor(2) as pool:
+def all_trials(folder, sample, processes):
+    """Try faults of all configurations in so many processes side by side; prints the counts."""
+    shares = [list(CONFIGURATIONS)[start::processes] for start in range(processes)]
+    with ThreadPoolExecutor(processes) as pool:
         shared = list(pool.map(lambda names: trials(folder, sample, names), shares))
     found = [record for records in shared for record in records]
     counts = {kind: sum(record[kind] for record in found) for kind in KINDS}
     operations = sum(record["operations"] for record in found)
     strata = {tuple(stratum) for record in found for stratum in record["strata"]}
     tried = f"{sum(counts.values())} of {sum(record['of'] for record in found)} trials"
+    resumed = sum(record["gone_on"] for record in found)
     print(f"{operations} file operations of {len(found)} runs, {len(strata)} strata; {tried}: {counts}")
+    print(f"{resumed} different disks that a run went on from")
     assert [problem for record in found for problem in record["problems"]] == []
     return counts
 
@@ -87,7 +89,7 @@ def all_trials(folder, sample):
 @pytest.mark.timeout(1800)
 def test_a_sample_of_all_faults(folder):
     """Spread over all combinations of fault, operation and kind of file, in one run or another."""
-    counts = all_trials(folder, SAMPLE)
+    counts = all_trials(folder, SAMPLE, 1)
     assert sum(counts.values()) >= 300
 
 
@@ -98,7 +100,7 @@ def test_the_sample_finds_every_planted_defect(folder):
     names = list(planted.DEFECTS)
 
     def found(start):
-        with crash_runs(folder / str(start), SAMPLE, "planted", *names[start::2]) as lines:
+        with crash_trials(folder / str(start), SAMPLE, "planted", *names[start::2]) as lines:
             return list(lines)
 
     with ThreadPoolExecutor(2) as pool:
@@ -112,4 +114,5 @@ def test_the_sample_finds_every_planted_defect(folder):
 @pytest.mark.soak
 @pytest.mark.timeout(6 * 3600)
 def test_all_faults(folder):
-    all_trials(folder, "all")
+    """CRASH_PROCESSES=1 leaves the other core to others; CRASH_RUNS_S ends it after so many seconds."""
+    all_trials(folder, "all", int(os.environ.get("CRASH_PROCESSES", "2")))

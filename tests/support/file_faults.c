@@ -23,6 +23,7 @@ enum { OFF, COUNT, KILL, TORN, FULL, IOERR, INTR };
 static char folder[PATH_MAX];
 static size_t folder_length;
 static volatile long point;
+static unsigned char interrupted[1 << 12]; /* operations that are still to be interrupted, when `point` is 0 */
 static volatile int kind = OFF;
 static long counted, counted_apart, latest;
 static int is_full;
@@ -40,6 +41,7 @@ void faults_arm(const char *below, long at, int what, const char *log)
     folder_length = strlen(folder);
     point = at;
     counted = counted_apart = latest = 0;
+    memset(interrupted, 0, sizeof interrupted);
     is_full = 0;
     memset(tracked, 0, sizeof tracked);
     log_descriptor = log && *log ? open(log, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0644) : -1;
@@ -47,6 +49,22 @@ void faults_arm(const char *below, long at, int what, const char *log)
 }
 
 long faults_count(void) { return counted; }
+
+/* Interrupt each of these operations once. */
+void faults_interrupt(const long *numbers, long size)
+{
+    memset(interrupted, 0, sizeof interrupted);
+    for (long i = 0; i < size; i++) if (numbers[i] > 0 && numbers[i] < (long)sizeof interrupted) interrupted[numbers[i]] = 1;
+    kind = INTR;
+}
+
+/* How many of them have not come. */
+long faults_left(void)
+{
+    long left = 0;
+    for (size_t i = 0; i < sizeof interrupted; i++) left += interrupted[i];
+    return left;
+}
 
 /* The absolute path, or NULL where it is neither the folder nor below it. */
 static const char *below(int at, const char *path, char *buffer)
@@ -78,6 +96,11 @@ static int strike(int is_apart, int takes_room)
 {
     pthread_mutex_lock(&lock);
     latest = is_apart ? -++counted_apart : ++counted;
+    if (latest > 0 && latest < (long)sizeof interrupted && interrupted[latest]) {
+        interrupted[latest] = 0;
+        counted--; /* it is begun again, under the same number */
+        return EINTR;
+    }
     if (latest == point) {
         switch (kind) {
         case KILL: raise(SIGKILL); pause();

@@ -33,11 +33,22 @@ class Faults:
     def __init__(self):
         self._library = ctypes.CDLL(os.environ[LIBRARY])
         self._library.faults_arm.argtypes = [ctypes.c_char_p, ctypes.c_long, ctypes.c_int, ctypes.c_char_p]
-        self._library.faults_count.restype = ctypes.c_long
+        self._library.faults_interrupt.argtypes = [ctypes.POINTER(ctypes.c_long), ctypes.c_long]
+        self._library.faults_count.restype = self._library.faults_left.restype = ctypes.c_long
 
     def arm(self, folder, kind, at=0, log=""):
         """Count operations below `folder` from now on, and let the one numbered `at` fail; log them all."""
         self._library.faults_arm(str(folder).encode(), at, kind, str(log).encode())
+
+    def interrupt(self, folder, numbers):
+        """Count operations below `folder` from now on, and interrupt each of these, once."""
+        self.arm(folder, COUNT)
+        self._library.faults_interrupt((ctypes.c_long * len(numbers))(*numbers), len(numbers))
+
+    @property
+    def left(self):
+        """Operations that were to be interrupted and did not come."""
+        return self._library.faults_left()
 
     @property
     def count(self):

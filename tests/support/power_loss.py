@@ -1,19 +1,26 @@
-"""What is left on a disk whose power failed: a log of file operations, replayed without what was not synced.
+"""What is left on a disk: a log of file operations, replayed as far as a process came that was killed.
+
+And where the power failed, replayed without what was not synced.
 
 A file keeps what it held when it was last synced, a folder the names that it had when it was last synced:
 
     names    folders have lost their unsynced names, files their unsynced content
     content  names are all there (a journal wrote them), unsynced content of files is gone
     zeros    the same, but files have their length: zeros stand where content was not synced
+
+What is left is name → bytes, the target of a link, or what is left in a folder.
 """
 
 import hashlib
 import os
 import re
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 MODES = ("names", "content", "zeros")
+_SLOW = "messages"
+KILLED = "killed"  # all is there that was done
 _HEAD = re.compile(rb"(\w+) (-?\d+) (-?\d+) (-?\d+) (-?\d+) (\d+)\n")
 
 
@@ -147,7 +154,7 @@ def _left(folder, mode):
             size = len(node.now)
             found[name] = node.synced[:size].ljust(size, b"\0")
         else:
-            found[name] = node.synced
+            found[name] = node.now if mode == KILLED else node.synced
     return found
 
 
@@ -160,23 +167,76 @@ def failures(log):
     for at in range(1, len(log) + 2):
         for mode in MODES:
             left = disk.left(mode)
-            found[_digest(left)] = (mode, at, left)
+            found[digest(left)] = (mode, at, left)
         if at <= len(log):
             disk.apply(log[at - 1])
     return list(found.values())
 
 
-def _digest(left):
-    digest = hashlib.sha256()
+def kills(log):
+    """Return ("kill" or "torn", number of an operation) → what a kill before it, or in the middle of it, leaves.
+
+    Operations that changed nothing, of which the log has only that they were counted, are left out.
+    """
+    disk, found = Disk(), {}
+    for operation in log:
+        number = operation.number
+        if number > 0:
+            found.setdefault(("kill", number), disk.left(KILLED))
+        if number > 0 and operation.name == "write":
+            disk.apply(operation._replace(data=operation.data[: len(operation.data) // 2]))
+            found["torn", number] = disk.left(KILLED)
+        disk.apply(operation)
+    numbers = [number for _, number in found]
+    return {**found, ("kill", max(numbers) + 1): disk.left(KILLED)}
+
+
+def digest(left):
+    """Return what tells whether two disks have the same left."""
+    whole = hashlib.sha256()
     for name in sorted(left):
         held = left[name]
-        content = _digest(held) if isinstance(held, dict) else hashlib.sha256(_bytes(held)).digest()
-        digest.update(f"{type(held).__name__} {name!r} ".encode() + content)
-    return digest.digest()
+        content = digest(held) if isinstance(held, dict) else _digest(_bytes(held))
+        whole.update(f"{type(held).__name__} {name!r} ".encode() + content)
+    return whole.digest()
+
+
+@cache
+def _digest(content):
+    return hashlib.sha256(content).digest()
 
 
 def _bytes(held):
     return held.encode() if isinstance(held, str) else held
+
+
+def unlike(left, other, path=""):
+    """Return where two runs have not left the same; files that hold times or paths must only both be there."""
+    if isinstance(left, dict) and isinstance(other, dict):
+        left, other = ({_lasting(name): held for name, held in folder.items()} for folder in (left, other))
+        left.pop(_SLOW, None)
+        other.pop(_SLOW, None)
+        if left.keys() != other.keys():
+            return f"{path} has {sorted(left.keys() ^ other.keys())} in one only"
+        return next(filter(None, (unlike(left[name], other[name], f"{path}/{name}") for name in left)), "")
+    is_same = left == other or (type(left) is type(other) and not path.endswith(".safetensors"))
+    return "" if is_same else f"{path} differs"
+
+
+def _lasting(name):
+    """Return a name without the id of its process; `_SLOW` for files that only slow rounds leave."""
+    return _SLOW if name.startswith("messages-") else re.sub(r"^(\.latest)-\d+", r"\1", name)
+
+
+def read(place):
+    """Return what is in a folder."""
+    found = {}
+    for path in Path(place).iterdir():
+        if path.is_symlink():
+            found[path.name] = os.readlink(path)
+        else:
+            found[path.name] = read(path) if path.is_dir() else path.read_bytes()
+    return found
 
 
 def restore(left, place):
