@@ -75,7 +75,7 @@ class FileState(Mapping[str, np.ndarray]):
             self._map = _mapped(ticket.path, follow_links)
             self._entries, self.metadata = _entries_of(self._map)
         except OSError as error:
-            raise StateFileError(f"cannot read state {ticket.path}: {error.strerror}") from error
+            raise StateFileError(f"cannot read state {ticket.path}: {error.strerror or error}") from error
         except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
             raise StateFileError(f"{ticket.path} is damaged: it has no safetensors header") from error
         if ticket.array_bytes and ticket.array_bytes != sum(self._size(name) for name in self._entries):
@@ -126,13 +126,13 @@ def _mapped(path: str, follow_links: bool) -> mmap.mmap:
     """Map a file that is one: opening a FIFO would wait for ever, and a link may lead anywhere.
 
     Raises:
-        OSError: it cannot be opened, or is a link. ValueError: it is empty, or no regular file.
+        OSError: it cannot be opened, or is a link or no regular file. ValueError: it is empty.
     """
     careful = getattr(os, "O_NONBLOCK", 0) | (0 if follow_links else getattr(os, "O_NOFOLLOW", 0))
     descriptor = os.open(path, os.O_RDONLY | careful)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ValueError("no regular file")
+            raise OSError("it is no regular file")
         return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
     finally:
         os.close(descriptor)

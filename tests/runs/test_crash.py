@@ -22,7 +22,7 @@ from file_faults import compiler, environment
 
 SCRIPT = Path(__file__).parents[1] / "support" / "crash_trials.py"
 KINDS = ("fault", "twice", "power")
-SAMPLE = 28  # faults of each configuration, half as many power failures, and some that strike twice
+SAMPLE = 22  # faults of each configuration, half as many power failures, and some that strike twice
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="LD_PRELOAD, fork and /proc are Linux's"),

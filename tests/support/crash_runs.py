@@ -1,11 +1,10 @@
-"""Short runs of eight configurations, carried out in processes that fork from one that has loaded everything."""
+"""Short runs of eight configurations, in processes that fork from one that has loaded everything."""
 
 import csv
 import faulthandler
 import json
 import os
 import traceback
-from pathlib import Path
 
 import numpy as np
 

@@ -3,9 +3,8 @@
 A process of its own, which has loaded everything once and forks for every run. ``python crash_trials.py
 FOLDER SAMPLE CONFIGURATION…`` prints how far it is, and at the end a line of JSON for each configuration:
 what was tried and what went wrong. SAMPLE is the number of faults per configuration, or "all", which ends
-after CRASH_RUNS_S seconds (environment; default: when all is done). ``python
-crash_trials.py FOLDER SAMPLE planted NAME…`` plants defects in Fedge and says which trial finds each. Needs the
-library of `file_faults`.
+after CRASH_RUNS_S seconds (environment; default: when all is done). ``python crash_trials.py FOLDER SAMPLE
+planted NAME…`` plants defects in Fedge and says which trial finds each. Needs the library of `file_faults`.
 
 What a kill before an operation leaves is what the operations before it have made: most kills are made of the
 log of one run, and what goes on from them is carried out once for all that leave the same. One kill in eight

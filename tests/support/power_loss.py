@@ -174,7 +174,7 @@ def failures(log):
 
 
 def kills(log):
-    """Return ("kill" or "torn", number of an operation) → what a kill before it, or in the middle of it, leaves.
+    """Return ("kill" or "torn", number of an operation) → what a kill before or amid it leaves.
 
     Operations that changed nothing, of which the log has only that they were counted, are left out.
     """
@@ -211,7 +211,7 @@ def _bytes(held):
 
 
 def unlike(left, other, path=""):
-    """Return where two runs have not left the same; files that hold times or paths must only both be there."""
+    """Return where two runs have not left the same; files with times in them must only be there."""
     if isinstance(left, dict) and isinstance(other, dict):
         left, other = ({_lasting(name): held for name, held in folder.items()} for folder in (left, other))
         left.pop(_SLOW, None)

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import socket
+import stat
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -86,12 +87,29 @@ def test_a_reply_s_own_file_is_read(asked, own_file):
 
 @pytest.mark.parametrize(
     "where",
-    ["elsewhere", "inside, another's", "by dots", "relative", "nowhere to share", "a device", "no name"],
+    [
+        "elsewhere",
+        "inside, another's",
+        "another run's",
+        "by dots",
+        "by a folder's link",
+        "relative",
+        "nowhere to share",
+        "a device",
+        "a pipe",
+        "no name",
+    ],
 )
 def test_a_ticket_for_any_other_file_is_refused(asked, own_file, tmp_path, where, monkeypatch):
     folder, ticket = own_file
     monkeypatch.chdir(folder)
+    other = tmp_path / "other" / "states"
+    shutil.copytree(folder, other)
+    (tmp_path / "link").symlink_to(folder)
     paths = {
+        "another run's": other / "reply-1",
+        "by a folder's link": tmp_path / "link" / "reply-1",
+        "a pipe": f"/proc/self/fd/{os.pipe()[0]}",
         "elsewhere": tmp_path / "reply-1",
         "inside, another's": reply_path(folder, "2"),
         "by dots": folder / ".." / "states" / "reply-1",
@@ -107,9 +125,16 @@ def test_a_ticket_for_any_other_file_is_refused(asked, own_file, tmp_path, where
         replied_state(changed, None if where == "nowhere to share" else folder)
 
 
-@pytest.mark.parametrize("kind", ["fifo", "link", "folder", "empty", "socket", "gone", "cut", "other size"])
-def test_what_is_no_regular_file_is_refused_at_once(asked, own_file, kind):
-    """Opening a FIFO that nobody writes to would wait for ever."""
+@pytest.mark.parametrize(
+    ("kind", "telling"),
+    [
+        ("fifo", "no regular file"), ("folder", "no regular file"), ("device", "no regular file"),
+        ("link", "cannot read state"), ("dangling link", "cannot read state"), ("gone", "cannot read state"),
+        ("socket", "cannot read state"), ("empty", "damaged"), ("cut", "damaged"), ("other size", "damaged"),
+    ],
+)  # fmt: skip
+def test_what_is_no_regular_file_is_refused_at_once(asked, own_file, kind, telling):
+    """Opening a FIFO that nobody writes to would wait for ever; reading a device may do something."""
     folder, ticket = own_file
     path = Path(ticket.path)
     kept = path.rename(folder / "kept")
@@ -117,6 +142,8 @@ def test_what_is_no_regular_file_is_refused_at_once(asked, own_file, kind):
     make = {
         "fifo": lambda: os.mkfifo(path),
         "link": lambda: path.symlink_to(kept),
+        "dangling link": lambda: path.symlink_to(folder / "none"),
+        "device": lambda: device(path),
         "folder": path.mkdir,
         "empty": path.touch,
         "socket": lambda: socket.socket(socket.AF_UNIX).bind(str(path)),
@@ -127,9 +154,17 @@ def test_what_is_no_regular_file_is_refused_at_once(asked, own_file, kind):
     make[kind]()
     size = 10**6 if kind == "other size" else ticket.array_bytes
     began = time.monotonic()
-    with pytest.raises(StateFileError):
+    with pytest.raises(StateFileError, match=telling):
         replied_state(reply_with(asked, **{**asdict(ticket), "array_bytes": size}), folder)
     assert time.monotonic() - began < 5
+
+
+def device(path):
+    """Make a device, of zeros; only root may."""
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 5))
+    except PermissionError as error:
+        pytest.skip(f"cannot make a device: {error}")
 
 
 @pytest.mark.parametrize(
