@@ -19,6 +19,7 @@ from typing import Any
 
 from fedge.config.option import ConfigError
 from fedge.records.catalog import MESSAGES, PARTITION, TABLES
+from fedge.records.foreign import refuse_links
 from fedge.records.manifest import read_manifest, write_manifest
 from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, checksums, damaged_outputs
 from fedge.records.private import without_places
@@ -36,9 +37,10 @@ def export_run(folder: Path, target: Path) -> Path:
         target: a folder, or a file whose name ends as `ARCHIVES` have it.
 
     Raises:
-        ConfigError: the run goes on, its results are damaged, `target` is there, or cannot be written.
+        ConfigError: the run goes on, holds links or is damaged, `target` is there, or cannot be written.
     """
     manifest = read_manifest(folder)
+    refuse_links(folder)
     if manifest["status"] == "running":
         raise ConfigError(
             f"a run must have ended before it is exported, but {folder} goes on; wait or stop it"

@@ -16,6 +16,7 @@ from fedge.config.sections import options
 from fedge.process import exits
 from fedge.process.identity import has_ended
 from fedge.records.folder import write_whole
+from fedge.records.foreign import NoFileError, refuse_pipes
 from fedge.records.private import process_of
 
 MANIFEST = "manifest.json"
@@ -62,7 +63,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 def _read(path: Path) -> dict[str, Any]:
     """Return what the file holds, with a status that there is, or raise RunFolderError."""
     try:
+        refuse_pipes(path.parent)
         manifest = json.loads(path.read_text(encoding="utf-8"))
+    except NoFileError as error:
+        raise RunFolderError(str(error)) from None
     except FileNotFoundError as error:
         raise RunFolderError(
             f"{path.parent} is not a run folder: it has no {MANIFEST}; give one as runs/NAME"

@@ -63,8 +63,9 @@ def places_of(folder: Path) -> dict[str, str]:
 
 def _read(folder: Path) -> dict[str, Any]:
     """Return what the file holds; nothing where it is not there or damaged."""
+    path = folder / PRIVATE
     try:
-        content = json.loads((folder / PRIVATE).read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
     except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}

@@ -228,7 +228,7 @@ def load_run(path: str | Path) -> RunData:
     """Read a run folder, ``runs/NAME``, whatever state the run is in.
 
     Raises:
-        RunFolderError: there is no run, or its manifest cannot be read.
+        RunFolderError: there is no run, its manifest cannot be read, or it holds what is no file.
 
     >>> import fedge, io, tempfile
     >>> with tempfile.TemporaryDirectory() as runs:

@@ -14,6 +14,7 @@ from fedge.config.sections import Config, options, to_run_config
 from fedge.records.catalog import ROUND_TABLES
 from fedge.records.device_tables import GROWING
 from fedge.records.folder import find_run, short
+from fedge.records.foreign import refuse_links, refuse_pipes
 from fedge.records.manifest import RunFolderError, read_manifest
 from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, damaged_outputs, fits
 from fedge.records.private import places_of
@@ -122,8 +123,10 @@ def open_resumption(folder: Path) -> Resumption:
     """Return the run in `folder` with its newest checkpoint that is whole.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is none, or the folder holds what leads elsewhere.
     """
+    refuse_links(folder)
+    refuse_pipes(folder)
     checkpoint, damaged = _newest_that_fits(folder, _confusion_is_due)
     if checkpoint is None and damaged:
         checkpoint, damaged = _newest_that_fits(folder, lambda *_: False)

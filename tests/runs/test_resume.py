@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -23,7 +22,7 @@ ADAM = {"scaffold.enabled": False, "leaf.strategy": "fedadam"}
     "extra", [{}, pytest.param(ADAM, marks=pytest.mark.soak)], ids=["scaffold", "fedadam"]
 )
 def test_killed_three_times_at_random_moments(tmp_path, extra):
-    config = {**tiny(), **extra, "num-server-rounds": 30}
+    config = {**tiny(), **extra, "num-server-rounds": 12}
     folder = carry_out_with_kills(tmp_path, config, kills=3, seed=1)
     assert comparable(folder) == comparable(uninterrupted(tmp_path, config))
     manifest = json.loads((folder / "manifest.json").read_text())
@@ -50,15 +49,19 @@ m.{name} = killed
 @pytest.mark.parametrize(
     ("name", "call", "goes_on_after"),
     [
-        ("_write_group", 4, 1),  # round 2, before its first file: round 0 had one file, round 1 two
-        ("_write_group", 5, 1),  # between its files
-        ("_manifest_bytes", 3, 1),  # before its manifest
+        # round 2, before its first file: round 0 had one file, round 1 two
+        pytest.param("_write_group", 4, 1, marks=pytest.mark.soak),
+        pytest.param("_write_group", 5, 1, marks=pytest.mark.soak),  # between its files
+        pytest.param("_manifest_bytes", 3, 1, marks=pytest.mark.soak),  # before its manifest
         ("_remove", 3, 1),  # before it gets its name
-        ("prune", 3, 2),  # once it has it
+        pytest.param("prune", 3, 2, marks=pytest.mark.soak),  # once it has it
     ],
 )
 def test_killed_in_the_middle_of_a_checkpoint(tmp_path, name, call, goes_on_after):
-    """The process kills itself at that call; nothing of the half-written checkpoint is taken for one."""
+    """The process kills itself at that call; nothing of the half-written checkpoint is taken for one.
+
+    Kills before every file operation are in test_crash.py.
+    """
     config = {**tiny(), "num-server-rounds": 4}
     overrides = write_overrides(tmp_path, {**config, "runs-dir": str(tmp_path / "runs")})
     module = "run.snapshot" if name == "prune" else "states.checkpoint"
@@ -139,7 +142,13 @@ def limited(*args, **kwargs):
 @pytest.mark.parametrize(
     ("module", "name", "limit", "telling"),
     [
-        ("records.recorder", "m.Recorder.write_round", 1000, "cannot write metrics of "),
+        pytest.param(
+            "records.recorder",
+            "m.Recorder.write_round",
+            1000,
+            "cannot write metrics of ",
+            marks=pytest.mark.soak,
+        ),
         ("run.snapshot", "m.write_checkpoint", 2000, "cannot write checkpoint "),
     ],
 )
@@ -173,22 +182,34 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
+# Something takes the last byte of the disk once three rounds are written.
+FILL = """
+import contextlib, fedge.records.recorder as m
+calls, original = [], m.Recorder.write_round
+def filling(*args, **kwargs):
+    written = original(*args, **kwargs)
+    calls.append(args)
+    if len(calls) == 3:
+        ballast = open({ballast!r}, "wb", buffering=0)
+        for size in (2**20, 2**12, 1):
+            with contextlib.suppress(OSError):
+                while ballast.write(b"x" * size):
+                    pass
+    return written
+m.Recorder.write_round = filling
+"""
+
+
 def test_a_small_disk_that_fills_up(small_disk, tmp_path):
-    """Something else takes the last byte while the run goes on; once there is room, it goes on."""
-    config = {**tiny(), "num-server-rounds": 25, "runs-dir": str(small_disk)}
-    process = start("", "run", ".", "-c", write_overrides(tmp_path, config))
-    folder = small_disk / "killed"
-    wait_until(lambda: rounds_done(folder) > 2, process, "round 3")
-    ballast = (small_disk / "ballast").open("wb", buffering=0)
-    for size in (2**20, 2**12, 1):
-        with suppress(OSError):
-            while ballast.write(b"x" * size):
-                pass
+    """While the run goes on; once there is room, it goes on."""
+    config = {**tiny(), "num-server-rounds": 5, "runs-dir": str(small_disk)}
+    ballast, folder = small_disk / "ballast", small_disk / "killed"
+    process = start(FILL.format(ballast=str(ballast)), "run", ".", "-c", write_overrides(tmp_path, config))
     output, _ = process.communicate(timeout=120)
+    assert rounds_done(folder) == 3
     assert process.returncode == 4, output
     assert "No space left on device" in output
     assert "Traceback" not in output
-    ballast.truncate(0)
-    ballast.close()
+    ballast.unlink()
     assert main(["resume", str(folder)]) == 0
     assert comparable(folder) == comparable(uninterrupted(tmp_path, config))

@@ -58,7 +58,7 @@ def wait_until(happened, process, what):
     while not happened():
         assert process.poll() is None, f"the run ended before {what}: {process.communicate()[0]}"
         assert time.monotonic() < deadline, f"no {what} within 120 s"
-        time.sleep(0.001)
+        time.sleep(0.005)
 
 
 def carry_out_with_kills(tmp_path, config, kills, seed):
