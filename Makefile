@@ -70,9 +70,10 @@ bench: $(STAMP)
 bench-full: $(STAMP)
 	$(BIN)/python -m benchmarks.all --full
 
-# known holes in what constraints.txt names; needs the network, and an environment of its own (.audit)
+# known holes in what constraints.txt names; needs the network, and an environment of its own (.audit), or
+# a copy of OSV's database: make audit OSV=all.zip
 audit: $(STAMP)
-	@$(BIN)/python -m tools.audit
+	@$(BIN)/python -m tools.audit $(OSV)
 
 # constraints-hashes.txt, after a change of constraints.txt; needs the network
 hashes: $(STAMP)

@@ -265,7 +265,7 @@ def _as_it_began(run: str) -> "tuple[dict[str, Scalar], str, Federation]":
 
     found = open_resumption(find_run(run, str(all_options()["runs-dir"][0])))
     look_in(*code_folders_of(found.folder))
-    last = [found.run | found.manifest, *found.manifest.get("resumed", [])][-1]
+    last = [{**found.run, **found.manifest}, *found.manifest.get("resumed", [])][-1]
     described = found.run["federation"]
     federation = Federation(described["num-supernodes"], described["num-cpus"], described["num-gpus"])
     return run_config_of(found), str(last["engine"]), federation

@@ -1,8 +1,10 @@
 """What an audit is taken for, and that checksums are those of the versions that are installed."""
 
+import json
 import re
 import subprocess
 import sys
+import zipfile
 
 import pytest
 
@@ -29,6 +31,82 @@ def test_holes_are_told_from_those_that_are_accepted_with_their_reason():
 def test_who_knows_no_package_has_audited_nothing():
     with pytest.raises(audit.AuditError, match=r"nothing was audited$"):
         audit.findings(report(skip_reason="not found"))
+
+
+def advisory(package="Ray", ecosystem="PyPI", aliases=(), **more):
+    """Return a hole as OSV writes it."""
+    part = {"package": {"name": package, "ecosystem": ecosystem}, **more}
+    return {"id": "GHSA-9", "modified": "2030-05-06T07:08:09Z", "aliases": list(aliases), "affected": [part]}
+
+
+def between(*events):
+    return {"ranges": [{"type": "ECOSYSTEM", "events": list(events)}]}
+
+
+@pytest.fixture
+def osv(tmp_path, monkeypatch):
+    """Audit ray 2.51.1, alone, by a database of these holes."""
+    monkeypatch.setattr(audit, "pinned", lambda: ["ray==2.51.1"])
+
+    def by(*holes):
+        path = tmp_path / "all.zip"
+        with zipfile.ZipFile(path, "w") as files:
+            files.writestr("README", "")
+            for number, hole in enumerate(holes):
+                files.writestr(f"{number}.json", json.dumps(hole))
+        return audit.main([str(path)])
+
+    return by
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"versions": ["2.50.0", "2.51.1"]},
+        {"versions": ["odd", "2.51.1.0"]},
+        between({"introduced": "0"}, {"fixed": "2.52.0"}),
+        between({"introduced": "2.51.1"}),
+        between({"fixed": "2.52.0"}, {"introduced": "2.9.0"}, {"fixed": "1.5"}, {"introduced": "0"}),
+        between({"introduced": "0"}, {"last_affected": "2.51.1"}),
+        between({"introduced": "0"}, {"fixed": "some day"}),
+    ],
+    ids=["listed", "listed otherwise", "before fixed", "from on", "second range", "last", "odd"],
+)
+def test_a_copy_of_the_database_knows_what_is_affected(osv, capsys, more):
+    assert osv(advisory(**more)) == 1
+    assert "ray 2.51.1: GHSA-9" in capsys.readouterr().err
+    assert osv(advisory(**more, aliases=["CVE-2025-62593"])) == 0
+    said = capsys.readouterr().out
+    assert "accepted: Ray's dashboard" in said
+    assert said.endswith("by OSV as of 2030-05-06, 1 holes\n")
+
+
+@pytest.mark.parametrize(
+    "hole",
+    [
+        advisory(versions=["2.51.0"]),
+        advisory(**between({"introduced": "0"}, {"fixed": "2.51.1"})),
+        advisory(**between({"introduced": "2.52"})),
+        advisory(**between({"introduced": "0"}, {"last_affected": "2.51.0"})),
+        advisory("ray-cli", versions=["2.51.1"]),
+    ],
+)
+def test_what_is_not_affected_is_not_said_to_be(osv, capsys, hole):
+    assert osv(hole) == 0
+    assert capsys.readouterr().out == (
+        "1 packages, no known hole that is not accepted, by OSV as of 2030-05-06, 1 holes\n"
+    )
+
+
+def test_what_is_no_such_database_has_audited_nothing(osv, capsys, tmp_path):
+    withdrawn = {**advisory(versions=["2.51.1"]), "withdrawn": "2030-01-01T00:00:00Z"}
+    found = [osv(), osv(withdrawn), osv(advisory(ecosystem="npm", versions=["2.51.1"])), osv([1])]
+    (tmp_path / "text.zip").write_text("text")
+    found += [audit.main([str(tmp_path / name)]) for name in ("text.zip", "gone.zip")]
+    assert found == [1] * 6
+    assert [line.endswith("; nothing was audited") for line in capsys.readouterr().err.splitlines()] == [
+        True
+    ] * 6
 
 
 @pytest.mark.slow

@@ -1,19 +1,26 @@
 """Known holes in what Fedge is installed with, and the checksums to install it by.
 
     python -m tools.audit             `make audit`: asks OSV's database about what constraints.txt names
+    python -m tools.audit all.zip     `make audit OSV=all.zip`: asks a copy of it, without a network
     python -m tools.audit --hashes    `make hashes`: writes constraints-hashes.txt, for Python 3.11.5 and on
 
-Both need the network, and an environment of their own (`.audit`), so that nothing of Fedge's changes. An
-audit that reached nobody has audited nothing: that is one line and no success.
+The first and the last need the network, and an environment of their own (`.audit`), so that nothing of
+Fedge's changes. OSV gives its holes of Python packages as one archive, a JSON file each
+(https://google.github.io/osv.dev/data/), for machines that have no network. An audit that reached nobody has
+audited nothing: that is one line and no success.
 """
 
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
 
 from tools.install import uv_variables
 
@@ -108,6 +115,84 @@ def audit() -> str:
     return "\n".join([*accepted, f"{count} packages, no known hole that is not accepted"])
 
 
+def audit_by(archive: Path) -> str:
+    """Return what an audit by a copy of OSV's database has found where nothing of it is new.
+
+    Raises:
+        AuditError: it has found holes, or the archive is not that database.
+    """
+    try:
+        with zipfile.ZipFile(archive) as files:
+            entries = [json.loads(files.read(name)) for name in files.namelist() if name.endswith(".json")]
+            holes = [hole for hole in entries if any(True for _ in _affected(hole))]
+            newest = max(str(hole["modified"]) for hole in holes)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile):
+        raise AuditError(f"{archive} is no copy of OSV's database of PyPI; nothing was audited") from None
+    report = {"dependencies": [_asked(line, holes) for line in pinned()]}
+    count, new, accepted = findings(report)
+    told = f"by OSV as of {newest[:10]}, {len(holes)} holes"
+    if new:
+        raise AuditError("\n".join([*new, f"{len(new)} known holes in {count} packages, {told}"]))
+    return "\n".join([*accepted, f"{count} packages, no known hole that is not accepted, {told}"])
+
+
+def _affected(hole: Any) -> Iterator[Any]:
+    """Return what a hole that stands says of packages of PyPI."""
+    if not hole.get("withdrawn"):
+        yield from (part for part in hole.get("affected", []) if part["package"]["ecosystem"] == "PyPI")
+
+
+def _asked(line: str, holes: Sequence[Any]) -> dict[str, Any]:
+    """Return what is known of a line ``name==version``, as pip-audit says it."""
+    name, version = line.split("==")
+    found = []
+    for hole in holes:
+        for part in _affected(hole):
+            is_it = canonicalize_name(part["package"]["name"]) == canonicalize_name(name)
+            if is_it and _has(part, version):
+                fixed = [event["fixed"] for events in _ranges(part) for event in events if "fixed" in event]
+                found.append({"id": hole["id"], "aliases": hole.get("aliases", []), "fix_versions": fixed})
+    return {"name": name, "version": version, "vulns": found}
+
+
+def _ranges(part: Any) -> list[Any]:
+    """Return the events of each range of versions."""
+    return [one["events"] for one in part.get("ranges", []) if one["type"] == "ECOSYSTEM"]
+
+
+def _has(part: Any, version: str) -> bool:
+    """Tell whether a version is listed as affected, or lies in a range that is; local parts do not count."""
+    own = Version(version.split("+")[0])
+    return any(_is(own, listed) for listed in part.get("versions", [])) or any(
+        _lies_in(own, events) for events in _ranges(part)
+    )
+
+
+def _is(own: Version, listed: str) -> bool:
+    try:
+        return Version(listed) == own
+    except InvalidVersion:
+        return False
+
+
+def _lies_in(own: Version, events: Sequence[Any]) -> bool:
+    """Tell whether a version lies in a range: from "introduced" on, before "fixed", up to "last_affected".
+
+    One whose ends cannot be read may hold any version.
+    """
+    inside = False
+    try:
+        ends = sorted((Version(at), kind) for event in events for kind, at in event.items())
+    except InvalidVersion:
+        return True
+    for at, kind in ends:
+        if kind == "introduced" and own >= at:
+            inside = True
+        elif (kind == "fixed" and own >= at) or (kind == "last_affected" and own > at):
+            inside = False
+    return inside
+
+
 def write_hashes() -> str:
     """Write constraints-hashes.txt; returns what was written."""
     settings = subprocess.run([program("pip"), "config", "list"], capture_output=True, text=True, check=False)
@@ -129,7 +214,10 @@ def write_hashes() -> str:
 def main(words: Sequence[str]) -> int:
     """Carry out what the words say; returns the exit code."""
     try:
-        print(write_hashes() if "--hashes" in words else audit())
+        if "--hashes" in words:
+            print(write_hashes())
+        else:
+            print(audit_by(Path(words[0])) if words else audit())
     except AuditError as error:
         print(error, file=sys.stderr)
         return 1

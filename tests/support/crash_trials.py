@@ -115,10 +115,15 @@ class Trial:
 
     def _fault(self, kind, at, config=None):
         """Start the run, or go on with it, with a fault before an operation."""
+        from fedge.process.exits import Interrupted, signals_as_exceptions
 
         def work():
             self.faults.arm(self.disk, kind, at)
-            outcome = carry_out(config or self.config)
+            try:
+                with signals_as_exceptions():
+                    outcome = carry_out(config or self.config)
+            except Interrupted as error:
+                return json.dumps({"status": "failed", "reason": error.reason})
             return json.dumps({"status": outcome.status, "reason": outcome.reason})
 
         return forked(work)

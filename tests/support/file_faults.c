@@ -18,7 +18,7 @@ some runs only, by the time that rounds take, are counted apart, as -1, -2, ...:
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { OFF, COUNT, KILL, TORN, FULL, IOERR, INTR };
+enum { OFF, COUNT, KILL, TORN, FULL, IOERR, INTR, TERM };
 
 static char folder[PATH_MAX];
 static size_t folder_length;
@@ -107,6 +107,7 @@ static int strike(int is_apart, int takes_room)
         case TORN: return -1;
         case IOERR: return EIO;
         case INTR: return EINTR;
+        case TERM: kill(getpid(), SIGTERM); break;
         case FULL: is_full = 1;
         }
     }
