@@ -68,18 +68,29 @@ def manifest_of(folder):
 
 
 def test_an_empty_folder_is_enough(shell, tmp_path):
-    """The default, a packaged configuration, the list of them."""
+    """A packaged configuration over the default, the list of them; the default alone runs below."""
     assert str(ROOT) not in shell("python", "-c", "import fedge, hhar; print(fedge.__file__, hhar.__file__)")
-    out = shell("fedge", "run", "-c", SHORT, "-c", 'train.model="mlp-tiny"')
+    assert len(shell("fedge", "configs").splitlines()) == len(list((ROOT / "configs").rglob("*.toml")))
+    out = shell("fedge", "run", "-c", "fedge:hierfl", "-c", SHORT + ' train.model="mlp-tiny"')
+    assert "no pyproject.toml in this folder" in out
     assert "round 1/1" in out
     assert manifest_of(tmp_path)["status"] == "completed"
-    assert len(shell("fedge", "configs").splitlines()) == len(list((ROOT / "configs").rglob("*.toml")))
-    shell("fedge", "run", "-c", "fedge:hierfl", "-c", SHORT + ' train.model="mlp-tiny"')
     assert manifest_of(tmp_path)["config"]["gate.enabled"] is False
 
 
 def test_a_new_project_works_at_once(shell, tmp_path):
-    """`fedge run`, `flwr run .` with -c, and pytest; the two engines give the same metrics."""
+    """Its tests, which carry out `fedge run`, and all that is asked before `flwr run . -c` starts Ray."""
+    shell("fedge", "new", "my-study")
+    study = tmp_path / "my-study"
+    assert "2 passed" in shell("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", folder=study)
+    asked = [".", "-c", SHORT + """ train.model-args='{"width": 4}'"""]
+    code = "import sys; from fedge.launch.preflight import check_flwr_run; check_flwr_run(sys.argv[1:])"
+    shell("python", "-c", code, *asked, folder=study)
+
+
+@pytest.mark.soak
+def test_a_new_project_has_the_same_metrics_on_both_engines(shell, tmp_path):
+    """`fedge run`, `flwr run .` with -c; tests/newcomer.sh does it with parts of its own."""
     shell("fedge", "new", "my-study")
     study, tables = tmp_path / "my-study", {}
     for words, engine in ((("fedge", "run"), "inprocess"), (("flwr", "run", "."), "flower")):
@@ -90,7 +101,6 @@ def test_a_new_project_works_at_once(shell, tmp_path):
         tables[words[0]] = load_run(study / "runs" / "latest").clients
     measured = [column for column in tables["fedge"].columns if "seconds" in column]
     assert tables["fedge"].drop(measured).equals(tables["flwr"].drop(measured))
-    assert "2 passed" in shell("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", folder=study)
 
 
 def test_what_goes_to_an_index_is_whole_and_installs(tmp_path):
