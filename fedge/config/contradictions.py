@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from fedge.config import parts
 from fedge.config.choices import BY_TEST
 from fedge.config.effects import EFFECTS
+from fedge.config.leaf_groups import static_groups
 from fedge.config.option import ConfigError, shown
 from fedge.config.planted import refuse_impossible_groups
 
@@ -187,8 +188,12 @@ def _refuse_personal_layers_that_the_model_lacks(config: "Config") -> None:
 _ROUNDS_ONLY: tuple[tuple[str, str, Callable[["Config"], bool]], ...] = (
     ("scaffold.enabled=false", "control variates are averages over clients of one round",
      lambda config: config.scaffold.enabled),
-    ("cluster.enabled=false", "leaves are compared when all have trained from one model",
-     lambda config: config.cluster.enabled),
+    ("cluster.blend=1.0", "a leaf goes on from its group's model",
+     lambda config: config.cluster.enabled and config.cluster.blend != 1.0),
+    ("cluster.enabled=false", "a single leaf has nobody to be compared with",
+     lambda config: config.cluster.enabled and config.hierarchy.num_servers == 1),
+    ('cluster.enabled=false or asynchrony.groups=""', "groups are said, or found",
+     lambda config: config.cluster.enabled and bool(config.asynchrony.groups)),
     ("gate.enabled=false", "a gate compares what a whole round has made",
      lambda config: config.gate.enabled),
     ("personal.leaf-rounds=0", "fine-tuning takes whole leaf rounds",
@@ -218,11 +223,14 @@ def _refuse_what_has_no_meaning_on_the_virtual_clock(config: "Config") -> None:
             raise ConfigError(
                 f"asynchrony.rule {config.asynchrony.rule} needs {remedy}, because {why}; add {remedy}"
             )
+    labels = static_groups(config.asynchrony.groups, config.hierarchy.num_servers)
+    smallest = 1 if config.cluster.enabled else min(map(labels.count, labels))
     buffer = config.asynchrony.arguments("cloud_rule").get("buffer", 1)
-    if config.hierarchy.num_servers > 1 and type(buffer) is int and buffer > config.hierarchy.num_servers:
+    if config.hierarchy.num_servers > 1 and type(buffer) is int and buffer > smallest:
+        of = "hierarchy.num-servers" if smallest == config.hierarchy.num_servers else "the smallest group"
         raise ConfigError(
-            f"asynchrony.cloud-rule-args.buffer must be at most hierarchy.num-servers, because a leaf sends "
-            f"nothing while it waits, but is {buffer} for {config.hierarchy.num_servers}; lower it"
+            f"asynchrony.cloud-rule-args.buffer must be at most {of}, because a leaf sends "
+            f"nothing while it waits, but is {buffer} for {smallest}; lower it"
         )
 
 

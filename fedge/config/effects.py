@@ -220,7 +220,7 @@ EFFECTS: dict[str, Effect] = {
         f"asynchrony.{option}": _clock(
             "hierarchy.num-servers above 1", lambda config: config.hierarchy.num_servers > 1
         )
-        for option in ("cloud-rule", "cloud-every", "cloud-delay-s", "cloud-megabytes-s")
+        for option in ("groups", "cloud-rule", "cloud-every", "cloud-delay-s", "cloud-megabytes-s")
     },
     "checkpoint.keep": Effect("checkpoint.every", lambda config: config.checkpoint.every > 0),
 }

@@ -581,6 +581,11 @@ class AsynchronyConfig(Section):
         minimum=0.001, maximum=1e9,
     )  # fmt: skip
 
+    groups: str = option(
+        "",
+        'leaves that share a model at the cloud, as "0,0,1,1"; empty: all, or as cluster.enabled finds at '
+        "evaluations",
+    )
     cloud_rule: str = option(
         "fedbuff", "what the cloud makes of what its leaves bring, when", register=parts.CLOUD_RULES
     )

@@ -8,6 +8,10 @@ gets it, after the same delay, and puts on top of it what has come in since it s
     leaf ← cloud + (leaf − what the leaf sent)
 
 A leaf sends nothing while it waits. A rule with the trait `ROUNDS` waits for all leaves.
+
+Groups of leaves (`fedge.devices.groups`) have a model and a rule of their own each, and all of this holds
+within a group. When groups change, each new one begins with the mean of its leaves' models, weighted by
+training windows; to every such leaf that is as if it had just sent its model, and what was under way is void.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,6 +27,7 @@ from fedge.devices.ledger import Ledger
 from fedge.devices.rules import Arrival
 from fedge.devices.server import Server, within
 from fedge.devices.vectors import Version
+from fedge.states.averaging import weighted_mean
 
 
 @dataclass
@@ -35,6 +40,7 @@ class Link:
         made: versions that the leaf has made since it last sent.
         sent: what it has sent and not been answered; None while nothing is under way.
         answer: what the cloud has sent back, and its number; None before it does.
+        exchange: changes of group so far; what is under way from before one is void.
     """
 
     base: Version
@@ -42,34 +48,58 @@ class Link:
     made: int = 0
     sent: Version | None = None
     answer: tuple[Version, int] | None = None
+    exchange: int = 0
 
 
 class Cloud:
     """The cloud, and its links.
 
     Attributes:
-        server: its model and its rule.
+        servers: per group its model and its rule.
+        labels: per leaf the number of its group.
         links: per leaf, in order.
-        waiting: leaves whose models are in the buffer, in the order of arrival.
+        waiting: per group the leaves whose models are in the buffer, in the order of arrival.
     """
 
-    def __init__(self, config: AsynchronyConfig, server: Server, weights: Sequence[float]) -> None:
+    def __init__(
+        self,
+        config: AsynchronyConfig,
+        server: Server,
+        weights: Sequence[float],
+        labels: Sequence[int] | None = None,
+    ) -> None:
         """Stand before the first exchange.
 
         Args:
             config: its options on the cloud are read.
             server: with the model that all leaves begin with.
             weights: per leaf its training windows.
+            labels: per leaf the number of its group, by first appearance; None: all are one.
         """
-        self.server = server
+        self.labels = [0] * len(weights) if labels is None else list(labels)
+        self.servers = [server.like(server.version, len(self.of_group(group)), group)
+                        for group in range(max(self.labels) + 1)]  # fmt: skip
         self.links = [Link(server.version) for _ in weights]
-        self.waiting: list[int] = []
+        self.waiting: list[list[int]] = [[] for _ in self.servers]
         self._weights = list(weights)
         self._every = config.cloud_every
         self._in_rounds = parts.CLOUD_RULES.has(config.cloud_rule, parts.ROUNDS)
         self._bytes = server.version.nbytes
         seconds = config.cloud_delay_s + self._bytes / (config.cloud_megabytes_s * 1e6)
         self._delay_us = round(seconds * SECOND_US) if config.cloud_delay_s else 0
+
+    @property
+    def weights(self) -> list[float]:
+        """Per leaf its training windows."""
+        return list(self._weights)
+
+    def of_group(self, group: int) -> list[int]:
+        """Return the leaves of a group, in order."""
+        return [leaf for leaf, label in enumerate(self.labels) if label == group]
+
+    def server_of(self, leaf: int) -> Server:
+        """Return the model and rule of a leaf's group."""
+        return self.servers[self.labels[leaf]]
 
     def renewed(self, leaf: int, server: Server, clock: Clock, ledger: Ledger) -> None:
         """Note that a leaf has made a version; let it send its model if that is due."""
@@ -81,27 +111,33 @@ class Cloud:
         if link.sent is None and link.made >= self._every:
             link.sent, link.made = server.version, 0
             ledger.moved["cloud_up"] += self._bytes
-            clock.at(clock.now_us + self._delay_us, Kind.AT_CLOUD, leaf)
+            clock.at(clock.now_us + self._delay_us, Kind.AT_CLOUD, leaf, link.exchange)
 
     def take(self, leaf: int, clock: Clock, ledger: Ledger) -> None:
-        """Take in what a leaf has sent; answer all that wait if there is a new model."""
-        link = self.links[leaf]
+        """Take in what a leaf has sent; answer all of its group that wait if there is a new model."""
+        link, server, group = self.links[leaf], self.server_of(leaf), self.labels[leaf]
         assert link.sent is not None
         arrival = Arrival(
-            leaf, self.server.number - link.base_number, link.base.vector, link.sent.vector,
+            leaf, server.number - link.base_number, link.base.vector, link.sent.vector,
             self._weights[leaf], link.sent.counters,
         )  # fmt: skip
-        made = self.server.take(arrival)
-        self.waiting.append(leaf)
-        if self._in_rounds and len(self.waiting) == len(self.links):
-            made = self.server.take(None)
+        made = server.take(arrival)
+        waiting = self.waiting[group]
+        waiting.append(leaf)
+        if self._in_rounds and len(waiting) == len(self.of_group(group)):
+            made = server.take(None)
         if not made:
             return
-        for each in self.waiting:
-            self.links[each].answer = self.server.version, self.server.number
-            ledger.moved["cloud_down"] += self._bytes
-            clock.at(clock.now_us + self._delay_us, Kind.AT_LEAF, each)
-        self.waiting = []
+        self.waiting[group] = []
+        for each in waiting:
+            self._answer(each, clock, ledger)
+
+    def _answer(self, leaf: int, clock: Clock, ledger: Ledger) -> None:
+        """Send a leaf the model of its group."""
+        link, server = self.links[leaf], self.server_of(leaf)
+        link.answer = server.version, server.number
+        ledger.moved["cloud_down"] += self._bytes
+        clock.at(clock.now_us + self._delay_us, Kind.AT_LEAF, leaf, link.exchange)
 
     def give(self, leaf: int, server: Server, clock: Clock, ledger: Ledger) -> None:
         """Give a leaf the cloud's model; what has come in there since it sent stays on top of it."""
@@ -118,6 +154,34 @@ class Cloud:
             server.change(within(version.vector + own, version, mine, mine), server.version.counters)
         link.base, link.sent, link.answer = version, None, None
         self._send_if_due(leaf, server, clock, ledger)
+
+    def regroup(self, labels: Sequence[int], leaves: Sequence[Server], clock: Clock, ledger: Ledger) -> None:
+        """Let leaves share models by other labels from now on; groups of the same leaves stay as they are."""
+        before = {tuple(self.of_group(group)): group for group in range(len(self.servers))}
+        servers, waiting = self.servers, self.waiting
+        self.labels, self.servers, self.waiting = list(labels), [], []
+        for group in range(max(self.labels) + 1):
+            members = self.of_group(group)
+            known = before.get(tuple(members))
+            if known is not None:
+                self.servers.append(servers[known])
+                self.waiting.append(waiting[known])
+                continue
+            models = [leaves[leaf].version for leaf in members]
+            mean = mean_of(models, [self._weights[leaf] for leaf in members])
+            self.servers.append(servers[0].like(mean, len(members), group))
+            self.waiting.append([])
+            for leaf, model in zip(members, models, strict=True):
+                self.links[leaf] = Link(mean, sent=model, exchange=self.links[leaf].exchange + 1)
+                ledger.moved["cloud_up"] += self._bytes
+                self._answer(leaf, clock, ledger)
+
+
+def mean_of(models: Sequence[Version], weights: Sequence[float]) -> Version:
+    """Return the weighted mean of models, with the counters of the first."""
+    found = weighted_mean([{"w": model.vector} for model in models], weights)["w"]
+    found.flags.writeable = False
+    return Version(models[0].layout, found, models[0].counters)
 
 
 def cloud_arguments(rule: str, arguments: Mapping[str, Any]) -> dict[str, Any]:

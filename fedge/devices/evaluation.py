@@ -1,12 +1,14 @@
 """How good a version is: the clients that hold test windows are asked, before anybody trains on."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
+from fedge.clustering.evidence import Answers, collect_answers, leaf_role
 from fedge.devices.lookahead import RoundContexts, Waiting
+from fedge.devices.results import Population
 from fedge.devices.vectors import Version
 from fedge.exchange.clients import Clients
 from fedge.exchange.engine import LookAheadEngine
-from fedge.exchange.evaluate import OWN, Evaluation, evaluate_messages
+from fedge.exchange.evaluate import OWN, EvaluateReply, Evaluation, SplitName, evaluate_messages
 from fedge.exchange.failure import Failure, loss_not_finite
 from fedge.exchange.schema import ReplyRejected, admit_evaluations, not_finite_losses
 
@@ -18,6 +20,7 @@ class Evaluating:
 
     Attributes:
         windows: client → test windows, of those that have any.
+        held_out: client → validation windows, of those that have any.
     """
 
     def __init__(
@@ -28,6 +31,7 @@ class Evaluating:
         windows: Mapping[int, int],
         classes: int,
         waiting: Waiting,
+        held_out: Mapping[int, int] | None = None,
     ) -> None:
         """Stand ready.
 
@@ -38,35 +42,79 @@ class Evaluating:
             windows: client → test windows; those without any are not asked.
             classes: of the data.
             waiting: for replies.
+            held_out: client → validation windows.
         """
         self._engine = engine
         self._clients = clients
         self._round_contexts = round_contexts
         self.windows = {client: count for client, count in sorted(windows.items()) if count}
+        self.held_out = {client: count for client, count in sorted((held_out or {}).items()) if count}
         self._classes = classes
         self._waiting = waiting
 
     def evaluate(
-        self, version: Version, global_round: int
+        self, served: Callable[[int], Version], global_round: int
     ) -> tuple[dict[int, Evaluation], dict[int, Failure]]:
-        """Return client → its evaluation of a version on its test windows, and client → why there is none."""
+        """Return client → its evaluation, on test windows, of what it is served; client → why there is none.
+
+        Args:
+            served: client → the model that it is served.
+            global_round: of the evaluation.
+        """
+        asked = {client: {OWN: served(client)} for client in self.windows}
+        replies, failures = self._asked(asked, "test", self.windows, global_round)
+        return {client: reply[OWN, "test"] for client, reply in replies.items()}, failures
+
+    def cross_losses(
+        self, models: Sequence[Version], who: Population, global_round: int
+    ) -> tuple[Answers, dict[int, Failure]]:
+        """Return what clients that train say of all leaves' models on validation windows, and who does not.
+
+        Args:
+            models: of the leaves, in order.
+            who: is there.
+            global_round: of the evaluation.
+        """
+        windows = {client: count for client, count in self.held_out.items() if client in who.windows}
+        roles = {leaf_role(leaf): model for leaf, model in enumerate(models)}
+        replies, failures = self._asked(dict.fromkeys(windows, roles), "val", windows, global_round)
+        nbytes = len(windows) * sum(model.nbytes for model in models)
+        leaf_of = {client: who.leaf_of[client] for client in windows}
+        return collect_answers(replies, leaf_of, windows, nbytes), failures
+
+    def _asked(
+        self,
+        asked: Mapping[int, Mapping[str, Version]],
+        split: SplitName,
+        windows: Mapping[int, int],
+        global_round: int,
+    ) -> tuple[dict[int, EvaluateReply], dict[int, Failure]]:
+        """Return the replies of clients that were asked to evaluate models by role, and who has failed."""
         context = self._round_contexts(global_round, global_round)
-        nodes = [self._clients.node(client) for client in self.windows]
-        messages = evaluate_messages(nodes, {OWN: version.record}, ["test"], context)
+        messages = [
+            evaluate_messages(
+                [self._clients.node(client)],
+                {role: each.record for role, each in models.items()},
+                [split],
+                context,
+            )[0]
+            for client, models in asked.items()
+        ]
         ids = [self._engine.push_due(message, _AT_ONCE) for message in messages]
-        found: dict[int, Evaluation] = {}
+        found: dict[int, EvaluateReply] = {}
         failures: dict[int, Failure] = {}
-        for client, message, message_id in zip(self.windows, messages, ids, strict=True):
+        for client, message, message_id in zip(asked, messages, ids, strict=True):
             reply = self._waiting.reply(message, message_id)
             if isinstance(reply, Failure):
                 failures[client] = reply
                 continue
             try:
-                admitted = admit_evaluations(reply, [OWN], {"test": self.windows[client]}, self._classes)
+                found[client] = admit_evaluations(
+                    reply, list(asked[client]), {split: windows[client]}, self._classes
+                )
             except ReplyRejected as error:
                 failures[client] = error.failure
                 continue
-            found[client] = admitted[OWN, "test"]
-            for where in not_finite_losses({(OWN, "test"): found[client].loss}):
+            for where in not_finite_losses({key: each.loss for key, each in found[client].items()}):
                 failures.setdefault(client, loss_not_finite(where))
         return found, failures

@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from fedge.cloud.step import CloudStep
 from fedge.config import parts
 from fedge.config.sections import Config
 from fedge.config.topology import places_per_leaf
@@ -24,6 +25,7 @@ from fedge.devices.cloud import Cloud
 from fedge.devices.draws import JobDraws
 from fedge.devices.evaluation import Evaluating
 from fedge.devices.fleet import Durations, Fleet
+from fedge.devices.groups import Groups
 from fedge.devices.jobs import Fate, Job
 from fedge.devices.ledger import Ledger, gini
 from fedge.devices.lookahead import LookAhead
@@ -102,6 +104,7 @@ class Procedure:
         clock: virtual time, and what is to come.
         servers: the leaves, in order.
         cloud: above them; None above a single one.
+        groups: of leaves with a model of their own each; None where all share one.
         busy: per leaf the virtual microseconds for which its rule has occupied it, and until when it does.
         jobs: number → job that is under way.
         lines: per leaf the jobs that have ended and wait to be taken in; it is busy with the first.
@@ -115,18 +118,26 @@ class Procedure:
         places: devices of each leaf that are at work at a time.
     """
 
-    def __init__(self, world: World, servers: Sequence[Server], cloud: Cloud | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        servers: Sequence[Server],
+        cloud: Cloud | None = None,
+        groups: Groups | None = None,
+    ) -> None:
         """Stand before the first event.
 
         Args:
             world: of the run.
             servers: the leaves, in order, with their first model.
             cloud: above them, with the same model; None above a single leaf.
+            groups: of leaves; None: all share a model.
         """
         config = world.config
         self.clock = Clock()
         self.servers = list(servers)
         self.cloud = cloud
+        self.groups = groups
         self.jobs: dict[int, Job] = {}
         self.lines: list[list[Job]] = [[] for _ in self.servers]
         self.busy = [[0, 0] for _ in self.servers]
@@ -316,28 +327,50 @@ class Procedure:
         self._world.clock.lap("aggregate")
 
     def _at_cloud(self, event: Event) -> None:
-        """Let the cloud take in what a leaf has sent."""
+        """Let the cloud take in what a leaf has sent, unless it has changed its group since."""
         assert self.cloud is not None
-        self.cloud.take(event.subject, self.clock, self.ledger)
+        if event.number == self.cloud.links[event.subject].exchange:
+            self.cloud.take(event.subject, self.clock, self.ledger)
         self._world.clock.lap("cluster")
 
     def _at_leaf(self, event: Event) -> None:
-        """Let a leaf take in the cloud's answer."""
+        """Let a leaf take in the cloud's answer, unless it has changed its group since."""
         assert self.cloud is not None
-        self.cloud.give(event.subject, self.servers[event.subject], self.clock, self.ledger)
+        if event.number == self.cloud.links[event.subject].exchange:
+            self.cloud.give(event.subject, self.servers[event.subject], self.clock, self.ledger)
         self._world.clock.lap("cluster")
 
     # --- how good it is -----------------------------------------------------------------------------
 
     @property
-    def top(self) -> Server:
-        """Whose model all clients are served: the cloud, or the only leaf."""
-        return self.servers[0] if self.cloud is None else self.cloud.server
+    def tops(self) -> list[Server]:
+        """Per leaf whose model its clients are served: the cloud's for its group, or the only leaf."""
+        if self.cloud is None:
+            return self.servers
+        return [self.cloud.server_of(leaf) for leaf in range(len(self.servers))]
 
     @property
     def served(self) -> Version:
-        """The model that all clients are served."""
-        return self.top.version
+        """The model that the clients of the first leaf are served; of all, unless there are groups."""
+        return self.tops[0].version
+
+    def _compare(self, evaluation: int) -> CloudStep | None:
+        """Compare the leaves if that is due, and let them share models as is found then."""
+        groups, cloud, world = self.groups, self.cloud, self._world
+        if groups is None or cloud is None or not groups.is_due(evaluation):
+            return None
+        answers, models = None, [server.version for server in self.servers]
+        if groups.asks_losses:
+            answers, failures = world.evaluating.cross_losses(models, world.who, evaluation)
+            for client, failure in failures.items():
+                self.ledger.failures.setdefault(client, failure)
+            world.clock.lap("wait")
+        states = [model.state for model in models]
+        step = groups.compare(states, cloud.weights, answers, evaluation)
+        if step.labels.tolist() != cloud.labels:
+            cloud.regroup(step.labels.tolist(), self.servers, self.clock, self.ledger)
+        world.clock.lap("cluster")
+        return step
 
     def _evaluate(self, event: Event) -> None:
         """Let clients evaluate, and tell of the period that ends here."""
@@ -346,13 +379,18 @@ class Procedure:
         self.clock.at(self.clock.now_us + self._every_us, Kind.EVALUATE, 0, event.number + 1)
         began = world.clock.began
         world.clock.lap("configure")
-        evaluated, failures = world.evaluating.evaluate(self.served, self.evaluated)
+        step = self._compare(self.evaluated)
+        served = [top.version for top in self.tops]
+        evaluated, failures = world.evaluating.evaluate(
+            lambda client: served[world.who.leaf_of[client]], self.evaluated
+        )
         for client, failure in failures.items():
             ledger.failures.setdefault(client, failure)
         world.clock.lap("wait")
         moved = {name: count - self.moved_before[name] for name, count in ledger.moved.items()}
         period = Period(self.evaluated, ledger.losses, ledger.failures, moved, began)
-        result = round_result(world.who, period, evaluated)
+        labels = [0] if self.cloud is None else self.cloud.labels
+        result = replace(round_result(world.who, period, evaluated, labels), cloud=step)
         row = replace(
             self._row(),
             seen_accuracy=mean_accuracy(world.who, evaluated, unseen=False),
@@ -371,7 +409,7 @@ class Procedure:
         return VersionRow(
             evaluation=self.evaluated,
             virtual_s=now_us / SECOND_US,
-            version=self.top.number,
+            version=sum({id(top): top.number for top in self.tops}.values()),
             updates=ledger.total("updates"),
             jobs=ledger.total("jobs"),
             seen_accuracy=None,
@@ -385,12 +423,18 @@ class Procedure:
             wasted=ledger.total("wasted_us") / max(1, ledger.total("busy_us")),
             gini=gini(updates),
             events=self.clock.events,
-            server_busy=self._server_busy(),
-            in_line=sum(map(len, self.lines)),
+            server_busy=self.server_busy,
+            in_line=self.in_line,
         )
 
-    def _server_busy(self) -> float:
-        """Return the share of virtual time in which the rule occupied a leaf, mean over leaves."""
+    @property
+    def in_line(self) -> int:
+        """Jobs that have ended and wait for a busy leaf."""
+        return sum(map(len, self.lines))
+
+    @property
+    def server_busy(self) -> float:
+        """Share of virtual time in which the rule occupied a leaf, mean over leaves."""
         now_us = self.clock.now_us
         done_us = sum(busy_us - max(0, until_us - now_us) for busy_us, until_us in self.busy)
         return done_us / (len(self.busy) * now_us) if now_us else 0.0

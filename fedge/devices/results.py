@@ -95,19 +95,23 @@ class Period:
     began: float
 
 
-def round_result(who: Population, period: Period, evaluated: Mapping[int, Evaluation]) -> RoundResult:
+def round_result(
+    who: Population, period: Period, evaluated: Mapping[int, Evaluation], labels: Sequence[int] | None = None
+) -> RoundResult:
     """Return the rows of a global round: of clients that were evaluated or have trained in the period.
 
     Args:
         who: is there.
         period: that ends with the evaluation.
-        evaluated: client → evaluation of the one model that all are served.
+        evaluated: client → evaluation of the model that it is served.
+        labels: per leaf the number of its group; None: all are one.
     """
+    groups = [0] * who.leaves if labels is None else labels
     there = sorted({*evaluated, *period.losses})
     return RoundResult(
         global_round=period.number,
         clients=[_client(who, client, period, evaluated.get(client)) for client in there],
-        leaves=[_leaf(who, leaf, evaluated) for leaf in range(who.leaves)],
+        leaves=[_leaf(who, leaf, evaluated, groups[leaf]) for leaf in range(who.leaves)],
         cloud=None,
         clients_ok=len(who.leaf_of) - len(period.failures),
         failures=dict(sorted(period.failures.items())),
@@ -137,15 +141,15 @@ def _client(who: Population, client: int, period: Period, test: Evaluation | Non
     )
 
 
-def _leaf(who: Population, leaf: int, evaluated: Mapping[int, Evaluation]) -> LeafResult:
-    """Return the row of one leaf; all serve the same model."""
+def _leaf(who: Population, leaf: int, evaluated: Mapping[int, Evaluation], group: int) -> LeafResult:
+    """Return the row of one leaf, which serves the model of its group."""
     mine = {client: found for client, found in evaluated.items() if who.leaf_of[client] == leaf}
     seen = pooled([found for client, found in mine.items() if client not in who.unseen])
     unseen = pooled([found for client, found in mine.items() if client in who.unseen])
     devices = who.devices_of(leaf)
     return LeafResult(
         leaf=leaf,
-        cluster=0,
+        cluster=group,
         gate=GateResult("off", math.nan, None, serves_offer=False),
         test_accuracy=seen[0] if seen else None,
         test_loss=seen[1] if seen else None,

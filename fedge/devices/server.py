@@ -1,6 +1,7 @@
 """A server on the virtual clock: its model, the rule by which it changes, what it keeps in between."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -46,10 +47,17 @@ class Server:
         self.version = version
         self.number = 0
         self.memory = Memory(children, facts=facts)
+        self._given = rule, arguments
         self._rule = rule
         self._arguments = dict(arguments)
         self._counters: tuple[int, Mapping[str, np.ndarray]] | None = None  # of whom
         self.range: tuple[np.ndarray, np.ndarray] | None = None
+
+    def like(self, version: Version, children: int, number: int) -> "Server":
+        """Return a server with the same rule that begins with a model; its streams are those of a number."""
+        facts = self.memory.facts
+        own = None if facts is None else replace(facts, server=facts.server + number)
+        return Server(version, *self._given, children, own)
 
     def take(self, arrival: Arrival | None) -> bool:
         """Take in an arrival, None for the end of a round; tell whether there is a new model.

@@ -99,6 +99,7 @@ def snapshot(procedure: Procedure) -> tuple[Groups, dict[str, Any]]:
         "busy": procedure.busy,
         "servers": servers,
         "cloud": None if procedure.cloud is None else _cloud_facts(procedure.cloud, kept),
+        "groups": None if procedure.groups is None else procedure.groups.facts(),
         "idle": [list(idle) for idle in procedure.choosing.idle],
         "picks": [draws.count for draws in procedure.choosing.draws],
         "attempts": procedure.attempts,
@@ -123,6 +124,7 @@ def restore(
     groups = {name: groups.get(name, {}) for name in (_VECTORS, _COUNTERS, _MEMORY, _COUNTS)}
     found = _Found(groups, procedure.servers[0].version.layout)
     procedure.clock = Clock(**facts["clock"])
+    _restore_groups(procedure, facts)
     for index, (server, of) in enumerate(zip(_servers(procedure), facts["servers"], strict=True)):
         arrays = {name: np.array(array) for name, array in groups[_MEMORY].get(str(index), {}).items()}
         _restore_server(server, of, arrays, found)
@@ -145,8 +147,21 @@ def restore(
 
 
 def _servers(procedure: Procedure) -> list[Server]:
-    """Return the leaves, and the cloud if there is one."""
-    return [*procedure.servers, *([procedure.cloud.server] if procedure.cloud is not None else [])]
+    """Return the leaves, and the cloud's servers if there are any."""
+    return [*procedure.servers, *(procedure.cloud.servers if procedure.cloud is not None else [])]
+
+
+def _restore_groups(procedure: Procedure, facts: Mapping[str, Any]) -> None:
+    """Let the cloud have as many servers as it had groups."""
+    if procedure.groups is not None and facts.get("groups") is not None:
+        procedure.groups.restore(facts["groups"])
+    cloud = procedure.cloud
+    labels = None if cloud is None else facts["cloud"].get("labels")
+    if cloud is not None and labels is not None:
+        like, cloud.labels = cloud.servers[0], list(labels)
+        cloud.servers = [
+            like.like(like.version, len(cloud.of_group(group)), group) for group in range(max(labels) + 1)
+        ]
 
 
 def _cloud_facts(cloud: Cloud, kept: _Kept) -> dict[str, Any]:
@@ -158,10 +173,11 @@ def _cloud_facts(cloud: Cloud, kept: _Kept) -> dict[str, Any]:
             link.made,
             None if link.sent is None else kept.version(link.sent),
             None if link.answer is None else [kept.version(link.answer[0]), link.answer[1]],
+            link.exchange,
         ]
         for link in cloud.links
     ]
-    return {"links": links, "waiting": cloud.waiting}
+    return {"links": links, "waiting": cloud.waiting, "labels": cloud.labels}
 
 
 def _restore_cloud(cloud: Cloud, facts: Mapping[str, Any], found: _Found) -> None:
@@ -170,11 +186,12 @@ def _restore_cloud(cloud: Cloud, facts: Mapping[str, Any], found: _Found) -> Non
         Link(
             found.version(base), base_number, made,
             None if sent is None else found.version(sent),
-            None if answer is None else (found.version(answer[0]), answer[1]),
+            None if answer is None else (found.version(answer[0]), answer[1]), *exchange,
         )
-        for base, base_number, made, sent, answer in facts["links"]
+        for base, base_number, made, sent, answer, *exchange in facts["links"]
     ]  # fmt: skip
-    cloud.waiting = list(facts["waiting"])
+    of_group = facts["waiting"] if "labels" in facts else [facts["waiting"]]  # as it was without groups
+    cloud.waiting = [list(waiting) for waiting in of_group]
 
 
 def _server_facts(server: Server, kept: _Kept) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The steps of a run on the virtual clock: clients and data as in every run, then `fedge.devices`."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,6 +13,8 @@ from fedge.data.prepared import DataShape
 from fedge.devices.cloud import Cloud, cloud_arguments
 from fedge.devices.evaluation import Evaluating
 from fedge.devices.fleet import Fleet, check_fleet
+from fedge.devices.groups import Groups
+from fedge.devices.limits import Limits
 from fedge.devices.lookahead import LookAhead, Waiting
 from fedge.devices.model_facts import ModelFacts
 from fedge.devices.procedure import Hooks, JobRow, Procedure, World
@@ -31,7 +34,7 @@ from fedge.run.served import Members, with_served
 from fedge.seeding import Purpose, numpy_stream
 from fedge.states.checkpoint import FOLDER, prune, write_checkpoint
 from fedge.training.local import get_state
-from fedge.training.models import variance_names
+from fedge.training.models import parameter_names, variance_names
 
 _GIVEN_AWAY = (
     "{option} {name}: the server looks at each model by itself, knows the share of each class that its owner "
@@ -39,9 +42,17 @@ _GIVEN_AWAY = (
 )
 
 
+_BUSY = 0.95  # share of virtual time
+_BEHIND = (
+    "the rule occupied its servers {share:.0%} of the virtual time, and {jobs} arrivals wait in line: they "
+    "do not keep up; raise the rule's buffer"
+)
+
+
 class AsynchronousSteps(Steps):
     """The steps of one run, in their order."""
 
+    _spent: Counter[str]
     _owners: np.ndarray
     _shares: np.ndarray
 
@@ -55,6 +66,7 @@ class AsynchronousSteps(Steps):
         config = self._plan.config
         who = population(dealt, sizes)
         callbacks = self._callbacks = Callbacks(config)
+        self._spent = Counter()
         procedure = self._procedure(clients, dealt, who, shape)
         done = self._global_round = self._begin(procedure)
         self._say(who)
@@ -65,10 +77,11 @@ class AsynchronousSteps(Steps):
         if done < last:
             callbacks.begin_round(done + 1)
         procedure.go_on(last)
+        self._say_limits(procedure)
         assert isinstance(self._recorder, DeviceRecorder)
         assert self._card is not None
         card = with_served(self._card, [_members(who, leaf) for leaf in range(who.leaves)], ())
-        self._recorder.write_models([procedure.served.state] * who.leaves, card=card)
+        self._recorder.write_models([top.version.state for top in procedure.tops], card=card)
         ledger, now_us = procedure.ledger, procedure.clock.now_us
         self._recorder.write_totals(
             ledger.devices(now_us, who.leaf_of, who.windows), sorted(ledger.staleness.items())
@@ -95,7 +108,10 @@ class AsynchronousSteps(Steps):
             LookAhead(
                 engine, clients, config, contexts, who.windows, variances, waiting, plan.clock
             ),
-            Evaluating(engine, clients, contexts, tests, shape.classes, waiting),
+            Evaluating(
+                engine, clients, contexts, tests, shape.classes, waiting,
+                {client: len(val) for client, (_, val, _) in enumerate(dealt.clients)},
+            ),
             traced(sorted(who.windows), config.devices.traced), plan.clock,
             Hooks(lambda *rows: self._on_evaluation(procedure, *rows), self._write_job),
         )  # fmt: skip
@@ -104,7 +120,10 @@ class AsynchronousSteps(Steps):
             Server(initial, rule, arguments, len(who.devices_of(leaf)), replace(facts, server=leaf))
             for leaf in range(who.leaves)
         ]
-        procedure = Procedure(world, servers, self._cloud(who, facts))
+        groups = None
+        if who.leaves > 1:
+            groups = Groups(config, parameter_names(network), plan.seed, who.truth)
+        procedure = Procedure(world, servers, self._cloud(who, facts, groups), groups)
         return procedure
 
     def _facts(self, initial: Version, shape: DataShape) -> ModelFacts:
@@ -118,9 +137,9 @@ class AsynchronousSteps(Steps):
             0,
         )
 
-    def _cloud(self, who: Population, facts: ModelFacts) -> Cloud | None:
+    def _cloud(self, who: Population, facts: ModelFacts, groups: Groups | None) -> Cloud | None:
         """Return the cloud; none above a single leaf."""
-        if who.leaves == 1:
+        if groups is None:
             return None
         config = self._plan.config.asynchrony
         arguments = cloud_arguments(config.cloud_rule, config.arguments("cloud_rule"))
@@ -130,7 +149,7 @@ class AsynchronousSteps(Steps):
         weights = windows.sum(1)
         of_leaves = replace(facts, shares=windows @ facts.shares / weights[:, None], server=who.leaves)
         server = Server(facts.version, CLOUD_RULES.load(config.cloud_rule), arguments, who.leaves, of_leaves)
-        return Cloud(config, server, weights.tolist())
+        return Cloud(config, server, weights.tolist(), groups.labels.tolist())
 
     def _fleet(self) -> Fleet:
         """Return how fast every client is."""
@@ -154,6 +173,17 @@ class AsynchronousSteps(Steps):
             f"devices at work, {seconds:g} virtual s, a global round every "
             f"{config.asynchrony.evaluate_every_s:g}"
         )
+
+    def _say_limits(self, procedure: Procedure) -> None:
+        """Say and record what this run's real time went into, and whether a virtual server kept up."""
+        if not self._spent:
+            return
+        workers = max(1, len(self._grid.worker_ids))
+        limits = Limits(dict(self._spent), workers, self._plan.config.asynchrony.concurrency)
+        self._recorder.update_manifest(limits=limits.facts())
+        self._console.say(limits.line())
+        if procedure.server_busy > _BUSY:
+            self._announcer.note(_BEHIND.format(share=procedure.server_busy, jobs=procedure.in_line))
 
     # --- checkpoints --------------------------------------------------------------------------------
 
@@ -206,6 +236,7 @@ class AsynchronousSteps(Steps):
         assert isinstance(self._recorder, DeviceRecorder)
         assert callbacks is not None
         self._recorder.write_version(row)
+        self._spent.update(laps)
         self._announcer.round(result, laps)
         self._global_round = result.global_round
         callbacks.end_round(result, sum(laps.values()), row)

@@ -129,6 +129,10 @@ def _refuse_clock_parts_that_do_not_fit(config: Config) -> None:
         cloud = asynchrony.arguments("cloud_rule")
         CLOUD_RULES.refuse_wrong_arguments(asynchrony.cloud_rule, cloud, "model", "memory", "arrival")
         try_rule(asynchrony.cloud_rule, cloud, CLOUD_RULES)
+        if config.cluster.enabled:
+            from fedge.devices.groups import refuse_needs_of_rounds
+
+            refuse_needs_of_rounds(config.cluster)
     try_preset(devices.preset, preset)
     try_availability(devices.availability, availability)
 

@@ -1,5 +1,6 @@
 """Small worlds on the virtual clock: real parts all the way, clients that train two numbers in no time."""
 
+import hashlib
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -8,10 +9,12 @@ import torch
 from flwr.clientapp import ClientApp
 from torch import nn
 
+from fedge.config.leaf_groups import static_groups
 from fedge.config.parts import AVAILABILITY, CLOUD_RULES, DEVICES, SERVER_RULES
 from fedge.config.sections import from_run_config
 from fedge.devices.cloud import Cloud, cloud_arguments
 from fedge.devices.evaluation import Evaluating
+from fedge.devices.groups import Groups
 from fedge.devices.lookahead import LookAhead, Waiting
 from fedge.devices.model_facts import ModelFacts
 from fedge.devices.procedure import Hooks, Procedure, World
@@ -21,7 +24,13 @@ from fedge.devices.vectors import version_of
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.clients import Clients
 from fedge.exchange.content import ARRAYS, arrays_of
-from fedge.exchange.evaluate import OWN, Evaluation, evaluate_reply
+from fedge.exchange.evaluate import (
+    OWN,
+    Evaluation,
+    evaluate_reply,
+    models_to_evaluate,
+    splits_to_evaluate,
+)
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import train_reply
 from fedge.process.identity import process_name
@@ -33,7 +42,7 @@ START = {"w": np.array([0.5, -1.0], np.float32), "steps": np.array(0)}
 WINDOWS = 4  # of a device; unless a test says otherwise, all have the same
 OFF = {
     "scaffold.enabled": False, "cluster.enabled": False, "gate.enabled": False, "train.local-epochs": 1,
-    "hierarchy.num-servers": 1,
+    "hierarchy.num-servers": 1, "cluster.patience": 1,
 }  # fmt: skip
 
 
@@ -61,8 +70,11 @@ def config_of(**changes):
     return from_run_config({**OFF, "asynchrony.rule": "fedbuff", "num-server-rounds": 3, **given})
 
 
-def app(fails=()):
-    """Return clients: (device, attempt) alone decides what is added; those of `fails` raise an exception."""
+def app(fails=(), losses=None):
+    """Return clients: (device, attempt) alone decides what is added; those of `fails` raise an exception.
+
+    What a device finds of a leaf's model is `losses` (role, device), 0.5 without it.
+    """
     made = ClientApp()
 
     @made.train()
@@ -78,7 +90,13 @@ def app(fails=()):
 
     @made.evaluate()
     def evaluate(message, context):
-        return evaluate_reply(message, {(OWN, "test"): Evaluation(np.array([[1, 1], [0, 2]]), 0.5)})
+        device = int(context.node_config["partition-id"])
+        return evaluate_reply(message, {
+            (role, split): Evaluation(
+                np.array([[1, 1], [0, 2]]), losses(role, device) if losses and role != OWN else 0.5
+            )
+            for role, _ in models_to_evaluate(message) for split in splits_to_evaluate(message)
+        })  # fmt: skip
 
     return made
 
@@ -102,7 +120,18 @@ class Noted:
 
 
 @contextmanager
-def world(config, devices, workers=1, fleet=None, presence=None, fails=(), seed=3, start=None, traced=None):
+def world(
+    config,
+    devices,
+    workers=1,
+    fleet=None,
+    presence=None,
+    fails=(),
+    seed=3,
+    start=None,
+    traced=None,
+    losses=None,
+):
     """Give (procedure, noted) of a world in which nothing has happened yet.
 
     Devices stand under leaves in blocks; all jobs are noted unless `traced` says whose. The model at the
@@ -112,7 +141,7 @@ def world(config, devices, workers=1, fleet=None, presence=None, fails=(), seed=
     leaf_of = {device: device * leaves // devices for device in range(devices)}
     who = Population(leaf_of, dict.fromkeys(range(devices), WINDOWS), frozenset(), leaves)
     clock, noted = LapClock(), Noted()
-    with InProcessGrid(app(fails), devices, {}, workers) as grid:
+    with InProcessGrid(app(fails, losses), devices, {}, workers) as grid:
         clients = Clients(grid, {device: device + 1 for device in range(devices)})
         waiting = Waiting(grid, 30.0, clock, lambda: None)
 
@@ -134,13 +163,16 @@ def world(config, devices, workers=1, fleet=None, presence=None, fails=(), seed=
             World(
                 config, seed, who, made, there,
                 LookAhead(grid, clients, config, contexts, who.windows, (), waiting, clock),
-                Evaluating(grid, clients, contexts, {0: 4}, 2, waiting), known, clock, noted.hooks,
+                Evaluating(
+                    grid, clients, contexts, {0: 4}, 2, waiting, dict.fromkeys(range(devices), WINDOWS)
+                ), known, clock, noted.hooks,
             ),
             [
                 Server(initial, rule, arguments, devices // leaves, facts_of(initial, seed, devices, leaf))
                 for leaf in range(leaves)
             ],
             cloud_of(config, initial, devices, seed),
+            Groups(config, ["w"], seed) if leaves > 1 else None,
         ), noted  # fmt: skip
 
 
@@ -152,7 +184,8 @@ def cloud_of(config, initial, devices, seed):
     arguments = cloud_arguments(asynchrony.cloud_rule, asynchrony.arguments("cloud_rule"))
     facts = facts_of(initial, seed, leaves, leaves)
     server = Server(initial, CLOUD_RULES.load(asynchrony.cloud_rule), arguments, leaves, facts)
-    return Cloud(asynchrony, server, [devices * WINDOWS / leaves] * leaves)
+    labels = static_groups(asynchrony.groups, leaves)
+    return Cloud(asynchrony, server, [devices * WINDOWS / leaves] * leaves, labels)
 
 
 def carried_out(config, devices, **where):
@@ -184,6 +217,13 @@ def outcome(procedure, noted):
         "staleness": sorted(procedure.ledger.staleness.items()),
         "counts": {name: values.tolist() for name, values in procedure.ledger.counts.items()},
     }
+
+
+def digest(found):
+    """Return the sha256 of model, curve and histogram of what `outcome` returned."""
+    return hashlib.sha256(
+        repr([found[name] for name in ("served", "rows", "staleness")]).encode()
+    ).hexdigest()
 
 
 def renamed(config, **changes):

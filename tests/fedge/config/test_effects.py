@@ -100,6 +100,7 @@ CASES = {
     "asynchrony.over-selection": (2.0, ROUNDS, CLOCK),
     "asynchrony.deadline-s": (0.1, ROUNDS, CLOCK),
     "asynchrony.evaluate-every-s": (0.5, CLOCK, {}),
+    "asynchrony.groups": ("0,1,1", LEAVES, {}),
     "asynchrony.cloud-rule": ("fedasync", LEAVES, CLOCK),
     "asynchrony.cloud-every": (2, LEAVES, CLOCK),
     "asynchrony.cloud-delay-s": (0.3, LEAVES, CLOCK),

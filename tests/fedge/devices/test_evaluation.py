@@ -38,7 +38,8 @@ def test_each_client_is_asked_that_has_test_windows():
         windows = {0: 4, 1: 0, 2: 4, 3: 4, 4: 4}
         waiting = Waiting(grid, 30.0, LapClock(), lambda: None)
         evaluating = Evaluating(grid, clients, contexts, windows, 2, waiting)
-        found, failures = evaluating.evaluate(version_of({"w": np.array([3.0], np.float32)}), 7)
+        version = version_of({"w": np.array([3.0], np.float32)})
+        found, failures = evaluating.evaluate(lambda _: version, 7)
     assert sorted(asked) == [0, 2, 3, 4]
     assert found.keys() == {0, 4}
     assert found[0].confusion.tolist() == [[3, 0], [1, 0]]

@@ -92,11 +92,40 @@ def test_any_number_of_workers_gives_the_same_files(base, buffered, workers):
     assert digests(again.folder) == digests(buffered.folder)
 
 
+REVIVED = '{"buffer": 2, "freeze": 2, "warmup": 4, "s_max": 3, "teachers": 3, "steps": 2, "server_s": 0.01}'
+
+
+def test_fedrevive_gives_the_same_files_and_says_what_devices_give_away(base):
+    config = {
+        **base, **BUFFERED, "asynchrony.rule": "fedrevive", "asynchrony.rule-args": REVIVED,
+        "num-server-rounds": 2,
+    }  # fmt: skip
+    one, four = (simulate({**config, "run-name": f"revived-{n}"}, workers=n) for n in (1, 4))
+    assert digests(one.folder) == digests(four.folder)
+    assert one.versions["server_busy"][-1] > 0
+    assert any("knows the share of each class" in line for line in one.manifest["remarks"])
+    control = {"asynchrony.rule-args": REVIVED.replace("}", ', "distil": false}').replace("0.01", "0.0")}
+    other = simulate({**config, **control, "run-name": "control"}, workers=2)
+    assert digests(other.folder)["devices/versions.csv"] != digests(one.folder)["devices/versions.csv"]
+    assert other.versions["server_busy"][-1] == 0
+
+
+def test_groups_of_leaves_are_served_models_of_their_own(base):
+    leaves = {"hierarchy.num-servers": 2, "partition.unseen-clients": 1, "asynchrony.groups": "0,1"}
+    run = simulate({**base, **BUFFERED, **leaves, "run-name": "groups"}, workers=2)
+    assert run.status == "completed"
+    assert run.leaves.filter(run.leaves["global_round"] == 4)["cluster"].to_list() == [0, 1]
+    windows = np.random.default_rng(0).normal(size=(3, 2, 16)).astype(np.float32)
+    first, second = (run.predict(windows, client=client) for client in (0, 17))
+    assert not np.array_equal(first.probabilities, second.probabilities)
+
+
 def test_what_a_run_leaves_behind(buffered):
     for table in DEVICE_TABLES:
         first = (buffered.folder / table.path).read_text().splitlines()[0]
         assert first == ",".join(table.names)
     assert buffered.status == "completed"
+    assert buffered.manifest["limits"]["workers"] == 1
     versions, devices = buffered.versions, buffered.devices
     assert versions["evaluation"].to_list() == [1, 2, 3, 4]
     assert versions["virtual_s"].to_list() == [0.5, 1.0, 1.5, 2.0]

@@ -1,0 +1,111 @@
+"""Which leaves share a model at the cloud, on the virtual clock: as is said, or as is found at evaluations.
+
+Groups that are found come from a method of `fedge.clustering` that needs models and losses alone: what needs
+a whole round from one start (updates, deals, probes, trials) has no meaning where nobody waits. Every
+`cluster.every` evaluations from `cluster.start-round` on, clients evaluate all leaves' models on their
+validation windows, and labels change once `cluster.patience` comparisons in a row have found the same.
+Shape letter: S leaves.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedge.cloud.step import CloudStep
+from fedge.clustering.evidence import Answers, Evidence
+from fedge.clustering.membership import Membership, events_between
+from fedge.clustering.registry import method_named
+from fedge.config.leaf_groups import static_groups
+from fedge.config.option import ConfigError
+from fedge.config.sections import ClusterConfig, Config
+from fedge.states.averaging import State
+
+ALLOWED = {"cross-losses"}  # what clients can be asked for at any moment
+
+
+class Groups:
+    """The labels in force, and how they change.
+
+    Attributes:
+        labels: (S,) int64, group of each leaf, numbered by first appearance.
+        membership: groups that are proposed.
+    """
+
+    def __init__(self, config: Config, parameters: Sequence[str], seed: int, truth: Any = None) -> None:
+        """Begin with the groups of `asynchrony.groups`, or with one.
+
+        Args:
+            config: its sections on clustering, hierarchy and asynchrony are read.
+            parameters: names of the trainable entries of a model, in layer order.
+            seed: root of the streams of tests.
+            truth: (S,) groups that a scenario has planted; None without one.
+        """
+        leaves = config.hierarchy.num_servers
+        self.labels = np.array(static_groups(config.asynchrony.groups, leaves), dtype=np.int64)
+        self.membership = Membership()
+        self._config = config.cluster
+        self._method = method_named(config.cluster) if config.cluster.enabled else None
+        self._parameters = tuple(parameters)
+        self._seed = seed
+        self._truth = None if truth is None else np.array(truth, dtype=np.int64)
+
+    def is_due(self, evaluation: int) -> bool:
+        """Tell whether leaves are compared at evaluation 1, 2, …"""
+        since = evaluation - self._config.start_round
+        return self._config.enabled and since >= 0 and since % self._config.every == 0
+
+    @property
+    def asks_losses(self) -> bool:
+        """Whether clients must be asked for the losses of all leaves' models."""
+        return self._method is not None and "cross-losses" in self._method.needs(self._config)
+
+    def compare(
+        self, models: Sequence[State], weights: Sequence[float], answers: Answers | None, evaluation: int
+    ) -> CloudStep:
+        """Compare the leaves, and return what was found; `labels` are those in force from now on.
+
+        Args:
+            models: of the leaves.
+            weights: their training windows.
+            answers: of their clients, to all models; None where nobody was asked.
+            evaluation: 1, 2, …
+        """
+        assert self._method is not None
+        config, before = self._config, self.labels
+        evidence = Evidence(
+            models, None, weights, self._parameters, common_start=False, answers=answers, truth=self._truth,
+            global_round=evaluation, seed=self._seed,
+        )  # fmt: skip
+        found = self._method.group(evidence, config, before)
+        facts: dict[str, Any] = dict(found.facts)
+        if "skipped" not in facts:
+            self.labels = self.membership.settle(found.labels, config.patience)
+        if events := events_between(before, self.labels):
+            facts["events"] = events
+        if answers is not None:
+            facts["exchange_bytes"] = answers.downlink_bytes
+        signal = self._method.compares or config.signal
+        return CloudStep(signal, self.labels, found.similarity, config.tau, False, [], config.method, facts)
+
+    def facts(self) -> dict[str, Any]:
+        """Return everything as JSON, for `restore`."""
+        return {"labels": self.labels.tolist(), "membership": self.membership.facts()}
+
+    def restore(self, facts: Mapping[str, Any]) -> None:
+        """Go on with what `facts` gave."""
+        self.labels = np.array(facts["labels"], dtype=np.int64)
+        self.membership.restore(facts["membership"])
+
+
+def refuse_needs_of_rounds(config: ClusterConfig) -> None:
+    """Raise ConfigError for a way to group leaves that needs a whole round from one model."""
+    method = method_named(config)
+    needs = {need for need in method.needs(config) if need not in ALLOWED}
+    if needs or method.by_time:
+        what = " and ".join(sorted(needs)) or "rounds of its own"
+        raise ConfigError(
+            f"cluster.method {config.method} (signal {config.signal}, count {config.count}, test "
+            f"{config.test}) needs {what}, which is of whole rounds, on the virtual clock; set for example "
+            f'cluster.signal="affinity", cluster.method="agglomerative" and cluster.test="sign-flip"'
+        )

@@ -1,0 +1,57 @@
+"""What limits how fast a run on the virtual clock goes: clients' training, or what the server does itself."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_MOSTLY = 0.5
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Where the real time of a run went.
+
+    Attributes:
+        spent: part of the loop → seconds; "wait" is for clients, all others are the server's own.
+        workers: clients that train at a time.
+        concurrency: devices at work at a time on the virtual clock.
+
+    >>> Limits({"wait": 8.0, "aggregate": 1.5, "record": 0.5}, 2, 60).line()
+    'limited by training: the loop waited 80% of 10 s for its 2 workers; more cores would help, up to 60'
+    """
+
+    spent: Mapping[str, float]
+    workers: int
+    concurrency: int
+
+    @property
+    def waited(self) -> float:
+        """Share of the time that the loop waited for clients."""
+        total = sum(self.spent.values())
+        return self.spent.get("wait", 0.0) / total if total else 0.0
+
+    @property
+    def by(self) -> str:
+        """What limits: "training", "concurrency" where workers are idle for want of it, or "server"."""
+        if self.waited < _MOSTLY:
+            return "server"
+        return "concurrency" if self.concurrency <= self.workers else "training"
+
+    def line(self) -> str:
+        """Return it for a reader."""
+        total = f"{sum(self.spent.values()):.3g} s"
+        if self.by == "server":
+            own = {name: seconds for name, seconds in self.spent.items() if name != "wait"}
+            most = max(own, key=lambda name: own[name])
+            return (
+                f"limited by the server: it waited {self.waited:.0%} of {total} for {self.workers} workers "
+                f"and spent most on {most} ({own[most]:.3g} s); more workers would not help"
+            )
+        waited = f"the loop waited {self.waited:.0%} of {total} for its {self.workers} workers"
+        if self.by == "concurrency":
+            return f"limited by asynchrony.concurrency {self.concurrency}: {waited}, which have no more jobs"
+        return f"limited by training: {waited}; more cores would help, up to {self.concurrency}"
+
+    def facts(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        return {"by": self.by, "waited": self.waited, "workers": self.workers, "spent_s": dict(self.spent)}
