@@ -72,6 +72,7 @@ def _parser() -> Parser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_run_commands(commands)
     _add_profile(commands)
+    _add_doctor(commands)
     _add_project_commands(commands)
     add_deal(commands)
     add_datasets(commands)
@@ -150,6 +151,14 @@ def _add_profile(commands: Any) -> None:
     profile.set_defaults(command=_profile)
 
 
+def _add_doctor(commands: Any) -> None:
+    """Add what says what a machine can do."""
+    doctor = commands.add_parser("doctor", help="say what this machine and environment can do for a run")
+    _add_run_arguments(doctor)
+    doctor.add_argument("--json", action="store_true", help="print all of it for programs")
+    doctor.set_defaults(command=_doctor)
+
+
 def _add_project_commands(commands: Any) -> None:
     """Add what helps to write a study: projects, configurations, options, tables, completion."""
     new = commands.add_parser("new", help="write a small project with its own model, options and federations")
@@ -217,6 +226,11 @@ def _run(options: argparse.Namespace) -> int:
         raise ConfigError(
             "federation must be a simulated one (options.num-supernodes); start others with flwr run"
         )
+    if federation.is_auto:
+        from fedge.doctor.command import resolved  # measures a client: other runs need not load it
+
+        federation, shares = resolved(federation, run_config)
+        options.workers = options.workers or shares.at_a_time
     return _carry_out(options, run_config, federation)
 
 
@@ -285,8 +299,8 @@ def _carry_out(options: argparse.Namespace, run_config: dict[str, Scalar], feder
             return _run_in_process(run_config, federation, options, prepared)
         config = prepared.config
         del prepared  # the run is another process's, and reads the data itself
-        size = clients if clients != federation.num_supernodes else None
-        return run_on_flower(options.app, options.federation, run_config, config, size)
+        there = replace(federation, num_supernodes=clients)
+        return run_on_flower(options.app, options.federation, run_config, config, there)
 
 
 def _run_in_process(
@@ -319,6 +333,14 @@ def _profile(options: argparse.Namespace) -> int:
     from fedge.profile.command import profile
 
     return profile(options)
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    """Carry out ``fedge doctor``."""
+    _check_workers(options.workers)
+    from fedge.doctor.command import doctor
+
+    return doctor(options)
 
 
 def _print_status(options: argparse.Namespace) -> int:

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import count
 from typing import Any
 
 import torch
@@ -202,7 +203,7 @@ def _model(config: TrainConfig, data: ClientData) -> torch.nn.Module:
     if getattr(_workspace, "kind", None) != kind:
         arguments = config.arguments("model")
         network = build_model(config.model, x.shape[1:], data.classes, torch.Generator(), arguments)
-        _workspace.model = network.to(choose_device(config.device))
+        _workspace.model = network.to(device_of_thread(config.device))
         _workspace.kind = kind
     model: torch.nn.Module = _workspace.model
     return model
@@ -213,6 +214,27 @@ def _draws(config: TrainConfig, round_context: RoundContext, client: int) -> tor
     if not MODELS.is_own(config.model):
         return None
     return torch_stream(round_context.seed, Purpose.DROPOUT, *round_context.stream_of(client))
+
+
+_threads = count()  # that train on GPUs in this process
+
+
+def device_of_thread(wanted: str) -> torch.device:
+    """Return where this thread's clients compute: threads take turns at the GPUs that the process sees.
+
+    On Ray a worker sees one, that of its share.
+
+    Raises:
+        ConfigError: as `choose_device`.
+    """
+    device = choose_device(wanted)
+    there = torch.cuda.device_count() if device.type == "cuda" else 0
+    if there < 2:
+        return device
+    if not hasattr(_workspace, "gpu"):
+        _workspace.gpu = next(_threads) % there
+    torch.cuda.set_device(_workspace.gpu)  # of this thread: its streams and peaks of memory are that GPU's
+    return torch.device("cuda", _workspace.gpu)
 
 
 def choose_device(wanted: str) -> torch.device:

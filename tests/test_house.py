@@ -139,7 +139,6 @@ def test_every_cited_contract_is_defined() -> None:
 ELSEWHERE = {
     # entry points and what only a whole run shows
     "fedge/client/together.py": "runs/test_processes.py",
-    "fedge/client_app.py": "runs/test_faults.py",
     "fedge/server_app.py": "runs/test_flower.py",
     "fedge/run/served.py": "fedge/inference/test_card.py",
     "fedge/callbacks/callback.py": "fedge/callbacks/test_calls.py",

@@ -13,6 +13,7 @@ from typing import Any
 
 from fedge.config.option import ConfigError, shown
 
+AUTO = "auto"  # in place of client-resources: as suits the machine (`fedge doctor`)
 TOLD = "FEDGE_FEDERATION"  # of the environment: `Federation.as_told`, where Flower does not pass it on
 _SIMULATION = "flwr-simulation"  # Flower's program for a simulation behind a SuperLink
 
@@ -28,6 +29,7 @@ class Federation:
         engine_cpus: CPUs that Ray is told to have; 0 where it counts for itself.
         init_args: all that Ray is started with, keys with dashes.
         is_default: nobody has chosen it, so that the number of clients may be another (`Config.clients`).
+        is_auto: what clients get is still to be found out (``client-resources = "auto"``).
     """
 
     num_supernodes: int = 0
@@ -36,6 +38,7 @@ class Federation:
     engine_cpus: float = 0.0
     init_args: Mapping[str, Any] = field(default_factory=dict, compare=False)
     is_default: bool = field(default=False, compare=False)
+    is_auto: bool = field(default=False, compare=False)
 
     def describe(self) -> dict[str, Any]:
         """Return it as the manifest holds it."""
@@ -51,7 +54,8 @@ class Federation:
 def from_backend(num_supernodes: int, backend: Any) -> Federation:
     """Return the federation that Flower's backend configuration describes; Flower's default is 2 CPUs."""
     tables = _dashed("", backend)
-    resources = _dashed("client-resources", tables.get("client-resources") or {"num-cpus": 2})
+    asked = tables.get("client-resources") or {"num-cpus": 2}
+    resources = _dashed("client-resources", {} if asked == AUTO else asked)
     init_args = _dashed("init-args", tables.get("init-args") or {})
     return Federation(
         num_supernodes,
@@ -59,6 +63,7 @@ def from_backend(num_supernodes: int, backend: Any) -> Federation:
         _amount("client-resources.num-gpus", resources.get("num-gpus", 0)),
         _amount("init-args.num-cpus", init_args.get("num-cpus") or 0),
         init_args,
+        is_auto=asked == AUTO,
     )
 
 

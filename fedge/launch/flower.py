@@ -12,16 +12,16 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
 from fedge.config.option import ConfigError, Scalar
 from fedge.config.sections import Config
+from fedge.engine.federation import Federation
 from fedge.flower import uses_superlink
 from fedge.launch.project import Project
 from fedge.launch.simulation import Simulation
-from fedge.launch.superlink import behind_superlink, toml_of
+from fedge.launch.superlink import behind_superlink, made_app, toml_of
 from fedge.process import exits
 from fedge.process.watchdog import GRACE_S, stall_limit_s
 from fedge.records.folder import find_run
@@ -33,7 +33,7 @@ def run_on_flower(
     federation: str | None,
     run_config: Mapping[str, Scalar],
     config: Config,
-    supernodes: int | None = None,
+    there: Federation,
 ) -> int:
     """Carry out a checked run with ``flwr run``; returns the exit code.
 
@@ -42,13 +42,13 @@ def run_on_flower(
         federation: name of one; None for the default.
         run_config: all options, as the run is to have them.
         config: the same, checked.
-        supernodes: clients, where they are not as many as the federation has.
+        there: the federation, as the run is to have it.
     """
     name = config.run_name or f"{datetime.now():%Y%m%d-%H%M%S-%f}"
     folder = (
         find_run(config.resume, config.runs_dir, "resume") if config.resume else Path(config.runs_dir) / name
     )
-    with _started(Path(app), federation, {**run_config, "run-name": name}, supernodes) as simulation:
+    with _started(Path(app), federation, {**run_config, "run-name": name}, there) as simulation:
         # the server process notices a stall by itself, unless it is frozen as a whole
         limit_s = stall_limit_s(config.guard) + config.guard.start_timeout + 2 * GRACE_S
         try:
@@ -70,16 +70,20 @@ def run_on_flower(
 
 @contextmanager
 def _started(
-    app: Path, federation: str | None, run_config: Mapping[str, Scalar], supernodes: int | None
+    app: Path, federation: str | None, run_config: Mapping[str, Scalar], there: Federation
 ) -> Iterator[Simulation]:
     """Start ``flwr run`` as this version of Flower wants it, and give what follows its processes."""
     project = Project(app)
     if uses_superlink():
-        there = project.federation(federation)
-        there = replace(there, num_supernodes=supernodes or there.num_supernodes)
         with behind_superlink(project, there, run_config) as simulation:
             yield simulation
         return
+    written = project.federation(federation)
+    if project.is_own(federation) or written.is_auto:
+        with tempfile.TemporaryDirectory(prefix="fedge-") as folder:
+            yield made_app(Path(folder), project, there, run_config)
+        return
+    supernodes = there.num_supernodes if there.num_supernodes != written.num_supernodes else 0
     with tempfile.NamedTemporaryFile("w", suffix=".toml", encoding="utf-8") as overrides:
         overrides.write(toml_of(project.as_declared(run_config)))
         overrides.flush()

@@ -57,6 +57,11 @@ def check(
     resumption = None if found is None else Handover(found)
     refuse_missing_resources(federation)
     deal, there = None, 0
+    if federation.is_auto:
+        raise ConfigError(
+            'options.backend.client-resources is "auto", which fedge run alone understands; write what fedge '
+            "doctor prints"
+        )
     if federation.num_supernodes:
         if on_ray:
             refuse_listening_elsewhere(federation.init_args)

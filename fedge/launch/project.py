@@ -148,10 +148,14 @@ class Project:
             self._federations = {name: link for name, link in links.items() if "options" in link}
             self._default = default if default in self._federations else None
 
+    def is_own(self, name: str | None) -> bool:
+        """Tell whether a federation stands in [tool.fedge.federations], which Flower does not read."""
+        return (name or self._default) in self._own
+
     def refuse_unknown_to_flower(self, name: str | None) -> None:
         """Raise ConfigError for a federation of [tool.fedge.federations], which `flwr run` does not read."""
         wanted = name or self._default
-        if wanted in self._own:
+        if self.is_own(name):
             raise ConfigError(
                 f"flwr run takes federations of [tool.flwr.federations], but {wanted} stands in "
                 f"[tool.fedge.federations]; use fedge run --engine flower"

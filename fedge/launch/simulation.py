@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -49,9 +49,9 @@ def start_command(
 class Simulation:
     """One ``flwr run`` with all processes below it."""
 
-    def __init__(self, words: Sequence[str]) -> None:
-        """Start it."""
-        environment = own_environment()
+    def __init__(self, words: Sequence[str], variables: Mapping[str, str] | None = None) -> None:
+        """Start it, with `variables` on top of this process's environment."""
+        environment = {**own_environment(), **(variables or {})}
         be_followed(environment)
         self._process = start_command(words, environment)
         self._family: dict[int, psutil.Process] = {}

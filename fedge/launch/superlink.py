@@ -136,6 +136,31 @@ def _app(project: Project, run_config: Mapping[str, Scalar]) -> str:
     return "\n".join(f"[{name}]\n{toml_of(table)}" for name, table in head.items())
 
 
+def made_app(
+    folder: Path, project: Project, federation: Federation, run_config: Mapping[str, Scalar]
+) -> Simulation:
+    """Start a run without a SuperLink (Flower up to 1.26) on a federation that Flower's own table lacks.
+
+    Args:
+        folder: an empty one, for the app that is handed over.
+        project: the app's.
+        federation: that the run is to be on.
+        run_config: all options.
+    """
+    table = {f"backend.init-args.{key}": value for key, value in federation.init_args.items()}
+    table |= {
+        "num-supernodes": federation.num_supernodes,
+        "backend.client-resources.num-cpus": _number(federation.num_cpus),
+        "backend.client-resources.num-gpus": federation.num_gpus,
+    }
+    options = toml_of({f"options.{key}": value for key, value in table.items()})
+    text = f'{_app(project, run_config)}\n[tool.flwr.federations]\ndefault = "{_NAME}"\n'
+    text += f"[tool.flwr.federations.{_NAME}]\n{options}"
+    (folder / "pyproject.toml").write_text(text, encoding="utf-8")
+    path = os.pathsep.join(filter(None, [str(project.folder.resolve()), os.environ.get("PYTHONPATH", "")]))
+    return Simulation(["flwr", "run", str(folder)], {"PYTHONPATH": path, TOLD: federation.as_told()})
+
+
 def _connection(port: int, federation: Federation) -> str:
     """Return Flower's configuration: where the SuperLink is, and how many nodes are simulated."""
     init = {key: federation.init_args[key] for key in _KNOWN_INIT if key in federation.init_args}

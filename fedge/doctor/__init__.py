@@ -1,0 +1,14 @@
+"""What this machine, this environment and this project can do for a run: ``fedge doctor`` (docs/doctor.md).
+
+`machine` and `gpus` say what there is, `client_memory` measures a client of the run in a process of its own,
+`shares` says how many fit at a time, `findings` what is well and what is not, `command` prints it.
+
+Imports only from below: `launch` and what is under it.
+"""
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach(
+    __name__,
+    submod_attrs={"client_memory": ["ClientMemory", "measured"], "shares": ["Shares", "shares_of"]},
+)

@@ -1,0 +1,131 @@
+"""Memory that one client of a run takes: measured with its own model and the largest client's windows.
+
+A process of its own does what a worker does, once: loads PyTorch and Flower, builds the network, trains one
+epoch, evaluates. So its peak is that of a Ray worker, and what it grew by that of a thread in process.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from fedge.config.option import ConfigError
+from fedge.engine.federation import Federation
+
+_MIB = 2**20
+_CONTEXT_MIB = 500.0  # of CUDA, in every process that uses a GPU
+_LIMIT_S = 600.0
+
+
+@dataclass(frozen=True)
+class ClientMemory:
+    """What a client took.
+
+    Attributes:
+        process_mib: peak resident memory of a worker process that trains it.
+        client_mib: of it, what training added to what was there before.
+        gpu_mib: peak on its GPU, CUDA's own included; 0 where it trained on the CPU.
+        windows: training windows of the largest client.
+        clients: of the run.
+    """
+
+    process_mib: float
+    client_mib: float
+    gpu_mib: float
+    windows: int
+    clients: int
+
+
+def measured(run_config: Mapping[str, Any], federation: Federation) -> ClientMemory:
+    """Measure a client of a run; takes some seconds.
+
+    Args:
+        run_config: all options.
+        federation: that the run is to be on.
+
+    Raises:
+        ConfigError: the run cannot work, or the measuring process ended; its words are in the message.
+    """
+    asked = {"run_config": dict(run_config), "clients": federation.num_supernodes}
+    asked["is_default"] = federation.is_default
+    path = os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-m", __name__], input=json.dumps(asked), capture_output=True, text=True,
+        timeout=_LIMIT_S, env={**os.environ, "PYTHONPATH": path}, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        words = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise ConfigError(words.removeprefix("fedge: "))
+    return ClientMemory(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def main() -> None:
+    """Measure in this process: options on standard input, the figures on standard output."""
+    asked = json.load(sys.stdin)
+    try:
+        print(json.dumps(asdict(_measure(asked))))
+    except ConfigError as error:
+        sys.exit(f"fedge: {error}")
+
+
+def _measure(asked: Mapping[str, Any]) -> ClientMemory:
+    """Train and evaluate once as a worker would."""
+    from dataclasses import replace
+
+    import torch
+
+    from fedge.client_app import choose_device
+    from fedge.data.prepared import as_float
+    from fedge.launch.preflight import check
+    from fedge.training.local import evaluate, train
+    from fedge.training.models import build_model
+    from fedge.training.schedule import local_training
+
+    federation = Federation(asked["clients"], is_default=asked["is_default"])
+    prepared = check({**asked["run_config"], "run-name": "", "resume": ""}, federation)
+    assert prepared.deal is not None
+    deal, config = prepared.deal.take(), prepared.config.train
+    train_parts = [part[0] for part in deal.partition.clients]
+    largest = max(train_parts, key=len)
+    x = torch.from_numpy(as_float(deal.windows.x[largest]))
+    y = torch.from_numpy(deal.windows.y[largest])
+    shape, classes, clients = deal.windows.x.shape[1:], len(deal.windows.classes), len(train_parts)
+    del deal, prepared, train_parts
+    before = _reset_peak()
+    device = choose_device(config.device)
+    model = build_model(config.model, shape, classes, torch.Generator(), config.arguments("model"))
+    model = model.to(device)
+    train(model, x, y, replace(local_training(config, 1), epochs=1), torch.Generator().manual_seed(0))
+    evaluate(model, x, y, threads=config.threads)
+    gpu = torch.cuda.max_memory_reserved() / _MIB + _CONTEXT_MIB if device.type == "cuda" else 0.0
+    peak = _peak()
+    return ClientMemory(peak, max(peak - before, 1.0), gpu, len(largest), clients)
+
+
+def _reset_peak() -> float:
+    """Begin to count the peak anew where the system can; returns the resident MiB now."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+    return float(psutil.Process().memory_info().rss) / _MIB
+
+
+def _peak() -> float:
+    """Return the peak of this process's resident memory, MiB."""
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+        return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) / 1024
+    import resource
+
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most / (_MIB if sys.platform == "darwin" else 1024)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""``fedge doctor``: what was found as a table, how many clients fit at a time, the federation to paste."""
+
+import argparse
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from textwrap import wrap
+from typing import Any
+
+from fedge.config.option import ConfigError
+from fedge.doctor.client_memory import ClientMemory, measured
+from fedge.doctor.findings import (
+    BROKEN,
+    TRAP,
+    WELL,
+    Finding,
+    of_environment,
+    of_folder,
+    of_installation,
+    of_machine,
+)
+from fedge.doctor.gpus import gpus
+from fedge.doctor.machine import this_machine
+from fedge.doctor.shares import Shares, shares_of
+from fedge.engine.federation import Federation
+from fedge.launch.project import Project
+from fedge.process import exits
+
+_SIGNS = {WELL: " ", TRAP: "!", BROKEN: "✗"}
+_NAME = "this-machine"
+
+
+def resolved(federation: Federation, run_config: dict[str, Any]) -> tuple[Federation, Shares]:
+    """Return a federation with ``client-resources = "auto"`` as this machine suits the run.
+
+    Raises:
+        ConfigError: the run cannot work.
+    """
+    memory = measured(run_config, federation)
+    shares = _shares(run_config, memory)
+    threads = int(run_config.get("train.threads", 1))
+    cores = max(1, int(this_machine().usable_cores))
+    init_args = {"num-cpus": max(cores, threads), **federation.init_args}
+    found = replace(
+        federation, num_cpus=shares.num_cpus, num_gpus=shares.num_gpus, init_args=init_args,
+        engine_cpus=float(init_args["num-cpus"]), is_auto=False,
+    )  # fmt: skip
+    return found, shares
+
+
+def _shares(run_config: dict[str, Any], memory: ClientMemory) -> Shares:
+    """Return how many clients of a run fit on this machine."""
+    machine = this_machine()
+    on_gpu = [gpu.memory_mib for gpu in gpus()] if memory.gpu_mib else []
+    threads = int(run_config.get("train.threads", 1))
+    cores = float(max(1, int(machine.usable_cores)))
+    return shares_of(cores, machine.available_mib, memory.process_mib, on_gpu, memory.gpu_mib, threads)
+
+
+def doctor(options: argparse.Namespace) -> int:
+    """Carry out ``fedge doctor``; returns the exit code: 0, or 4 when a run will not work."""
+    on_ray = options.engine == "flower"
+    project = Project(Path(options.app))
+    found: list[Finding] = []
+    memory = shares = None
+    run_config = project.run_config(options.run_config)
+    try:
+        federation = project.federation(options.federation)
+        if federation.num_supernodes:
+            memory = measured(run_config, federation)
+            shares = _shares(run_config, memory)
+            found += _of_run(memory, shares)
+    except ConfigError as error:
+        found.append(Finding("this run", BROKEN, str(error)))
+    found = [
+        *of_machine(this_machine(), gpus(), on_ray),
+        *of_installation(on_ray),
+        *of_environment(int(run_config.get("seed", 0))),
+        of_folder(str(run_config.get("runs-dir", "runs"))),
+        *found,
+    ]
+    table = federation_table(shares, memory.clients) if shares and memory else ""
+    if options.json:
+        print(json.dumps(_as_json(found, memory, shares, table), indent=2, ensure_ascii=False))
+    else:
+        print("\n".join(_lines(found, table)))
+    return exits.FAILED if any(finding.state == BROKEN for finding in found) else exits.COMPLETED
+
+
+def _of_run(memory: ClientMemory, shares: Shares) -> list[Finding]:
+    """Return what a client takes, and how many fit."""
+    gpu = f", {memory.gpu_mib:,.0f} MiB on its GPU" if memory.gpu_mib else ""
+    words = (
+        f"{memory.process_mib:,.0f} MiB as a process, {memory.client_mib:,.0f} more as a thread{gpu}; "
+        f"measured with the largest of {memory.clients} clients, {memory.windows:,} windows"
+    )
+    per_gpu = f", {shares.per_gpu} on each GPU" if shares.per_gpu else ""
+    many = f"{shares.at_a_time}{per_gpu}; {shares.limit} allow no more"
+    few = TRAP if shares.limit == "memory" else WELL
+    return [Finding("a client", WELL, words), Finding("clients at a time", few, many)]
+
+
+def federation_table(shares: Shares, clients: int) -> str:
+    """Return the federation for this machine as a table of pyproject.toml.
+
+    >>> print(federation_table(Shares(4, 2.0, 0.25, 4, "GPU memory"), 9))
+    [tool."flwr".federations.this-machine]
+    options.num-supernodes = 9
+    options.backend.client-resources.num-cpus = 2
+    options.backend.client-resources.num-gpus = 0.25
+    options.backend.init-args.logging-level = "error"
+    options.backend.init-args.log-to-driver = false
+    """
+    return "\n".join(
+        [
+            f'[tool."flwr".federations.{_NAME}]',
+            f"options.num-supernodes = {clients}",
+            f"options.backend.client-resources.num-cpus = {shares.num_cpus:g}",
+            f"options.backend.client-resources.num-gpus = {shares.num_gpus or '0.0'}",
+            'options.backend.init-args.logging-level = "error"',
+            "options.backend.init-args.log-to-driver = false",
+        ]
+    )
+
+
+def _lines(found: Sequence[Finding], table: str) -> list[str]:
+    """Return what a person reads."""
+    width = max(shutil.get_terminal_size().columns - 2, 60)
+    name_width = max(len(finding.name) for finding in found)
+    lines = []
+    for finding in found:
+        text = wrap(finding.words, width - name_width - 4) or [""]
+        lines.append(f"{_SIGNS[finding.state]} {finding.name:{name_width}}  {text[0]}")
+        lines += [f"{'':{name_width + 4}}{more}" for more in text[1:]]
+    counts = {state: sum(finding.state == state for finding in found) for state in _SIGNS}
+    lines += ["", f"{counts[BROKEN]} errors (✗), {counts[TRAP]} notes (!)"]
+    if table:
+        lines += [
+            "",
+            "for pyproject.toml; then: flwr run . this-machine, or fedge run --engine flower",
+            "",
+            table,
+        ]
+    return lines
+
+
+def _as_json(
+    found: Sequence[Finding], memory: ClientMemory | None, shares: Shares | None, table: str
+) -> dict[str, Any]:
+    """Return what a program reads."""
+    return {
+        "findings": [asdict(finding) for finding in found],
+        "client": asdict(memory) if memory else None,
+        "shares": asdict(shares) if shares else None,
+        "machine": asdict(this_machine()),
+        "gpus": [asdict(gpu) for gpu in gpus()],
+        "federation": table,
+    }

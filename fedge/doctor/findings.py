@@ -1,0 +1,169 @@
+"""What of machine, environment and project is well for a run, what is a trap, and what will not work."""
+
+import importlib.util
+import os
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from fedge.config.option import ConfigError
+from fedge.doctor.gpus import Gpu, others
+from fedge.doctor.machine import Machine
+from fedge.flower import uses_superlink
+from fedge.launch.background import standing_superlink
+from fedge.launch.ray_start import refuse_ray_that_cannot_start
+from fedge.native.library import UnavailableError, open_library
+from fedge.seeding import resolve_seed
+
+WELL, TRAP, BROKEN = "ok", "note", "error"
+_FEW_FILES = 1024
+_LITTLE_SHM_MIB = 256
+_RAY_BELOW = (2, 54)
+_FLOWER = ((1, 24), (1, 42))
+_PACKAGES = ("fedge", "torch", "numpy", "polars")
+_EXTRAS = {
+    "ray": "ray", "memray": "profile", "dp_accounting": "privacy", "onnx": "onnx", "pandas": "pandas",
+    "tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "mlflow",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the table.
+
+    Attributes:
+        name: what was looked at.
+        state: "ok", "note" (works, and there is something to know) or "error" (a run will not work).
+        words: what was found, and what to do.
+    """
+
+    name: str
+    state: str
+    words: str
+
+
+def of_machine(machine: Machine, gpus: list[Gpu], on_ray: bool) -> Iterator[Finding]:
+    """Yield what there is of cores, memory, GPUs and limits."""
+    limited = f", limited by a cgroup to {machine.cgroup}" if machine.cgroup else ""
+    cores = f"{machine.usable_cores:g} of {machine.cores} may be used{limited}"
+    yield Finding("cores", WELL if machine.usable_cores >= 1 else TRAP, cores)
+    free = machine.available_mib / machine.memory_mib
+    words = f"{machine.available_mib:,.0f} of {machine.memory_mib:,.0f} MiB are free"
+    yield Finding("memory", WELL if free > 0.1 else TRAP, words)
+    for number, gpu in enumerate(gpus):
+        words = f"{gpu.name}, {gpu.free_mib:,.0f} of {gpu.memory_mib:,.0f} MiB free"
+        taken = "; others use it" if gpu.free_mib < 0.9 * gpu.memory_mib else ""
+        yield Finding(f"GPU {number}", TRAP if taken else WELL, words + taken)
+    for words in others():
+        yield Finding("other GPU", TRAP, words)
+    if not gpus:
+        yield Finding("GPU", WELL, "no NVIDIA GPU to be seen: clients train on the CPU")
+    if machine.shm_mib is not None:
+        little = on_ray and machine.shm_mib < _LITTLE_SHM_MIB
+        hint = "; Ray puts what does not fit on disk: docker run --shm-size=1g" if little else ""
+        yield Finding("/dev/shm", TRAP if little else WELL, f"{machine.shm_mib:,.0f} MiB free{hint}")
+    if machine.open_files is not None:
+        few = machine.open_files < _FEW_FILES
+        hint = "; Ray needs more: ulimit -n 4096" if few else ""
+        yield Finding("open files", TRAP if few else WELL, f"{machine.open_files:,} per process{hint}")
+
+
+def of_installation(on_ray: bool) -> Iterator[Finding]:
+    """Yield what is installed, in which versions, with their traps."""
+    yield Finding("Python", WELL, f"{sys.version.split()[0]}, {sys.executable}")
+    there = [f"{name} {version(name)}" for name in _PACKAGES]
+    yield Finding("packages", WELL, ", ".join(there))
+    yield _flower()
+    yield _ray(on_ray)
+    extras = {extra: importlib.util.find_spec(name) is not None for name, extra in _EXTRAS.items()}
+    missing = ", ".join(f"fedge[{extra}]" for extra, is_there in extras.items() if not is_there)
+    yield Finding("extras", WELL, "all are installed" if not missing else f"not installed: {missing}")
+    try:
+        open_library()
+        yield Finding("native step", WELL, "built")
+    except UnavailableError as error:
+        yield Finding("native step", WELL, f"PyTorch's is used: {error} (docs/native.md)")
+
+
+def _flower() -> Finding:
+    """Return what there is to know of this Flower."""
+    here = version("flwr")
+    numbers = tuple(map(int, here.split(".")[:2]))
+    if not _FLOWER[0] <= numbers <= _FLOWER[1]:
+        return Finding(
+            "Flower", TRAP, f"{here} has not been tried; 1.24 to 1.42 have (docs/flower-versions.md)"
+        )
+    if uses_superlink():
+        words = "flwr run keeps a SuperLink in the background, with its first SEED; "
+        words += "fedge run --engine flower does not"
+        return Finding("Flower", TRAP, f"{here}: {words}")
+    return Finding("Flower", WELL, f"{here}; flwr run exits with 0 whatever happened, fedge run does not")
+
+
+def _ray(on_ray: bool) -> Finding:
+    """Return what there is to know of this Ray."""
+    try:
+        here = version("ray")
+    except PackageNotFoundError:
+        state = BROKEN if on_ray else WELL
+        return Finding(
+            "Ray", state, "not installed; fedge run needs none, flwr run does: pip install 'fedge[ray]'"
+        )
+    if tuple(map(int, here.split(".")[:2])) >= _RAY_BELOW:
+        words = "listens on all interfaces and runs what it is sent; pip install 'ray<2.54'"
+        return Finding("Ray", BROKEN if on_ray else TRAP, f"{here} {words}")
+    if on_ray:
+        try:
+            refuse_ray_that_cannot_start()
+        except ConfigError as error:
+            return Finding("Ray", BROKEN, f"{here}: {error}")
+    return Finding("Ray", WELL, f"{here}, on loopback only")
+
+
+def of_environment(
+    configured_seed: int, on_flwr_run: bool = True, environment: Mapping[str, str] | None = None
+) -> Iterator[Finding]:
+    """Yield what of this shell reaches a run: the seed, ports, a SuperLink in the background."""
+    variables = os.environ if environment is None else environment
+    try:
+        seed, source = resolve_seed(configured_seed, variables)
+        yield Finding("seed", WELL, f"{seed}, from {source}; SEED in the environment wins")
+    except ConfigError as error:
+        yield Finding("seed", BROKEN, str(error))
+        return
+    if uses_superlink() and on_flwr_run:
+        yield _superlink(configured_seed, seed, variables)
+
+
+def _superlink(configured_seed: int, seed: int, variables: Mapping[str, str]) -> Finding:
+    """Return whether `flwr run` would reach a SuperLink with the seed that is meant."""
+    port = variables.get("FLWR_LOCAL_SUPERLINK_HTTP_API_PORT", "39091")
+    process = standing_superlink(variables)
+    if process is None:
+        with socket.socket() as probe:
+            taken = port.isdecimal() and probe.connect_ex(("127.0.0.1", int(port))) == 0
+        words = (
+            f"port {port} is taken by something else: flwr run will not work; fedge run --engine flower does"
+        )
+        fresh = f"none in the background; flwr run starts one on port {port} with SEED as it is now"
+        return Finding("SuperLink", TRAP if taken else WELL, words if taken else fresh)
+    there = configured_seed
+    with suppress(Exception):  # another user's, or gone
+        there = resolve_seed(configured_seed, process.environ())[0]
+    if there != seed:
+        words = f"process {process.pid} would run with seed {there}, not {seed}: kill {process.pid}"
+        return Finding("SuperLink", TRAP, words)
+    return Finding("SuperLink", WELL, f"process {process.pid} in the background, with seed {seed}")
+
+
+def of_folder(runs_dir: str) -> Finding:
+    """Return whether run folders can be written."""
+    place = Path(runs_dir)
+    there = next((path for path in (place, *place.absolute().parents) if path.exists()), Path("/"))
+    if not os.access(there, os.W_OK):
+        return Finding("runs-dir", BROKEN, f"{place.absolute()} cannot be written; set runs-dir")
+    return Finding("runs-dir", WELL, f"{place.absolute()} can be written")

@@ -1,0 +1,117 @@
+"""Cores, memory and limits of this machine, as a container or a batch system lets this process use them."""
+
+import os
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from fedge.process.threads import available_cores
+
+_MIB = 2**20
+_NO_LIMIT = 2**60  # bytes; a cgroup of version 1 without a limit says a number like it
+_SHM = Path("/dev/shm")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What there is.
+
+    Attributes:
+        cores: of the machine.
+        usable_cores: that this process may use: by its affinity, and by a quota of its cgroup, which may be
+            half a core.
+        memory_mib: of the machine, or what the cgroup allows if that is less.
+        available_mib: of it, free now.
+        cgroup: what limits this process below the machine's; empty for nothing.
+        shm_mib: free in /dev/shm, through which Ray hands arrays on; None where there is none.
+        open_files: file descriptors that a process may have open; None where nothing tells.
+    """
+
+    cores: int
+    usable_cores: float
+    memory_mib: float
+    available_mib: float
+    cgroup: str = ""
+    shm_mib: float | None = None
+    open_files: int | None = None
+
+
+def this_machine(cgroups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> Machine:
+    """Return this machine; `cgroups` and `own` are where the kernel says what limits this process."""
+    memory = psutil.virtual_memory()
+    quota, limit, used = limits(cgroups, own)
+    cores = min(float(available_cores()), quota or float("inf"))
+    total, available = memory.total / _MIB, memory.available / _MIB
+    said = [f"{quota:g} cores"] if quota else []
+    if limit is not None and limit < total:
+        total, available = limit, min(available, limit - (used or 0.0))
+        said.append(f"{limit:,.0f} MiB")
+    shm = shutil.disk_usage(_SHM).free / _MIB if _SHM.is_dir() else None
+    return Machine(os.cpu_count() or 1, cores, total, available, ", ".join(said), shm, _open_files())
+
+
+def limits(cgroups: Path, own: Path) -> tuple[float | None, float | None, float | None]:
+    """Return what the cgroups of this process allow: cores, MiB, and MiB used; None without a limit.
+
+    Every cgroup above counts too: the least one holds.
+    """
+    cores: list[float] = []
+    memory: list[tuple[float, float]] = []
+    for folder in _folders(cgroups, own):
+        quota, period = _words(folder / "cpu.max") or _words_of_v1(folder)
+        if quota.isdecimal() and period.isdecimal() and int(period):
+            cores.append(int(quota) / int(period))
+        for limit_name, used_name in (
+            ("memory.max", "memory.current"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+        ):
+            limit, used = _number(folder / limit_name), _number(folder / used_name)
+            if limit is not None and limit < _NO_LIMIT:
+                memory.append((limit / _MIB, (used or 0) / _MIB))
+    least = min(memory, default=(None, None))
+    return min(cores, default=None), least[0], least[1]
+
+
+def _folders(cgroups: Path, own: Path) -> list[Path]:
+    """Return the folders of this process's cgroups and of all above them, version 2 and 1."""
+    found = [cgroups, cgroups / "cpu", cgroups / "memory"]  # as containers see their own
+    with suppress(OSError):
+        for line in own.read_text(encoding="utf-8").splitlines():
+            _, kinds, path = line.split(":", 2)
+            for top in (cgroups / kinds if kinds else cgroups,):
+                folder = top / path.lstrip("/")
+                found += [folder, *(above for above in folder.parents if cgroups in above.parents)]
+    return [folder for folder in dict.fromkeys(found) if folder.is_dir()]
+
+
+def _words(path: Path) -> tuple[str, str] | None:
+    """Return the two words of a file, None if it is not there."""
+    with suppress(OSError, ValueError):
+        first, second = path.read_text(encoding="utf-8").split()
+        return first, second
+    return None
+
+
+def _words_of_v1(folder: Path) -> tuple[str, str]:
+    """Return quota and period of a cgroup of version 1, as words."""
+    words = [_number(folder / name) for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")]
+    return "-" if words[0] is None or words[0] < 0 else str(words[0]), str(words[1] or "-")
+
+
+def _number(path: Path) -> int | None:
+    """Return the whole number that a file holds, None for any other or none."""
+    with suppress(OSError, ValueError):
+        return int(path.read_text(encoding="utf-8"))
+    return None
+
+
+def _open_files() -> int | None:
+    """Return how many descriptors this process may have open."""
+    with suppress(ImportError):
+        import resource
+
+        return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return None

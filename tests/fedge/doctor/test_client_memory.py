@@ -1,0 +1,39 @@
+"""A client of a run, measured in a process of its own."""
+
+import pytest
+
+from fedge.config.option import ConfigError
+from fedge.doctor.client_memory import measured
+from fedge.engine.federation import Federation
+
+LARGE = """
+import torch
+
+class Large(torch.nn.Module):
+    def __init__(self, input_shape, classes):
+        super().__init__()
+        self.wide = torch.nn.Linear(input_shape[0] * input_shape[1], 12_000)
+        self.head = torch.nn.Linear(12_000, classes)
+
+    def forward(self, x):
+        return self.head(self.wide(x.flatten(1)))
+"""
+SMALL = {"data.path": "synthetic", "train.model": "linear"}
+
+
+def test_a_models_size_is_seen(tmp_path, monkeypatch):
+    """A model of the user's of 12,000 × 600 weights, 29 MB, with gradients and copies: over twice that."""
+    (tmp_path / "measured_model.py").write_text(LARGE)
+    monkeypatch.chdir(tmp_path)
+    small = measured(SMALL, Federation(9, is_default=True))
+    large = measured({**SMALL, "train.model": "measured_model:Large"}, Federation(9, is_default=True))
+    assert small.clients == large.clients == 9
+    assert small.windows == large.windows > 0
+    assert small.gpu_mib == 0.0
+    assert small.process_mib > 100
+    assert large.client_mib - small.client_mib > 55
+
+
+def test_a_run_that_cannot_work_is_said_in_its_words():
+    with pytest.raises(ConfigError, match=r"^data\.path: nowhere\.npz: window file must exist"):
+        measured({"data.path": "nowhere.npz"}, Federation(9))

@@ -1,0 +1,87 @@
+"""`fedge doctor` as its users see it, and federations whose shares are found out."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedge.cli import main
+from fedge.doctor.command import federation_table, resolved
+from fedge.doctor.shares import Shares
+from fedge.launch.project import Project
+
+ROOT = Path(__file__).parents[3]
+AUTO = """
+[tool.flwr.app]
+[tool.fedge.federations]
+default = "here"
+[tool.fedge.federations.here]
+options.num-supernodes = 9
+options.backend.client-resources = "auto"
+options.backend.init-args.log-to-driver = false
+"""
+QUICK = "num-server-rounds=1 report=false data.path='synthetic' train.model='linear' train.local-epochs=1"
+
+
+def doctor(*words, cwd):
+    command = [sys.executable, "-m", "fedge.cli", "doctor", *words]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def test_the_table_and_the_federation(tmp_path):
+    """In a folder without a project; the federation that it prints is one that a project can have."""
+    done = doctor("--json", "-c", "train.model='linear'", "-c", "data.path='synthetic'", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    assert {"cores", "memory", "Python", "Flower", "Ray", "seed", "a client"} <= {
+        finding["name"] for finding in found["findings"]
+    }
+    assert found["client"]["clients"] == 9
+    assert found["shares"]["at_a_time"] >= 1
+    (tmp_path / "pyproject.toml").write_text(f"[tool.flwr.app]\n{found['federation']}\n")
+    there = Project(tmp_path).federation("this-machine")
+    assert there.num_supernodes == 9
+    assert there.num_cpus == found["shares"]["num_cpus"]
+
+
+def test_a_run_that_cannot_work_is_an_error(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["doctor", "-c", "data.path='nowhere.npz'"]) == 4
+    printed = capsys.readouterr().out
+    assert "✗ this run" in printed
+    assert "data.path" in printed
+    assert "1 errors" in printed
+
+
+def test_shares_become_a_table():
+    table = federation_table(Shares(7, 1.1428, 0.1428, 7, "GPU memory"), 30)
+    assert "client-resources.num-gpus = 0.1428" in table
+    assert "num-supernodes = 30" in table
+
+
+def test_auto_is_what_fits(tmp_path):
+    (tmp_path / "pyproject.toml").write_text(AUTO)
+    federation = Project(tmp_path).federation(None)
+    assert federation.is_auto
+    found, shares = resolved(federation, {"data.path": "synthetic", "train.model": "linear"})
+    assert not found.is_auto
+    assert found.num_cpus == shares.num_cpus
+    assert found.engine_cpus >= 1
+    assert found.init_args["log-to-driver"] is False
+
+
+def test_a_run_takes_auto_and_flwr_run_refuses_it(tmp_path, monkeypatch, capsys):
+    (tmp_path / "pyproject.toml").write_text(AUTO)
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "-c", QUICK]) == 0
+    manifest = json.loads((tmp_path / "runs" / "latest" / "manifest.json").read_text())
+    assert manifest["federation"]["workers"] >= 1
+    capsys.readouterr()
+    from fedge.launch.preflight import check_flwr_run
+
+    (tmp_path / "pyproject.toml").write_text(AUTO.replace("fedge.federations", "flwr.federations"))
+    with pytest.raises(SystemExit):
+        check_flwr_run([str(tmp_path)])
+    assert 'client-resources is "auto", which fedge run alone understands' in capsys.readouterr().err

@@ -1,0 +1,49 @@
+"""GPUs as NVIDIA's own tool lists them and CUDA shows them; others by name."""
+
+import sys
+
+import pytest
+
+from fedge.doctor.gpus import Gpu, gpus, listed, others
+
+LISTING = "0, GPU-aaaa, NVIDIA H100, 81559, 81000\n1, GPU-bbbb, NVIDIA T4, 15360, 100\n"
+H100, T4 = Gpu("NVIDIA H100", 81559.0, 81000.0), Gpu("NVIDIA T4", 15360.0, 100.0)
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        (None, [H100, T4]), ("0", [H100]), ("1,0", [T4, H100]), ("GPU-bbbb", [T4]), ("", []), ("-1", []),
+        ("1,7,0", [T4]), ("NoDevFiles", []),
+    ],
+)  # fmt: skip
+def test_cuda_shows_what_it_is_told(visible, expected):
+    assert listed(LISTING, visible) == expected
+
+
+def test_what_is_no_listing_lists_nothing():
+    assert listed("No devices were found\n0, a, b, [N/A], [N/A]\n", None) == []
+
+
+def test_the_tool_is_asked(tmp_path, monkeypatch):
+    """A real program in the tool's place; one that fails lists nothing."""
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(f"#!{sys.executable}\nprint('''{LISTING}''')\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert gpus({}) == [H100, T4]
+    assert gpus({"CUDA_VISIBLE_DEVICES": "1"}) == [T4]
+    tool.write_text(f"#!{sys.executable}\nimport sys\nsys.exit(9)\n")
+    assert gpus({}) == []
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    assert gpus({}) == []
+
+
+def test_gpus_that_are_not_used_are_named(tmp_path, monkeypatch):
+    kfd = tmp_path / "kfd"
+    assert others(kfd) == []
+    kfd.touch()
+    assert [words.partition(":")[0] for words in others(kfd)] == ["an AMD GPU (ROCm)"]
+    monkeypatch.setattr("sys.platform", "darwin")
+    monkeypatch.setattr("platform.machine", lambda: "arm64")
+    assert [words.partition(":")[0] for words in others(tmp_path / "none")] == ["Apple's GPU (MPS)"]

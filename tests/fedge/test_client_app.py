@@ -1,0 +1,84 @@
+"""Which GPU a client computes on, as far as that can be seen without one: a process that sees several."""
+
+import threading
+
+import pytest
+import torch
+
+from fedge import client_app
+from fedge.config.option import ConfigError
+from fedge.timing import calls
+
+
+class Cuda:
+    """What PyTorch says of so many GPUs, each with its peak of memory; the current one is the thread's."""
+
+    def __init__(self, monkeypatch, count):
+        self.current = threading.local()
+        self.peaks = {gpu: 100.0 * (gpu + 1) * 2**20 for gpu in range(count)}
+        for name, value in {
+            "is_available": lambda: count > 0, "device_count": lambda: count, "is_initialized": lambda: True,
+            "set_device": lambda gpu: setattr(self.current, "gpu", gpu),
+            "max_memory_allocated": lambda: self.peaks[self.now()],
+            "max_memory_reserved": lambda: 2 * self.peaks[self.now()],
+            "reset_peak_memory_stats": lambda: self.peaks.update({self.now(): 0.0}),
+        }.items():  # fmt: skip
+            monkeypatch.setattr(torch.cuda, name, value)
+
+    def now(self):
+        return getattr(self.current, "gpu", 0)
+
+
+def in_threads(count, function):
+    """Return what `function` returns in each of so many threads, which live at the same time."""
+    found, all_here = [], threading.Barrier(count)
+
+    def work():
+        all_here.wait()
+        found.append(function())
+        all_here.wait()
+
+    threads = [threading.Thread(target=work) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+def test_threads_take_turns_at_the_gpus(monkeypatch):
+    """Six threads, three GPUs: two on each; a thread stays where it is."""
+    cuda = Cuda(monkeypatch, 3)
+
+    def choose():
+        first, second = client_app.device_of_thread("auto"), client_app.device_of_thread("cuda")
+        assert first == second
+        assert first.index == cuda.now()
+        return first.index
+
+    assert sorted(in_threads(6, choose)) == [0, 0, 1, 1, 2, 2]
+
+
+def test_peaks_of_memory_are_those_of_the_threads_gpu(monkeypatch):
+    Cuda(monkeypatch, 2)
+
+    def peak():
+        index = client_app.device_of_thread("cuda").index
+        return index, calls.cuda_mib(), calls.cuda_mib()
+
+    assert sorted(in_threads(2, peak)) == [(0, (100.0, 200.0), (0.0, 0.0)), (1, (200.0, 400.0), (0.0, 0.0))]
+
+
+@pytest.mark.parametrize("wanted", ["auto", "cuda"])
+def test_a_worker_that_sees_one_gpu_uses_that(wanted, monkeypatch):
+    """As on Ray, which shows a worker the GPU of its share."""
+    Cuda(monkeypatch, 1)
+    assert client_app.device_of_thread(wanted) == torch.device("cuda")
+    assert client_app.device_of_thread("cpu") == torch.device("cpu")
+
+
+def test_without_a_gpu_it_is_refused_or_the_cpu(monkeypatch):
+    Cuda(monkeypatch, 0)
+    assert client_app.device_of_thread("auto") == torch.device("cpu")
+    with pytest.raises(ConfigError, match=r'train\.device is "cuda", but this client sees no GPU'):
+        client_app.device_of_thread("cuda")
