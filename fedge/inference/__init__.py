@@ -1,7 +1,8 @@
 """Trained models used: raw windows in, class probabilities out (docs/use.md).
 
 `card` is what a file of models says about itself, `models` opens such a file and chooses, `windows` reads
-what is to be classified, `network` puts scaling around a network, `export` writes it for other programs.
+what is to be classified, `placement` says which model fits it, `network` puts scaling around a network,
+`export` writes it for other programs.
 
 Imports only from below: `data`, `datasets`, `link`, `training` and what is under them.
 """
@@ -15,6 +16,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "export": ["write_onnx", "write_torchscript"],
         "models": ["Choice", "Models", "Prediction"],
         "network": ["Classifier", "probabilities"],
+        "placement": ["best_fit", "misfit"],
         "windows": ["RawWindows", "read_raw"],
     },
 )

@@ -12,6 +12,7 @@ from fedge.config.parts import MODELS
 from fedge.config.register import source_sha256
 from fedge.inference.card import Card, Served, read_card
 from fedge.inference.network import Classifier, probabilities
+from fedge.inference.placement import best_fit, misfit
 from fedge.inference.windows import checked
 from fedge.states.files import map_state
 from fedge.training.local import load_state
@@ -103,14 +104,33 @@ class Models:
             name = f"unseen-{leaf}"
         return Choice(name, _words(name, self.card.served[name]))
 
-    def _of_most(self) -> Choice:
-        """Return what leaves with the most training windows serve somebody outside training."""
+    def _for_others(self) -> list[list[str]]:
+        """Return the models that somebody outside training may be served, equal ones together."""
         state = map_state(self._path)
         alike: dict[bytes, list[str]] = {}
         for name, served in self.card.served.items():
             if served.unseen:
                 alike.setdefault(_bytes_of(state, name), []).append(name)
-        groups = list(alike.values())
+        return list(alike.values())
+
+    def fitting(self, x: np.ndarray) -> Choice:
+        """Return the model for people outside training that fits somebody's windows best (docs/use.md).
+
+        Args:
+            x: raw windows (N, C, T) or images (N, C, H, W) of one person; no labels are needed.
+        """
+        groups, windows = self._for_others(), checked(x, self.card)
+        misfits = [misfit(self.classifier(Choice(group[0], "")), windows) for group in groups]
+        best = best_fit(misfits)
+        leaves = ", ".join(str(self.card.served[name].leaf) for name in groups[best])
+        why = f"of leaf {leaves}" if len(groups[best]) == 1 else f"of leaves {leaves}"
+        rest = sorted(m for number, m in enumerate(misfits) if number != best)
+        beside = f"; the next {rest[0]:.3g}" if rest else "; there is no other"
+        return Choice(groups[best][0], f"the model {why} fits best: misfit {misfits[best]:.3g}{beside}")
+
+    def _of_most(self) -> Choice:
+        """Return what leaves with the most training windows serve somebody outside training."""
+        groups = self._for_others()
 
         def weight(names: list[str]) -> int:
             return sum(self.card.served[name].train_windows for name in names)

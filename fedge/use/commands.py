@@ -28,6 +28,10 @@ def add_commands(commands: Any) -> None:
     predict.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="where to write (default: standard output)"
     )
+    predict.add_argument(
+        "--fit", action="store_true",
+        help="for each user of DATA the model that fits their windows best; no labels are needed",
+    )  # fmt: skip
     predict.set_defaults(command=_predict)
     export = commands.add_parser(
         "export", help="write a run's model as ONNX or TorchScript, scaling included"
@@ -54,14 +58,19 @@ def add_commands(commands: Any) -> None:
         )
 
 
-def _chosen(options: argparse.Namespace) -> "tuple[Models, Choice]":
-    """Return the models of the run that is meant, and the one that is asked for; says which."""
+def _opened(options: argparse.Namespace) -> "Models":
+    """Return the models of the run that is meant."""
     folder = find_run(options.run, options.runs_dir)
     # where the run found code of the user's, and a project's runs lie in its folder
     look_in(*code_folders_of(folder), *folder.parents[1:2], Path.cwd())
     from fedge.records.reader import load_run
 
-    models = load_run(folder).opened_models()
+    return load_run(folder).opened_models()
+
+
+def _chosen(options: argparse.Namespace) -> "tuple[Models, Choice]":
+    """Return the models of the run that is meant, and the one that is asked for; says which."""
+    models = _opened(options)
     choice = models.choose(options.leaf, options.client, options.unseen)
     note = models.code_note()
     for line in (f"model: {choice.why}", *([f"note: {note}"] if note else [])):
@@ -71,13 +80,19 @@ def _chosen(options: argparse.Namespace) -> "tuple[Models, Choice]":
 
 def _predict(options: argparse.Namespace) -> int:
     """Carry out ``fedge predict``."""
-    models, choice = _chosen(options)
     from fedge.inference.windows import read_raw, unlike
 
+    choice = None
+    if options.fit:
+        if options.leaf is not None or options.client is not None or options.unseen:
+            raise ConfigError("--fit chooses the model, so it goes without --leaf, --client and --unseen")
+        models = _opened(options)
+    else:
+        models, choice = _chosen(options)
     windows = read_raw(options.data, models.card)
     if note := unlike(windows.x, models.card):
         print(f"note: {note}", file=sys.stderr)
-    found = models.predict(windows.x, choice)
+    found = _fitted(models, windows) if choice is None else models.predict(windows.x, choice)
     try:
         to = options.output
         with to.open("w", newline="", encoding="utf-8") if to else nullcontext(sys.stdout) as file:
@@ -87,6 +102,22 @@ def _predict(options: argparse.Namespace) -> int:
             raise
         raise ConfigError(f"--output must be writable, but {to}: {error.strerror}; choose another") from error
     return 0
+
+
+def _fitted(models: "Models", windows: "RawWindows") -> "Prediction":
+    """Classify each user's windows with the model that fits them best; says which."""
+    import numpy as np
+
+    from fedge.inference.models import Prediction
+
+    users = np.full(len(windows.x), "") if windows.user is None else windows.user
+    found = np.zeros((len(users), len(models.card.classes)), np.float32)
+    for user in np.unique(users):
+        mine = users == user
+        choice = models.fitting(windows.x[mine])
+        print(f"{f'user {user}' if user else 'model'}: {choice.why}", file=sys.stderr)
+        found[mine] = models.predict(windows.x[mine], choice).probabilities
+    return Prediction(found.argmax(axis=1), found, models.card.classes, "what fits each user best")
 
 
 def _write(file: TextIO, windows: "RawWindows", found: "Prediction") -> None:
