@@ -109,14 +109,16 @@ class Register:
             return self._entries[name]
         if _CODE.fullmatch(name):
             return Entry(name, "", name, origin="")
-        for point in importlib.metadata.entry_points(group=self.group):
+        brought = importlib.metadata.entry_points(group=self.group)
+        for point in brought:
             if point.name == name:
                 package = point.dist.name if point.dist else ""
                 return Entry(name, f"of {package}", point.value, origin=package)
+        names = [*self.names, *sorted(brought.names)]
         raise ConfigError(
-            f"{self.option} must be {'one of ' + ', '.join(self.names) + ', or ' if self.names else ''}"
+            f"{self.option} must be {'one of ' + ', '.join(names) + ', or ' if names else ''}"
             f'"module:Name", but is {shown(name)}'
-            f"{nearest(name, self.names) or f'; {otherwise}' * bool(otherwise)}"
+            f"{nearest(name, names) or f'; {otherwise}' * bool(otherwise)}"
         )
 
     def load(self, name: str) -> Any:

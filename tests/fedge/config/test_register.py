@@ -98,6 +98,8 @@ def test_packages_bring_names_by_entry_points(here):
     assert SHAPES.entry("square").origin == "mine"
     assert SHAPES.load("square")(3).size == 3
     assert looked_in() == []
+    with pytest.raises(ConfigError, match=r"one of .*, square, or .*; did you mean square\?"):
+        SHAPES.entry("squares")
 
 
 def test_an_object_can_be_given():
