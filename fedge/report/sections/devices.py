@@ -2,6 +2,7 @@
 
 import numpy as np
 import polars as pl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedge.console.palette import colour
@@ -18,7 +19,7 @@ def device_sections(run: RunData) -> list[Section]:
     """Return the section on devices; none of a run that is not on the virtual clock."""
     if run.versions.is_empty():
         return []
-    panels = [accuracy_panel(run)]
+    panels = [accuracy_panel(run), bytes_panel(run), updates_panel(run)]
     if not run.jobs.is_empty():
         panels.append(timeline_panel(run))
     if not run.staleness.is_empty():
@@ -40,6 +41,18 @@ def _sentences(run: RunData) -> list[str]:
         f"Places were in use {percent(last['utilisation'], 1)} of the time, {percent(last['wasted'], 1)} of "
         f"which was lost. Mean staleness {text_of(stale)}. Gini coefficient of the devices' updates "
         f"{text_of(last['gini'])}.",
+        *_limits(run),
+    ]
+
+
+def _limits(run: RunData) -> list[str]:
+    """Say what limited the run, where it says so."""
+    found = run.manifest.get("limits")
+    if not found:
+        return []
+    return [
+        f"Limited by {found['by']}: the loop waited {percent(found['waited'], 1)} of its real time for "
+        f"{found['workers']} workers."
     ]
 
 
@@ -47,11 +60,8 @@ def accuracy_panel(run: RunData) -> Panel:
     """Return accuracy over virtual time."""
     rows = run.versions
     figure, axes = new_figure()
-    for index, (column, label) in enumerate((("seen_accuracy", "seen users"), ("unseen_accuracy", "unseen"))):
-        if rows[column].null_count() < len(rows):
-            axes.plot(rows["virtual_s"], rows[column], color=colour(index), marker=".", label=label)
+    _draw_accuracy(axes, rows, rows["virtual_s"])
     axes.set_xlabel("virtual s")
-    axes.set_ylabel("mean test accuracy")
     legend_below(figure, axes)
     told = frame_table(
         rows, virtual_s="virtual s", version="version", updates="updates", seen_accuracy="seen users",
@@ -59,6 +69,45 @@ def accuracy_panel(run: RunData) -> Panel:
         mean_staleness="mean staleness",
     )  # fmt: skip
     return Panel("Accuracy over virtual time", told, figure, "The model that the server has at that moment.")
+
+
+def _draw_accuracy(axes: Axes, rows: pl.DataFrame, costs: pl.Series) -> None:
+    """Draw accuracy on seen and unseen users over what it has cost."""
+    for index, (column, label) in enumerate((("seen_accuracy", "seen users"), ("unseen_accuracy", "unseen"))):
+        if rows[column].null_count() < len(rows):
+            axes.plot(costs, rows[column], color=colour(index), marker=".", label=label)
+    axes.set_ylabel("mean test accuracy")
+
+
+def bytes_panel(run: RunData) -> Panel:
+    """Return accuracy over the bytes of all models that were sent: soon is not cheap."""
+    rows = run.versions
+    moved = rows.select(pl.sum_horizontal(column for column in rows.columns if column.endswith("_bytes")))
+    megabytes = moved.to_series() / 1e6
+    figure, axes = new_figure()
+    _draw_accuracy(axes, rows, megabytes)
+    axes.set_xlabel("megabytes moved, both tiers")
+    legend_below(figure, axes)
+    told = frame_table(
+        rows.with_columns(megabytes.alias("megabytes")), megabytes="megabytes", seen_accuracy="seen users",
+        unseen_accuracy="unseen users",
+    )  # fmt: skip
+    return Panel("Accuracy over bytes", told, figure, "What comes sooner may cost more.")
+
+
+def updates_panel(run: RunData) -> Panel:
+    """Return accuracy over the updates that servers took in."""
+    rows = run.versions
+    figure, axes = new_figure()
+    _draw_accuracy(axes, rows, rows["updates"])
+    axes.set_xlabel("updates taken in")
+    legend_below(figure, axes)
+    told = frame_table(
+        rows, updates="updates", jobs="jobs", seen_accuracy="seen users", unseen_accuracy="unseen users"
+    )
+    return Panel(
+        "Accuracy over updates", told, figure, "An update is a device's job that arrived and counted."
+    )
 
 
 def timeline_panel(run: RunData) -> Panel:

@@ -145,7 +145,10 @@ def test_what_a_run_leaves_behind(buffered):
 def test_its_report_has_a_section_on_devices(buffered):
     html = (buffered.folder / "report.html").read_text()
     assert "<h2" in html
-    for words in ("Accuracy over virtual time", "When devices were at work", "Staleness", "who contributed"):
+    for words in (
+        "Accuracy over virtual time", "Accuracy over bytes", "Accuracy over updates",
+        "When devices were at work", "Staleness", "who contributed", "Limited by",
+    ):  # fmt: skip
         assert words in html
 
 
