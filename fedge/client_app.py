@@ -7,6 +7,7 @@ from functools import lru_cache
 from itertools import count
 from typing import Any
 
+import numpy as np
 import torch
 from flwr.app import Context, Message
 
@@ -26,6 +27,7 @@ from fedge.engine.loopback import keep_ray_on_loopback
 from fedge.engine.ray_workers import keep_no_task_history, restart_dead_workers
 from fedge.exchange.content import ARRAYS, CONTROL, OWN_CONTROL, arrays_of
 from fedge.exchange.evaluate import (
+    DESCRIBED,
     OWN,
     EvaluateReply,
     Evaluation,
@@ -44,6 +46,7 @@ from fedge.seeding import Purpose, torch_stream
 from fedge.states.averaging import State
 from fedge.states.files import sees
 from fedge.timing.calls import DESERIALISE, EVALUATE, LOAD, TRAIN, WorkClock
+from fedge.training.describe import describe
 from fedge.training.local import EvalResult, evaluate_parts, load_state, tensor_of, train
 from fedge.training.models import build_model
 from fedge.training.scaffold import correction
@@ -122,6 +125,7 @@ def evaluate_round(message: Message, context: Context) -> Message:
     x, y, sizes = _windows_of(data, splits)
     clock.lap(LOAD)
     found: dict[tuple[str, SplitName], EvalResult] = {}
+    described: list[float] | None = None
     for role, state in models_to_evaluate(message):
         clock.lap(DESERIALISE)
         load_state(model, state)
@@ -130,8 +134,14 @@ def evaluate_round(message: Message, context: Context) -> Message:
             model, x, y, sizes, threads=config.train.threads, kernel=step_kernel(config.train)
         )
         found.update({(role, split): part for split, part in zip(splits, parts, strict=True)})
+        if role == DESCRIBED:
+            described = describe(model, x, y, data.classes)
         clock.lap(EVALUATE)
-    return evaluate_reply(message, _evaluations(found), clock.finish)
+    evaluations = _evaluations(found)
+    if described is not None:
+        at = (DESCRIBED, splits[0])
+        evaluations[at] = replace(evaluations[at], moments=np.array(described))
+    return evaluate_reply(message, evaluations, clock.finish)
 
 
 def _evaluations(found: Mapping[tuple[str, SplitName], EvalResult]) -> EvaluateReply:

@@ -18,6 +18,7 @@ import numpy as np
 from fedge.cloud.dealt import DealtGroups
 from fedge.cloud.memory import CloudMemory
 from fedge.clustering import trial
+from fedge.clustering.cadence import splits_now
 from fedge.clustering.deals import leaf_similarity
 from fedge.clustering.evidence import Answers, Evidence, Questions, all_to_all
 from fedge.clustering.membership import events_between
@@ -25,6 +26,7 @@ from fedge.clustering.registry import Grouping
 from fedge.clustering.signals import loss_matrix
 from fedge.clustering.strangers import Folds
 from fedge.clustering.updates import Updates
+from fedge.exchange.evaluate import DESCRIBED
 from fedge.leaf.aggregation import Contribution, mean_of
 from fedge.states.averaging import State, cluster_means
 
@@ -203,6 +205,11 @@ class Meeting:
             return memory.pool.questions(len(models))
         if not memory.can_compare(len(models)):
             return [{} for _ in models]
+        if memory.needs("description"):
+            present = memory.membership.labels
+            due = splits_now(self.global_round, memory.config, is_first=present is None)
+            described: dict[str, State] = {DESCRIBED: mean_of(self.brought)} if due else {}
+            return [described for _ in models]
         if memory.dealt is not None:
             where = (self.begun.setting.seed, self.global_round)
             return memory.dealt.ask(models, self.weights, forks, folds, where)

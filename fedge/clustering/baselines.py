@@ -9,6 +9,7 @@ import numpy as np
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
 
+from fedge.clustering.cadence import splits_now
 from fedge.clustering.evidence import Evidence
 from fedge.clustering.registry import Grouping, Need, method
 from fedge.clustering.similarity import number_by_first_appearance
@@ -177,8 +178,7 @@ def kmeans(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None)
 
 def _splits_now(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> bool:
     """Tell whether this is the first cloud step in or after round `split-round`."""
-    is_first = before is None or evidence.global_round - config.every < config.split_round
-    return is_first and config.split_round <= evidence.global_round
+    return splits_now(evidence.global_round, config, before is None)
 
 
 def _as_before(evidence: Evidence, before: np.ndarray | None) -> Grouping:

@@ -7,6 +7,21 @@ groups are being found; once they have settled, a look now and then shows whethe
 from collections.abc import Mapping
 from typing import Any
 
+from fedge.config.sections import ClusterConfig
+
+
+def splits_now(global_round: int, config: ClusterConfig, is_first: bool) -> bool:
+    """Tell whether a cloud step is the first in or after round `cluster.split-round`.
+
+    Args:
+        global_round: of the step.
+        config: of the run.
+        is_first: there has been no cloud step before.
+    """
+    return (
+        is_first or global_round - config.every < config.split_round
+    ) and config.split_round <= global_round
+
 
 class Pace:
     """Counts cloud steps and comparisons.

@@ -37,6 +37,7 @@ class Answers:
         leaf_of: (K,) the leaf that each client belongs to.
         downlink_bytes: of the models that were sent.
         clients: (K,) partition ids, ascending.
+        moments: role → (K, numbers) descriptions of windows (`fedge.training.describe`); NaN where unknown.
         accuracies: role → (K,) share of the same windows that the model gets right; NaN as for losses.
     """
 
@@ -46,6 +47,7 @@ class Answers:
     downlink_bytes: int = 0
     clients: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     accuracies: Mapping[str, np.ndarray] = field(default_factory=dict)
+    moments: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -158,10 +160,14 @@ def collect_answers(
     clients = sorted(leaf_of)
     losses: dict[str, np.ndarray] = {}
     accuracies: dict[str, np.ndarray] = {}
+    moments: dict[str, np.ndarray] = {}
     for at, client in enumerate(clients):
         for (role, _), evaluation in evaluated.get(client, {}).items():
             column = losses.setdefault(role, np.full(len(clients), np.nan))
             column[at] = evaluation.loss if np.isfinite(evaluation.loss) else np.nan
+            if evaluation.moments is not None:
+                shape = (len(clients), len(evaluation.moments))
+                moments.setdefault(role, np.full(shape, np.nan))[at] = evaluation.moments
             right = accuracies.setdefault(role, np.full(len(clients), np.nan))
             right[at] = accuracy(evaluation.confusion) if np.isfinite(evaluation.loss) else np.nan
     return Answers(
@@ -171,4 +177,5 @@ def collect_answers(
         downlink_bytes,
         np.array(clients, dtype=np.int64),
         accuracies,
+        moments,
     )

@@ -20,7 +20,7 @@ from fedge.config.parts import BY_TIME, GROUPINGS
 from fedge.config.sections import ClusterConfig
 from fedge.states.averaging import State
 
-Need = Literal["starts", "cross-losses", "pool", "updates"]
+Need = Literal["starts", "cross-losses", "pool", "updates", "description"]
 
 
 @dataclass(frozen=True)

@@ -179,7 +179,7 @@ EFFECTS: dict[str, Effect] = {
     ),
     "cluster.watch": _cluster('cluster.count "auto" and cluster.test deal', lambda cluster: cluster.deals),
     "cluster.losses-on": _method("ifca", "clove"),
-    "cluster.split-round": _method("flhc", "kmeans"),
+    "cluster.split-round": _method("flhc", "kmeans", "flux"),
     "cluster.still-below": _method("cfl"),
     "cluster.pull-above": _method("cfl"),
     "cluster.blend": _cluster(""),

@@ -126,6 +126,10 @@ GROUPINGS = Register(
         "stocfl", "all begin alone, alike clusters are joined (Zeng et al. 2023)",
         "fedge.clustering.stocfl:stocfl", _with(BY_TIME),
     ),
+    Entry(
+        "flux", "group once, by how windows look to one model (Fenoglio et al. 2025)",
+        "fedge.clustering.flux:flux", _with(BY_TIME),
+    ),
     Entry("cfl", "cut in two what pulls apart (Sattler et al. 2020)", f"{_BASELINES}:cfl", _with(BY_TIME)),
     Entry("flhc", "group once, bottom-up (Briggs et al. 2020)", f"{_BASELINES}:flhc", _with(BY_TIME)),
     Entry("kmeans", "group once, by k-means", f"{_BASELINES}:kmeans", _with(BY_TIME, NUMBERED)),

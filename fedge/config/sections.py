@@ -290,7 +290,9 @@ class ClusterConfig(Section):
         choices=("val", "train"),
     )
     split_round: int = option(
-        5, "flhc, kmeans: global round in which leaves are grouped, once; before it all are one", minimum=1
+        5,
+        "flhc, kmeans, flux: global round in which leaves are grouped, once; before it all are one",
+        minimum=1,
     )
     still_below: float | str = option(
         0.4,

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
 from fedge.config.option import shown
@@ -206,6 +207,16 @@ def wholes(metrics: MetricRecord, name: str) -> list[int]:
     if not isinstance(values, list) or not set(map(type, values)) <= {int}:
         raise TypeError(f"{name} must be whole numbers, but is {shown(values)}")
     return [int(value) for value in values]
+
+
+def numbers_of(metrics: MetricRecord, name: str) -> np.ndarray | None:
+    """Return a list of numbers of a metric record, float64 (numbers,), or None if there is none."""
+    if name not in metrics:
+        return None
+    found = np.array(metrics[name], dtype=np.float64)
+    if found.ndim != 1:
+        raise TypeError(f"{name} must be a list of numbers, but is {shown(metrics[name])}")
+    return found
 
 
 def pair_of(metrics: MetricRecord, name: str) -> tuple[int, int] | None:

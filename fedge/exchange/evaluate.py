@@ -7,7 +7,17 @@ from typing import Any, Final, Literal, cast
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
-from fedge.exchange.content import CONFIG, METRICS, WORK, arrays_of, metrics_of, number, pair_of, wholes
+from fedge.exchange.content import (
+    CONFIG,
+    METRICS,
+    WORK,
+    arrays_of,
+    metrics_of,
+    number,
+    numbers_of,
+    pair_of,
+    wholes,
+)
 from fedge.exchange.round_context import VERSION, RoundContext
 from fedge.metrics.scores import accuracy, macro_f1
 from fedge.states.averaging import State
@@ -23,6 +33,7 @@ _EVALUATED = "model/"  # before the role of a model that is to be evaluated
 OWN: Final = "own"
 OFFERED: Final = "offered"
 CLUSTER: Final = "cluster"
+DESCRIBED: Final = "described"  # the model by which clients describe their windows beside evaluating it
 SplitName = Literal["val", "test", "train"]
 
 
@@ -35,11 +46,14 @@ class Evaluation:
         loss: mean cross entropy per window.
         only_one_right: on validation windows, beside the own model: on how many windows only the own model
             is right, and on how many only this one.
+        moments: the description of the windows by the model (`fedge.training.describe`), of the role
+            `DESCRIBED` alone.
     """
 
     confusion: np.ndarray
     loss: float
     only_one_right: tuple[int, int] | None = None
+    moments: np.ndarray | None = None
 
 
 def pooled(evaluations: Sequence[Evaluation]) -> tuple[float, float, float] | None:
@@ -109,6 +123,8 @@ def evaluate_reply(
         values[f"{role}/{split}/confusion"] = evaluation.confusion.ravel().tolist()
         if evaluation.only_one_right is not None:
             values[f"{role}/{split}/only-one-right"] = list(evaluation.only_one_right)
+        if evaluation.moments is not None:
+            values[f"{role}/{split}/moments"] = evaluation.moments.tolist()
     values[WORK] = work()
     return Message(RecordDict({METRICS: fill(MetricRecord(), values)}), reply_to=message)
 
@@ -126,5 +142,6 @@ def read_evaluate(reply: Message) -> EvaluateReply:
                 cells.reshape(classes, classes),
                 number(metrics, name),
                 pair_of(metrics, f"{role}/{split}/only-one-right"),
+                numbers_of(metrics, f"{role}/{split}/moments"),
             )
     return evaluations

@@ -19,7 +19,7 @@ import numpy as np
 from flwr.app import Message
 
 from fedge.config.option import shown
-from fedge.exchange.evaluate import OWN, EvaluateReply, read_evaluate
+from fedge.exchange.evaluate import DESCRIBED, OWN, EvaluateReply, read_evaluate
 from fedge.exchange.failure import rejected, words_of
 from fedge.exchange.train import TrainReply, read_train
 from fedge.states.averaging import State, batches
@@ -109,6 +109,7 @@ def admit_evaluations(
         )  # fmt: skip
         for (role, split), evaluation in evaluations.items():
             check_evaluated_loss(evaluation.loss, f"{role} model, {split} windows")
+            check_moments(evaluation.moments, f"{role} model, {split} windows", role == DESCRIBED, classes)
         on_val = {role: evaluation for (role, split), evaluation in evaluations.items() if split == "val"}
         check_only_one_right(
             {role: evaluation.only_one_right for role, evaluation in on_val.items()},
@@ -238,6 +239,25 @@ def check_evaluations(
         if int(confusion.sum()) != windows[split]:
             counted = int(confusion.sum())
             raise ReplyRejected("other number of windows", f"{where}: {counted} of {windows[split]}")
+
+
+def check_moments(moments: np.ndarray | None, where: str, asked: bool, classes: int) -> None:
+    """Raise ReplyRejected unless a description (numbers,) of windows is there where it was asked for.
+
+    Args:
+        moments: the description, or None.
+        where: in words.
+        asked: whether it was asked for.
+        classes: of the data.
+    """
+    if (moments is not None) != asked:
+        raise ReplyRejected("other entries", f"{where}: a description that is missing, or nobody asked for")
+    if moments is None:
+        return
+    if len(moments) != 2 * (classes + 1) * classes:
+        raise ReplyRejected("other shape", f"{where}: a description of {len(moments)} numbers")
+    if not (np.abs(moments) <= _LARGEST_LOSS).all():
+        raise ReplyRejected("description not finite", where)
 
 
 def check_only_one_right(

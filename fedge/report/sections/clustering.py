@@ -31,6 +31,7 @@ _METHODS = {  # what is told of methods that go by no similarity, or not by it a
     "clove": "Leaves that lose alike on the cloud's models are one cluster, which takes one of them",
     "feddrift": "A leaf whose accuracy falls gets a model of its own; models that do as well are merged",
     "stocfl": "Every leaf begins alone; clusters with like first updates become one",
+    "flux": "Leaves are grouped once, by how their clients' windows look to one model",
     "cfl": "A cluster is cut by the cosine of updates when its mean update is small and its largest is not",
     "flhc": "Leaves are grouped once, by the cosine of updates",
     "kmeans": "Leaves are grouped once, by the distance of updates",

@@ -1,0 +1,79 @@
+"""What a client's windows look like to a network: means and deviations of latent features, class by class.
+
+The features that enter the network's last linear layer are projected to as many directions as there are
+classes, U. The directions are the same at every client and depend on no data: the leading principal
+components of 200 points drawn uniformly from a cube, with a seed of their own. A *description* is
+
+    d = (μ, σ, μ_1, σ_1, …, μ_U, σ_U)
+
+of all windows and of those of each class, U numbers each; 0 for a class without windows. Source:
+Fenoglio, Li, Barbiero, Lane, Langheinrich, Gjoreski 2025, FLUX (arXiv 2511.22305), as its code makes it
+(`public/models.py`). There the cube ends at the largest feature, which shifts all descriptions alike.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+_POINTS, _SEED, _BATCH = 200, 1, 512
+
+
+def length_of(classes: int) -> int:
+    """Return how many numbers a description has.
+
+    >>> length_of(10)
+    220
+    """
+    return 2 * (classes + 1) * classes
+
+
+def describe(model: nn.Module, x: Tensor, y: Tensor, classes: int) -> list[float]:
+    """Return the description of windows by a model, which is in evaluation mode meanwhile.
+
+    Args:
+        model: on any device; where it has no linear layer its logits are the features.
+        x: float32 (N, C, T) or (N, C, H, W).
+        y: int64 (N).
+        classes: U.
+    """
+    features = _features(model, x)
+    return description_of(features @ directions(features.shape[1], classes), y.numpy(), classes).tolist()
+
+
+def directions(size: int, count: int) -> np.ndarray:
+    """Return (size, count) orthonormal directions that are the same everywhere; 0 beyond `size`."""
+    points = np.random.Generator(np.random.PCG64(_SEED)).uniform(size=(_POINTS, size))
+    components = np.linalg.svd(points - points.mean(axis=0), full_matrices=False)[2][:count]
+    found = np.zeros((size, count))
+    found[:, : len(components)] = components.T
+    return found
+
+
+def description_of(projected: np.ndarray, labels: np.ndarray, classes: int) -> np.ndarray:
+    """Return the description of projected features (N, U) with labels (N,): float64, `length_of` numbers."""
+    parts = [projected.mean(axis=0), projected.std(axis=0)]
+    for label in range(classes):
+        mine = projected[labels == label]
+        nothing = np.zeros(projected.shape[1])
+        parts += [mine.mean(axis=0), mine.std(axis=0)] if len(mine) else [nothing, nothing]
+    return np.concatenate(parts)
+
+
+def _features(model: nn.Module, x: Tensor) -> np.ndarray:
+    """Return what enters the last linear layer, float64 (N, features)."""
+    linear = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
+    seen: list[Tensor] = []
+    hook = linear[-1].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0])) if linear else None
+    device, training = next(model.parameters()).device, model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            for start in range(0, len(x), _BATCH):
+                logits = model(x[start : start + _BATCH].to(device))
+                if hook is None:
+                    seen.append(logits)
+    finally:
+        model.train(training)
+        if hook is not None:
+            hook.remove()
+    return torch.cat([part.flatten(1) for part in seen]).double().cpu().numpy()
