@@ -7,6 +7,7 @@ Exit codes: 0 completed, 2 a command line that cannot be read, 3 partial, 4 fail
 
 import argparse
 import json
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -200,6 +201,9 @@ def _add_run_arguments(parser: Parser) -> None:
         help="threads here, or Flower on Ray",
     )
     parser.add_argument(
+        "--address", metavar="HOST:PORT", help="flower: a Ray cluster to use (default: RAY_ADDRESS)"
+    )
+    parser.add_argument(
         "--workers", type=int, help="inprocess: clients that train at a time (default: cores)"
     )
     parser.add_argument(
@@ -212,6 +216,7 @@ def _add_run_arguments(parser: Parser) -> None:
 def _run(options: argparse.Namespace) -> int:
     """Carry out ``fedge run``."""
     _check_workers(options.workers)
+    _use_cluster(options)
     refuse_misplaced(options.app, "the folder of pyproject.toml")
     refuse_misplaced(options.federation, "the federation")
     project = _project(options)
@@ -283,6 +288,16 @@ def _as_it_began(run: str) -> "tuple[dict[str, Scalar], str, Federation]":
     described = found.run["federation"]
     federation = Federation(described["num-supernodes"], described["num-cpus"], described["num-gpus"])
     return run_config_of(found), str(last["engine"]), federation
+
+
+def _use_cluster(options: argparse.Namespace) -> None:
+    """Let Ray, which this process starts others for, use the cluster that the command line names."""
+    address = getattr(options, "address", None)
+    if address is None:
+        return
+    if options.engine != "flower":
+        raise ConfigError("--address needs --engine flower, because threads use no Ray; add that")
+    os.environ["RAY_ADDRESS"] = address
 
 
 def _carry_out(options: argparse.Namespace, run_config: dict[str, Scalar], federation: "Federation") -> int:

@@ -19,11 +19,12 @@ from fedge.config.parts import MODELS
 from fedge.config.register import look_in
 from fedge.config.sections import Config, TrainConfig, from_run_config
 from fedge.data.own import client_data, names_own_data, own_data, place_of
-from fedge.data.prepared import ClientData, open_client
+from fedge.data.prepared import ClientData, client_in, open_client
 from fedge.data.scaling import Scale
 from fedge.engine.capture import end_capture_here
 from fedge.engine.flower_process import catch_interrupts, leave_nothing_behind
 from fedge.engine.loopback import keep_ray_on_loopback
+from fedge.engine.ray_objects import take
 from fedge.engine.ray_workers import keep_no_task_history, restart_dead_workers
 from fedge.exchange.content import ARRAYS, CONTROL, OWN_CONTROL, arrays_of
 from fedge.exchange.evaluate import (
@@ -179,7 +180,9 @@ def _open(message: Message, context: Context) -> tuple[RoundContext, Config, Cli
         log_worker_to(round_context.log_path)
     client, _ = place_of(context.node_config)
     config = _config_of(context)
-    if round_context.data_folder:
+    if round_context.windows:
+        data = client_in(take(round_context.windows), client, round_context.global_round)
+    elif round_context.data_folder:
         data = open_client(round_context.data_folder, client, round_context.global_round)
     else:
         own = own_data(context.node_config, config, round_context.seed)

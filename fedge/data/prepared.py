@@ -309,10 +309,6 @@ def as_float(x: np.ndarray) -> np.ndarray:
     return x.astype(np.float32) / np.float32(255) if x.dtype == np.uint8 else x
 
 
-_Eras = list[tuple[int, list[ClientBounds]]]
-"""(first global round, each client's rows) of every stretch of rounds."""
-
-
 def read_laid_out(folder: Path) -> tuple[LaidOut, dict[str, Any]]:
     """Map what `write_laid_out` has written; returns it and the facts of its index.
 
@@ -320,7 +316,7 @@ def read_laid_out(folder: Path) -> tuple[LaidOut, dict[str, Any]]:
         OSError: it is not there.
         ValueError, KeyError: it is something else.
     """
-    x, y, index, _ = _open_folder(str(folder))
+    x, y, index = _open_folder(str(folder))
     eras = [(int(first), [int(number) for number in mine]) for first, mine in index["eras"]]
     return LaidOut(x, y, [ClientBounds(**b) for b in index["bounds"]], eras), index
 
@@ -331,22 +327,19 @@ def folder_identity(folder: str) -> tuple[int, ...]:
     return there.st_dev, there.st_ino, there.st_mtime_ns, there.st_ctime_ns
 
 
-def _open_folder(folder: str) -> tuple[np.ndarray, np.ndarray, dict[str, Any], _Eras]:
+def _open_folder(folder: str) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
     """Map a data folder once per process, by what lies there: another run may have had the same path."""
     return _map_folder(folder, folder_identity(folder))
 
 
 @lru_cache(maxsize=2)
-def _map_folder(
-    folder: str, identity: tuple[int, ...]
-) -> tuple[np.ndarray, np.ndarray, dict[str, Any], _Eras]:
+def _map_folder(folder: str, identity: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
     """Map a data folder; the cache holds this run's and at most one other. `identity` is its index file's."""
     index = json.loads((Path(folder) / _INDEX).read_text())
     # plain arrays on the mapping: np.memmap repeats its bookkeeping for every slice
     x = np.load(Path(folder) / "x.npy", mmap_mode="r", allow_pickle=False).view(np.ndarray)
     y = np.load(Path(folder) / "y.npy", mmap_mode="r", allow_pickle=False).view(np.ndarray)
-    bounds = [ClientBounds(**b) for b in index["bounds"]]
-    return x, y, index, [(first, [bounds[number] for number in mine]) for first, mine in index["eras"]]
+    return x, y, index
 
 
 def open_client(folder: str, partition_id: int, global_round: int = 1) -> ClientData:
@@ -358,11 +351,42 @@ def open_client(folder: str, partition_id: int, global_round: int = 1) -> Client
         FileNotFoundError: the folder is not on this machine.
         IndexError: there is no such client.
     """
-    x, y, index, eras = _open_folder(folder)
-    clients = [of_era for first, of_era in eras if first <= max(1, global_round)][-1]
+    x, y, index = _open_folder(folder)
+    return client_in(AllWindows(x, y, index), partition_id, global_round)
+
+
+@dataclass(frozen=True)
+class AllWindows:
+    """The windows of all clients, as a data folder has them, wherever they lie.
+
+    Attributes:
+        x: (N, C, …) float32, scaled.
+        y: (N,) int64.
+        index: the folder's index: bounds, stretches of rounds, facts.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    index: Mapping[str, Any]
+
+
+def all_windows(folder: Path) -> AllWindows:
+    """Map the windows in a data folder, for who hands them to other machines."""
+    x, y, index = _open_folder(str(folder))
+    return AllWindows(x, y, index)
+
+
+def client_in(windows: AllWindows, partition_id: int, global_round: int = 1) -> ClientData:
+    """Return one client's windows in a global round as views of all clients' windows; rounds count from 1.
+
+    Raises:
+        IndexError: there is no such client.
+    """
+    x, y, index = windows.x, windows.y, windows.index
+    clients = [blocks for first, blocks in index["eras"] if first <= max(1, global_round)][-1]
     if not 0 <= partition_id < len(clients):
-        raise IndexError(f"there is no client {partition_id}: {folder} holds clients 0 to {len(clients) - 1}")
-    b = clients[partition_id]
+        raise IndexError(f"there is no client {partition_id}: there are clients 0 to {len(clients) - 1}")
+    b = ClientBounds(**index["bounds"][clients[partition_id]])
     train, held_out = slice(b.start, b.val), slice(b.val, b.stop)
     return ClientData(
         (x[train], y[train]),

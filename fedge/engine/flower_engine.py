@@ -5,12 +5,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 import psutil
 from flwr.app import Error, Message
 from flwr.serverapp import Grid
 
+from fedge.engine.ray_objects import hand_out
 from fedge.exchange.engine import RunError
 from fedge.exchange.failure import LOST, Failure, node_failed, node_gone, raised, worker_died
 from fedge.process.logs import first_engine_error
@@ -147,3 +149,7 @@ class FlowerEngine:
         """Tell whether Ray spreads its workers over machines: then any client may run on any of them."""
         ray = sys.modules.get("ray")
         return ray is not None and ray.is_initialized() and sum(bool(n["Alive"]) for n in ray.nodes()) > 1
+
+    def hand_out(self, data_folder: Path) -> str:
+        """Put the windows into Ray's object store where it spans machines: they see no file of each other."""
+        return hand_out(data_folder) if self.spans_machines() else ""

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 from flwr.app import Context, Error, Message, RecordDict
@@ -118,6 +119,10 @@ class InProcessGrid(Grid):
     def spans_machines(self) -> bool:
         """Clients are where the server is."""
         return False
+
+    def hand_out(self, data_folder: Path) -> str:
+        """Clients see the folder."""
+        return ""
 
     def _take(self, message: Message, reply: Message) -> None:
         """Keep a reply until it is pulled."""

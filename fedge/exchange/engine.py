@@ -5,6 +5,7 @@ There are two: clients in this process (`fedge.engine.inprocess`), and whatever 
 """
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from flwr.app import Message
@@ -76,3 +77,9 @@ class Engine(Protocol):
 
     def spans_machines(self) -> bool:
         """Tell whether any client may run on any of several machines."""
+
+    def hand_out(self, data_folder: Path) -> str:
+        """Give clients on all machines the windows of a data folder; returns what tells them where they are.
+
+        Empty where clients see the folder itself.
+        """

@@ -30,13 +30,14 @@ class RoundContext:
         seed: root of all random streams of the run.
         global_round: 1, 2, …
         leaf_round: counted through the whole run, 1, 2, …
-        data_folder: the run's client data; empty where clients own their data.
+        data_folder: the run's client data; empty where clients own their data, or find it elsewhere.
         log_path: the run's log file; empty where clients do not see it.
         server: the server's process, as `fedge.process.identity.process_name` has it; a client in another
             process sends its log to `log_path`.
         timeout_s: seconds that the client may take.
         line: what trains. Whatever but the leaf's own model leaves no trace at the client, and the
             personal one draws from streams of its own. A probe trains as in global round 1.
+        windows: by what `fedge.engine.ray_objects.take` finds the clients' data; empty where it is in files.
         mean, std: of each channel, by which clients that own their data scale them; empty for no scaling.
     """
 
@@ -48,6 +49,7 @@ class RoundContext:
     server: str
     timeout_s: float
     line: Line = "leaf"
+    windows: str = ""
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
 

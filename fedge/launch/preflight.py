@@ -12,8 +12,9 @@ from typing import Any, NoReturn
 from fedge.config.option import ConfigError
 from fedge.config.sections import Config
 from fedge.data.prepared import load_source
+from fedge.engine.cluster import refuse_missing_on_cluster
 from fedge.engine.federation import TOLD, Federation, refuse_hidden_gpu, refuse_missing_resources
-from fedge.engine.loopback import refuse_listening_elsewhere
+from fedge.engine.loopback import attaches, refuse_listening_elsewhere
 from fedge.flower import moves_federations, uses_superlink
 from fedge.launch.background import keep_this_environment, refuse_what_does_not_reach
 from fedge.launch.moved import connections, flower_config, put_back
@@ -55,7 +56,8 @@ def check(
     refuse_parts_that_do_not_fit(config)
     found = _resumption(config, seed)
     resumption = None if found is None else Handover(found)
-    refuse_missing_resources(federation)
+    if not (on_ray and attaches(federation.init_args)):
+        refuse_missing_resources(federation)
     deal, there = None, 0
     if federation.is_auto:
         raise ConfigError(
@@ -66,6 +68,8 @@ def check(
         if on_ray:
             refuse_listening_elsewhere(federation.init_args)
             refuse_ray_that_cannot_start()
+            if attaches(federation.init_args):
+                refuse_missing_on_cluster(federation)
             refuse_hidden_gpu(config.train.device, federation)
         there, follows = (federation.num_supernodes, False) if is_sized else _sized(config, federation, found)
         dealt = deal_data(config, seed, there, found, load, follows)

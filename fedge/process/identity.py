@@ -6,6 +6,7 @@ container) outside of which neither means anything.
 
 import os
 import platform
+import zlib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -25,6 +26,14 @@ def this_process() -> dict[str, Any]:
 def process_name() -> str:
     """Return what no other process is called, on this machine or any other: host, boot, namespace, pid."""
     return f"{_machine()}/{os.getpid()}"
+
+
+PID_BITS = 22  # of a process id: what Linux has at most
+
+
+def process_number() -> int:
+    """Return a number (below 2^53) that no other process has: its id, above it a checksum of its machine."""
+    return (zlib.crc32(_machine().encode()) >> 1 << PID_BITS) | os.getpid()
 
 
 @cache

@@ -1,7 +1,6 @@
 """What is said and recorded about a run while it goes on: terminal, run.log, tables and trackers."""
 
 import logging
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -17,6 +16,7 @@ from fedge.privacy import coverage
 from fedge.privacy.account import Account
 from fedge.process import exits
 from fedge.process.growth import GrowthWatch
+from fedge.process.identity import process_number
 from fedge.process.logs import refuse_failed_log
 from fedge.process.memory import MemoryWatch, with_cuda
 from fedge.records.folder import short
@@ -61,7 +61,7 @@ class Announcer:
         self._recorder = recorder
         self._console = console
         self._tracking = tracking
-        self._timelines = TimelineBook(os.getpid())
+        self._timelines = TimelineBook(process_number())
         self._memory = MemoryWatch()
         self._growth = GrowthWatch()
         self._account: Account | None = None

@@ -48,6 +48,7 @@ class Plan:
         data_folder: where the clients' windows lie.
         shared: keeps large states in files.
         clock: charged throughout a round.
+        handed_out: what tells clients on other machines where their windows are; empty where they see them.
         owners_scale: by what clients scale their windows where they own them; None where the server has them.
     """
 
@@ -57,6 +58,7 @@ class Plan:
     data_folder: Path
     shared: SharedStates
     clock: LapClock
+    handed_out: str = ""
     owners_scale: Scale | None = None
 
 
@@ -154,14 +156,16 @@ def round_contexts(plan: Plan) -> Callable[[int, int], RoundContext]:
     """Return what gives (global round, leaf round) → what clients must know in it."""
 
     server, scale = process_name(), plan.owners_scale
+    in_files = scale is None and not plan.handed_out
 
     def round_context(global_round: int, leaf_round: int) -> RoundContext:
         return RoundContext(
             seed=plan.seed,
             global_round=global_round,
             leaf_round=leaf_round,
-            data_folder=str(plan.data_folder) if scale is None else "",
-            log_path=str(plan.folder / "run.log") if scale is None else "",
+            data_folder=str(plan.data_folder) if in_files else "",
+            log_path=str(plan.folder / "run.log") if in_files else "",
+            windows=plan.handed_out,
             server=server,
             timeout_s=plan.config.guard.client_timeout,
             mean=() if scale is None else scale.mean,

@@ -166,6 +166,7 @@ class Steps:
         remove_at_end(plan.data_folder)
         self._note_deal(deal)
         shape = write_client_data(plan.data_folder, deal.windows, deal.partition, plan.config.data.normalize)
+        self._plan = replace(plan, handed_out=self._grid.hand_out(plan.data_folder))
         facts = facts_of_deal(plan.config, deal)
         self._card = card_of(plan.config, facts, shape)
         forget_source(deal.windows)

@@ -13,11 +13,12 @@ before the client's code is called and after it has returned, such as Ray's way 
 in them.
 """
 
-import os
 import sys
 import threading
 from collections.abc import Sequence
 from time import perf_counter
+
+from fedge.process.identity import process_number
 
 PARTS = ("deserialise", "load", "train", "evaluate", "serialise")
 DESERIALISE, LOAD, TRAIN, EVALUATE, SERIALISE = range(len(PARTS))
@@ -60,7 +61,7 @@ class _Me(threading.local):
     """This thread, asked for once."""
 
     def __init__(self) -> None:
-        self.ids = (float(os.getpid()), float(threading.get_native_id()))
+        self.ids = (float(process_number()), float(threading.get_native_id()))
 
 
 _me = _Me()

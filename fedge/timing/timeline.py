@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from fedge.process.identity import PID_BITS
 from fedge.timing.calls import BEGAN, CUDA, FIRST_PART, NUMBERS, PARTS, PROCESS, THREAD
 
 logger = logging.getLogger(__name__)
@@ -215,6 +216,11 @@ def fits(messages: MessageTimes) -> bool:
     return bool((steps >= -_TOLERANCE_S).all())
 
 
+def number_here(numbers: np.ndarray, here: int) -> np.ndarray:
+    """Return process numbers (N,) int64, those of the machine of the process `here` as mere process ids."""
+    return np.where(numbers >> PID_BITS == here >> PID_BITS, numbers & (1 << PID_BITS) - 1, numbers)
+
+
 # --- a run ----------------------------------------------------------------------------------------------
 
 
@@ -222,7 +228,10 @@ class TimelineBook:
     """Numbers the workers of a run in the order in which they are first seen, and cuts their timelines."""
 
     def __init__(self, server: int) -> None:
-        """Start; `server` is the server's process id, in which workers are threads."""
+        """Start; `server` is the server's process number, in which workers are threads.
+
+        Workers on its machine are known by their process ids, others by their process numbers.
+        """
         self._server = server
         self._numbers: dict[int, int] = {}
         self._said = False
@@ -244,8 +253,9 @@ class TimelineBook:
         if not (np.isfinite(rows).all() and fits(messages)):
             self._say_apart()
             return None
-        process, thread = rows[:, _WORK + PROCESS], rows[:, _WORK + THREAD]
-        ids = np.where(process == self._server, thread, process).astype(np.int64)
+        process, thread = rows[:, _WORK + PROCESS].astype(np.int64), rows[:, _WORK + THREAD]
+        rows[:, _WORK + PROCESS] = number_here(process, self._server)
+        ids = np.where(process == self._server, thread, rows[:, _WORK + PROCESS]).astype(np.int64)
         there, worker = np.unique(np.concatenate([ids, np.array(present, np.int64)]), return_inverse=True)
         messages = replace(messages, worker=worker[: len(ids)])
         numbers = self._number(present, there.tolist())

@@ -5,7 +5,12 @@ import sys
 
 import pytest
 
-from fedge.process.identity import has_ended, this_process
+from fedge.process.identity import PID_BITS, has_ended, process_number, this_process
+
+
+def test_a_process_number_is_a_process_id_with_its_machine_above_it():
+    assert process_number() & (1 << PID_BITS) - 1 == os.getpid()
+    assert int(float(process_number())) == process_number()  # it travels as a float
 
 
 def test_this_process_is_there():

@@ -1,10 +1,10 @@
-import os
 import threading
 import time
 
 import pytest
 import torch
 
+from fedge.process.identity import process_number
 from fedge.timing.calls import (
     BEGAN,
     CUDA,
@@ -34,7 +34,7 @@ def test_a_call_says_who_when_and_what():
     assert len(numbers) == NUMBERS
     assert is_work(numbers)
     assert not is_work(numbers[1:])
-    assert (numbers[PROCESS], numbers[THREAD]) == (os.getpid(), threading.get_native_id())
+    assert (numbers[PROCESS], numbers[THREAD]) == (process_number(), threading.get_native_id())
     parts = dict(zip(PARTS, numbers[FIRST_PART:CUDA], strict=True))
     assert parts["train"] >= 0.02
     assert parts["load"] >= 0.01
@@ -51,7 +51,7 @@ def test_threads_are_told_apart():
     thread.start()
     thread.join()
     assert found[0][THREAD] != WorkClock().finish()[THREAD]
-    assert found[0][PROCESS] == os.getpid()
+    assert found[0][PROCESS] == process_number()
 
 
 def test_no_gpu_memory_without_a_gpu():

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedge.process.identity import PID_BITS
 from fedge.timing.timeline import (
     LEG_COLUMNS,
     TIMELINE_PARTS,
@@ -198,6 +199,13 @@ def test_workers_keep_their_numbers_and_new_ones_get_the_next():
     assert numbers([7, 9], 9) == {7: 0, 9: 1}
     assert numbers([5, 9], 7, 9) == {7: 0, 9: 1, 5: 2}
     assert numbers([5, 9], 5) == {9: 1, 5: 2}
+
+
+def test_workers_of_two_machines_are_two_although_their_process_ids_are_one():
+    here, there = 1 << PID_BITS, 2 << PID_BITS
+    rows = [call(k, 0, 1001.0, 1.0, process=process) for k, process in enumerate([here | 7, there | 7])]
+    found = TimelineBook(here | SERVER).round(1000.0, [exchange([(1000.0, 1010.0)], *rows)], [])
+    assert [timeline.id for timeline in found.timelines] == [7, there | 7]
 
 
 def test_the_most_gpu_memory_of_a_process():

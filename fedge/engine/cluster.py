@@ -1,0 +1,68 @@
+"""A Ray cluster that a run is to attach to: whether it answers, and whether a client fits on its machines."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedge.config.option import ConfigError
+from fedge.engine.federation import Federation
+
+_ASK_S = 60.0
+_ASK = """
+import json, sys, ray
+ray.init(address=sys.argv[1], log_to_driver=False, logging_level="error")
+print(json.dumps([node["Resources"] for node in ray.nodes() if node["Alive"]]))
+"""
+
+
+def address_of(init_args: Mapping[str, Any]) -> str:
+    """Return the address of the cluster that a federation, or RAY_ADDRESS, names."""
+    named = init_args.get("address")
+    return str(named) if named not in (None, "auto") else os.environ.get("RAY_ADDRESS", "auto")
+
+
+def refuse_missing_on_cluster(federation: Federation) -> None:
+    """Raise ConfigError when no machine of the cluster has what each client is to get.
+
+    Flower by itself would wait for ever.
+    """
+    refuse_what_fits_nowhere(federation, machines(address_of(federation.init_args)))
+
+
+def refuse_what_fits_nowhere(federation: Federation, nodes: Sequence[Mapping[str, float]]) -> None:
+    """Raise ConfigError when none of these machines, as `machines` has them, fits a client."""
+    wanted = {"CPU": federation.num_cpus, "GPU": federation.num_gpus}
+    if not any(all(node.get(kind, 0) >= much for kind, much in wanted.items()) for node in nodes):
+        has = "; ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes)
+        raise ConfigError(
+            f"options.backend.client-resources must fit on a machine of the cluster, but are "
+            f"{federation.num_cpus:g} CPUs and {federation.num_gpus:g} GPUs, and its machines have {has}; "
+            f"change num-cpus or num-gpus"
+        )
+
+
+def machines(address: str) -> Sequence[Mapping[str, float]]:
+    """Return the resources of every living machine of a cluster, as Ray names them: CPU, GPU, …
+
+    Another process asks: this one must not be attached.
+
+    Raises:
+        ConfigError: it does not answer.
+    """
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _ASK, address], capture_output=True, text=True, timeout=_ASK_S, check=False
+        )
+        if done.returncode == 0:
+            found: Sequence[Mapping[str, float]] = json.loads(done.stdout.strip().splitlines()[-1])
+            return found
+        why = done.stderr.strip().splitlines()[-1:] or ["no reason given"]
+    except subprocess.TimeoutExpired:
+        why = [f"no answer in {_ASK_S:g} s"]
+    raise ConfigError(
+        f"RAY_ADDRESS must name a Ray cluster that answers, but {address!r}: {why[0]}; start it, or leave "
+        f"the address out"
+    )
