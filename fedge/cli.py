@@ -49,6 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         open_missing_streams()
         replace_unprintable()
     try:
+        _refuse_lost_folder()
         parser = _parser()
         complete(parser)
         options = read(parser, sys.argv[1:] if argv is None else argv)
@@ -64,6 +65,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         if owns_process:
             forget_unread()
+
+
+def _refuse_lost_folder() -> None:
+    """Raise ConfigError in a working directory that is gone: libraries end the process there, in riddles."""
+    try:
+        Path.cwd()
+    except OSError as error:
+        raise ConfigError(
+            f"the working directory must be there, but: {error.strerror}; cd to one that is"
+        ) from None
 
 
 def _parser() -> Parser:

@@ -67,15 +67,15 @@ class Simulation:
 
     def wait(self, folder: Path, limit_s: float) -> bool:
         """Wait until it ends; False when the run's folder shows no sign of life for `limit_s` seconds."""
-        seen, last = 0.0, time.monotonic()
+        seen, last = _last_changes(folder), time.monotonic()
         next_look = 0.0
         while not self._has_ended():
             now = time.monotonic()
             if now > next_look:
                 self._look_around()
-                newest = _newest_change(folder)
-                if newest != seen:
-                    seen, last = newest, now
+                changes = _last_changes(folder)
+                if changes != seen:
+                    seen, last = changes, now
                 if now - last > limit_s:
                     return False
                 next_look = now + 1.0
@@ -137,10 +137,10 @@ def _is_alive(process: psutil.Process) -> bool:
         return False
 
 
-def _newest_change(folder: Path) -> float:
-    """Return when something in a run folder changed last; 0 while there is none."""
-    newest = 0.0
+def _last_changes(folder: Path) -> list[int]:
+    """Return when what grows in a run folder changed last, each by itself: the clock may be set back."""
+    found = []
     for path in (folder, folder / MANIFEST, folder / "run.log", folder / "metrics" / "global_rounds.csv"):
         with suppress(OSError):
-            newest = max(newest, path.stat().st_mtime)
-    return newest
+            found.append(path.stat().st_mtime_ns)
+    return found

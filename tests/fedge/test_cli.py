@@ -171,3 +171,14 @@ def test_a_terminal_without_utf_8_gets_what_it_can_show(words):
     assert ended.stdout.isascii()
     if "--json-schema" in words:
         assert json.loads(ended.stdout) == json_schema()
+
+
+def test_a_working_directory_that_is_gone_is_one_line(tmp_path, monkeypatch, capsys):
+    """PyTorch's libraries would end the process, with a riddle, while they are loaded."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert main(["run"]) == 4
+    assert capsys.readouterr().err == (
+        "fedge: the working directory must be there, but: No such file or directory; cd to one that is\n"
+    )

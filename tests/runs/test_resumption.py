@@ -484,3 +484,16 @@ def open_resumption_with_size(copy, monkeypatch):
     assert outcome.status == "completed"
     assert open_resumption(copy).notes == []
     return open_resumption(copy).checkpoint.global_round
+
+
+@pytest.mark.parametrize("engine", [None, 3])
+def test_a_manifest_without_its_engine_goes_on(four, copy, capsys, engine):
+    """Somebody has edited it: what the checkpoint knows is taken."""
+    entries = {**manifest(copy), "engine": engine}
+    if engine is None:
+        del entries["engine"]
+    (copy / "manifest.json").write_text(json.dumps(entries))
+    assert main(["resume", str(copy)]) == 0
+    assert "Traceback" not in "".join(capsys.readouterr())
+    assert comparable(copy) == comparable(four)
+    assert manifest(copy)["engine"] == manifest(four)["engine"]
