@@ -214,6 +214,20 @@ def test_one_impossible_number_is_found_anywhere(state, data):
         check_values(bad, state, (), steps=3)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("others", [0, 7, 2000])
+def test_what_could_not_be_squared_and_summed_is_too_large(dtype, others):
+    """A number just below √(max / 2²⁰) passes, of either sign, alone and among others; one above does not."""
+    limit = math.sqrt(float(np.finfo(dtype).max) / 2**20)
+    for share in (0.99, -0.99, 1.01, -1.01):
+        state = {"w": np.append(np.zeros(others, dtype), dtype(share * limit))}
+        if abs(share) < 1:
+            check_values(state, state, (), steps=0)
+            continue
+        with pytest.raises(ReplyRejected, match="too large"):
+            check_values(state, state, (), steps=0)
+
+
 @given(states(sane=True), st.data())
 def test_no_negative_variance_passes(state, data):
     named = [n for n, a in state.items() if a.size and np.issubdtype(a.dtype, np.floating)]
