@@ -148,7 +148,6 @@ ELSEWHERE = {
     "fedge/engine/flower_process.py": "runs/test_exits.py",
     "fedge/engine/ray_workers.py": "runs/test_faults.py",
     "fedge/launch/flower.py": "runs/test_exits.py",
-    "fedge/launch/simulation.py": "runs/test_exits.py",
     "fedge/process/capture.py": "fedge/profile/test_command.py",
     "fedge/run/ending.py": "runs/test_exits.py",
     "fedge/run/resume.py": "runs/test_resumption.py",
