@@ -127,7 +127,7 @@ class HierarchicalStrategy:
         self.summary()
         self._transport.timeout_s = timeout_s
         keep = self._transport.shared.keep
-        initial = keep(initial)
+        initial = keep(dict(initial))  # the cloud's own is another, as it is after a resume
         self._cloud.know_first(initial)
         for leaf in self.leaves:
             if self._restored is None:
