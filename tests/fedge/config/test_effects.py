@@ -73,6 +73,7 @@ CASES = {
         {**AUTO, "scenario": "label-permutation", "scenario-from": 3, "num-server-rounds": 3},
         {**AUTO, "cluster.test": "sign-flip"},
     ),
+    "cluster.losses-on": ("train", IFCA, {}),
     "cluster.split-round": (1, {"cluster.method": "flhc", "cluster.tau": 0.999}, {}),
     "cluster.still-below": (0.0, CFL, {}),
     "cluster.pull-above": (1e9, CFL, {}),

@@ -117,6 +117,7 @@ NEEDS = {
     "scaffold.levels": {"scaffold.enabled": True},
     "scenario": {"data.path": "a.npz,b.npz"},
     "train.lr-decay": {"num-server-rounds": 1},
+    "train.processes": {"train.batch-size": 4096},  # a window of a batch each
 }
 
 
