@@ -238,16 +238,26 @@ def _run(options: argparse.Namespace) -> int:
     if project.packaged:
         with suppress(OSError):  # a run does not care whether anybody reads it
             print("no pyproject.toml in this folder: options and federations are Fedge's own", flush=True)
-    if federation.num_supernodes == 0:
-        raise ConfigError(
-            "federation must be a simulated one (options.num-supernodes); start others with flwr run"
-        )
+    address = project.address(options.federation)
+    if address is not None:
+        return _run_deployed(options, project, address, run_config)
     if federation.is_auto:
         from fedge.doctor.command import resolved  # measures a client: other runs need not load it
 
         federation, shares = resolved(federation, run_config)
         options.workers = options.workers or shares.at_a_time
     return _carry_out(options, run_config, federation)
+
+
+def _run_deployed(
+    options: argparse.Namespace, project: Project, address: str, run_config: dict[str, Scalar]
+) -> int:
+    """Carry out a run on the SuperLink at an address; returns the exit code."""
+    from fedge.launch.deployed import run_deployed
+
+    name = options.federation or project.default_federation
+    with exits.signals_as_exceptions(exits.LEAVE_S) if options.owns_process else nullcontext():
+        return run_deployed(project, name, address, run_config)
 
 
 def _said(options: argparse.Namespace) -> dict[str, Scalar]:
@@ -282,7 +292,10 @@ def _resume(options: argparse.Namespace) -> int:
         run_config = fold_tables({**run_config, **override})
     options.engine = options.engine or engine
     if options.engine == "flower":
-        federation = _project(options).federation(options.federation)
+        project = _project(options)
+        if (address := project.address(options.federation)) is not None:
+            return _run_deployed(options, project, address, run_config)
+        federation = project.federation(options.federation)
     return _carry_out(options, run_config, federation)
 
 

@@ -1,5 +1,6 @@
 """Flower entry of the server: what Flower knows of the run goes to `fedge.run`."""
 
+import platform
 import sys
 
 from flwr.app import Context
@@ -32,6 +33,12 @@ def main(grid: Grid, context: Context) -> None:
         return
     simulated = federation.num_supernodes > 0
     engine = FlowerEngine(grid, stop_event() if simulated else None, nodes_come_back=not simulated)
-    described = federation.describe()
-    run(engine, context.run_config, "flower", described, divert_descriptors, owns_process=simulated)
-    end_captures(grid)
+    if simulated:
+        run(
+            engine, context.run_config, "flower", federation.describe(), divert_descriptors, owns_process=True
+        )
+        end_captures(grid)
+        return
+    # the SuperLink shows others what is printed here, and nothing else
+    outcome = run(engine, context.run_config, "flower", federation.describe(), lambda _: sys.stdout)
+    print(outcome.last_line(platform.node()), flush=True)

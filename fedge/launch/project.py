@@ -233,6 +233,16 @@ class Project:
             )
         return {key: value for key, value in told.items() if key in declared}
 
+    @property
+    def default_federation(self) -> str:
+        """Name of the federation that is taken where nobody names one."""
+        return str(self._default)
+
+    def address(self, name: str | None) -> str | None:
+        """Return the address of the SuperLink of a federation (None: the default one); None if simulated."""
+        table = self._federations.get(name or self._default)
+        return str(table["address"]) if isinstance(table, Mapping) and "address" in table else None
+
     def federation(self, name: str | None) -> Federation:
         """Return a federation by name, or the default one.
 

@@ -41,6 +41,11 @@ class Outcome:
     reason: str = ""
     exit_code: int = exits.COMPLETED
 
+    def last_line(self, host: str) -> str:
+        """Return what the server of a deployment says last, from which `fedge run` takes the exit code."""
+        place = self.folder or "(no run folder)"
+        return f"fedge: run {self.status}, exit code {self.exit_code}: {host}:{place}"
+
 
 class Ending:
     """Writes how the run ended, into the manifest and on the terminal; the first end counts."""

@@ -108,10 +108,20 @@ class Page:
         return any(s.copies or any(panel.points for panel in s.panels) for s in self.sections)
 
 
+class _Templates(PackageLoader):
+    """Templates under names that end in .md: Flower's app bundles take .py, .toml and .md only."""
+
+    def get_source(
+        self, environment: Environment, template: str
+    ) -> tuple[str, str, Callable[[], bool] | None]:
+        """Return the text of a template."""
+        return super().get_source(environment, f"{template}.md")
+
+
 def render(page: Page) -> str:
     """Return the page as HTML. Everything but our own SVG and CSS is escaped."""
     environment = Environment(
-        loader=PackageLoader("fedge.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        loader=_Templates("fedge.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
     css, script = (

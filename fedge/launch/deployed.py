@@ -1,0 +1,106 @@
+"""A run on a SuperLink: sent there by `flwr run`, followed to its end, with an exit code that is true.
+
+The run's server lives where the SuperLink lives, and so does its run folder. On this machine that is where
+every run's folder is; elsewhere it is `runs-dir` as seen from the SuperLink's working directory.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from fedge.config.option import ConfigError, Scalar
+from fedge.engine.federation import Federation
+from fedge.launch.flower import toml_of
+from fedge.launch.preflight import check
+from fedge.launch.project import Project
+from fedge.process import exits
+
+_STARTED = re.compile(r"Successfully started run (\d+)")
+_ENDED = re.compile(r"^fedge: run (\w+), exit code (\d+): (.*)$", re.MULTILINE)
+_HERE = ("127.0.0.1", "localhost", "[::1]")
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def is_here(address: str) -> bool:
+    """Tell whether an address, host:port, is of the loopback interface."""
+    return address.rpartition(":")[0] in _HERE
+
+
+@dataclass(frozen=True)
+class _Said:
+    """What `flwr run` printed.
+
+    Attributes:
+        run_id: of the run at the SuperLink; empty if there is none.
+        exit_code: of the run; None if its server did not say.
+    """
+
+    run_id: str
+    exit_code: int | None
+
+
+def run_deployed(project: Project, federation: str, address: str, run_config: Mapping[str, Scalar]) -> int:
+    """Carry out a run on a SuperLink; returns the exit code.
+
+    Args:
+        project: whose app is sent there.
+        federation: its name.
+        address: of the SuperLink's Control API.
+        run_config: all options, as the run is to have them.
+
+    Raises:
+        ConfigError: the run cannot work.
+    """
+    prepared = check(run_config, Federation())
+    config = prepared.config
+    told: dict[str, Any] = {**run_config, "seed": prepared.seed}  # SEED is of this process
+    told["run-name"] = config.run_name or f"{datetime.now():%Y%m%d-%H%M%S-%f}"
+    if is_here(address):
+        told["runs-dir"] = str(Path(config.runs_dir).absolute())
+    app = [str(project.folder), federation]
+    with tempfile.NamedTemporaryFile("w", suffix=".toml", encoding="utf-8") as overrides:
+        overrides.write(toml_of(project.as_declared(told)))
+        overrides.flush()
+        said = _follow(["flwr", "run", *app, "--stream", "-c", overrides.name], app)
+    if said.exit_code is None:
+        how = f"flwr log {said.run_id} {' '.join(app)}" if said.run_id else "the lines above"
+        print(f"fedge: the run ended without saying how; see {how}", file=sys.stderr, flush=True)
+        return exits.FAILED
+    return said.exit_code
+
+
+def _follow(words: list[str], app: list[str]) -> _Said:
+    """Start `flwr run`, print what it prints, and stop the run at the SuperLink if this process is to end."""
+    try:
+        process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            start_new_session=True, env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )  # fmt: skip
+    except OSError as error:
+        raise ConfigError(
+            f"a SuperLink's federation needs the command flwr, but: {error.strerror}; activate the "
+            f"environment that Fedge is installed in"
+        ) from error
+    assert process.stdout is not None
+    text = ""
+    try:
+        for line in process.stdout:
+            text += line
+            print(line, end="", flush=True)
+        process.wait()
+    except KeyboardInterrupt:
+        if started := _STARTED.search(text):
+            subprocess.run(["flwr", "stop", started[1], *app], stdin=subprocess.DEVNULL, check=False)
+        raise
+    finally:
+        process.kill()
+        process.wait()
+    started, ended = _STARTED.search(text), list(_ENDED.finditer(_COLOURS.sub("", text)))
+    return _Said(started[1] if started else "", int(ended[-1][2]) if ended else None)

@@ -1,0 +1,76 @@
+"""A federation of real processes: SuperLink with TLS, SuperNodes with keys, each with windows of its own."""
+
+import json
+import subprocess
+
+import pytest
+from deployment import BIN, Deployment
+from flower_runs import comparable
+from processes import leftovers
+from small_runs import carry_out, small_config
+
+from fedge.launch.deal import deal_into
+
+NODES = 3
+
+pytestmark = pytest.mark.whole_runs
+
+
+@pytest.fixture(scope="module")
+def carried_out(tmp_path_factory):
+    """Return (deployment, what `fedge run . deployed` gave, the options) of one run of three nodes.
+
+    A fourth SuperNode has a key that nobody registered.
+    """
+    folder = tmp_path_factory.mktemp("deployed")
+    options = small_config(
+        folder / "data", hierarchy__num_servers=2, clients=NODES, num_server_rounds=1, report=True,
+        scaffold__levels=2,
+    )  # fmt: skip
+    deal_into(folder / "dealt", options)
+    deployment = Deployment(folder, {**options, "data.path": "nowhere.npz", "runs-dir": "runs"})
+    with deployment:
+        for client in range(NODES):
+            deployment.start_node(client, NODES, f'data-folder="{folder}/dealt/client-{client}"')
+        stranger = deployment.start_node(
+            0, NODES, f'data-folder="{folder}/dealt/client-0"', name="stranger", registered=False
+        )
+        done = subprocess.run(
+            [str(BIN / "fedge"), "run", ".", "deployed", "-c", 'run-name="there"'],
+            cwd=deployment.app, env=deployment.environment(folder / "user", SEED="3"),
+            capture_output=True, text=True, timeout=300, check=False,
+        )  # fmt: skip
+        deployment.stranger = stranger.poll()
+    return deployment, done, options
+
+
+def test_the_run_ends_well_and_its_folder_is_where_it_was_started(carried_out):
+    deployment, done, _ = carried_out
+    folder = deployment.app / "runs" / "there"
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "fedge: run completed, exit code 0: " in done.stdout
+    assert str(folder) in done.stdout
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert (manifest["status"], manifest["seed"]) == ("completed", 3)
+    assert manifest["data"]["name"] == "3 owners (small.npz)"
+    assert (folder / "report.html").stat().st_size > 10_000
+    assert not list((deployment.folder / "superlink").glob("runs*"))
+
+
+def test_the_bits_are_those_of_a_run_in_process(carried_out):
+    """Every table and model but partition.csv: names of users stay with the owners."""
+    deployment, _, options = carried_out
+    here = carry_out({**options, "report": False, "runs-dir": str(deployment.folder / "here")}, "here")
+    there = comparable(deployment.app / "runs" / "there")
+    for name in ("global", "leaf", "clients", "confusion", "models"):
+        assert there[name] == here[name], name
+
+
+def test_a_node_whose_key_is_not_registered_does_not_get_in(carried_out):
+    deployment, _, _ = carried_out
+    assert deployment.stranger not in (None, 0)
+
+
+def test_nothing_is_left_running(carried_out):
+    deployment, _, _ = carried_out
+    assert leftovers(deployment.mark) == []
