@@ -25,6 +25,7 @@ from fedge.datasets.command import add_datasets
 from fedge.launch.command_line import Parser, read, refuse_misplaced, show_options
 from fedge.launch.completion import SHELLS, complete, shell_code
 from fedge.launch.deal import add_deal
+from fedge.launch.leaf_command import add_leaf, add_leaves, refuse_with_leaves
 from fedge.launch.new_project import new_project
 from fedge.launch.packaged import described
 from fedge.launch.project import CLIENT_APP, Project, parse_override
@@ -100,6 +101,7 @@ def _add_run_commands(commands: Any) -> None:
         "run", help="carry out a run, as `flwr run` would, with an exit code that tells the truth"
     )
     _add_run_arguments(run)
+    add_leaves(run)
     run.set_defaults(command=_run)
     status = commands.add_parser("status", help="print how a run stands; the exit code is the run's")
     status.add_argument("run", nargs="?", default="latest", help="run folder or its name (default: latest)")
@@ -117,6 +119,7 @@ def _add_run_commands(commands: Any) -> None:
     )
     resume.add_argument("--app", default=".", help="flower: folder of pyproject.toml (default: .)")
     resume.add_argument("--federation", help="flower: name in [tool.flwr.federations] (default: its default)")
+    add_leaves(resume)
     resume.set_defaults(command=_resume)
     sweep = commands.add_parser(
         "sweep", help="carry out many runs, several at a time, and compare them; again: go on"
@@ -176,6 +179,7 @@ def _add_project_commands(commands: Any) -> None:
     new = commands.add_parser("new", help="write a small project with its own model, options and federations")
     new.add_argument("folder", type=Path, help="its folder, new or empty, which gives its name: my-study")
     new.set_defaults(command=_new)
+    add_leaf(commands)
     configs = commands.add_parser("configs", help="list the configurations that come with Fedge, for -c")
     configs.set_defaults(command=_print_configs)
     completion = commands.add_parser(
@@ -330,6 +334,10 @@ def _carry_out(options: argparse.Namespace, run_config: dict[str, Scalar], feder
     from fedge.launch.preflight import check
 
     on_flower = options.engine == "flower"
+    if getattr(options, "leaves", None):
+        return _run_with_leaves(options, run_config, federation)
+    if options.engine not in _LEAVE_S:
+        raise ConfigError("this run has leaf servers of its own; go on with --leaves HOST:PORT")
     with exits.signals_as_exceptions(_LEAVE_S[options.engine]) if options.owns_process else nullcontext():
         prepared = check(run_config, federation, on_ray=on_flower)
         clients = prepared.num_clients or federation.num_supernodes
@@ -340,6 +348,24 @@ def _carry_out(options: argparse.Namespace, run_config: dict[str, Scalar], feder
         del prepared  # the run is another process's, and reads the data itself
         there = replace(federation, num_supernodes=clients)
         return run_on_flower(options.app, options.federation, run_config, config, there)
+
+
+def _run_with_leaves(
+    options: argparse.Namespace, run_config: dict[str, Scalar], federation: "Federation"
+) -> int:
+    """Run as the cloud of leaf servers that are processes of their own."""
+    named = getattr(options, "client_app", CLIENT_APP)
+    refuse_with_leaves(options.engine, options.workers, named, CLIENT_APP)
+    from fedge.launch.leaf import run_with_leaves
+    from fedge.launch.preflight import check
+
+    with exits.signals_as_exceptions() if options.owns_process else nullcontext():
+        prepared = check(run_config, federation)
+        federation = replace(federation, num_supernodes=prepared.num_clients or federation.num_supernodes)
+        outcome = run_with_leaves(
+            run_config, federation, prepared, options.leaves, options.certs, options.owns_process
+        )
+    return outcome.exit_code
 
 
 def _run_in_process(

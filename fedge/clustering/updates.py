@@ -70,6 +70,14 @@ class Updates:
         if all(np.isfinite(summary).all() for summary in summaries):
             self._seen[client] = leaf, summaries
 
+    def summaries(self) -> dict[int, list[np.ndarray]]:
+        """Return client → the summary of each kind of its update, in float64."""
+        return {client: list(kinds) for client, (_, kinds) in self._seen.items()}
+
+    def take(self, client: int, leaf: int, summaries: Sequence[np.ndarray]) -> None:
+        """Take in what `summaries` gave of a client, elsewhere: (P,) float64 of each kind."""
+        self._seen[client] = leaf, list(summaries)
+
     def likeness(self) -> Likeness:
         """Return how alike all that have come are."""
         clients = sorted(self._seen)

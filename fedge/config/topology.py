@@ -46,6 +46,15 @@ def clients_per_leaf(config: HierarchyConfig, num_clients: int) -> list[int]:
     return sizes
 
 
+def leaf_of_clients(sizes: Sequence[int]) -> list[int]:
+    """Return the leaf of each client, given `sizes` clients per leaf.
+
+    >>> leaf_of_clients([2, 1])
+    [0, 0, 1]
+    """
+    return [leaf for leaf, size in enumerate(sizes) for _ in range(size)]
+
+
 def known_per_leaf(sizes: Sequence[int], unseen_clients: int) -> list[int]:
     """Return the number of clients of each leaf that train, given `sizes` clients per leaf.
 

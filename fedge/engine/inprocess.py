@@ -37,9 +37,14 @@ class InProcessGrid(Grid):
     nodes_come_back = False
 
     def __init__(
-        self, client_app: ClientApp, num_supernodes: int, run_config: Mapping[str, Any], workers: int
+        self,
+        client_app: ClientApp,
+        num_supernodes: int,
+        run_config: Mapping[str, Any],
+        workers: int,
+        partitions: Iterable[int] | None = None,
     ) -> None:
-        """Make `num_supernodes` nodes that hold the partitions 0, 1, …"""
+        """Make nodes that hold the partitions 0, 1, … of `num_supernodes`, or only some of these."""
         identify_task()
         self._client_app = client_app
         self._contexts = {
@@ -50,7 +55,7 @@ class InProcessGrid(Grid):
                 state=RecordDict(),
                 run_config=dict(run_config),
             )
-            for partition in range(num_supernodes)
+            for partition in (range(num_supernodes) if partitions is None else partitions)
         }
         self._numbers = count(1)
         self._replies: dict[str, Message] = {}
@@ -70,6 +75,11 @@ class InProcessGrid(Grid):
     def grid(self) -> Grid:
         """This is one."""
         return self
+
+    @property
+    def node_of(self) -> dict[int, int]:
+        """Partition id → node."""
+        return {int(c.node_config["partition-id"]): c.node_id for c in self._contexts.values()}
 
     @property
     def worker_ids(self) -> list[int]:

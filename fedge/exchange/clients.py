@@ -98,12 +98,16 @@ class Clients:
         self._sharing = frozenset(sharing)
         for partition, node in node_of.items():
             self._roll.bind(partition, node)
-        self._returning = Returning(engine, self._roll) if engine.nodes_come_back else None
+        self._returning = Returning(engine, self._roll) if engine and engine.nodes_come_back else None
         self._observer: Observer = lambda _: None
 
     def watch(self, observer: Observer) -> None:
         """Let `observer` follow all exchanges to come."""
         self._observer = observer
+
+    def observe(self, standing: Callable[[], Standing]) -> None:
+        """Show whoever follows how an exchange stands that goes on elsewhere."""
+        self._observer(standing)
 
     def __len__(self) -> int:
         return len(self._roll.node_of)

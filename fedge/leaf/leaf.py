@@ -317,6 +317,26 @@ class Leaf:
         own = {n.removeprefix("strategy."): s for n, s in states.items() if n.startswith("strategy.")}
         put_back(self._strategy, own, facts["strategy"])
 
+    def round_states(self) -> tuple[dict[str, State], dict[str, Any]]:
+        """Return, beside the model, what a leaf round starts from and moves: states, and facts as JSON."""
+        states = {f"strategy.{name}": state for name, state in states_of(self._strategy).items()}
+        if self.control is not None:
+            states["control"] = self.control
+        if self._told is not None:
+            states["told"] = self._told
+        facts = {"norms": list(self.norms.norms), "strategy": numbers_of(self._strategy)}
+        return states, facts | ({} if self.drift is None else {"drift": self.drift.length})
+
+    def put_round_states(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
+        """Take what `round_states` gave of this leaf elsewhere; the model and the c_i are not among it."""
+        self.control, self._told = states.get("control"), states.get("told")
+        self.norms.norms.clear()
+        self.norms.norms.extend(facts["norms"])
+        own = {n.removeprefix("strategy."): s for n, s in states.items() if n.startswith("strategy.")}
+        put_back(self._strategy, own, facts["strategy"])
+        if self.drift is not None:
+            self.drift.length = float(facts["drift"])
+
     def _updated_control(
         self, control: State, replies: Mapping[int, TrainReply], settings: LocalTraining
     ) -> State:

@@ -77,8 +77,14 @@ class Link:
         self._process = uuid.uuid4().hex
         self._stopped = threading.Event()
         self._is_over = False
+        self._told: Any = None  # why the cloud was not there, as it was logged last
         self._call: Any = None
         self._last: tuple[str, Packet] | None = None  # the newest question's number, and its answer
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stopped.is_set()
 
     def stop(self) -> None:
         """End `serve`, from another thread or a signal handler."""
@@ -126,6 +132,8 @@ class Link:
                 yield chunk
 
         self._call = attach(chunks())
+        if self._stopped.is_set():  # before there was a call to cancel
+            self._call.cancel()
         welcomed = False
         try:
             self._call.add_callback(done.set)
@@ -135,7 +143,7 @@ class Link:
             while not self._is_over and (packet := packet_of(incoming)) is not None:
                 if packet.kind == WELCOME:
                     answering.welcome(packet)
-                    welcomed = True
+                    welcomed, self._told = True, None
                 else:
                     put(self._answered(answering, packet, put))
                     self._is_over = packet.kind == OVER
@@ -178,7 +186,9 @@ class Link:
             return
         if code in _REFUSED:
             raise Refused(f"the cloud at {self.address} refuses: {words}") from error
-        logger.info("the link to the cloud at %s: %s %s", self.address, code, words)
+        if self._told != code:  # once, not at every try
+            logger.info("the link to the cloud at %s: %s %s", self.address, code, words)
+        self._told = code
 
 
 def _credentials(folder: Path, leaf: int) -> grpc.ChannelCredentials:

@@ -133,6 +133,7 @@ class LeafGate:
         self._streams: dict[int, _Stream] = {}
         self._hellos: dict[int, Packet] = {}
         self._outdated: set[tuple[int, str]] = set()  # leaf and process, where another has taken its place
+        self._is_closing = False
         self._changed = threading.Condition()
         self._name, self._numbers = uuid.uuid4().hex, count(1)
         # a stream holds a thread; while one takes another's place both live
@@ -158,6 +159,7 @@ class LeafGate:
     def close(self) -> None:
         """Let all leaf servers go: a stream that nobody asks on ends at once, another after a moment."""
         with self._changed:
+            self._is_closing = True
             streams = list(self._streams.values())
         for stream in streams:
             stream.end()
@@ -243,12 +245,14 @@ class LeafGate:
         leaf, process = stream.leaf, str(hello.facts.get(PROCESS))
         with self._changed:
             is_out = (leaf, process) in self._outdated
-            if not is_out:
+            if not (is_out or self._is_closing):
                 before, known = self._streams.get(leaf), self._hellos.get(leaf)
                 if known is not None and str(known.facts.get(PROCESS)) != process:
                     self._outdated.add((leaf, str(known.facts.get(PROCESS))))
                 self._streams[leaf], self._hellos[leaf] = stream, hello
                 self._changed.notify_all()
+        if self._is_closing:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "the cloud is about to end")
         if is_out:
             words = f"another process has taken the place of leaf server {leaf}"
             context.abort(grpc.StatusCode.PERMISSION_DENIED, words)

@@ -5,7 +5,7 @@ the messages' times, `reader` reads it as frames and arrays, `status` says how a
 it, `private` what is this machine's alone, `export` makes a copy without it. `device_tables` and
 `device_recorder` are what a run on the virtual clock leaves beside.
 
-Imports only from below: `devices` and what is under it.
+Imports only from below: `devices`, `edge` and what is under them.
 """
 
 import lazy_loader as lazy

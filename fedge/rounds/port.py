@@ -5,12 +5,12 @@
     evaluate   clients evaluate models on their own windows
 
 What comes back are models of leaves and numbers of clients: no model of a client passes here. `routed` has
-leaf servers that are a part of this process.
+leaf servers that are a part of this process; `fedge.edge` has those that are processes of their own.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from fedge.cloud.step import Probe
 from fedge.clustering.updates import Updates
@@ -65,6 +65,16 @@ class LeafPort(Protocol):
 
     def windows(self, split: SplitName) -> dict[int, int]:
         """Return partition id → windows of a split."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a run must know of leaf servers to go on, as JSON; a checkpoint holds it."""
+
+    def restore(self, facts: Mapping[str, Any]) -> None:
+        """Go on with what `facts` gave.
+
+        Raises:
+            RunError: the run had leaf servers of another kind, which hold what it needs.
+        """
 
 
 @dataclass(frozen=True)

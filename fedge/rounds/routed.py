@@ -4,10 +4,12 @@ One queue over all leaves, largest clients first, so no worker waits for a leaf;
 the leaf of their client.
 """
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from fedge.cloud.step import Probe
 from fedge.clustering.updates import Updates
+from fedge.exchange.engine import RunError
 from fedge.exchange.evaluate import EvaluateReply, SplitName
 from fedge.exchange.round_context import LEAF
 from fedge.rounds.evaluation import Asked, Evaluating
@@ -24,6 +26,7 @@ class RoutedLeaves:
         """Stand ready."""
         task, leaves, transport = around.task, around.leaves, around.transport
         self._transport = transport
+        self._has_controls = task.config.scaffold.enabled
         self._leaf_rounds = LeafRounds(task.config, task.seed, leaves, transport)
         self._evaluating = Evaluating(transport, leaves, task.held_out, task.classes)
 
@@ -49,3 +52,14 @@ class RoutedLeaves:
     def windows(self, split: SplitName) -> dict[int, int]:
         """Return partition id → windows of a split."""
         return self._evaluating.windows(split)
+
+    def facts(self) -> dict[str, Any]:
+        """Return nothing: the leaves hold it all."""
+        return {}
+
+    def restore(self, facts: Mapping[str, Any]) -> None:
+        """Refuse to go on with a run whose clients' control variates lie elsewhere."""
+        if facts.get("versions") and self._has_controls:
+            raise RunError(
+                "the clients' control variates of this run are at its leaf servers; go on with --leaves"
+            )

@@ -260,6 +260,7 @@ class HierarchicalStrategy:
             "leaves": [leaf.facts() for leaf in self.leaves],
             "cloud": self._cloud.facts(),
             "releases": self._releases,
+            "port": self._port.facts(),
         }
 
     def restore(self, global_round: int, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
@@ -269,6 +270,7 @@ class HierarchicalStrategy:
         self._labels = np.array(facts["labels"], dtype=np.int64)
         self._cloud.restore(_under(_CLOUD, states), facts["cloud"])
         self._releases = int(facts.get("releases", 0))
+        self._port.restore(facts.get("port", {}))
         self._restored = global_round
 
 

@@ -119,9 +119,9 @@ class Transport:
         self.lap(phase or "check")
         return exchange
 
-    def lap(self, phase: str) -> None:
-        """Charge the time since the last lap to a phase."""
-        self._clock.lap(phase)
+    def lap(self, phase: str) -> float:
+        """Charge the time since the last lap to a phase; return the moment, by the run's clock."""
+        return self._clock.lap(phase)
 
     def finish_round(self) -> dict[str, float]:
         """Return the seconds of the present round, phase by phase."""

@@ -22,6 +22,8 @@ from fedge.leaf.quorum import num_training
 from fedge.leaf.rules import make_strategy
 from fedge.process.identity import process_name
 from fedge.rounds.hooks import Hooks
+from fedge.rounds.port import PortMaker
+from fedge.rounds.routed import RoutedLeaves
 from fedge.rounds.strategy import HierarchicalStrategy, RoundHook, Task
 from fedge.rounds.transport import Facilities
 from fedge.seeding import Purpose, torch_stream
@@ -70,6 +72,7 @@ def build_strategy(
     shape: DataShape,
     on_round: RoundHook,
     hooks: Hooks = _NOBODY,
+    make_port: PortMaker = RoutedLeaves,
 ) -> tuple[HierarchicalStrategy, State]:
     """Return the strategy with its leaves and its cloud, and the initial model.
 
@@ -81,6 +84,7 @@ def build_strategy(
         shape: sizes that the model is built from.
         on_round: called with every round's result and laps.
         hooks: are told what happens in a round.
+        make_port: gives the leaf servers.
 
     Raises:
         ConfigError: the model does not fit the windows.
@@ -88,12 +92,9 @@ def build_strategy(
     config = plan.config
     model = network_of(plan, shape)
     state, trainable = get_state(model), parameter_names(model)
-    leaves = _leaves(config, dealt, clients_per_leaf, state, trainable, variance_names(model))
+    leaves = make_leaves(config, dealt, clients_per_leaf, state, trainable, variance_names(model))
     _prepare_sharing(plan, clients, leaves)
-    held_out = {
-        client: {"train": len(train), "val": len(val), "test": len(test)}
-        for client, (train, val, test) in enumerate(dealt.clients)
-    }
+    held_out = windows_of_splits(dealt)
     truth = None if dealt.scenario is None else dealt.scenario.groups_in
     cloud = CloudAggregator(
         config.cluster, CloudSetting(tuple(trainable), plan.seed, truth, plan.shared.keep),
@@ -102,7 +103,7 @@ def build_strategy(
     own_layers = layer_names(model, config.personal.kept)
     task = Task(config, plan.seed, held_out, shape.classes, truth, own_layers)
     facilities = Facilities(clients, round_contexts(plan), plan.clock, plan.shared, hooks)
-    strategy = HierarchicalStrategy(task, leaves, cloud, facilities, on_round)
+    strategy = HierarchicalStrategy(task, leaves, cloud, facilities, on_round, make_port)
     return strategy, state
 
 
@@ -130,7 +131,15 @@ def kernel_of_run(plan: Plan, shape: DataShape) -> Kernel:
     return kernel_of(network_of(plan, shape), shape.input_shape, train.kernel)
 
 
-def _leaves(
+def windows_of_splits(dealt: Partition) -> dict[int, dict[str, int]]:
+    """Return partition id → split → its windows."""
+    return {
+        client: {"train": len(train), "val": len(val), "test": len(test)}
+        for client, (train, val, test) in enumerate(dealt.clients)
+    }
+
+
+def make_leaves(
     config: Config,
     dealt: Partition,
     sizes: Sequence[int],

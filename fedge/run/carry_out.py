@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 
 from fedge.callbacks.callback import EndedRun, Run
@@ -12,6 +13,8 @@ from fedge.console.lines import Console
 from fedge.data.own import Told
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape, forget_source, write_client_data
+from fedge.edge.engine import EdgeEngine
+from fedge.edge.port import RunFacts
 from fedge.exchange.clients import Clients, find_clients
 from fedge.exchange.engine import Engine
 from fedge.inference.card import Card
@@ -19,7 +22,9 @@ from fedge.process.reaper import remove_at_end
 from fedge.process.watchdog import note_progress
 from fedge.records.folder import data_folders, remove_client_data
 from fedge.records.recorder import Recorder
+from fedge.rounds.port import PortMaker
 from fedge.rounds.results import RoundResult
+from fedge.rounds.routed import RoutedLeaves
 from fedge.rounds.strategy import HierarchicalStrategy
 from fedge.run.announce import Announcer
 from fedge.run.build import Plan, build_strategy, kernel_of_run
@@ -64,6 +69,7 @@ class Steps:
         self._announcer = announcer
         self._snapshots: Snapshots | None = None
         self._callbacks: Callbacks | None = None
+        self._fingerprint = ""  # of the data
         self._card: Card | None = None  # what the models will say about themselves
         self._global_round = 0  # the last one that is done
 
@@ -89,7 +95,9 @@ class Steps:
         """Carry out the global rounds, and write what comes of them."""
         plan, config = self._plan, self._plan.config
         callbacks = self._callbacks = Callbacks(config)
-        strategy, initial = build_strategy(plan, clients, dealt, sizes, shape, self._on_round, callbacks)
+        strategy, initial = build_strategy(
+            plan, clients, dealt, sizes, shape, self._on_round, callbacks, self._port_maker(len(clients))
+        )
         done = self._global_round = self._prepare_checkpoints(strategy)
         self._console.begin([leaf.clients for leaf in strategy.leaves], config.hierarchy.leaf_rounds, done)
         last = self._begin_callbacks(callbacks, sizes)
@@ -116,6 +124,23 @@ class Steps:
         status = "partial" if self._announcer.remarks.any_failed else "completed"
         self._end_callbacks(status, callbacks.stop.reason if callbacks.stop else "")
         self._announcer.finish()
+
+    def _port_maker(self, num_clients: int) -> PortMaker:
+        """Return what gives the leaf servers: parts of this process, or processes of their own."""
+        if not isinstance(self._grid, EdgeEngine):
+            return RoutedLeaves
+        manifest, config = self._recorder.manifest, self._plan.config
+        facts = RunFacts(
+            f"{self._plan.folder.name} {manifest['started']}",
+            {
+                "config": to_run_config(config),
+                "seed": self._plan.seed,
+                "clients": num_clients,
+                "fingerprint": self._fingerprint,
+            },
+            config.checkpoint.keep,
+        )
+        return partial(self._grid.make_port, facts)
 
     def _write_models(self, strategy: HierarchicalStrategy) -> None:
         """Write what every leaf serves, with all that is needed to use it."""
@@ -165,6 +190,7 @@ class Steps:
         )
         remove_at_end(plan.data_folder)
         self._note_deal(deal)
+        self._fingerprint = deal.source.fingerprint
         shape = write_client_data(plan.data_folder, deal.windows, deal.partition, plan.config.data.normalize)
         self._plan = replace(plan, handed_out=self._grid.hand_out(plan.data_folder))
         facts = facts_of_deal(plan.config, deal)

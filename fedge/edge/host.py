@@ -1,0 +1,235 @@
+"""A leaf server's side: orders of the cloud come in, its own clients carry them out, answers go back.
+
+The same classes that carry out leaf rounds where all leaves are one process (`fedge.rounds`) do it here for
+one leaf, so a model has the same bits. Between orders a leaf server holds nothing that the cloud would miss
+but its clients' control variates, which it keeps on its disk (`fedge.edge.store`).
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fedge.clustering.updates import Updates
+from fedge.edge import orders
+from fedge.edge.store import KeptStates
+from fedge.exchange.clients import Standing
+from fedge.exchange.failure import words_of
+from fedge.exchange.round_context import LEAF
+from fedge.leaf.controls import Controls
+from fedge.leaf.leaf import Leaf
+from fedge.link.dial import Note
+from fedge.link.frames import Packet
+from fedge.link.gate import HELLO, OVER
+from fedge.process.versions import versions
+from fedge.rounds.book import RoundBook
+from fedge.rounds.evaluation import Asked
+from fedge.rounds.lines import TrainingLine
+from fedge.rounds.port import Around
+from fedge.rounds.routed import RoutedLeaves
+from fedge.rounds.strategy import Task
+from fedge.rounds.transport import Facilities, Transport
+from fedge.states.averaging import State
+
+logger = logging.getLogger(__name__)
+
+_NOTE_S = 0.5  # from one note on how far the clients are to the next
+
+
+@dataclass(frozen=True)
+class Site:
+    """What a leaf server has for one run.
+
+    Attributes:
+        task: what is learnt.
+        make_leaf: gives the leaf, fresh, with a model.
+        model: any, of the run's kind.
+        parameter_names: its trainable entries.
+        facilities: what leaf rounds stand on.
+        kept: what is kept on disk.
+        close: lets the clients go.
+    """
+
+    task: Task
+    make_leaf: Callable[[State], Leaf]
+    model: State
+    parameter_names: tuple[str, ...]
+    facilities: Facilities
+    kept: KeptStates
+    close: Callable[[], None]
+
+
+Opening = Callable[[Mapping[str, Any]], Site]
+"""Facts of a run, as the cloud tells them → what the leaf server has for it."""
+
+
+class LeafHost:
+    """Answers the cloud, as `fedge.link.dial.Answering` wants it."""
+
+    def __init__(self, opening: Opening) -> None:
+        """Be ready for a run, which `opening` will open."""
+        self._opening = opening
+        self._run: tuple[Any, _AtWork] | None = None  # key, and what works on it
+
+    def hello(self) -> Packet:
+        """Say which versions this is."""
+        return Packet(HELLO, {"versions": versions()})
+
+    def welcome(self, packet: Packet) -> None:
+        """Take note that the cloud is there."""
+        logger.info("the cloud is there: %s", dict(packet.facts))
+
+    def answer(self, packet: Packet, note: Note) -> Packet:
+        """Carry out an order; what goes wrong with it is told."""
+        try:
+            if packet.kind == OVER:
+                self.close()
+                return Packet(orders.DONE)
+            if packet.kind == orders.BEGIN:
+                return self._begin(packet.facts)
+            if self._run is None or self._run[0] != packet.facts["run"]:
+                return Packet(orders.UNKNOWN)
+            return self._run[1].carry_out(packet, note)
+        except Exception as error:
+            logger.exception("order %s failed", packet.kind)
+            return Packet(orders.FAILED, {"words": words_of(error)})
+
+    def _begin(self, facts: Mapping[str, Any]) -> Packet:
+        """Open a run, in place of the one before."""
+        self.close()
+        at_work = _AtWork(self._opening(facts))
+        self._run = facts["run"], at_work
+        return Packet(orders.DONE, {"clients": at_work.clients})
+
+    def close(self) -> None:
+        """Let the clients go."""
+        if self._run is not None:
+            self._run[1].site.close()
+            self._run = None
+
+
+class _AtWork:
+    """A leaf server in one run."""
+
+    def __init__(self, site: Site) -> None:
+        """Begin with no control variates; the first order says from which version it starts."""
+        self.site = site
+        leaf, config = site.make_leaf(site.model), site.task.config
+        self.clients = [*leaf.clients, *leaf.unseen_clients]
+        self._transport = Transport(site.facilities, leaf.train_samples, config.guard.retries)
+        self._transport.timeout_s = config.guard.client_timeout
+        self._port = RoutedLeaves(Around(site.task, [leaf], self._transport))
+        self._index = leaf.index
+        self._controls: tuple[int, Controls] = (0, {})
+
+    def carry_out(self, packet: Packet, note: Note) -> Packet:
+        """Carry out one order, in a book of its own."""
+        self._transport.begin_round(int(packet.facts["global_round"]))
+        self.site.facilities.clients.watch(_noting(note))
+        kinds = {orders.TRAIN: self._train, orders.PROBE: self._probe, orders.EVALUATE: self._evaluate}
+        facts, states = kinds[packet.kind](packet)
+        self._transport.finish_round()
+        told = orders.packed_book(self._book, self.site.facilities.clock.now())
+        return Packet(orders.DONE, {**facts, "book": told}, states)
+
+    @property
+    def _book(self) -> RoundBook:
+        return self._transport.book
+
+    def _train(self, packet: Packet) -> tuple[dict[str, Any], dict[str, State]]:
+        """Let the leaf, or a fork of it, train for a leaf round."""
+        facts, leaf_round = packet.facts, int(packet.facts["leaf_round"])
+        leaf = self._leaf_of(packet)
+        start, book = leaf.model, self._book
+        if facts["updates"]:
+            book.updates = Updates(start, self.site.parameter_names, book.global_round)
+        if facts["alone"]:
+            book.alone = frozenset({self._index})
+        counted = self._port.train(TrainingLine(facts["line"], [leaf]), leaf_round)
+        has_moved = leaf.model is not start
+        version = int(facts["version"])
+        if has_moved and facts["line"] == LEAF and leaf.control is not None:
+            version = leaf_round
+            self.site.kept.write_controls(version, leaf.client_controls)
+            self._controls = version, leaf.client_controls
+        states, kept = leaf.round_states()
+        states |= {orders.MODEL: leaf.model} if has_moved else {}
+        if book.updates is not None:
+            states |= orders.packed_summaries(book.updates.summaries())
+        told = {"counted": counted, "moved": has_moved, "version": version, "leaf": kept}
+        return told | {"folds": self._kept_folds(leaf_round)}, states
+
+    def _leaf_of(self, packet: Packet) -> Leaf:
+        """Return the leaf, or a fork of it, as the order has it."""
+        facts, states = packet.facts, packet.states
+        version = int(facts["version"])
+        if self._controls[0] != version:
+            self._controls = version, self.site.kept.read_controls(version)
+        self.site.kept.forget_controls(but=[*map(int, facts["needed"]), version])
+        leaf = self.site.make_leaf(self.site.facilities.shared.keep(states[orders.MODEL]))
+        leaf.client_controls = dict(self._controls[1])
+        if facts["fork"]:
+            leaf = leaf.fork(leaf.model, scaffold=True)
+        leaf.put_round_states(states, facts["leaf"])
+        return leaf
+
+    def _kept_folds(self, leaf_round: int) -> list[list[Any]]:
+        """Keep what clients made without each other, if the cloud wants to know; return client, name."""
+        folds = self._book.folds.get(self._index)
+        if folds is None:
+            return []
+        names: dict[int, str] = {}
+        for client, model in folds.items():
+            names.setdefault(id(model), f"fold-{leaf_round}-{client}")
+        self.site.kept.write_folds({names[id(model)]: model for model in folds.values()})
+        return [[client, names[id(model)]] for client, model in folds.items()]
+
+    def _probe(self, packet: Packet) -> tuple[dict[str, Any], dict[str, State]]:
+        """Let the leaf train a model for comparison only."""
+        facts, start = packet.facts, packet.states[orders.MODEL]
+        updates = None
+        if facts["updates"]:
+            updates = Updates(start, self.site.parameter_names, self._book.global_round)
+        probe = self._port.probe(start, int(facts["leaf_round"]), updates, facts["line"])
+        has_moved = probe.models[0] is not probe.start
+        states = {orders.MODEL: probe.models[0]} if has_moved else {}
+        if updates is not None:
+            states |= orders.packed_summaries(updates.summaries())
+        return {"moved": has_moved}, states
+
+    def _evaluate(self, packet: Packet) -> tuple[dict[str, Any], dict[str, State]]:
+        """Let clients evaluate models."""
+        facts = packet.facts
+        known, unseen = (self._models(packet, facts[who]) for who in ("known", "unseen"))
+        asked = Asked(
+            {self._index: known} if known else {}, facts["splits"], {self._index: unseen} if unseen else {}
+        )
+        return {"evaluated": orders.packed_evaluations(self._port.evaluate(asked, facts["phase"]))}, {}
+
+    def _models(self, packet: Packet, named: Mapping[str, list[str]]) -> dict[str, State]:
+        """Return role → model, of the order or of what is kept here."""
+        return {
+            role: self.site.kept.fold(name) if where == orders.HERE else packet.states[name]
+            for role, (where, name) in named.items()
+        }
+
+
+def _noting(note: Note) -> Callable[[Callable[[], Standing]], None]:
+    """Return an observer of exchanges that tells the cloud now and then how they stand."""
+    last = time.monotonic()
+
+    def observe(standing: Callable[[], Standing]) -> None:
+        nonlocal last
+        if time.monotonic() - last > _NOTE_S:
+            last, now = time.monotonic(), standing()
+            note(
+                {
+                    "kind": now.kind,
+                    "asked": sorted(now.asked),
+                    "back": sorted(now.back),
+                    "failed": sorted(now.failed),
+                }
+            )
+
+    return observe

@@ -1,0 +1,141 @@
+"""What passes between cloud and leaf servers, as packets: states of leaves, books of rounds, evaluations.
+
+From the cloud goes what a leaf round starts from: the leaf's model, its control c_j and what its clients
+are told of it, what its strategy keeps. The leaf's new model comes back with the same. Models of clients and
+their control variates c_i stay at the leaf server; of a client's update the cloud gets a summary where it
+groups leaves by those (`fedge.clustering.sketch`), and besides the numbers that its tables hold.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedge.exchange.evaluate import EvaluateReply, Evaluation
+from fedge.exchange.failure import Failure
+from fedge.rounds.book import RoundBook
+from fedge.states.averaging import State
+from fedge.timing.timeline import ExchangeTimes
+
+BEGIN, TRAIN, PROBE, EVALUATE = "begin", "train", "probe", "evaluate"  # questions
+DONE, FAILED, UNKNOWN = "done", "failed", "unknown-run"  # answers
+MODEL = "model"
+HERE, SENT = "here", "sent"  # where a leaf server finds a model that it is to let evaluate
+_SUMMARY = "summary."
+_PROCESS, _MOMENTS = 3, (1, 2, 5)  # columns of `fedge.timing.timeline.ExchangeTimes`: pushed, received, began
+_PROCESSES = 10_000_000
+
+
+class KeptThere(Mapping[str, np.ndarray]):
+    """A model that a leaf server keeps and the cloud only names: as large as it is, and all zeros here."""
+
+    def __init__(self, name: str, like: State) -> None:
+        """Name a model with the entries of another."""
+        self.name = name
+        self._like = {entry: (array.dtype, array.shape) for entry, array in like.items()}
+
+    def __getitem__(self, entry: str) -> np.ndarray:
+        dtype, shape = self._like[entry]
+        return np.broadcast_to(np.zeros((), dtype), shape)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._like)
+
+    def __len__(self) -> int:
+        return len(self._like)
+
+
+# --- books ----------------------------------------------------------------------------------------------
+
+
+def packed_book(book: RoundBook, now: float) -> dict[str, Any]:
+    """Return what a leaf server's book of one order says, as JSON; times count from `now` backwards."""
+    return {
+        "train_loss": list(book.train_loss.items()),
+        "train_seconds": list(book.train_seconds.items()),
+        "failures": [(client, failure.kind, failure.detail) for client, failure in book.failures.items()],
+        "kept_model": sum(book.kept_model.values()),
+        "bytes": [book.uplink_bytes, book.downlink_bytes],
+        "calls": [row for times in book.exchanges for row in _moved(times.rows, -now).tolist()],
+    }
+
+
+def add_to_book(book: RoundBook, leaf: int, told: Mapping[str, Any]) -> None:
+    """Take what a leaf server's book says into the round's; times and failures are taken elsewhere."""
+    book.train_loss |= {int(client): float(loss) for client, loss in told["train_loss"]}
+    for client, seconds in told["train_seconds"]:
+        book.train_seconds[int(client)] = book.train_seconds.get(int(client), 0.0) + float(seconds)
+    if told["kept_model"]:
+        book.kept_model[leaf] = book.kept_model.get(leaf, 0) + int(told["kept_model"])
+    uplink, downlink = told["bytes"]
+    book.uplink_bytes += int(uplink)
+    book.downlink_bytes += int(downlink)
+
+
+def add_calls(times: ExchangeTimes, leaf: int, told: Mapping[str, Any], now: float) -> None:
+    """Take when clients of a leaf were at work into an exchange, by the clock whose time is `now`.
+
+    Leaf servers on several machines may have processes of one number: here each has a range of its own.
+    """
+    rows = np.array(told["calls"], dtype=np.float64)
+    if rows.size:
+        rows = _moved(rows, now)
+        rows[:, _PROCESS] += (leaf + 1) * _PROCESSES
+        times.numbers.extend(rows.ravel().tolist())
+
+
+def failures_of(told: Mapping[str, Any]) -> dict[int, Failure]:
+    """Return client → why it failed, of a leaf server's book."""
+    return {int(client): Failure(str(kind), str(detail)) for client, kind, detail in told["failures"]}
+
+
+def _moved(rows: np.ndarray, by_s: float) -> np.ndarray:
+    """Return rows of an `ExchangeTimes` by another clock."""
+    moved = rows.copy()
+    moved[:, _MOMENTS] += by_s
+    return moved
+
+
+# --- summaries and folds -----------------------------------------------------------------------------------
+
+
+def packed_summaries(seen: Mapping[int, Sequence[np.ndarray]]) -> dict[str, State]:
+    """Return summaries of clients' updates, each an array (P,) float64 per kind, as states."""
+    return {
+        f"{_SUMMARY}{client}": {str(kind): array for kind, array in enumerate(arrays)}
+        for client, arrays in seen.items()
+    }
+
+
+def summaries_of(states: Mapping[str, State]) -> dict[int, list[np.ndarray]]:
+    """Return client → summaries of its update, (P,) float64 of each kind."""
+    return {
+        int(name.removeprefix(_SUMMARY)): [state[str(kind)] for kind in range(len(state))]
+        for name, state in states.items()
+        if name.startswith(_SUMMARY)
+    }
+
+
+# --- evaluations -------------------------------------------------------------------------------------------
+
+
+def packed_evaluations(found: Mapping[int, EvaluateReply]) -> list[Any]:
+    """Return clients' evaluations as JSON."""
+    return [
+        [client, role, split, e.confusion.tolist(), float(e.loss), e.only_one_right]
+        for client, reply in found.items()
+        for (role, split), e in reply.items()
+    ]
+
+
+def evaluations_of(told: Iterable[Any]) -> dict[int, EvaluateReply]:
+    """Return client → its evaluations."""
+    found: dict[int, EvaluateReply] = {}
+    for client, role, split, confusion, loss, pair in told:
+        evaluation = Evaluation(
+            np.array(confusion, dtype=np.int64),
+            float(loss),
+            None if pair is None else (int(pair[0]), int(pair[1])),
+        )
+        found.setdefault(int(client), {})[str(role), split] = evaluation
+    return found

@@ -1,0 +1,82 @@
+"""What a leaf server keeps of its own between orders, on its disk: its clients' control variates, and folds.
+
+Control variates c_i are kept as versions: that of leaf round n is what they were after it. An order says from
+which version it starts, so one that is put again (the link broke, a process was killed, the cloud went on
+from a checkpoint) starts from where it did, and no work counts twice. Versions stay as long as a checkpoint
+of the cloud names them.
+"""
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from fedge.leaf.controls import Controls
+from fedge.states.averaging import State
+from fedge.states.files import Joined, StateFileError, map_state, write_state
+
+_CONTROLS, _FOLDS, _END = "controls", "folds", ".safetensors"
+
+
+class KeptStates:
+    """The states of one run at one leaf server."""
+
+    def __init__(self, folder: Path) -> None:
+        """Keep them in a folder, which may have some from before."""
+        self._controls, self._folds = folder / _CONTROLS, folder / _FOLDS
+        for each in (self._controls, self._folds):
+            each.mkdir(parents=True, exist_ok=True)
+
+    def write_controls(self, version: int, controls: Controls) -> None:
+        """Keep control variates as they are after leaf round `version`, so that they survive this process."""
+        write_state(
+            self._controls / f"{version}{_END}",
+            Joined({str(client): own for client, own in sorted(controls.items())}),
+            durably=True,
+        )
+
+    def read_controls(self, version: int) -> Controls:
+        """Return control variates as they were after leaf round `version`; 0 is before the first.
+
+        Raises:
+            FileNotFoundError: they are not here.
+        """
+        if version == 0:
+            return {}
+        try:
+            found = map_state(self._controls / f"{version}{_END}")
+        except StateFileError as error:
+            raise FileNotFoundError(
+                f"the control variates of leaf round {version} are not in {self._controls}: {error}"
+            ) from error
+        controls: Controls = {}
+        for entry in found:
+            client, _, name = entry.partition("/")
+            own = dict(controls.get(int(client), {}))
+            own[name] = np.array(found[entry])
+            controls[int(client)] = own
+        return controls
+
+    def forget_controls(self, but: Collection[int]) -> None:
+        """Remove all versions but some."""
+        for path in self._controls.glob(f"*{_END}"):
+            if path.stem.isdecimal() and int(path.stem) not in but:
+                path.unlink(missing_ok=True)
+
+    def write_folds(self, models: Mapping[str, State]) -> None:
+        """Keep models under their names, in place of those that are there."""
+        for path in self._folds.iterdir():
+            path.unlink(missing_ok=True)
+        for name, model in models.items():
+            write_state(self._folds / f"{name}{_END}", model)
+
+    def fold(self, name: str) -> State:
+        """Return a model that was kept.
+
+        Raises:
+            FileNotFoundError: there is none of that name.
+        """
+        path = self._folds / f"{name}{_END}"
+        if path.parent != self._folds or not path.is_file():
+            raise FileNotFoundError(f"there is no model {name!r} in {self._folds}")
+        return map_state(path)

@@ -1,0 +1,107 @@
+"""Leaf servers as processes: ``fedge leaf``, and the cloud that they dial, ``fedge run --leaves``."""
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any, TextIO
+
+from fedge.client_app import app as client_app
+from fedge.config.option import ConfigError
+from fedge.config.register import look_in
+from fedge.config.topology import clients_per_leaf
+from fedge.edge.engine import EdgeEngine
+from fedge.edge.host import LeafHost
+from fedge.engine.federation import Federation
+from fedge.engine.inprocess import InProcessGrid
+from fedge.link.dial import Link, Refused
+from fedge.link.frames import LinkError, Packet
+from fedge.link.gate import WELCOME, LeafGate
+from fedge.process import exits
+from fedge.process.logs import log_to, stop_logging_to
+from fedge.process.threads import available_cores
+from fedge.process.versions import versions
+from fedge.run.prepare import Prepared
+from fedge.run.run import Outcome, run
+from fedge.run.site import open_site
+
+ENGINE = "leaves"  # as manifests name it
+_FOR_EVER_S = 1e9
+
+
+def run_with_leaves(
+    run_config: Mapping[str, Any],
+    federation: Federation,
+    prepared: Prepared,
+    address: str,
+    certificates: Path,
+    owns_process: bool = False,
+    terminal: TextIO | None = None,
+) -> Outcome:
+    """Carry out a checked run as the cloud of leaf servers, which dial `address`.
+
+    Args:
+        run_config: Flower's flat mapping.
+        federation: has the number of clients.
+        prepared: what a check has worked out.
+        address: host and port to listen on.
+        certificates: folder of `fedge certs`.
+        owns_process: the process ends with the run.
+        terminal: where the progress lines go; standard output by default.
+
+    Raises:
+        ConfigError: a certificate cannot be used, or the address.
+    """
+    sizes = clients_per_leaf(prepared.config.hierarchy, federation.num_supernodes)
+
+    def open_terminal(_: Path) -> TextIO:
+        return terminal or sys.stdout or open(os.devnull, "w")
+
+    try:
+        gate = LeafGate(address, certificates, len(sizes), Packet(WELCOME, {"versions": versions()}))
+    except LinkError as error:
+        raise ConfigError(f"--leaves must be an address of this machine that is free, but {error}") from error
+    with gate:
+        print(f"waiting for {len(sizes)} leaf servers at {gate.address}", file=terminal, flush=True)
+        engine = EdgeEngine(gate, sizes)
+        described = {**federation.describe(), "leaves": len(sizes)}
+        try:
+            outcome = run(engine, run_config, ENGINE, described, open_terminal, owns_process, prepared)
+            if outcome.status in ("completed", "partial"):
+                engine.dismiss()
+        finally:
+            engine.close()
+    return outcome
+
+
+def serve_leaf(options: argparse.Namespace) -> int:
+    """Carry out ``fedge leaf``; returns the exit code."""
+    folder = options.folder or Path(f"leaf-{options.leaf}")
+    link = Link(options.cloud, options.certs, options.leaf)
+    folder.mkdir(parents=True, exist_ok=True)
+    look_in(os.getcwd())  # for parts of the user's own that a run may name
+    workers = options.workers or available_cores()
+
+    def make_engine(run_config: Mapping[str, Any], total: int, mine: Sequence[int]) -> InProcessGrid:
+        return InProcessGrid(client_app, total, run_config, min(workers, len(mine)), mine)
+
+    host = LeafHost(partial(open_site, folder, options.leaf, make_engine))
+    handler = log_to(folder / "leaf.log")
+    print(f"leaf server {options.leaf} dials {options.cloud}; its folder is {folder}", flush=True)
+    try:
+        with exits.signals_as_exceptions(exits.LEAVE_S) if options.owns_process else nullcontext():
+            while True:
+                link.serve(host, options.wait or _FOR_EVER_S)
+                print("the run is over", flush=True)
+                if options.once:
+                    return 0
+    except Refused as error:
+        print(f"fedge: {error}", file=sys.stderr, flush=True)
+        return exits.FAILED
+    finally:
+        link.stop()
+        host.close()
+        stop_logging_to(handler)

@@ -1,0 +1,73 @@
+"""The command ``fedge leaf``, and what makes a run the cloud of leaf servers."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from fedge.config.option import ConfigError
+
+
+def add_leaf(commands: Any) -> None:
+    """Add ``leaf`` to the parsers of `fedge`."""
+    parser = commands.add_parser("leaf", help="be a leaf server: a process of its own, which dials the cloud")
+    parser.add_argument("leaf", type=int, help="which leaf server this is: 0, 1, …")
+    parser.add_argument(
+        "--cloud", required=True, metavar="HOST:PORT", help="where `fedge run --leaves` listens"
+    )
+    _add_certs(parser)
+    parser.add_argument("--folder", type=Path, help="for what it keeps (default: leaf-N)")
+    parser.add_argument("--workers", type=int, help="clients that train at a time (default: cores)")
+    parser.add_argument("--once", action="store_true", help="end with the first run; default: wait for more")
+    parser.add_argument(
+        "--wait", type=float, metavar="SECONDS", help="end when the cloud stays away (default: never)"
+    )
+    parser.set_defaults(command=_serve)
+
+
+def add_leaves(parser: argparse.ArgumentParser) -> None:
+    """Add what makes a run the cloud of leaf servers that are processes of their own."""
+    parser.add_argument(
+        "--leaves",
+        metavar="HOST:PORT",
+        help="listen here for leaf servers (fedge leaf), which have the clients",
+    )
+    _add_certs(parser)
+
+
+def _add_certs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--certs", type=Path, default=Path("certs"), help="folder of `fedge certs` (default: certs)"
+    )
+
+
+def refuse_with_leaves(engine: str, workers: int | None, client_app: str, own: str) -> None:
+    """Raise ConfigError for what has no say where leaf servers have the clients.
+
+    Args:
+        engine, workers: as they were given.
+        client_app: of the project.
+        own: Fedge's own, which leaf servers start.
+    """
+    if engine == "flower":
+        raise ConfigError("--leaves and --engine flower exclude each other: leaf servers have the clients")
+    if workers is not None:
+        raise ConfigError(
+            "--workers is for fedge leaf where --leaves is given: leaf servers have the clients"
+        )
+    if client_app != own:
+        raise ConfigError(f"--leaves needs the clientapp {own}, but the project names {client_app}")
+
+
+def _serve(options: argparse.Namespace) -> int:
+    """Carry out ``fedge leaf``."""
+    if options.leaf < 0:
+        raise ConfigError(f"the number of a leaf server must be 0 or more, but is {options.leaf}")
+    if options.workers is not None and options.workers < 1:
+        raise ConfigError(
+            f"--workers must be at least 1, but is {options.workers}; leave it out for all cores"
+        )
+    if options.wait is not None and not options.wait > 0:
+        raise ConfigError(f"--wait must be above 0 seconds, but is {options.wait:g}; leave it out for ever")
+    from fedge.launch.leaf import serve_leaf  # loads torch
+
+    return serve_leaf(options)

@@ -1,0 +1,55 @@
+"""Leaf servers as an engine: their clients are there as soon as they are attached."""
+
+import pytest
+from leaf_servers import in_threads
+
+from fedge.edge.engine import EdgeEngine
+from fedge.exchange.clients import find_clients
+from fedge.exchange.engine import RunError
+from fedge.link.certificates import Wanted, make_certificates
+from fedge.link.frames import Packet
+from fedge.link.gate import HELLO, OVER, LeafGate
+
+
+class Silent:
+    def __init__(self):
+        self.asked = []
+
+    def hello(self):
+        return Packet(HELLO)
+
+    def welcome(self, packet):
+        pass
+
+    def close(self):
+        pass
+
+    def answer(self, packet, note):
+        self.asked.append(packet.kind)
+        return Packet("done")
+
+
+@pytest.fixture
+def gate(tmp_path):
+    make_certificates(tmp_path / "certs", Wanted(leaves=2))
+    with LeafGate("127.0.0.1:0", tmp_path / "certs", 2, Packet("welcome")) as made:
+        yield made
+
+
+def test_all_clients_of_attached_leaf_servers_are_there(gate, tmp_path):
+    engine = EdgeEngine(gate, [2, 3])
+    assert list(engine.get_node_ids()) == []
+    hosts = [Silent(), Silent()]
+    with in_threads(gate.address, tmp_path / "certs", tmp_path, 2, lambda _, leaf: hosts[leaf]):
+        clients = find_clients(engine, 10.0)
+        assert len(clients) == 5
+        engine.dismiss()
+    assert [host.asked for host in hosts] == [[OVER], [OVER]]
+
+
+def test_a_leaf_server_that_does_not_come_is_missed(gate, tmp_path):
+    with (
+        in_threads(gate.address, tmp_path / "certs", tmp_path, 1, lambda *_: Silent()),
+        pytest.raises(RunError, match="2 of 5 clients"),
+    ):
+        find_clients(EdgeEngine(gate, [2, 3]), 1.5)

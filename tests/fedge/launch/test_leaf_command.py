@@ -1,0 +1,26 @@
+"""The command ``fedge leaf`` and --leaves: what cannot be is refused in one line."""
+
+import pytest
+
+from fedge.cli import main
+
+
+@pytest.mark.parametrize(
+    ("words", "telling"),
+    [
+        (["leaf", "-1", "--cloud", "127.0.0.1:1"], "must be 0 or more, but is -1"),
+        (["leaf", "0", "--cloud", "127.0.0.1:1", "--workers", "0"], "--workers must be at least 1, but is 0"),
+        (["leaf", "0", "--cloud", "127.0.0.1:1", "--wait", "0"], "--wait must be above 0 seconds"),
+        (["leaf", "0", "--cloud", "127.0.0.1:1"], "leaf-0.crt must be there for TLS"),
+        (["run", "--leaves", "127.0.0.1:0", "--engine", "flower"], "--leaves and --engine flower exclude"),
+        (["run", "--leaves", "127.0.0.1:0", "--workers", "2"], "--workers is for fedge leaf"),
+        (["run", "--leaves", "127.0.0.1:0"], "cloud.crt must be there for TLS"),
+    ],
+    ids=" ".join,
+)
+def test_refusals_are_one_line(tmp_path, monkeypatch, capsys, words, telling):
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 4
+    error = capsys.readouterr().err
+    assert telling in error
+    assert error.count("\n") == 1

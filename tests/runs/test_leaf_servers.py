@@ -1,0 +1,220 @@
+"""Leaf servers of their own compute what leaves of one process do, bit by bit, whatever happens to them."""
+
+import shutil
+import threading
+import time
+
+import numpy as np
+import pytest
+from flower_runs import comparable
+from leaf_servers import LEAVES, cloud, end, free_port, host_of, in_threads, start
+from processes import leftovers
+from safetensors.numpy import load_file
+from small_runs import carry_out, small_config
+
+from fedge.edge import orders
+from fedge.link.certificates import Wanted, make_certificates
+from fedge.records.manifest import read_manifest
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tls") / "certs"
+    make_certificates(folder, Wanted(leaves=LEAVES))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address():
+    return f"127.0.0.1:{free_port()}"
+
+
+FEDGE = {
+    "cluster.signal": "affinity", "cluster.method": "agglomerative", "cluster.count": "auto",
+    "cluster.level": 0.5, "cluster.patience": 2, "gate.enabled": False, "num-server-rounds": 4,
+    "scenario": "label-permutation", "scenario-sizes": "2,1", "hierarchy.leaf-rounds": 2,
+}  # fmt: skip
+CONFIGURATIONS = {
+    "fedge": FEDGE | {"partition.unseen-clients": 1},
+    "two levels": {"scaffold.levels": 2, "gate.enabled": False, "cluster.tau": -1.0},
+    "personal": {"personal.leaf-rounds": 1, "gate.rule": "after-round", "partition.unseen-clients": 1},
+    "ifca": {
+        "cluster.method": "ifca",
+        "cluster.count": "2",
+        "gate.enabled": False,
+        "scaffold.enabled": False,
+    },
+    "fedadam": {"leaf.strategy": "fedadam", "scaffold.enabled": False, "hierarchy.fraction-train": 0.67},
+    "private": {
+        "privacy.kind": "client-adaptive",
+        "privacy.noise-multiplier": 0.05,
+        "scaffold.enabled": False,
+    },
+}
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_leaf_servers_make_the_same_bits(tmp_path, certificates, address, name):
+    """All that a run computes: models, tables, clusters; times apart."""
+    config = small_config(tmp_path, **{"num-server-rounds": 3}) | CONFIGURATIONS[name]
+    wanted = carry_out(config, "here")
+    with in_threads(address, certificates, tmp_path):
+        outcome, _ = cloud({**config, "run-name": "there"}, address, certificates)
+    assert outcome.status == "completed", outcome.reason
+    found = comparable(outcome.folder)
+    assert found.keys() <= wanted.keys()
+    assert [key for key in found if key != "clusters" and found[key] != wanted[key]] == []
+    assert read_manifest(outcome.folder)["engine"] == "leaves"
+
+
+def test_no_model_of_a_client_reaches_the_cloud(tmp_path, certificates, address):
+    """What leaf servers send are their models, c_j, and summaries; c_i and clients' models stay with them."""
+    sent, folds = [], []
+
+    def listening(folder, leaf):
+        host = host_of(folder, leaf)
+        answer = host.answer
+
+        def listened(packet, note):
+            found = answer(packet, note)
+            if found.kind == orders.DONE:
+                sent.append((packet.kind, sorted(found.states)))
+            folds.extend(found.facts.get("folds", []))
+            return found
+
+        host.answer = listened
+        return host
+
+    config = small_config(tmp_path) | FEDGE
+    with in_threads(address, certificates, tmp_path, make_host=listening):
+        outcome, _ = cloud(config, address, certificates)
+    assert outcome.status == "completed", outcome.reason
+    trained = {
+        tuple(n for n in names if not n.startswith("summary."))
+        for kind, names in sent
+        if kind == orders.TRAIN
+    }
+    assert trained <= {("control", "model", "told")}
+    assert {tuple(names) for kind, names in sent if kind == orders.EVALUATE} == {()}
+    assert folds, "no leaf was judged by what its clients make without each other"
+    checkpoint = outcome.folder / "checkpoints"
+    assert list(checkpoint.rglob("clients.safetensors")) == [] or all(
+        not load_file(path) for path in checkpoint.rglob("clients.safetensors")
+    )
+    assert len(list(tmp_path.glob("leaf-*/run-*/controls/*.safetensors"))) >= LEAVES
+
+
+class Breaking:
+    """A leaf server that fails in a way of the test's choice when it has answered so many orders."""
+
+    def __init__(self, host, orders_left, how):
+        self.host, self.left, self.how = host, orders_left, how
+
+    def __getattr__(self, name):
+        return getattr(self.host, name)
+
+    def answer(self, packet, note):
+        found = self.host.answer(packet, note)
+        self.left -= 1
+        if self.left == 0:
+            self.how(self)
+        return found
+
+
+def test_a_leaf_server_that_lost_its_memory_begins_again_where_it_was(tmp_path, certificates, address):
+    """Leaf 1 forgets all but its disk after its fourth order, as a process does that is started anew."""
+    config = small_config(tmp_path) | {"hierarchy.leaf-rounds": 2}
+    wanted = carry_out(config, "here")
+
+    def forget(breaking):
+        breaking.host.close()
+        breaking.host = host_of(tmp_path, 1)
+
+    def make(folder, leaf):
+        host = host_of(folder, leaf)
+        return Breaking(host, 4, forget) if leaf == 1 else host
+
+    with in_threads(address, certificates, tmp_path, make_host=make):
+        outcome, _ = cloud({**config, "run-name": "there"}, address, certificates)
+    assert outcome.status == "completed", outcome.reason
+    assert comparable(outcome.folder)["models"] == wanted["models"]
+
+
+def test_a_run_goes_on_with_its_leaf_servers_to_the_same_bits(tmp_path, certificates, address):
+    """The cloud stops after round 2 of 4; the leaf servers stay, and in the end one has lost its disk."""
+    config = small_config(tmp_path, **{"num-server-rounds": 4, "checkpoint.every": 1})
+    wanted = carry_out(config, "here")
+    with in_threads(address, certificates, tmp_path):
+        cloud({**config, "run-name": "there", "num-server-rounds": 2}, address, certificates)
+        outcome, _ = cloud(config, address, certificates, resume=str(tmp_path / "runs" / "there"))
+        assert outcome.status == "completed", outcome.reason
+        assert comparable(outcome.folder)["models"] == wanted["models"]
+        for kept in tmp_path.glob("leaf-2/run-*"):
+            shutil.rmtree(kept)
+        outcome, _ = cloud(
+            {**config, "num-server-rounds": 5}, address, certificates, resume=str(tmp_path / "runs" / "there")
+        )
+    assert outcome.status == "failed"
+    assert (
+        "leaf server 2 cannot go on: FileNotFoundError: the control variates of leaf round 4"
+        in outcome.reason
+    )
+
+
+def test_a_leaf_server_that_stays_away_loses_only_itself(tmp_path, certificates, address):
+    """Two of three are there at the end: the run is partial, the third keeps its model."""
+    config = small_config(tmp_path, **{"guard.start-timeout": 1.5, "cluster.tau": 2.0})
+    gone = threading.Event()
+
+    def leave(breaking):
+        gone.set()
+        time.sleep(8.0)
+
+    def make(folder, leaf):
+        host = host_of(folder, leaf)
+        return Breaking(host, 4, leave) if leaf == 2 else host
+
+    with in_threads(address, certificates, tmp_path, make_host=make):
+        outcome, shown = cloud(config, address, certificates)
+    assert gone.is_set()
+    assert outcome.status == "partial", outcome.reason
+    assert "leaf server gone" in shown + (outcome.folder / "run.log").read_text()
+
+
+@pytest.fixture
+def processes(tmp_path, certificates, address):
+    """Leaf servers as processes; none is left at the end."""
+    started = {leaf: start(leaf, address, certificates, tmp_path, tmp_path) for leaf in range(LEAVES)}
+    yield started
+    codes = [end(process) for process in started.values()]
+    assert codes == [130] * LEAVES, [(tmp_path / f"leaf-{n}.out").read_text() for n in range(LEAVES)]
+    assert leftovers(tmp_path) == []
+
+
+def test_processes_serve_run_after_run_and_may_be_killed_in_between(
+    tmp_path, certificates, address, processes
+):
+    """Three processes, two runs; in the second one is killed in mid-run and started again: the same bits."""
+    config = small_config(tmp_path, **{"num-server-rounds": 6, "guard.start-timeout": 120.0})
+    wanted = carry_out(config, "here")
+    outcome, _ = cloud({**config, "run-name": "first"}, address, certificates)
+    assert outcome.status == "completed", outcome.reason
+    assert comparable(outcome.folder)["models"] == wanted["models"]
+
+    def kill_in_mid_run():
+        table = tmp_path / "runs" / "second" / "metrics" / "global_rounds.csv"
+        while not (table.is_file() and len(table.read_text().splitlines()) > 2):
+            time.sleep(0.02)
+        processes[1].kill()
+        processes[1].wait()
+        processes[1] = start(1, address, certificates, tmp_path, tmp_path)
+
+    killer = threading.Thread(target=kill_in_mid_run)
+    killer.start()
+    outcome, _ = cloud({**config, "run-name": "second"}, address, certificates)
+    killer.join(20)
+    assert outcome.status == "completed", outcome.reason
+    assert comparable(outcome.folder)["models"] == wanted["models"]
+    assert np.isfinite(
+        next(iter(load_file(outcome.folder / "checkpoints" / "final.safetensors").values()))
+    ).all()

@@ -1,0 +1,98 @@
+"""Leaf servers for tests: in threads of this process, or real processes; the cloud is this process."""
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from processes import MARK
+
+from fedge.client_app import app as client_app
+from fedge.edge.host import LeafHost
+from fedge.engine.federation import Federation
+from fedge.engine.inprocess import InProcessGrid
+from fedge.launch.leaf import run_with_leaves
+from fedge.launch.preflight import check
+from fedge.link.dial import Link
+from fedge.run.site import open_site
+
+FEDGE = Path(sys.executable).with_name("fedge")
+LEAVES = 3
+
+
+def free_port():
+    """Return a port of the loopback that was free a moment ago."""
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+def cloud(config, address, certificates, clients=9, resume=""):
+    """Carry out a run whose leaf servers dial `address`; returns its outcome and what the terminal showed."""
+    federation, terminal = Federation(clients), io.StringIO()
+    config = {**config, "resume": resume}
+    prepared = check(config, federation, is_sized=True)
+    outcome = run_with_leaves(config, federation, prepared, address, certificates, terminal=terminal)
+    return outcome, terminal.getvalue()
+
+
+def host_of(folder, leaf, app=client_app):
+    """Return what answers for a leaf server whose clients are threads."""
+
+    def engine(run_config, total, mine):
+        return InProcessGrid(app, total, run_config, 1, mine)
+
+    return LeafHost(partial(open_site, folder / f"leaf-{leaf}", leaf, engine))
+
+
+@contextmanager
+def in_threads(address, certificates, folder, leaves=LEAVES, make_host=host_of):
+    """Let leaf servers live in threads; gives their hosts."""
+    links = [Link(address, certificates, leaf) for leaf in range(leaves)]
+    hosts = [make_host(folder, leaf) for leaf in range(leaves)]
+
+    def serve(link, host):
+        while not link.is_stopped:
+            link.serve(host, 60.0)
+
+    threads = [threading.Thread(target=serve, args=pair) for pair in zip(links, hosts, strict=True)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield hosts
+    finally:
+        for link in links:
+            link.stop()
+        for thread in threads:
+            thread.join(20)
+        for host in hosts:
+            host.close()
+        assert not any(thread.is_alive() for thread in threads)
+
+
+def start(leaf, address, certificates, folder, mark):
+    """Start a leaf server as a process."""
+    words = [FEDGE, "leaf", leaf, "--cloud", address, "--certs", certificates, "--workers", 1]
+    with (folder / f"leaf-{leaf}.out").open("ab") as out:
+        return subprocess.Popen(
+            list(map(str, words)), cwd=folder, stdout=out, stderr=out,
+            env={**os.environ, MARK: str(mark)}, start_new_session=True,
+        )  # fmt: skip
+
+
+def end(process):
+    """Ask a leaf server to end, as Ctrl-C does; return its exit code."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+    try:
+        return process.wait(20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
