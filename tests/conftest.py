@@ -50,4 +50,7 @@ def pytest_xdist_auto_num_workers():
 
 def pytest_collection_modifyitems(items):
     """Put whole runs first: side by side, no process then waits at the end for another's long test."""
-    items.sort(key=lambda item: "runs" not in item.path.parts)
+    whole = {"runs", "deployed"}
+    items.sort(
+        key=lambda item: whole.isdisjoint(item.path.parts) and not item.get_closest_marker("whole_runs")
+    )

@@ -160,13 +160,12 @@ def on_ray(tmp_path, window_file):
 
 
 def control_matches(strategy, grid):
-    """Assert contract C6 at every leaf: c is the weighted mean of the clients' valid c_i."""
+    """Assert contract C6 at every leaf: c is the weighted mean of the clients' c_i; they keep nothing."""
+    assert not any(context.state for context in grid._contexts.values())
     for leaf in strategy.leaves:
-        states = [
-            grid._contexts[c + 1].state.get(f"scaffold-control-{leaf.accepted[c]}") for c in leaf.clients
-        ]
+        states = [leaf.client_controls.get(client) for client in leaf.clients]
         for name, control in leaf.control.items():
-            own = [np.zeros_like(control) if s is None else s[name].numpy() for s in states]
+            own = [np.zeros_like(control) if s is None else s[name] for s in states]
             mean = np.average(own, axis=0, weights=list(leaf.train_samples.values()))
             np.testing.assert_allclose(control, mean, rtol=0, atol=1e-12)
 
@@ -279,14 +278,19 @@ def test_control_variates_survive_refusals_under_sampling(in_process):
     )
 
 
-def test_a_client_keeps_two_versions_of_its_control_at_most(in_process):
-    """Client 1 is refused in all rounds but the first: old versions go, the valid one stays."""
+def test_a_control_of_a_client_that_is_refused_stays(in_process):
+    """Client 1 is refused in all rounds but the first: its c_i is that of a run of one round."""
+    kept = []
 
     def spy(strategy, grid):
-        keys = [key for key in grid._contexts[2].state if str(key).startswith("scaffold")]
-        assert sorted(keys) == ["scaffold-control-2", "scaffold-control-6"]
+        kept.append({name: entry.copy() for name, entry in strategy.leaves[0].client_controls[1].items()})
 
     in_process([{"what": "nan", "client": 1, "rounds": [2, 3]}], spy=spy)
+    in_process([], spy=spy, **{"num-server-rounds": 1})
+    three, one = kept
+    for name, entry in one.items():
+        assert entry.any()
+        np.testing.assert_array_equal(three[name], entry)
 
 
 # --- too few replies ------------------------------------------------------------------------------------

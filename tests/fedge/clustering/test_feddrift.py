@@ -144,4 +144,3 @@ def test_in_a_run_a_drift_is_seen(engine_seed, tmp_path):
     assert [step["taken"] for step in steps[:3]] == [[0, 0, 0]] * 3
     assert set(changed) <= set(steps[3]["drifted"])
     assert steps[4]["labels"] == [groups.index(group) for group in groups]
-    assert steps[4]["merged"]

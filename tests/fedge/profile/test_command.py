@@ -149,7 +149,7 @@ def test_captures_of_server_and_workers_on_the_flower_engine(tmp_path):
     server, *workers = captures
     assert server.role == "server"
     assert {worker.role for worker in workers} == {"worker"}
-    assert any("fedge/data/prepared.py" in top.via + top.what for top in server.top)
+    assert any("hhar/windows/" in top.via + top.what for top in server.top)
     assert server.store_mib > 100
     for worker in workers:
         assert any("fedge/" in top.via + top.what for top in worker.top)

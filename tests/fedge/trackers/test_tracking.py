@@ -207,13 +207,18 @@ def test_wandb_is_offline_unless_the_user_says_otherwise(tmp_path, monkeypatch):
     tracking = Tracking("wandb", tmp_path)
     tracking.start(MANIFEST)
     assert tracking.finish("partial", 3, 60.0) == []
-    records = records_of_wandb(tmp_path)
-    config = {
-        item.key: json.loads(item.value_json)
-        for r in records
-        for item in (*r.run.config.update, *r.config.update)
-    }
-    assert {key: config[key] for key in params_of(MANIFEST)} == params_of(MANIFEST)
+    deadline = time.monotonic() + 30  # wandb's own process writes on for a moment
+    while True:
+        records = records_of_wandb(tmp_path)
+        config = {
+            item.key: json.loads(item.value_json)
+            for r in records
+            for item in (*r.run.config.update, *r.config.update)
+        }
+        if config.keys() >= params_of(MANIFEST).keys() or time.monotonic() > deadline:
+            break
+        time.sleep(0.1)
+    assert {key: config.get(key) for key in params_of(MANIFEST)} == params_of(MANIFEST)
     assert [r.exit.exit_code for r in records if r.HasField("exit")] == [0]
     monkeypatch.setenv("WANDB_MODE", "disabled")
     other = tmp_path / "other"
