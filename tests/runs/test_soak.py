@@ -68,10 +68,16 @@ def test_a_hundred_rounds_hold_what_they_hold(tmp_path):
     ("leak", "telling"),
     [
         # pages of its own: an ordinary array would first take what the start of the run has freed
-        ("kept.append(mmap.mmap(-1, 100_000)); kept[-1].write(b'x' * 100_000)", "of memory per round"),
-        ("kept.append(open(os.devnull))", "1.0 open files per round"),
+        pytest.param(
+            "kept.append(mmap.mmap(-1, 100_000)); kept[-1].write(b'x' * 100_000)",
+            "of memory per round",
+            id="100 KB per round",
+            marks=pytest.mark.soak,
+        ),
+        pytest.param(
+            "kept.append(open(os.devnull))", "1.0 open files per round", id="one descriptor per round"
+        ),
     ],
-    ids=["100 KB per round", "one descriptor per round"],
 )
 def test_a_planted_leak_is_said_once(tmp_path, leak, telling):
     """On the terminal, in run.log and among the remarks."""
