@@ -27,9 +27,12 @@ class Console:
         self._stream = stream
         self._num_rounds = num_rounds
         self._seconds: deque[float] = deque(maxlen=_RECENT)
+        self._has_ended = False  # the last words are said
 
     def say(self, text: str) -> None:
         """Write a line now; without a terminal, the run goes on unseen."""
+        if self._has_ended:
+            return
         try:
             try:
                 print(text, file=self._stream, flush=True)
@@ -71,6 +74,7 @@ class Console:
 
     def last_words(self, lines: Sequence[str]) -> None:
         """Write lines from a signal handler: past all buffers and locks, which may be held right now."""
+        self._has_ended = True  # a round that ends meanwhile stands in its tables
         text = "".join(f"{line}\n" for line in lines)
         with suppress(OSError, ValueError):  # no terminal any more, or a stream without a descriptor
             os.write(self._stream.fileno(), text.encode("utf-8", "replace"))
