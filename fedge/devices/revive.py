@@ -1,7 +1,8 @@
 """FedRevive: a stale update gives way, the staler the more, to what a student learns from recent models."""
 
+import logging
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from fedge.devices.staleness import weight
 
 _PROBED = 2  # models of a child that are probed for its class shares
 SHARES = ("told", "probed")
+
+logger = logging.getLogger(__name__)
 
 
 def fedrevive(
@@ -81,7 +84,7 @@ def fedrevive(
     betas = [0.0 if made < freeze else 1 - weight("cosine", each.staleness, b=s_max) for each in new]
     found = moved(model, new, [lr * (1 - beta) for beta in betas], buffer)
     if any(betas) and distil and memory.facts is not None:
-        learn = (teachers, warmup, every, steps, distil_lr, pool, shares)
+        learn = _Learning(teachers, warmup, every, steps, distil_lr, pool, shares)
         found = found + lr * sum(betas) / buffer * _learnt(model, memory, made, learn)
     kept["made"], kept["waiting"] = np.array(made + 1), np.array(0)
     memory.buffer[:] = [replace(each, start=each.end, counters={}) for each in memory.buffer[-teachers:]]
@@ -99,31 +102,46 @@ def seconds_of(memory: Memory, arguments: Mapping[str, Any]) -> float:
 fedrevive.seconds_of = seconds_of  # type: ignore[attr-defined]
 
 
-def _learnt(model: np.ndarray, memory: Memory, made: int, learn: tuple[Any, ...]) -> np.ndarray:
-    """Return w_KD − w, (P,) float64."""
+@dataclass(frozen=True)
+class _Learning:
+    """How a student learns; see `fedrevive`."""
+
+    teachers: int
+    warmup: int
+    every: int
+    steps: int
+    lr: float
+    pool: int
+    shares: str
+
+
+def _learnt(model: np.ndarray, memory: Memory, made: int, learn: _Learning) -> np.ndarray:
+    """Return w_KD − w, (P,) float64; zero, and a warning in the log, where the student has diverged."""
     from fedge.devices.distillation import Teacher, distilled, synthesise
     from fedge.training.local import get_state, torch_threads
 
-    teachers, warmup, every, steps, lr, pool, shares = learn
     facts, kept = memory.facts, memory.arrays
     assert facts is not None
     with torch_threads(1):
-        newest = memory.buffer[-teachers:]
+        newest = memory.buffer[-learn.teachers :]
         there = [
-            Teacher(facts.network(number, each.end), _shares(memory, each.child, shares))
+            Teacher(facts.network(number, each.end), _shares(memory, each.child, learn.shares))
             for number, each in enumerate(newest)
         ]
-        student = facts.network(teachers, model)
+        student = facts.network(learn.teachers, model)
         of_pool = {name[3:]: array for name, array in kept.items() if name.startswith("kd-")}
-        if made % every == 0 or not of_pool:
-            hard_for = student if made >= warmup else None
-            of_pool = synthesise(facts, of_pool, there, hard_for, made, pool)
+        if made % learn.every == 0 or not of_pool:
+            hard_for = student if made >= learn.warmup else None
+            of_pool = synthesise(facts, of_pool, there, hard_for, made, learn.pool)
             kept.update({f"kd-{name}": array for name, array in of_pool.items()})
-        if made <= warmup or not of_pool:
+        if made <= learn.warmup or not of_pool:
             return np.zeros(len(model))
-        distilled(facts, of_pool, there, student, made, steps, lr)
+        distilled(facts, of_pool, there, student, made, learn.steps, learn.lr)
         step = np.subtract(facts.layout.vector(get_state(student)), model, dtype=np.float64)
-    return step if np.isfinite(step).all() else np.zeros(len(model))
+    if not np.isfinite(step).all():
+        logger.warning("version %d: the student is not finite, and left out", made + 1)
+        return np.zeros(len(model))
+    return step
 
 
 def _shares(memory: Memory, child: int, shares: str) -> np.ndarray:

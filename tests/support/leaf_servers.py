@@ -19,10 +19,25 @@ from fedge.engine.inprocess import InProcessGrid
 from fedge.launch.leaf import run_with_leaves
 from fedge.launch.preflight import check
 from fedge.link.dial import Link
+from fedge.link.frames import Packet
+from fedge.link.gate import HELLO
 from fedge.run.site import open_site
 
 FEDGE = Path(sys.executable).with_name("fedge")
 LEAVES = 3
+
+
+class Quiet:
+    """The side of a leaf server that has nothing to say when its link is up; `answer` is the subclass's."""
+
+    def hello(self):
+        return Packet(HELLO)
+
+    def welcome(self, packet):
+        pass
+
+    def close(self):
+        pass
 
 
 def free_port():

@@ -1,28 +1,19 @@
 """Leaf servers as an engine: their clients are there as soon as they are attached."""
 
 import pytest
-from leaf_servers import in_threads
+from leaf_servers import Quiet, in_threads
 
 from fedge.edge.engine import EdgeEngine
 from fedge.exchange.clients import find_clients
 from fedge.exchange.engine import RunError
 from fedge.link.certificates import Wanted, make_certificates
 from fedge.link.frames import Packet
-from fedge.link.gate import HELLO, OVER, LeafGate
+from fedge.link.gate import OVER, LeafGate
 
 
-class Silent:
+class Silent(Quiet):
     def __init__(self):
         self.asked = []
-
-    def hello(self):
-        return Packet(HELLO)
-
-    def welcome(self, packet):
-        pass
-
-    def close(self):
-        pass
 
     def answer(self, packet, note):
         self.asked.append(packet.kind)

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 from flwr.serverapp.strategy import FedAvg
-from leaf_servers import in_threads
+from leaf_servers import Quiet, in_threads
 
 from fedge.config.sections import from_run_config
 from fedge.edge import orders
@@ -16,7 +16,7 @@ from fedge.exchange.round_context import RoundContext
 from fedge.leaf.leaf import Leaf
 from fedge.link.certificates import Wanted, make_certificates
 from fedge.link.frames import Packet
-from fedge.link.gate import HELLO, LeafGate
+from fedge.link.gate import LeafGate
 from fedge.rounds.book import RoundBook
 from fedge.rounds.evaluation import Asked
 from fedge.rounds.lines import own_models
@@ -31,20 +31,11 @@ def state(value):
     return {"w": np.array([value], np.float32)}
 
 
-class Scripted:
+class Scripted(Quiet):
     """A leaf server that knows nothing of the run at first, and then adds ten to the model that it gets."""
 
     def __init__(self, leaf, fails=False):
         self.leaf, self.fails, self.asked, self.knows = leaf, fails, [], False
-
-    def hello(self):
-        return Packet(HELLO)
-
-    def welcome(self, packet):
-        pass
-
-    def close(self):
-        pass
 
     def answer(self, packet, note):
         self.asked.append(packet)
