@@ -13,7 +13,7 @@ from flwr.serverapp import Grid
 
 from fedge.data.own import Told
 from fedge.exchange.content import send_tickets
-from fedge.exchange.delivery import Answer, Stamps, collect
+from fedge.exchange.delivery import RESTART_S, Answer, Stamps, collect
 from fedge.exchange.engine import Engine, RunError
 from fedge.exchange.failure import NODE_GONE, WORKER_DIED, Failure, no_reply_within, rejected, worker_died
 from fedge.exchange.ordering import largest_first, waves
@@ -27,9 +27,6 @@ from fedge.timing.timeline import ExchangeTimes
 logger = logging.getLogger(__name__)
 
 _WAIT_FOR_NODES_S = 0.05
-_RESTART_S = (
-    60.0  # that a worker may take to start again, on a busy machine; it fails what it is given until then
-)
 
 
 @dataclass(frozen=True)
@@ -258,7 +255,7 @@ class _Ongoing:
     def _may_try_again(self, partition: int, failure: Failure | None) -> bool:
         """Tell whether a client's message is sent once more, and count that it is."""
         if failure is None:
-            until = self._unbegun_until.setdefault(partition, time.monotonic() + _RESTART_S)
+            until = self._unbegun_until.setdefault(partition, time.monotonic() + RESTART_S)
             return time.monotonic() < until
         if self._left[partition] == 0 or failure.kind == NODE_GONE:
             return False

@@ -14,7 +14,9 @@ from fedge.timing.timeline import ExchangeTimes
 
 _SWEEP_S = 0.15  # in which Flower's engine has picked up what was pushed: it looks every 0.1 s
 _ENGINE_CHECK_S = 0.5
-_MARGIN_S = 10.0  # what the engine may take to end a client whose time is over
+RESTART_S = (
+    60.0  # what a worker may take to end a client whose time is over and to start again, on a busy machine
+)
 
 Answer = tuple[Message, Message]
 """A question and its reply."""
@@ -76,8 +78,9 @@ def collect(
 
     With `again` (answer → a message to send instead, or None) each client has `timeout_s` for itself: the
     engine gives up those that take longer, if it can, and the whole is over when nothing has come for that
-    long. `tick` is called whenever this thread has looked for replies, so at least twice a second, and so is
-    `beside`, which may give up some of the questions that are pending, and add messages.
+    long and what a worker may take to start again. `tick` is called whenever this thread has looked for
+    replies, so at least twice a second, and so is `beside`, which may give up some of the questions that are
+    pending, and add messages.
     """
     stamps = stamps or Stamps(LapClock())
     pending: dict[str, Message] = {}
@@ -101,7 +104,7 @@ def _pull(
 ) -> list[Answer]:
     """Pull the replies to the messages `pending`, by id; the other arguments as in `collect`."""
     collected: list[Answer] = []
-    deadline = time.monotonic() + timeout_s + (_MARGIN_S if again else 0.0)
+    deadline = time.monotonic() + timeout_s + (RESTART_S if again else 0.0)
     next_check = time.monotonic() + _ENGINE_CHECK_S
     while pending:
         got = _matched(pending, engine.pull_messages(set(pending)))
@@ -119,7 +122,7 @@ def _pull(
         if again is not None:
             pending.update(stamps.push(engine, [m for m in map(again, got) if m is not None]))
             if got:
-                deadline = now + timeout_s + _MARGIN_S
+                deadline = now + timeout_s + RESTART_S
         tick()
         if not pending or now > deadline:
             break

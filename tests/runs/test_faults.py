@@ -401,7 +401,7 @@ def test_a_message_that_a_dying_worker_took_is_no_attempt(in_process, monkeypatc
 
     However often: on a busy machine a worker takes as long to start again as fifty messages take to fail.
     """
-    monkeypatch.setattr("fedge.exchange.clients._RESTART_S", restart_s)
+    monkeypatch.setattr("fedge.exchange.clients.RESTART_S", restart_s)
     left = [deaths]
 
     def unlucky(message, context):

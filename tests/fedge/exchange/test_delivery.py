@@ -1,9 +1,12 @@
 """Replies are matched to questions by the message's id, on the real in-process engine."""
 
+import time
+
 import pytest
-from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
+from fedge.engine.flower_engine import FlowerEngine
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.clients import Clients
 from fedge.exchange.content import METRICS
@@ -39,6 +42,31 @@ def exchanged(change):
     with InProcessGrid(replying(change), CLIENTS, {}, 2) as grid:
         clients = Clients(grid, {partition: partition + 1 for partition in range(CLIENTS)})
         return clients.exchange(questions(), 30.0)
+
+
+@pytest.mark.parametrize(("restart_s", "replies"), [(0.05, 2), (20.0, 3)])
+def test_a_worker_that_starts_again_slowly_is_waited_for(monkeypatch, restart_s, replies):
+    """It refuses one message and then takes ten times as long to start as a client may work."""
+    monkeypatch.setattr("fedge.exchange.clients.RESTART_S", restart_s)
+    monkeypatch.setattr("fedge.exchange.delivery.RESTART_S", restart_s)
+    refused = []
+
+    def start_again(message, context):
+        reply = Message(RecordDict({METRICS: MetricRecord({"version": 7})}), reply_to=message)
+        if context.node_config["partition-id"] != 1:
+            return reply
+        if not refused:
+            refused.append(message)
+            words = "<class 'ray.exceptions.ActorUnavailableError'>:<'The actor is restarting.'>"
+            return Message(Error(0, words), reply_to=message)
+        time.sleep(0.5)
+        return reply
+
+    with InProcessGrid(start_again, CLIENTS, {}, 2) as grid:
+        clients = Clients(FlowerEngine(grid), {partition: partition + 1 for partition in range(CLIENTS)})
+        exchange = clients.exchange(questions(), 0.05)
+    assert len(exchange.replies) == replies
+    assert len(exchange.failures) == CLIENTS - replies
 
 
 @pytest.mark.parametrize("source", [1, 2, 0, -5, 10**9])
