@@ -25,7 +25,7 @@ MNIST ?= data/mnist.npz
 # 28 × 28 images, at least 26,000, for `make feature-skew`: x (N, 28, 28) uint8 and y (N,)
 IMAGES ?= data/mnist.npz
 
-.PHONY: docs notebooks results run test quick quick-tests bench bench-full soak audit hashes install format check types tests clean dist newcomer pythons matrix results-quick results-draws draws-data feature-skew
+.PHONY: docs notebooks results run test extended quick quick-tests bench bench-full soak audit hashes install format check types tests clean dist newcomer pythons matrix results-quick results-draws draws-data feature-skew
 
 run: $(RUNS)
 	PATH="$(CURDIR)/$(BIN):$$PATH" SEED=$${SEED:-42} $(BIN)/flwr run .
@@ -61,8 +61,12 @@ types: $(STAMP)
 tests: $(STAMP)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -q -n auto $(SIDE_BY_SIDE)
 
+# what is the second of its kind on Ray, or long: minutes in all
+extended: $(STAMP)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -q -n auto $(SIDE_BY_SIDE) -m extended
+
 quick-tests: $(STAMP)
-	$(BIN)/python -m pytest -q -n logical --maxprocesses 4 $(SIDE_BY_SIDE) -m "not soak and not whole_runs and not slow" --ignore=tests/runs
+	$(BIN)/python -m pytest -q -n logical --maxprocesses 4 $(SIDE_BY_SIDE) -m "not soak and not extended and not whole_runs and not slow" --ignore=tests/runs
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.all

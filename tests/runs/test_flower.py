@@ -86,23 +86,23 @@ def test_smoke_run_is_quiet(smoke):
     assert (run / "run.log").stat().st_size > 0
 
 
-def test_engines_and_workers_give_the_same_bits(tmp_path):
+@pytest.mark.parametrize("workers", ["all", pytest.param("one", marks=pytest.mark.extended)])
+def test_engines_and_workers_give_the_same_bits(tmp_path, workers):
     """Contract C3: Ray with its workers, Ray with one worker, and threads in this process."""
     # two levels of SCAFFOLD have what one has, too
     config = {**SMALL, **SERVING, "scaffold.levels": 2, "data.path": nine_users()}
-    results = {}
-    for name, run in {"ray": flwr_run, "one-worker": one_worker_run}.items():
-        process = run(tmp_path, {**config, "runs-dir": str(tmp_path / name)})
-        assert (tmp_path / name / "latest" / "manifest.json").is_file(), process.stdout + process.stderr
-        results[name] = comparable(tmp_path / name / "latest")
+    run = {"all": flwr_run, "one": one_worker_run}[workers]
+    process = run(tmp_path, {**config, "runs-dir": str(tmp_path / "ray")})
+    folder = tmp_path / "ray" / "latest"
+    assert (folder / "manifest.json").is_file(), process.stdout + process.stderr
+    memory = without((folder / "memory.csv").read_text())
+    pids = {row["pid"] for row in memory if row["role"] == "worker"}
+    assert (len(pids) == 1) == (workers == "one")
     with (tmp_path / "terminal.txt").open("w") as terminal:
         outcome = simulate({**config, "seed": 5, "runs-dir": str(tmp_path / "inprocess")}, terminal=terminal)
-    results["in process"] = comparable(outcome.folder)
-    memory = without((tmp_path / "one-worker" / "latest" / "memory.csv").read_text())
-    assert len({row["pid"] for row in memory if row["role"] == "worker"}) == 1
-    for part in results["ray"]:
-        for name in results:
-            assert results[name][part] == results["ray"][part], f"{part} differs: {name}"
+    on_ray, in_process = comparable(folder), comparable(outcome.folder)
+    for part in on_ray:
+        assert on_ray[part] == in_process[part], f"{part} differs"
 
 
 @pytest.mark.parametrize(
@@ -130,6 +130,7 @@ def test_what_cannot_work_is_refused_in_one_line(tmp_path, words, config, tellin
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.extended
 def test_a_run_that_fails_on_ray_says_so_and_ends(tmp_path):
     """Clients that all fail: one line, manifest failed, the process ends by itself."""
     config = {**SMALL, "train.lr": 1e6, "train.clip-norm": 0.0, "runs-dir": str(tmp_path / "runs")}

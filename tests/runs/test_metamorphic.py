@@ -80,7 +80,9 @@ def carry_out(name, runs, data, **changes):
     return ended.folder
 
 
-@pytest.mark.parametrize("order", [1, -1], ids=["forwards", "backwards"])
+@pytest.mark.parametrize(
+    "order", [pytest.param(1, id="forwards"), pytest.param(-1, id="backwards", marks=pytest.mark.extended)]
+)
 def test_runs_of_one_process_are_those_of_many(tmp_path, data, alone, order):
     """One after the other, each with its own number of workers: nothing of a run stays for the next."""
     for number, name in enumerate(list(CONFIGURATIONS)[::order]):
@@ -166,6 +168,7 @@ def test_other_names_of_users_change_names_alone(tmp_path, data, alone, name):
     assert found == expected
 
 
+@pytest.mark.extended
 def test_on_ray_a_break_and_any_order_of_replies_change_nothing(tmp_path, data, alone):
     """Two rounds on Ray, where replies come as they come; one in this process; the last on Ray again."""
     name, backend = "partial", {"client-resources": {"num-cpus": max(1, os.cpu_count() // 2)}}

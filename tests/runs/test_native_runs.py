@@ -61,6 +61,7 @@ def test_a_run_that_goes_on_gives_the_same_bytes(whole, runs):
     assert comparable(again) == comparable(whole)
 
 
+@pytest.mark.extended
 @needs_native
 def test_ray_gives_the_same_bytes(whole, runs, tmp_path):
     config = " ".join(f"{key}={json.dumps(value)}" for key, value in TINY.items())

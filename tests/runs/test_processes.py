@@ -78,7 +78,7 @@ def test_a_killed_run_leaves_no_process(tmp_path):
         assert run.left() == []
 
 
-@pytest.mark.soak
+@pytest.mark.extended
 def test_rays_workers_have_processes_of_their_own(tmp_path, undisturbed):
     config = options(tmp_path, "ray", train__processes=2)
     process = one_worker_run(tmp_path, config, seed="3")

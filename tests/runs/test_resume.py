@@ -19,7 +19,7 @@ ADAM = {"scaffold.enabled": False, "leaf.strategy": "fedadam"}
 
 
 @pytest.mark.parametrize(
-    "extra", [{}, pytest.param(ADAM, marks=pytest.mark.soak)], ids=["scaffold", "fedadam"]
+    "extra", [{}, pytest.param(ADAM, marks=pytest.mark.extended)], ids=["scaffold", "fedadam"]
 )
 def test_killed_three_times_at_random_moments(tmp_path, extra):
     config = {**tiny(), **extra, "num-server-rounds": 12}
@@ -50,11 +50,11 @@ m.{name} = killed
     ("name", "call", "goes_on_after"),
     [
         # round 2, before its first file: round 0 had one file, round 1 two
-        pytest.param("_write_group", 4, 1, marks=pytest.mark.soak),
-        pytest.param("_write_group", 5, 1, marks=pytest.mark.soak),  # between its files
-        pytest.param("_manifest_bytes", 3, 1, marks=pytest.mark.soak),  # before its manifest
+        pytest.param("_write_group", 4, 1, marks=pytest.mark.extended),
+        pytest.param("_write_group", 5, 1, marks=pytest.mark.extended),  # between its files
+        pytest.param("_manifest_bytes", 3, 1, marks=pytest.mark.extended),  # before its manifest
         ("_remove", 3, 1),  # before it gets its name
-        pytest.param("prune", 3, 2, marks=pytest.mark.soak),  # once it has it
+        pytest.param("prune", 3, 2, marks=pytest.mark.extended),  # once it has it
     ],
 )
 def test_killed_in_the_middle_of_a_checkpoint(tmp_path, name, call, goes_on_after):
@@ -147,7 +147,7 @@ def limited(*args, **kwargs):
             "m.Recorder.write_round",
             1000,
             "cannot write metrics of ",
-            marks=pytest.mark.soak,
+            marks=pytest.mark.extended,
         ),
         ("run.snapshot", "m.write_checkpoint", 2000, "cannot write checkpoint "),
     ],

@@ -88,7 +88,7 @@ def test_a_new_project_works_at_once(shell, tmp_path):
     shell("python", "-c", code, *asked, folder=study)
 
 
-@pytest.mark.soak
+@pytest.mark.extended
 def test_a_new_project_has_the_same_metrics_on_both_engines(shell, tmp_path):
     """`fedge run`, `flwr run .` with -c; tests/newcomer.sh does it with parts of its own."""
     shell("fedge", "new", "my-study")

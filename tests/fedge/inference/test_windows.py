@@ -28,7 +28,7 @@ def test_x_alone_will_do_and_users_are_taken_along(tmp_path):
     [
         ({"y": X}, "data must be a window file, but .* lacks x"),
         ({"x": X[:, :1]}, r"windows of shape \(windows, 2, 16\), as in training \(u, v\), but is of "
-        "shape \(3, 1"),
+        r"shape \(3, 1"),
         ({"x": X[..., :8]}, r"but is of shape \(3, 2, 8\); cut and sample them alike"),
         ({"x": X, "channels": np.array(["v", "u"])}, "channels must be those of training, u, v, but "
         ".* has v, u"),
