@@ -52,6 +52,7 @@ from fedge.training.local import EvalResult, evaluate_parts, load_state, tensor_
 from fedge.training.models import build_model
 from fedge.training.scaffold import correction
 from fedge.training.schedule import local_training, step_kernel
+from fedge.training.unsaved import Unsaved
 
 app = GuardedApp()
 catch_interrupts()
@@ -129,6 +130,7 @@ def evaluate_round(message: Message, context: Context) -> Message:
     described: list[float] | None = None
     for role, state in models_to_evaluate(message):
         clock.lap(DESERIALISE)
+        _forget(model)
         load_state(model, state)
         clock.lap(LOAD)
         parts = evaluate_parts(
@@ -217,9 +219,17 @@ def _model(config: TrainConfig, data: ClientData) -> torch.nn.Module:
         arguments = config.arguments("model")
         network = build_model(config.model, x.shape[1:], data.classes, torch.Generator(), arguments)
         _workspace.model = network.to(device_of_thread(config.device))
+        _workspace.unsaved = Unsaved(network) if MODELS.is_own(config.model) else None
         _workspace.kind = kind
     model: torch.nn.Module = _workspace.model
+    _forget(model)
     return model
+
+
+def _forget(model: torch.nn.Module) -> None:
+    """Let this thread's network keep nothing of another client's beside its state."""
+    if model is _workspace.model and _workspace.unsaved is not None:
+        _workspace.unsaved.put_back()
 
 
 def _draws(config: TrainConfig, round_context: RoundContext, client: int) -> torch.Generator | None:

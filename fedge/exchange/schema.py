@@ -152,7 +152,7 @@ def check_train(reply: TrainReply, task: TrainTask) -> None:
     if task.says_clipped and reply.clipped is None:
         raise ReplyRejected("other entries", "whether the update was clipped is missing")
     check_form(reply.state, task.model)
-    check_values(reply.state, task.model, task.variances, steps)
+    check_values(reply.state, task.model, task.variances, steps, windows=task.epochs * reply.samples)
 
 
 def _is_number(value: float) -> bool:
@@ -172,27 +172,43 @@ def check_form(state: State, model: State) -> None:
             raise ReplyRejected("other dtype", f"entry {name!r}: {array.dtype} instead of {wanted.dtype}")
 
 
-def check_values(state: State, model: State, variances: Collection[str], steps: int) -> None:
+def check_values(
+    state: State, model: State, variances: Collection[str], steps: int, windows: int | None = None
+) -> None:
     """Raise ReplyRejected unless all values of a state are possible after `steps` steps from a model.
+
+    A whole number beside a variance counts the steps of its layer: it can have risen by one in each, and
+    cannot have fallen. Any other one is of a layer of the user's own, which may count windows or point into a
+    ring of them: from 0 (or what was sent, if less) to what was sent and the windows that were seen.
 
     Args:
         state: with the entries, shapes and dtypes of `model`.
         model: from which the steps were taken.
         variances: entries that cannot be negative.
-        steps: a whole number can have risen by one in each, and cannot have fallen.
+        steps: that were taken.
+        windows: that were seen, each as often as it was; None: one a step.
     """
+    counting = {name.rpartition(".")[0] for name in variances}  # layers
+    seen = steps if windows is None else windows
     for batch in batches(state):
         for name, at in batch.items():
             part = state[name].reshape(-1)[at]
             if np.issubdtype(part.dtype, np.inexact):
                 _check_size(name, part)
             elif np.issubdtype(part.dtype, np.integer):
-                risen = part.astype(np.float64) - model[name].reshape(-1)[at]
-                if not ((risen >= 0) & (risen <= steps)).all():
+                sent, strict = model[name].reshape(-1)[at], name.rpartition(".")[0] in counting
+                if not _can_be(part, sent, steps if strict else seen, may_fall=not strict):
                     raise ReplyRejected("count out of range", f"entry {name!r} after {steps} steps")
     for name in variances:
         if (state[name] < 0).any():
             raise ReplyRejected("variance out of range", f"entry {name!r}: {state[name].min():g}")
+
+
+def _can_be(part: np.ndarray, sent: np.ndarray, most: int, *, may_fall: bool) -> bool:
+    """Tell whether whole numbers have risen by at most `most`, and fallen no further than to 0 if at all."""
+    risen = part.astype(np.float64) - sent
+    least = -np.maximum(sent.astype(np.float64), 0) if may_fall else 0
+    return bool(((risen >= least) & (risen <= most)).all())
 
 
 def _check_size(name: str, part: np.ndarray) -> None:

@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 
 from fedge.config.option import ConfigError
+from fedge.config.parts import MODELS
 from fedge.config.register import look_in
 from fedge.parallel.arrays import Block
 from fedge.parallel.channel import ClosedError, receive, send
@@ -26,6 +27,7 @@ from fedge.parallel.shares import Seat
 from fedge.process.parent import follow_at_once
 from fedge.training.local import LocalTraining, get_state, load_state, tensor_of
 from fedge.training.models import build_model
+from fedge.training.unsaved import Unsaved
 
 _FOR_EVER = timedelta(days=365)  # the client watches: a process of which it hears nothing is ended by it
 
@@ -57,10 +59,13 @@ class Member:
         self._meeting = inherited.meeting
         self._kind: dict[str, Any] | None = None
         self._network: SharedNetwork | None = None
+        self._unsaved: Unsaved | None = None  # of a network of the user's
 
     def train(self, job: dict[str, Any]) -> dict[str, Any]:
         """Carry out one training; the first process leaves the new state where the old one was."""
         network = self._network_of(job["kind"])
+        if self._unsaved is not None:
+            self._unsaved.put_back()
         load_state(network.model, self._states.views(job["state"]))
         correction = self._states.views(job["correction"]) if job["correction"] is not None else None
         windows = self._windows.views(job["windows"])
@@ -98,6 +103,7 @@ class Member:
             kind["model"], tuple(kind["input_shape"]), kind["classes"], torch.Generator(), kind["arguments"]
         )
         self._network, self._kind = share_network(model.to(device), self._seat), kind
+        self._unsaved = Unsaved(self._network.model) if MODELS.is_own(kind["model"]) else None
         return self._network
 
     def _meet(self, device: torch.device) -> None:

@@ -184,6 +184,7 @@ def refuse_model_that_does_not_fit(config: Config, shape: DataShape) -> None:
     from torch import Generator  # and PyTorch neither
 
     from fedge.training.models import build_model, layer_names
+    from fedge.training.own_models import refuse_a_step_that_fails
 
     try:
         model = build_model(
@@ -191,6 +192,8 @@ def refuse_model_that_does_not_fit(config: Config, shape: DataShape) -> None:
         )
         own_norms = layer_names(model, ("batch-norm",))
         layer_names(model, config.personal.kept)
+        if MODELS.is_own(name):
+            refuse_a_step_that_fails(name, model, shape.input_shape)
     except (TypeError, ValueError) as error:
         if isinstance(error, ConfigError):
             raise

@@ -136,6 +136,50 @@ def _try_out(name: str, model: nn.Module, input_shape: Shape, classes: int) -> N
         )  # fmt: skip
 
 
+def refuse_a_step_that_fails(name: str, model: nn.Module, input_shape: Shape) -> None:
+    """Raise ConfigError when a model that answers cannot be trained: tried in training mode, on two inputs.
+
+    The gradient is asked for of the first parameter alone, whose way back leads through all layers, so that
+    no memory is needed for the others. The model is changed: its buffers have seen two inputs.
+
+    Args:
+        name: what it is called in errors.
+        model: as `build_own` makes it.
+        input_shape: (C, T) or (C, H, W).
+    """
+    first = next(parameter for parameter in model.parameters() if parameter.requires_grad)
+    before = {key: (entry.shape, entry.dtype) for key, entry in model.state_dict().items()}
+    inputs = torch.randn(2, *input_shape, generator=torch.Generator().manual_seed(0))
+    with _global_stream, torch.random.fork_rng(devices=[]):
+        try:
+            logits = model.train()(inputs)
+            if isinstance(logits, Tensor) and logits.requires_grad:
+                torch.autograd.grad(logits.sum(), first, allow_unused=True)
+        except Exception as error:
+            raise _refusal(name, "cannot be trained", error, "mend its forward") from error
+    if not isinstance(logits, Tensor):
+        what = f"must return logits in training too, but returned {type(logits).__name__}"
+        raise _refusal(name, what, None, "mend its forward, or its arguments (aux_logits=False)")
+    if not logits.requires_grad:
+        what = "must be trainable, but its output depends on no parameter"
+        raise _refusal(name, what, None, "mend its forward: no no_grad() or detach() there")
+    after = {key: (entry.shape, entry.dtype) for key, entry in model.state_dict().items()}
+    moved = next((key for key in before.keys() | after.keys() if before.get(key) != after.get(key)), None)
+    if moved is not None:
+        was, now = (entries.get(moved, ("absent",))[0] for entries in (before, after))
+        what = (
+            f"must keep the shapes of its entries, but training makes {moved} {_words(now)} of {_words(was)}"
+        )
+        raise _refusal(
+            name, what, None, "register it with persistent=False, or make it its full size at once"
+        )
+
+
+def _words(shape: Any) -> str:
+    """Return a shape in words."""
+    return shape if isinstance(shape, str) else str(tuple(shape))
+
+
 def _refusal(name: str, what: str, error: Exception | None, hint: str) -> ConfigError:
     """Return an error in one line."""
     why = "" if error is None else f": {type(error).__name__}: {' '.join(str(error).split())}"

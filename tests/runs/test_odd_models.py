@@ -23,6 +23,7 @@ class Odd(nn.Module):
         size = input_shape[0] * input_shape[1]
         linear = nn.Linear(size, 8)
         self.kind = kind
+        self.calls = 0
         self.head = nn.Linear(8, classes)
         self.body = {
             "weight-norm": lambda: parametrizations.weight_norm(linear),
@@ -35,16 +36,18 @@ class Odd(nn.Module):
             self.again = self.body
         if kind == "buffers":
             self.register_buffer("mask", torch.ones(8, dtype=torch.bool))
-            self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+            self.register_buffer("windows", torch.zeros((), dtype=torch.int64))
             self.register_buffer("wide", torch.zeros(2, dtype=torch.float64))
 
     def forward(self, x):
         if self.kind == "buffers" and self.training:
-            self.steps += 1
-        return self.head(self.body(x.flatten(1)))
+            self.windows += len(x)
+        self.calls += 1  # of this object, which a thread lends to many clients
+        scale = 1 + 0.1 * self.calls if self.kind == "counts" else 1.0
+        return self.head(self.body(scale * x.flatten(1)))
 
 
-KINDS = ["weight-norm", "spectral-norm", "tied", "buffers", "frozen", "dropout", "batch-norm"]
+KINDS = ["weight-norm", "spectral-norm", "tied", "buffers", "frozen", "dropout", "batch-norm", "counts"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

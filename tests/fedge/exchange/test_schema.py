@@ -214,6 +214,21 @@ def test_one_impossible_number_is_found_anywhere(state, data):
         check_values(bad, state, (), steps=3)
 
 
+@pytest.mark.parametrize(
+    ("sent", "came", "is_possible"),
+    [(0, 24, True), (0, 25, False), (20, 3, True), (20, -1, False), (-1, 23, True), (-1, -2, False)],
+)
+def test_a_whole_number_of_an_own_layer_may_count_windows_or_point_into_a_ring(sent, came, is_possible):
+    """12 windows, twice: up to 24 more, or anything back to 0; a BatchNorm's counter goes by steps alone."""
+    state = {"own.seen": np.array([came]), "norm.running_var": np.ones(1), "norm.count": np.array(6)}
+    model = {**state, "own.seen": np.array([sent]), "norm.count": np.array(0)}
+    if is_possible:
+        check_values(state, model, ["norm.running_var"], steps=6, windows=24)
+        return
+    with pytest.raises(ReplyRejected, match=r"count out of range \(entry 'own.seen'"):
+        check_values(state, model, ["norm.running_var"], steps=6, windows=24)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("others", [0, 7, 2000])
 def test_what_could_not_be_squared_and_summed_is_too_large(dtype, others):

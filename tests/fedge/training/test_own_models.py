@@ -9,7 +9,7 @@ from torch import nn
 from fedge.config.option import ConfigError
 from fedge.training.local import LocalTraining, get_state, load_state, train
 from fedge.training.models import head_names, layer_names
-from fedge.training.own_models import OwnDraws, build_own, takes_num_classes
+from fedge.training.own_models import OwnDraws, build_own, refuse_a_step_that_fails, takes_num_classes
 
 SHAPE, CLASSES = (3, 16), 4
 
@@ -213,3 +213,50 @@ def test_how_a_model_is_called_follows_from_its_signature():
     assert not takes_num_classes(lambda shape, count: None)
     assert not takes_num_classes(lambda input_shape, num_classes: None)
     assert not takes_num_classes(lambda *args, **kwargs: None)
+
+
+class Untrainable(Wrong):
+    """Answers, and goes wrong in training."""
+
+    def __init__(self, input_shape, classes, how):
+        super().__init__(input_shape, classes, how)
+        self.register_buffer("queue", torch.zeros(0, classes))
+
+    def forward(self, x):
+        if not self.training:
+            return super().forward(x)
+        if self.how == "fails":
+            raise RuntimeError("two\nlines")
+        logits = self.head(x.mean(dim=2))
+        if self.how == "in place":
+            return logits.exp().mul_(2)
+        if self.how == "grows":
+            self.queue = torch.cat([self.queue, logits.detach()])
+        if self.how == "vanishes":
+            del self.queue
+        return {"detached": logits.detach(), "pair": (logits, logits)}.get(self.how, logits)
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("works", ""),
+        ("fails", "cannot be trained: RuntimeError: two lines; mend its forward"),
+        ("in place", "cannot be trained: RuntimeError: .*modified by an inplace operation"),
+        ("detached", "must be trainable, but its output depends on no parameter; "),
+        ("pair", "must return logits in training too, but returned tuple; "),
+        ("grows", r"must keep the shapes of its entries, but training makes queue \(2, 4\) of \(0, 4\); "),
+        ("vanishes", r"must keep the shapes of its entries, but training makes queue absent of \(0, 4\); "),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_in_one_line(how, message):
+    before = torch.get_rng_state()
+    model = build_own("mine:Wrong", Untrainable, SHAPE, CLASSES, torch.Generator(), {"how": how})
+    if message:
+        with pytest.raises(ConfigError, match=f"^train.model mine:Wrong {message}") as caught:
+            refuse_a_step_that_fails("mine:Wrong", model, SHAPE)
+        assert "\n" not in str(caught.value)
+    else:
+        refuse_a_step_that_fails("mine:Wrong", model, SHAPE)
+        assert all(parameter.grad is None for parameter in model.parameters())
+    assert torch.equal(torch.get_rng_state(), before)

@@ -1,0 +1,68 @@
+"""What a network of the user's keeps beside its state dict: attributes, and buffers that are not saved.
+
+A step counter for a schedule, a cache, the last hidden state: a thread lends one network to many clients, so
+what one of them leaves there would reach the next, and results would follow from who came before on which
+thread. Every task therefore begins with what was there when the network was made.
+"""
+
+import contextlib
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Tensor, nn
+
+_OF_EVERY_MODULE = frozenset(vars(nn.Module()))  # hooks, tables of parameters, the mode: PyTorch's own
+
+
+class Unsaved:
+    """What was there of a network when this was made, to be put back as often as is needed."""
+
+    def __init__(self, model: nn.Module) -> None:
+        """Take copies; what cannot be copied is left to the network."""
+        self._modules = list(model.modules())
+        memo = self._known(model)
+        self._model = model
+        self._names = [frozenset(_own(module)) for module in self._modules]
+        self._attributes = [dict(_copies(_own(module), memo)) for module in self._modules]
+        self._buffers = [
+            {name: buffer.clone() for name, buffer in _not_saved(module)} for module in self._modules
+        ]
+
+    @staticmethod
+    def _known(model: nn.Module) -> dict[int, Any]:
+        """Return what a copy refers to and does not copy: modules, parameters, buffers, by identity."""
+        parts = [*model.modules(), *model.parameters(), *model.buffers()]
+        return {id(part): part for part in parts}
+
+    def put_back(self) -> None:
+        """Give the network what was there, as if it had just been made; its state dict is left alone."""
+        memo = self._known(self._model)
+        kept = zip(self._modules, self._names, self._attributes, self._buffers, strict=True)
+        for module, names, attributes, buffers in kept:
+            there = vars(module)
+            for name in _own(module).keys() - names:
+                del there[name]
+            there.update(_copies(attributes, memo))
+            for name, buffer in buffers.items():
+                module._buffers[name] = buffer.clone()
+
+
+def _own(module: nn.Module) -> dict[str, Any]:
+    """Return the attributes of a module that its class gave it."""
+    return {name: value for name, value in vars(module).items() if name not in _OF_EVERY_MODULE}
+
+
+def _copies(attributes: dict[str, Any], memo: dict[int, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield name and copy of each attribute that can be copied (an open file cannot, nor a step's result)."""
+    for name, value in attributes.items():
+        with contextlib.suppress(Exception):  # of a class that anybody may have written
+            yield name, copy.deepcopy(value, memo)
+
+
+def _not_saved(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield name and buffer of a module's buffers that its state dict leaves out."""
+    for name in sorted(module._non_persistent_buffers_set):
+        buffer = module._buffers.get(name)
+        if buffer is not None:
+            yield name, buffer
