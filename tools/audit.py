@@ -28,9 +28,20 @@ ROOT = Path(__file__).parents[1]
 CONSTRAINTS, HASHES = ROOT / "constraints.txt", ROOT / "constraints-hashes.txt"
 PLACE = ROOT / ".audit"
 PROGRAMS = ("pip-audit==2.10.1", "uv>=0.5")
-ACCEPTED = {  # hole → why it is none of ours
-    "CVE-2025-62593": "Ray's dashboard, which no Ray of a run serves (SECURITY.md)",
-    "CVE-2026-27482": "Ray's dashboard, which no Ray of a run serves (SECURITY.md)",
+_DASHBOARD = "Ray's dashboard, which no Ray of a run serves (SECURITY.md)"
+_RAY_DATA = "Ray Data, which nothing here loads"
+_VERIFIER = "cryptography's verifier of chains, which nothing here calls: TLS is gRPC's own"
+ACCEPTED = {  # hole → why it is none of ours; Flower 1.25 pins Ray 2.51.1 and cryptography below 45
+    "CVE-2025-62593": _DASHBOARD,
+    "CVE-2026-27482": _DASHBOARD,
+    "CVE-2025-34351": "Ray has no password: its sockets are on loopback alone (SECURITY.md)",
+    "CVE-2026-41486": _RAY_DATA,
+    "CVE-2026-57516": _RAY_DATA,
+    "CVE-2026-69247": "decrypting PKCS#7, which nothing here does",
+    "CVE-2026-69249": _VERIFIER,
+    "CVE-2026-34073": _VERIFIER,
+    "CVE-2026-26007": "keys on SECT curves, which nothing here takes: Fedge and Flower use P-256 and P-384",
+    "GHSA-537c-gmf6-5ccf": "OpenSSL inside cryptography, which reads a deployment's own keys (SECURITY.md)",
 }
 HEAD = """\
 # Made by `make hashes` from constraints.txt: what the index has for Python 3.11.5 and newer, on any system.

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ from file_faults import compiler, environment
 SCRIPT = Path(__file__).parents[1] / "support" / "crash_trials.py"
 KINDS = ("fault", "twice", "power")
 SAMPLE = 22  # faults of each configuration, half as many power failures, and some that strike twice
+TODAY = 3  # the same, of one day: in two weeks each kind of fault has met each operation on each kind of file
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="LD_PRELOAD, fork and /proc are Linux's"),
@@ -87,9 +89,15 @@ def all_trials(folder, sample, processes):
 
 
 @pytest.mark.timeout(1800)
-def test_a_sample_of_all_faults(folder):
-    """Spread over all combinations of fault, operation and kind of file, in one run or another."""
-    counts = all_trials(folder, SAMPLE, 1)
+def test_a_sample_of_all_faults(folder, monkeypatch):
+    """Another part each day of all combinations of fault, operation and kind of file; all interruptions.
+
+    CRASH_DAY=… repeats a day.
+    """
+    day = os.environ.get("CRASH_DAY") or str(int(time.time() // 86_400))
+    print(f"CRASH_DAY={day}")
+    monkeypatch.setenv("CRASH_DAY", day)
+    counts = all_trials(folder, TODAY, 1)
     assert sum(counts.values()) >= 300
 
 

@@ -48,21 +48,21 @@ def faults(operations):
     ]
 
 
-def stratified(points, count, turn, turns, rng):
+def stratified(points, count, share, rng, day=0):
     """Return `count` of (stratum, point), as many strata as can be.
 
     Args:
         points: (stratum, point) of all.
         count: how many.
-        turn: which of those who share the strata among them.
-        turns: how many share them.
+        share: where those begin who share the strata among them: 0 up to 1.
         rng: draws one point of a stratum.
+        day: each begins where the one before ended, so that all strata come in turn.
     """
     held = defaultdict(list)
     for stratum, point in points:
         held[stratum].append((stratum, point))
     names = sorted(held, key=lambda stratum: (crc32(repr(stratum).encode()), stratum))
-    begin = len(names) * turn // turns
+    begin = (int(len(names) * share) + day * count) % max(1, len(names))
     chosen, left = [], {name: rng.sample(held[name], len(held[name])) for name in names}
     while len(chosen) < min(count, len(points)):
         for name in names[begin:] + names[:begin]:
@@ -71,9 +71,9 @@ def stratified(points, count, turn, turns, rng):
     return chosen
 
 
-def generator(name):
+def generator(name, day=0):
     """Return the stream of a configuration's sample."""
-    return random.Random(name)
+    return random.Random(f"{name} {day}" if day else name)
 
 
 def kept(log):

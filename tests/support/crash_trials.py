@@ -2,15 +2,18 @@
 
 A process of its own, which has loaded everything once and forks for every run. ``python crash_trials.py
 FOLDER SAMPLE CONFIGURATION…`` prints how far it is, and at the end a line of JSON for each configuration:
-what was tried and what went wrong. SAMPLE is the number of faults per configuration, or "all", which ends
-after CRASH_RUNS_S seconds (environment; default: when all is done). ``python crash_trials.py FOLDER SAMPLE
-planted NAME…`` plants defects in Fedge and says which trial finds each. Needs the library of `file_faults`.
+what was tried and what went wrong. SAMPLE is the number of faults per configuration, those of CRASH_DAY where
+that is set: each day begins where the one before ended. Or it is "all", which ends after CRASH_RUNS_S seconds
+(default: when all is done); CRASH_KINDS="twice,term" tries these kinds only, CRASH_FROM=300 passes over the
+first 300 of each configuration. ``python crash_trials.py FOLDER SAMPLE planted NAME…`` plants defects in
+Fedge and says which trial finds each. Needs the library of `file_faults`.
 
 What a kill before an operation leaves is what the operations before it have made: most kills are made of the
 log of one run, and what goes on from them is carried out once for all that leave the same. One kill in eight
 is a real one, and must leave what the log says.
 """
 
+import gc
 import json
 import os
 import shutil
@@ -84,21 +87,25 @@ class Trial:
 
     def points(self, sample):
         """Return (stratum, trial) of all trials, or of a sample of so many faults and a few others."""
-        rng, turn = crash_points.generator(self.name), list(CONFIGURATIONS).index(self.name)
+        day = int(os.environ.get("CRASH_DAY", "0"))
+        rng = crash_points.generator(self.name, day)
         count = max(self.operations)
-        few = count if sample == "all" else int(sample) // 8
+        few = count if sample == "all" else max(1, int(sample) // 8)
         firsts = rng.sample(range(1, count + 1), min(few, count))
         twice = [(("twice",), ("twice", first, rng.randrange(1, count + 1))) for first in firsts]
         faults = [(stratum, ("fault", *point)) for stratum, point in crash_points.faults(self.operations)]
         power = [((mode, *self._next(at)), ("power", mode, at, left))
                  for mode, at, left in power_loss.failures(self.log)]  # fmt: skip
         if sample == "all":
-            return crash_points.stratified(faults + twice + power, len(faults + twice + power), 0, 1, rng)
-        turns = len(CONFIGURATIONS)
-        faults = crash_points.stratified(faults, int(sample), turn, turns, rng)
+            return crash_points.stratified(faults + twice + power, len(faults + twice + power), 0, rng)
+        share = list(CONFIGURATIONS).index(self.name) / len(CONFIGURATIONS)
+        interrupted = [point for point in faults if point[0][0] == "eintr"]  # a single run has them all
+        faults = [point for point in faults if point[0][0] != "eintr"]
+        faults = crash_points.stratified(faults, int(sample), share, rng, day)
         ends = [point for point in power if point[0][1] == "end"]  # what a run that has ended leaves
         rest = [point for point in power if point[0][1] != "end"]
-        return faults + twice + ends + crash_points.stratified(rest, int(sample) // 2, turn, turns, rng)
+        rest = crash_points.stratified(rest, (int(sample) + 1) // 2, share, rng, day)
+        return faults + twice + ends + rest + interrupted
 
     def _next(self, at):
         """Return the operation before which the power fails, and its kind of file; the next that changes."""
@@ -286,20 +293,23 @@ def warm(place, data):
     planted.everywhere(versions.versions, cache(versions.versions))
     measured = memory.measure()
     planted.everywhere(memory.measure, lambda with_uss=False: measured)
-    for name in CONFIGURATIONS:
-        shutil.rmtree(place / "warm", ignore_errors=True)
-        config = {**BASE, **CONFIGURATIONS[name], "runs-dir": str(place / "warm"), "data.path": str(data)}
-        outcome = carry_out({**config, "num-server-rounds": 1})
-        assert outcome.status == "completed", (name, outcome)
+    config = {**BASE, "runs-dir": str(place / "warm"), "data.path": str(data), "num-server-rounds": 1}
+    outcome = carry_out(config)
+    assert outcome.status == "completed", outcome
     remember()
 
 
 def in_turn(trials, sample):
     """Return (trial, stratum, point) of all configurations, one of each after another: strata first."""
+    kinds = set(filter(None, os.environ.get("CRASH_KINDS", "").split(",")))
+    begin = int(os.environ.get("CRASH_FROM", "0"))
     queues = []
     for trial in trials:
         trial.learn()
-        queues.append([(trial, *point) for point in trial.points(sample)])
+        gc.freeze()  # a collection in a process that forked would copy all that it looks at
+        points = trial.points(sample)
+        points = [(stratum, point) for stratum, point in points if not kinds or kinds.intersection(point[:2])]
+        queues.append([(trial, *point) for point in points[begin:]])
     longest = max(map(len, queues))
     return [queue[turn] for turn in range(longest) for queue in queues if turn < len(queue)]
 
