@@ -27,6 +27,7 @@ from fedge.launch.completion import SHELLS, complete, shell_code
 from fedge.launch.deal import add_deal
 from fedge.launch.leaf_command import add_leaf, add_leaves, refuse_with_leaves
 from fedge.launch.new_project import new_project
+from fedge.launch.node_command import add_node
 from fedge.launch.packaged import described
 from fedge.launch.project import CLIENT_APP, Project, parse_override
 from fedge.link.command import add_commands as add_link_commands
@@ -180,6 +181,7 @@ def _add_project_commands(commands: Any) -> None:
     new.add_argument("folder", type=Path, help="its folder, new or empty, which gives its name: my-study")
     new.set_defaults(command=_new)
     add_leaf(commands)
+    add_node(commands)
     configs = commands.add_parser("configs", help="list the configurations that come with Fedge, for -c")
     configs.set_defaults(command=_print_configs)
     completion = commands.add_parser(

@@ -462,6 +462,12 @@ class GuardConfig(Section):
         "seconds a client may work on one call; then it is given up and its worker replaced",
         above=0.0,
     )
+    return_timeout: float = option(
+        30.0,
+        "deployment: seconds for which an exchange waits for a SuperNode that went in it; then it goes on "
+        "without",
+        minimum=0.0,
+    )
     stall_timeout: float = option(
         0.0,
         "seconds without a reply or a finished step until the run ends as stalled; 0: twice "

@@ -98,6 +98,11 @@ class Clients:
         self._returning = Returning(engine, self._roll) if engine and engine.nodes_come_back else None
         self._observer: Observer = lambda _: None
 
+    def wait_for_gone(self, seconds: float) -> None:
+        """Keep an exchange open so long for a node that went in it, where nodes come back."""
+        if self._returning is not None:
+            self._returning.wait_s = seconds
+
     def watch(self, observer: Observer) -> None:
         """Let `observer` follow all exchanges to come."""
         self._observer = observer
@@ -177,7 +182,7 @@ class Clients:
             self._engine, [[ongoing.sent[client] for client in wave] for wave in split], timeout_s, stamps,
             lambda answer: self._take(ongoing, answer),
             lambda: self._observer(ongoing.standing),
-            None if back is None else lambda pending: back.look(pending, ongoing.once_more),
+            None if back is None else lambda pending: back.look(pending, ongoing.once_more, ongoing.gone),
         )  # fmt: skip
         replies, failures = ongoing.result()
         return Exchange(replies, failures, stamps.times_of(replies))
@@ -241,6 +246,10 @@ class _Ongoing:
             return None
         del self._failures[partition]
         return self._repeated(partition, self.sent[partition])
+
+    def gone(self) -> list[int]:
+        """Return the partitions that have failed because their nodes are gone."""
+        return [partition for partition, failure in self._failures.items() if failure.kind == NODE_GONE]
 
     def _judged(self, partition: int, failure: Failure) -> Failure | None:
         """Return why a client failed, after its last words; None if it met a worker that was about to start.

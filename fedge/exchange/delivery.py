@@ -21,8 +21,9 @@ RESTART_S = (
 Answer = tuple[Message, Message]
 """A question and its reply."""
 
-Beside = Callable[[Mapping[str, Message]], tuple[list[Answer], list[Message]]]
-"""Questions that are pending, by id → (those that are lost, each with an error as reply; what to send)."""
+Beside = Callable[[Mapping[str, Message]], tuple[list[Answer], list[Message], bool]]
+"""Questions that are pending, by id → (those that are lost, each with an error as reply; what to send;
+whether there may be more to send, so that the exchange is not over)."""
 
 
 class Stamps:
@@ -80,7 +81,7 @@ def collect(
     engine gives up those that take longer, if it can, and the whole is over when nothing has come for that
     long and what a worker may take to start again. `tick` is called whenever this thread has looked for
     replies, so at least twice a second, and so is `beside`, which may give up some of the questions that are
-    pending, and add messages.
+    pending, add messages, and keep all waiting.
     """
     stamps = stamps or Stamps(LapClock())
     pending: dict[str, Message] = {}
@@ -106,10 +107,12 @@ def _pull(
     collected: list[Answer] = []
     deadline = time.monotonic() + timeout_s + (RESTART_S if again else 0.0)
     next_check = time.monotonic() + _ENGINE_CHECK_S
-    while pending:
+    is_awaited = False  # somebody, who has gone and may come back
+    while pending or is_awaited:
         got = _matched(pending, engine.pull_messages(set(pending)))
         if beside is not None:
-            lost, more = beside(pending)
+            lost, more, is_awaited = beside(pending)
+            is_awaited |= bool(got)  # among these may be who is to be waited for
             for question, _ in lost:
                 del pending[question.metadata.message_id]
             got += lost
@@ -124,7 +127,7 @@ def _pull(
             if got:
                 deadline = now + timeout_s + RESTART_S
         tick()
-        if not pending or now > deadline:
+        if not (pending or is_awaited) or now > deadline:
             break
         if now > next_check:
             engine.refuse_stopped()

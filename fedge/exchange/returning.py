@@ -8,7 +8,7 @@ the first.
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from flwr.app import Error, Message
 
@@ -26,10 +26,16 @@ _FACTOR = 3.0
 
 
 class Returning:
-    """Looks after the nodes of a deployment while exchanges go on."""
+    """Looks after the nodes of a deployment while exchanges go on.
+
+    Attributes:
+        wait_s: how long an exchange is kept open for a node that went in it.
+    """
 
     def __init__(self, engine: Engine, roll: Roll) -> None:
         """Begin with the nodes of a roll."""
+        self.wait_s = 0.0
+        self._gone_at: dict[int, float] = {}  # partition id → when its node was found gone
         self._engine = engine
         self._roll = roll
         self._next_look = 0.0
@@ -45,23 +51,30 @@ class Returning:
         if began is not None and not reply.has_error():
             partition = self._roll.partition(question.metadata.dst_node_id)
             self._took_s[partition, question.metadata.message_type] = time.monotonic() - began
+            self._gone_at.pop(partition, None)
 
     def look(
-        self, pending: Mapping[str, Message], again: Callable[[int], Message | None]
-    ) -> tuple[list[Answer], list[Message]]:
+        self,
+        pending: Mapping[str, Message],
+        again: Callable[[int], Message | None],
+        gone: Callable[[], Collection[int]],
+    ) -> tuple[list[Answer], list[Message], bool]:
         """Look who is there, now and then.
 
         Args:
             pending: questions without an answer, by message id.
             again: (partition id) → what to ask a node that has come back once more, if its partition has
                 failed for being gone, or None.
+            gone: gives the partitions that have failed for being gone in this exchange.
 
         Returns:
-            Questions that are lost, each with an error in place of its reply, and what is to be sent.
+            Questions that are lost, each with an error in place of its reply; what is to be sent; whether
+            a node that is gone is waited for.
         """
         now = time.monotonic()
+        awaited = [p for p in gone() if now < self._gone_at.setdefault(p, now) + self.wait_s]
         if now < self._next_look:
-            return [], []
+            return [], [], bool(awaited)
         self._next_look = now + _LOOK_S
         there = set(self._engine.get_node_ids())
         self._roll.ask(there)
@@ -73,13 +86,14 @@ class Returning:
             elif node not in self._roll.node_of.values():
                 self._roll.come_back(node, reply)
         self._ask_the_silent(pending, there, now)
-        more = []
+        back = {p for p in gone() if self._roll.node_of[p] in there}  # under its id, which its key gives it
         for partition, node in self._roll.rebind(there, logger.warning).items():
             mine = [question for question in pending.values() if question.metadata.dst_node_id == node]
             lost += [question for question in mine if question not in lost]
-            question = None if mine else again(partition)
-            more += [] if question is None else [question]
-        return [(question, _lost(question)) for question in lost], more
+            if not mine:
+                back.add(partition)
+        more = [question for question in map(again, sorted(back)) if question is not None]
+        return [(question, _lost(question)) for question in lost], more, bool(set(awaited) - back)
 
     def _ask_the_silent(self, pending: Mapping[str, Message], there: set[int], now: float) -> None:
         """Ask nodes who they are that should have answered long ago."""

@@ -20,6 +20,7 @@ from fedge.engine.federation import Federation
 from fedge.launch.flower import toml_of
 from fedge.launch.preflight import check
 from fedge.launch.project import Project
+from fedge.link.reach import is_there, refuse_other_authority
 from fedge.process import exits
 
 _STARTED = re.compile(r"Successfully started run (\d+)")
@@ -58,7 +59,11 @@ def run_deployed(project: Project, federation: str, address: str, run_config: Ma
     Raises:
         ConfigError: the run cannot work.
     """
-    prepared = check(run_config, Federation())
+    looked_at = dict(run_config)
+    if not is_here(address):
+        looked_at["resume"] = ""  # that run's folder is where the SuperLink is
+    prepared = check(looked_at, Federation())
+    _refuse_unreachable(project, federation, address)
     config = prepared.config
     told: dict[str, Any] = {**run_config, "seed": prepared.seed}  # SEED is of this process
     told["run-name"] = config.run_name or f"{datetime.now():%Y%m%d-%H%M%S-%f}"
@@ -74,6 +79,17 @@ def run_deployed(project: Project, federation: str, address: str, run_config: Ma
         print(f"fedge: the run ended without saying how; see {how}", file=sys.stderr, flush=True)
         return exits.FAILED
     return said.exit_code
+
+
+def _refuse_unreachable(project: Project, federation: str, address: str) -> None:
+    """Raise ConfigError unless the SuperLink answers, as whom its certificate has to name."""
+    name = f"address of federation {federation}"
+    has_tls, authority = project.authority(federation)
+    if not (refuse_other_authority(name, address, authority) if has_tls else is_there(name, address)):
+        raise ConfigError(
+            f"{name} must be a SuperLink's Control API, but nobody answers at {address}; start "
+            f"flower-superlink there (docs/machines.md)"
+        )
 
 
 def _follow(words: list[str], app: list[str]) -> _Said:

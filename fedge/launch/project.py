@@ -243,6 +243,12 @@ class Project:
         table = self._federations.get(name or self._default)
         return str(table["address"]) if isinstance(table, Mapping) and "address" in table else None
 
+    def authority(self, name: str | None) -> tuple[bool, Path | None]:
+        """Return whether a federation's SuperLink has TLS, and the file of its authority, if any."""
+        table = self._federations.get(name or self._default, {})
+        certificates = table.get("root-certificates")
+        return table.get("insecure") is not True, self.folder / str(certificates) if certificates else None
+
     def federation(self, name: str | None) -> Federation:
         """Return a federation by name, or the default one.
 

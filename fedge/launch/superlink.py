@@ -13,7 +13,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -29,6 +28,7 @@ from fedge.engine.federation import TOLD, Federation
 from fedge.flower import flower_version
 from fedge.launch.project import Project
 from fedge.launch.simulation import Simulation, own_environment, start_command
+from fedge.link.reach import free_port
 from fedge.process.lent import VARIABLE as TERMINAL
 from fedge.process.lent import lend_output
 from fedge.process.reaper import remove_at_end, start_reaper
@@ -74,7 +74,7 @@ class _BehindSuperLink(Simulation):
         """Start both; files are in `folder`."""
         self._log = folder / "flower.log"
         self._family: dict[int, psutil.Process] = {}
-        port = _free_port()
+        port = free_port()
         app, home = folder / "app", folder / "home"
         for made in (app, home):
             made.mkdir()
@@ -216,13 +216,6 @@ def _superlink_words(port: int) -> list[str]:
     if flower_version() >= (1, 35):
         return [*words, "--host", "127.0.0.1", "--port", str(port)]
     return [*words, "--control-api-address", f"127.0.0.1:{port}"]
-
-
-def _free_port() -> int:
-    """Return a port of the loopback interface that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _await_health(superlink: "subprocess.Popen[bytes]", port: int, log: Path) -> None:

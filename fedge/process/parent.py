@@ -52,11 +52,17 @@ def follow_at_once() -> bool:
     parent = _to_follow()
     if parent is None:
         return False
-    if sys.platform.startswith("linux"):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() == parent:
-            return True
+    if end_with_parent(signal.SIGKILL) and os.getppid() == parent:
+        return True
     return follow_parent(lambda: os._exit(_KILLED))
+
+
+def end_with_parent(signum: int = signal.SIGTERM) -> bool:
+    """Let the kernel send this process a signal once its parent is gone; tell whether it can (Linux)."""
+    if not sys.platform.startswith("linux"):
+        return False
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signum, 0, 0, 0)
+    return True
 
 
 def _to_follow() -> int | None:

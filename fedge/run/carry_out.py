@@ -171,6 +171,7 @@ class Steps:
         limit_s, probe = self._plan.config.guard.start_timeout, self._plan.shared.probe
         clients = find_clients(self._grid, limit_s, probe, self._console.tick, self._plan.seed)
         clients.watch(self._console.follow)
+        clients.wait_for_gone(self._plan.config.guard.return_timeout)
         note_progress()
         return clients
 

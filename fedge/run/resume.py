@@ -26,8 +26,8 @@ _PLACES = frozenset({"run-name", "runs-dir", "resume", "report"})
 _COMPARED_OTHERWISE = frozenset({"seed", "clients", "data.path"})
 _TUNING = frozenset(
     {
-        "num-server-rounds", "guard.start-timeout", "guard.client-timeout", "guard.stall-timeout",
-        "transfer.share-above-mb", "tracker", "callbacks", "callbacks-args",
+        "num-server-rounds", "guard.start-timeout", "guard.client-timeout", "guard.return-timeout",
+        "guard.stall-timeout", "transfer.share-above-mb", "tracker", "callbacks", "callbacks-args",
         "checkpoint.every", "checkpoint.keep",
     }
 )  # fmt: skip

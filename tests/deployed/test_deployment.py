@@ -1,6 +1,7 @@
 """A federation of real processes: SuperLink with TLS, SuperNodes with keys, each with windows of its own."""
 
 import json
+import shutil
 import subprocess
 
 import pytest
@@ -10,6 +11,7 @@ from processes import leftovers
 from small_runs import carry_out, small_config
 
 from fedge.launch.deal import deal_into
+from fedge.link.certificates import Wanted, make_certificates
 
 NODES = 3
 
@@ -30,11 +32,15 @@ def carried_out(tmp_path_factory):
     deal_into(folder / "dealt", options)
     deployment = Deployment(folder, {**options, "data.path": "nowhere.npz", "runs-dir": "runs"})
     with deployment:
+        deployment.register(NODES)
         for client in range(NODES):
-            deployment.start_node(client, NODES, f'data-folder="{folder}/dealt/client-{client}"')
-        stranger = deployment.start_node(
-            0, NODES, f'data-folder="{folder}/dealt/client-0"', name="stranger", registered=False
-        )
+            deployment.start_node(client, NODES, folder / "dealt" / f"client-{client}")
+        make_certificates(folder / "others", Wanted(nodes=1))
+        shutil.copy(deployment.certs / "ca.crt", folder / "others" / "ca.crt")
+        stranger = deployment.start("stranger", [
+            "fedge", "node", 0, "--of", NODES, "--superlink", f"127.0.0.1:{deployment.fleet}",
+            "--certs", folder / "others", "--data-folder", folder / "dealt" / "client-0",
+        ])  # fmt: skip
         done = subprocess.run(
             [str(BIN / "fedge"), "run", ".", "deployed", "-c", 'run-name="there"'],
             cwd=deployment.app, env=deployment.environment(folder / "user", SEED="3"),

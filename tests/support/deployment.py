@@ -3,8 +3,6 @@
 Every process gets a mark in its environment (`processes`), ports of its own and a Flower folder of its own.
 """
 
-import datetime
-import ipaddress
 import os
 import signal
 import socket
@@ -16,75 +14,15 @@ from pathlib import Path
 
 import psutil
 import tomllib
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from flwr.cli.app import app as flower
 from processes import MARK, marked
 from typer.testing import CliRunner
 
 from fedge.launch.flower import toml_of
 from fedge.launch.packaged import packaged_folder
+from fedge.link.certificates import Wanted, make_certificates
 
 BIN = Path(sys.executable).parent
-
-
-class Certificates:
-    """A certificate authority for a trial, and by it a SuperLink's certificate for loopback."""
-
-    def __init__(self, folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        self.ca, self.certificate, self.key = (
-            folder / name for name in ("ca.crt", "server.pem", "server.key")
-        )
-        ca_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "trial")])
-        ca = self._builder(name, name, ca_key.public_key())
-        ca = ca.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        own = self._builder(
-            x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")]), name, key.public_key()
-        ).add_extension(
-            x509.SubjectAlternativeName(
-                [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-            ),
-            critical=False,
-        )
-        pem = serialization.Encoding.PEM
-        self.ca.write_bytes(ca.sign(ca_key, hashes.SHA256()).public_bytes(pem))
-        self.certificate.write_bytes(own.sign(ca_key, hashes.SHA256()).public_bytes(pem))
-        self.key.write_bytes(
-            key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-        )
-
-    @staticmethod
-    def _builder(subject, issuer, public_key):
-        now = datetime.datetime.now(datetime.timezone.utc)
-        return (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(issuer)
-            .public_key(public_key)
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(days=1))
-            .not_valid_after(now + datetime.timedelta(days=2))
-        )
-
-
-def node_key(path):
-    """Write a SuperNode's private key, and its public key beside it as PATH.pub; return both paths."""
-    key = ec.generate_private_key(ec.SECP384R1())
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
-        )
-    )
-    public = path.with_name(path.name + ".pub")
-    public.write_bytes(
-        key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    )
-    return path, public
 
 
 def free_ports(count):
@@ -108,15 +46,15 @@ class Deployment:
         nodes: partition id → process of the SuperNode.
     """
 
-    def __init__(self, folder, options, authenticated=True):
+    def __init__(self, folder, options):
         self.folder = folder
         self.app = folder / "app"
         self.nodes = {}
         self.mark = f"deployed-{os.getpid()}-{folder.name}"
-        self.certificates = Certificates(folder / "certificates")
+        self.certs = folder / "certs"
+        make_certificates(self.certs, Wanted())
         self.control, self.fleet, self.server_io = free_ports(3)
         self._options = options
-        self._authenticated = authenticated
         self._logs = []
         self.superlink = None
         self.write_app()
@@ -144,7 +82,7 @@ class Deployment:
                 "tool.flwr.app.components.clientapp": "fedge.client_app:app",
                 "tool.flwr.federations.default": "deployed",
                 "tool.flwr.federations.deployed.address": f"127.0.0.1:{self.control}",
-                "tool.flwr.federations.deployed.root-certificates": str(self.certificates.ca),
+                "tool.flwr.federations.deployed.root-certificates": str(self.certs / "ca.crt"),
             }
             | {f"tool.flwr.app.config.{key}": value for key, value in config.items()}
         )  # fmt: skip
@@ -176,42 +114,52 @@ class Deployment:
 
     def start_superlink(self, *more):
         """Start the SuperLink and wait until it listens."""
-        c = self.certificates
         self.superlink = self.start("superlink", [
-            "flower-superlink", "--ssl-ca-certfile", c.ca, "--ssl-certfile", c.certificate,
-            "--ssl-keyfile", c.key, "--control-api-address", f"127.0.0.1:{self.control}",
+            "flower-superlink", "--ssl-ca-certfile", self.certs / "ca.crt",
+            "--ssl-certfile", self.certs / "superlink.crt", "--ssl-keyfile", self.certs / "superlink.key",
+            "--control-api-address", f"127.0.0.1:{self.control}",
             "--fleet-api-address", f"127.0.0.1:{self.fleet}",
             "--serverappio-api-address", f"127.0.0.1:{self.server_io}",
-            *(["--enable-supernode-auth"] if self._authenticated else []), *more,
+            "--enable-supernode-auth", *more,
         ])  # fmt: skip
         wait_until(lambda: listens(self.control) and listens(self.fleet), 60, "the SuperLink listens")
 
-    def start_node(self, partition, partitions, data, name="", registered=True, key=None):
-        """Start a SuperNode for a partition; `data` is the rest of its configuration."""
-        name = name or f"node-{partition}"
-        (port,) = free_ports(1)
-        keys = []
-        if self._authenticated:
-            private, _ = key or self.keys(name, registered)
-            keys = ["--auth-supernode-private-key", private]
-        node = self.start(name, [
-            "flower-supernode", "--superlink", f"127.0.0.1:{self.fleet}", "--root-certificates",
-            self.certificates.ca, *keys, "--clientappio-api-address", f"127.0.0.1:{port}",
-            "--node-config", f"partition-id={partition} num-partitions={partitions} {data}",
+    def start_node(self, partition, partitions, folder, name="", certs=None):
+        """Start `fedge node` for a partition whose windows are in a folder; its output goes to NAME.log.
+
+        Args:
+            partition, partitions: which one, of how many.
+            folder: as `fedge deal` wrote it.
+            name: of the process (default: node-N).
+            certs: with the authority and the node's key; by default those of `register`.
+        """
+        node = self.start(name or f"node-{partition}", [
+            "fedge", "node", partition, "--of", partitions, "--superlink", f"127.0.0.1:{self.fleet}",
+            "--certs", certs or self.certs, "--data-folder", folder,
         ])  # fmt: skip
         self.nodes[partition] = node
         return node
 
-    def keys(self, name, registered=True):
-        """Return a SuperNode's keys, new ones registered with the SuperLink."""
-        path = self.folder / "keys" / name
-        if path.exists():
-            return path, path.with_name(path.name + ".pub")
-        private, public = node_key(path)
-        if registered:
-            done = CliRunner().invoke(flower, ["supernode", "register", str(public), str(self.app)])
+    def start_supernode(self, partition, partitions, folder):
+        """Start Flower's own SuperNode instead, as the step by step of docs/machines.md has it."""
+        (port,) = free_ports(1)
+        node = self.start(f"node-{partition}", [
+            "flower-supernode", "--superlink", f"127.0.0.1:{self.fleet}",
+            "--root-certificates", self.certs / "ca.crt",
+            "--auth-supernode-private-key", self.certs / f"node-{partition}",
+            "--clientappio-api-address", f"127.0.0.1:{port}", "--node-config",
+            f'partition-id={partition} num-partitions={partitions} data-folder="{folder}"',
+        ])  # fmt: skip
+        self.nodes[partition] = node
+        return node
+
+    def register(self, nodes):
+        """Make keys of so many nodes and let them in."""
+        make_certificates(self.certs, Wanted(nodes=nodes))
+        for node in range(nodes):
+            words = ["supernode", "register", str(self.certs / f"node-{node}.pub"), str(self.app)]
+            done = CliRunner().invoke(flower, words)
             assert "registered successfully" in done.output, done.output
-        return private, public
 
     def flwr(self, *words, **more):
         """Run a command of Flower in the user's project; returns what it printed."""

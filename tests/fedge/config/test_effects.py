@@ -147,8 +147,8 @@ NEEDS = {
 NO_RESULT = {
     "run-name", "runs-dir", "resume", "report", "tracker", "train.threads", "train.kernel", "train.device",
     "train.processes",  # the same batches; only the order of sums
-    "guard.start-timeout", "guard.client-timeout", "guard.stall-timeout", "guard.retries",
-    "guard.min-clients",
+    "guard.start-timeout", "guard.client-timeout", "guard.return-timeout", "guard.stall-timeout",
+    "guard.retries", "guard.min-clients",
     "guard.max-norm-factor", "transfer.share-above-mb", "checkpoint.every", "callbacks",
 }  # fmt: skip
 

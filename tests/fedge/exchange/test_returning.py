@@ -20,7 +20,7 @@ def run(monkeypatch):
     """Return a function that lets clients be asked while a script goes on in another thread."""
     monkeypatch.setattr(returning, "_LOOK_S", 0.05)
 
-    def asked(steps, *partitions, retries=1):
+    def asked(steps, *partitions, retries=1, wait_s=0.0):
         script, engine = deployment(*partitions)
         done = threading.Event()
 
@@ -31,6 +31,7 @@ def run(monkeypatch):
         greeting = threading.Thread(target=hellos)
         greeting.start()
         clients = find_clients(engine, 10.0)
+        clients.wait_for_gone(wait_s)
         acting = threading.Thread(target=lambda: steps(script))
         acting.start()
         messages = [
@@ -93,6 +94,50 @@ def test_who_comes_back_within_the_exchange_is_asked_once_more(run):
     assert exchange.replies[1].content["of"]["node"] == 21
     assert not exchange.failures
     assert (clients.node(1), clients.partition(12), clients.partition(21)) == (21, 1, 1)
+
+
+@pytest.mark.parametrize("back_as", [12, 21], ids=["its id", "another id"])
+def test_who_has_gone_is_waited_for(run, back_as):
+    """Also when nobody else is at work any more; a key gives a node the id that it had."""
+
+    def steps(script):
+        wait_for(script, 12)
+        script.go(12)
+        train(script, 11)
+        time.sleep(0.2)
+        script.nodes[back_as] = Hello(1, 2)
+        train(script, back_as)
+
+    _, exchange = run(steps, 0, 1, retries=0, wait_s=10.0)
+    assert list(exchange.replies) == [0, 1]
+    assert exchange.replies[1].content["of"]["node"] == back_as
+    assert not exchange.failures
+
+
+def test_who_stays_away_is_waited_for_once(run):
+    """An exchange that finds a node gone waits for it; those after it do not."""
+
+    def steps(script):
+        wait_for(script, 12)
+        script.go(12)
+        train(script, 11)
+
+    began = time.monotonic()
+    clients, exchange = run(steps, 0, 1, wait_s=0.5)
+    took_s = time.monotonic() - began
+    assert 0.5 <= took_s < 5.0
+    assert list(exchange.failures) == [1]
+    script = clients._engine._grid
+    acting = threading.Thread(target=lambda: train(script, 11))
+    clients.wait_for_gone(0.5)
+    acting.start()
+    began = time.monotonic()
+    messages = [
+        Message(RecordDict({"config": CONTEXT.to_record()}), clients.node(p), "train") for p in (0, 1)
+    ]
+    assert list(clients.exchange(messages, 20.0).failures) == [1]
+    assert time.monotonic() - began < 0.4
+    acting.join()
 
 
 def test_a_node_that_does_not_exist_any_more_is_gone_at_once():

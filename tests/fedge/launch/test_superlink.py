@@ -11,6 +11,7 @@ from fedge.engine.federation import from_backend
 from fedge.launch import superlink
 from fedge.launch.project import Project, read_toml
 from fedge.launch.simulation import own_environment, start_command
+from fedge.link.reach import free_port
 
 ROOT = Path(__file__).parents[3]
 FEDERATION = from_backend(
@@ -71,7 +72,7 @@ def test_a_superlink_that_ends_is_said_in_its_words(tmp_path):
         process = start_command([sys.executable, "-c", code], own_environment(), output)
         process.wait()
         with pytest.raises(ConfigError, match=r"did not start: ERROR: port in use; use fedge run"):
-            superlink._await_health(process, superlink._free_port(), log)
+            superlink._await_health(process, free_port(), log)
 
 
 def test_a_command_that_is_not_there_is_named():

@@ -1,0 +1,80 @@
+"""The command ``fedge node``: a client of a deployment, by a few words."""
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import Any
+
+from fedge.config.option import ConfigError, shown
+
+_KEYS = ("data_folder", "own_data", "data")  # with dashes, keys of a SuperNode's configuration
+
+
+def add_node(commands: Any) -> None:
+    """Add ``node`` to the parsers of `fedge`."""
+    parser = commands.add_parser(
+        "node", help="be a client of a deployment: a SuperNode that answers without starting Python anew"
+    )
+    parser.add_argument("partition", type=int, help="which client this is: 0, 1, …")
+    parser.add_argument("--of", type=int, required=True, metavar="N", help="clients of the run")
+    parser.add_argument("--superlink", required=True, metavar="HOST:PORT", help="its Fleet API, port 9092")
+    parser.add_argument(
+        "--certs",
+        type=Path,
+        default=Path("certs"),
+        help="folder with ca.crt and, where nodes have keys, node-N (default: certs)",
+    )
+    windows = parser.add_mutually_exclusive_group(required=True)
+    windows.add_argument("--data-folder", type=Path, help="its windows: what fedge deal wrote for it")
+    windows.add_argument("--own-data", type=Path, help="its windows: a window file of its own")
+    windows.add_argument("--data", help="its windows: its share of a data set that every machine has")
+    parser.add_argument(
+        "--supernode",
+        default="",
+        metavar="WORDS",
+        help='for flower-supernode, as --supernode="--max-retries 10"; --insecure there: no TLS',
+    )
+    parser.set_defaults(command=_serve)
+
+
+def _serve(options: argparse.Namespace) -> int:
+    """Carry out ``fedge node``."""
+    if not 0 <= options.partition < options.of:
+        raise ConfigError(
+            f"a client's number must be 0 to {options.of - 1} with --of {options.of}, but is "
+            f"{options.partition}"
+        )
+    words = [*node_words(options), *shlex.split(options.supernode)]
+    if "--isolation" in options.supernode:
+        raise ConfigError("--isolation is for flower-supernode by itself; fedge node starts ClientApps")
+    if "--insecure" not in words:
+        words += _certified(options)
+    from fedge.launch.node import serve_node
+
+    return serve_node(words, options.owns_process)
+
+
+def node_words(options: argparse.Namespace) -> list[str]:
+    """Return what flower-supernode is told of SuperLink, partition and windows."""
+    ((key, place),) = [(key, getattr(options, key)) for key in _KEYS if getattr(options, key) is not None]
+    if key != "data" or Path(place).exists():
+        place = Path(place).absolute()
+        if not place.exists():
+            raise ConfigError(f"--{key.replace('_', '-')} must be there, but {place} is not; check the path")
+    if '"' in str(place):
+        raise ConfigError(f"the place of windows must hold no quotation mark, but is {shown(str(place))}")
+    config = f'partition-id={options.partition} num-partitions={options.of} {key.replace("_", "-")}="{place}"'
+    return ["--superlink", options.superlink, "--node-config", config]
+
+
+def _certified(options: argparse.Namespace) -> list[str]:
+    """Return flower-supernode's words for TLS and key; a SuperLink that is there must fit the authority."""
+    from fedge.link.reach import refuse_other_authority
+
+    authority, key = options.certs / "ca.crt", options.certs / f"node-{options.partition}"
+    if not authority.is_file():
+        raise ConfigError(f"{authority} must be there for TLS; make it with: fedge certs {options.certs}")
+    if not refuse_other_authority("--superlink", options.superlink, authority):
+        print(f"no SuperLink at {options.superlink} yet; the node tries until there is one", flush=True)
+    keys = ["--auth-supernode-private-key", str(key)] if key.is_file() else []
+    return ["--root-certificates", str(authority), *keys]

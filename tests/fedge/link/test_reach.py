@@ -1,0 +1,90 @@
+"""Whether a server is there, and is the one that an authority vouches for: asked of real ones on loopback."""
+
+import socket
+import ssl
+import threading
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from fedge.config.option import ConfigError
+from fedge.link.certificates import Wanted, make_certificates
+from fedge.link.reach import free_port, host_and_port, refuse_other_authority
+
+
+@pytest.fixture(scope="module")
+def certs(tmp_path_factory):
+    """Two folders of certificates, of two authorities."""
+    folders = [tmp_path_factory.mktemp(name) / "certs" for name in ("one", "two")]
+    for folder in folders:
+        make_certificates(folder, Wanted())
+    return folders
+
+
+@contextmanager
+def server(folder=None):
+    """Listen on loopback, with TLS where a folder of certificates is given; gives the address."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        with suppress(OSError):  # it is closed at the end
+            raw, _ = listener.accept()
+            with raw:
+                if folder is None:
+                    raw.sendall(b"220 this is something else\r\n")
+                    return
+                context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+                context.load_cert_chain(folder / "superlink.crt", folder / "superlink.key")
+                context.wrap_socket(raw, server_side=True).close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        listener.close()
+        thread.join(10)
+
+
+def test_a_server_of_the_authority_is_there(certs):
+    with server(certs[0]) as address:
+        assert refuse_other_authority("--superlink", address, certs[0] / "ca.crt")
+
+
+def test_nobody_there_is_no_error(certs):
+    assert not refuse_other_authority("--superlink", f"127.0.0.1:{free_port()}", certs[0] / "ca.crt")
+
+
+def test_another_authority_is_refused(certs):
+    with (
+        server(certs[1]) as address,
+        pytest.raises(ConfigError, match=r"--superlink must show a certificate for 127\.0\.0\.1"),
+    ):
+        refuse_other_authority("--superlink", address, certs[0] / "ca.crt")
+
+
+def test_a_host_that_the_certificate_does_not_name_is_refused(tmp_path):
+    make_certificates(tmp_path, Wanted(("elsewhere.example",)))
+    with server(tmp_path) as address, pytest.raises(ConfigError, match=r"with --hosts 127\.0\.0\.1$"):
+        refuse_other_authority("--superlink", address, tmp_path / "ca.crt")
+
+
+def test_a_server_without_tls_is_refused(certs):
+    with server() as address, pytest.raises(ConfigError, match="must speak TLS"):
+        refuse_other_authority("--superlink", address, certs[0] / "ca.crt")
+
+
+def test_a_file_that_is_no_certificate_is_refused(certs, tmp_path):
+    (tmp_path / "ca.crt").write_text("hello")
+    with pytest.raises(ConfigError, match="must hold certificates"):
+        refuse_other_authority("--superlink", "127.0.0.1:1", tmp_path / "ca.crt")
+
+
+@pytest.mark.parametrize("address", ["", "host", "host:", ":1", "host:0", "host:70000", "host:x"])
+def test_what_is_no_address_is_refused(address):
+    with pytest.raises(ConfigError, match=r"--superlink must be HOST:PORT, as 10\.0\.0\.1:9092"):
+        host_and_port("--superlink", address)
+
+
+def test_an_address_of_version_6_has_brackets():
+    assert host_and_port("x", "[::1]:9092") == ("::1", 9092)
