@@ -99,7 +99,7 @@ class Clients:
         self._observer: Observer = lambda _: None
 
     def wait_for_gone(self, seconds: float) -> None:
-        """Keep an exchange open so long for a node that went in it, where nodes come back."""
+        """Keep an exchange open so many seconds for a node that went in it, where nodes come back."""
         if self._returning is not None:
             self._returning.wait_s = seconds
 
