@@ -4,6 +4,7 @@ To add a part: a file with its code, an entry here, a test. What other options m
 code is loaded stands in its traits (`fedge.config.contradictions` and the sections read them).
 """
 
+import inspect
 from typing import Any
 
 from fedge.config.option import ConfigError, arguments_of, shown
@@ -265,6 +266,27 @@ def refuse_uncalled(callback: Any, name: str) -> None:
             f"callbacks {name} must have one of {', '.join(HOOKS)}, but {shown(callback)} has none; derive "
             f"it from fedge.callbacks.Callback"
         )
+    for hook in HOOKS:
+        _refuse_other_call(callback, name, hook)
+
+
+def _refuse_other_call(callback: Any, name: str, hook: str) -> None:
+    """Raise ConfigError for a method of a callback, or of a class of them, that does not take one thing."""
+    method = getattr(callback, hook, None)
+    is_unbound = inspect.isclass(callback) and inspect.isfunction(
+        inspect.getattr_static(callback, hook, None)
+    )
+    try:
+        signature = inspect.signature(method)  # type: ignore[arg-type]
+    except (TypeError, ValueError):  # there is none, or it cannot be looked at
+        return
+    try:
+        signature.bind(*[None] * (2 if is_unbound else 1))
+    except TypeError as error:
+        raise ConfigError(
+            f"callbacks {name} must take in {hook} one thing, which it is told, but {hook}{signature} does "
+            f"not: {error}; see docs/extend.md"
+        ) from error
 
 
 def callback_arguments(name: str, text: str) -> dict[str, Any]:

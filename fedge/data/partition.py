@@ -272,7 +272,7 @@ def _deal_owners(
     elif not config.partition.split_users:
         raise ConfigError(
             f"partition.kind={what} needs at least one {what} per client, but there are {num_owners} "
-            f"{what}s for {num_clients} clients; use a federation of at most {num_owners} SuperNodes or set "
+            f"{what}s for {num_clients} clients; use at most that many (--clients {num_owners}), or set "
             f"partition.split-users=true"
         )
     else:
@@ -366,7 +366,7 @@ def _refuse_unseen_clients_without_users(
     if unseen_clients and kind == "user" and users < sum(clients_per_leaf):
         raise ConfigError(
             f"partition.unseen-clients needs whole users, but {users} users are too few for "
-            f"{sum(clients_per_leaf)} clients; use a federation of at most {users} SuperNodes"
+            f"{sum(clients_per_leaf)} clients; use at most that many (--clients {users})"
         )
     count = sum(clients_per_leaf) - known
     if unseen_clients and users <= count:

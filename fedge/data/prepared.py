@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from fedge.config.option import ConfigError, shown
+from fedge.config.option import ConfigError
 from fedge.config.parts import DATASETS, FILES, SCENARIOS
 from fedge.config.planted import files_of
 from fedge.config.register import looked_in
@@ -92,7 +92,7 @@ def _one_source(path: str, config: Config, num_clients: int) -> tuple[Windows, D
         return windows, DataSource(f"synthetic HHAR ({users} users)", fingerprint_windows(windows), True)
     if DATASETS.is_code(path):
         windows = made(path, config.data.arguments("path"))
-        return windows, DataSource(path, fingerprint_windows(windows), False)
+        return windows, DataSource(_said(path), fingerprint_windows(windows), False)
     if _NAME.fullmatch(path) and not Path(path).is_file():
         path = str(PREPARED.parent / f"{path}.npz")  # where `fedge datasets prepare` puts it
     try:
@@ -118,17 +118,26 @@ def made(name: str, arguments: Mapping[str, Any]) -> Windows:
         raise
     except Exception as error:
         raise ConfigError(
-            f"data.path {name} cannot be made: {type(error).__name__}: {error}; mend it, or change "
-            f"data.path-args"
+            f"data.path {name} cannot be made: {type(error).__name__}: {' '.join(str(error).split())}; mend "
+            f"it, or change data.path-args"
         ) from error
     if not isinstance(found, Windows):
-        raise ConfigError(f"data.path {name} must return hhar.Windows, but returned {shown(found)}; mend it")
+        kind = type(found).__name__
+        raise ConfigError(
+            f"data.path {name} must return hhar.Windows, but returned a {kind}; "
+            f"fedge.from_pandas and fedge.from_images make them (docs/data.md)"
+        )
     found = as_format(found)
     try:
-        check_windows(found, name)
+        check_windows(found, _said(name))
     except WindowFileError as error:
         raise ConfigError(f"data.path: {error}") from error
     return found
+
+
+def _said(name: str) -> str:
+    """Return what data are called that a function makes: its name, or the words that it has for itself."""
+    return str(getattr(DATASETS.load(name), "said", name))
 
 
 @lru_cache(maxsize=1)

@@ -130,7 +130,9 @@ def simulate(
 def _data_given(data: Any) -> Any:
     """Return a name or a function as it is, and windows as a function of them."""
     if isinstance(data, Windows):
-        return partial(given_windows, data)
+        made = partial(given_windows, data)
+        made.said = "windows given from Python"  # type: ignore[attr-defined]
+        return made
     if data is None or isinstance(data, str) or callable(data):
         return data
     raise ConfigError(

@@ -19,6 +19,7 @@ from fedge.config.parts import RULES
 from fedge.config.sections import Config
 from fedge.exchange.content import ARRAYS, METRICS, NUM_EXAMPLES
 from fedge.exchange.train import TrainReply
+from fedge.leaf.checks import first_not_finite
 from fedge.leaf.private_mean import PrivateMean
 from fedge.states.averaging import State, weighted_mean
 from fedge.states.records import from_record, to_record
@@ -87,8 +88,8 @@ def make_strategy(config: Config, num_training: int) -> Strategy:
         made = rule(**{**everyone, **_settings(config), **given})
     except Exception as error:
         raise ConfigError(
-            f"leaf.strategy {name} cannot be made: {type(error).__name__}: {error}; mend it, or change "
-            f"leaf.strategy-args"
+            f"leaf.strategy {name} cannot be made: {type(error).__name__}: "
+            f"{' '.join(str(error).split())}; mend it, or change leaf.strategy-args"
         ) from error
     if not isinstance(made, Strategy):
         raise ConfigError(
@@ -123,6 +124,32 @@ def _settings(config: Config) -> dict[str, Any]:
         "qfedavg": {"client_learning_rate": config.train.lr, "q": leaf.fairness},
     }
     return said.get(leaf.strategy, {})
+
+
+def refuse_strategy_that_fails(config: Config, model: State, names: Sequence[str], clients: int) -> None:
+    """Raise ConfigError when a strategy of the user's cannot combine what clients would reply: a trial.
+
+    Args:
+        config: its `leaf` and `train` sections are read.
+        model: of the run's kind; the made-up replies lie around it.
+        names: trainable entries.
+        clients: that train under the smallest leaf.
+    """
+    strategy = make_strategy(config, clients)
+    rng = np.random.default_rng(0)
+    replies = []
+    for _ in range(clients):
+        state = {
+            name: a + (1e-3 * rng.standard_normal(a.shape)).astype(a.dtype) if a.dtype.kind == "f" else a
+            for name, a in model.items()
+        }
+        replies.append(TrainReply(state, samples=10, steps=1, loss=1.0, seconds=1.0, uplink_bytes=0))
+    mean = weighted_mean([reply.state for reply in replies], [1.0] * clients)
+    with RULES.carried_out(config.leaf.strategy):
+        made = combine(strategy, model, mean, replies, names, LocalTraining(), 0, (1, 0))
+        name = first_not_finite(made)
+        if name is not None:
+            raise FloatingPointError(f"entry {name!r} of what it makes of {clients} replies is not finite")
 
 
 def keeps_nothing(strategy: Strategy) -> bool:
@@ -168,7 +195,13 @@ def combine(
     # distances between whole float32 models are rounded away where the updates are small
     start = {n: model[n].astype(np.float64) for n in names} if isinstance(strategy, _BY_DISTANCE) else None
     contents = [_content(reply, names, start) for reply in replies]
-    combined, _ = strategy.aggregate_train(where[0], contents)
+    made = strategy.aggregate_train(where[0], contents)
+    if not isinstance(made, tuple) or len(made) != 2 or not isinstance(made[0], ArrayRecord | None):
+        raise ValueError(
+            f"aggregate_train of {type(strategy).__name__} must return a pair, ArrayRecord or None and "
+            f"MetricRecord or None, but returned {shown(made)}"
+        )
+    combined, _ = made
     if combined is None:  # a strategy that will not combine these replies
         return model
     seen = from_record(combined)

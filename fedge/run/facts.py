@@ -21,7 +21,7 @@ from fedge.data.prepared import DataShape, DataSource
 from fedge.data.scaling import Scale, scale_of
 from fedge.data.scenario import make_scenario
 from fedge.leaf.quorum import refuse_missing_quorum
-from fedge.run.parts import refuse_last_batch_of_one, refuse_model_that_does_not_fit
+from fedge.run.parts import refuse_last_batch_of_one, refuse_model_that_does_not_fit, refuse_rule_that_fails
 from fedge.run.population import misfit, refuse_other_number
 from fedge.run.prepare import Deal
 from fedge.run.resume import Resumption, refuse_other_data
@@ -113,6 +113,7 @@ def data_of_owners(
     shape = DataShape(first.input_shape, len(first.classes), scale.mean, scale.std)
     refuse_model_that_does_not_fit(config, shape)
     refuse_last_batch_of_one(config, shape, {client: told[client].windows("train") for client in known})
+    refuse_rule_that_fails(config, shape, known_per_leaf(sizes, config.partition.unseen_clients))
     planted = make_scenario(config, first.channels, len(first.classes), sizes, seed)
     dealt = Partition(_counted(told), first.split_kind, frozenset(unseen), planted)
     total = sum(one.windows(split) for one in told.values() for split in _SPLITS)

@@ -2,7 +2,7 @@
 
 import importlib.metadata
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedge.config.option import ConfigError, arguments_of, nearest, shown
@@ -31,6 +31,8 @@ from fedge.config.register import Register, refuse_misfit, source_sha256
 from fedge.config.sections import Config
 from fedge.data.prepared import DataShape
 from fedge.native.library import UnavailableError, best_kernel
+
+_MOST_TRIED = 2**28  # bytes of made-up replies with which a leaf rule is tried out
 
 
 def own_parts(config: Config) -> dict[str, tuple[Register, str]]:
@@ -240,6 +242,29 @@ def refuse_last_batch_of_one(config: Config, shape: DataShape, trained: Mapping[
             f"but is {size} and client {left[0]} has {trained[left[0]]} ({type(error).__name__}: "
             f"{' '.join(str(error).split())[:120]}); set another, or use LayerNorm"
         ) from error
+
+
+def refuse_rule_that_fails(config: Config, shape: DataShape, trained: Sequence[int]) -> None:
+    """Raise ConfigError when a leaf rule of the user's own cannot combine made-up replies.
+
+    Args:
+        config: of the run.
+        shape: sizes of the data.
+        trained: clients that train, per leaf.
+    """
+    if not RULES.is_own(config.leaf.strategy) or config.privacy.kind not in ("off", "local"):
+        return
+    from torch import Generator
+
+    from fedge.leaf.rules import refuse_strategy_that_fails
+    from fedge.training.local import get_state
+    from fedge.training.models import build_model, parameter_names
+
+    arguments = config.train.arguments("model")
+    model = build_model(config.train.model, shape.input_shape, shape.classes, Generator(), arguments)
+    state = get_state(model)
+    if sum(array.nbytes for array in state.values()) * min(trained) <= _MOST_TRIED:
+        refuse_strategy_that_fails(config, state, parameter_names(model), min(trained))
 
 
 def described_parts(config: Config) -> dict[str, Any]:

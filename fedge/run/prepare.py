@@ -13,7 +13,7 @@ from fedge.data.devices import deal_devices
 from fedge.data.partition import Partition, partition
 from fedge.data.prepared import DataShape, DataSource, load_source
 from fedge.leaf.quorum import refuse_missing_quorum
-from fedge.run.parts import refuse_last_batch_of_one, refuse_model_that_does_not_fit
+from fedge.run.parts import refuse_last_batch_of_one, refuse_model_that_does_not_fit, refuse_rule_that_fails
 from fedge.run.population import clients_for, refuse_other_number
 from fedge.run.resume import Resumption, refuse_other_data
 from fedge.seeding import resolve_seed
@@ -122,6 +122,7 @@ def deal_data(
     dealt = (deal_devices if cut else partition)(windows, config, sizes, seed)
     trained = {c: len(part[0]) for c, part in enumerate(dealt.clients) if c not in dealt.unseen_clients}
     refuse_last_batch_of_one(config, shape, trained)
+    refuse_rule_that_fails(config, shape, known)
     return Deal(windows, source, dealt, sizes)
 
 

@@ -26,6 +26,9 @@ from hhar.npz import NpzError, read_npz
 REQUIRED_ARRAYS = ("x", "y", "user", "classes", "channels")
 OPTIONAL_ARRAYS = ("device", "session", "about")
 REBUILD_HINT = "mend the arrays and save them again; docs/data.md has the format"
+LABEL_HINT = (
+    "y are positions in classes: classes, y = numpy.unique(labels, return_inverse=True); docs/data.md"
+)
 MAX_ABOUT = 20_000  # characters of all that a file says about itself
 
 
@@ -235,7 +238,8 @@ def _check_types(windows: Windows, name: str) -> None:
         )
     if y.dtype != np.int64 or y.ndim != 1:
         raise WindowFileError(
-            f"{name}: y must be int64 of shape (windows,), is {y.dtype} {y.shape}; {REBUILD_HINT}"
+            f"{name}: y must be int64 of shape (windows,), is {y.dtype} {y.shape}; "
+            f"{'take y.argmax(axis=1)' if y.ndim == 2 and y.shape[1] > 1 else LABEL_HINT}"
         )
     for key, array in _names(windows).items():
         if array.dtype.kind != "U" or array.ndim != 1:
@@ -260,13 +264,13 @@ def _check_labels(windows: Windows, name: str) -> None:
     if len(wrong):
         raise WindowFileError(
             f"{name}: y must lie in 0..{len(classes) - 1} ({len(classes)} classes), "
-            f"{len(wrong)} do not, first is window {wrong[0]} with {y[wrong[0]]}; {REBUILD_HINT}"
+            f"{len(wrong)} do not, first is window {wrong[0]} with {y[wrong[0]]}; {LABEL_HINT}"
         )
     present = np.unique(y)
     if len(present) < 2:
         raise WindowFileError(
             f"{name}: at least two classes must occur in y, only {classes[present[0]]!r} does; add "
-            "recordings of another activity"
+            "windows of another class"
         )
 
 

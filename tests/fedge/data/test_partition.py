@@ -349,7 +349,7 @@ def test_more_clients_than_users_are_refused(make_windows):
         deal(windows, [3])
     assert str(caught.value) == (
         "partition.kind=user needs at least one user per client, but there are 2 users for 3 clients; "
-        "use a federation of at most 2 SuperNodes or set partition.split-users=true"
+        "use at most that many (--clients 2), or set partition.split-users=true"
     )
 
 

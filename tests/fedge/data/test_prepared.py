@@ -245,7 +245,7 @@ def test_a_data_set_of_ones_own_is_checked(tmp_path, monkeypatch):
     assert (len(windows), source.name, source.synthetic) == (1797, "my_data:digits", False)
     assert np.unique(windows.user).size == 3
     for changes, message in (
-        ({"data.path": "my_data:three"}, "must return hhar.Windows, but returned 3"),
+        ({"data.path": "my_data:three"}, "must return hhar.Windows, but returned a int; fedge.from_pandas"),
         ({"data.path": "my_data:digits", "data.path-args.users": 0}, "must be 1 to 100"),
         ({"data.path": "digits", "data.path-args.user": 3}, "did you mean users"),
         ({"data.path": "my_data:digit"}, "did you mean digits"),

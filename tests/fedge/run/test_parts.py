@@ -14,16 +14,41 @@ from fedge.run.parts import (
     own_parts,
     refuse_model_that_does_not_fit,
     refuse_parts_that_do_not_fit,
+    refuse_rule_that_fails,
 )
 from hhar.windows.window_file import Windows
 
 CODE = """
+import numpy as np
+from flwr.app import Array, ArrayRecord
 from flwr.serverapp.strategy import FedAvg
 from torch import nn
 
 class Rule(FedAvg):
-    def __init__(self, share=0.5, **kwargs):
+    def __init__(self, share=0.5, how="", **kwargs):
         super().__init__(**kwargs)
+        self.how = how
+
+    def aggregate_train(self, server_round, replies):
+        arrays, metrics = super().aggregate_train(server_round, replies)
+        if self.how == "raises":
+            raise KeyError("train_metrics")
+        if self.how == "nan":
+            return ArrayRecord({n: Array(a.numpy() * float("nan")) for n, a in arrays.items()}), metrics
+        if self.how == "other":
+            return ArrayRecord({"other": Array(np.zeros(1))}), metrics
+        return {"table": {}, "nothing": (None, None)}.get(self.how, (arrays, metrics))
+
+class Watch:
+    def end_round(self):
+        return None
+
+class Told:
+    @staticmethod
+    def end_round(told): ...
+    @classmethod
+    def begin_round(cls, told): ...
+    def end_run(self, *told): ...
 
 class Net(nn.Module):
     def __init__(self, input_shape, classes, width=4):
@@ -90,6 +115,8 @@ def test_own_parts_are_those_that_do_not_come_with_fedge():
         ({"cluster.signal": "my_parts:function"}, r"must take \(evidence\), but: missing"),
         ({"scenario": "my_parts:gate"}, r"must take \(groups, channels, classes, rng\)"),
         ({"tracker": "nowhere:open_run"}, "tracker nowhere:open_run cannot be imported"),
+        ({"callbacks": "my_parts:Watch"}, r"must take in end_round one thing.*end_round\(self\) does not"),
+        ({"callbacks": "my_parts:Told"}, ""),
         ({"data.path-args.users": 3}, "data.path-args must be empty for data.path auto"),
     ],
 )
@@ -135,6 +162,39 @@ def test_a_model_that_does_not_fit_the_data_is_refused(changes, shape, message):
     with pytest.raises(ConfigError, match=message) as caught:
         refuse_model_that_does_not_fit(config, DataShape(shape, 2))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("", ""),
+        ("nothing", ""),
+        ("raises", "KeyError: 'train_metrics' .*my_parts.py, line"),
+        ("nan", "FloatingPointError: entry 'layers.1.weight' of what it makes of 2 replies is not finite"),
+        ("other", "ValueError: Rule returned 'other', which is no entry of the model"),
+        ("table", "ValueError: aggregate_train of Rule must return a pair"),
+    ],
+)
+def test_a_leaf_rule_that_cannot_combine_replies_is_refused(how, message):
+    config = from_run_config({**NAMES, "leaf.strategy-args.how": how})
+    if not message:
+        refuse_rule_that_fails(config, DataShape((2, 8), 2), [3, 2])
+        return
+    with pytest.raises(ConfigError, match=f"^leaf.strategy my_parts:Rule failed: {message}") as caught:
+        refuse_rule_that_fails(config, DataShape((2, 8), 2), [3, 2])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("rule", ["FedAvg", "FedMedian", "Krum", "FedAdam", "FedProx"])
+def test_flowers_strategies_pass_the_trial_with_a_single_client(rule):
+    config = from_run_config(
+        {
+            "leaf.strategy": f"flwr.serverapp.strategy:{rule}",
+            "scaffold.enabled": False,
+            "train.model": "linear",
+        }
+    )
+    refuse_rule_that_fails(config, DataShape((2, 8), 2), [1])
 
 
 def test_code_that_changed_is_said(here):
