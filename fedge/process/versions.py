@@ -3,6 +3,7 @@
 import hashlib
 import sys
 from contextlib import suppress
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -11,6 +12,12 @@ _PACKAGES = ("fedge", "flwr", "ray", "torch", "numpy", "scipy", "safetensors")
 
 def versions() -> dict[str, str]:
     """Return the versions of Python, of the packages that results depend on, and of Fedge's own code."""
+    return dict(_at_first_sight())
+
+
+@cache
+def _at_first_sight() -> dict[str, str]:
+    """Return them as they were when first asked for: later changes on disk are not in this process."""
     found = {"python": sys.version.split()[0]}
     for package in _PACKAGES:
         with suppress(PackageNotFoundError):

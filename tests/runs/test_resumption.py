@@ -14,6 +14,7 @@ from fedge import simulate
 from fedge.cli import main
 from fedge.config.option import ConfigError
 from fedge.config.sections import from_run_config, options
+from fedge.process.versions import versions
 from fedge.records.lock import RunLock
 from fedge.run.resume import CHANGEABLE, _refuse_other_config, open_resumption, run_config_of
 from hhar import synthetic_windows
@@ -252,7 +253,7 @@ def test_a_damaged_manifest_of_the_run_does_no_harm(copy, four):
 
 
 def test_other_versions_are_said(copy, monkeypatch):
-    monkeypatch.setattr("fedge.process.versions._code_version", lambda: "another")
+    monkeypatch.setattr("fedge.run.opening.versions", lambda: {**versions(), "fedge-code": "another"})
     _, shown = carry_out(copy.parent, resume=str(copy))
     assert "note: the last bits may differ from here on: fedge-code was " in shown
     assert manifest(copy)["resumed"][0]["versions_changed"]["fedge-code"][1] == "another"
