@@ -4,9 +4,10 @@
     python -m benchmarks.devices jobs        CPU per job in all threads, clients answer at once; aim 0.4 ms
     python -m benchmarks.devices overlap     wall time over all training divided by two workers; aim 1.05
     python -m benchmarks.devices fleet       10,000 devices, 4 leaves, 20,000 jobs; aim 600 s, 1.5 GB
+    python -m benchmarks.devices staleness   its mean against (C - 1)/K, by dropout and length; nobody trains
 
-The last two train on data/study/motionsense.npz, which `make results` makes. CPU times hold on a busy
-machine, wall times on an idle one only.
+`overlap` and `fleet` train on data/study/motionsense.npz, which `make results` makes. CPU times hold on a
+busy machine, wall times on an idle one only.
 """
 
 import argparse
@@ -43,6 +44,7 @@ from fedge.training.local import TrainResult
 OFF = {"scaffold.enabled": False, "cluster.enabled": False, "gate.enabled": False, "report": False}
 DATA = "data/study/motionsense.npz"
 SIZES = {240: (60, 5), 10_000: (1000, 100)}  # devices → at work, buffer
+AT_WORK, BUFFER = (15, 60), 5  # of the study in docs/devices.md: at one of four leaves, and at a single one
 
 
 class AtOnce:
@@ -59,13 +61,20 @@ class AtOnce:
         return TrainReply(job.start.state, 1, 1, 0.0, 0.0, job.start.nbytes)
 
 
-def procedure_of(devices: int, ahead: Any, evaluating: Any, evaluations: int) -> Procedure:
-    """Return a run of FedBuff on many devices, of a model of 3,286 numbers."""
-    concurrency, buffer = SIZES[devices]
+def procedure_of(
+    devices: int,
+    ahead: Any,
+    evaluating: Any,
+    evaluations: int,
+    sizes: tuple[int, int] | None = None,
+    dropout: float = 0.0,
+) -> Procedure:
+    """Return a run of FedBuff on many devices, of a model of 3,286 numbers; sizes are (at work, buffer)."""
+    concurrency, buffer = sizes or SIZES[devices]
     config = from_run_config({
         **OFF, "hierarchy.num-servers": 1, "asynchrony.rule": "fedbuff", "train.local-epochs": 1,
         "asynchrony.concurrency": concurrency, "asynchrony.evaluate-every-s": 1e6,
-        "num-server-rounds": evaluations,
+        "num-server-rounds": evaluations, "devices.dropout": dropout,
     })  # fmt: skip
     who = Population(dict.fromkeys(range(devices), 0), dict.fromkeys(range(devices), 40), frozenset(), 1)
     fleet = lognormal(np.arange(devices), np.random.default_rng(1))
@@ -100,6 +109,23 @@ def events() -> None:
     for devices in SIZES:
         seconds, count, _ = cpu_of(procedure_of(devices, AtOnce(), None, 1), 40_000)
         print(f"{devices} devices: {1e6 * seconds / count:.1f} µs of CPU per event")
+
+
+def staleness() -> None:
+    """Print the mean staleness after 10, 100 and 1,000 jobs per device at work."""
+    for concurrency in AT_WORK:
+        for dropout in (0.0, 0.05, 0.3):
+            procedure = procedure_of(240, AtOnce(), None, 1, (concurrency, BUFFER), dropout)
+            procedure.begin()
+            expected = (concurrency - 1) / BUFFER / (1 + dropout / (1 - dropout) / 2)
+            found = []
+            for times in (10, 100, 1000):
+                while procedure.ledger.total("jobs") < times * concurrency:
+                    procedure.go_on(1, events=procedure.clock.events + concurrency)
+                mean = procedure.ledger.mean_staleness or 0.0
+                found.append(f"{mean:.2f} ({mean / expected - 1:+.1%})")
+            what = f"C = {concurrency}, K = {BUFFER}, dropout {dropout:g}: C/K {concurrency / BUFFER:g}"
+            print(f"{what}, expected {expected:.2f}; after 10, 100, 1,000 C jobs {', '.join(found)}")
 
 
 def jobs() -> None:
@@ -181,7 +207,7 @@ def fleet() -> None:
 def main() -> None:
     """Command line."""
     measures: dict[str, Callable[[], None]] = {
-        "events": events, "jobs": jobs, "overlap": overlap, "fleet": fleet,
+        "events": events, "jobs": jobs, "overlap": overlap, "fleet": fleet, "staleness": staleness,
     }  # fmt: skip
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

@@ -3,10 +3,10 @@
 `clock` orders events, `fleet` says how long a job takes, `presets`, `trace` and `availability` what devices
 there are, `draws` and `idle` are chance; `lookahead` lets real clients train ahead of the clock. `rules` say
 what a server makes of an arrival, `server` holds its model, `vectors` are models as they compute with them.
-`revive`, `distillation` and `generator` are FedRevive, `model_facts` what such a rule knows of its model.
-`cloud` is above the leaves, `groups` says which of them share a model. `procedure` is the loop, `evaluation`
-asks how good a model is, `ledger` counts, `limits` says where time went, `snapshot` is what a checkpoint
-keeps (docs/devices.md).
+`outlook` says what to expect. `revive`, `distillation` and `generator` are FedRevive, `model_facts` what such
+a rule knows of its model. `cloud` is above the leaves, `groups` says which of them share a model. `procedure`
+is the loop, `evaluation` asks how good a model is, `ledger` counts, `limits` says where time went, `snapshot`
+is what a checkpoint keeps (docs/devices.md).
 
 Imports only from below: `rounds` and what is under it.
 """

@@ -18,7 +18,8 @@ from fedge.devices.clock import SECOND_US
 from fedge.devices.draws import Draw
 
 NOISES = ("log-normal", "exponential", "half-normal")
-_LONGEST_S = 1e9  # of a part of a job: thirty years
+LONGEST_S = 1e9  # of a part of a job: thirty years
+_MOST_S = 1e12  # of a job: what is longer, a byte in a lifetime for example, never ends
 
 
 @dataclass(frozen=True)
@@ -64,17 +65,47 @@ def check_fleet(fleet: Fleet, count: int, what: str) -> Fleet:
         least = np.finfo(float).tiny if rate else 0.0
         values = np.asarray(array)
         fits = values.shape == (count,) and np.issubdtype(values.dtype, np.floating)
-        if not fits or not ((values >= least) & (values <= np.inf if rate else values <= _LONGEST_S)).all():
+        if not fits or not ((values >= least) & (values <= np.inf if rate else values <= LONGEST_S)).all():
             raise ConfigError(
                 f"{what} must give each of {count} devices a {declared.name} "
-                f"{'above 0' if rate else f'of 0 to {_LONGEST_S:g}'}, but gives {shown(array)}; change it"
+                f"{'above 0' if rate else f'of 0 to {LONGEST_S:g}'}, but gives {shown(array)}; change it"
             )
     if fleet.noise not in NOISES or not 0 <= fleet.sigma <= 10:
         raise ConfigError(
             f"{what} must have a noise of {', '.join(NOISES)} and a sigma of 0 to 10, but has "
             f"{shown(fleet.noise)} and {shown(fleet.sigma)}; change them"
         )
+    takes = fleet.per_window_s + fleet.per_job_s + fleet.down_s + fleet.up_s + 1 / fleet.down + 1 / fleet.up
+    if not (takes > 0).all():
+        raise ConfigError(
+            f"{what} must make every job take time, but those of device {int(np.argmin(takes > 0))} take "
+            f"none; give it seconds, or bytes per second"
+        )
     return fleet
+
+
+def usual_s(fleet: Fleet, windows: np.ndarray, model_bytes: int) -> np.ndarray:
+    """Return the mean seconds of a job of each device, (N,) float64; windows (N,) once per epoch.
+
+    >>> one = np.ones(1)
+    >>> usual_s(Fleet(0.5 * one, one, 100 * one, 50 * one, 0 * one, 0 * one), np.array([4]), 200)
+    array([9.])
+    """
+    factors = {"log-normal": math.exp(fleet.sigma**2 / 2), "half-normal": math.sqrt(2 / math.pi)}
+    return _seconds(fleet, windows, model_bytes, factors.get(fleet.noise, 1.0))
+
+
+def quickest_s(fleet: Fleet, windows: np.ndarray, model_bytes: int) -> np.ndarray:
+    """Return the seconds that one job of each device in a thousand stays below, as `usual_s`."""
+    factors = {"log-normal": math.exp(-3.09 * fleet.sigma), "half-normal": 0.00125}
+    return _seconds(fleet, windows, model_bytes, factors.get(fleet.noise, 0.001))
+
+
+def _seconds(fleet: Fleet, windows: np.ndarray, model_bytes: int, factor: float) -> np.ndarray:
+    """Return the seconds of jobs (N,) whose training takes `factor` times what it does without noise."""
+    trains = (fleet.per_job_s + fleet.per_window_s * windows) * factor
+    found: np.ndarray = fleet.down_s + model_bytes / fleet.down + trains + fleet.up_s + model_bytes / fleet.up
+    return found
 
 
 class Durations:
@@ -92,7 +123,7 @@ class Durations:
         self._sigma = fleet.sigma
 
     def us(self, device: int, windows: int, model_bytes: int, draw: Draw) -> int:
-        """Return the virtual microseconds of a job, at least 1.
+        """Return the virtual microseconds of a job, at least 1 and at most 30,000 years.
 
         Args:
             device: its id.
@@ -103,7 +134,7 @@ class Durations:
         per_window_s, per_job_s, down, up, down_s, up_s = self._parts[device]
         train_s = (per_job_s + per_window_s * windows) * self._factor(draw)
         seconds = down_s + model_bytes / down + train_s + up_s + model_bytes / up
-        return max(1, round(seconds * SECOND_US))
+        return max(1, round(min(seconds, _MOST_S) * SECOND_US))
 
     def _factor(self, draw: Draw) -> float:
         """Return what the training time of a job is multiplied with."""

@@ -4,8 +4,6 @@ A preset is a function (owner, rng, further arguments by keyword) → `Fleet`, w
 number of the user whose device it is.
 """
 
-from pathlib import Path
-
 import numpy as np
 
 from fedge.config.option import ConfigError
@@ -38,6 +36,7 @@ def lognormal(
         jitter: of the logarithm of a job's training time.
     """
     _refuse_negative(seconds=seconds, sigma=sigma, user_sigma=user_sigma, bandwidth_sigma=bandwidth_sigma)
+    _refuse_none(megabytes=megabytes)
     count = len(owner)
     speed = seconds * np.exp(sigma * rng.standard_normal(count))
     speed *= np.exp(user_sigma * rng.standard_normal(int(owner.max()) + 1))[owner]
@@ -101,6 +100,7 @@ def hhar_phones(
         jitter: of the logarithm of a job's training time.
     """
     _refuse_negative(seconds=seconds)
+    _refuse_none(megabytes=megabytes)
     rates = np.array([cores * clock for cores, clock in PHONES.values()])
     speed = seconds * rates.max() / rng.choice(rates, len(owner))
     down, nothing = np.full(len(owner), _MEGA * megabytes), np.zeros(len(owner))
@@ -128,12 +128,11 @@ def fedscale(
     """
     count, nothing = len(owner), np.zeros(len(owner))
     if path:
-        rows = np.array(
-            read_table(Path(path), {"computation": 0.0, "communication": np.inf}, ("computation",))
-        )
+        rows = np.array(read_table(path, {"computation": 0.0, "communication": np.inf}, ("computation",)))
         milliseconds, rate = rows[rng.permutation(len(rows))][np.arange(count) % len(rows)].T
         bytes_s = 125.0 * rate
         return Fleet(0.003 * milliseconds, nothing, bytes_s, bytes_s, nothing, nothing, sigma=jitter)
+    _refuse_none(kilobits=kilobits)
     bytes_s = np.full(count, 125.0 * kilobits)
     speed = 0.005 * np.maximum(1e-4, rng.lognormal(1.0, 0.6, count))
     return Fleet(speed, nothing, bytes_s, bytes_s, nothing, nothing, sigma=jitter)
@@ -163,3 +162,11 @@ def _refuse_negative(**arguments: float) -> None:
             raise ConfigError(
                 f"devices.preset-args.{name} must be a number of at least 0, but is {value!r}; try 1.0"
             )
+
+
+def _refuse_none(**arguments: float) -> None:
+    """Raise ConfigError for the first argument that is no number above 0."""
+    for name, value in arguments.items():
+        _refuse_negative(**{name: value})
+        if not value:
+            raise ConfigError(f"devices.preset-args.{name} must be above 0, but is {value!r}; try 1.0")

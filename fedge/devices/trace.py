@@ -4,7 +4,8 @@
     0.02,0,1000000,500000,0.05,0.05
 
 Columns that are left out are 0 seconds, or transfers that take no time; one of the first two must be there.
-With fewer rows than devices they are used again in turn, after a shuffle.
+With fewer rows than devices they are used again in turn, after a shuffle. Spaces after commas, empty lines
+and a byte order mark do not count.
 """
 
 import csv
@@ -15,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from fedge.config.option import ConfigError, nearest, shown
-from fedge.devices.fleet import Fleet
+from fedge.devices.fleet import LONGEST_S, Fleet
 
 _DEFAULTS = {
     "seconds_per_window": 0.0,
@@ -43,39 +44,42 @@ def trace(
     Raises:
         ConfigError: the file cannot be read, or has no such numbers.
     """
-    rows = read_trace(Path(path))
+    rows = read_trace(path)
     order = rng.permutation(len(rows)) if shuffle else np.arange(len(rows))
     table = np.array(rows, dtype=np.float64)[order][np.arange(len(owner)) % len(rows)]
     per_window, per_job, down, up, down_s, up_s = table.T.copy()
     return Fleet(per_window, per_job, down, up, down_s, up_s, sigma=jitter)
 
 
-def read_trace(path: Path) -> list[list[float]]:
+def read_trace(path: str) -> list[list[float]]:
     """Return the rows of a trace in the order of the columns above, at least one; errors: `read_table`."""
     return read_table(path, _DEFAULTS, ("seconds_per_window", "seconds_per_job"))
 
 
-def read_table(path: Path, defaults: Mapping[str, float], needed: Sequence[str]) -> list[list[float]]:
+def read_table(given: str, defaults: Mapping[str, float], needed: Sequence[str]) -> list[list[float]]:
     """Return the rows of a CSV file with a row per device, at least one, in the order of `defaults`.
 
     Args:
-        path: of the file.
+        given: path of the file.
         defaults: column → what stands where it is absent; infinity for one whose numbers are above 0.
         needed: columns of which one must be there.
 
     Raises:
         ConfigError: it cannot be read, has other columns, or a cell is no number.
     """
+    if not isinstance(given, str) or not given:
+        raise ConfigError(
+            f"devices.preset-args.path must name a CSV file with a row per device, but is {shown(given)}; "
+            f'set for example devices.preset-args.path="devices.csv"'
+        )
+    path = Path(given)
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise ConfigError(f"devices.preset-args.path must be at most 1 GB, but {path} is larger; thin it")
-        with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file, skipinitialspace=True)
             _refuse_other_columns(list(reader.fieldnames or ()), path, tuple(defaults), needed)
-            rows = [
-                [_number(row, name, default, f"{path}, line {line}") for name, default in defaults.items()]
-                for line, row in enumerate(reader, start=2)
-            ]
+            rows = [_numbers(row, defaults, f"{path}, line {reader.line_num}") for row in reader]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ConfigError(
@@ -93,6 +97,16 @@ def _refuse_other_columns(
 ) -> None:
     """Raise ConfigError for a column that there is not, or without one that says how long a job takes."""
     for name in header:
+        if ";" in name or "\t" in name:
+            raise ConfigError(
+                f"devices.preset-args.path must have commas between its columns, but {path} begins with "
+                f"{shown(name)}; write it anew with commas, and with points in its numbers"
+            )
+        if header.count(name) > 1:
+            raise ConfigError(
+                f"devices.preset-args.path must have every column once, but {path} has {shown(name)} "
+                f"{header.count(name)} times; remove one"
+            )
         if name not in known:
             raise ConfigError(
                 f"devices.preset-args.path must have the columns {', '.join(known)}, but {path} has "
@@ -106,7 +120,17 @@ def _refuse_other_columns(
         )
 
 
-def _number(row: Mapping[str, str], name: str, default: float, where: str) -> float:
+def _numbers(row: Mapping[str | None, str], defaults: Mapping[str, float], where: str) -> list[float]:
+    """Return the cells of a row in the order of `defaults`; ConfigError if one is too many or no number."""
+    if None in row:
+        raise ConfigError(
+            f"devices.preset-args.path must have as many cells in a row as columns, but {where} has more; "
+            f"mend it, and write numbers with points"
+        )
+    return [_number(row, name, default, where) for name, default in defaults.items()]
+
+
+def _number(row: Mapping[str | None, str], name: str, default: float, where: str) -> float:
     """Return a cell as a number, or what stands for an absent column."""
     if name not in row:
         return default
@@ -115,9 +139,13 @@ def _number(row: Mapping[str, str], name: str, default: float, where: str) -> fl
         value = float(text or "")
     except ValueError:
         value = math.nan
-    if not (value > 0 if math.isinf(default) else 0 <= value < math.inf):
+    if math.isinf(default):
+        fits, rule = value > 0, "numbers above 0 there"
+    else:
+        fits, rule = 0 <= value <= LONGEST_S, f"numbers of 0 to {LONGEST_S:g} there"
+    if not fits:
         raise ConfigError(
-            f"devices.preset-args.path must hold numbers of at least 0, bytes above 0, but {where}, {name} "
-            f"is {shown(text)}; mend it"
+            f"devices.preset-args.path must have {rule}, but {where}, {name} is "
+            f"{shown(text) if text else 'empty'}; mend it"
         )
     return value

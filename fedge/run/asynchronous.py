@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedge.callbacks.calls import Callbacks
-from fedge.config.parts import AVAILABILITY, CLOUD_RULES, DEVICES, SERVER_RULES, TELLS_CLASSES
+from fedge.config.parts import AVAILABILITY, CLOUD_RULES, DEVICES, ROUNDS, SERVER_RULES, TELLS_CLASSES
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape
 from fedge.devices.cloud import Cloud, cloud_arguments
@@ -17,6 +17,7 @@ from fedge.devices.groups import Groups
 from fedge.devices.limits import Limits
 from fedge.devices.lookahead import LookAhead, Waiting
 from fedge.devices.model_facts import ModelFacts
+from fedge.devices.outlook import jobs_expected, nothing_made, refuse_vain_deadline
 from fedge.devices.procedure import Hooks, JobRow, Procedure, World
 from fedge.devices.results import Population, VersionRow
 from fedge.devices.server import Server
@@ -55,6 +56,7 @@ class AsynchronousSteps(Steps):
     _spent: Counter[str]
     _owners: np.ndarray
     _shares: np.ndarray
+    _expected: int | None = None  # jobs, if that can be told
 
     def _note_deal(self, deal: Deal) -> None:
         """Keep whose device each client is, and which classes it has."""
@@ -78,6 +80,8 @@ class AsynchronousSteps(Steps):
             callbacks.begin_round(done + 1)
         procedure.go_on(last)
         self._say_limits(procedure)
+        if (remark := nothing_made(procedure)) is not None:
+            self._announcer.note(remark)
         assert isinstance(self._recorder, DeviceRecorder)
         assert self._card is not None
         card = with_served(self._card, [_members(who, leaf) for leaf in range(who.leaves)], ())
@@ -100,8 +104,10 @@ class AsynchronousSteps(Steps):
         tests = {client: len(test) for client, (_, _, test) in enumerate(dealt.clients)}
         rule = SERVER_RULES.load(config.asynchrony.rule)
         arguments = config.asynchrony.arguments("rule")
+        fleet = self._fleet()
+        refuse_vain_deadline(fleet, who, config, initial.nbytes)
         world = World(
-            config, plan.seed, who, self._fleet(),
+            config, plan.seed, who, fleet,
             AVAILABILITY.load(config.devices.availability)(
                 len(who.leaf_of), plan.seed, **config.devices.arguments("availability")
             ),
@@ -115,6 +121,8 @@ class AsynchronousSteps(Steps):
             traced(sorted(who.windows), config.devices.traced), plan.clock,
             Hooks(lambda *rows: self._on_evaluation(procedure, *rows), self._write_job),
         )  # fmt: skip
+        if not SERVER_RULES.has(config.asynchrony.rule, ROUNDS):
+            self._expected = jobs_expected(fleet, who, config, initial.nbytes)
         facts = self._facts(initial, shape)
         servers = [
             Server(initial, rule, arguments, len(who.devices_of(leaf)), replace(facts, server=leaf))
@@ -172,6 +180,7 @@ class AsynchronousSteps(Steps):
             f"virtual clock: {config.asynchrony.rule}, {config.asynchrony.concurrency} of {len(who.windows)} "
             f"devices at work, {seconds:g} virtual s, a global round every "
             f"{config.asynchrony.evaluate_every_s:g}"
+            + ("" if self._expected is None else f": about {self._expected} jobs")
         )
 
     def _say_limits(self, procedure: Procedure) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from fedge.config.option import ConfigError
 from fedge.devices.draws import Draw
-from fedge.devices.fleet import Durations, Fleet, check_fleet
+from fedge.devices.fleet import Durations, Fleet, check_fleet, quickest_s, usual_s
 
 ONE = Fleet(
     np.array([0.5]), np.array([2.0]), np.array([100.0]), np.array([50.0]), np.array([0.1]), np.array([0.2])
@@ -35,6 +35,21 @@ def test_a_job_takes_a_microsecond_at_least():
     assert Durations(Fleet(nothing, nothing, endless, endless, nothing, nothing)).us(0, 9, 9, DRAW) == 1
 
 
+def test_a_job_that_would_never_end_can_be_counted():
+    assert Durations(replace(ONE, up=np.array([5e-324]))).us(0, 4, 200, DRAW) == 10**18
+
+
+def test_usual_and_quickest_jobs_by_hand():
+    """6.3 s of transfers and 4 s of training, times √(2/π) on average and less than 0.00125 in 1 of 1,000."""
+    half, windows = replace(ONE, noise="half-normal"), np.array([4])
+    assert usual_s(half, windows, 200) == pytest.approx([6.3 + 4 * np.sqrt(2 / np.pi)])
+    assert quickest_s(half, windows, 200) == pytest.approx([6.305])
+    draws = np.exp(0.5 * np.random.default_rng(0).standard_normal(20_000))
+    loud = replace(ONE, sigma=0.5)
+    assert usual_s(loud, windows, 200) == pytest.approx([6.3 + 4 * draws.mean()], rel=0.005)
+    assert quickest_s(loud, windows, 200) == pytest.approx([6.3 + 4 * np.quantile(draws, 0.001)], rel=0.01)
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -51,6 +66,14 @@ def test_what_cannot_be_is_refused(change, words):
     assert check_fleet(ONE, 1, "it") is ONE
     with pytest.raises(ConfigError, match=words):
         check_fleet(replace(ONE, **change), 1, "it")
+
+
+def test_jobs_without_any_time_are_refused():
+    nothing, endless = np.zeros(2), np.array([100.0, np.inf])
+    with pytest.raises(
+        ConfigError, match="it must make every job take time, but those of device 1 take none"
+    ):
+        check_fleet(Fleet(nothing, nothing, endless, endless, nothing, nothing), 2, "it")
 
 
 def test_what_is_no_fleet_is_refused():

@@ -89,3 +89,13 @@ def test_durations_of_their_own():
 def test_what_is_no_size_is_refused(value):
     with pytest.raises(ConfigError, match=r"preset-args\.sigma must be a number of at least 0"):
         lognormal(MANY[:1], rng(), sigma=value)
+
+
+@pytest.mark.parametrize(
+    ("preset", "name"),
+    [(lognormal, "megabytes"), (hhar_phones, "megabytes"), (fedscale, "kilobits")],
+    ids=lambda part: getattr(part, "__name__", part),
+)
+def test_links_that_carry_nothing_are_refused(preset, name):
+    with pytest.raises(ConfigError, match=rf"preset-args\.{name} must be above 0, but is 0; try"):
+        preset(MANY[:1], rng(), **{name: 0})

@@ -112,6 +112,20 @@ def test_mean_staleness_is_concurrency_over_buffer(concurrency, buffer):
     assert procedure.ledger.mean_staleness == pytest.approx((concurrency - 1) / buffer, rel=0.05)
 
 
+def test_every_update_is_seen_by_all_others_at_work():
+    """With K = 1 an update makes a version, which C − 1 jobs see: the lost and those under way, too."""
+    args = {"asynchrony__rule_args": '{"buffer": 1}', "devices__dropout": 0.3}
+    config = config_of(**{**SMALL, **args})
+    procedure, noted = carried_out(config, 12)
+    updates, made, seen = procedure.ledger.total("updates"), 0, 0
+    for row in noted.jobs:
+        seen += made - row.job.staleness_from
+        made += row.outcome == "updates"
+    seen += sum(made - job.staleness_from for job in procedure.jobs.values())
+    assert procedure.ledger.total("dropped") > 10
+    assert seen == updates * (config.asynchrony.concurrency - 1)
+
+
 def test_without_delays_a_full_buffer_is_a_round_of_federated_averaging():
     """Equal times, K = C = all, equal windows: after each second every device's model has the same share."""
     config = config_of(

@@ -39,18 +39,30 @@ def test_a_shuffle_follows_from_its_stream(tmp_path):
         ("seconds_per_job\n1\n-1\n", "line 3, seconds_per_job is '-1'"),
         ("seconds_per_job,up_bytes_s\n1,0\n", "line 2, up_bytes_s is '0'"),
         ("seconds_per_job\nsoon\n", "is 'soon'"),
-        ("seconds_per_job,down_s\n1\n", "line 2, down_s is None"),
+        ("seconds_per_job,down_s\n1\n", "line 2, down_s is empty"),
+        ("seconds_per_job\n1\n\n\nx\n", "line 5, seconds_per_job is 'x'"),
+        ("seconds_per_job\n0,1\n", "line 2 has more; mend it, and write numbers with points"),
+        ("seconds_per_job;down_s\n1;2\n", "must have commas between its columns"),
+        ("seconds_per_job,seconds_per_job\n1,2\n", "'seconds_per_job' 2 times"),
+        ("seconds_per_job\n1e12\n", "numbers of 0 to 1e.09 there, but .*line 2"),
         ("seconds_per_job\ninf\n", "is 'inf'"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(tmp_path, text, words):
     with pytest.raises(ConfigError, match=words):
-        read_trace(written(tmp_path, text))
+        read_trace(str(written(tmp_path, text)))
+
+
+def test_files_of_spreadsheets_can_be_read(tmp_path):
+    text = "\ufeffseconds_per_job, down_s\r\n1, 2\r\n\r\n3, 4\r\n"
+    assert [row[1::3] for row in read_trace(str(written(tmp_path, text)))] == [[1, 2], [3, 4]]
 
 
 def test_no_file(tmp_path):
+    with pytest.raises(ConfigError, match="must name a CSV file with a row per device, but is ''"):
+        trace(OWNER, np.random.default_rng(0))
     with pytest.raises(ConfigError, match="No such file"):
-        read_trace(tmp_path / "none.csv")
+        read_trace(str(tmp_path / "none.csv"))
     (tmp_path / "bytes.csv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="readable CSV"):
-        read_trace(tmp_path / "bytes.csv")
+        read_trace(str(tmp_path / "bytes.csv"))

@@ -1,0 +1,61 @@
+"""What a run is expected to come to, by hand; deadlines that nobody meets; what is said of no model."""
+
+import re
+
+import numpy as np
+import pytest
+from virtual_world import carried_out, config_of
+
+from fedge.config.option import ConfigError
+from fedge.devices.fleet import Fleet
+from fedge.devices.outlook import jobs_expected, nothing_made, refuse_vain_deadline
+from fedge.devices.results import Population
+
+NOTHING, ENDLESS = np.zeros(4), np.full(4, np.inf)
+FLEET = Fleet(NOTHING, np.array([1.0, 3.0, 4.0, 0.1]), np.full(4, 100.0), ENDLESS, NOTHING, NOTHING)
+WHO = Population({0: 0, 1: 0, 2: 1, 3: 1}, {0: 5, 1: 5, 2: 5}, frozenset({3}), 2)  # device 3 holds nobody
+
+
+def test_jobs_expected_by_hand():
+    """A model takes 1 s: leaf 0 has two places and jobs of 2 and 4 s, leaf 1 one and jobs of 5 s; 30 s."""
+    config = config_of(asynchrony__concurrency=3, hierarchy__num_servers=2)
+    assert jobs_expected(FLEET, WHO, config, 100) == round(30 * (2 / 3 + 1 / 5))
+
+
+def test_as_many_jobs_as_expected_end():
+    config = config_of(asynchrony__concurrency=6, asynchrony__evaluate_every_s=4.0)
+    fleet = Fleet(
+        np.zeros(12), np.linspace(0.1, 0.6, 12), *np.full((2, 12), np.inf), *np.zeros((2, 12)), "half-normal"
+    )
+    procedure, _ = carried_out(config, 12, fleet=fleet)
+    who = Population(dict.fromkeys(range(12), 0), dict.fromkeys(range(12), 4), frozenset(), 1)
+    assert procedure.ledger.total("jobs") == pytest.approx(jobs_expected(fleet, who, config, 16), rel=0.1)
+
+
+def test_a_deadline_that_nobody_meets_is_refused():
+    """The quickest that trains takes 1 + 1 s."""
+    words = r"asynchrony.deadline-s must leave the quickest device time for a job, 2 virtual s, but is 1\.9;"
+    with pytest.raises(ConfigError, match=words):
+        refuse_vain_deadline(FLEET, WHO, config_of(asynchrony__deadline_s=1.9), 100)
+    for enough in (2.0, 0.0):
+        refuse_vain_deadline(FLEET, WHO, config_of(asynchrony__deadline_s=enough), 100)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"devices__preset_args": '{"seconds": 1000}'}, "0 jobs ended, 0 of them .*lengthen the run"),
+        ({"asynchrony__rule_args": '{"buffer": 9000}'}, "lower the buffer in asynchrony.rule-args"),
+        ({"hierarchy__num_servers": 2, "asynchrony__cloud_every": 9000}, r"lower asynchrony\.cloud-every"),
+        ({}, None),
+    ],
+    ids=["slow", "buffer", "cloud", "made"],
+)
+def test_a_run_that_made_no_model_says_what_helps(changes, words):
+    config = config_of(
+        **{"asynchrony__rule_args": '{"buffer": 1}', "asynchrony__concurrency": 4, "devices__preset": "equal",
+           "asynchrony__evaluate_every_s": 2.0, "num_server_rounds": 1, **changes}
+    )  # fmt: skip
+    procedure, _ = carried_out(config, 8)
+    remark = nothing_made(procedure)
+    assert remark is None if words is None else re.search(words, remark)
