@@ -85,7 +85,9 @@ def check_fleet(fleet: Fleet, count: int, what: str) -> Fleet:
 
 
 def usual_s(fleet: Fleet, windows: np.ndarray, model_bytes: int) -> np.ndarray:
-    """Return the mean seconds of a job of each device, (N,) float64; windows (N,) once per epoch.
+    """Return the mean seconds of a job of each device, (N,) float64.
+
+    Windows (N,) int64 count once per epoch; a model has `model_bytes` bytes.
 
     >>> one = np.ones(1)
     >>> usual_s(Fleet(0.5 * one, one, 100 * one, 50 * one, 0 * one, 0 * one), np.array([4]), 200)
@@ -96,7 +98,10 @@ def usual_s(fleet: Fleet, windows: np.ndarray, model_bytes: int) -> np.ndarray:
 
 
 def quickest_s(fleet: Fleet, windows: np.ndarray, model_bytes: int) -> np.ndarray:
-    """Return the seconds that one job of each device in a thousand stays below, as `usual_s`."""
+    """Return the seconds that one job in a thousand of each device stays below, (N,) float64.
+
+    Windows (N,) int64 count once per epoch; a model has `model_bytes` bytes.
+    """
     factors = {"log-normal": math.exp(-3.09 * fleet.sigma), "half-normal": 0.00125}
     return _seconds(fleet, windows, model_bytes, factors.get(fleet.noise, 0.001))
 

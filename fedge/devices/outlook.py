@@ -18,7 +18,8 @@ _NOTHING = (
 def jobs_expected(fleet: Fleet, who: Population, config: Config, model_bytes: int) -> int:
     """Return about how many jobs will end in a run without rounds if enough devices are there at any time.
 
-    Who is idle begins, drawn evenly: so a place of a leaf ends a job every mean time of its devices.
+    Who is idle begins, drawn evenly: so a place of a leaf ends a job every mean time of its devices. A model
+    has `model_bytes` bytes.
     """
     usual = usual_s(fleet, _windows(fleet, who, config), model_bytes)
     found = 0.0
@@ -28,7 +29,10 @@ def jobs_expected(fleet: Fleet, who: Population, config: Config, model_bytes: in
 
 
 def refuse_vain_deadline(fleet: Fleet, who: Population, config: Config, model_bytes: int) -> None:
-    """Raise ConfigError when rounds would end before the quickest device is back, but once in a thousand."""
+    """Raise ConfigError when rounds would end before the quickest device is back, but once in a thousand.
+
+    A model has `model_bytes` bytes.
+    """
     deadline_s = config.asynchrony.deadline_s
     shortest = float(quickest_s(fleet, _windows(fleet, who, config), model_bytes)[sorted(who.windows)].min())
     if 0 < deadline_s < shortest:
