@@ -132,6 +132,11 @@ def run_once(name: str, seed: int, options: argparse.Namespace, rounds: int | No
         "events": [
             [at, event["kind"]] for at, step in enumerate(steps, 1) for event in step.get("events", [])
         ],
+        "trials": [
+            [at, each["after"], each["gain"], each["parts"], each["useful"]]
+            for at, step in enumerate(steps, 1)
+            for each in step.get("trials", [])
+        ],
         "probes": sum(bool(step.get("probe")) for step in steps),
         "asked_mb": sum(step.get("exchange_bytes", 0) for step in steps) / 1e6 / case.clients,
         "accuracy": float(rows[-1]["test_accuracy_mean"]),

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from fedge.cloud.forks import Forks
 from fedge.clustering import deals
 from fedge.clustering.auto import dealt_tests
 from fedge.clustering.deals import Deal
@@ -31,6 +32,7 @@ from fedge.clustering.strangers import (
     Heard,
     Worth,
     heard,
+    is_doubted,
     is_simple_move,
     merged,
     misplaced,
@@ -41,8 +43,9 @@ from fedge.clustering.strangers import (
 from fedge.clustering.updates import Likeness
 from fedge.config.sections import ClusterConfig
 from fedge.seeding import Purpose, numpy_stream
-from fedge.states.averaging import State, weighted_mean
+from fedge.states.averaging import State
 
+_DOUBTS = 2  # rounds by which forks of a useful split may train on since it is in doubt
 _MATURE = 3  # comparisons after a change of groups before losses alone propose another: models are young
 
 
@@ -71,7 +74,8 @@ class DealtGroups:
         self._jumped: list[int] = []
         self._asking: Asking | None = None
         self._entering: list[int] = []
-        self._by_forks: list[int] = []
+        self._by_forks: dict[int, State | None] = {}
+        self._forks = Forks()
 
     # --- what is due --------------------------------------------------------------------------------
 
@@ -141,6 +145,7 @@ class DealtGroups:
             where: seed and global round, by which models are drawn where there are too many.
         """
         labels = self.docket.present(len(models))
+        self._forks.back(forks, folds)
         self._asking = Asking(
             labels, models, weights, self.docket.on_trial, forks, folds, _orders(labels, *where)
         )
@@ -165,8 +170,8 @@ class DealtGroups:
         docket.find(found)
         worths = {c: None if said is None else worth_of(c, said, config.min_gain) for c in docket.on_trial}
         facts = self._told(worths)
-        adopted = docket.decide({c: w.useful for c, w in worths.items() if w is not None}, leaves)
-        self._entering, self._by_forks = [], []
+        adopted = docket.decide(self._decided(worths, said), leaves)
+        self._entering, self._by_forks = [], {}
         for change in adopted:
             worth = worths[change]
             wrong = [] if said is None else misplaced(change, said, config.min_gain)
@@ -181,8 +186,19 @@ class DealtGroups:
             self._changed = []
             self.is_open = self.is_open and all(change in by_verdict for change in adopted)
             self._propose_finer_cuts(labels)
-        docket.call(config.patience)
+        self._forks.go_on(docket.call(config.patience), adopted)
         return labels, facts
+
+    def _decided(self, worths: Mapping[Change, Worth | None], said: Heard | None) -> dict[Change, bool]:
+        """Return what trials say of the changes of which they say enough; forks of others train on."""
+        known = {change: worth for change, worth in worths.items() if worth is not None}
+        return {
+            change: worth.useful
+            for change, worth in known.items()
+            if self._forks.ages.get(change, 0) >= _DOUBTS
+            or said is None
+            or not is_doubted(change, said, worth, self._config.min_gain)
+        }
 
     def _note_who_brings_what(self, change: Change, home: Sequence[int], wrong: Sequence[int]) -> None:
         """Keep who has no part yet in the model of the cluster that it enters, and who brings its fork.
@@ -198,7 +214,7 @@ class DealtGroups:
             self._entering += change.movers
         else:
             self._entering += wrong
-            self._by_forks += [leaf for leaf in change.leaves if leaf not in wrong]
+            self._by_forks |= {leaf: self._forks.of(leaf) for leaf in change.leaves if leaf not in wrong}
 
     def brought(self, models: Sequence[State], weights: Sequence[float]) -> tuple[list[State], list[float]]:
         """Return the models and weights of which the clusters in force are averaged after this step.
@@ -210,23 +226,23 @@ class DealtGroups:
             models: per leaf its model.
             weights: per leaf its number of training windows.
         """
-        forks = self._asking.forks if self._asking is not None else ()
-        states = list(models)
-        for leaf in self._by_forks:
-            fork = forks[leaf] if forks else None
-            states[leaf] = models[leaf] if fork is None else fork
+        states = [self._by_forks.get(leaf) or model for leaf, model in enumerate(models)]
         return states, [0.0 if leaf in self._entering else w for leaf, w in enumerate(weights)]
 
     def forks(self, models: Sequence[State], weights: Sequence[float]) -> list[State | None]:
         """Return per leaf the model with which a fork is to train until the next step; None for no fork."""
-        starts: list[State | None] = [None] * len(models)
-        for change in self.docket.on_trial:
-            for part in () if is_simple_move(change) else change.after:
-                if len(part) > 1:
-                    mean = weighted_mean([models[leaf] for leaf in part], [weights[leaf] for leaf in part])
-                    for leaf in part:
-                        starts[leaf] = mean
-        return starts
+        return self._forks.starts(models, weights)
+
+    def fold_starts(self, models: Sequence[State], weights: Sequence[float]) -> dict[int, list[State]]:
+        """Return leaf → the models with which its folds are to train until the next step.
+
+        Args:
+            models: per leaf its model.
+            weights: per leaf its number of training windows.
+        """
+        return (
+            {} if self.likeness is None else self._forks.fold_starts(models, weights, self.likeness.leaf_of)
+        )
 
     def _towards_verdict(self, present: np.ndarray) -> np.ndarray:
         """Return the next step to the groups of the verdict; those in force where it has been reached."""
@@ -300,6 +316,7 @@ class DealtGroups:
             "losses": sorted(self._losses.items()),
             "since_change": self._since_change,
             "changed": self._changed,
+            "forks": self._forks.facts(),
         }
 
     def restore(self, likeness: Likeness | None, facts: Mapping[str, Any]) -> None:
@@ -309,6 +326,7 @@ class DealtGroups:
         self.tests = [Deal.from_json(test) for test in facts["tests"]]
         self.is_open = facts["is_open"]
         self._since_change, self._changed = facts["since_change"], list(facts["changed"])
+        self._forks.restore(facts.get("forks", []))
         self._losses = {int(client): float(loss) for client, loss in facts["losses"]}
 
 

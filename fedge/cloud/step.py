@@ -48,6 +48,8 @@ class CloudStep:
             `compared` is False where no comparison was due.
         trials: per leaf the model with which a fork of it is to train until the next cloud step, for a trial
             of other groups; None for no fork. Empty in the record of a round.
+        folds: leaf → the models with which the forks are to train that judge it as a leaf alone
+            (`fedge.leaf.folds`). Empty in the record of a round.
     """
 
     signal: str
@@ -59,6 +61,7 @@ class CloudStep:
     method: str = "components"
     facts: Mapping[str, Any] = field(default_factory=dict)
     trials: Sequence[State | None] = ()
+    folds: Mapping[int, Sequence[State]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -280,6 +283,7 @@ class Hearing:
             method=config.method if config.enabled else "off",
             facts=facts,
             trials=self._trials(),
+            folds=self._folds(),
         )
 
     def _settle_dealt(self, dealt: DealtGroups, answers: Answers | None) -> Grouping:
@@ -368,6 +372,11 @@ class Hearing:
         if self.probe is not None:
             facts["probe"] = True
         return facts
+
+    def _folds(self) -> dict[int, list[State]]:
+        """Return leaf → with which models the forks are to train that judge it as a leaf alone."""
+        dealt = self._memory.dealt
+        return {} if dealt is None else dealt.fold_starts(self.met.models, self.met.weights)
 
     def _trials(self) -> list[State | None]:
         """Return with which models forks are to train for a trial, if the next step decides on new groups."""

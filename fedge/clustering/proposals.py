@@ -4,7 +4,7 @@ Groups that were found differ from those in force in changes that share no leaf:
 apart, clusters that are to become one, leaves that are to go from one to another. Each waits until
 `cluster.patience` cloud steps in a row have found it, is tried, and is adopted or refused by its own trial
 (`fedge.clustering.strangers`), whatever becomes of the others. A change that was refused is tried again in
-the next two steps, since early models gain little from anything; then it must be found as often again, twice
+the next two steps, by when its forks have trained longer; then it must be found as often again, twice
 as often, four times, and so on. Shape letter: S leaf servers.
 """
 
@@ -19,7 +19,7 @@ from fedge.clustering.membership import MOST_DOUBLINGS, events_between
 from fedge.clustering.similarity import number_by_first_appearance
 
 Leaves = tuple[int, ...]
-_PROMPT_TRIALS = 3  # that follow each other: models of the first rounds gain little from anything
+_PROMPT_TRIALS = 3  # that follow each other, of forks that train on
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ clients evaluate, on validation windows, in one exchange,
     neighbour   where a cluster is to come apart, the mean of the forks of the other part
     cluster-k   the mean of every other cluster's models (`MOST_MODELS` models at most, which are drawn)
     without-u   for a leaf that is or would be alone: what its other clients make of the common model, without
-                client u: as there is no other leaf, other clients of the leaf are the strangers' teachers
+                client u: as there is no other leaf, other clients of the leaf are the strangers' teachers; in
+                one round where it is alone, in as many as forks train where it would be
 
 A change is worth, in log loss, the mean over its parts of the mean over their clients,
 
@@ -294,6 +295,16 @@ def misplaced(change: Change, said: Heard, min_gain: float) -> list[int]:
                 found.append(leaf)
                 remaining -= 1
     return [leaf for leaf in found if left[leaf] > 1]
+
+
+def is_doubted(change: Change, said: Heard, worth: Worth, min_gain: float) -> bool:
+    """Tell whether forks of a split should train on before it counts, though it is useful on the whole.
+
+    So they should if a part loses by it, or if a leaf seems to be on the wrong side: after one round that may
+    be for lack of training.
+    """
+    loses = any(part is not None and part < 0 for part in worth.parts)
+    return change.kind == "split" and worth.useful and (loses or bool(misplaced(change, said, min_gain)))
 
 
 def moved(said: Heard, labels: np.ndarray, blocked: Sequence[int], min_gain: float) -> np.ndarray:

@@ -170,7 +170,7 @@ class _AtWork:
         leaf = self.site.make_leaf(self.site.facilities.shared.keep(states[orders.MODEL]))
         leaf.client_controls = dict(self._controls[1])
         if facts["fork"]:
-            leaf = leaf.fork(leaf.model, scaffold=True)
+            leaf = leaf.fork(leaf.model, scaffold=True, without=facts["without"])
         leaf.put_round_states(states, facts["leaf"])
         return leaf
 

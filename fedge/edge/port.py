@@ -91,6 +91,7 @@ class EdgeLeaves:
             "leaf_round": leaf_round,
             "line": training.line,
             "fork": leaf is not self._leaves[index],
+            "without": sorted(set(self._leaves[index].clients) - set(leaf.clients)),
             "leaf": facts,
             "version": self._versions[index],
             "needed": sorted({versions[index] for versions in self._in_checkpoints}),

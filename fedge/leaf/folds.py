@@ -1,14 +1,41 @@
-"""What the other clients of a leaf make of a model: means of replies without one client each.
+"""What the other clients of a leaf make of a model: means of replies without one client each, or forks.
 
 A leaf that stands alone has no other leaf whose model would be one of strangers; its own clients are each
-other's strangers. Clients are left out one by one, or in `MOST_FOLDS` sets where there are more.
+other's strangers. For one round it is enough to average replies without some, in `MOST_FOLDS` sets where
+there are more clients. What they make in several rounds takes forks that they alone train: `MOST_LINES` at
+most, as each is trained by nearly all clients.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from fedge.states.averaging import State, weighted_mean
 
 MOST_FOLDS = 8
+MOST_LINES = 4
+_FEWEST_CLIENTS = 3  # with two, a fork would be one client's own model
+
+
+def lines_of(clients: int) -> int:
+    """Return by how many forks a leaf of so many clients is judged in trials of several rounds; 0 by none.
+
+    >>> [lines_of(clients) for clients in (2, 3, 4, 9)]
+    [0, 3, 4, 4]
+    """
+    return min(clients, MOST_LINES) if clients >= _FEWEST_CLIENTS else 0
+
+
+def left_out(clients: Sequence[int], line: int, lines: int) -> tuple[int, ...]:
+    """Return the clients that one of `lines` forks is made without.
+
+    >>> [left_out([2, 5, 7, 8, 9], line, 4) for line in range(4)]
+    [(2, 9), (5,), (7,), (8,)]
+    """
+    return tuple(clients[line::lines])
+
+
+def by_client(clients: Sequence[int], made: Sequence[State]) -> dict[int, State]:
+    """Return client → the fork that was made without it."""
+    return {client: state for line, state in enumerate(made) for client in left_out(clients, line, len(made))}
 
 
 def means_without(states: Mapping[int, State], weights: Mapping[int, float]) -> dict[int, State]:

@@ -6,7 +6,7 @@ The strategy sees the leaf's clients through `fedge.leaf.grid`, a view of the re
 
 import copy
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,14 +107,20 @@ class Leaf:
         self._told: State | None = self.control
         self._is_fork = False
 
-    def fork(self, model: State, scaffold: bool) -> "Leaf":
+    def fork(self, model: State, scaffold: bool, without: Collection[int] = ()) -> "Leaf":
         """Return a leaf that trains `model` with the same clients and of which nothing comes back.
 
         It has a copy of what its strategy keeps (moments of a server optimiser, a clipping norm), and its
         clients are told what the leaf's are, with two levels c_j + u_j, or nothing without `scaffold`.
+
+        Args:
+            model: that it trains.
+            scaffold: whether its clients are told a control variate, if the leaf's are.
+            without: clients of the leaf that do not train it.
         """
+        samples = {c: n for c, n in self.train_samples.items() if c not in without}
         fork = Leaf(
-            self.index, self.train_samples, model, self._parameter_names, copy.deepcopy(self._strategy), 0,
+            self.index, samples, model, self._parameter_names, copy.deepcopy(self._strategy), 0,
             self.unseen_clients, self.variances,
         )  # fmt: skip
         fork.client_controls = self.client_controls

@@ -12,15 +12,20 @@ In the order of a global round:
     serve_personal    known clients get a fine-tuned model; the next round starts as if it had not been
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, get_args
 
 from fedge.exchange.round_context import LEAF, OWN_LINE, PERSONAL, TRIAL, Line
+from fedge.leaf.folds import MOST_LINES
 from fedge.states.averaging import State
 from fedge.states.distinct import Once
 
-Slot = Literal["model", "served", "own_line", "trial", "cluster", "unseen"]
+Slot = Literal[
+    "model", "served", "own_line", "trial", "cluster", "unseen", "fold-0", "fold-1", "fold-2", "fold-3"
+]
 SLOTS: tuple[Slot, ...] = get_args(Slot)
+_FOLDS: tuple[Slot, ...] = tuple(slot for slot in SLOTS if slot.startswith("fold-"))
+assert len(_FOLDS) == MOST_LINES
 
 _TRAINS: Mapping[Line, Slot] = {LEAF: "model", OWN_LINE: "own_line", TRIAL: "trial", PERSONAL: "served"}
 
@@ -54,6 +59,11 @@ class LeafModels:
         return self._held.get("trial")
 
     @property
+    def folds(self) -> list[State]:
+        """The forks by which it is judged as a leaf alone, each made without some of its clients."""
+        return [self._held[slot] for slot in _FOLDS if slot in self._held]
+
+    @property
     def cluster(self) -> State | None:
         """Its cluster's, as of the last cloud step; None if it is alone there, or has no unseen clients."""
         return self._held.get("cluster")
@@ -84,10 +94,23 @@ class LeafModels:
         assert _TRAINS[line] in self._held
         self._held[_TRAINS[line]] = model
 
-    def meet_cloud(self, cluster: State | None, trial: State | None) -> None:
-        """Take what a cloud step leaves behind: the cluster's model, and the start of a trial; or None."""
+    def fold_trained(self, fold: int, model: State) -> None:
+        """Take what a leaf round has made of one of the folds."""
+        assert _FOLDS[fold] in self._held
+        self._held[_FOLDS[fold]] = model
+
+    def meet_cloud(self, cluster: State | None, trial: State | None, folds: Sequence[State] = ()) -> None:
+        """Take what a cloud step leaves behind.
+
+        Args:
+            cluster: the cluster's model, or None.
+            trial: with which a fork begins, or None.
+            folds: with which those begin by which it is judged as a leaf alone.
+        """
         self._put("cluster", cluster)
         self._put("trial", trial)
+        for number, slot in enumerate(_FOLDS):
+            self._put(slot, folds[number] if number < len(folds) else None)
 
     def go_on_with(self, model: State) -> None:
         """Serve a model and train it on; there is no line beside it."""

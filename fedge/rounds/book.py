@@ -5,6 +5,7 @@ Kept by `fedge.rounds.strategy` while the round goes on; its result is written b
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import numpy as np
 
@@ -134,10 +135,10 @@ class RoundBook:
                 is_mixed = any(offer.blend < 1 for offer in mine.values())
                 is_new = cluster is not None and cluster not in self.received.get(leaf.index, ())
                 self.cloud_downlink_bytes += state_bytes(leaf.model) * (is_new + is_mixed)
-            self.cloud_uplink_bytes += sum(
-                state_bytes(leaf.models.trial) for leaf in leaves if leaf.models.trial is not None
-            )
-            self.cloud_downlink_bytes += sum(state_bytes(start) for start in step.trials if start is not None)
+            forks = [each for leaf in leaves for each in (leaf.models.trial, *leaf.models.folds) if each]
+            self.cloud_uplink_bytes += sum(map(state_bytes, forks))
+            starts = [*filter(None, step.trials), *chain(*step.folds.values())]
+            self.cloud_downlink_bytes += sum(map(state_bytes, starts))
 
     def note_correction(self, leaf: Leaf) -> None:
         """Take in the bytes of the correction that a leaf gets for its new drift, if it gets one."""
@@ -192,7 +193,8 @@ class RoundBook:
                 self._leaf_row(leaf, int(labels[leaf.index]), None if truth is None else truth[leaf.index])
                 for leaf in leaves
             ],
-            cloud=self.step and replace(self.step, offers=[], trials=[]),  # a record keeps no models alive
+            cloud=self.step
+            and replace(self.step, offers=[], trials=[], folds={}),  # a record keeps no models alive
             clients_ok=len(members) - len(self.failures),
             failures=dict(sorted(self.failures.items())),
             uplink_bytes=self.uplink_bytes,

@@ -2,7 +2,8 @@
 
     leaf       every leaf's model
     own line   what a leaf that took an offer tentatively would have made without it
-    trial      the model of the cluster that is proposed for a leaf
+    trial      the model of the cluster that is proposed for a leaf; where that is the leaf alone, its folds,
+               one after the other (`fedge.leaf.folds`)
     personal   a fine-tuned copy of what a leaf serves, for the clients that it knows
 
 Of forks nothing comes back but their models. A probe is no line: it trains one model for all leaves, and is
@@ -13,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fedge.exchange.round_context import LEAF, OWN_LINE, PERSONAL, TRIAL, Line
+from fedge.leaf.folds import MOST_LINES, left_out
 from fedge.leaf.leaf import Leaf
 
 _BESIDE: Sequence[Line] = (OWN_LINE, TRIAL)
@@ -25,10 +27,12 @@ class TrainingLine:
     Attributes:
         line: what trains.
         leaves: that do, or their forks, in order.
+        fold: which one trains; None for no fold.
     """
 
     line: Line
     leaves: Sequence[Leaf]
+    fold: int | None = None
 
     def leaf_at(self, index: int) -> Leaf:
         """Return the leaf, or its fork, of an index."""
@@ -50,6 +54,16 @@ def beside(leaves: Sequence[Leaf]) -> Iterator[TrainingLine]:
         forks = [leaf.fork(model, scaffold=True) for leaf, model in models if model is not None]
         if forks:
             yield TrainingLine(line, forks)
+    for fold in range(MOST_LINES):
+        forks = [_fold(leaf, fold) for leaf in leaves if fold < len(leaf.models.folds)]
+        if forks:
+            yield TrainingLine(TRIAL, forks, fold)
+
+
+def _fold(leaf: Leaf, fold: int) -> Leaf:
+    """Return a fork of a leaf that all of its clients but some train."""
+    folds = leaf.models.folds
+    return leaf.fork(folds[fold], scaffold=True, without=left_out(leaf.clients, fold, len(folds)))
 
 
 def hand_back(training: TrainingLine, leaves: Sequence[Leaf]) -> None:
@@ -60,7 +74,11 @@ def hand_back(training: TrainingLine, leaves: Sequence[Leaf]) -> None:
         leaves: all, in order.
     """
     for fork in training.leaves:
-        leaves[fork.index].models.trained(training.line, fork.model)
+        models = leaves[fork.index].models
+        if training.fold is None:
+            models.trained(training.line, fork.model)
+        else:
+            models.fold_trained(training.fold, fork.model)
 
 
 def personal(leaves: Sequence[Leaf]) -> TrainingLine:

@@ -3,7 +3,7 @@
 What the cloud makes of it stands in `fedge.cloud.step`, how offers are mixed in `fedge.cloud.offers`.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +15,7 @@ from fedge.clustering.evidence import Answers, Questions, collect_answers
 from fedge.config.sections import Config
 from fedge.exchange.evaluate import SplitName
 from fedge.exchange.round_context import PROBE
+from fedge.leaf.folds import by_client
 from fedge.leaf.leaf import Leaf
 from fedge.rounds.evaluation import Asked
 from fedge.rounds.port import LeafPort
@@ -71,14 +72,25 @@ class Meetings:
                 if as_first
                 else self._port.probe(start, last_leaf_round, updates)
             )
-        hearing = meeting.hear(probe, [leaf.models.trial for leaf in leaves], book.folds)
+        hearing = meeting.hear(probe, [leaf.models.trial for leaf in leaves], self._all_folds())
         step = hearing.finish(self.ask(hearing.questions) if any(hearing.questions) else None)
         cloud_control.arrive(leaves)
         step = self._kept(step)
         book.note_cloud_step(step, self._offers(step.offers), leaves)
         for leaf, cluster, trial in zip(leaves, step.offers, step.trials, strict=True):
-            leaf.models.meet_cloud(cluster if leaf.unseen_clients else None, trial)
+            leaf.models.meet_cloud(
+                cluster if leaf.unseen_clients else None, trial, step.folds.get(leaf.index, ())
+            )
         return step
+
+    def _all_folds(self) -> dict[int, Mapping[int, State]]:
+        """Return leaf → client → what was made without it: by forks where there are any."""
+        forks = {
+            leaf.index: by_client(leaf.clients, leaf.models.folds)
+            for leaf in self._leaves
+            if leaf.models.folds
+        }
+        return {**self._transport.book.folds, **forks}
 
     def ask(self, questions: Questions) -> Answers:
         """Let clients evaluate the models that the cloud asks about, on the windows that it asks for."""
@@ -104,7 +116,8 @@ class Meetings:
             [None if model is None else once(model) for model in models]
             for models in (step.offers, step.trials)
         )
-        return replace(step, offers=offers, trials=trials)
+        folds = {leaf: [once(model) for model in models] for leaf, models in step.folds.items()}
+        return replace(step, offers=offers, trials=trials, folds=folds)
 
     def _offers(self, clusters: Sequence[State | None]) -> list[Offers]:
         """Return what every leaf is offered, given its cluster's model."""

@@ -145,8 +145,38 @@ def test_clusters_that_are_as_good_for_each_other_become_one():
         assert labels.tolist() == [0, 0, 1, 1]
 
 
+def test_forks_of_a_useful_split_train_on_while_a_part_loses():
+    """Leaves 3 to 5 lose 1.2 / 1 by a split that the others gain much by; then they gain, and it counts."""
+    dealt = DealtGroups(CONFIG)
+    dealt.hear_updates(likeness([0, 0, 0, 1, 1, 1]), 6, 0)
+    step(dealt, 6)
+
+    def young(role, leaf):
+        return {PRESENT: 1.0, PROPOSED: 0.5 if leaf < 3 else 1.2}.get(role, 2.0)
+
+    labels, facts = step(dealt, 6, young, models(6, 10.0))
+    assert (labels.max(), facts["trials"][0]["useful"]) == (0, True)
+    assert float(dealt.forks(models(6), [1.0] * 6)[0]["w"][0]) == 11  # of forks 10, 11, 12
+    labels, _ = step(dealt, 6, better, models(6, 20.0))
+    assert labels.tolist() == [0, 0, 0, 1, 1, 1]
+
+
+def test_doubts_do_not_last():
+    """One part goes on losing: the third trial decides by the mean of both."""
+    dealt = DealtGroups(CONFIG)
+    dealt.hear_updates(likeness([0, 0, 0, 1, 1, 1]), 6, 0)
+    step(dealt, 6)
+    losses = {PRESENT: 1.0}
+
+    def loss(role, leaf):
+        return losses.get(role, (0.5 if leaf < 3 else 1.2) if role == PROPOSED else 2.0)
+
+    found = [step(dealt, 6, loss, models(6, 10.0))[0].max() for _ in range(3)]
+    assert found == [0, 0, 1]
+
+
 def test_a_leaf_on_the_wrong_side_is_put_right_when_the_cut_is_adopted():
-    """The updates put leaf 2 beside 0 and 1; its clients do far better with the other part's forks."""
+    """The updates put leaf 2 beside 0 and 1; its clients go on doing far better with the other's forks."""
     dealt = DealtGroups(CONFIG)
     dealt.hear_updates(likeness([0, 0, 0, 1, 1, 1]), 6, 0)
     step(dealt, 6)
@@ -156,6 +186,9 @@ def test_a_leaf_on_the_wrong_side_is_put_right_when_the_cut_is_adopted():
             return 0.9
         return better(role, leaf) if leaf != 2 or role == PRESENT else 0.2
 
+    for _ in range(2):  # while its forks are young that may be for lack of training
+        labels, facts = step(dealt, 6, loss, models(6, 10.0))
+        assert labels.max() == 0
     labels, facts = step(dealt, 6, loss, models(6, 10.0))
     assert labels.tolist() == [0, 0, 1, 1, 1, 1]
     assert facts["misplaced"] == [2]

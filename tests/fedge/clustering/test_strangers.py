@@ -11,6 +11,7 @@ from fedge.clustering.strangers import (
     Asking,
     Heard,
     heard,
+    is_doubted,
     is_simple_move,
     merged,
     misplaced,
@@ -135,6 +136,19 @@ def test_a_leaf_on_the_wrong_side_of_a_cut():
     assert misplaced(SPLIT, said, 0.05) == [1]
     assert misplaced(SPLIT, said_of([0] * 4, [1] * 4, [0] * 4), 0.05) == [0, 2]  # no part is emptied
     assert misplaced(LONE, said_of([0] * 3, [0, 0, 1], [1, 1, 0]), 0.05) == []
+
+
+def test_when_a_useful_split_is_in_doubt():
+    """Where a part loses (leaves 2 and 3 by 0.1), or a leaf seems to be on the wrong side, and not else."""
+    for proposed, neighbour, doubted in (
+        ([-1, -1, -0.5, -0.5], [1] * 4, False),
+        ([-1, -1, 0.1, 0.1], [1] * 4, True),
+        ([-1, -0.2, -0.5, -0.5], [1, -0.5, 1, 1], True),
+    ):
+        said = said_of([0] * 4, proposed, neighbour)
+        assert is_doubted(SPLIT, said, worth_of(SPLIT, said, 0.05), 0.05) == doubted
+    said = said_of([0] * 4, [1] * 4, [2] * 4)
+    assert not is_doubted(SPLIT, said, worth_of(SPLIT, said, 0.05), 0.05)  # not useful at all
 
 
 def test_moves_by_hand_with_models_that_nobody_was_asked_about():

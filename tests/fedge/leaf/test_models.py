@@ -15,7 +15,8 @@ def state(value):
 
 def held(models):
     """Return place → number, of the places that hold a model."""
-    found = {slot: getattr(models, slot) for slot in SLOTS}
+    found = {slot: getattr(models, slot) for slot in SLOTS if not slot.startswith("fold-")}
+    found |= {f"fold-{number}": model for number, model in enumerate(models.folds)}
     return {slot: model["w"][0] for slot, model in found.items() if model is not None}
 
 
@@ -122,3 +123,14 @@ def test_a_checkpoint_of_few_models_leaves_no_other_behind():
     after = full()
     after.restore(LeafModels(state(7)).states(), LeafModels(state(7)).repeated())
     assert held(after) == {"model": 7, "served": 7}
+
+
+def test_folds_last_from_one_cloud_step_to_the_next_and_survive(models):
+    models.meet_cloud(None, None, [state(5), state(6), state(7)])
+    models.fold_trained(1, state(16))
+    assert held(models) == {"model": 0, "served": 0, "fold-0": 5, "fold-1": 16, "fold-2": 7}
+    again = LeafModels(state(1))
+    again.restore(models.states(), models.repeated())
+    assert held(again) == held(models)
+    models.meet_cloud(None, None, [state(8)])
+    assert held(models) == {"model": 0, "served": 0, "fold-0": 8}

@@ -48,6 +48,22 @@ def test_only_models_come_back_from_forks(leaves):
     assert all(leaf.control is not None for leaf in leaves)
 
 
+def test_folds_of_a_leaf_train_one_after_the_other_each_without_some_clients():
+    """Four clients, three folds: without 0 and 3, without 1, without 2."""
+    leaf = Leaf(0, dict.fromkeys(range(4), 10), state(0), ["w"], FedAvg(), scaffold_levels=1)
+    leaf.models.meet_cloud(None, None, [state(value) for value in (5, 6, 7)])
+    found = []
+    for training in lines.beside([leaf]):
+        (fork,) = training.leaves
+        found.append((training.line, training.fold, fork.clients, float(fork.model["w"][0])))
+        fork.models.trained(LEAF, state(float(fork.model["w"][0]) + 10))
+        lines.hand_back(training, [leaf])
+    assert found == [(TRIAL, 0, (1, 2), 5.0), (TRIAL, 1, (0, 2, 3), 6.0), (TRIAL, 2, (0, 1, 3), 7.0)]
+    assert [float(model["w"][0]) for model in leaf.models.folds] == [15, 16, 17]
+    leaf.models.meet_cloud(None, None)
+    assert leaf.models.folds == []
+
+
 def test_a_line_is_made_when_it_is_due(leaves):
     """What the first line does to a leaf, the second sees."""
     begun = lines.beside(leaves)
