@@ -12,6 +12,8 @@ from itertools import count as numbers
 from queue import Empty, PriorityQueue
 from typing import Generic, TypeVar
 
+from fedge.process.awake import awake
+
 _Job = TypeVar("_Job")
 _Result = TypeVar("_Result")
 
@@ -61,7 +63,7 @@ class Workers(Generic[_Job, _Result]):
         me = threading.current_thread()
         while (job := self._jobs.get()[2]) is not None:
             with self._lock:
-                self._at_work[me] = (job, time.monotonic())
+                self._at_work[me] = (job, awake())
             result = self._work(job)
             with self._lock:
                 given_up = self._at_work.pop(me, None) is None
@@ -72,7 +74,7 @@ class Workers(Generic[_Job, _Result]):
 
     def give_up_late(self, limit_s: float) -> list[_Job]:
         """Return the jobs that were worked on for longer than `limit_s` seconds; nobody does any more."""
-        late_since = time.monotonic() - limit_s
+        late_since = awake() - limit_s
         with self._lock:
             late = {thread: job for thread, (job, began) in self._at_work.items() if began < late_since}
             for thread in late:

@@ -8,6 +8,7 @@ from flwr.app import Message
 
 from fedge.exchange.content import work_of
 from fedge.exchange.engine import Engine
+from fedge.process.awake import awake
 from fedge.process.watchdog import note_progress, refuse_stalled
 from fedge.timing.laps import LapClock
 from fedge.timing.timeline import ExchangeTimes
@@ -105,8 +106,8 @@ def _pull(
 ) -> list[Answer]:
     """Pull the replies to the messages `pending`, by id; the other arguments as in `collect`."""
     collected: list[Answer] = []
-    deadline = time.monotonic() + timeout_s + (RESTART_S if again else 0.0)
-    next_check = time.monotonic() + _ENGINE_CHECK_S
+    deadline = awake() + timeout_s + (RESTART_S if again else 0.0)
+    next_check = awake() + _ENGINE_CHECK_S
     is_awaited = False  # somebody, who has gone and may come back
     while pending or is_awaited:
         got = _matched(pending, engine.pull_messages(set(pending)))
@@ -121,7 +122,7 @@ def _pull(
         if got:
             note_progress()
             stamps.receive([reply for _, reply in got])
-        now = time.monotonic()
+        now = awake()
         if again is not None:
             pending.update(stamps.push(engine, [m for m in map(again, got) if m is not None]))
             if got:

@@ -12,6 +12,7 @@ from typing import IO
 import psutil
 
 from fedge.config.option import ConfigError
+from fedge.process.awake import awake, keeping
 from fedge.process.parent import be_followed
 from fedge.records.manifest import MANIFEST
 
@@ -67,20 +68,21 @@ class Simulation:
 
     def wait(self, folder: Path, limit_s: float) -> bool:
         """Wait until it ends; False when the run's folder shows no sign of life for `limit_s` seconds."""
-        seen, last = _last_changes(folder), time.monotonic()
-        next_look = 0.0
-        while not self._has_ended():
-            now = time.monotonic()
-            if now > next_look:
-                self._look_around()
-                changes = _last_changes(folder)
-                if changes != seen:
-                    seen, last = changes, now
-                if now - last > limit_s:
-                    return False
-                next_look = now + 1.0
-            time.sleep(_POLL_S)
-        return True
+        with keeping():
+            seen, last = _last_changes(folder), awake()
+            next_look = 0.0
+            while not self._has_ended():
+                now = awake()
+                if now > next_look:
+                    self._look_around()
+                    changes = _last_changes(folder)
+                    if changes != seen:
+                        seen, last = changes, now
+                    if now - last > limit_s:
+                        return False
+                    next_look = now + 1.0
+                time.sleep(_POLL_S)
+            return True
 
     def _has_ended(self) -> bool:
         """Tell whether ``flwr run`` has ended."""

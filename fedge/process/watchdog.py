@@ -1,7 +1,8 @@
 """Ends a run in which nothing happens any more: no reply, no phase done, no round, for `guard.stall-timeout`.
 
 Who makes progress says so with `note_progress`. When it stays away, the run is told at its next wait for
-replies (`refuse_stalled` raises there) and ends like any failed run. A run that does not even wait, because
+replies (`refuse_stalled` raises there) and ends like any failed run. Time in which the process was stopped
+(Ctrl-Z) does not count. A run that does not even wait, because
 it hangs somewhere else, is ended from outside by the watching thread.
 """
 
@@ -9,12 +10,12 @@ import faulthandler
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fedge.config.sections import GuardConfig
+from fedge.process.awake import awake, keeping
 
 logger = logging.getLogger(__name__)
 
@@ -31,14 +32,14 @@ def stall_limit_s(guard: GuardConfig) -> float:
     return guard.stall_timeout or max(LEAST_S, 2 * guard.client_timeout)
 
 
-_last = time.monotonic()
+_last = awake()
 _stalled = ""  # the reason, once the run has
 
 
 def note_progress() -> None:
     """Say that the run goes on."""
     global _last
-    _last = time.monotonic()
+    _last = awake()
 
 
 def refuse_stalled() -> None:
@@ -69,16 +70,17 @@ def watching(
         start_s: seconds that the first sign of progress may take in addition.
     """
     global _last, _stalled
-    _last = time.monotonic() + start_s
+    _last = awake() + start_s
     _stalled = ""
     over = threading.Event()
     thread = threading.Thread(target=_watch, args=(limit_s, log, give_up, over), name="watchdog", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        _stalled = ""
+    with keeping():
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            _stalled = ""
 
 
 def _watch(limit_s: float, log: Path, give_up: Callable[[str], None], over: threading.Event) -> None:
@@ -90,7 +92,7 @@ def _watch(limit_s: float, log: Path, give_up: Callable[[str], None], over: thre
             seen = _last
             with suppress(OSError):
                 os.utime(log)
-        if time.monotonic() - _last > limit_s:
+        if awake() - _last > limit_s:
             _dump_stacks(log)
             _stalled = _reason(limit_s)
             if not over.wait(GRACE_S):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from killed_runs import rounds_done
 from processes import MARK, marked
 from small_data import nine_users
 
@@ -155,16 +156,27 @@ def test_ctrl_c_of_a_plain_flwr_run_is_in_the_manifest(tmp_path):
     assert "(failed; see run.log)\ngo on with: fedge resume " in run.output
 
 
-def test_a_killed_run_is_known_to_have_died(tmp_path):
-    """SIGKILL leaves "running" in the manifest; whoever reads it looks whether the process is there."""
-    run = Started(fedge("run", "-c", f"{endless()} runs-dir='{tmp_path}'"))
+def test_a_run_that_was_stopped_goes_on_and_a_killed_one_is_known_to_have_died(tmp_path):
+    """Ctrl-Z, and fg after longer than a stall may take: nobody is given up. SIGKILL leaves "running" in the
+
+    manifest; whoever reads it looks whether the process is there.
+    """
+    limits = "guard.stall-timeout=4 guard.client-timeout=4"
+    run = Started(fedge("run", "-c", f"{endless()} {limits} runs-dir='{tmp_path}'"))
+    run.process.send_signal(signal.SIGSTOP)
+    time.sleep(6)
     code, text = status_of(tmp_path)
-    assert code == 1
-    assert ": running, global round " in text
-    assert " of 100000\n" in text
+    assert (code, ": running, global round " in text, " of 100000\n" in text) == (1, True, True)
+    done = rounds_done(tmp_path / "latest")
+    run.process.send_signal(signal.SIGCONT)
+    while rounds_done(tmp_path / "latest") < done + 3:
+        assert run.process.poll() is None, run.end(timeout=20) or run.output
+        time.sleep(0.02)
     run.process.kill()
     run.end(timeout=20)
-    assert manifest_of(tmp_path)["status"] == "running"
+    manifest = manifest_of(tmp_path)
+    assert (manifest["status"], manifest.get("remarks", [])) == ("running", [])
+    assert "failed" not in run.output
     code, text = status_of(tmp_path)
     assert code == 4
     assert ": failed, global round " in text

@@ -11,6 +11,7 @@ TELLING = {
     "kill": None,
     "term": None,
     "eio": None,
+    "read-only": None,
     "torn": {"write"},
     "full": {"open", "write", "mkdir", "symlink"},
     "eintr": {"open", "write", "fsync", "cut"},

@@ -18,7 +18,7 @@ some runs only, by the time that rounds take, are counted apart, as -1, -2, ...:
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { OFF, COUNT, KILL, TORN, FULL, IOERR, INTR, TERM };
+enum { OFF, COUNT, KILL, TORN, FULL, IOERR, INTR, TERM, READONLY };
 
 static char folder[PATH_MAX];
 static size_t folder_length;
@@ -26,7 +26,7 @@ static volatile long point;
 static unsigned char interrupted[1 << 12]; /* operations that are still to be interrupted, when `point` is 0 */
 static volatile int kind = OFF;
 static long counted, counted_apart, latest;
-static int is_full;
+static int is_full, is_readonly;
 static int log_descriptor = -1;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned char tracked[1 << 16]; /* descriptors of files below the folder */
@@ -42,7 +42,7 @@ void faults_arm(const char *below, long at, int what, const char *log)
     point = at;
     counted = counted_apart = latest = 0;
     memset(interrupted, 0, sizeof interrupted);
-    is_full = 0;
+    is_full = is_readonly = 0;
     memset(tracked, 0, sizeof tracked);
     log_descriptor = log && *log ? open(log, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0644) : -1;
     kind = what;
@@ -108,10 +108,11 @@ static int strike(int is_apart, int takes_room)
         case IOERR: return EIO;
         case INTR: return EINTR;
         case TERM: kill(getpid(), SIGTERM); break;
-        case FULL: is_full = 1;
+        case FULL: is_full = 1; break;
+        case READONLY: is_readonly = 1;
         }
     }
-    return is_full && takes_room ? ENOSPC : 0;
+    return is_readonly ? EROFS : is_full && takes_room ? ENOSPC : 0;
 }
 
 static void note(const char *operation, int descriptor, long a, long b, const void *data, size_t size)

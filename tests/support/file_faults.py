@@ -10,9 +10,12 @@ SOURCE = Path(__file__).with_name("file_faults.c")
 LIBRARY = "FILE_FAULTS"  # environment: where the compiled library lies
 
 # Before the n-th operation: nothing; SIGKILL; half of it and SIGKILL; no room from then on; an error, once;
-# an interruption, once; SIGTERM
-COUNT, KILL, TORN, FULL, IO_ERROR, INTERRUPT, TERMINATE = 1, 2, 3, 4, 5, 6, 7
-KINDS = {"kill": KILL, "torn": TORN, "full": FULL, "eio": IO_ERROR, "eintr": INTERRUPT, "term": TERMINATE}
+# an interruption, once; SIGTERM; a disk that is read-only from then on
+COUNT, KILL, TORN, FULL, IO_ERROR, INTERRUPT, TERMINATE, READ_ONLY = 1, 2, 3, 4, 5, 6, 7, 8
+KINDS = {
+    "kill": KILL, "torn": TORN, "full": FULL, "eio": IO_ERROR, "eintr": INTERRUPT, "term": TERMINATE,
+    "read-only": READ_ONLY,
+}  # fmt: skip
 
 
 def compiler():
