@@ -12,6 +12,7 @@ from typing import IO
 import psutil
 
 from fedge.config.option import ConfigError
+from fedge.process import reaper
 from fedge.process.awake import awake, keeping
 from fedge.process.parent import be_followed
 from fedge.records.manifest import MANIFEST
@@ -114,7 +115,10 @@ class Simulation:
         left = [process for process in self._family.values() if process.is_running()]
         for process in left:
             with suppress(psutil.Error):
-                process.kill()
+                if not _is_reaper(
+                    process
+                ):  # it has Ray's folder and the state files to remove, and ends then
+                    process.kill()
         if self._process.poll() is None:
             self._process.kill()
         psutil.wait_procs(left, timeout=_END_AFTER_KILL_S)
@@ -129,6 +133,11 @@ class Simulation:
             if self._process.poll() is not None and not alive:
                 return
             time.sleep(_POLL_S)
+
+
+def _is_reaper(process: psutil.Process) -> bool:
+    """Tell whether a process cleans up behind a simulation; `psutil.Error` if it is gone."""
+    return reaper.__file__ in process.cmdline()
 
 
 def _is_alive(process: psutil.Process) -> bool:
