@@ -94,7 +94,8 @@ def point_latest(folder: Path) -> None:
         link.replace(parent / LATEST)
     except OSError as error:
         logger.warning("cannot point %s at %s: %s", parent / LATEST, folder.name, error)
-        link.unlink(missing_ok=True)
+        with suppress(OSError):  # a disk that is read-only by now
+            link.unlink(missing_ok=True)
 
 
 def remove_client_data(folder: Path) -> None:
