@@ -17,6 +17,8 @@ from killed_runs import rounds_done
 from processes import MARK, marked
 from small_data import nine_users
 
+from fedge.cli import main
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -49,7 +51,7 @@ def broken_fedge(fault, *words):
     return [sys.executable, "-c", code, *map(str, words)]
 
 
-def finish(command, timeout=120, **options):
+def finish(command, timeout=300, **options):
     """Run a command to its end."""
     env = options.pop("env", None) or environment()
     return subprocess.run(
@@ -98,14 +100,12 @@ class Started:
     [("inprocess", signal.SIGTERM, 143), ("flower", signal.SIGTERM, 143)],
 )
 def test_a_signal_ends_the_run_and_all_its_processes(tmp_path, engine, number, code):
-    """Exit code 128 + signal, manifest failed with the reason, no process left within 20 s."""
+    """Exit code 128 + signal, manifest failed with the reason, no process left; how soon: test_chaos.py."""
     run = Started(fedge("run", "--engine", engine, "-c", f"{endless()} runs-dir='{tmp_path}'"))
     assert (len(run.below) > 3) == (engine == "flower"), run.output
-    began = time.monotonic()
     run.process.send_signal(number)
-    assert run.end(timeout=20) == code, run.output
-    assert psutil.wait_procs(run.below, timeout=20)[1] == []
-    assert time.monotonic() - began < 30
+    assert run.end(timeout=60) == code, run.output
+    assert psutil.wait_procs(run.below, timeout=60)[1] == []
     assert "Traceback" not in run.output
     assert run.output.count("go on with: fedge resume ") == 1
     manifest = manifest_of(tmp_path)
@@ -129,10 +129,10 @@ def test_ctrl_c_while_flower_starts(tmp_path):
             time.sleep(0.05)
         below = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=20) == 130, (tmp_path / "output.txt").read_text()
+        assert process.wait(timeout=60) == 130, (tmp_path / "output.txt").read_text()
     finally:
         process.terminate()
-        process.wait(timeout=20)
+        process.wait(timeout=60)
     assert len(below) >= 2
     assert not [p for p in below if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
     manifest = manifest_of(tmp_path)
@@ -146,8 +146,8 @@ def test_ctrl_c_of_a_plain_flwr_run_is_in_the_manifest(tmp_path):
     """
     run = Started(["flwr", "run", ".", "-c", f"{endless()} runs-dir='{tmp_path}'"])
     os.killpg(run.process.pid, signal.SIGINT)
-    run.end(timeout=20)
-    _, alive = psutil.wait_procs(run.below, timeout=20)  # the reaper ends Ray's helpers
+    run.end(timeout=60)
+    _, alive = psutil.wait_procs(run.below, timeout=60)  # the reaper ends Ray's helpers
     assert alive == []
     manifest = manifest_of(tmp_path)
     assert (manifest["status"], manifest["exit_code"]) == ("failed", 130)
@@ -170,10 +170,10 @@ def test_a_run_that_was_stopped_goes_on_and_a_killed_one_is_known_to_have_died(t
     done = rounds_done(tmp_path / "latest")
     run.process.send_signal(signal.SIGCONT)
     while rounds_done(tmp_path / "latest") < done + 3:
-        assert run.process.poll() is None, run.end(timeout=20) or run.output
+        assert run.process.poll() is None, run.end(timeout=60) or run.output
         time.sleep(0.02)
     run.process.kill()
-    run.end(timeout=20)
+    run.end(timeout=60)
     manifest = manifest_of(tmp_path)
     assert (manifest["status"], manifest.get("remarks", [])) == ("running", [])
     assert "failed" not in run.output
@@ -192,12 +192,12 @@ HANGING_SERVER = "import fedge.cloud.step as c; c.Hearing.finish = lambda *a: ti
 @pytest.mark.parametrize("fault", [HANGING_CLIENT, HANGING_SERVER], ids=["client", "server"])
 def test_a_run_in_which_nothing_happens_ends_as_stalled(tmp_path, fault):
     """A client that hangs is noticed by the waiting server, a server that hangs by its watchdog."""
-    config = f"{quick()} num-server-rounds=2 guard.stall-timeout=2 runs-dir='{tmp_path}'"
-    process = finish(broken_fedge(fault, "run", "-c", config), timeout=60)
+    config = f"{quick()} num-server-rounds=2 guard.stall-timeout=5 runs-dir='{tmp_path}'"
+    process = finish(broken_fedge(fault, "run", "-c", config))
     assert process.returncode == 5, process.stdout + process.stderr
     manifest = manifest_of(tmp_path)
     assert (manifest["status"], manifest["exit_code"]) == ("failed", 5)
-    assert "stalled: no reply and no finished step for 2 s (guard.stall-timeout)" in manifest["reason"]
+    assert "stalled: no reply and no finished step for 5 s (guard.stall-timeout)" in manifest["reason"]
     assert manifest["reason"] in process.stdout
     log = (tmp_path / "latest" / "run.log").read_text()
     assert "what every thread is doing" in log
@@ -233,7 +233,7 @@ def project(folder, old, new, **files):
 def test_hanging_workers_stall_a_run_on_ray(tmp_path):
     """Ray's workers hang, so Flower would wait for ever: exit code 5, and the workers are gone."""
     app = project(tmp_path / "app", "fedge.client_app:app", "hanging:app", hanging=HANGING_APP)
-    config = f"{quick()} guard.stall-timeout=3 runs-dir='{tmp_path / 'runs'}'"
+    config = f"{quick()} guard.stall-timeout=8 runs-dir='{tmp_path / 'runs'}'"
     mark = {MARK: str(tmp_path)}
     process = finish(fedge("run", app, "--engine", "flower", "-c", config), env=environment(**mark))
     assert process.returncode == 5, process.stdout + process.stderr
@@ -254,7 +254,7 @@ def test_an_engine_that_does_not_start_is_one_line_and_exit_4(tmp_path):
         "options.num-supernodes = 9\noptions.backend.init-args.bogus = 1\n",
     )
     process = finish(
-        fedge("run", app, "--engine", "flower", "-c", f"{quick()} runs-dir='{tmp_path / 'runs'}'"), timeout=60
+        fedge("run", app, "--engine", "flower", "-c", f"{quick()} runs-dir='{tmp_path / 'runs'}'")
     )
     assert process.returncode == 4, process.stdout + process.stderr
     reason = manifest_of(tmp_path / "runs")["reason"]
@@ -263,41 +263,65 @@ def test_an_engine_that_does_not_start_is_one_line_and_exit_4(tmp_path):
     assert "Traceback" not in process.stdout + process.stderr
 
 
-@pytest.mark.parametrize("program", ["fedge", "flwr"])
-@pytest.mark.parametrize(
-    ("variables", "federation", "telling"),
-    [
-        ({"RAY_ADDRESS": "127.0.0.1:9"}, None, "RAY_ADDRESS must name a Ray cluster that answers"),
-        ({"RAY_TMPDIR": "/proc"}, None, "RAY_TMPDIR must be a folder that Ray can write to, but /proc/ray"),
-        ({"CUDA_VISIBLE_DEVICES": ""}, "local-simulation-gpu", "this machine has no usable GPU"),
-    ],
-)
-def test_what_ray_cannot_do_is_refused_before_it_starts(tmp_path, program, variables, federation, telling):
-    """One line and exit code 4, from `fedge run` and, while Flower loads the app, from `flwr run`."""
-    words = ["run", ".", *([federation] if federation else [])]
-    words += ["-c", f"{quick()} runs-dir='{tmp_path / 'runs'}'"]
-    command = ["flwr", *words] if program == "flwr" else fedge(*words, "--engine", "flower")
-    process = finish(command, timeout=30, env=environment(**variables))
-    assert process.returncode == 4
-    (line,) = process.stderr.strip().splitlines()
-    assert line.startswith("fedge: ")
+CANNOT = {
+    "address": ({"RAY_ADDRESS": "127.0.0.1:9"}, [], "RAY_ADDRESS must name a Ray cluster that answers"),
+    "folder": (
+        {"RAY_TMPDIR": "/proc"},
+        [],
+        "RAY_TMPDIR must be a folder that Ray can write to, but /proc/ray",
+    ),
+    "gpu": ({"CUDA_VISIBLE_DEVICES": ""}, ["local-simulation-gpu"], "this machine has no usable GPU"),
+}
+
+
+def told(line, telling, runs):
+    """Assert that one line of Fedge's is all that was said, and that nothing was begun."""
+    assert line.startswith("fedge: "), line
+    assert line.count("\n") == 1, line
     assert telling in line
-    assert not (tmp_path / "runs").exists()
+    assert not runs.exists()
 
 
-def test_more_cpus_per_client_than_there_are(tmp_path):
-    app = project(tmp_path / "app", "client-resources.num-cpus = 1 ", "client-resources.num-cpus = 4096 ")
-    process = finish(fedge("run", app, "--engine", "flower", "-c", quick()), timeout=30)
+@pytest.mark.parametrize("what", CANNOT)
+def test_what_ray_cannot_do_is_refused_before_it_starts(tmp_path, monkeypatch, capsys, what):
+    """One line and exit code 4 from `fedge run`; called here, since no process is started."""
+    variables, federation, telling = CANNOT[what]
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("SEED", raising=False)
+    config = f"{quick()} runs-dir='{tmp_path / 'runs'}'"
+    assert main(["run", str(ROOT), *federation, "-c", config, "--engine", "flower"]) == 4
+    told(capsys.readouterr().err, telling, tmp_path / "runs")
+
+
+@pytest.mark.parametrize(
+    "what", ["address", *(pytest.param(what, marks=pytest.mark.extended) for what in ("folder", "gpu"))]
+)
+def test_what_ray_cannot_do_is_refused_while_flower_loads_the_app(tmp_path, what):
+    """The same from `flwr run`."""
+    variables, federation, telling = CANNOT[what]
+    words = ["flwr", "run", ".", *federation, "-c", f"{quick()} runs-dir='{tmp_path / 'runs'}'"]
+    process = finish(words, env=environment(**variables))
     assert process.returncode == 4
-    assert "num-cpus must be above 0 and at most the machine's" in process.stderr
-    assert process.stderr.count("\n") == 1
+    told(process.stderr, telling, tmp_path / "runs")
+
+
+def test_more_cpus_per_client_than_there_are(tmp_path, capsys):
+    app = project(tmp_path / "app", "client-resources.num-cpus = 1 ", "client-resources.num-cpus = 4096 ")
+    config = f"{quick()} runs-dir='{tmp_path / 'runs'}'"
+    assert main(["run", str(app), "--engine", "flower", "-c", config]) == 4
+    told(capsys.readouterr().err, "num-cpus must be above 0 and at most the machine's", tmp_path / "runs")
 
 
 # --- a disk that is full ------------------------------------------------------------------------------
 
 
+@pytest.mark.extended
 def test_a_table_that_cannot_be_written_ends_the_run(tmp_path):
-    """File size limit of 10 kB, once the client data (1 MB) are written: partition.csv is larger."""
+    """test_crash.py fills the disk before every operation; here once in a process.
+
+    File size limit of 10 kB, once the client data (1 MB) are written: partition.csv is larger.
+    """
     config = f"{endless()} runs-dir='{tmp_path}'"
     process = finish(
         broken_fedge(

@@ -8,8 +8,12 @@ from fedge.engine.loopback import is_loopback
 BARE = "[tool.flwr.federations.bare]\noptions.num-supernodes = 9\n"  # as who knows nothing of Ray writes it
 
 
-@pytest.mark.parametrize(("program", "federation"), [("flwr", "bare"), ("fedge", "local-simulation")])
+@pytest.mark.parametrize(
+    ("program", "federation"),
+    [("flwr", "bare"), pytest.param("fedge", "local-simulation", marks=pytest.mark.extended)],
+)
 def test_every_socket_of_a_run_is_on_loopback(tmp_path, program, federation):
+    """Of a federation that asks for nothing; of Fedge's own, the second of its kind, with make extended."""
     app = tmp_path / "app"
     app.mkdir()
     (app / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text() + BARE)

@@ -66,7 +66,7 @@ def test_killed_in_the_middle_of_a_checkpoint(tmp_path, name, call, goes_on_afte
     overrides = write_overrides(tmp_path, {**config, "runs-dir": str(tmp_path / "runs")})
     module = "run.snapshot" if name == "prune" else "states.checkpoint"
     process = start(KILL.format(module=module, name=name, call=call), "run", ".", "-c", overrides)
-    output, _ = process.communicate(timeout=120)
+    output, _ = process.communicate(timeout=300)
     assert process.returncode == -signal.SIGKILL, output
     folder = tmp_path / "runs" / "killed"
     assert rounds_done(folder) == 2
@@ -85,7 +85,7 @@ def test_a_living_run_is_not_resumed(tmp_path):
     folder = tmp_path / "killed"
     wait_until(lambda: rounds_done(folder) > 1, process, "round 2")
     second = start("", "resume", str(folder))
-    output, _ = second.communicate(timeout=60)
+    output, _ = second.communicate(timeout=300)
     assert (second.returncode, output.count("\n")) == (4, 1)
     assert "is still going on; wait or stop it" in output
     done = rounds_done(folder)
@@ -157,7 +157,7 @@ def test_a_disk_that_is_full_ends_the_run_in_one_line(tmp_path, module, name, li
     config = {**tiny(), "num-server-rounds": 5, "runs-dir": str(tmp_path / "runs")}
     code = LIMIT.format(module=module, name=name, limit=limit)
     process = start(code, "run", ".", "-c", write_overrides(tmp_path, config))
-    output, _ = process.communicate(timeout=120)
+    output, _ = process.communicate(timeout=300)
     assert process.returncode == 4, output
     lines = [line for line in output.splitlines() if line.startswith("fedge: ") and telling in line]
     assert len(lines) == 1, output
@@ -200,12 +200,13 @@ m.Recorder.write_round = filling
 """
 
 
+@pytest.mark.extended
 def test_a_small_disk_that_fills_up(small_disk, tmp_path):
-    """While the run goes on; once there is room, it goes on."""
+    """A real one, the second of its kind: test_crash.py fills the disk before every operation."""
     config = {**tiny(), "num-server-rounds": 5, "runs-dir": str(small_disk)}
     ballast, folder = small_disk / "ballast", small_disk / "killed"
     process = start(FILL.format(ballast=str(ballast)), "run", ".", "-c", write_overrides(tmp_path, config))
-    output, _ = process.communicate(timeout=120)
+    output, _ = process.communicate(timeout=300)
     assert rounds_done(folder) == 3
     assert process.returncode == 4, output
     assert "No space left on device" in output

@@ -51,7 +51,7 @@ class OnTerminal:
         self.process.wait()
         self.terminal.__exit__()
 
-    def until(self, pattern, timeout_s=90):
+    def until(self, pattern, timeout_s=180):
         """Read until something on the screen matches; returns the match."""
         deadline = time.monotonic() + timeout_s
         while not (found := re.search(pattern, "\n".join(self.terminal.look(0.05)), re.MULTILINE)):
@@ -59,7 +59,7 @@ class OnTerminal:
             assert time.monotonic() < deadline, self.terminal.look()
         return found
 
-    def end(self, timeout_s=60):
+    def end(self, timeout_s=180):
         """Read until the program ends; returns its exit code and the screen."""
         deadline = time.monotonic() + timeout_s
         while self.process.poll() is None:
@@ -72,9 +72,12 @@ def fedge(*words):
     return [sys.executable, "-m", "fedge.cli", *words]
 
 
-@pytest.mark.parametrize("engine", ["inprocess", "flower"])
+@pytest.mark.parametrize("engine", ["inprocess", pytest.param("flower", marks=pytest.mark.extended)])
 def test_ctrl_c_leaves_a_readable_screen_that_says_how_to_go_on(tmp_path, engine):
-    """Exit code 130; the last state of the leaves, then three lines; what the third one says works."""
+    """Exit code 130; the last state of the leaves, then three lines; what the third one says works.
+
+    Signals on Ray are in test_exits.py, too; the view on Ray is with make extended.
+    """
     config = f"{quick()} num-server-rounds=100000 train.lr-decay=1.0 runs-dir='{tmp_path}' run-name='it'"
     with OnTerminal(fedge("run", "--engine", engine, "-c", config), 100, 30) as run:
         run.until(r"^round +2/100000  accuracy .*\n(.*\n)*^round \d+/100000  [━╸]+ +\d+:\d\d  left [\d:]+$")
@@ -162,7 +165,10 @@ def test_hhar_shows_bars_on_a_terminal_and_nothing_in_a_pipe(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/dev/full is Linux's")
-@pytest.mark.parametrize("where", ["| head -1", "> /dev/full", ">&-", "2>&1 > /dev/full"])
+@pytest.mark.parametrize(
+    "where",
+    ["| head -1", "> /dev/full", ">&-", pytest.param("2>&1 > /dev/full", marks=pytest.mark.extended)],
+)
 def test_a_run_goes_on_when_nobody_reads_what_it_says(tmp_path, where):
     """The manifest has the truth, run.log why there was nothing to see."""
     config = f"{quick()} num-server-rounds=2 runs-dir='{tmp_path}' run-name='it'"
@@ -170,7 +176,7 @@ def test_a_run_goes_on_when_nobody_reads_what_it_says(tmp_path, where):
     process = subprocess.run(
         ["sh", "-c", line.replace("; echo", f" {where}; echo") if "|" not in where else line + where,
          sys.executable, config, str(tmp_path / "code")],
-        cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=120, check=False,
+        cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert process.stderr == ""
     assert (tmp_path / "code").read_text() == "0\n"

@@ -25,7 +25,7 @@ from fedge.client_app import evaluate_round, hello, train_round
 from fedge.exchange.content import ARRAYS, METRICS, NUM_EXAMPLES, arrays_of
 from fedge.states.records import to_record
 
-HANG_S = 60.0  # as good as for ever, but a thread that hangs so in a test run goes some day
+HANG_S = 120.0  # as good as for ever, but a thread that hangs so in a test run goes some day
 
 
 def inject(message, context, call_next):
@@ -91,9 +91,9 @@ def hang(message, context, call_next):
 
 
 def answer_late(message, context, call_next):
-    """Work, wait until the deadline of 1 s is over, and answer."""
+    """Work, wait until the deadline of 3 s is over, and answer."""
     reply = call_next(message, context)
-    time.sleep(2.5)
+    time.sleep(5.0)
     return reply
 
 

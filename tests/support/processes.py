@@ -10,7 +10,7 @@ import psutil
 MARK = "FEDGE_TEST_RUN"
 
 
-def leftovers(mark, wait_s=20.0):
+def leftovers(mark, wait_s=60.0):
     """Return the processes started with `mark` as their FEDGE_TEST_RUN that still live after `wait_s`."""
     deadline = time.monotonic() + wait_s
     while (found := marked(mark)) and time.monotonic() < deadline:

@@ -41,7 +41,7 @@ class RayRun:
 
     def __exit__(self, *_):
         self.process.kill()  # the rest ends with it, and its reaper removes what it has left
-        self.process.wait(timeout=20)
+        self.process.wait(timeout=60)
         for process in self.left():
             process.kill()
 
@@ -78,7 +78,7 @@ class RayRun:
                 found.append(process)
         return found
 
-    def left(self, wait_s=20.0):
+    def left(self, wait_s=60.0):
         """Return what is still there of its processes after `wait_s` seconds."""
         return leftovers(self.mark, wait_s)
 

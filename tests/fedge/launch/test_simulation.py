@@ -10,9 +10,9 @@ def test_a_clock_that_is_set_back_is_no_stall(tmp_path):
     """The manifest is of tomorrow, the log grows today: the run is waited for until it ends by itself."""
     (tmp_path / "manifest.json").touch()
     os.utime(tmp_path / "manifest.json", (4e9, 4e9))
-    code = "import sys, time\nfor _ in range(30): open(sys.argv[1], 'a').write('x'); time.sleep(0.2)"
+    code = "import sys, time\nfor _ in range(24): open(sys.argv[1], 'a').write('x'); time.sleep(0.3)"
     watched = Simulation([sys.executable, "-c", code, str(tmp_path / "run.log")])
-    assert watched.wait(tmp_path, limit_s=3.0)
+    assert watched.wait(tmp_path, limit_s=5.0)
 
 
 def test_a_run_that_leaves_no_sign_is_given_up(tmp_path):

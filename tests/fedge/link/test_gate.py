@@ -151,7 +151,7 @@ def test_strangers_do_not_get_in(certificates, attached, tmp_path, who):
             with grpc.secure_channel(
                 gate.address, grpc.ssl_channel_credentials(authority), options
             ) as channel:
-                call = channel.stream_stream("/fedge.Leaves/Attach")(iter([b"H{}"]), timeout=5)
+                call = channel.stream_stream("/fedge.Leaves/Attach")(iter([b"H{}"]), timeout=60)
                 with pytest.raises(grpc.RpcError, match="UNAVAILABLE"):
                     next(call)
         elif who == "another authority":
@@ -197,7 +197,7 @@ def test_nothing_is_left_when_a_gate_is_closed(certificates, attached):
         for link, thread, _ in links:
             link.stop()
             thread.join(5)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while threading.active_count() > before and time.monotonic() < deadline:
         time.sleep(0.05)
     assert threading.active_count() <= before + 1  # gRPC keeps a thread of its own that polls

@@ -13,7 +13,7 @@ from fedge.process import exits
 HANGING = "import threading, time; threading.Thread(target=time.sleep, args=(60,)).start()\n"
 
 
-def run(code, timeout=20):
+def run(code, timeout=120):
     """Run Python code; returns exit code and output."""
     process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=timeout, check=False

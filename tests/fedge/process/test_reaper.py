@@ -45,7 +45,7 @@ def test_what_a_process_has_started_and_left_goes_with_it(tmp_path, how):
             assert process.poll() is None
             assert folder.exists()
             process.kill()
-        process.wait(timeout=20)
+        process.wait(timeout=60)
     assert leftovers(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
 
@@ -67,6 +67,6 @@ def test_a_signal_to_the_whole_session_does_not_end_the_reaper_first(tmp_path):
         for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             reaper.send_signal(signum)
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait(timeout=20)
+        process.wait(timeout=60)
     assert leftovers(tmp_path) == []
     assert not folder.exists()
