@@ -84,6 +84,75 @@ def test_kubernetes_objects_fit_each_other():
     assert leaves["spec"]["volumeClaimTemplates"][0]["metadata"]["name"] == leaf["volumeMounts"][1]["name"]
 
 
+def superlink_options(words):
+    """Return flower-superlink's options by name; those that stand alone are True.
+
+    They are of those that tests start a real one with.
+    """
+    assert words[0] == "flower-superlink"
+    started = ("tests/support/deployment.py", "tests/deployed/test_faults.py")
+    known = {word for file in started for word in re.findall(r'"(--[\w-]+)"', (ROOT / file).read_text())}
+    found, rest = {}, list(words[1:])
+    while rest:
+        name = rest.pop(0)
+        assert name in known, name
+        found[name] = rest.pop(0) if rest and not rest[0].startswith("--") else True
+    return found
+
+
+def test_compose_has_a_superlink_and_nodes_that_fit_each_other():
+    compose = yaml.safe_load((DEPLOY / "superlink.yml").read_text(encoding="utf-8"))
+    services = compose["services"]
+    options = superlink_options(services["superlink"]["command"])
+    there = {volume.split(":")[1] for volume in services["superlink"]["volumes"]}
+    places = [value for name, value in options.items() if name.startswith("--ssl") or name == "--database"]
+    assert all(any(place.startswith(mount) for mount in there) for place in places)
+    assert options["--enable-supernode-auth"]
+    assert services["superlink"]["ports"] == ["127.0.0.1:9093:9093"], "the Control API is this machine's"
+    nodes = {name: service for name, service in services.items() if name.startswith("node")}
+    for number, (name, service) in enumerate(nodes.items()):
+        node = understood(service["command"])
+        assert (name, node.partition, node.of) == (f"node-{number}", number, len(nodes))
+        assert node.superlink == f"superlink:{services['superlink']['expose'][0]}"
+        mounts = dict(volume.split(":")[1::-1] for volume in service["volumes"])
+        assert mounts[f"/work/certs/node-{number}"] == f"../certs/node-{number}"
+        assert mounts[str(node.data_folder)] == f"../dealt/client-{number}"
+        assert "/work" / node.certs / "ca.crt" == Path("/work/certs/ca.crt")
+    named = {volume.split(":")[0] for volume in services["superlink"]["volumes"] if volume[0] != "."}
+    assert named <= compose["volumes"].keys()
+
+
+def test_a_superlink_and_nodes_on_kubernetes_fit_each_other():
+    text = (DEPLOY / "kubernetes" / "superlink.yml").read_text(encoding="utf-8")
+    objects = {(o["kind"], o["metadata"]["name"]): o for o in yaml.safe_load_all(text)}
+    service = objects["Service", "fedge-superlink"]
+    ports = {port["name"]: port["port"] for port in service["spec"]["ports"]}
+    server, nodes = (objects["StatefulSet", name]["spec"] for name in ("fedge-superlink", "fedge-node"))
+    for one in (server, nodes):
+        assert one["selector"]["matchLabels"] == one["template"]["metadata"]["labels"]
+        (container,) = one["template"]["spec"]["containers"]
+        volumes = {volume["name"] for volume in one["template"]["spec"]["volumes"]}
+        volumes |= {claim["metadata"]["name"] for claim in one["volumeClaimTemplates"]}
+        assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
+    assert service["spec"]["selector"] == server["selector"]["matchLabels"]
+    (container,) = server["template"]["spec"]["containers"]
+    assert {port["containerPort"] for port in container["ports"]} == set(ports.values())
+    assert superlink_options(container["command"])["--ssl-certfile"] == "/certs/superlink.crt"
+    (container,) = nodes["template"]["spec"]["containers"]
+    shell, _, line = container["command"]
+    spelt = subprocess.run(
+        [shell, "-c", line.partition(";")[2].partition("done;")[2].replace("exec fedge", "echo fedge")],
+        env={"HOSTNAME": "fedge-node-2", "PATH": os.environ["PATH"]},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    node = understood(spelt.stdout.split())
+    assert (node.partition, node.of) == (2, nodes["replicas"])
+    assert node.superlink == f"fedge-superlink:{ports['fleet']}"
+    assert str(node.data_folder).startswith("/own/")
+    listed = yaml.safe_load((DEPLOY / "kubernetes" / "kustomization.yaml").read_text(encoding="utf-8"))
+    assert set(listed["resources"]) == {file.name for file in (DEPLOY / "kubernetes").glob("*.yml")}
+
+
 @pytest.fixture
 def slurm(tmp_path):
     """A folder of stand-ins: srun carries out what it is given, fedge writes down how it was called."""

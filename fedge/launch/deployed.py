@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -73,12 +73,42 @@ def run_deployed(project: Project, federation: str, address: str, run_config: Ma
     with tempfile.NamedTemporaryFile("w", suffix=".toml", encoding="utf-8") as overrides:
         overrides.write(toml_of(project.as_declared(told)))
         overrides.flush()
-        said = _follow(["flwr", "run", *app, "--stream", "-c", overrides.name], app)
+        try:
+            said = _follow(["flwr", "run", *app, "--stream", "-c", overrides.name], app)
+        except KeyboardInterrupt:
+            if not is_here(address) or _folder(told).is_dir():
+                print(f"fedge: run stopped; go on with: {_go_on(app, address, told)}", flush=True)
+            raise
     if said.exit_code is None:
-        how = f"flwr log {said.run_id} {' '.join(app)}" if said.run_id else "the lines above"
-        print(f"fedge: the run ended without saying how; see {how}", file=sys.stderr, flush=True)
+        print(f"fedge: {_without_a_word(said, app, address, told)}", file=sys.stderr, flush=True)
         return exits.FAILED
     return said.exit_code
+
+
+def _without_a_word(said: _Said, app: Sequence[str], address: str, told: Mapping[str, Any]) -> str:
+    """Return what is to be said of a run whose server has not: killed, or its SuperLink is."""
+    if not said.run_id:
+        return "the SuperLink did not take the run; the lines above say why"
+    what = (
+        "the run's server was killed or has crashed"
+        if is_there("address", address)
+        else f"nobody answers at {address} any more; start flower-superlink there again"
+    )
+    log = f"flwr log {said.run_id} {' '.join(app)}"
+    return f"{what}; go on with: {_go_on(app, address, told)}; what it said: {log}"
+
+
+def _folder(told: Mapping[str, Any]) -> Path:
+    """Return the folder of a run on this machine."""
+    return Path(told["resume"] or Path(told["runs-dir"], told["run-name"]))
+
+
+def _go_on(app: Sequence[str], address: str, told: Mapping[str, Any]) -> str:
+    """Return the command by which a run goes on."""
+    if is_here(address):
+        return f"fedge resume {_folder(told)} --app {app[0]} --federation {app[1]}"
+    run = told["resume"] or told["run-name"]
+    return f"fedge run {' '.join(app)} -c 'resume=\"{run}\"' with the options of the run"
 
 
 def _refuse_unreachable(project: Project, federation: str, address: str) -> None:

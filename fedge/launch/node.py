@@ -4,6 +4,10 @@ Flower starts the program ``flwr-clientapp`` for every message, and each imports
 core. Here a program of that name stands first in the SuperNode's PATH, which only hands its words to this
 process, by a named pipe. This process has imported everything, and forks: what comes is that same program of
 Flower's, in a fresh process, without the imports. Nothing of Flower is replaced.
+
+A SuperNode of Flower 1.25 that asks for a message before its SuperLink has all of it says "Failed to receive
+message", and waits for ever for the reply to a message that it has thrown away. It is started again, and the
+run asks it once more.
 """
 
 import gc
@@ -16,6 +20,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
+from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -28,7 +33,9 @@ from fedge.process import exits
 from fedge.process.parent import end_with_parent
 
 _CLIENT_APP = "flwr-clientapp"
+_WEDGED = b"Failed to receive message"
 _SEPARATOR = "\x1f"  # between words; a line each
+_CHUNK = 65536
 _POLL_S = 0.2
 _LEAVE_S = 10.0
 _POLL_VARIABLE = "FLWR_SUPEREXEC_TASK_POLL_INTERVAL"  # of newer Flowers; a second by default
@@ -50,7 +57,10 @@ def serve_node(words: Sequence[str], owns_process: bool) -> int:
             orders = _stand_in(folder)
             node = _start(words, folder)
             try:
-                exit_code = _serve(node, orders)
+                while (exit_code := _serve(node, orders)) is None:
+                    print("fedge: the SuperNode has lost a message; it is started again", flush=True)
+                    _end(node)
+                    node = _start(words, folder)
             finally:
                 _end(node)
         finally:
@@ -89,7 +99,7 @@ def _start(words: Sequence[str], folder: Path) -> "subprocess.Popen[bytes]":
     given = [] if any(word in words for word in (here[0], "--port")) else here
     try:
         return subprocess.Popen(
-            ["flower-supernode", *words, *given], env=own, stdin=subprocess.DEVNULL,
+            ["flower-supernode", *words, *given], env=own, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
             preexec_fn=end_with_parent,
         )  # fmt: skip
     except OSError as error:
@@ -98,22 +108,44 @@ def _start(words: Sequence[str], folder: Path) -> "subprocess.Popen[bytes]":
         ) from error
 
 
-def _serve(node: "subprocess.Popen[bytes]", orders: int) -> int:
-    """Fork a ClientApp for each line of words until the SuperNode has ended; returns its exit code."""
-    client_app = _load()
+def _serve(node: "subprocess.Popen[bytes]", orders: int) -> int | None:
+    """Fork a ClientApp for each line of words until the SuperNode has ended.
+
+    Returns:
+        Its exit code; None if it waits for ever.
+    """
+    assert node.stderr is not None
+    client_app, said = _load(), node.stderr.fileno()
     signal.signal(signal.SIGCHLD, _reap)
     gc.collect()
     gc.freeze()  # what is loaded stays shared with all children
-    waiting = b""
+    waiting, last, heard = b"", b"", [orders, said]
     while node.poll() is None:
-        with suppress(InterruptedError):
-            if select.select([orders], [], [], _POLL_S)[0]:
-                *lines, waiting = (waiting + os.read(orders, 65536)).split(b"\n")
-                for line in lines:
-                    _fork(client_app, line.decode().split(_SEPARATOR))
+        ready = select.select(heard, [], [], _POLL_S)[0]
+        if orders in ready:
+            *lines, waiting = (waiting + os.read(orders, _CHUNK)).split(b"\n")
+            for line in lines:
+                _fork(client_app, line.decode().split(_SEPARATOR))
+        if said in ready:
+            last = last[-len(_WEDGED) :] + _passed_on(said, heard)
+            if _WEDGED in last:
+                return None
+    if said in select.select(heard, [], [], 0)[0]:
+        _passed_on(said, heard)
     return node.returncode
 
 
+def _passed_on(said: int, heard: list[int]) -> bytes:
+    """Let what the SuperNode has said be seen; returns it. At its end it is not listened to any more."""
+    words = os.read(said, _CHUNK)
+    if not words:
+        heard.remove(said)
+    with suppress(OSError, ValueError):  # nobody looks
+        os.write(2, words)
+    return words
+
+
+@cache
 def _load() -> Any:
     """Import what ClientApps need; returns Flower's program for them."""
     (found,) = entry_points(group="console_scripts", name=_CLIENT_APP)

@@ -33,8 +33,9 @@ class Reaper:
         """Start it; what this process starts from now on carries its mark."""
         unmarked = dict(os.environ)
         mark = uuid.uuid4().hex
+        words = [sys.executable, "-I", __file__, mark, str(_BY_THEMSELVES_S)]
         self._process = subprocess.Popen(
-            [sys.executable, "-I", __file__, mark], stdin=subprocess.PIPE, env=unmarked,
+            words, stdin=subprocess.PIPE, env=unmarked,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         os.environ[MARK] = mark
@@ -80,13 +81,13 @@ def remove_at_end(path: Path) -> None:
 # --- the program --------------------------------------------------------------------------------------
 
 
-def main(mark: str) -> None:
-    """Wait for the end of standard input, then end and remove what is left."""
+def main(mark: str, wait_s: str) -> None:
+    """Wait for the end of standard input, then end and remove what is left after so many seconds."""
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         if hasattr(signal, name):  # whoever ends a whole session means the run
             signal.signal(getattr(signal, name), signal.SIG_IGN)
     paths = [Path(line) for line in sys.stdin.read().splitlines() if line]
-    _wait_for_end(mark, _BY_THEMSELVES_S)
+    _wait_for_end(mark, float(wait_s))
     for process in marked(mark):
         with suppress(psutil.Error):
             process.kill()
@@ -121,4 +122,4 @@ def _mark_of(process: psutil.Process) -> str | None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -13,16 +13,16 @@ from small_runs import carry_out, small_config
 from fedge.launch.deal import deal_into
 from fedge.link.certificates import Wanted, make_certificates
 
-NODES = 3
+NODES = 2  # three in the soak tests
 
 pytestmark = pytest.mark.whole_runs
 
 
 @pytest.fixture(scope="module")
 def carried_out(tmp_path_factory):
-    """Return (deployment, what `fedge run . deployed` gave, the options) of one run of three nodes.
+    """Return (deployment, what `fedge run . deployed` gave, the options) of one run of two nodes.
 
-    A fourth SuperNode has a key that nobody registered.
+    The second node is Flower's own command. One more has a key that nobody registered.
     """
     folder = tmp_path_factory.mktemp("deployed")
     options = small_config(
@@ -33,14 +33,13 @@ def carried_out(tmp_path_factory):
     deployment = Deployment(folder, {**options, "data.path": "nowhere.npz", "runs-dir": "runs"})
     with deployment:
         deployment.register(NODES)
-        for client in range(NODES):
-            deployment.start_node(client, NODES, folder / "dealt" / f"client-{client}")
+        deployment.start_node(0, NODES, folder / "dealt" / "client-0")
+        deployment.start_supernode(1, NODES, folder / "dealt" / "client-1")
         make_certificates(folder / "others", Wanted(nodes=1))
         shutil.copy(deployment.certs / "ca.crt", folder / "others" / "ca.crt")
-        stranger = deployment.start("stranger", [
-            "fedge", "node", 0, "--of", NODES, "--superlink", f"127.0.0.1:{deployment.fleet}",
-            "--certs", folder / "others", "--data-folder", folder / "dealt" / "client-0",
-        ])  # fmt: skip
+        stranger = deployment.start_supernode(
+            0, NODES, folder / "dealt" / "client-0", name="stranger", certs=folder / "others"
+        )
         done = subprocess.run(
             [str(BIN / "fedge"), "run", ".", "deployed", "-c", 'run-name="there"'],
             cwd=deployment.app, env=deployment.environment(folder / "user", SEED="3"),
@@ -58,7 +57,7 @@ def test_the_run_ends_well_and_its_folder_is_where_it_was_started(carried_out):
     assert str(folder) in done.stdout
     manifest = json.loads((folder / "manifest.json").read_text())
     assert (manifest["status"], manifest["seed"]) == ("completed", 3)
-    assert manifest["data"]["name"] == "3 owners (small.npz)"
+    assert manifest["data"]["name"] == f"{NODES} owners (small.npz)"
     assert (folder / "report.html").stat().st_size > 10_000
     assert not list((deployment.folder / "superlink").glob("runs*"))
 

@@ -10,7 +10,7 @@ import time
 
 import psutil
 import pytest
-from deployment import BIN, Deployment, wait_until
+from deployment import BIN, Deployment, wait_until, words_of
 from flower_runs import comparable
 from small_runs import carry_out, small_config
 
@@ -134,7 +134,7 @@ def work_of(node):
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         for child in parent.children():
-            if "flower-supernode" not in " ".join(child.cmdline()):
+            if "flower-supernode" not in (words_of(child) or "flower-supernode"):
                 return child
         time.sleep(0.01)
     raise AssertionError("no ClientApp came")
@@ -142,7 +142,7 @@ def work_of(node):
 
 def supernode_of(node):
     """Return the process of Flower's SuperNode in a `fedge node`."""
-    (found,) = [c for c in psutil.Process(node.pid).children() if "flower-supernode" in " ".join(c.cmdline())]
+    (found,) = [c for c in psutil.Process(node.pid).children() if "flower-supernode" in words_of(c)]
     return found
 
 
@@ -268,6 +268,7 @@ def test_ctrl_c_and_resume(faults, run):
     run.wait_for(CAME_FIRST)
     run.process.send_signal(signal.SIGINT)
     assert run.wait() == 130, run.said
+    assert f"fedge: run stopped; go on with: fedge resume {run.folder} " in run.said
     wait_until(lambda: status(run.folder) == "failed", 60, "the run has ended")
     resumed(faults, run.folder)
     assert is_as_if_nothing_had_been(faults, run.folder)
@@ -284,9 +285,13 @@ def test_fedge_run_is_killed_and_the_run_goes_on(faults, run):
 def test_the_server_app_is_killed_and_the_run_resumed(faults, run):
     run.wait_for(CAME_FIRST)
     below = psutil.Process(faults.deployment.superlink.pid).children(recursive=True)
-    (app,) = [p for p in below if any(word.endswith("flwr-serverapp") for word in p.cmdline())]
+    (app,) = [p for p in below if "flwr-serverapp" in words_of(p)]
     app.kill()
     assert run.wait() == 4, run.said
+    assert (
+        f"the run's server was killed or has crashed; go on with: fedge resume {run.folder} --app ."
+        in run.said
+    )
     resumed(faults, run.folder)
     assert is_as_if_nothing_had_been(faults, run.folder)
 
@@ -297,6 +302,7 @@ def test_the_superlink_is_killed_and_the_run_resumed(faults, run):
     faults.deployment.superlink.wait()
     code = run.wait()
     assert code == 4, run.said
+    assert "any more; start flower-superlink there again; go on with: fedge resume" in run.said
     time.sleep(2)
     faults.mend()
     resumed(faults, run.folder)

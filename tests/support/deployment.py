@@ -46,13 +46,15 @@ class Deployment:
         nodes: partition id → process of the SuperNode.
     """
 
-    def __init__(self, folder, options):
+    def __init__(self, folder, options, hosts=("127.0.0.1", "localhost"), listen="127.0.0.1"):
+        """Write the project and certificates for `hosts`; nodes reach the SuperLink at `listen`."""
         self.folder = folder
         self.app = folder / "app"
         self.nodes = {}
         self.mark = f"deployed-{os.getpid()}-{folder.name}"
         self.certs = folder / "certs"
-        make_certificates(self.certs, Wanted())
+        make_certificates(self.certs, Wanted(hosts))
+        self._listen = listen
         self.control, self.fleet, self.server_io = free_ports(3)
         self._options = options
         self._logs = []
@@ -118,7 +120,7 @@ class Deployment:
             "flower-superlink", "--ssl-ca-certfile", self.certs / "ca.crt",
             "--ssl-certfile", self.certs / "superlink.crt", "--ssl-keyfile", self.certs / "superlink.key",
             "--control-api-address", f"127.0.0.1:{self.control}",
-            "--fleet-api-address", f"127.0.0.1:{self.fleet}",
+            "--fleet-api-address", f"{self._listen}:{self.fleet}",
             "--serverappio-api-address", f"127.0.0.1:{self.server_io}",
             "--enable-supernode-auth", *more,
         ])  # fmt: skip
@@ -140,17 +142,17 @@ class Deployment:
         self.nodes[partition] = node
         return node
 
-    def start_supernode(self, partition, partitions, folder):
+    def start_supernode(self, partition, partitions, folder, name="", certs=None):
         """Start Flower's own SuperNode instead, as the step by step of docs/machines.md has it."""
-        (port,) = free_ports(1)
-        node = self.start(f"node-{partition}", [
+        (port,), certs = free_ports(1), certs or self.certs
+        node = self.start(name or f"node-{partition}", [
             "flower-supernode", "--superlink", f"127.0.0.1:{self.fleet}",
-            "--root-certificates", self.certs / "ca.crt",
-            "--auth-supernode-private-key", self.certs / f"node-{partition}",
+            "--root-certificates", certs / "ca.crt",
+            "--auth-supernode-private-key", certs / f"node-{partition}",
             "--clientappio-api-address", f"127.0.0.1:{port}", "--node-config",
             f'partition-id={partition} num-partitions={partitions} data-folder="{folder}"',
         ])  # fmt: skip
-        self.nodes[partition] = node
+        self.nodes[name or partition] = node
         return node
 
     def register(self, nodes):
@@ -186,6 +188,13 @@ class Deployment:
                 process.wait()
         for log in self._logs:
             log.close()
+
+
+def words_of(process):
+    """Return the command line of a process as text; empty for one that has just ended."""
+    with suppress(psutil.Error):
+        return " ".join(process.cmdline())
+    return ""
 
 
 def listens(port):

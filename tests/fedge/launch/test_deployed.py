@@ -4,7 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from fedge.launch.deployed import _COLOURS, _ENDED, _STARTED, is_here
+from fedge.config.option import ConfigError
+from fedge.launch.deployed import (
+    _COLOURS,
+    _ENDED,
+    _STARTED,
+    _refuse_unreachable,
+    _Said,
+    _without_a_word,
+    is_here,
+)
+from fedge.launch.project import Project
+from fedge.link.certificates import Wanted, make_certificates
+from fedge.link.reach import free_port
 from fedge.run.ending import Outcome
 
 
@@ -28,3 +40,53 @@ def test_the_number_of_the_run_is_understood():
 def test_an_address_of_this_machine_is_known():
     assert all(map(is_here, ("127.0.0.1:9093", "localhost:9093", "[::1]:9093")))
     assert not any(map(is_here, ("10.0.0.7:9093", "superlink.example.org:9093", "127.0.0.1.example.org:1")))
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A project whose federation is a SuperLink that is not there."""
+    make_certificates(tmp_path / "certs", Wanted())
+    address = f"127.0.0.1:{free_port()}"
+    (tmp_path / "pyproject.toml").write_text(
+        f'[tool.flwr.app]\n[tool.flwr.federations.there]\naddress = "{address}"\n'
+        'root-certificates = "certs/ca.crt"\n[tool.flwr.federations.open]\n'
+        f'address = "{address}"\ninsecure = true\n'
+    )
+    return Project(tmp_path)
+
+
+@pytest.mark.parametrize("federation", ["there", "open"])
+def test_a_superlink_that_is_not_there_is_refused_in_one_line(project, federation):
+    with pytest.raises(
+        ConfigError, match=f"^address of federation {federation} .* nobody answers at 127"
+    ) as e:
+        _refuse_unreachable(project, federation, project.address(federation))
+    assert "\n" not in str(e.value)
+
+
+def test_whom_a_superlink_is_certified_by_is_a_file_of_the_project(project, tmp_path):
+    assert project.authority("there") == (True, tmp_path / "certs" / "ca.crt")
+    assert project.authority("open") == (False, None)
+
+
+@pytest.mark.parametrize(
+    ("address", "resume", "telling"),
+    [
+        ("127.0.0.1:{}", "", "nobody answers at 127.0.0.1:{} any more; start flower-superlink there again; "
+         "go on with: fedge resume /r/x --app . --federation there; what it said: flwr log 7 . there"),
+        ("127.0.0.1:{}", "/r/y", "fedge resume /r/y --app . --federation there; what"),
+        ("127.0.0.2:{}", "", "fedge run . there -c 'resume=\"x\"' with the options of the run;"),
+    ],
+    ids=["here", "resumed", "elsewhere"],
+)  # fmt: skip
+def test_how_a_run_goes_on_whose_server_said_nothing(address, resume, telling):
+    port = free_port()
+    told = {"resume": resume, "runs-dir": "/r", "run-name": "x"}
+    words = _without_a_word(_Said("7", None), [".", "there"], address.format(port), told)
+    assert telling.format(port) in words
+    assert "\n" not in words
+
+
+def test_a_run_that_was_not_taken_is_said():
+    words = _without_a_word(_Said("", None), [".", "there"], "127.0.0.1:1", {})
+    assert words == "the SuperLink did not take the run; the lines above say why"

@@ -53,3 +53,25 @@ def test_the_exit_code_is_the_programs(code, expected):
 
 def test_the_program_of_flower_is_there():
     assert node._load().__name__ == "flwr_clientapp"
+
+
+@pytest.mark.parametrize(
+    ("says", "expected"),
+    [("ERROR : Failed to receive message 29: UNKNOWN", None), ("goodbye", 7)],
+    ids=["lost", "ended"],
+)
+def test_a_supernode_that_has_lost_a_message_waits_for_ever_and_is_ended(tmp_path, capfd, says, expected):
+    """Flower 1.25; what it says is passed on."""
+    then = "time.sleep(600)" if expected is None else "sys.exit(7)"
+    code = f"import sys, time; print({says!r}, file=sys.stderr, flush=True); {then}"
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE)
+    orders = node._stand_in(tmp_path)
+    before = signal.getsignal(signal.SIGCHLD)
+    try:
+        assert node._serve(process, orders) == expected
+    finally:
+        node._end(process)
+        os.close(orders)
+        signal.signal(signal.SIGCHLD, before)
+    assert process.poll() is not None
+    assert says in capfd.readouterr().err

@@ -15,8 +15,10 @@ ROOT = Path(__file__).parents[3]
 RUN = """
 import os, signal, subprocess, sys, time
 from pathlib import Path
+from fedge.process import reaper
 from fedge.process.reaper import has_reaper, remove_at_end, start_reaper
 
+reaper._BY_THEMSELVES_S = 0.5
 remove_at_end(Path("nobody"))  # without a reaper nothing is done
 assert not has_reaper() and start_reaper() and not start_reaper() and has_reaper()
 for path in sys.argv[2:]:
@@ -41,7 +43,7 @@ def test_what_a_process_has_started_and_left_goes_with_it(tmp_path, how):
     with process:
         assert process.stdout.readline() == "ready\n"
         if how == "wait":
-            time.sleep(1)
+            time.sleep(0.2)
             assert process.poll() is None
             assert folder.exists()
             process.kill()

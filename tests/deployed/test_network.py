@@ -1,0 +1,48 @@
+"""A network that breaks between a SuperLink and a node that sees nothing of the server's files."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from deployed_network import ALONE
+from flower_runs import ROOT
+from ray_cluster import is_possible
+
+pytestmark = [
+    pytest.mark.soak,
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif(not is_possible(), reason="this machine allows no namespaces"),
+]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Seconds for which the network was broken → what came of the run."""
+    folder = tmp_path_factory.mktemp("network")
+    support = ROOT / "tests" / "support"
+    done = subprocess.run(
+        [*ALONE, sys.executable, str(support / "deployed_network.py"), str(folder)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(support)])},
+        capture_output=True, text=True, timeout=1500, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    for one in found:
+        print(one["broken"], one["code"], one["same"], one["said"], sep="\n")
+    return {one["broken"]: one for one in found}
+
+
+def test_a_node_that_sees_nothing_of_the_server_has_the_same_bits(runs):
+    assert (runs[0]["code"], runs[0]["same"]) == (0, True)
+
+
+def test_a_short_break_is_not_noticed(runs):
+    assert (runs[20]["code"], runs[20]["same"]) == (0, True)
+
+
+def test_a_long_break_loses_no_more_than_the_node(runs):
+    """Longer than Flower's heartbeat and `guard.return-timeout` together."""
+    assert runs[100]["code"] == 3
+    assert "node gone" in runs[100]["said"]
