@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -14,6 +15,7 @@ UNREAD = 141  # 128 + SIGPIPE: nobody reads what a command prints
 BY_STATUS = {"running": RUNNING, "completed": COMPLETED, "partial": PARTIAL, "failed": FAILED}
 LEAVE_S = 15.0  # what a run that is over may still take to put its house in order
 LEAVE_STALLED_S = 3.0  # the same where waiting has been in vain already
+REPORT_S = 600.0  # what a report may take: seconds of CPU, but minutes on a busy machine
 
 _ENDING = ("SIGINT", "SIGTERM", "SIGHUP")  # the last is what a closed terminal sends
 
@@ -102,14 +104,36 @@ def end_on_signal(signum: int) -> None:
 _leaving = threading.Lock()
 
 
-def leave_within(seconds: float, exit_code: int) -> None:
+_at_rest = threading.Event()  # unset while this process has work to finish
+_at_rest.set()
+
+
+@contextmanager
+def finishing() -> Iterator[None]:
+    """While inside, a patient `leave_within` waits, for `REPORT_S` seconds at most."""
+    _at_rest.clear()
+    try:
+        yield
+    finally:
+        _at_rest.set()
+
+
+def leave_within(seconds: float, exit_code: int, patient: bool = False) -> None:
     """Let this process end in at most `seconds` seconds, with `exit_code` if it does not end by itself.
 
     The first call counts. For processes that a run has to itself: threads that hang (a client's, Flower's
-    wait for a worker) keep a process alive, and nothing else ends them.
+    wait for a worker) keep a process alive, and nothing else ends them. If `patient`, work that is being
+    finished then (`finishing`) is waited for, and has as many seconds again to say so.
     """
+
+    def leave() -> None:
+        if patient and not _at_rest.is_set():
+            _at_rest.wait(REPORT_S)
+            time.sleep(seconds)
+        leave_now(exit_code)
+
     if _leaving.acquire(blocking=False):
-        timer = threading.Timer(seconds, leave_now, [exit_code])
+        timer = threading.Timer(seconds, leave)
         timer.daemon = True
         timer.start()
 

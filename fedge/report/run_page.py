@@ -85,7 +85,10 @@ def method(run: RunData) -> str:
     """Return the parts of the method that are on."""
     config = run.config
     sizes = run.manifest.get("clients_per_leaf", [])
-    parts = [str(config.get("leaf.strategy", "?"))]
+    rule = str(config.get("asynchrony.rule", "off"))
+    parts = [str(config.get("leaf.strategy", "?"))] if rule == "off" else [f"{rule} on a virtual clock"]
+    if rule != "off" and len(sizes) > 1:
+        parts.append(f"{config.get('asynchrony.cloud-rule', '?')} at the cloud")
     parts += [name for name in ("scaffold", "cluster", "gate") if config.get(f"{name}.enabled")]
     kind = "Flat" if len(sizes) == 1 else "Hierarchical"
     return f"{kind} federated learning ({' + '.join(parts)})"

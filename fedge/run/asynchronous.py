@@ -180,7 +180,7 @@ class AsynchronousSteps(Steps):
             f"virtual clock: {config.asynchrony.rule}, {config.asynchrony.concurrency} of {len(who.windows)} "
             f"devices at work, {seconds:g} virtual s, a global round every "
             f"{config.asynchrony.evaluate_every_s:g}"
-            + ("" if self._expected is None else f": about {self._expected} jobs")
+            + ("" if self._expected is None else f"; jobs: about {self._expected}")
         )
 
     def _say_limits(self, procedure: Procedure) -> None:

@@ -132,7 +132,8 @@ class Ending:
         """Write an end and return the one that counts."""
         if self._owns_process:
             stalled = exit_code == exits.STALLED
-            exits.leave_within(exits.LEAVE_STALLED_S if stalled else exits.LEAVE_S, exit_code)
+            limit_s = exits.LEAVE_STALLED_S if stalled else exits.LEAVE_S
+            exits.leave_within(limit_s, exit_code, patient=not stalled)
         written = self._recorder.end(status, exit_code, **entries)
         reason = str(written.get("reason", ""))
         return Outcome(written["status"], self._recorder.folder, reason, written["exit_code"])

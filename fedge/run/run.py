@@ -113,7 +113,8 @@ class _Surroundings:
         """Put the house in order, however the run ended, and write its report."""
         self.clean_up()
         _end_tracking(self.tracking, self.folder)
-        report = report_at_end(self.folder) if self.config.report else None
+        with exits.finishing():
+            report = report_at_end(self.folder) if self.config.report else None
         if report:
             self.console.say(f"report: {short(report)}")
         elif self.config.report:

@@ -13,7 +13,7 @@ def test_killed_twice_at_random_moments(tmp_path):
     config = {
         "report": False, "train.model": "mlp-tiny", "train.local-epochs": 1, "seed": 5, "run-name": "killed",
         "data.path": nine_users(), "scaffold.enabled": False, "cluster.enabled": False, "gate.enabled": False,
-        "hierarchy.num-servers": 3, "num-server-rounds": 12, "clients": 36, "devices.pieces": 2,
+        "hierarchy.num-servers": 3, "num-server-rounds": 8, "clients": 36, "devices.pieces": 2,
         "devices.dropout": 0.1, "asynchrony.rule": "fedbuff", "asynchrony.rule-args": '{"buffer": 3}',
         "asynchrony.concurrency": 12, "asynchrony.evaluate-every-s": 2.0,
     }  # fmt: skip

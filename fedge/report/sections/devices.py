@@ -33,14 +33,14 @@ def _sentences(run: RunData) -> list[str]:
     """Say what the virtual clock came to."""
     config, last = run.config, run.versions.row(-1, named=True)
     moved = sum(last[column] for column in run.versions.columns if column.endswith("_bytes"))
-    stale = last["mean_staleness"]
+    stale = None if last["mean_staleness"] is None else round(last["mean_staleness"], 2)
     return [
         f"{config.get('asynchrony.rule')} on the virtual clock: {text_of(last['virtual_s'])} virtual s, "
         f"{config.get('asynchrony.concurrency')} devices at work at a time, {last['updates']} updates taken "
         f"in of {last['jobs']} jobs, {last['version']} versions, {bytes_text(moved)} moved.",
         f"Places were in use {percent(last['utilisation'], 1)} of the time, {percent(last['wasted'], 1)} of "
         f"which was lost. Mean staleness {text_of(stale)}. Gini coefficient of the devices' updates "
-        f"{text_of(last['gini'])}.",
+        f"{text_of(round(last['gini'], 2))}.",
         *_limits(run),
     ]
 

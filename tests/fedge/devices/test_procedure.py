@@ -18,7 +18,7 @@ ARGUMENTS = {
     "fedbuff": '{"buffer": 3}',
     "ca2fl": '{"buffer": 3}',
     "fedfa": '{"buffer": 3}',
-    "fedrevive": REVIVED,
+    "fedrevive": REVIVED.replace("{", '{"buffer": 2, '),
 }
 FAILS = {(1, 1), (4, 2)}
 

@@ -1,6 +1,7 @@
 """Whole runs on the virtual clock, in process: rounds and asynchrony meet, what is left behind, resuming."""
 
 import hashlib
+import io
 import json
 from dataclasses import replace
 from types import SimpleNamespace
@@ -86,13 +87,16 @@ def test_without_delays_leaves_and_cloud_are_the_round_engine_bit_for_bit(base):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [2, 4])
-def test_any_number_of_workers_gives_the_same_files(base, buffered, workers):
-    again = simulate({**base, **BUFFERED, "run-name": f"workers-{workers}"}, workers=workers)
+def test_any_number_of_workers_gives_the_same_files(base, buffered):
+    """Four here; two are those of `test_it_goes_on_where_it_was`."""
+    again = simulate({**base, **BUFFERED, "run-name": "workers"}, workers=4)
     assert digests(again.folder) == digests(buffered.folder)
 
 
-REVIVED = '{"buffer": 2, "freeze": 2, "warmup": 4, "s_max": 3, "teachers": 3, "steps": 2, "server_s": 0.01}'
+REVIVED = (
+    '{"buffer": 2, "freeze": 2, "warmup": 4, "s_max": 3, "teachers": 3, "steps": 2, "every": 3, '
+    '"server_s": 0.01}'
+)
 
 
 def test_fedrevive_gives_the_same_files_and_says_what_devices_give_away(base):
@@ -108,6 +112,22 @@ def test_fedrevive_gives_the_same_files_and_says_what_devices_give_away(base):
     other = simulate({**config, **control, "run-name": "control"}, workers=2)
     assert digests(other.folder)["devices/versions.csv"] != digests(one.folder)["devices/versions.csv"]
     assert other.versions["server_busy"][-1] == 0
+
+
+def test_a_deadline_that_nobody_meets_ends_it_before_anybody_trains(base):
+    rounds = {"asynchrony.rule": "fedavg", "asynchrony.rule-args": "", "asynchrony.deadline-s": 1e-6}
+    run = simulate({**base, **BUFFERED, **rounds, "run-name": "vain"})
+    assert run.status == "failed"
+    assert "must leave the quickest device time for a job" in run.reason
+    assert len(run.versions) == 0
+
+
+def test_a_run_says_what_to_expect_and_what_would_have_helped(base):
+    terminal = io.StringIO()
+    slow = {"devices.preset": "equal", "devices.preset-args": '{"seconds": 5.0}', "num-server-rounds": 1}
+    run = simulate({**base, **BUFFERED, **slow, "run-name": "slow"}, terminal=terminal)
+    assert "a global round every 0.5; jobs: about 1" in terminal.getvalue()
+    assert any("still the initial one after 0.5 virtual s" in line for line in run.manifest["remarks"])
 
 
 def test_groups_of_leaves_are_served_models_of_their_own(base):
@@ -146,7 +166,8 @@ def test_its_report_has_a_section_on_devices(buffered):
     html = (buffered.folder / "report.html").read_text()
     assert "<h2" in html
     for words in (
-        "Accuracy over virtual time", "Accuracy over bytes", "Accuracy over updates",
+        "Flat federated learning (fedbuff on a virtual clock)", "Accuracy over virtual time",
+        "Accuracy over bytes", "Accuracy over updates",
         "When devices were at work", "Staleness", "who contributed", "Limited by",
     ):  # fmt: skip
         assert words in html
@@ -228,8 +249,9 @@ def test_early_stopping_and_budgets_go_by_evaluations(base, buffered):
 
 
 def test_other_seeds_are_other_runs(base, buffered):
-    other = simulate({**base, **BUFFERED, "seed": 4, "run-name": "seed"})
-    assert digests(other.folder)["devices/jobs.csv"] != digests(buffered.folder)["devices/jobs.csv"]
+    other = simulate({**base, **BUFFERED, "seed": 4, "num-server-rounds": 1, "run-name": "seed"})
+    assert len(other.jobs) > 0
+    assert other.jobs["ended_s"].to_list() != buffered.jobs["ended_s"].to_list()[: len(other.jobs)]
 
 
 def test_a_rule_of_ones_own(base):
@@ -278,7 +300,7 @@ def test_what_cannot_work_is_refused_in_one_line(base, changes, words):
         simulate({**base, **BUFFERED, **changes})
 
 
-def test_a_client_that_fails_makes_the_run_partial(base, monkeypatch):
+def test_a_client_that_fails_makes_the_run_partial(base, buffered, monkeypatch):
     from fedge import client_app
 
     train = client_app.train
@@ -288,8 +310,7 @@ def test_a_client_that_fails_makes_the_run_partial(base, monkeypatch):
             raise RuntimeError("broken device")
         return train(model, x, y, *args, **kwargs)
 
-    whole = simulate({**base, **BUFFERED, "run-name": "whole-again"})
-    failing.windows = whole.devices.filter(whole.devices["updates"] > 0)["train_samples"][0]
+    failing.windows = buffered.devices.filter(buffered.devices["updates"] > 0)["train_samples"][0]
     monkeypatch.setattr(client_app, "train", failing)
     run = simulate({**base, **BUFFERED, "run-name": "partial", "guard.retries": 0})
     assert run.status == "partial"
