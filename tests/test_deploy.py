@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import stat
 import subprocess
 from pathlib import Path
@@ -151,6 +152,54 @@ def test_a_superlink_and_nodes_on_kubernetes_fit_each_other():
     assert str(node.data_folder).startswith("/own/")
     listed = yaml.safe_load((DEPLOY / "kubernetes" / "kustomization.yaml").read_text(encoding="utf-8"))
     assert set(listed["resources"]) == {file.name for file in (DEPLOY / "kubernetes").glob("*.yml")}
+
+
+def commands_of(page, program):
+    """Return the command lines of a program: between backquotes of a page, in comments of a file."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    if page.endswith(".md"):
+        shown = re.findall(rf"`((?:SEED=\d+ )?{program} [^`]*)`", re.sub(r"\n *", " ", text))
+        shown += re.findall(rf"^{program} .*$", text, re.MULTILINE)
+    else:
+        shown = re.findall(rf"^#\s+({program} .*)$", text, re.MULTILINE)
+    return [re.sub(r"^SEED=\d+ ", "", words) for words in shown]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "docs/machines.md",
+        "docs/leaf-servers.md",
+        "docs/clusters.md",
+        "deploy/superlink.yml",
+        "deploy/compose.yml",
+        "deploy/kubernetes/superlink.yml",
+        "deploy/kubernetes/leaf-servers.yml",
+    ],
+)
+def test_fedges_commands_of_a_page_are_commands_of_fedge(page):
+    """That they do what they should is shown by tests/deployed and tests/runs."""
+    shown = [words for words in commands_of(page, "fedge") if "…" not in words and "WORDS" not in words]
+    assert shown
+    for words in shown:
+        given = [
+            {"N": "1", "HOST:PORT": "h:1", "FOLDER": "x"}.get(word, word)
+            for word in shlex.split(words, comments=True)
+        ]
+        if given[1:] and len(given) > 2:  # with less a command is only named
+            understood(given)
+
+
+def test_flowers_commands_of_the_page_on_machines_are_those_that_tests_start():
+    (superlink,) = commands_of("docs/machines.md", "flower-superlink")
+    assert superlink_options(shlex.split(superlink))["--ssl-keyfile"] == "superlink.key"
+    (supernode,) = commands_of("docs/machines.md", "flower-supernode")
+    started = (ROOT / "tests/support/deployment.py").read_text(encoding="utf-8")
+    known = set(re.findall(r'"(--[\w-]+)"', started))
+    assert {word for word in shlex.split(supernode) if word.startswith("--")} <= known
+    assert commands_of("docs/machines.md", "flwr supernode") == [
+        "flwr supernode register certs/node-0.pub . deployed"
+    ]
 
 
 @pytest.fixture
