@@ -24,6 +24,8 @@ else
     if grep -q '^onnx = ' "$checkout/pyproject.toml"; then
         "$environment/bin/pip" install --quiet -c "$checkout/constraints.txt" "$wheel[onnx]"
     fi
+    printf '%s packages, %s, %d s\n' "$("$environment/bin/pip" list 2>/dev/null | tail -n +3 | wc -l)" \
+        "$(du -sh "$environment" | cut -f1)" "$SECONDS"
 fi
 export PATH="$environment/bin:$PATH"
 work="$folder/an empty folder"    # with spaces, as folders have them

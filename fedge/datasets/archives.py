@@ -11,7 +11,7 @@ import tarfile
 import tempfile
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
 from hhar.errors import HharError
@@ -156,5 +156,6 @@ def _write(
                 report(f"unpacking {path.name}", stream.tell(), member.size)
         os.replace(partial, target)
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # a disk that takes nothing says so above
+            partial.unlink(missing_ok=True)
     return target

@@ -8,7 +8,7 @@ import importlib.util
 import logging
 import warnings
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -85,6 +85,7 @@ def _write(
 ) -> float:
     """Write a file under a temporary name, compare it, and move it into place."""
     try:
+        part.touch()  # exporters say it on a page of their own
         with _quiet():
             write()
             again = read()
@@ -110,7 +111,8 @@ def _write(
             f"with other operations"
         ) from error
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):  # a disk that takes nothing says so above
+            part.unlink(missing_ok=True)
     return off
 
 

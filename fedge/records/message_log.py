@@ -66,7 +66,8 @@ class MessageLog:
             temporary.write_text(_table(global_round, messages), encoding="utf-8")
             temporary.replace(path)
         finally:
-            temporary.unlink(missing_ok=True)
+            with suppress(OSError):  # a disk that takes nothing says so above
+                temporary.unlink(missing_ok=True)
         self._written = time.monotonic()
         self._seconds[global_round] = seconds
         self._drop()

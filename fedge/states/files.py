@@ -13,6 +13,7 @@ import mmap
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -238,7 +239,8 @@ def write_state(
     except OSError as error:
         raise StateFileError(f"cannot write state {path}: {error.strerror}") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # a disk that takes nothing says so above
+            temporary.unlink(missing_ok=True)
     return Ticket(str(path), digest.hexdigest(), state_bytes(state))
 
 

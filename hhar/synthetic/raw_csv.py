@@ -8,7 +8,7 @@ round-trips.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import numpy as np
@@ -68,7 +68,8 @@ def write_raw(
             path.replace(target / name)
     finally:
         for path in partial.values():
-            path.unlink(missing_ok=True)
+            with suppress(OSError):  # a disk that takes nothing says so above
+                path.unlink(missing_ok=True)
     report("writing", num_users, num_users, "users")
     return rows
 

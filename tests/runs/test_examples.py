@@ -99,10 +99,10 @@ def said_on_pages():
 
 @pytest.mark.parametrize("command", said_on_pages())
 def test_the_commands_of_the_pages_run(command, project):
-    """In the project of the examples; shortened to a round."""
+    """In the project of the examples; shortened to a round of a pass."""
     words = shlex.split(command)
     assert words.pop(0) == "fedge"
-    assert fedge([*words, "-c", "num-server-rounds=1 report=false"]) == 0
+    assert fedge([*words, "-c", "num-server-rounds=1 train.local-epochs=1 report=false"]) == 0
 
 
 def test_the_study_of_the_page_can_be_read(project, capsys):

@@ -94,7 +94,7 @@ def compare_page(groups: Sequence[Group], left_out: Sequence[str], rows: Sequenc
         ],
         notices=notices(groups, left_out),
         sections=[final_section(groups, rows), curves_section(groups), settings_section(groups)],
-        footer=f"Made at {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC by `fedge compare`.",
+        footer=f"Made at {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC by fedge compare.",
     )
 
 

@@ -58,7 +58,7 @@ def sweep_page(name: str, lead: Sequence[str], missing: Sequence[str], found: Se
         lead=lead,
         notices=_notices(missing, found),
         sections=[*sections, *_settings(found)],
-        footer=f"Made at {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC by `fedge sweep`.",
+        footer=f"Made at {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC by fedge sweep.",
     )
 
 

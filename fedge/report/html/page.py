@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -147,7 +148,8 @@ def write_page(page: Page, path: Path) -> None:
         temporary.write_text(render(page), encoding="utf-8")
         temporary.replace(path)
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # a disk that takes nothing says so above
+            temporary.unlink(missing_ok=True)
 
 
 def _css(variables: dict[str, str]) -> str:

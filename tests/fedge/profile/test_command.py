@@ -133,8 +133,12 @@ def test_a_capture_knows_where_memory_was_asked_for(tmp_path):
 
 
 @needs_memray
+@pytest.mark.extended
 def test_captures_of_server_and_workers_on_the_flower_engine(tmp_path):
-    """Workers are ended by message: their captures are whole; what waits for them is not captured."""
+    """Workers are ended by message: their captures are whole; what waits for them is not captured.
+
+    Long: memray in three processes, on Ray.
+    """
     words = ["run", "--engine", "flower", "-c", f"{TOY} report=false runs-dir='{tmp_path / 'runs'}'"]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, FOLDER: str(tmp_path), "PATH": path}

@@ -135,14 +135,14 @@ def test_the_tables_by_hand(swept):
     assert "minus hierfl" in page
 
 
-def test_again_does_nothing_but_compare(swept):
+def test_again_does_nothing_but_compare(swept, capsys):
     path, _ = swept
     manifests = sorted((path.parent / "s").glob("*/manifest.json"))
     before = [p.stat().st_mtime_ns for p in manifests]
-    done = run_command(path)
-    assert done.returncode == 0
-    assert "(4 complete)" in done.stdout
-    assert "mean test accuracy" in done.stdout
+    assert main(["sweep", str(path)]) == 0
+    printed = capsys.readouterr().out
+    assert "(4 complete)" in printed
+    assert "mean test accuracy" in printed
     assert [p.stat().st_mtime_ns for p in manifests] == before
 
 
@@ -264,7 +264,7 @@ def test_a_process_that_is_killed_is_a_failed_run(write):
     assert again.action == "resume"
 
 
-def test_ctrl_c_says_how_to_go_on_and_the_same_command_does(write, tmp_path):
+def test_ctrl_c_says_how_to_go_on_and_the_same_command_does(write, tmp_path, capsys):
     """Exit code 130, the runs at work have written it; then to the bits of a run that nothing stopped."""
     path = write("", seeds=[1, 2], toy=TOY.replace("rounds = 2", "rounds = 40"))
     command = [sys.executable, "-m", "fedge.cli", "sweep", "--jobs", "2", str(path)]
@@ -279,9 +279,8 @@ def test_ctrl_c_says_how_to_go_on_and_the_same_command_does(write, tmp_path):
         manifest = json.loads((folder / f"s-seed{seed}" / "manifest.json").read_text())
         assert (manifest["status"], manifest["reason"]) == ("failed", "interrupted")
     assert {s.action for s in standings(read_sweep(path))} == {"resume"}
-    done = run_command(path)
-    assert done.returncode == 0, done.stderr
-    assert "(2 to go on)" in done.stdout
+    assert main(["sweep", "--jobs", "2", str(path)]) == 0
+    assert "(2 to go on)" in capsys.readouterr().out
     whole = simulate(
         {**load_run(folder / "s-seed1").config, "runs-dir": str(tmp_path / "whole"), "run-name": "w"},
         num_supernodes=4, terminal=io.StringIO(),
