@@ -116,7 +116,7 @@ def _add_run_commands(commands: Any) -> None:
         help="what is to differ, as 'num-server-rounds=200'; see docs/running.md for what may")  # fmt: skip
     resume.add_argument("--engine", choices=("inprocess", "flower"), help="default: the one that it ran on")
     resume.add_argument(
-        "--workers", type=int, help="inprocess: clients that train at a time (default: cores)"
+        "--workers", type=int, help="inprocess: clients that train at a time (default: cores, or GPUs)"
     )
     resume.add_argument("--app", default=".", help="flower: folder of pyproject.toml (default: .)")
     resume.add_argument("--federation", help="flower: name in [tool.flwr.federations] (default: its default)")
@@ -221,7 +221,7 @@ def _add_run_arguments(parser: Parser) -> None:
         "--address", metavar="HOST:PORT", help="flower: a Ray cluster to use (default: RAY_ADDRESS)"
     )
     parser.add_argument(
-        "--workers", type=int, help="inprocess: clients that train at a time (default: cores)"
+        "--workers", type=int, help="inprocess: clients that train at a time (default: cores, or GPUs)"
     )
     parser.add_argument(
         "--clients", type=int, metavar="N",
@@ -251,7 +251,8 @@ def _run(options: argparse.Namespace) -> int:
         from fedge.doctor.command import resolved  # measures a client: other runs need not load it
 
         federation, shares = resolved(federation, run_config)
-        options.workers = options.workers or shares.at_a_time
+        if not shares.per_gpu:  # on GPUs, as many threads as there are suit a run in this process best
+            options.workers = options.workers or shares.at_a_time
     return _carry_out(options, run_config, federation)
 
 

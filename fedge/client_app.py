@@ -37,7 +37,7 @@ from fedge.exchange.evaluate import (
     models_to_evaluate,
     splits_to_evaluate,
 )
-from fedge.exchange.hello import Hello, end_capture_reply, hello_reply, probe_of, seed_of
+from fedge.exchange.hello import CPU, Hello, end_capture_reply, hello_reply, probe_of, seed_of
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import clip_norm_of, train_reply
 from fedge.metrics.scores import only_one_right
@@ -48,6 +48,7 @@ from fedge.states.averaging import State
 from fedge.states.files import sees
 from fedge.timing.calls import DESERIALISE, EVALUATE, LOAD, TRAIN, WorkClock
 from fedge.training.describe import describe
+from fedge.training.gpu import settle_gpus
 from fedge.training.local import EvalResult, evaluate_parts, load_state, tensor_of, train
 from fedge.training.models import build_model
 from fedge.training.scaffold import correction
@@ -75,7 +76,8 @@ def hello(message: Message, context: Context) -> Message:
     told = None
     if names_own_data(node):
         told = own_data(node, _config_of(context), seed_of(message)).told
-    return hello_reply(Hello(partition, partitions, sees(probe_of(message)), told), message)
+    device = device_name(str(context.run_config.get("train.device", "auto")))
+    return hello_reply(Hello(partition, partitions, sees(probe_of(message)), told, device), message)
 
 
 @app.query("end_capture")
@@ -214,11 +216,14 @@ def _model(config: TrainConfig, data: ClientData) -> torch.nn.Module:
     x, _ = data.train
     look_in(*data.look_in)
     code = MODELS.load(config.model)  # a notebook may have defined it anew
-    kind = (config.model, code, config.model_args, x.shape[1:], data.classes, config.device)
+    kind = (config.model, code, config.model_args, x.shape[1:], data.classes, config.device, config.precision)
     if getattr(_workspace, "kind", None) != kind:
         arguments = config.arguments("model")
         network = build_model(config.model, x.shape[1:], data.classes, torch.Generator(), arguments)
-        _workspace.model = network.to(device_of_thread(config.device))
+        device = device_of_thread(config.device)
+        if device.type == "cuda":
+            settle_gpus(config.precision)
+        _workspace.model = network.to(device)
         _workspace.unsaved = Unsaved(network) if MODELS.is_own(config.model) else None
         _workspace.kind = kind
     model: torch.nn.Module = _workspace.model
@@ -258,6 +263,17 @@ def device_of_thread(wanted: str) -> torch.device:
         _workspace.gpu = next(_threads) % there
     torch.cuda.set_device(_workspace.gpu)  # of this thread: its streams and peaks of memory are that GPU's
     return torch.device("cuda", _workspace.gpu)
+
+
+@lru_cache(maxsize=4)
+def device_name(wanted: str) -> str:
+    """Return what clients of this process compute on: "cpu", or the name of the GPU that they see first.
+
+    Where none is there for a client that wants one, "cpu": its training will say so.
+    """
+    if wanted == CPU or not torch.cuda.is_available():
+        return CPU
+    return str(torch.cuda.get_device_name())
 
 
 def choose_device(wanted: str) -> torch.device:

@@ -49,7 +49,13 @@ def train_together(
         team = _mine.team = Team(config.processes)
     x, _ = data.train
     kind = Kind(
-        config.model, config.arguments("model"), tuple(x.shape[1:]), data.classes, device, data.look_in
+        config.model,
+        config.arguments("model"),
+        tuple(x.shape[1:]),
+        data.classes,
+        device,
+        data.look_in,
+        config.precision,
     )
     return team.train(kind, start, data.train, settings, generator, correction, draws, timeout_s)
 

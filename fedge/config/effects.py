@@ -116,6 +116,7 @@ _in_rounds = Effect(
 _gate = Effect(
     "gate.enabled, and offers of the cloud", lambda config: config.gate.enabled and _makes_offers(config)
 )
+_gpu = Effect('train.device "auto" or "cuda"', lambda config: config.train.device != "cpu")
 _scenario = Effect("a scenario", lambda config: config.scenario != "none")
 _adaptive = _privacy("server-adaptive or client-adaptive", lambda kind: kind.endswith("-adaptive"))
 _COUNTED = ("agglomerative", "spectral", "ifca", "clove", "feddrift", "kmeans")
@@ -155,7 +156,8 @@ EFFECTS: dict[str, Effect] = {
     "partition.alpha-clients": _partition("dirichlet"),
     "partition.imbalance": _partition("imbalance"),
     "train.lr-decay": Effect("num-server-rounds of at least 2", lambda config: config.num_server_rounds > 1),
-    "train.cuda-graph": Effect('train.device "auto" or "cuda"', lambda config: config.train.device != "cpu"),
+    "train.precision": _gpu,
+    "train.cuda-graph": _gpu,
     "scaffold.levels": Effect("scaffold.enabled", lambda config: config.scaffold.enabled),
     "cluster.regroup-every": _method(*_SETTLING),
     "cluster.tau": _cluster(

@@ -193,6 +193,12 @@ class TrainConfig(Section):
     device: str = option(
         "auto", "auto takes a GPU when the federation gives one", choices=("auto", "cpu", "cuda")
     )
+    precision: str = option(
+        "float32",
+        "how a GPU multiplies: in float32, or with factors of 10 bits, faster on large models; see "
+        "docs/gpu.md",
+        choices=("float32", "tf32"),
+    )
     cuda_graph: str = option(
         "auto", "auto: on a GPU, record long training as a graph and replay it", choices=("auto", "off")
     )

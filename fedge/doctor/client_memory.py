@@ -84,6 +84,7 @@ def _measure(asked: Mapping[str, Any]) -> ClientMemory:
     from fedge.client_app import choose_device
     from fedge.data.prepared import as_float
     from fedge.launch.preflight import check
+    from fedge.training.gpu import settle_gpus
     from fedge.training.local import evaluate, train
     from fedge.training.models import build_model
     from fedge.training.schedule import local_training
@@ -101,6 +102,8 @@ def _measure(asked: Mapping[str, Any]) -> ClientMemory:
     before = _reset_peak()
     device = choose_device(config.device)
     model = build_model(config.model, shape, classes, torch.Generator(), config.arguments("model"))
+    if device.type == "cuda":
+        settle_gpus(config.precision)
     model = model.to(device)
     train(model, x, y, replace(local_training(config, 1), epochs=1), torch.Generator().manual_seed(0))
     evaluate(model, x, y, threads=config.threads)

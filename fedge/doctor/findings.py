@@ -75,18 +75,29 @@ def of_machine(machine: Machine, gpus: list[Gpu], on_ray: bool) -> Iterator[Find
 def of_installation(on_ray: bool) -> Iterator[Finding]:
     """Yield what is installed, in which versions, with their traps."""
     yield Finding("Python", WELL, f"{sys.version.split()[0]}, {sys.executable}")
-    there = [f"{name} {version(name)}" for name in _PACKAGES]
-    yield Finding("packages", WELL, ", ".join(there))
+    there = {name: _version(name) for name in _PACKAGES}
+    missing = [name for name, number in there.items() if number is None]
+    words = ", ".join(f"{name} {number or 'is missing'}" for name, number in there.items())
+    hint = f"; pip install {' '.join(missing)}" if missing else ""
+    yield Finding("packages", BROKEN if missing else WELL, words + hint)
     yield _flower()
     yield _ray(on_ray)
     extras = {extra: importlib.util.find_spec(name) is not None for name, extra in _EXTRAS.items()}
-    missing = ", ".join(f"fedge[{extra}]" for extra, is_there in extras.items() if not is_there)
-    yield Finding("extras", WELL, "all are installed" if not missing else f"not installed: {missing}")
+    absent = ", ".join(f"fedge[{extra}]" for extra, is_there in extras.items() if not is_there)
+    yield Finding("extras", WELL, "all are installed" if not absent else f"not installed: {absent}")
     try:
         open_library()
         yield Finding("native step", WELL, "built")
     except UnavailableError as error:
         yield Finding("native step", WELL, f"PyTorch's is used: {error} (docs/native.md)")
+
+
+def _version(package: str) -> str | None:
+    """Return the version of a package, None where it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def _flower() -> Finding:

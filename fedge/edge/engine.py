@@ -77,7 +77,7 @@ class EdgeEngine:
         for message in messages:
             message_id = str(next(self._numbers))
             message.metadata.__dict__["_message_id"] = message_id
-            hello = Hello(message.metadata.dst_node_id - 1, len(self._leaf_of))
+            hello = Hello(message.metadata.dst_node_id - 1, len(self._leaf_of), device="")
             self._replies[message_id] = hello_reply(hello, message)
             ids.append(message_id)
         return ids

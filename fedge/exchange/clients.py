@@ -5,6 +5,7 @@ Node ids stay in this file: what leaves it is in partition ids, and in their ord
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -79,6 +80,7 @@ class Clients:
         sharing: Collection[int] = (),
         told: Mapping[int, Told] | None = None,
         roll: Roll | None = None,
+        devices: Mapping[str, int] | None = None,
     ) -> None:
         """Take the engine that reaches them and what is known of them.
 
@@ -88,7 +90,9 @@ class Clients:
             sharing: the nodes that see state files.
             told: partition id → what the client tells of its own windows; None where the server has them.
             roll: knows nodes that come back; by default none do.
+            devices: "cpu" or the name of a GPU → clients that compute on it; unknown ones are not in it.
         """
+        self.devices = dict(devices or {})
         self.told = None if told is None else dict(sorted(told.items()))
         self._engine = engine
         self._roll = roll or Roll(engine, Question())
@@ -328,4 +332,5 @@ def _clients(engine: Engine, roll: Roll) -> Clients:
         )
     sharing = {roll.node_of[partition] for partition, hello in hellos.items() if hello.shares}
     known = () if engine.spans_machines() else sharing
-    return Clients(engine, dict(sorted(roll.node_of.items())), known, told or None, roll)
+    devices = Counter(hello.device for hello in hellos.values() if hello.device)
+    return Clients(engine, dict(sorted(roll.node_of.items())), known, told or None, roll, devices)

@@ -9,6 +9,7 @@ from fedge.exchange.content import CONFIG, config_of
 
 HELLO = "query.hello"
 END_CAPTURE = "query.end_capture"
+CPU = "cpu"
 
 
 @dataclass(frozen=True)
@@ -20,12 +21,14 @@ class Hello:
         num_partitions: of how many.
         shares: whether it sees the server's folder of state files.
         told: what it tells of its windows, where its node names its own; None where the server has them.
+        device: what it computes on: "cpu", or the name of a GPU; empty where that is not known.
     """
 
     partition_id: int
     num_partitions: int
     shares: bool = False
     told: Told | None = None
+    device: str = CPU
 
 
 def hello_message(node_id: int, probe: str = "", seed: int = 0) -> Message:
@@ -48,6 +51,8 @@ def hello_reply(hello: Hello, message: Message) -> Message:
     told = ConfigRecord({name: getattr(hello, name) for name in ("partition_id", "num_partitions", "shares")})
     if hello.told is not None:
         told["told"] = hello.told.to_text()
+    if hello.device != CPU:
+        told["device"] = hello.device
     return Message(RecordDict({CONFIG: told}), reply_to=message)
 
 
@@ -60,7 +65,8 @@ def read_hello(reply: Message) -> Hello:
     record = config_of(reply)
     partition_id, num_partitions = int(record["partition_id"]), int(record["num_partitions"])  # type: ignore[arg-type]
     told = Told.of_text(str(record["told"])) if "told" in record else None
-    return Hello(partition_id, num_partitions, bool(record["shares"]), told)
+    device = str(record.get("device", CPU))
+    return Hello(partition_id, num_partitions, bool(record["shares"]), told, device)
 
 
 def end_capture_message(node_id: int) -> Message:

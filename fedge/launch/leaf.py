@@ -17,12 +17,12 @@ from fedge.edge.engine import EdgeEngine
 from fedge.edge.host import LeafHost
 from fedge.engine.federation import Federation
 from fedge.engine.inprocess import InProcessGrid
+from fedge.launch.client_threads import client_threads
 from fedge.link.dial import Link, Refused
 from fedge.link.frames import LinkError, Packet
 from fedge.link.gate import WELCOME, LeafGate
 from fedge.process import exits
 from fedge.process.logs import log_to, stop_logging_to
-from fedge.process.threads import available_cores
 from fedge.process.versions import versions
 from fedge.run.prepare import Prepared
 from fedge.run.run import Outcome, run
@@ -83,10 +83,10 @@ def serve_leaf(options: argparse.Namespace) -> int:
     link = Link(options.cloud, options.certs, options.leaf)
     folder.mkdir(parents=True, exist_ok=True)
     look_in(os.getcwd())  # for parts of the user's own that a run may name
-    workers = options.workers or available_cores()
 
     def make_engine(run_config: Mapping[str, Any], total: int, mine: Sequence[int]) -> InProcessGrid:
-        return InProcessGrid(client_app, total, run_config, min(workers, len(mine)), mine)
+        count, told = client_threads(run_config, options.workers, len(mine))
+        return InProcessGrid(client_app, total, told, count, mine)
 
     host = LeafHost(partial(open_site, folder, options.leaf, make_engine))
     handler = log_to(folder / "leaf.log")

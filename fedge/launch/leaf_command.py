@@ -16,7 +16,7 @@ def add_leaf(commands: Any) -> None:
     )
     _add_certs(parser)
     parser.add_argument("--folder", type=Path, help="for what it keeps (default: leaf-N)")
-    parser.add_argument("--workers", type=int, help="clients that train at a time (default: cores)")
+    parser.add_argument("--workers", type=int, help="clients that train at a time (default: cores, or GPUs)")
     parser.add_argument("--once", action="store_true", help="end with the first run; default: wait for more")
     parser.add_argument(
         "--wait", type=float, metavar="SECONDS", help="end when the cloud stays away (default: never)"
@@ -64,7 +64,7 @@ def _serve(options: argparse.Namespace) -> int:
         raise ConfigError(f"the number of a leaf server must be 0 or more, but is {options.leaf}")
     if options.workers is not None and options.workers < 1:
         raise ConfigError(
-            f"--workers must be at least 1, but is {options.workers}; leave it out for all cores"
+            f"--workers must be at least 1, but is {options.workers}; leave it out for one per core"
         )
     if options.wait is not None and not options.wait > 0:
         raise ConfigError(f"--wait must be above 0 seconds, but is {options.wait:g}; leave it out for ever")

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 from flwr.clientapp import ClientApp
 
 from fedge.client_app import app as client_app
-from fedge.client_app import choose_device
 from fedge.config.option import ConfigError, shown
 from fedge.config.parts import (
     CALLBACKS,
@@ -29,9 +28,9 @@ from fedge.config.register import Register
 from fedge.config.sections import fold_tables
 from fedge.engine.federation import Federation
 from fedge.engine.inprocess import InProcessGrid
+from fedge.launch.client_threads import client_threads
 from fedge.launch.preflight import check
 from fedge.launch.project import CLIENT_APP, flatten
-from fedge.process.threads import available_cores
 from fedge.run.prepare import Prepared
 from fedge.run.run import IN_PROCESS, Outcome, run
 from hhar.windows.window_file import Windows
@@ -77,7 +76,7 @@ def simulate(
         scenario: function, in place of `scenario`.
         data: `hhar.Windows`, or a function that returns them, in place of `data.path`.
         callbacks: objects, classes or names, in place of `callbacks`; see `fedge.callbacks.Callback`.
-        workers: clients that train at a time; by default as many as this process may use cores.
+        workers: clients that train at a time; by default one per core that this process may use, or per GPU.
         terminal: where the progress lines go; standard output by default.
 
     Returns:
@@ -211,13 +210,11 @@ def run_in_process(
 
     `client_app` answers for every client.
     """
-    choose_device(str(run_config.get("train.device", "auto")))  # refuses a GPU that is not there
-    each = int(run_config.get("train.processes", 1))
-    count = min(workers or max(1, available_cores() // each), federation.num_supernodes)
+    count, told = client_threads(run_config, workers, federation.num_supernodes)
 
     def open_terminal(_: Path) -> TextIO:
         return terminal or sys.stdout or open(os.devnull, "w")
 
-    with InProcessGrid(client_app, federation.num_supernodes, run_config, count) as grid:
+    with InProcessGrid(client_app, federation.num_supernodes, told, count) as grid:
         described = {**federation.describe(), "workers": count}
         return run(grid, run_config, IN_PROCESS, described, open_terminal, owns_process, prepared)

@@ -25,6 +25,7 @@ from fedge.parallel.channel import ClosedError, receive, send
 from fedge.parallel.sgd import SharedNetwork, share_network, train_share
 from fedge.parallel.shares import Seat
 from fedge.process.parent import follow_at_once
+from fedge.training.gpu import settle_gpus
 from fedge.training.local import LocalTraining, get_state, load_state, tensor_of
 from fedge.training.models import build_model
 from fedge.training.unsaved import Unsaved
@@ -96,6 +97,7 @@ class Member:
         device = torch.device(kind["device"], *([self._seat.rank] if kind["device"] == "cuda" else []))
         if device.type == "cuda":
             torch.cuda.set_device(device)
+            settle_gpus(kind["precision"])
         if not dist.is_initialized():
             self._meet(device)
         look_in(*kind["look_in"])

@@ -30,6 +30,7 @@ from fedge.parallel.arrays import Block, Layout, nameless_file
 from fedge.parallel.channel import ClosedError, receive, send
 from fedge.process.memory import TRAINER
 from fedge.process.parent import be_followed
+from fedge.training.gpu import FLOAT32
 from fedge.training.local import LocalTraining, State, TrainResult, check_data, tensor_of
 
 logger = logging.getLogger(__name__)
@@ -56,6 +57,7 @@ class Kind:
         classes: number of logits.
         device: "cpu", or "cuda": each process has a GPU of its own.
         look_in: folders with code of the user's.
+        precision: of GPUs, see `fedge.training.gpu`.
     """
 
     model: str
@@ -64,6 +66,7 @@ class Kind:
     classes: int
     device: str = "cpu"
     look_in: Sequence[str] = ()
+    precision: str = FLOAT32
 
 
 @dataclass(frozen=True)

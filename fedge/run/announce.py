@@ -11,6 +11,7 @@ from fedge.config.effects import options_without_effect
 from fedge.config.topology import known_per_leaf
 from fedge.console.lines import Console, final_table
 from fedge.exchange.engine import Engine
+from fedge.exchange.hello import CPU
 from fedge.leaf.quorum import num_training
 from fedge.privacy import coverage
 from fedge.privacy.account import Account
@@ -29,6 +30,7 @@ from fedge.run.remarks import Remarks, changes_of
 from fedge.run.resume import Resumption
 from fedge.timing.timeline import TimelineBook
 from fedge.trackers.tracking import FINISH_S, Tracking
+from fedge.training.gpu import FLOAT32
 from fedge.training.kernels import Kernel
 
 logger = logging.getLogger(__name__)
@@ -138,6 +140,35 @@ class Announcer:
         if config.privacy.kind != "off":
             self._open_account(sizes)
 
+    def devices(self, devices: Mapping[str, int]) -> None:
+        """Record what clients compute on, "cpu" or a GPU's name → clients; say it where it is no CPU."""
+        before = self._recorder.manifest.get("devices", dict(devices))
+        self._recorder.update_manifest(devices=dict(devices))
+        words = _devices_in_words(devices)
+        if before and devices and set(before) != set(devices):
+            was = _devices_in_words(before)
+            self._console.say(
+                f"note: results may differ from here on: clients computed on {was}, now on {words}"
+            )
+        if set(devices) - {CPU}:
+            self._console.say(f"clients compute on {words}")
+            logger.info("clients compute on %s", words)
+        self._note(self._gpu_options_in_vain(devices))
+
+    def _gpu_options_in_vain(self, devices: Mapping[str, int]) -> list[str]:
+        """Return a line for each option of GPUs that does nothing on these devices, in this number."""
+        train, threads = self._plan.config.train, self._recorder.manifest["federation"].get("workers", 1)
+        if set(devices) == {CPU}:
+            if train.precision == FLOAT32:
+                return []
+            return [f"train.precision {train.precision} has no effect: clients compute on the CPU"]
+        if devices and threads > 1 and train.cuda_graph == "auto":
+            return [
+                f"train.cuda-graph: steps are not recorded as graphs, since {threads} threads of this "
+                f"process train on GPUs; with --workers 1 they are, which is often faster"
+            ]
+        return []
+
     def kernel(self, kernel: Kernel) -> None:
         """Record what computes steps on a CPU; say why it is PyTorch where the native step was asked for."""
         before = self._recorder.manifest.get("kernel", {}).get("name", kernel.name)
@@ -231,3 +262,19 @@ class Announcer:
             logger.warning("%s", line)
             self._console.say(f"note: {line}")
             self.remarks.note(line)
+
+
+def _devices_in_words(devices: Mapping[str, int]) -> str:
+    """Return what clients compute on in words: all on one kind of device, or how many on which.
+
+    >>> _devices_in_words({"cpu": 9})
+    'the CPU'
+    >>> _devices_in_words({"NVIDIA T4": 2, "cpu": 1})
+    'NVIDIA T4 (2 clients) and the CPU (1 client)'
+    """
+    names = {name: "the CPU" if name == CPU else name for name in devices}
+    if len(names) == 1:
+        return next(iter(names.values()))
+    return " and ".join(
+        f"{names[name]} ({count} client{'s' if count > 1 else ''})" for name, count in devices.items()
+    )

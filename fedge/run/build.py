@@ -1,6 +1,6 @@
 """What a run consists of, made from its configuration: model, leaves, cloud, strategy, shared files."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape
 from fedge.data.scaling import Scale
 from fedge.exchange.clients import Clients
+from fedge.exchange.hello import CPU
 from fedge.exchange.round_context import RoundContext
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.quorum import num_training
@@ -119,12 +120,16 @@ def network_of(plan: Plan, shape: DataShape, number: int = 0) -> nn.Module:
         raise ConfigError(f"train.model: {error}") from error
 
 
-def kernel_of_run(plan: Plan, shape: DataShape) -> Kernel:
-    """Return what computes the steps of clients on a CPU; see `build_strategy` for what is given."""
+def kernel_of_run(plan: Plan, shape: DataShape, devices: Collection[str] = ()) -> Kernel:
+    """Return what computes the steps of clients on a CPU; see `build_strategy` for what is given.
+
+    Args:
+        devices: what clients compute on, "cpu" or names of GPUs; empty where that is not known.
+    """
     train = plan.config.train
     if train.kernel == TORCH:
         return Kernel(TORCH)
-    if train.device == "cuda":
+    if train.device == "cuda" or (devices and CPU not in devices):
         return Kernel(TORCH, "clients train on a GPU")
     if train.processes > 1:
         return Kernel(TORCH, "several processes train a client's model (train.processes)")

@@ -87,7 +87,8 @@ class Steps:
         self._clear_away()
         clients = self._find_clients()
         dealt, sizes, shape = self._deal(clients)
-        self._announcer.kernel(kernel_of_run(self._plan, shape))
+        self._announcer.devices(clients.devices)
+        self._announcer.kernel(kernel_of_run(self._plan, shape, clients.devices))
         self._announcer.track()
         self._learn(clients, dealt, sizes, shape)
 

@@ -2,7 +2,7 @@
 
 `local` trains and evaluates, `models` has the networks by name, `scaffold` the control variates, `schedule`
 the step size of a round; `kernels` chooses what computes a step; `layout` and `cuda_graph` make PyTorch's
-fast and change nothing in what it computes.
+fast and change nothing in what it computes; `gpu` settles in which precision and order GPUs add.
 
 Imports only from below: `privacy`, `states`, `timing`, `metrics`, `native` and what is under them.
 """

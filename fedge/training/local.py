@@ -32,7 +32,7 @@ import functools
 import math
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -468,13 +468,33 @@ def _correction_tensors(named: Mapping[str, Tensor], correction: Mapping[str, np
 
 
 def _full_batch_step(model: nn.Module, sgd: Sgd, x: Tensor, y: Tensor) -> Step:
-    """The step for full batches: on a GPU, recorded as a graph if there are enough of them to pay for it."""
+    """The step for full batches: on a GPU, recorded as a graph if there are enough of them to pay for it.
+
+    A model that draws keeps its plain step: a graph would draw other numbers. Its first step tells.
+    """
     settings = sgd.settings
     full_batches = len(y) // settings.batch_size * settings.epochs
     if x.device.type != "cuda" or not settings.cuda_graph or full_batches < _GRAPH_FROM:
         return sgd.step
     state = [*sgd.weights, *sgd.velocity, *model.buffers()]
-    return graphed_or_plain(sgd.step, state, x[: settings.batch_size], y[: settings.batch_size])
+    return recorded_when_known(sgd, lambda *batch: graphed_or_plain(sgd.step, state, *batch))
+
+
+def recorded_when_known(sgd: Sgd, record: Callable[[Tensor, Tensor], Step]) -> Step:
+    """The step of `sgd`, replaced by what `record` makes of a batch as soon as it is known not to draw.
+
+    A batch is x (B, …) and y (B,); a step returns its loss, a scalar.
+    """
+    recorded: list[Step] = []
+
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        if sgd.draws is not None:
+            return sgd.step(x, y)
+        if not recorded:
+            recorded.append(record(x, y))
+        return recorded[0](x, y)
+
+    return step
 
 
 def _train_epoch(

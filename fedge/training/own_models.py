@@ -8,7 +8,7 @@ from a stream of the client's own (`OwnDraws`). So equal seeds give equal bits o
 
 import inspect
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -187,10 +187,10 @@ def _refusal(name: str, what: str, error: Exception | None, hint: str) -> Config
 
 
 class OwnDraws(TorchDispatchMode):
-    """While it is entered, whatever this thread's operations draw on a CPU comes from one generator.
+    """While it is entered, whatever this thread's operations draw comes from one generator.
 
-    Dropout asks PyTorch's global stream, which all clients of a process would draw from in the order in which
-    they happen to run.
+    Dropout asks PyTorch's global stream, of the CPU or of a GPU, which all clients of a process would draw
+    from in the order in which they happen to run. A GPU's stream is begun anew for every operation.
     """
 
     def __init__(self, generator: torch.Generator) -> None:
@@ -206,12 +206,31 @@ class OwnDraws(TorchDispatchMode):
             return func(*args, **kwargs)
         self.drew = True
         takes = {argument.name for argument in func._schema.arguments}
-        on_cpu = all(a.device.type == "cpu" for a in args if isinstance(a, Tensor))
-        if on_cpu and "generator" in takes and kwargs.get("generator") is None:
-            return func(*args, **{**kwargs, "generator": self._generator})
-        if not on_cpu or kwargs.get("generator") is not None:
+        where = _device_of(args, kwargs)
+        if kwargs.get("generator") is not None or where.type not in ("cpu", "cuda"):
             return func(*args, **kwargs)
+        if where.type == "cpu" and "generator" in takes:
+            return func(*args, **{**kwargs, "generator": self._generator})
         seed = int(torch.randint(2**62, (), generator=self._generator))
+        if where.type == "cuda":
+            with _global_stream:  # numbers are settled when the operation is launched, not when it runs
+                torch.cuda.default_generators[_index_of(where)].manual_seed(seed)
+                return func(*args, **kwargs)
         with _global_stream, torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
             return func(*args, **kwargs)
+
+
+def _device_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.device:
+    """Return where an operation draws: on the device of its tensors, or on the one that it names.
+
+    >>> _device_of((torch.zeros(1),), {}), _device_of((3,), {"device": "meta"}), _device_of((), {})
+    (device(type='cpu'), device(type='meta'), device(type='cpu'))
+    """
+    found = next((a.device for a in args if isinstance(a, Tensor) and a.device.type != "cpu"), None)
+    return found or torch.device(kwargs.get("device") or "cpu")
+
+
+def _index_of(gpu: torch.device) -> int:
+    """Return the number of a GPU; that of this thread where it has none."""
+    return torch.cuda.current_device() if gpu.index is None else gpu.index

@@ -63,10 +63,12 @@ run_simulation(server, client, nodes, backend_config={
 def test_as_many_clients_as_a_share_allows_are_on_each_gpu(gpus, share, on_each, tmp_path):
     """At a time, each with the one GPU of its share to see; two more clients wait, and get their turn."""
     fit = sum(on_each.values())
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), MARK: str(tmp_path)}
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path, MARK: str(tmp_path)}
     environment.pop("CUDA_VISIBLE_DEVICES", None)
     words = [sys.executable, "-c", PROGRAM, str(tmp_path), str(gpus), str(share), str(fit)]
     done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    assert (tmp_path / "told").is_file(), done.stderr
     found = json.loads((tmp_path / "told").read_text())
     assert found["errors"] == [], done.stderr
     assert len(found["told"]) == fit + 2, "a client waited for ever"

@@ -55,6 +55,7 @@ CASES = {
     "partition.alpha-clients": (0.9, {"partition.kind": "dirichlet"}, {}),
     "partition.imbalance": (1.5, {"partition.kind": "imbalance"}, {}),
     "train.lr-decay": (0.5, {}, {"num-server-rounds": 1}),
+    "train.precision": ("tf32", {}, {"train.device": "cpu"}),
     "train.cuda-graph": ("off", {}, {"train.device": "cpu"}),
     "scaffold.levels": (2, {"num-server-rounds": 3, "gate.enabled": False}, NO_SCAFFOLD),
     "cluster.regroup-every": (3, {"num-server-rounds": 7}, OFF),
@@ -112,6 +113,7 @@ CASES = {
 # whose effect needs more than a run of seconds, or is no result; the test that shows it
 SHOWN_ELSEWHERE = {
     "leaf.num-malicious": "tests/runs/test_robust.py",
+    "train.precision": "tests/fedge/training/test_gpu.py",
     "train.cuda-graph": "tests/fedge/training/test_cuda_graph.py",
     "cluster.level": "tests/fedge/clustering/test_auto.py",
     "cluster.min-gain": "tests/runs/test_cross_losses.py",

@@ -66,6 +66,20 @@ def test_versions_have_their_traps(versions, on_ray, name, state, words, monkeyp
     assert words in words_of(found, name)
 
 
+def test_a_package_that_is_missing_is_an_error_and_no_end(monkeypatch):
+    real = findings.version
+
+    def version(package):
+        if package == "polars":
+            raise findings.PackageNotFoundError(package)
+        return real(package)
+
+    monkeypatch.setattr(findings, "version", version)
+    found = list(findings.of_installation(on_ray=False))
+    assert states(found)["packages"] == "error"
+    assert words_of(found, "packages").endswith("polars is missing; pip install polars")
+
+
 def test_the_seed_that_a_run_will_have():
     assert words_of(findings.of_environment(5, environment={"SEED": "7"}), "seed").startswith("7, from env")
     assert words_of(findings.of_environment(5, environment={}), "seed").startswith("5, from config")

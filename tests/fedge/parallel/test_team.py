@@ -179,3 +179,16 @@ def test_windows_that_fit_nothing_are_refused_before_any_process_starts():
     with pytest.raises(ValueError, match="x must be float32"):
         team.train(Kind("linear", {}, (C, T), CLASSES), {}, (x.astype(np.float64), y), SETTINGS, seeded())
     assert team.pids == []
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_a_process_with_a_gpu_of_its_own_trains_as_a_cpu_does():
+    """Alone, over NCCL; more of them need a GPU each."""
+    alone, (x, y) = Team(1), windows()
+    start = get_state(network("cnn"))
+    one = train(network("cnn"), torch.from_numpy(x), torch.from_numpy(y), SETTINGS, seeded(), state=start)
+    there = alone.train(Kind("cnn", {}, (C, T), CLASSES, device="cuda"), start, (x, y), SETTINGS, seeded())
+    alone.close()
+    assert there.loss == pytest.approx(one.loss, rel=1e-4)
+    for name, array in one.state.items():
+        np.testing.assert_allclose(there.state[name], array, rtol=1e-3, atol=1e-4, err_msg=name)

@@ -3,7 +3,7 @@ import io
 
 from small_runs import small_config
 
-from fedge import simulate
+from fedge import client_app, simulate
 from fedge.cli import main
 from fedge.process.versions import versions
 from fedge.records.manifest import read_manifest
@@ -73,3 +73,26 @@ def test_the_final_table_is_that_of_the_last_round(tmp_path):
     table = terminal.getvalue().splitlines()[-12:]
     for row in last:
         assert any(f"{float(row['test_accuracy']):.4f}" in line for line in table), table
+
+
+def test_what_clients_compute_on_is_said_and_recorded(tmp_path, capsys, monkeypatch):
+    """As on a machine with a GPU, and again on one without: the kernel's words follow."""
+    terminal, gpu = io.StringIO(), "NVIDIA H100 80GB HBM3"
+    options = {"num_server_rounds": 1, "train__kernel": "auto", "train__precision": "tf32"}
+    config = small_config(tmp_path, run_name="run", **options)
+    with monkeypatch.context() as machine:
+        machine.setattr(client_app, "device_name", lambda _: gpu)
+        folder = simulate(config, terminal=terminal, workers=2).folder
+    lines = terminal.getvalue().splitlines()
+    assert f"clients compute on {gpu}" in lines
+    assert "note: train.kernel: PyTorch trains, since clients train on a GPU" in lines
+    assert sum("train.cuda-graph: steps are not recorded as graphs, since 2 threads" in x for x in lines) == 2
+    manifest = read_manifest(folder)
+    assert manifest["devices"] == {gpu: 9}
+    assert manifest["kernel"] == {"name": "torch", "why": "clients train on a GPU"}
+    assert main(["resume", str(folder), "-c", "num-server-rounds=2", "--workers", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert f"note: results may differ from here on: clients computed on {gpu}, now on the CPU\n" in shown
+    assert "note: train.precision tf32 has no effect: clients compute on the CPU\n" in shown
+    assert "\nclients compute on" not in shown
+    assert read_manifest(folder)["devices"] == {"cpu": 9}

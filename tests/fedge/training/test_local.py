@@ -11,18 +11,22 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedge.config.parts import MODELS, WINDOWS
+from fedge.training.cuda_graph import Step
 from fedge.training.local import (
     EvalResult,
     LocalTraining,
+    Sgd,
     State,
     evaluate,
     get_state,
     load_state,
+    recorded_when_known,
     tensor_of,
     torch_threads,
     train,
 )
 from fedge.training.models import buffer_names, build_model, parameter_names
+from fedge.training.own_models import OwnDraws
 
 C, T, CLASSES, N = 6, 16, 4, 50
 BASE = LocalTraining(lr=0.05, epochs=2, batch_size=16)
@@ -333,6 +337,43 @@ def test_threads_are_put_back() -> None:
     with torch_threads(before + 1):
         assert torch.get_num_threads() == before + 1
     assert torch.get_num_threads() == before
+
+
+class Drawing(nn.Module):
+    """Dropout, or none."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+        self.head = nn.Linear(C, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.mean(dim=2)
+        return self.head(F.dropout(x, self.p) if self.p else x)
+
+
+@pytest.mark.parametrize(
+    ("draws", "p", "plain"), [(False, 0.0, 0), (True, 0.0, 1), (True, 0.5, 3)], ids=["none", "no", "yes"]
+)
+def test_a_step_is_recorded_once_and_never_where_the_model_draws(draws: bool, p: float, plain: int) -> None:
+    """A model of the user's may draw: its first step tells."""
+    recorded: list[int] = []
+    replayed: list[int] = []
+    sgd = Sgd(Drawing(p), BASE, None, OwnDraws(seeded(1)) if draws else None)
+
+    def replay(x: Tensor, _: Tensor) -> Tensor:
+        replayed.append(len(x))
+        return torch.zeros(())
+
+    def record(x: Tensor, _: Tensor) -> Step:
+        recorded.append(len(x))
+        return replay
+
+    step = recorded_when_known(sgd, record)
+    for _ in range(3):
+        step(torch.randn(5, C, T, generator=seeded(2)), torch.zeros(5, dtype=torch.int64))
+    assert replayed == [5] * (3 - plain)
+    assert recorded == [5] * (plain < 3)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")

@@ -1,0 +1,98 @@
+"""What is settled for GPUs; and where there is one, the same bits again, near those of a CPU."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedge.config.parts import MODELS, WINDOWS
+from fedge.training.gpu import settle_gpus
+from fedge.training.local import LocalTraining, evaluate, get_state, train
+from fedge.training.models import build_model
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+SETTINGS = LocalTraining(lr=0.05, momentum=0.9, clip_norm=1.0, label_smoothing=0.1, epochs=4, batch_size=16)
+
+
+@pytest.fixture(autouse=True)
+def as_before(monkeypatch):
+    """Put PyTorch's switches back."""
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    before = (cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32)
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+    yield
+    cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = before
+
+
+class Dropping(nn.Module):
+    """Dropout of numbers, and a draw of the model's own on its device."""
+
+    def __init__(self, input_shape, classes):
+        super().__init__()
+        self.first = nn.Conv1d(input_shape[0], 32, 5, padding=2)
+        self.drop = nn.Dropout(0.5)
+        self.head = nn.Linear(32, classes)
+
+    def forward(self, x):
+        x = self.drop(torch.relu(self.first(x)))
+        noise = torch.randn(x.shape[0], 1, device=x.device) if self.training else 0.0
+        return self.head(x.mean(dim=2)) + noise
+
+
+def problem(name, device):
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(200, 6, 32, generator=generator), torch.randint(0, 4, (200,), generator=generator)
+    torch.manual_seed(1)
+    own = {"dropping": Dropping}
+    model = own[name]((6, 32), 4) if name in own else build_model(name, (6, 32), 4, generator)
+    return model.to(device), x, y
+
+
+def trained(name, device, settings=SETTINGS):
+    model, x, y = problem(name, device)
+    draws = torch.Generator().manual_seed(3)
+    return train(model, x, y, settings, torch.Generator().manual_seed(2), draws=draws).state
+
+
+@pytest.mark.parametrize(("precision", "rounded"), [("float32", False), ("tf32", True)])
+def test_sums_have_an_order_and_products_the_precision_that_is_asked_for(precision, rounded):
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = not rounded
+    settle_gpus(precision)
+    assert torch.backends.cudnn.deterministic
+    assert not torch.backends.cudnn.benchmark
+    assert torch.backends.cudnn.allow_tf32 is rounded
+    assert torch.backends.cuda.matmul.allow_tf32 is rounded
+
+
+@needs_gpu
+@pytest.mark.parametrize("precision", ["float32", "tf32"])
+@pytest.mark.parametrize("name", [*MODELS.having(WINDOWS), "dropping"])
+def test_a_gpu_computes_the_same_bits_again_with_a_graph_and_without(name, precision):
+    settle_gpus(precision)
+    runs = [trained(name, "cuda", replace(SETTINGS, cuda_graph=graph)) for graph in (True, True, False)]
+    for other in runs[1:]:
+        for key, array in runs[0].items():
+            np.testing.assert_array_equal(other[key], array, err_msg=key)
+
+
+@needs_gpu
+@pytest.mark.parametrize("name", MODELS.having(WINDOWS))
+def test_in_float32_a_gpu_is_as_near_as_another_order_of_sums(name):
+    settle_gpus("float32")
+    one_epoch = replace(SETTINGS, epochs=1)
+    on_cpu, on_gpu = trained(name, "cpu", one_epoch), trained(name, "cuda", one_epoch)
+    for key, array in on_cpu.items():
+        np.testing.assert_allclose(on_gpu[key], array, rtol=1e-3, atol=1e-4, err_msg=key)
+
+
+@needs_gpu
+def test_evaluation_on_a_gpu_counts_as_on_a_cpu():
+    settle_gpus("float32")
+    (there, x, y), (here, _, _) = problem("cnn", "cuda"), problem("cnn", "cpu")
+    for key, array in get_state(here).items():
+        np.testing.assert_array_equal(get_state(there)[key], array)
+    on_gpu, on_cpu = evaluate(there, x, y), evaluate(here, x, y)
+    assert on_gpu.loss == pytest.approx(on_cpu.loss, rel=1e-5)
+    assert np.abs(on_gpu.confusion - on_cpu.confusion).sum() <= 2  # a tie may fall the other way
