@@ -168,7 +168,10 @@ class DealtGroups:
             fixed = [leaf for leaf in range(leaves) if young and leaf not in self._changed]
             found = _by_losses(said, present, found, config.min_gain, fixed)
         docket.find(found)
-        worths = {c: None if said is None else worth_of(c, said, config.min_gain) for c in docket.on_trial}
+        worths = {
+            change: None if said is None else worth_of(change, said, config.min_gain * docket.hurdle(change))
+            for change in docket.on_trial
+        }
         facts = self._told(worths)
         adopted = docket.decide(self._decided(worths, said), leaves)
         self._entering, self._by_forks = [], {}

@@ -189,6 +189,14 @@ class Docket:
             return 1
         return int(patience * 2 ** min(max(0, failed - _PROMPT_TRIALS), MOST_DOUBLINGS))
 
+    def hurdle(self, change: Change) -> int:
+        """Return how many times the least gain a change must show in its next trial.
+
+        Forks of groups that differ come to gain more round by round. And who looks again and again finds a
+        small gain by chance: each look asks for more than the one before.
+        """
+        return 1 + min(self.failed.get(change, 0), _PROMPT_TRIALS) if change.kind == "split" else 1
+
     def facts(self) -> dict[str, Any]:
         """Return everything as JSON, for `restore`."""
         return {

@@ -1,5 +1,6 @@
 """Leaf servers of their own compute what leaves of one process do, bit by bit, whatever happens to them."""
 
+import json
 import shutil
 import threading
 import time
@@ -68,7 +69,10 @@ def test_leaf_servers_make_the_same_bits(tmp_path, certificates, address, name):
 
 
 def test_no_model_of_a_client_reaches_the_cloud(tmp_path, certificates, address):
-    """What leaf servers send are their models, c_j, and summaries; c_i and clients' models stay with them."""
+    """What leaf servers send are their models, c_j, and summaries; c_i and clients' models stay with them.
+
+    No trial is good enough, so that forks without some of a lone leaf's clients train on: the same bits.
+    """
     sent, folds = [], []
 
     def listening(folder, leaf):
@@ -85,9 +89,10 @@ def test_no_model_of_a_client_reaches_the_cloud(tmp_path, certificates, address)
         host.answer = listened
         return host
 
-    config = small_config(tmp_path) | FEDGE
+    config = small_config(tmp_path) | FEDGE | {"cluster.min-gain": 9.0}
+    wanted = carry_out(config, "here")
     with in_threads(address, certificates, tmp_path, make_host=listening):
-        outcome, _ = cloud(config, address, certificates)
+        outcome, _ = cloud({**config, "run-name": "there"}, address, certificates)
     assert outcome.status == "completed", outcome.reason
     trained = {
         tuple(n for n in names if not n.startswith("summary."))
@@ -97,6 +102,11 @@ def test_no_model_of_a_client_reaches_the_cloud(tmp_path, certificates, address)
     assert trained <= {("control", "model", "told")}
     assert {tuple(names) for kind, names in sent if kind == orders.EVALUATE} == {()}
     assert folds, "no leaf was judged by what its clients make without each other"
+    found = comparable(outcome.folder)
+    assert [key for key in found if key != "clusters" and found[key] != wanted[key]] == []
+    steps = [json.loads(line) for line in (outcome.folder / "clusters.jsonl").read_text().splitlines()]
+    gains = [trial["gain"] for step in steps for trial in step.get("trials", [])]
+    assert len(gains) == len(set(gains)) == 3
     checkpoint = outcome.folder / "checkpoints"
     assert list(checkpoint.rglob("clients.safetensors")) == [] or all(
         not load_file(path) for path in checkpoint.rglob("clients.safetensors")

@@ -91,6 +91,11 @@ VARIANTS = {
         "cluster__signal": "affinity", "cluster__method": "agglomerative", "cluster__count": "auto",
         "cluster__patience": 2, "cluster__level": 0.5, "cluster__probe_every": 1, "hierarchy__num_servers": 4,
     },
+    "a lone leaf whose forks train on": {
+        "cluster__signal": "affinity", "cluster__method": "agglomerative", "cluster__count": "auto",
+        "cluster__patience": 2, "cluster__level": 0.5, "cluster__min_gain": 9.0, "gate__enabled": False,
+        "scenario": "label-permutation", "scenario_sizes": "2,1",
+    },
     "a comparison in every third step": {"cluster__regroup_every": 3, "num_server_rounds": 8},
 }  # fmt: skip
 

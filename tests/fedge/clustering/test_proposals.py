@@ -95,6 +95,20 @@ def test_a_change_without_answers_waits_and_one_that_is_not_found_is_forgotten()
     assert docket.agreed == {}
 
 
+def test_each_further_trial_asks_for_more_gain():
+    """Once, twice, three times and never more than four times the least gain; a merge is no split."""
+    docket, found = Docket(), np.array([0, 0, 1, 1])
+    (split,) = changes_between(np.zeros(4, dtype=np.int64), found)
+    hurdles = []
+    for _ in range(30):
+        docket.find(found)
+        docket.decide(dict.fromkeys(docket.on_trial, False), 4)
+        if docket.call(1):
+            hurdles.append(docket.hurdle(split))
+    assert hurdles[:6] == [1, 2, 3, 4, 4, 4]
+    assert docket.hurdle(Change("merge", split.after, split.before)) == 1
+
+
 def test_what_waits_survives():
     docket, found = Docket(), np.array([0, 0, 1, 1, 1])
     docket.find(found)
