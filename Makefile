@@ -100,6 +100,7 @@ results: $(STAMP)
 # what `fedge datasets prepare mnist --users 24 --per-user 250` writes
 results-quick: $(STAMP) draws-data
 	$(BIN)/fedge sweep studies/quick/*.toml
+	$(BIN)/python -m studies.quick_part
 
 # all of them: ten draws of five data sets, for a night
 results-draws: $(STAMP) draws-data

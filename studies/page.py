@@ -61,7 +61,7 @@ def write_page(studies: Sequence[Study], discussion: str, docs: Path) -> None:
         "target": tables.target_table(first),
         "spread": tables.spread_table(first),
         "figures": _figures(first_title, first, docs / FIGURES),
-        "all": "\n".join(_section(study) for study in studies),
+        "all": "\n".join(section(study) for study in studies),
     }
     for name, text in parts.items():
         discussion = discussion.replace(_MARK.format(name), text.rstrip("\n"))
@@ -84,10 +84,15 @@ Titled = list[tuple[str, Comparison]]
 
 def _titled(studies: Sequence[Study]) -> tuple[Titled, Titled, Titled]:
     """Return all comparisons with their titles, those with planted groups, and those without."""
-    titled = [(_title(study, c), c) for study in studies for c in study.comparisons]
+    titled = [each for study in studies for each in titled_of(study)]
     planted = [(title, c) for title, c in titled if "oracle" in by_label(c)]
     controls = [(t, c) for t, c in titled if "hierfl" in by_label(c) and "oracle" not in by_label(c)]
     return titled, planted, controls
+
+
+def titled_of(study: Study) -> Titled:
+    """Return the comparisons of a study with their titles."""
+    return [(_title(study, comparison), comparison) for comparison in study.comparisons]
 
 
 def _title(study: Study, comparison: Comparison) -> str:
@@ -97,7 +102,7 @@ def _title(study: Study, comparison: Comparison) -> str:
     return f"{data}, {config['hierarchy.num-servers']} leaves, {comparison.title or study.sweep.name}"
 
 
-def _section(study: Study) -> str:
+def section(study: Study) -> str:
     """Return the accuracies of one study: what it is, then a table per scenario."""
     lines = study.sweep.path.read_text(encoding="utf-8").splitlines()
     about = " ".join(line.removeprefix("# ") for line in lines[: lines.index("[sweep]")] if line)

@@ -1,0 +1,74 @@
+"""Writes what `make results-quick` has found into docs/results.md: a part of it, by the present method.
+
+    python -m studies.quick_part [--studies studies/quick] [--pages docs/results.md studies/discussion.md]
+
+Sweeps whose runs are not all there are named and left out, so that one of them can be checked alone
+(`fedge sweep studies/quick/hhar.toml`). The table stands in the page and in the text that `make results`
+makes the page from, between two marks.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from studies import tables
+from studies.measures import MissingRuns, Study, read_study
+from studies.page import section, titled_of
+
+HERE = Path(__file__).parent
+PAGES = (HERE.parent / "docs/results.md", HERE / "discussion.md")
+BEGIN, END = "<!-- printed by `make results-quick` -->", "<!-- end of the quick part -->"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the part; 2 with one line on stderr when no sweep is complete."""
+    parser = argparse.ArgumentParser(
+        description="Write what make results-quick has found into docs/results.md."
+    )
+    parser.add_argument("--studies", type=Path, default=HERE / "quick", help="folder of the sweep files")
+    parser.add_argument("--pages", type=Path, nargs="+", default=PAGES, help="pages with the two marks")
+    options = parser.parse_args(arguments)
+    paths = sorted(options.studies.glob("*.toml"))
+    read = {path.stem: _complete(path) for path in paths}
+    studies = [study for study in read.values() if study is not None]
+    missing = [name for name, study in read.items() if study is None]
+    if not studies:
+        return 2
+    for page in options.pages:
+        put(part(studies, missing), page)
+    return 0
+
+
+def _complete(path: Path) -> Study | None:
+    """Return the study of a sweep file, or None with a line on stderr where runs are missing."""
+    try:
+        return read_study(path)
+    except MissingRuns as error:
+        print(f"studies: {error}", file=sys.stderr)
+        return None
+
+
+def part(studies: Sequence[Study], missing: Sequence[str]) -> str:
+    """Return the part: in how many seeds groups were found, and a table per sweep.
+
+    Args:
+        studies: the sweeps that are complete.
+        missing: names of those that are not.
+    """
+    found = "Seeds in which groups were exact after round 5 · after the last round:\n\n"
+    found += tables.found_table([each for study in studies for each in titled_of(study)])
+    left_out = f"Not carried out here: {', '.join(missing)}.\n" if missing else ""
+    return "\n".join(filter(None, (found, left_out, *map(section, studies))))
+
+
+def put(text: str, page: Path) -> None:
+    """Put a text between the two marks of a page; one without them stays as it is."""
+    before, begin, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if begin and end:
+        page.write_text(f"{before}{begin}\n\n{text}\n{end}{after}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
