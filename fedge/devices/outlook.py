@@ -18,14 +18,23 @@ _NOTHING = (
 def jobs_expected(fleet: Fleet, who: Population, config: Config, model_bytes: int) -> int:
     """Return about how many jobs will end in a run without rounds if enough devices are there at any time.
 
-    Who is idle begins, drawn evenly: so a place of a leaf ends a job every mean time of its devices. A model
-    has `model_bytes` bytes.
+    Who is idle begins, drawn evenly, so all wait equally long, g: device i begins a job every t_i + g, and as
+    many are at work as there are places, Σ t_i / (t_i + g). A model has `model_bytes` bytes.
     """
     usual = usual_s(fleet, _windows(fleet, who, config), model_bytes)
     found = 0.0
     for leaf, places in enumerate(places_per_leaf(config.asynchrony.concurrency, who.leaves)):
-        found += places / float(usual[who.devices_of(leaf)].mean())
+        found += _per_second(usual[who.devices_of(leaf)], places)
     return round(found * config.num_server_rounds * config.asynchrony.evaluate_every_s)
+
+
+def _per_second(usual: np.ndarray, places: int) -> float:
+    """Return the jobs that end in a second at `places` of devices whose jobs take `usual` (N,) float64 s."""
+    low, high = 0.0, float(usual.sum()) / places  # with g = Σ t_i / places at most `places` are at work
+    for _ in range(60):
+        wait = (low + high) / 2
+        low, high = (wait, high) if (usual / (usual + wait)).sum() > places else (low, wait)
+    return float((1 / (usual + high)).sum())
 
 
 def refuse_vain_deadline(fleet: Fleet, who: Population, config: Config, model_bytes: int) -> None:

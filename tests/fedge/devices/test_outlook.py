@@ -17,9 +17,17 @@ WHO = Population({0: 0, 1: 0, 2: 1, 3: 1}, {0: 5, 1: 5, 2: 5}, frozenset({3}), 2
 
 
 def test_jobs_expected_by_hand():
-    """A model takes 1 s: leaf 0 has two places and jobs of 2 and 4 s, leaf 1 one and jobs of 5 s; 30 s."""
+    """A model takes 1 s: leaf 0 has places for both its devices, of 2 and 4 s, leaf 1 for its own; 30 s."""
     config = config_of(asynchrony__concurrency=3, hierarchy__num_servers=2)
-    assert jobs_expected(FLEET, WHO, config, 100) == round(30 * (2 / 3 + 1 / 5))
+    assert jobs_expected(FLEET, WHO, config, 100) == round(30 * (1 / 2 + 1 / 4 + 1 / 5))
+
+
+def test_quick_devices_have_more_jobs_where_most_are_at_work():
+    """Of jobs of 1 and 3 s, one place: 1/(1 + g) + 3/(3 + g) = 1 for g = √3."""
+    who = Population({0: 0, 1: 0}, {0: 1, 1: 1}, frozenset(), 1)
+    fleet = Fleet(NOTHING[:2], np.array([1.0, 3.0]), ENDLESS[:2], ENDLESS[:2], NOTHING[:2], NOTHING[:2])
+    config = config_of(asynchrony__concurrency=1, asynchrony__evaluate_every_s=1000.0)
+    assert jobs_expected(fleet, who, config, 100) == round(3000 * (1 / (1 + 3**0.5) + 1 / (3 + 3**0.5)))
 
 
 def test_as_many_jobs_as_expected_end():
