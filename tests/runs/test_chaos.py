@@ -1,7 +1,9 @@
 """SIGKILL of each process of a run on Ray, in each phase: how the run ends, and that nothing is left."""
 
 import json
+import os
 import shutil
+import signal
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -19,11 +21,15 @@ from fedge import client_app
 from fedge.exchange.evaluate import splits_to_evaluate
 
 app = ClientApp()
-app.query("hello")(client_app.hello)
 
 def at(phase):
     Path(os.environ["FEDGE_TEST_PHASES"], phase).touch()
     time.sleep(0.2)
+
+@app.query("hello")
+def hello(message, context):
+    at("hello")
+    return client_app.hello(message, context)
 
 @app.train()
 def train(message, context):
@@ -38,6 +44,8 @@ def evaluate(message, context):
 VICTIMS = ("flwr", "flower-simulati", "raylet", "gcs_server", "ray::ClientApp")
 PHASES = ("start", "train", "cloud", "evaluate")
 GONE_S = 20.0
+SIGNALS = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}
+MOMENTS = ("start", "hello", "train", "evaluate", "cloud", "checkpoint", "report")
 
 
 @pytest.mark.parametrize(
@@ -62,14 +70,84 @@ def test_every_process_killed_in_every_phase(tmp_path):
     print(f"\n{kills}; all gone {max(took):.1f} s after the run's end")
 
 
-def kill_one(folder, victim, phase, gone_s=GONE_S):
-    """Kill a process of a run in a phase; returns the seconds from the run's end until all was gone."""
+@pytest.mark.soak
+def test_every_signal_in_every_moment(tmp_path):
+    """To `fedge run` on Ray, alone and with its whole group, as a terminal that is closed does it."""
+    took = []
+    for name, code in SIGNALS.items():
+        for place, moment in enumerate(MOMENTS):
+            folder = tmp_path / f"{name}-{moment}"
+            folder.mkdir()
+            took.append(signal_one(folder, name, code, moment, to_group=place % 2 == 1))
+            shutil.rmtree(folder)
+    print(f"\n{len(took)} signals; all gone {max(took):.1f} s after the signal at the latest")
+
+
+def signal_one(folder, name, code, moment, to_group):
+    """Send a signal to a run in some moment; returns the seconds until all was gone."""
+    app, phases, runs = paced_app(folder)
+    base = (
+        ENDLESS
+        if moment != "report"
+        else ENDLESS.replace("=100000", "=2").replace("report=false", "report=true")
+    )
+    config = f"{base} cluster.signal='cross-loss' transfer.share-above-mb=0.0 runs-dir='{runs}' run-name='it'"
+    words = ("run", app, "--engine", "flower", "-c", config)
+    with RayRun(folder, *words, program="fedge", FEDGE_TEST_PHASES=str(phases)) as run:
+        reach(run, moment, phases, runs / "it")
+        simulation, number = named(run, "flower-simulati"), getattr(signal, name)
+        began = time.monotonic()
+        if to_group:
+            os.killpg(run.process.pid, number)
+        else:
+            run.process.send_signal(number)
+        ended = run.process.wait(timeout=60)
+        assert run.left(GONE_S) == []
+        took = time.monotonic() - began
+        assert what_is_left(runs / "it", simulation) == [], run.output
+        manifest = json.loads((runs / "it" / "manifest.json").read_text())
+        found = (
+            ended,
+            manifest["status"],
+            manifest["exit_code"],
+            (manifest.get("reason") or "").split(" (")[0],
+        )
+        completed = [(one, "completed", 0, "") for one in (0, code)] if moment == "report" else []
+        assert found in [(code, "failed", code, "interrupted"), *completed], run.output
+        return took
+
+
+def reach(run, moment, phases, folder):
+    """Wait until a run is in some moment of its life."""
+    there = {
+        "start": (folder / "manifest.json").exists,
+        "hello": (phases / "hello").exists,
+        "checkpoint": lambda: list((folder / "checkpoints").glob(".*.part")),
+        "report": (folder / "checkpoints" / "final.safetensors").exists,
+    }
+    if moment in there:
+        run.wait_until(there[moment], moment)
+        return
+    run.wait_for(" 1/100000")
+    for seen in phases.iterdir():
+        seen.unlink()
+    run.wait_until((phases / moment).exists, moment)
+
+
+def paced_app(folder):
+    """Make an app whose clients say what they do; returns its folder, that of what they say, that of runs."""
     app, phases, runs = folder / "app", folder / "phases", folder / "runs"
     app.mkdir()
     phases.mkdir()
     text = (ROOT / "pyproject.toml").read_text()
     (app / "pyproject.toml").write_text(text.replace("fedge.client_app:app", "paced:app"))
     (app / "paced.py").write_text(PACED)
+    return app, phases, runs
+
+
+def kill_one(folder, victim, phase, gone_s=GONE_S):
+    """Kill a process of a run in a phase; returns the seconds from the run's end until all was gone."""
+    app, phases, runs = paced_app(folder)
     config = (
         f"{ENDLESS} cluster.signal='cross-loss' transfer.share-above-mb=0.0 runs-dir='{runs}' run-name='it'"
     )

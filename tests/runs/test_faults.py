@@ -45,6 +45,7 @@ SMALL = {
     "train.local-epochs": 1,
     "partition.kind": "iid",
     "guard.retries": 0,
+    "guard.start-timeout": 400.0,  # on a busy machine Ray takes its time
 }
 
 

@@ -94,6 +94,37 @@ def test_a_living_run_is_not_resumed(tmp_path):
     process.communicate()
 
 
+@pytest.mark.extended
+def test_many_at_once(tmp_path):
+    """They begin one name, share a folder of runs, go on with one run: nobody writes to another's."""
+    config = {**tiny(), "num-server-rounds": 3, "runs-dir": str(tmp_path / "runs")}
+    ends = together([["run", ".", "-c", write_overrides(tmp_path, config)]] * 3)
+    assert sorted(code for code, _ in ends) == [0, 4, 4]
+    refused = [output for code, output in ends if code == 4]
+    assert all("run-name must be new, but " in output and output.count("\n") == 1 for output in refused)
+    config["run-name"] = ""
+    ends = together([["run", ".", "-c", write_overrides(tmp_path, config)]] * 3)
+    assert [code for code, _ in ends] == [0, 0, 0]
+    folders = [path for path in (tmp_path / "runs").iterdir() if not path.is_symlink()]
+    whole = comparable(tmp_path / "runs" / "killed")
+    assert len(folders) == 4
+    assert all(comparable(folder) == whole for folder in folders)
+    more = ["-c", "num-server-rounds=30"]
+    ends = together([["resume", str(tmp_path / "runs" / "killed"), *more]] * 3)
+    codes = [code for code, _ in ends]
+    assert codes.count(0) >= 1
+    assert set(codes) <= {0, 4}  # who comes when it is over is told that nothing is left to do
+    assert all("is still going on" in output for code, output in ends if code == 4)
+    assert rounds_done(tmp_path / "runs" / "killed") == 30
+
+
+def together(commands):
+    """Carry out `fedge WORDS…` side by side; returns (exit code, output) of each."""
+    processes = [start("", *words) for words in commands]
+    outputs = [process.communicate(timeout=300)[0] for process in processes]
+    return [(process.returncode, output) for process, output in zip(processes, outputs, strict=True)]
+
+
 def test_killed_on_ray_resumed_in_this_process(tmp_path):
     """All processes of `flwr run`'s simulation die at once; engine and workers are others afterwards."""
     config = {**tiny(), "num-server-rounds": 400, "runs-dir": str(tmp_path / "runs")}

@@ -111,6 +111,18 @@ def test_ctrl_c_leaves_a_readable_screen_that_says_how_to_go_on(tmp_path, engine
         assert lines[-2] == f"run folder: {folder}"
 
 
+def test_a_closed_terminal_ends_the_run(tmp_path):
+    """The window is closed in mid-run: SIGHUP, and nothing can be written to the terminal any more."""
+    config = f"{quick()} num-server-rounds=100000 train.lr-decay=1.0 runs-dir='{tmp_path}' run-name='it'"
+    with OnTerminal(fedge("run", "-c", config), 80, 24) as run:
+        run.until(r"^round +2/100000  accuracy ")
+        run.terminal.hang_up()
+        assert run.process.wait(timeout=60) == 129
+    manifest = json.loads((tmp_path / "it" / "manifest.json").read_text())
+    reason = "interrupted (SIGHUP)"
+    assert (manifest["status"], manifest["exit_code"], manifest["reason"]) == ("failed", 129, reason)
+
+
 @pytest.mark.parametrize(
     ("variables", "size", "live"),
     [

@@ -12,7 +12,7 @@ from processes import MARK, leftovers, marked
 
 ROOT = Path(__file__).parents[2]
 QUICK = "report=false data.path='synthetic' train.model='linear' train.local-epochs=1"
-ENDLESS = f"{QUICK} num-server-rounds=100000 train.lr-decay=1.0"
+ENDLESS = f"{QUICK} num-server-rounds=100000 train.lr-decay=1.0 guard.start-timeout=600.0"
 
 
 class RayRun:
@@ -50,11 +50,11 @@ class RayRun:
         """What it has printed so far."""
         return self.output_path.read_text()
 
-    def wait_for(self, text, timeout=180):
+    def wait_for(self, text, timeout=500):
         """Wait until its output holds `text`."""
         self.wait_until(lambda: text in self.output, f"{text!r} in its output", timeout)
 
-    def wait_until(self, happened, what, timeout=180):
+    def wait_until(self, happened, what, timeout=500):
         """Wait for something to happen while it goes on."""
         deadline = time.monotonic() + timeout
         while not happened():
