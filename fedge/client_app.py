@@ -37,7 +37,15 @@ from fedge.exchange.evaluate import (
     models_to_evaluate,
     splits_to_evaluate,
 )
-from fedge.exchange.hello import CPU, Hello, end_capture_reply, hello_reply, probe_of, seed_of
+from fedge.exchange.hello import (
+    CPU,
+    Hello,
+    end_capture_reply,
+    hello_reply,
+    probe_of,
+    refuse_other_windows,
+    seed_of,
+)
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import clip_norm_of, train_reply
 from fedge.metrics.scores import only_one_right
@@ -190,6 +198,7 @@ def _open(message: Message, context: Context) -> tuple[RoundContext, Config, Cli
         data = open_client(round_context.data_folder, client, round_context.global_round)
     else:
         own = own_data(context.node_config, config, round_context.seed)
+        refuse_other_windows(message, client, own.told.fingerprint)
         data = client_data(own, Scale(round_context.mean, round_context.std), round_context.global_round)
     return round_context, config, data, client
 

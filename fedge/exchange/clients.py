@@ -17,6 +17,7 @@ from fedge.exchange.content import send_tickets
 from fedge.exchange.delivery import RESTART_S, Answer, Stamps, collect
 from fedge.exchange.engine import Engine, RunError
 from fedge.exchange.failure import NODE_GONE, WORKER_DIED, Failure, no_reply_within, rejected, worker_died
+from fedge.exchange.hello import expect_windows
 from fedge.exchange.ordering import largest_first, waves
 from fedge.exchange.returning import Returning
 from fedge.exchange.roll import Question, Roll
@@ -175,6 +176,10 @@ class Clients:
         Raises:
             RunError: the engine has stopped.
         """
+        for message in messages:
+            if self.told is not None:
+                told = self.told[self.partition(message.metadata.dst_node_id)]
+                expect_windows(message, told.fingerprint)
         ongoing = _Ongoing(
             self._engine, {self.partition(m.metadata.dst_node_id): m for m in messages},
             timeout_s, retries, last_words, self.node,

@@ -4,12 +4,14 @@ from dataclasses import dataclass
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
+from fedge.config.option import ConfigError
 from fedge.data.own import Told
 from fedge.exchange.content import CONFIG, config_of
 
 HELLO = "query.hello"
 END_CAPTURE = "query.end_capture"
 CPU = "cpu"
+_TOLD = "told-windows"  # entry of a question's config: what the client told at the start of the run
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,20 @@ def read_hello(reply: Message) -> Hello:
     told = Told.of_text(str(record["told"])) if "told" in record else None
     device = str(record.get("device", CPU))
     return Hello(partition_id, num_partitions, bool(record["shares"]), told, device)
+
+
+def expect_windows(message: Message, fingerprint: str) -> None:
+    """Let a question say which windows its client told of: a node that was started again may have others."""
+    message.content[CONFIG] = ConfigRecord({**dict(config_of(message).items()), _TOLD: fingerprint})
+
+
+def refuse_other_windows(message: Message, client: int, fingerprint: str) -> None:
+    """Raise ConfigError where a client's own windows are not those that it told of."""
+    if config_of(message).get(_TOLD, fingerprint) != fingerprint:
+        raise ConfigError(
+            f"the windows of partition {client} must be those of the start of the run, but are others; bring "
+            f"them back to its machine, or start a new run"
+        )
 
 
 def end_capture_message(node_id: int) -> Message:

@@ -225,7 +225,7 @@ def test_a_node_comes_back_with_other_windows(faults, run):
     node.wait()
     faults.start(1, windows=0)
     assert run.wait() == 3, run.said
-    assert "its windows are not those of the start" in run.said
+    assert "the windows of partition 1 must be those of the start of the run, but are others" in run.said
     faults.deployment.nodes[1].terminate()
     faults.deployment.nodes[1].wait()
 

@@ -5,17 +5,20 @@ from dataclasses import replace
 import pytest
 from flwr.app import RecordDict
 
+from fedge.config.option import ConfigError
 from fedge.data.own import Told
 from fedge.data.scaling import ChannelSums
 from fedge.exchange.hello import (
     Hello,
     end_capture_message,
     end_capture_reply,
+    expect_windows,
     hello_message,
     hello_reply,
     probe_of,
     read_end_capture,
     read_hello,
+    refuse_other_windows,
     seed_of,
 )
 
@@ -56,3 +59,16 @@ def test_the_end_of_a_capture_names_the_process():
     asked = numbered(end_capture_message(2))
     assert asked.content == RecordDict()
     assert read_end_capture(end_capture_reply(4711, asked)) == 4711
+
+
+def test_a_client_whose_windows_are_others_than_it_told_refuses_the_question():
+    """A node that was started again under its key has its old id, and is not asked again who it is."""
+    question = hello_message(7, "", seed=5)
+    refuse_other_windows(question, 1, "any: nobody has told")
+    expect_windows(question, "a1")
+    refuse_other_windows(question, 1, "a1")
+    assert seed_of(question) == 5, "the rest stays"
+    with pytest.raises(
+        ConfigError, match=r"^the windows of partition 1 must be those of the start of the run"
+    ):
+        refuse_other_windows(question, 1, "b2")
