@@ -1,5 +1,6 @@
 """Flower as an engine: its Grid, and what has to be found out about what is behind it."""
 
+import re
 import sys
 import threading
 import time
@@ -28,6 +29,7 @@ _OF_NODES = {
     8: "its ClientApp was killed, ran out of memory or crashed",
     LOST: "it lost the message, as one that was started again",
 }
+_OF_CLIENT_APP = re.compile(r"^<class '(?:\w+\.)*(\w+)'>:<'(?!<)")  # as a SuperNode hands on an exception
 _T = TypeVar("_T")
 _DEAD_WORKER = ("ActorUnavailableError", "ActorDiedError", "WorkerCrashedError", "OutOfMemoryError")
 
@@ -112,7 +114,7 @@ class FlowerEngine:
             return node_failed(_OF_NODES[reply.error.code])
         if any(reason.startswith(f"<class 'ray.exceptions.{name}'>") for name in _DEAD_WORKER):
             return worker_died()
-        failure = raised(reason)
+        failure = raised(_OF_CLIENT_APP.sub(r"\1: ", reason))
         return Failure(failure.kind, failure.detail.removeprefix(_GUARD))
 
     def refuse_stopped(self) -> None:
