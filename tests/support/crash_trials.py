@@ -103,6 +103,7 @@ class Trial:
         faults = [point for point in faults if point[0][0] != "eintr"]
         faults = crash_points.stratified(faults, int(sample), share, rng, day)
         ends = [point for point in power if point[0][1] == "end"]  # what a run that has ended leaves
+        ends = [ends[day % len(ends)]] if day and ends else ends
         rest = [point for point in power if point[0][1] != "end"]
         rest = crash_points.stratified(rest, (int(sample) + 1) // 2, share, rng, day)
         return faults + twice + ends + rest + interrupted
