@@ -8,9 +8,11 @@ notices at once and starts another (`fedge.engine.ray_workers`).
 """
 
 import faulthandler
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
@@ -79,21 +81,28 @@ def _time_limit(message: Message, context: Context) -> Iterator[None]:
     if process_name() == round_context.server:
         yield
         return
-    limit_s = min(round_context.timeout_s, _LONGEST_S)
-    if not round_context.data_folder:  # nobody else sees this machine's files: it says so here
-        faulthandler.dump_traceback_later(limit_s, exit=True)
+    with _noted(round_context.data_folder, context) as file:
+        faulthandler.dump_traceback_later(min(round_context.timeout_s, _LONGEST_S), exit=True, file=file)
         try:
             yield
         finally:
             faulthandler.cancel_dump_traceback_later()
+
+
+@contextmanager
+def _noted(data_folder: str, context: Context) -> Iterator[TextIO]:
+    """Keep a note in the run's data folder that a client is at work; yields the file for its last words.
+
+    Without a data folder nobody else sees this machine's files: a client's last words go to its own output.
+    """
+    if not data_folder:
+        yield sys.stderr
         return
-    note = _note(round_context.data_folder, int(context.node_config["partition-id"]))
+    note = _note(data_folder, int(context.node_config["partition-id"]))
     with note.open("w") as file:
-        faulthandler.dump_traceback_later(limit_s, exit=True, file=file)
         try:
-            yield
+            yield file
         finally:
-            faulthandler.cancel_dump_traceback_later()
             note.unlink(missing_ok=True)
 
 
