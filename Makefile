@@ -31,7 +31,7 @@ run: $(RUNS)
 	PATH="$(CURDIR)/$(BIN):$$PATH" SEED=$${SEED:-42} $(BIN)/flwr run .
 
 # tests side by side: each process imports torch once, and takes over what another has not begun. Whole runs wait now and
-# then, so they take one process more than there are cores (tests/conftest.py)
+# then, so they take two processes more than there are cores (tests/conftest.py)
 SIDE_BY_SIDE := --dist worksteal
 
 # the checks take a core that tests, which wait now and then, leave free
@@ -63,7 +63,7 @@ tests: $(STAMP)
 
 # what is the second of its kind on Ray, or long: minutes in all
 extended: $(STAMP)
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -q -n auto $(SIDE_BY_SIDE) -m extended
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -q -n auto $(SIDE_BY_SIDE) -m "extended and not soak"
 
 quick-tests: $(STAMP)
 	$(BIN)/python -m pytest -q -n logical --maxprocesses 4 $(SIDE_BY_SIDE) -m "not soak and not extended and not whole_runs and not slow" --ignore=tests/runs

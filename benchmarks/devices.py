@@ -22,7 +22,7 @@ from flwr.app import Message
 from flwr.clientapp import ClientApp
 
 from fedge import simulate
-from fedge.config.sections import from_run_config
+from fedge.config.flat import from_run_config
 from fedge.devices.evaluation import Evaluating
 from fedge.devices.jobs import Job
 from fedge.devices.lookahead import LookAhead, Waiting

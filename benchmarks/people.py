@@ -19,7 +19,7 @@ import torch
 
 from fedge.clustering.deals import deal_test
 from fedge.clustering.sketch import cosines, sketch
-from fedge.config.sections import from_run_config
+from fedge.config.flat import from_run_config
 from fedge.data.scenario import Change, make_scenario
 from fedge.seeding import Purpose, numpy_stream, torch_stream
 from fedge.training.local import get_state, load_state, tensor_of, train

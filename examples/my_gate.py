@@ -2,7 +2,7 @@
 
 from scipy.special import betainc
 
-from fedge.config.sections import GateConfig
+from fedge.config.sections.serving import GateConfig
 from fedge.serving.gate import Paired
 
 

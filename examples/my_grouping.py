@@ -5,7 +5,7 @@ from scipy.cluster.hierarchy import fcluster, linkage
 
 from fedge.clustering.evidence import Evidence
 from fedge.clustering.registry import Grouping, method
-from fedge.config.sections import ClusterConfig
+from fedge.config.sections.cluster import ClusterConfig
 
 
 def needs(_: ClusterConfig) -> frozenset[str]:

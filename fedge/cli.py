@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedge.config.describe import json_schema, option_table
+from fedge.config.flat import check_keys, fold_tables
+from fedge.config.flat import options as all_options
 from fedge.config.option import ConfigError, Scalar
-from fedge.config.sections import check_keys, fold_tables
-from fedge.config.sections import options as all_options
 from fedge.datasets.command import add_datasets
 from fedge.launch.command_line import Parser, read, refuse_misplaced, show_options
 from fedge.launch.completion import SHELLS, complete, shell_code

@@ -14,10 +14,12 @@ from flwr.app import Context, Message
 from fedge.client.guarded_app import GuardedApp
 from fedge.client.privacy import private_state
 from fedge.client.together import train_together
+from fedge.config.config import Config
+from fedge.config.flat import from_run_config
 from fedge.config.option import ConfigError
 from fedge.config.parts import MODELS
 from fedge.config.register import look_in
-from fedge.config.sections import Config, TrainConfig, from_run_config
+from fedge.config.sections.train import TrainConfig
 from fedge.data.own import client_data, names_own_data, own_data, place_of
 from fedge.data.prepared import ClientData, client_in, open_client
 from fedge.data.scaling import Scale
@@ -242,8 +244,9 @@ def _model(config: TrainConfig, data: ClientData) -> torch.nn.Module:
 
 def _forget(model: torch.nn.Module) -> None:
     """Let this thread's network keep nothing of another client's beside its state."""
-    if model is _workspace.model and _workspace.unsaved is not None:
-        _workspace.unsaved.put_back()
+    unsaved: Unsaved | None = getattr(_workspace, "unsaved", None)
+    if unsaved is not None and model is _workspace.model:
+        unsaved.put_back()
 
 
 def _draws(config: TrainConfig, round_context: RoundContext, client: int) -> torch.Generator | None:

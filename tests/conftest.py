@@ -1,6 +1,7 @@
 """What all tests share: quiet engines, one torch thread, modest property tests, real data where it is."""
 
 import os
+from itertools import chain
 from pathlib import Path
 
 os.environ["FLWR_TELEMETRY_ENABLED"] = "0"  # before Flower and Ray are imported
@@ -44,13 +45,29 @@ def make_result_fixture():
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
-    """Return one process per core and one more, since whole runs wait now and then; four at most."""
-    return min(4, available_cores() + 1)
+    """Return two processes more than there are cores, since whole runs often wait; four at most."""
+    return min(4, available_cores() + 2)
 
 
 def pytest_collection_modifyitems(items):
-    """Put whole runs first: side by side, no process then waits at the end for another's long test."""
-    whole = {"runs", "deployed"}
-    items.sort(
-        key=lambda item: whole.isdisjoint(item.path.parts) and not item.get_closest_marker("whole_runs")
-    )
+    """Deal whole runs to all processes, module by module, each process its own first.
+
+    A process begins with its part of the list and takes over another's rest when it is done: so none waits at
+    the end for another's long test.
+    """
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    modules: dict[Path, list] = {}
+    short = []
+    for item in items:
+        if {"runs", "deployed"} & set(item.path.parts) or item.get_closest_marker("whole_runs"):
+            modules.setdefault(item.path, []).append(item)
+        else:
+            short.append(item)
+    whole = list(modules.values())
+    share = -(-len(items) // processes)
+    dealt = []
+    for number in range(processes):
+        mine = list(chain.from_iterable(whole[number::processes]))
+        dealt += [*mine, *short[: max(0, share - len(mine))]]
+        del short[: max(0, share - len(mine))]
+    items[:] = [*dealt, *short]

@@ -136,6 +136,7 @@ def test_what_holes_are_accepted_for_is_not_there():
     assert [text for text in texts if named.search(text)] == []
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_without_a_network_it_says_so_in_one_line(tmp_path, monkeypatch):
     """A real pip that finds no index."""

@@ -136,75 +136,84 @@ def test_every_cited_contract_is_defined() -> None:
 
 
 # Modules without a test module of their own, and what tests them instead
-ELSEWHERE = {
-    # entry points and what only a whole run shows
-    "fedge/client/together.py": "runs/test_processes.py",
-    "fedge/server_app.py": "runs/test_flower.py",
-    "fedge/run/served.py": "fedge/inference/test_card.py",
-    "fedge/callbacks/callback.py": "fedge/callbacks/test_calls.py",
-    "fedge/rounds/hooks.py": "fedge/callbacks/test_calls.py",
-    "fedge/client/guarded_app.py": "runs/test_faults.py",
-    "fedge/engine/capture.py": "fedge/profile/test_command.py",
-    "fedge/engine/flower_process.py": "runs/test_exits.py",
-    "fedge/engine/ray_workers.py": "runs/test_faults.py",
-    "fedge/launch/flower.py": "runs/test_exits.py",
-    "fedge/process/capture.py": "fedge/profile/test_command.py",
-    "fedge/run/ending.py": "runs/test_exits.py",
-    "fedge/run/resume.py": "runs/test_resumption.py",
-    "fedge/sweep/pool.py": "fedge/sweep/test_command.py",
-    "fedge/sweep/summary.py": "fedge/sweep/test_command.py",
-    # parts of one thing that is tested whole
-    "fedge/parallel/batch_norm.py": "fedge/parallel/test_team.py",
-    "fedge/parallel/member.py": "fedge/parallel/test_team.py",
-    "fedge/parallel/sgd.py": "fedge/parallel/test_team.py",
-    "fedge/native/operations.py": "fedge/native/test_trace.py",
-    "fedge/clustering/evidence.py": "fedge/clustering/test_signals.py",
-    "fedge/datasets/cards.py": "fedge/datasets/test_catalog.py",
-    "fedge/datasets/columns.py": "fedge/datasets/test_frames.py",
-    "fedge/datasets/tables.py": "fedge/datasets/test_motionsense.py",
-    "fedge/exchange/engine.py": "fedge/engine/test_flower_engine.py",
-    "fedge/profile/allocators.py": "fedge/profile/test_command.py",
-    "fedge/profile/page.py": "fedge/profile/test_command.py",
-    "fedge/profile/result.py": "fedge/profile/test_command.py",
-    "fedge/profile/watch.py": "fedge/profile/test_command.py",
-    "fedge/trackers/to_mlflow.py": "fedge/trackers/test_tracking.py",
-    "fedge/trackers/to_tensorboard.py": "fedge/trackers/test_tracking.py",
-    "fedge/trackers/to_wandb.py": "fedge/trackers/test_tracking.py",
-    "fedge/trackers/tracker.py": "fedge/trackers/test_tracking.py",
-    # pages, looked at as pages
-    "fedge/report/at_end.py": "fedge/report/test_run_page.py",
-    "fedge/report/commands.py": "fedge/report/test_run_page.py",
-    "fedge/report/listing.py": "fedge/report/test_run_page.py",
-    "fedge/report/html/page.py": "fedge/report/test_run_page.py",
-    "fedge/report/html/svg.py": "fedge/report/test_run_page.py",
-    "fedge/report/comparison/finals.py": "fedge/report/comparison/test_page.py",
-    "fedge/report/comparison/groups.py": "fedge/report/comparison/test_page.py",
-    "fedge/report/comparison/metrics.py": "fedge/report/comparison/test_page.py",
-    "fedge/report/comparison/formats.py": "fedge/report/comparison/test_page.py",
-    "fedge/report/html/points.py": "fedge/report/comparison/test_page.py",
-    "fedge/report/comparison/targets.py": "fedge/report/comparison/test_yardsticks.py",
-    "fedge/report/comparison/sweep_page.py": "fedge/sweep/test_command.py",
-    "studies/quick_part.py": "studies/test_page.py",
-    "studies/figures.py": "studies/test_page.py",
-    "studies/measures.py": "studies/test_page.py",
-    "studies/tables.py": "studies/test_page.py",
-    # the data set: generated, and read back
-    "hhar/errors.py": "hhar/test_damaged_files.py",
-    "hhar/raw/prepare.py": "hhar/raw/test_parse.py",
-    "hhar/synthetic/devices.py": "hhar/synthetic/test_generate.py",
-    "hhar/synthetic/motion.py": "hhar/synthetic/test_generate.py",
-    "hhar/synthetic/raw_csv.py": "hhar/synthetic/test_generate.py",
-    "hhar/windows/recordings.py": "hhar/windows/test_cut.py",
-    # tables of runs on the virtual clock, as whole runs write them
-    "fedge/records/device_tables.py": "fedge/records/test_catalog.py",
-    "fedge/records/device_recorder.py": "fedge/run/test_asynchronous.py",
-    # declarations without anything that can be called
-    "fedge/config/choices.py": "fedge/config/test_sections.py",
-    "fedge/leaf/drift.py": "fedge/cloud/test_control.py",
-} | {
-    f"fedge/report/sections/{file.name}": "fedge/report/test_run_page.py"
-    for file in (ROOT / "fedge" / "report" / "sections").glob("[a-z]*.py")
-}
+ELSEWHERE = (
+    {
+        # entry points and what only a whole run shows
+        "fedge/client/together.py": "runs/test_processes.py",
+        "fedge/server_app.py": "runs/test_flower.py",
+        "fedge/run/served.py": "fedge/inference/test_card.py",
+        "fedge/callbacks/callback.py": "fedge/callbacks/test_calls.py",
+        "fedge/rounds/hooks.py": "fedge/callbacks/test_calls.py",
+        "fedge/client/guarded_app.py": "runs/test_faults.py",
+        "fedge/engine/capture.py": "fedge/profile/test_command.py",
+        "fedge/engine/flower_process.py": "runs/test_exits.py",
+        "fedge/engine/ray_workers.py": "runs/test_faults.py",
+        "fedge/launch/flower.py": "runs/test_exits.py",
+        "fedge/process/capture.py": "fedge/profile/test_command.py",
+        "fedge/run/ending.py": "runs/test_exits.py",
+        "fedge/run/resume.py": "runs/test_resumption.py",
+        "fedge/sweep/pool.py": "fedge/sweep/test_command.py",
+        "fedge/sweep/summary.py": "fedge/sweep/test_command.py",
+        # parts of one thing that is tested whole
+        "fedge/parallel/batch_norm.py": "fedge/parallel/test_team.py",
+        "fedge/parallel/member.py": "fedge/parallel/test_team.py",
+        "fedge/parallel/sgd.py": "fedge/parallel/test_team.py",
+        "fedge/native/operations.py": "fedge/native/test_trace.py",
+        "fedge/clustering/evidence.py": "fedge/clustering/test_signals.py",
+        "fedge/datasets/cards.py": "fedge/datasets/test_catalog.py",
+        "fedge/datasets/columns.py": "fedge/datasets/test_frames.py",
+        "fedge/datasets/tables.py": "fedge/datasets/test_motionsense.py",
+        "fedge/exchange/engine.py": "fedge/engine/test_flower_engine.py",
+        "fedge/profile/allocators.py": "fedge/profile/test_command.py",
+        "fedge/profile/page.py": "fedge/profile/test_command.py",
+        "fedge/profile/result.py": "fedge/profile/test_command.py",
+        "fedge/profile/watch.py": "fedge/profile/test_command.py",
+        "fedge/trackers/to_mlflow.py": "fedge/trackers/test_tracking.py",
+        "fedge/trackers/to_tensorboard.py": "fedge/trackers/test_tracking.py",
+        "fedge/trackers/to_wandb.py": "fedge/trackers/test_tracking.py",
+        "fedge/trackers/tracker.py": "fedge/trackers/test_tracking.py",
+        # pages, looked at as pages
+        "fedge/report/at_end.py": "fedge/report/test_run_page.py",
+        "fedge/report/commands.py": "fedge/report/test_run_page.py",
+        "fedge/report/listing.py": "fedge/report/test_run_page.py",
+        "fedge/report/html/page.py": "fedge/report/test_run_page.py",
+        "fedge/report/html/svg.py": "fedge/report/test_run_page.py",
+        "fedge/report/comparison/finals.py": "fedge/report/comparison/test_page.py",
+        "fedge/report/comparison/groups.py": "fedge/report/comparison/test_page.py",
+        "fedge/report/comparison/metrics.py": "fedge/report/comparison/test_page.py",
+        "fedge/report/comparison/formats.py": "fedge/report/comparison/test_page.py",
+        "fedge/report/html/points.py": "fedge/report/comparison/test_page.py",
+        "fedge/report/comparison/targets.py": "fedge/report/comparison/test_yardsticks.py",
+        "fedge/report/comparison/sweep_page.py": "fedge/sweep/test_command.py",
+        "studies/quick_part.py": "studies/test_page.py",
+        "studies/figures.py": "studies/test_page.py",
+        "studies/measures.py": "studies/test_page.py",
+        "studies/tables.py": "studies/test_page.py",
+        # the data set: generated, and read back
+        "hhar/errors.py": "hhar/test_damaged_files.py",
+        "hhar/raw/prepare.py": "hhar/raw/test_parse.py",
+        "hhar/synthetic/devices.py": "hhar/synthetic/test_generate.py",
+        "hhar/synthetic/motion.py": "hhar/synthetic/test_generate.py",
+        "hhar/synthetic/raw_csv.py": "hhar/synthetic/test_generate.py",
+        "hhar/windows/recordings.py": "hhar/windows/test_cut.py",
+        # tables of runs on the virtual clock, as whole runs write them
+        "fedge/records/device_tables.py": "fedge/records/test_catalog.py",
+        "fedge/records/device_recorder.py": "fedge/run/test_asynchronous.py",
+        # declarations without anything that can be called
+        "fedge/config/choices.py": "fedge/config/test_flat.py",
+        "fedge/leaf/drift.py": "fedge/cloud/test_control.py",
+        # options are read as a whole
+        "fedge/config/config.py": "fedge/config/test_flat.py",
+    }
+    | {
+        f"fedge/config/sections/{file.name}": "fedge/config/test_flat.py"
+        for file in (ROOT / "fedge" / "config" / "sections").glob("[a-z]*.py")
+    }
+    | {
+        f"fedge/report/sections/{file.name}": "fedge/report/test_run_page.py"
+        for file in (ROOT / "fedge" / "report" / "sections").glob("[a-z]*.py")
+    }
+)
 
 
 def test_every_module_has_its_tests() -> None:

@@ -28,6 +28,7 @@ def test_what_it_tests_is_there():
         assert (matrix.ROOT / test).exists()
 
 
+@pytest.mark.extended
 def test_without_an_index_it_says_why_and_is_no_failure(tmp_path, monkeypatch, capsys):
     """A real environment and a real pip that finds nothing."""
     monkeypatch.setattr(matrix, "PLACE", tmp_path / "env")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedge.config.sections import options
+from fedge.config.flat import options
 
 pytestmark = pytest.mark.whole_runs
 

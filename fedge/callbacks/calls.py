@@ -9,9 +9,9 @@ from types import MappingProxyType
 from typing import Any
 
 from fedge.callbacks.callback import EndedRun, LeafRound, Round, Row, Run
+from fedge.config.config import Config
 from fedge.config.option import ConfigError, shown
 from fedge.config.parts import CALLBACKS, callback_arguments, names_in, refuse_uncalled
-from fedge.config.sections import Config
 from fedge.records.catalog import CLIENTS, GLOBAL, LEAF, ClientRow, GlobalRow, LeafRow
 from fedge.records.columns import Table
 from fedge.records.device_tables import VERSIONS

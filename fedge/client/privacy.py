@@ -5,7 +5,7 @@ The arithmetic stands in `fedge.privacy.mechanism`, what is promised in docs/pri
 
 import numpy as np
 
-from fedge.config.sections import PrivacyConfig
+from fedge.config.sections.privacy import PrivacyConfig
 from fedge.privacy.mechanism import clipped, gaussian_multiplier
 from fedge.seeding import Purpose, numpy_stream
 from fedge.states.averaging import State

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from fedge.config.option import ConfigError
-from fedge.config.sections import TrainConfig
+from fedge.config.sections.train import TrainConfig
 from fedge.data.prepared import ClientData
 from fedge.parallel.team import Kind, Team
 from fedge.training.local import LocalTraining, TrainResult

@@ -14,7 +14,7 @@ from fedge.cloud.step import CloudRound, CloudSetting
 from fedge.clustering.evidence import Answers, Evidence, Questions
 from fedge.clustering.ifca import Pool
 from fedge.clustering.updates import Updates
-from fedge.config.sections import ClusterConfig
+from fedge.config.sections.cluster import ClusterConfig
 from fedge.states.averaging import State
 
 

@@ -41,7 +41,7 @@ from fedge.clustering.strangers import (
     worth_of,
 )
 from fedge.clustering.updates import Likeness
-from fedge.config.sections import ClusterConfig
+from fedge.config.sections.cluster import ClusterConfig
 from fedge.seeding import Purpose, numpy_stream
 from fedge.states.averaging import State
 

@@ -14,7 +14,7 @@ from fedge.clustering.membership import Membership
 from fedge.clustering.registry import Need, method_named
 from fedge.clustering.updates import Likeness
 from fedge.config.choices import BY_TEST
-from fedge.config.sections import ClusterConfig
+from fedge.config.sections.cluster import ClusterConfig
 from fedge.states.averaging import State
 
 _RECENT_STEPS = 4  # comparisons whose cross-losses are put together with a step's own

@@ -28,7 +28,7 @@ from fedge.clustering.significance import Bisect, CutTest, divide, labels_after
 from fedge.clustering.similarity import number_by_first_appearance
 from fedge.clustering.trial import others
 from fedge.clustering.updates import Likeness
-from fedge.config.sections import ClusterConfig
+from fedge.config.sections.cluster import ClusterConfig
 from fedge.seeding import Purpose, numpy_stream
 
 

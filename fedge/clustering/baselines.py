@@ -13,7 +13,7 @@ from fedge.clustering.cadence import splits_now
 from fedge.clustering.evidence import Evidence
 from fedge.clustering.registry import Grouping, Need, method
 from fedge.clustering.similarity import number_by_first_appearance
-from fedge.config.sections import ClusterConfig
+from fedge.config.sections.cluster import ClusterConfig
 from fedge.seeding import Purpose, legacy_stream, numpy_stream
 
 AUTO = "auto"  # a limit that is set by a rule

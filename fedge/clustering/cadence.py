@@ -7,7 +7,7 @@ groups are being found; once they have settled, a look now and then shows whethe
 from collections.abc import Mapping
 from typing import Any
 
-from fedge.config.sections import ClusterConfig
+from fedge.config.sections.cluster import ClusterConfig
 
 
 def splits_now(global_round: int, config: ClusterConfig, is_first: bool) -> bool:

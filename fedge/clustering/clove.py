@@ -33,7 +33,7 @@ from fedge.clustering.evidence import Evidence
 from fedge.clustering.ifca import leaf_losses
 from fedge.clustering.registry import Grouping, Need, method
 from fedge.clustering.similarity import number_by_first_appearance
-from fedge.config.sections import ClusterConfig
+from fedge.config.sections.cluster import ClusterConfig
 from fedge.seeding import Purpose, legacy_stream, numpy_stream
 
 _BETTER = 1.10  # by which a silhouette must exceed the best of fewer clusters

@@ -37,7 +37,7 @@ from fedge.clustering.evidence import Answers, Evidence
 from fedge.clustering.ifca import role
 from fedge.clustering.registry import Grouping, Need, method
 from fedge.clustering.similarity import number_by_first_appearance
-from fedge.config.sections import ClusterConfig
+from fedge.config.sections.cluster import ClusterConfig
 from fedge.seeding import Purpose, numpy_stream
 from fedge.states.averaging import State, weighted_mean
 

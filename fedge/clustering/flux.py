@@ -23,7 +23,7 @@ from scipy.sparse.csgraph import connected_components
 from fedge.clustering.evidence import Answers, Evidence
 from fedge.clustering.registry import Grouping, Need, method
 from fedge.clustering.similarity import number_by_first_appearance
-from fedge.config.sections import ClusterConfig
+from fedge.config.sections.cluster import ClusterConfig
 from fedge.exchange.evaluate import DESCRIBED
 
 

@@ -20,7 +20,7 @@ from fedge.clustering.registry import Grouping, Need, method
 from fedge.clustering.signals import needs_of, similarity_of
 from fedge.clustering.similarity import number_by_first_appearance, threshold_components
 from fedge.config.choices import BY_TEST
-from fedge.config.sections import ClusterConfig
+from fedge.config.sections.cluster import ClusterConfig
 
 
 def _needs(config: ClusterConfig) -> frozenset[Need]:

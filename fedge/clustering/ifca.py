@@ -19,7 +19,7 @@ import numpy as np
 from fedge.clustering.evidence import Answers, Evidence, Questions
 from fedge.clustering.registry import Grouping, Need, method
 from fedge.clustering.similarity import number_by_first_appearance
-from fedge.config.sections import ClusterConfig
+from fedge.config.sections.cluster import ClusterConfig
 from fedge.states.averaging import State, weighted_mean
 
 

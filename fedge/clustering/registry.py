@@ -17,7 +17,7 @@ from fedge.clustering.evidence import Evidence, NotComparable
 from fedge.clustering.similarity import number_by_first_appearance
 from fedge.config.option import ConfigError, shown
 from fedge.config.parts import BY_TIME, GROUPINGS
-from fedge.config.sections import ClusterConfig
+from fedge.config.sections.cluster import ClusterConfig
 from fedge.states.averaging import State
 
 Need = Literal["starts", "cross-losses", "pool", "updates", "description"]

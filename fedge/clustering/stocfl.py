@@ -20,7 +20,7 @@ from fedge.clustering.baselines import cosines_of, inner_products
 from fedge.clustering.evidence import Evidence
 from fedge.clustering.registry import Grouping, Need, method
 from fedge.clustering.similarity import number_by_first_appearance
-from fedge.config.sections import ClusterConfig
+from fedge.config.sections.cluster import ClusterConfig
 
 
 def _starts(_: ClusterConfig) -> frozenset[Need]:

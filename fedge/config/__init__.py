@@ -1,7 +1,8 @@
 """What a run is asked to be: options, the names they may take, what they must not say together.
 
-`option` declares and checks one option, `sections` all of them, `contradictions` what sections must not say
-together, `parts` the models, rules, methods and so on that come with Fedge, one `register` per kind,
+`option` declares and checks one option; `sections` has all of them, by concern, `config` a whole run's,
+`flat` the mapping that they are read from; `contradictions` says what sections must not say together,
+`parts` the models, rules, methods and so on that come with Fedge, one `register` per kind,
 `choices` other words; `topology` says which client stands under which leaf.
 
 Imports nothing else of Fedge.
@@ -13,7 +14,8 @@ __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
         "option": ["ConfigError", "Scalar"],
-        "sections": ["Config", "check_keys", "from_run_config", "options", "to_run_config"],
+        "config": ["Config"],
+        "flat": ["check_keys", "from_run_config", "options", "to_run_config"],
         "topology": ["clients_per_leaf", "known_per_leaf", "unseen_ids"],
     },
 )

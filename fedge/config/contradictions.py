@@ -1,4 +1,4 @@
-"""What sections of a configuration must not say together: checks of a whole `fedge.config.sections.Config`.
+"""What sections of a configuration must not say together: checks of a whole `fedge.config.config.Config`.
 
 What one section says by itself is checked in `fedge.config.sections`, what does not fit the data where the
 data are known.
@@ -16,7 +16,7 @@ from fedge.config.option import ConfigError, shown
 from fedge.config.planted import refuse_impossible_groups
 
 if TYPE_CHECKING:
-    from fedge.config.sections import Config
+    from fedge.config.config import Config
 
 
 def refuse_contradictions(config: "Config") -> None:

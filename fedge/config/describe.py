@@ -6,8 +6,9 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from fedge.config.config import SECTIONS
+from fedge.config.flat import options
 from fedge.config.option import Scalar
-from fedge.config.sections import SECTIONS, options
 
 MOST_USED = (
     "num-server-rounds", "clients", "seed", "run-name", "data.path", "scenario", "hierarchy.num-servers",

@@ -15,7 +15,7 @@ from fedge.config.option import key_of, shown
 from fedge.config.register import Register
 
 if TYPE_CHECKING:
-    from fedge.config.sections import Config
+    from fedge.config.config import Config
 
 Holds = Callable[["Config"], bool]
 

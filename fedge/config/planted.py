@@ -11,7 +11,7 @@ from fedge.config import parts
 from fedge.config.option import ConfigError, shown
 
 if TYPE_CHECKING:
-    from fedge.config.sections import Config
+    from fedge.config.config import Config
 
 _MOST_DIGITS = 9  # of a number in a list
 

@@ -6,7 +6,7 @@ The last `partition.unseen-clients` clients of every leaf are unseen clients: th
 from collections.abc import Sequence
 
 from fedge.config.option import ConfigError, shown
-from fedge.config.sections import HierarchyConfig
+from fedge.config.sections.hierarchy import HierarchyConfig
 
 
 def clients_per_leaf(config: HierarchyConfig, num_clients: int) -> list[int]:

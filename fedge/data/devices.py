@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedge.config.config import Config
 from fedge.config.option import ConfigError
 from fedge.config.parts import FILES, SCENARIOS
-from fedge.config.sections import Config
 from fedge.config.topology import unseen_ids
 from fedge.data.partition import NOBODY, Partition, _codes, _Order, _reserve_users, _split_apart, _split_kind
 from fedge.data.scenario import make_scenario

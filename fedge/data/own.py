@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from fedge.config.config import Config
 from fedge.config.option import ConfigError, shown
 from fedge.config.register import looked_in
-from fedge.config.sections import Config
 from fedge.config.topology import clients_per_leaf
 from fedge.data.partition import Partition, own_partition, partition
 from fedge.data.prepared import (

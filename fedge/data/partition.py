@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedge.config.choices import SORTED
+from fedge.config.config import Config
 from fedge.config.option import ConfigError, shown
 from fedge.config.parts import DRAWN, FILES, OWNERS, PARTITIONS, SCENARIOS
-from fedge.config.sections import Config, PartitionConfig
+from fedge.config.sections.data import PartitionConfig
 from fedge.config.topology import known_per_leaf, unseen_ids
 from fedge.data.scenario import Scenario, make_scenario
 from fedge.data.split import TEST, TRAIN, UNUSED, VAL, blocks, groups_of, split_by_blocks, split_by_session

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedge.config.sections import DataConfig
+from fedge.config.sections.data import DataConfig
 
 TRAIN, VAL, TEST, UNUSED = 0, 1, 2, 3
 

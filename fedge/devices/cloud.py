@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from fedge.config import parts
-from fedge.config.sections import AsynchronyConfig
+from fedge.config.sections.devices import AsynchronyConfig
 from fedge.devices.clock import SECOND_US, Clock, Kind
 from fedge.devices.ledger import Ledger
 from fedge.devices.rules import Arrival

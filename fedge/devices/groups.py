@@ -16,9 +16,10 @@ from fedge.cloud.step import CloudStep
 from fedge.clustering.evidence import Answers, Evidence
 from fedge.clustering.membership import Membership, events_between
 from fedge.clustering.registry import method_named
+from fedge.config.config import Config
 from fedge.config.leaf_groups import static_groups
 from fedge.config.option import ConfigError
-from fedge.config.sections import ClusterConfig, Config
+from fedge.config.sections.cluster import ClusterConfig
 from fedge.states.averaging import State
 
 ALLOWED = {"cross-losses"}  # what clients can be asked for at any moment

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from fedge.config.sections import Config
+from fedge.config.config import Config
 from fedge.devices.jobs import Job
 from fedge.exchange.clients import Clients
 from fedge.exchange.content import ARRAYS, CONFIG

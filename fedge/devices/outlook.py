@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from fedge.config.config import Config
 from fedge.config.option import ConfigError
-from fedge.config.sections import Config
 from fedge.config.topology import places_per_leaf
 from fedge.devices.fleet import Fleet, quickest_s, usual_s
 from fedge.devices.procedure import Procedure

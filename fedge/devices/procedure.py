@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from fedge.cloud.step import CloudStep
 from fedge.config import parts
-from fedge.config.sections import Config
+from fedge.config.config import Config
 from fedge.config.topology import places_per_leaf
 from fedge.devices.availability import Presence
 from fedge.devices.choosing import Choosing

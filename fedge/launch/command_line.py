@@ -9,8 +9,8 @@ from textwrap import wrap
 from typing import Any, NoReturn
 
 from fedge.config.describe import help_lines
+from fedge.config.flat import options
 from fedge.config.option import ConfigError, nearest, shown
-from fedge.config.sections import options
 from fedge.launch.packaged import is_packaged
 
 UNREADABLE = 2  # exit code of a command line that cannot be read, as of most commands

@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from fedge.config.flat import options
 from fedge.config.option import ConfigError
-from fedge.config.sections import options
 from fedge.launch.packaged import PREFIX, packaged_names
 from fedge.launch.project import Project
 from fedge.records.folder import LATEST

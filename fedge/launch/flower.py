@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 
+from fedge.config.config import Config
 from fedge.config.option import ConfigError, Scalar
-from fedge.config.sections import Config
 from fedge.engine.federation import Federation
 from fedge.flower import uses_superlink
 from fedge.launch.project import Project

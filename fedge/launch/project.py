@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fedge.config.flat import check_keys, fold_tables, options
 from fedge.config.option import ConfigError, Scalar, arguments_of, shown
 from fedge.config.register import look_in
-from fedge.config.sections import check_keys, fold_tables, options
 from fedge.engine.federation import Federation, from_backend
 from fedge.launch.moved import connections, flower_config
 from fedge.launch.packaged import is_packaged, packaged_file, packaged_folder

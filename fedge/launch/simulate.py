@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from flwr.clientapp import ClientApp
 
 from fedge.client_app import app as client_app
+from fedge.config.flat import fold_tables
 from fedge.config.option import ConfigError, shown
 from fedge.config.parts import (
     CALLBACKS,
@@ -25,7 +26,6 @@ from fedge.config.parts import (
     SIGNALS,
 )
 from fedge.config.register import Register
-from fedge.config.sections import fold_tables
 from fedge.engine.federation import Federation
 from fedge.engine.inprocess import InProcessGrid
 from fedge.launch.client_threads import client_threads

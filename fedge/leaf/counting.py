@@ -6,7 +6,7 @@ from pathlib import Path
 
 from flwr.app import Message
 
-from fedge.config.sections import Config
+from fedge.config.config import Config
 from fedge.exchange.schema import ReplyRejected, TrainTask, admit_train
 from fedge.exchange.train import TrainReply
 from fedge.leaf.aggregation import Contribution

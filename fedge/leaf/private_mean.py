@@ -9,7 +9,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 
-from fedge.config.sections import PrivacyConfig
+from fedge.config.sections.privacy import PrivacyConfig
 from fedge.exchange.train import KEY_CLIPPING_NORM, TrainReply
 from fedge.privacy.mechanism import count_std, next_clip_norm, released_mean, update_multiplier
 from fedge.seeding import Purpose, numpy_stream

@@ -9,8 +9,9 @@ refused. With fewer replies nothing is promised, so the leaf keeps its model.
 import math
 from collections.abc import Sequence
 
+from fedge.config.config import Config
 from fedge.config.option import ConfigError
-from fedge.config.sections import Config, LeafConfig
+from fedge.config.sections.hierarchy import LeafConfig
 
 
 def needed_replies(config: Config) -> int:

@@ -14,9 +14,9 @@ from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import Bulyan, FedAvg, FedAvgM, Krum, MultiKrum, QFedAvg, Strategy
 from flwr.serverapp.strategy.fedopt import FedOpt
 
+from fedge.config.config import Config
 from fedge.config.option import ConfigError, shown
 from fedge.config.parts import RULES
-from fedge.config.sections import Config
 from fedge.exchange.content import ARRAYS, METRICS, NUM_EXAMPLES
 from fedge.exchange.train import TrainReply
 from fedge.leaf.checks import first_not_finite

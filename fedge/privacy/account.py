@@ -17,7 +17,7 @@ from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from fedge.config.sections import PrivacyConfig
+from fedge.config.sections.privacy import PrivacyConfig
 from fedge.privacy.mechanism import gaussian_multiplier
 
 EXTRA = "pip install 'fedge[privacy]'"

@@ -3,7 +3,7 @@
 docs/privacy.md says it at length.
 """
 
-from fedge.config.sections import Config
+from fedge.config.config import Config
 from fedge.privacy.account import EXTRA, noise_multiplier
 
 _LOSS_SIGNALS = ("cross-loss", "cross-loss-rows", "affinity")

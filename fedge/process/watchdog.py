@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from fedge.config.sections import GuardConfig
+from fedge.config.sections.guard import GuardConfig
 from fedge.process.awake import awake, keeping
 
 logger = logging.getLogger(__name__)

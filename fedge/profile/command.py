@@ -14,8 +14,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from fedge.config.config import Config
+from fedge.config.flat import options
 from fedge.config.option import ConfigError, Scalar
-from fedge.config.sections import Config, options
 from fedge.engine.federation import Federation
 from fedge.launch.flower import toml_of
 from fedge.launch.preflight import check

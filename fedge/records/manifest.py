@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from fedge.config.flat import options
 from fedge.config.option import ConfigError
-from fedge.config.sections import options
 from fedge.process import exits
 from fedge.process.identity import has_ended
 from fedge.records.folder import write_whole

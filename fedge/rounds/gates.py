@@ -6,7 +6,7 @@ The rules stand in `fedge.serving.gate`, what a leaf goes on with in `fedge.serv
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fedge.config.sections import Config
+from fedge.config.config import Config
 from fedge.leaf.leaf import Leaf
 from fedge.rounds.book import RoundBook
 from fedge.rounds.evaluation import Asked

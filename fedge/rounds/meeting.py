@@ -12,7 +12,7 @@ from fedge.cloud import control as cloud_control
 from fedge.cloud.offers import Offers, blends_of, make_offers
 from fedge.cloud.step import CloudRound, CloudStep
 from fedge.clustering.evidence import Answers, Questions, collect_answers
-from fedge.config.sections import Config
+from fedge.config.config import Config
 from fedge.exchange.evaluate import SplitName
 from fedge.exchange.round_context import PROBE
 from fedge.leaf.folds import by_client

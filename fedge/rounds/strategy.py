@@ -21,7 +21,7 @@ import numpy as np
 
 from fedge.cloud.aggregator import CloudAggregator
 from fedge.cloud.step import CloudRound
-from fedge.config.sections import Config
+from fedge.config.config import Config
 from fedge.exchange.engine import RunError
 from fedge.exchange.round_context import PERSONAL
 from fedge.leaf.leaf import Leaf

@@ -13,7 +13,7 @@ from flwr.serverapp import Grid
 
 from fedge.cloud.step import Probe
 from fedge.clustering.updates import Updates
-from fedge.config.sections import Config
+from fedge.config.config import Config
 from fedge.exchange.content import ARRAYS, CONTROL
 from fedge.exchange.round_context import LEAF, RoundContext
 from fedge.exchange.schema import ReplyRejected

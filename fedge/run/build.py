@@ -10,8 +10,8 @@ from fedge.cloud.aggregator import CloudAggregator
 from fedge.cloud.offers import blends_of
 from fedge.cloud.step import CloudSetting
 from fedge.config.choices import BY_TEST
+from fedge.config.config import Config
 from fedge.config.option import ConfigError
-from fedge.config.sections import Config
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape
 from fedge.data.scaling import Scale

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from fedge.callbacks.callback import EndedRun, Run
 from fedge.callbacks.calls import CallbackError, Callbacks
-from fedge.config.sections import to_run_config
+from fedge.config.flat import to_run_config
 from fedge.console.lines import Console
 from fedge.data.own import Told
 from fedge.data.partition import Partition

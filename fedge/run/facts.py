@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedge.config.config import Config
 from fedge.config.option import ConfigError
-from fedge.config.sections import Config
 from fedge.config.topology import clients_per_leaf, known_per_leaf, unseen_ids
 from fedge.data.composition import Holding, holdings
 from fedge.data.order import TimeOrder, time_order

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedge.config.sections import to_run_config
+from fedge.config.flat import to_run_config
 from fedge.process.versions import versions
 from fedge.records.folder import create_run_folder, find_run, point_latest
 from fedge.records.lock import RunLock

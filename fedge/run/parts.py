@@ -5,6 +5,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedge.config.config import Config
 from fedge.config.option import ConfigError, arguments_of, nearest, shown
 from fedge.config.parts import (
     AVAILABILITY,
@@ -28,7 +29,6 @@ from fedge.config.parts import (
     refuse_uncalled,
 )
 from fedge.config.register import Register, refuse_misfit, source_sha256
-from fedge.config.sections import Config
 from fedge.data.prepared import DataShape
 from fedge.native.library import UnavailableError, best_kernel
 

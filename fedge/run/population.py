@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from fedge.config.config import Config
 from fedge.config.option import ConfigError
-from fedge.config.sections import Config
 from hhar.windows.window_file import Windows
 
 AUTO = "auto"

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from fedge.config.sections import Config, from_run_config
+from fedge.config.config import Config
+from fedge.config.flat import from_run_config
 from fedge.config.topology import clients_per_leaf, known_per_leaf, refuse_more_places_than_devices
 from fedge.data.devices import deal_devices
 from fedge.data.partition import Partition, partition

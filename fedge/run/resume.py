@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedge.config.config import Config
+from fedge.config.flat import options, to_run_config
 from fedge.config.option import ConfigError, Scalar
-from fedge.config.sections import Config, options, to_run_config
 from fedge.records.catalog import ROUND_TABLES
 from fedge.records.device_tables import GROWING
 from fedge.records.folder import find_run, short

@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+from fedge.config.config import Config
+from fedge.config.flat import to_run_config
 from fedge.config.option import ConfigError
-from fedge.config.sections import Config, to_run_config
 from fedge.console.lines import Console
 from fedge.console.terminal import open_console
 from fedge.exchange.engine import Engine

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from fedge.config.sections import Config
+from fedge.config.config import Config
 from fedge.data.prepared import DataShape
 from fedge.inference.card import Card, Served
 from fedge.leaf.leaf import Leaf

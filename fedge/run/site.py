@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
+from fedge.config.flat import from_run_config, to_run_config
 from fedge.config.option import ConfigError
-from fedge.config.sections import from_run_config, to_run_config
 from fedge.config.topology import leaf_of_clients
 from fedge.data.prepared import DataShape, forget_source, write_client_data
 from fedge.edge.host import Site

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from fedge.callbacks.calls import Callbacks
-from fedge.config.sections import CheckpointConfig
+from fedge.config.sections.guard import CheckpointConfig
 from fedge.records.recorder import Recorder
 from fedge.rounds.strategy import HierarchicalStrategy
 from fedge.run.remarks import Remarks

@@ -17,7 +17,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from fedge.cloud.offers import Offer, Offers
-from fedge.config.sections import GateConfig
+from fedge.config.sections.serving import GateConfig
 from fedge.exchange.evaluate import OWN, EvaluateReply, pooled
 from fedge.exchange.round_context import OWN_LINE
 from fedge.leaf.leaf import Leaf

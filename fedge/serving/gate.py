@@ -29,7 +29,7 @@ from scipy.special import bdtrc
 
 from fedge.config.option import ConfigError, shown
 from fedge.config.parts import GATES
-from fedge.config.sections import GateConfig
+from fedge.config.sections.serving import GateConfig
 
 Decision = Literal["accepted", "rejected", "off"]
 

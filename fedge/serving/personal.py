@@ -8,7 +8,7 @@ next global round starts as if it had not been.
 
 from dataclasses import dataclass
 
-from fedge.config.sections import PersonalConfig
+from fedge.config.sections.serving import PersonalConfig
 
 
 @dataclass(frozen=True)

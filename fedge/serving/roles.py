@@ -8,7 +8,8 @@ been fitted to, while those few are better off with what was fitted to them.
 
 from collections.abc import Mapping
 
-from fedge.config.sections import Config, PersonalConfig
+from fedge.config.config import Config
+from fedge.config.sections.serving import PersonalConfig
 from fedge.exchange.evaluate import CLUSTER, OWN
 from fedge.exchange.round_context import PERSONAL
 from fedge.leaf.leaf import Leaf

@@ -32,8 +32,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from fedge.config.config import Config
+from fedge.config.flat import check_keys, fold_tables, from_run_config
 from fedge.config.option import ConfigError, Scalar, nearest, shown
-from fedge.config.sections import Config, check_keys, fold_tables, from_run_config
 from fedge.launch.packaged import PREFIX
 from fedge.launch.project import flatten, read_config, read_toml
 

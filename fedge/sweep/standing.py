@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from fedge.config.config import Config
 from fedge.config.option import ConfigError, Scalar
-from fedge.config.sections import Config
 from fedge.data.prepared import DataSource, load_source
 from fedge.engine.federation import Federation
 from fedge.launch.preflight import check

@@ -1,6 +1,6 @@
 """How clients train in a given global round: the run's configuration with the step size of that round."""
 
-from fedge.config.sections import TrainConfig
+from fedge.config.sections.train import TrainConfig
 from fedge.training.local import LocalTraining
 
 
@@ -9,7 +9,7 @@ def local_training(config: TrainConfig, global_round: int) -> LocalTraining:
 
     η_r = η · γ^(r − 1), r the global round.
 
-    >>> from fedge.config.sections import TrainConfig
+    >>> from fedge.config.sections.train import TrainConfig
     >>> [round(local_training(TrainConfig(lr=0.1, lr_decay=0.5), r).lr, 4) for r in (1, 2, 3)]
     [0.1, 0.05, 0.025]
     """

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedge.client_app import app as client_app
-from fedge.config.sections import from_run_config
+from fedge.config.flat import from_run_config
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.content import ARRAYS, METRICS, arrays_of
 from fedge.run.run import run

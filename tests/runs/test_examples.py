@@ -77,6 +77,7 @@ def carried_out(*words):
     return (folder / "checkpoints" / "final.safetensors").read_bytes(), manifest
 
 
+@pytest.mark.extended
 def test_all_together_have_the_same_bits_on_both_engines(project):
     """With more clients than the federation has, as many as there are users, and ended by the callback."""
     users = "data.path-args.writers=6 num-server-rounds=9"

@@ -97,7 +97,10 @@ class Started:
 
 @pytest.mark.parametrize(
     ("engine", "number", "code"),
-    [("inprocess", signal.SIGTERM, 143), ("flower", signal.SIGTERM, 143)],
+    [
+        ("inprocess", signal.SIGTERM, 143),
+        pytest.param("flower", signal.SIGTERM, 143, marks=pytest.mark.extended),
+    ],
 )
 def test_a_signal_ends_the_run_and_all_its_processes(tmp_path, engine, number, code):
     """Exit code 128 + signal, manifest failed with the reason, no process left; how soon: test_chaos.py."""
@@ -139,6 +142,7 @@ def test_ctrl_c_while_flower_starts(tmp_path):
     assert (manifest["status"], manifest["reason"]) == ("failed", "interrupted")
 
 
+@pytest.mark.extended
 def test_ctrl_c_of_a_plain_flwr_run_is_in_the_manifest(tmp_path):
     """A terminal's Ctrl-C goes to all processes at once; Flower 1.25 kills its simulation 0.25 s later.
 
@@ -232,6 +236,7 @@ def project(folder, old, new, **files):
     return folder
 
 
+@pytest.mark.extended
 def test_hanging_workers_stall_a_run_on_ray(tmp_path):
     """Ray's workers hang, so Flower would wait for ever: exit code 5, and the workers are gone."""
     app = project(tmp_path / "app", "fedge.client_app:app", "hanging:app", hanging=HANGING_APP)

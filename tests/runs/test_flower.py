@@ -14,7 +14,7 @@ from small_data import nine_users
 from timing_sums import assert_times_add_up
 
 from fedge import simulate
-from fedge.config.sections import options
+from fedge.config.flat import options
 
 
 @pytest.fixture(scope="session")
@@ -86,7 +86,18 @@ def test_smoke_run_is_quiet(smoke):
     assert (run / "run.log").stat().st_size > 0
 
 
-@pytest.mark.parametrize("workers", ["all", pytest.param("one", marks=pytest.mark.extended)])
+def test_the_smoke_run_has_the_bits_of_one_in_process(smoke, tmp_path):
+    """Contract C3, for the default run: Ray with its workers, and threads in this process."""
+    config = {"num-server-rounds": 5, "data.path": "synthetic", "seed": 42, "report": False}
+    with (tmp_path / "terminal.txt").open("w") as terminal:
+        outcome = simulate({**config, "runs-dir": str(tmp_path)}, terminal=terminal)
+    on_ray, in_process = comparable(smoke[1]), comparable(outcome.folder)
+    for part in on_ray:
+        assert on_ray[part] == in_process[part], f"{part} differs"
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("workers", ["all", "one"])
 def test_engines_and_workers_give_the_same_bits(tmp_path, workers):
     """Contract C3: Ray with its workers, Ray with one worker, and threads in this process."""
     # two levels of SCAFFOLD have what one has, too

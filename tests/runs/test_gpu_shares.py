@@ -57,9 +57,10 @@ run_simulation(server, client, nodes, backend_config={
     ("gpus", "share", "on_each"),
     [
         pytest.param(1, 0.25, {"0": 4}, id="a quarter"),
-        pytest.param(2, 0.5, {"0": 2, "1": 2}, id="half of one of two", marks=pytest.mark.extended),
+        pytest.param(2, 0.5, {"0": 2, "1": 2}, id="half of one of two"),
     ],
 )
+@pytest.mark.extended
 def test_as_many_clients_as_a_share_allows_are_on_each_gpu(gpus, share, on_each, tmp_path):
     """At a time, each with the one GPU of its share to see; two more clients wait, and get their turn."""
     fit = sum(on_each.values())

@@ -19,6 +19,7 @@ def kinds(notebook):
 LONG = ("3-", "4-")  # studies of many runs: carried out by make soak
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "path",
     [

@@ -7,7 +7,7 @@ import pytest
 
 from fedge import simulate
 from fedge.config.option import ConfigError
-from fedge.config.sections import PrivacyConfig
+from fedge.config.sections.privacy import PrivacyConfig
 from fedge.privacy.account import Account
 from fedge.states.checkpoint import newest_good
 

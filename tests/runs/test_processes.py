@@ -56,6 +56,7 @@ def test_two_processes_train_as_one_does(tmp_path, undisturbed):
     assert memory["role"].to_list().count("trainer") == 2 * 2  # in each of two rounds
 
 
+@pytest.mark.extended
 def test_a_process_killed_in_mid_round_changes_no_bit(tmp_path, undisturbed):
     """The client's call is tried again on new processes."""
     config = options(tmp_path, "killed", train__processes=2)

@@ -12,8 +12,8 @@ import pytest
 
 from fedge import simulate
 from fedge.cli import main
+from fedge.config.flat import from_run_config, options
 from fedge.config.option import ConfigError
-from fedge.config.sections import from_run_config, options
 from fedge.process.versions import versions
 from fedge.records.lock import RunLock
 from fedge.run.resume import CHANGEABLE, _refuse_other_config, open_resumption, run_config_of

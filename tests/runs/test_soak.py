@@ -75,7 +75,10 @@ def test_a_hundred_rounds_hold_what_they_hold(tmp_path):
             marks=pytest.mark.soak,
         ),
         pytest.param(
-            "kept.append(open(os.devnull))", "1.0 open files per round", id="one descriptor per round"
+            "kept.append(open(os.devnull))",
+            "1.0 open files per round",
+            id="one descriptor per round",
+            marks=pytest.mark.extended,
         ),
     ],
 )

@@ -28,6 +28,7 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.extended
 def test_the_tutorial_works(here, capsys):
     """Python blocks share one namespace; a TOML block is saved under the name in its first line."""
     names = {}

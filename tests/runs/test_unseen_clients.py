@@ -15,9 +15,10 @@ from safetensors.numpy import load_file
 
 from fedge import simulate
 from fedge.client_app import app as client_app
+from fedge.config.flat import from_run_config
 from fedge.config.option import ConfigError
 from fedge.config.parts import PARTITIONS
-from fedge.config.sections import PersonalConfig, from_run_config
+from fedge.config.sections.serving import PersonalConfig
 from fedge.config.topology import known_per_leaf, unseen_ids
 from fedge.data.partition import partition
 from fedge.data.prepared import open_client, write_client_data

@@ -1,5 +1,6 @@
 """A run on the virtual clock that is killed (SIGKILL) at random moments ends as a whole one does."""
 
+import pytest
 from killed_runs import carry_out_with_kills, uninterrupted
 from small_data import nine_users
 
@@ -9,6 +10,7 @@ FILES = (
 )  # fmt: skip
 
 
+@pytest.mark.extended
 def test_killed_twice_at_random_moments(tmp_path):
     config = {
         "report": False, "train.model": "mlp-tiny", "train.local-epochs": 1, "seed": 5, "run-name": "killed",

@@ -14,7 +14,7 @@ from studies import measures, quick_part, tables
 from studies.measures import MissingRuns, read_study
 from studies.page import BEGIN, END, main
 
-pytestmark = pytest.mark.whole_runs
+pytestmark = [pytest.mark.whole_runs, pytest.mark.extended]
 
 STUDIES = Path(__file__).parents[2] / "studies"
 SMALL = """

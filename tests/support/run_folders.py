@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedge.cloud.step import CloudStep
-from fedge.config.sections import from_run_config, to_run_config
+from fedge.config.flat import from_run_config, to_run_config
 from fedge.data.composition import holdings
 from fedge.data.partition import Partition
 from fedge.exchange.failure import EXCEPTION, Failure

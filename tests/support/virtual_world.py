@@ -9,9 +9,9 @@ import torch
 from flwr.clientapp import ClientApp
 from torch import nn
 
+from fedge.config.flat import from_run_config
 from fedge.config.leaf_groups import static_groups
 from fedge.config.parts import AVAILABILITY, CLOUD_RULES, DEVICES, SERVER_RULES
-from fedge.config.sections import from_run_config
 from fedge.devices.cloud import Cloud, cloud_arguments
 from fedge.devices.evaluation import Evaluating
 from fedge.devices.groups import Groups

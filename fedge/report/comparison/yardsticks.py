@@ -12,7 +12,7 @@ from typing import Literal
 
 import polars as pl
 
-from fedge.config.sections import options
+from fedge.config.flat import options
 from fedge.records.reader import RunData
 from fedge.report.comparison.groups import Group, seed_of
 from fedge.report.html.tables import last

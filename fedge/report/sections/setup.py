@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from fedge.config.sections import options
+from fedge.config.flat import options
 from fedge.records.reader import RunData
 from fedge.report.html.page import Panel, Section
 from fedge.report.html.tables import table

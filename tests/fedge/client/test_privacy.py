@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import chi2
 
 from fedge.client.privacy import local_noise_std, private_state
-from fedge.config.sections import PrivacyConfig
+from fedge.config.sections.privacy import PrivacyConfig
 from fedge.privacy.mechanism import gaussian_log_delta
 
 FALSE_ALARM = 1e-9  # two-sided; the seed is fixed

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fedge.cloud.aggregator import CloudAggregator
 from fedge.cloud.step import CloudSetting
 from fedge.clustering.evidence import Answers
-from fedge.config.sections import ClusterConfig
+from fedge.config.sections.cluster import ClusterConfig
 
 
 def state(value):

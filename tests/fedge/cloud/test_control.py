@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fedge import simulate
 from fedge.cloud import control as cloud_control
 from fedge.cloud.offers import make_offers
-from fedge.config.sections import from_run_config
+from fedge.config.flat import from_run_config
 from fedge.exchange.evaluate import OFFERED
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import TrainReply

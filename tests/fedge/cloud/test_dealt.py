@@ -11,7 +11,7 @@ from fedge.cloud.dealt import DealtGroups
 from fedge.clustering.evidence import Answers
 from fedge.clustering.trial import PRESENT, PROPOSED
 from fedge.clustering.updates import Likeness
-from fedge.config.sections import ClusterConfig
+from fedge.config.sections.cluster import ClusterConfig
 
 CONFIG = ClusterConfig(signal="affinity", method="agglomerative", count="auto", patience=2)
 WHERE = (0, 1)

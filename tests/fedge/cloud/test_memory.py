@@ -9,7 +9,7 @@ from fedge.cloud.memory import CloudMemory
 from fedge.clustering.evidence import CrossLosses
 from fedge.clustering.ifca import Pool
 from fedge.clustering.updates import Likeness
-from fedge.config.sections import ClusterConfig
+from fedge.config.sections.cluster import ClusterConfig
 
 AUTO = {"signal": "affinity", "method": "agglomerative", "count": "auto", "test": "sign-flip", "patience": 2}
 

@@ -10,7 +10,7 @@ from fedge.cloud.step import CloudSetting, Probe
 from fedge.clustering.evidence import Answers, leaf_role
 from fedge.clustering.similarity import weight_clustering
 from fedge.clustering.trial import PRESENT, PROPOSED
-from fedge.config.sections import ClusterConfig
+from fedge.config.sections.cluster import ClusterConfig
 from fedge.leaf.aggregation import Contribution
 
 NAMES = ("body", "head")

@@ -11,7 +11,7 @@ from fedge.clustering.deals import labels_after
 from fedge.clustering.evidence import Answers, Evidence, leaf_role
 from fedge.clustering.hierarchical import joined
 from fedge.clustering.updates import Likeness
-from fedge.config.sections import ClusterConfig
+from fedge.config.sections.cluster import ClusterConfig
 
 AVERAGE = partial(joined, linkage_="average", count=2)
 CONFIG = ClusterConfig(signal="affinity", method="agglomerative", count="auto", test="sign-flip", patience=2)

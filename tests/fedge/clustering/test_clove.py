@@ -10,8 +10,9 @@ from fedge.cloud.aggregator import CloudAggregator
 from fedge.cloud.step import CloudSetting
 from fedge.clustering import clove, ifca
 from fedge.clustering.evidence import Answers
+from fedge.config.flat import from_run_config
 from fedge.config.option import ConfigError
-from fedge.config.sections import ClusterConfig, from_run_config
+from fedge.config.sections.cluster import ClusterConfig
 from fedge.launch.project import parse_override
 from fedge.leaf.aggregation import Contribution
 

@@ -10,7 +10,7 @@ from fedge.cloud.aggregator import CloudAggregator
 from fedge.cloud.step import CloudSetting
 from fedge.clustering import feddrift, ifca
 from fedge.clustering.evidence import Answers
-from fedge.config.sections import ClusterConfig
+from fedge.config.sections.cluster import ClusterConfig
 from fedge.leaf.aggregation import Contribution
 from fedge.records.reader import load_run
 

@@ -8,7 +8,7 @@ import pytest
 from fedge import simulate
 from fedge.clustering import flux
 from fedge.clustering.evidence import Answers, Evidence
-from fedge.config.sections import ClusterConfig
+from fedge.config.sections.cluster import ClusterConfig
 from fedge.exchange.evaluate import DESCRIBED
 from fedge.exchange.schema import ReplyRejected, check_moments
 from fedge.records.reader import load_run

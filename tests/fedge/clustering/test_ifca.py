@@ -10,7 +10,8 @@ from fedge.cloud.aggregator import CloudAggregator
 from fedge.cloud.step import CloudSetting
 from fedge.clustering import ifca
 from fedge.clustering.evidence import Answers
-from fedge.config.sections import ClusterConfig, from_run_config
+from fedge.config.flat import from_run_config
+from fedge.config.sections.cluster import ClusterConfig
 from fedge.leaf.aggregation import Contribution
 from fedge.records.reader import load_run
 from fedge.seeding import Purpose, torch_stream

@@ -8,7 +8,7 @@ from fedge.clustering.registry import Grouping, method_named
 from fedge.clustering.signals import similarity_of
 from fedge.config.option import ConfigError
 from fedge.config.parts import GROUPINGS, SIGNALS
-from fedge.config.sections import ClusterConfig
+from fedge.config.sections.cluster import ClusterConfig
 
 MODELS = [{"head": np.full((2, 2), float(leaf), np.float32)} for leaf in range(3)]
 

@@ -9,7 +9,7 @@ import pytest
 from fedge.clustering.evidence import Evidence
 from fedge.clustering.registry import method_named
 from fedge.clustering.stocfl import joined_once
-from fedge.config.sections import ClusterConfig
+from fedge.config.sections.cluster import ClusterConfig
 
 
 def fan(*angles, lengths=None):

@@ -2,8 +2,8 @@
 
 import pytest
 
+from fedge.config.flat import from_run_config
 from fedge.config.option import ConfigError
-from fedge.config.sections import from_run_config
 
 IFCA = {"cluster.method": "ifca", "cluster.count": "2"}
 

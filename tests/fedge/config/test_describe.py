@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 from fedge.config.describe import MOST_USED, help_lines, json_schema
-from fedge.config.sections import options
+from fedge.config.flat import options
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -6,8 +6,8 @@ import pytest
 from small_runs import carry_out, small_config
 
 from fedge.config.effects import EFFECTS, options_without_effect
+from fedge.config.flat import from_run_config, options
 from fedge.config.option import ConfigError
-from fedge.config.sections import from_run_config, options
 
 GROUPS = {"scenario": "gain", "hierarchy.num-servers": 3}
 AUTO = {

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from fedge.config.config import Config
+from fedge.config.flat import from_run_config, options
 from fedge.config.option import ConfigError
-from fedge.config.sections import Config, from_run_config, options
 from fedge.engine.federation import Federation, from_backend
 from fedge.launch.preflight import check
 from fedge.launch.project import Project, parse_override

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from fedge.config.flat import options
 from fedge.config.option import ConfigError
 from fedge.config.parts import (
     BATCH_NORM,
@@ -18,7 +19,6 @@ from fedge.config.parts import (
     WINDOWS,
     refuse_input_shape,
 )
-from fedge.config.sections import options
 from fedge.training.models import build_model
 
 PARTS = [(register, entry) for register in REGISTERS for entry in register]

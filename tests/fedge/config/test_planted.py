@@ -2,9 +2,9 @@
 
 import pytest
 
+from fedge.config.flat import from_run_config
 from fedge.config.option import ConfigError
 from fedge.config.planted import files_of, group_count, moves, numbers
-from fedge.config.sections import from_run_config
 
 
 def config(leaves=6, **keys):

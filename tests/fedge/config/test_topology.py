@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedge.config.option import ConfigError
-from fedge.config.sections import HierarchyConfig
+from fedge.config.sections.hierarchy import HierarchyConfig
 from fedge.config.topology import clients_per_leaf
 
 

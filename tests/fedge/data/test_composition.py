@@ -4,7 +4,7 @@ import csv
 
 import numpy as np
 
-from fedge.config.sections import from_run_config
+from fedge.config.flat import from_run_config
 from fedge.data.composition import holdings
 from fedge.data.partition import Partition, partition
 from fedge.data.scenario import Change, Scenario

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from made_up import make_windows
 
+from fedge.config.flat import from_run_config
 from fedge.config.option import ConfigError
-from fedge.config.sections import from_run_config
 from fedge.data.devices import deal_devices
 
 OFF = {"scaffold.enabled": False, "cluster.enabled": False, "gate.enabled": False, "hierarchy.num-servers": 1}

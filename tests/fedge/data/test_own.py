@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from made_up import make_windows
 
+from fedge.config.flat import from_run_config
 from fedge.config.option import ConfigError
-from fedge.config.sections import from_run_config
 from fedge.config.topology import clients_per_leaf
 from fedge.data.own import (
     FOLDER,

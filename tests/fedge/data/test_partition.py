@@ -3,9 +3,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from fedge.config.flat import from_run_config
 from fedge.config.option import ConfigError
 from fedge.config.parts import PARTITIONS
-from fedge.config.sections import from_run_config
 from fedge.config.topology import clients_per_leaf
 from fedge.data.partition import Partition, partition
 from fedge.data.split import TEST, TRAIN, VAL

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedge.config.sections import DataConfig
+from fedge.config.sections.data import DataConfig
 from fedge.data.split import TEST, TRAIN, UNUSED, VAL, blocks, groups_of, split_by_blocks, split_by_session
 
 FIFTHS = DataConfig(val_fraction=0.2, test_fraction=0.2)

@@ -22,6 +22,7 @@ class Large(torch.nn.Module):
 SMALL = {"data.path": "synthetic", "train.model": "linear"}
 
 
+@pytest.mark.extended
 def test_a_models_size_is_seen(tmp_path, monkeypatch):
     """A model of the user's of 12,000 × 600 weights, 29 MB, with gradients and copies: over twice that."""
     (tmp_path / "measured_model.py").write_text(LARGE)

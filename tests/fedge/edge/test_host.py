@@ -4,7 +4,7 @@ import pytest
 from leaf_servers import host_of
 from small_runs import small_config
 
-from fedge.config.sections import from_run_config, to_run_config
+from fedge.config.flat import from_run_config, to_run_config
 from fedge.data.prepared import load_source
 from fedge.edge import orders
 from fedge.link.frames import Packet

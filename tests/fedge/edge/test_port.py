@@ -7,7 +7,7 @@ import pytest
 from flwr.serverapp.strategy import FedAvg
 from leaf_servers import Quiet, in_threads
 
-from fedge.config.sections import from_run_config
+from fedge.config.flat import from_run_config
 from fedge.edge import orders
 from fedge.edge.port import LEAF_GONE, EdgeLeaves, RunFacts
 from fedge.exchange.clients import Clients

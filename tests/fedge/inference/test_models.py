@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
+from fedge.config.flat import from_run_config
 from fedge.config.option import ConfigError
-from fedge.config.sections import from_run_config
 from fedge.data.prepared import open_client, write_client_data
 from fedge.inference.models import Models
 from fedge.records.outputs import MODELS

@@ -5,8 +5,8 @@ import pytest
 from small_runs import small_config
 
 from fedge.cli import main
+from fedge.config.flat import from_run_config
 from fedge.config.option import ConfigError
-from fedge.config.sections import from_run_config
 from fedge.data.own import FOLDER, own_data
 from fedge.launch.deal import deal_into
 from fedge.run.prepare import deal_data

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from fedge.config.flat import from_run_config
 from fedge.config.option import ConfigError
-from fedge.config.sections import from_run_config
 from fedge.launch.packaged import described, is_packaged, packaged_file, packaged_folder, packaged_names
 from fedge.launch.project import Project, parse_override, read_toml
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fedge.cli import main
+from fedge.config.config import Config
 from fedge.config.option import ConfigError
-from fedge.config.sections import Config
 from fedge.engine import federation
 from fedge.engine.federation import Federation, from_backend
 from fedge.launch.preflight import REFUSED, check, check_flwr_run

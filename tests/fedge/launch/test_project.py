@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 from flwr.common.config import parse_config_args
 
+from fedge.config.flat import from_run_config
 from fedge.config.option import ConfigError
-from fedge.config.sections import from_run_config
 from fedge.engine.federation import Federation
 from fedge.launch.project import Project, flatten, parse_override, read_toml
 

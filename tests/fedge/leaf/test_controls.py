@@ -9,7 +9,7 @@ from flwr.app import Array, ConfigRecord, Message, RecordDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedge.config.sections import from_run_config
+from fedge.config.flat import from_run_config
 from fedge.exchange.content import (
     ARRAYS,
     CONTROL,

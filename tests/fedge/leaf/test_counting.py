@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedge.config.sections import from_run_config
+from fedge.config.flat import from_run_config
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import train_messages, train_reply
 from fedge.leaf.counting import Checked, checked_reply, count_replies

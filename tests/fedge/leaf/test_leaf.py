@@ -8,7 +8,7 @@ from flwr.serverapp.strategy import FedAvg
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedge.config.sections import from_run_config
+from fedge.config.flat import from_run_config
 from fedge.exchange.content import CONTROL
 from fedge.exchange.engine import RunError
 from fedge.exchange.round_context import RoundContext

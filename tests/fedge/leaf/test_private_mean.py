@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from fedge.config.sections import PrivacyConfig, from_run_config
+from fedge.config.flat import from_run_config
+from fedge.config.sections.privacy import PrivacyConfig
 from fedge.exchange.train import TrainReply
 from fedge.leaf.private_mean import PrivateMean
 from fedge.leaf.rules import ExactFedAvg, combine, make_strategy

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedge.config.flat import from_run_config
 from fedge.config.option import ConfigError
-from fedge.config.sections import from_run_config
 from fedge.engine.federation import Federation
 from fedge.launch.preflight import check
 from fedge.leaf.quorum import needed_replies, num_training, refuse_missing_quorum

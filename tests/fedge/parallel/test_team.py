@@ -142,6 +142,7 @@ def test_a_model_that_keeps_statistics_of_its_own_is_refused(team):
         team.train(kind, get_state(model), (x, y), SETTINGS, seeded())
 
 
+@pytest.mark.extended
 def test_a_process_that_dies_is_told_and_replaced(team):
     expected = both(team, "cnn")[1]
     before = team.pids

@@ -10,7 +10,7 @@ from dp_accounting import rdp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedge.config.sections import PrivacyConfig
+from fedge.config.sections.privacy import PrivacyConfig
 from fedge.privacy.account import Account, noise_multiplier
 from fedge.privacy.mechanism import gaussian_log_delta
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedge.config.sections import from_run_config
+from fedge.config.flat import from_run_config
 from fedge.privacy.coverage import at_end, at_start, not_covered, promise
 
 CLOSED = {

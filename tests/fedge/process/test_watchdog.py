@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from fedge.config.sections import GuardConfig
+from fedge.config.sections.guard import GuardConfig
 from fedge.process.watchdog import StallError, note_progress, refuse_stalled, stall_limit_s, watching
 
 

@@ -160,6 +160,7 @@ def test_captures_of_server_and_workers_on_the_flower_engine(tmp_path):
         assert worker.store_mib == 0
 
 
+@pytest.mark.extended
 @needs_memray
 def test_a_profile_of_the_inprocess_engine(tmp_path, monkeypatch, capsys):
     """Two runs, the page, the flame graph; nothing else stays."""

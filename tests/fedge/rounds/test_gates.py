@@ -5,7 +5,7 @@ import pytest
 from flwr.serverapp.strategy import FedAvg
 
 from fedge.cloud.offers import Offer
-from fedge.config.sections import from_run_config
+from fedge.config.flat import from_run_config
 from fedge.exchange.evaluate import Evaluation
 from fedge.leaf.leaf import Leaf
 from fedge.rounds.book import RoundBook

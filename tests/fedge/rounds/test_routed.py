@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from flwr.clientapp import ClientApp
 
-from fedge.config.sections import from_run_config
+from fedge.config.flat import from_run_config
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.clients import Clients
 from fedge.exchange.content import ARRAYS, arrays_of

@@ -14,7 +14,7 @@ from timing_sums import assert_times_add_up, read
 
 from fedge import simulate
 from fedge.client_app import app as client_app
-from fedge.config.sections import from_run_config
+from fedge.config.flat import from_run_config
 from fedge.data.partition import partition
 from fedge.data.prepared import write_client_data
 from fedge.engine.inprocess import InProcessGrid

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedge.config.sections import from_run_config
+from fedge.config.flat import from_run_config
 from fedge.exchange.clients import Clients
 from fedge.exchange.content import ARRAYS, arrays_of
 from fedge.exchange.round_context import TRIAL, RoundContext

@@ -344,7 +344,7 @@ def test_traced_devices():
 
 
 def test_a_replaced_configuration_is_checked():
-    from fedge.config.sections import AsynchronyConfig
+    from fedge.config.sections.devices import AsynchronyConfig
 
     with pytest.raises(ConfigError, match="over-selection must be at least"):
         replace(AsynchronyConfig(), over_selection=0.5)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from made_up import make_windows
 
+from fedge.config.flat import from_run_config
 from fedge.config.option import ConfigError
-from fedge.config.sections import from_run_config
 from fedge.data.own import share_of
 from fedge.data.prepared import write_client_data
 from fedge.run.facts import data_of_owners, facts_of_deal

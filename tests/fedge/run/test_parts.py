@@ -5,8 +5,8 @@ import sys
 import numpy as np
 import pytest
 
+from fedge.config.flat import from_run_config
 from fedge.config.option import ConfigError
-from fedge.config.sections import from_run_config
 from fedge.data.prepared import DataShape
 from fedge.run.parts import (
     changed_parts,

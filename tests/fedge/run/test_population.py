@@ -6,8 +6,8 @@ import pytest
 from small_runs import small_config
 
 from fedge import simulate
+from fedge.config.flat import from_run_config
 from fedge.config.option import ConfigError
-from fedge.config.sections import from_run_config
 from fedge.engine.federation import Federation
 from fedge.launch.preflight import check
 from fedge.run.population import clients_for, misfit, refuse_other_number

@@ -6,7 +6,7 @@ import pytest
 from small_runs import small_config
 
 from fedge.client_app import app
-from fedge.config.sections import from_run_config, to_run_config
+from fedge.config.flat import from_run_config, to_run_config
 from fedge.data.prepared import load_source
 from fedge.engine.inprocess import InProcessGrid
 from fedge.run.prepare import deal_data

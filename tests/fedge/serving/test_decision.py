@@ -7,7 +7,7 @@ import pytest
 from flwr.serverapp.strategy import FedAvg
 
 from fedge.cloud.offers import Offer
-from fedge.config.sections import GateConfig
+from fedge.config.sections.serving import GateConfig
 from fedge.exchange.evaluate import Evaluation
 from fedge.exchange.round_context import LEAF, OWN_LINE
 from fedge.leaf.leaf import Leaf

@@ -7,7 +7,7 @@ from scipy.stats import binomtest
 
 from fedge.config.option import ConfigError
 from fedge.config.parts import GATES
-from fedge.config.sections import GateConfig
+from fedge.config.sections.serving import GateConfig
 from fedge.serving.gate import GateResult, Paired, decide
 
 COUNTS = st.integers(0, 60)

@@ -3,8 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedge.config.flat import from_run_config
 from fedge.config.option import ConfigError
-from fedge.config.sections import PersonalConfig, from_run_config
+from fedge.config.sections.serving import PersonalConfig
 from fedge.exchange.evaluate import CLUSTER, OWN, Evaluation
 from fedge.exchange.round_context import PERSONAL
 from fedge.leaf.leaf import Leaf

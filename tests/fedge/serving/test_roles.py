@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from flwr.serverapp.strategy import FedAvg
 
-from fedge.config.sections import PersonalConfig, from_run_config
+from fedge.config.flat import from_run_config
+from fedge.config.sections.serving import PersonalConfig
 from fedge.exchange.evaluate import CLUSTER, OWN
 from fedge.exchange.round_context import PERSONAL
 from fedge.leaf.leaf import Leaf

@@ -264,6 +264,7 @@ def test_a_process_that_is_killed_is_a_failed_run(write):
     assert again.action == "resume"
 
 
+@pytest.mark.extended
 def test_ctrl_c_says_how_to_go_on_and_the_same_command_does(write, tmp_path, capsys):
     """Exit code 130, the runs at work have written it; then to the bits of a run that nothing stopped."""
     path = write("", seeds=[1, 2], toy=TOY.replace("rounds = 2", "rounds = 40"))
@@ -305,6 +306,7 @@ def test_runs_end_when_the_command_is_killed(write, tmp_path):
     assert (manifest["status"], manifest["reason"]) == ("failed", "interrupted (SIGTERM)")
 
 
+@pytest.mark.extended
 def test_rounds_can_be_raised_when_checkpoints_are_kept(write, tmp_path, capsys):
     assert main(["sweep", str(write("", seeds=[1], more="keep-checkpoints = true"))]) == 0
     longer = TOY.replace("rounds = 2", "rounds = 4")

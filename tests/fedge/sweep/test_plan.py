@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedge.config.config import Config
 from fedge.config.option import ConfigError
-from fedge.config.sections import Config
 from fedge.sweep.plan import read_sweep
 
 ROOT = Path(__file__).parents[3]

@@ -79,6 +79,7 @@ def test_the_script_has_a_task_per_run_and_the_users_options(path, capsys):
     assert subprocess.run(["bash", "-n", folder / "array.sh"], check=False).returncode == 0
 
 
+@pytest.mark.extended
 @pytest.mark.whole_runs
 def test_an_array_carries_the_sweep_out_and_goes_on_where_it_was(path, capsys):
     """A run is missing when the first array has ended; the next command asks for that one alone."""

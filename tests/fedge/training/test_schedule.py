@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedge.config.sections import TrainConfig
+from fedge.config.sections.train import TrainConfig
 from fedge.training.schedule import local_training
 
 

@@ -113,6 +113,7 @@ def features(x: np.ndarray) -> np.ndarray:
     )
 
 
+@pytest.mark.extended
 @pytest.mark.whole_runs  # seconds of sensor data
 def test_unseen_users_are_harder(nine):
     """Random forest, split by session within each user against leave-one-user-out."""
@@ -131,6 +132,7 @@ def test_unseen_users_are_harder(nine):
     assert within - unseen > 0.08
 
 
+@pytest.mark.extended
 @pytest.mark.whole_runs  # seconds of sensor data
 def test_full_structure_follows_the_recordings(excerpt):
     """Rows, runs, gaps and rates per phone against what was counted in the real data set."""

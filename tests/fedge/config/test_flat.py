@@ -8,18 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedge.config.config import Config
+from fedge.config.flat import fold_tables, from_run_config, options, to_run_config
 from fedge.config.option import ConfigError
 from fedge.config.parts import GROUPINGS, TRUTH
-from fedge.config.sections import (
-    ClusterConfig,
-    Config,
-    LeafConfig,
-    ScaffoldConfig,
-    fold_tables,
-    from_run_config,
-    options,
-    to_run_config,
-)
+from fedge.config.sections.cluster import ClusterConfig
+from fedge.config.sections.hierarchy import LeafConfig
+from fedge.config.sections.train import ScaffoldConfig
 from fedge.launch.project import flatten, read_toml
 
 PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"

@@ -1,0 +1,102 @@
+"""A whole run's configuration: the options of no section, and one field per section."""
+
+from dataclasses import dataclass, field, fields
+
+from fedge.config import parts
+from fedge.config.contradictions import refuse_contradictions
+from fedge.config.option import ConfigError, Section, option, shown
+from fedge.config.sections.cluster import ClusterConfig
+from fedge.config.sections.data import DataConfig, PartitionConfig
+from fedge.config.sections.devices import AsynchronyConfig, DevicesConfig
+from fedge.config.sections.guard import CheckpointConfig, GuardConfig, TransferConfig
+from fedge.config.sections.hierarchy import HierarchyConfig, LeafConfig
+from fedge.config.sections.privacy import PrivacyConfig
+from fedge.config.sections.serving import GateConfig, PersonalConfig
+from fedge.config.sections.train import ScaffoldConfig, TrainConfig
+
+
+@dataclass(frozen=True)
+class Config(Section):
+    """A whole run, checked. `from_run_config` makes it, `to_run_config` gives the flat mapping back."""
+
+    num_server_rounds: int = option(100, "global rounds", minimum=1)
+    seed: int = option(42, "root of every random stream; SEED in the environment wins", minimum=0)
+    clients: int | str = option(
+        "auto",
+        "clients; auto: one per user where users are dealt and the data name several, else as many as the "
+        "federation has",
+        minimum=1, words=("auto",), kind=int,
+    )  # fmt: skip
+    run_name: str = option("", "name of the run folder; empty: date, time and seed")
+    runs_dir: str = option("runs", "folder of all run folders")
+    resume: str = option("", 'run to go on with: "latest" or its folder, as "runs/NAME"; empty: a new run')
+    report: bool = option(True, "write report.html when the run has ended; takes seconds")
+    scenario: str = option(
+        "none", "shift planted in groups of leaves, a known truth to find; see docs/study.md",
+        register=parts.SCENARIOS,
+    )  # fmt: skip
+    scenario_args: str = option("", "keyword arguments of a scenario of one's own, as a table", table=True)
+    scenario_groups: int = option(2, "groups of leaves that differ; group 0 stays as it is", minimum=2)
+    scenario_sizes: str = option(
+        "", 'leaves of each group, as "1,5"; empty: scenario-groups groups, as equal as can be'
+    )
+    scenario_from: int = option(
+        1, "global round in which groups begin to differ; before it all are as group 0", minimum=1
+    )
+    scenario_until: int = option(0, "last global round in which groups differ; 0: to the end", minimum=0)
+    scenario_moves: str = option(
+        "", 'global rounds in which leaves go to another group, and how many, as "10:1,20:2"; who is drawn'
+    )
+    tracker: str = option(
+        "none",
+        "where the numbers of every round also go; each but none is an extra, as pip install 'fedge[mlflow]'",
+        register=parts.TRACKERS,
+    )
+    tracker_args: str = option("", "keyword arguments of a tracker of one's own, as a table", table=True)
+    callbacks: str = option(
+        "",
+        "what is told of every round and may end the run, with commas between; each has its arguments in "
+        "callbacks-args; see docs/extend.md",
+        register=parts.CALLBACKS, many=True,
+    )  # fmt: skip
+    callbacks_args: str = option(
+        "", "a table of keyword arguments per callback, as early-stopping.patience=5", table=True
+    )
+    hierarchy: HierarchyConfig = field(default_factory=HierarchyConfig)
+    leaf: LeafConfig = field(default_factory=LeafConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    partition: PartitionConfig = field(default_factory=PartitionConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    scaffold: ScaffoldConfig = field(default_factory=ScaffoldConfig)
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
+    gate: GateConfig = field(default_factory=GateConfig)
+    personal: PersonalConfig = field(default_factory=PersonalConfig)
+    guard: GuardConfig = field(default_factory=GuardConfig)
+    privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
+    transfer: TransferConfig = field(default_factory=TransferConfig)
+    devices: DevicesConfig = field(default_factory=DevicesConfig)
+    asynchrony: AsynchronyConfig = field(default_factory=AsynchronyConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        refuse_contradictions(self)
+        name = self.run_name
+        taken = name in (".", "..", "latest")
+        if any(c in name for c in "/\\") or not name.isprintable() or taken or len(name.encode()) > 200:
+            raise ConfigError(
+                f"run-name must be a plain folder name, but is {shown(name)}; "
+                f"leave it empty for date and time"
+            )
+        if not self.runs_dir.strip() or not self.runs_dir.isprintable():
+            raise ConfigError(
+                f"runs-dir must be the path of a folder, but is {shown(self.runs_dir)}; "
+                'set for example runs-dir="runs"'
+            )
+
+
+SECTIONS: dict[str, type[Section]] = {
+    f.name: f.type  # type: ignore[misc]
+    for f in fields(Config)
+    if not f.metadata
+}

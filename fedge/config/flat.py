@@ -1,0 +1,112 @@
+"""The flat mapping in which Flower hands an app its options, ``{"train.lr": 0.05, ...}``, and back.
+
+`from_run_config` is the only reader of its keys. It turns them into frozen dataclasses, one per concern, and
+refuses what cannot be meant: an unknown key (the nearest known one is named), a wrong type, a value out of
+range, a contradiction. Field names are the keys with ``_`` for ``-``.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import cache
+from types import MappingProxyType
+from typing import Any, TypeVar, cast
+
+from fedge.config.config import SECTIONS, Config
+from fedge.config.option import ConfigError, Scalar, Section, arguments_of, key_of, nearest
+
+
+@cache
+def options() -> Mapping[str, tuple[Scalar, Mapping[str, Any]]]:
+    """Return every key with its default and its declaration, in the order of the classes."""
+    table: dict[str, tuple[Scalar, Mapping[str, Any]]] = {}
+    classes: dict[str, Any] = {"": Config, **SECTIONS}
+    for section, kind in classes.items():
+        for declared in fields(kind):
+            if declared.metadata:
+                table[key_of(section, declared.name)] = (cast(Scalar, declared.default), declared.metadata)
+    return MappingProxyType(table)
+
+
+def check_keys(keys: list[str]) -> None:
+    """Raise ConfigError for the first key that no option has, and that lies in no table of arguments."""
+    known = list(options())
+    for key in keys:
+        if key not in known and _table_of(key) is None:
+            raise ConfigError(
+                f"{key} is not a configuration key"
+                f"{nearest(key, known) or '; pyproject.toml lists all of them'}"
+            )
+
+
+def _table_of(key: str) -> str | None:
+    """Return the table of arguments that a key lies in: "train.model-args" for "train.model-args.x"."""
+    return next((table for table in _TABLES if key.startswith(f"{table}.")), None)
+
+
+_TABLES = tuple(key for key, (_, rule) in options().items() if rule["table"])
+
+_LISTS = tuple(key for key, (_, rule) in options().items() if rule["many"])
+
+
+def fold_tables(run_config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a flat mapping in which every table of keyword arguments is one entry, as JSON text.
+
+    ``{"train.model-args.width": 64}`` → ``{"train.model-args": '{"width": 64}'}``. Flower takes no keys that
+    pyproject.toml does not list, and no lists, so a list of names becomes one text.
+
+    Raises:
+        ConfigError: a table is not one.
+    """
+    folded = {key: _listed(key, value) for key, value in run_config.items() if _table_of(key) is None}
+    for key, value in run_config.items():
+        table = _table_of(key)
+        if table is not None:
+            text = folded.get(table, "")
+            arguments = arguments_of(text if isinstance(text, str) else json.dumps(text), table)
+            inner = arguments
+            *outer, last = key.removeprefix(f"{table}.").split(".")
+            for word in outer:
+                inner = inner.setdefault(word, {})
+            inner[last] = value
+            folded[table] = json.dumps(arguments, ensure_ascii=False)
+    return folded
+
+
+def _listed(key: str, value: Any) -> Any:
+    """Return a list of names as the text that Flower takes, ``["a", "b"]`` → "a,b"; all else as it is."""
+    is_list = key in _LISTS and isinstance(value, list) and all(type(name) is str for name in value)
+    return ",".join(value) if is_list else value
+
+
+def from_run_config(run_config: Mapping[str, Any]) -> Config:
+    """Build the configuration of a run from Flower's flat mapping; absent keys take their defaults.
+
+    Raises:
+        ConfigError: an unknown key, a wrong type, a value out of range, or a contradiction.
+    """
+    check_keys(list(run_config))
+    run_config = fold_tables(run_config)
+    return Config(
+        **_values(run_config, "", Config),
+        **{name: cast(Any, kind)(**_values(run_config, name, kind)) for name, kind in SECTIONS.items()},
+    )
+
+
+_SectionT = TypeVar("_SectionT", bound=Section)
+
+
+def _values(run_config: Mapping[str, Any], section: str, kind: type[_SectionT]) -> dict[str, Any]:
+    """Return the given values of one section by field name."""
+    named = {f.name: key_of(section, f.name) for f in fields(kind) if f.metadata}  # type: ignore[arg-type]
+    return {name: run_config[key] for name, key in named.items() if key in run_config}
+
+
+def to_run_config(config: Config) -> dict[str, Scalar]:
+    """Return `config` as Flower's flat mapping; `from_run_config` of it is equal to `config`."""
+    flat: dict[str, Scalar] = {}
+    for section, holder in [("", config), *((name, getattr(config, name)) for name in SECTIONS)]:
+        for declared in fields(holder):
+            if declared.metadata:
+                flat[key_of(section, declared.name)] = getattr(holder, declared.name)
+    return flat

@@ -1,0 +1,186 @@
+"""Options of the cloud step: which leaves share a model."""
+
+from dataclasses import dataclass
+from functools import partial
+
+from fedge.config import parts
+from fedge.config.choices import BY_TEST, BY_THRESHOLD, CLUSTER_LINKAGES, CLUSTER_TESTS
+from fedge.config.option import ConfigError, Section, option, shown
+
+_MOST_DIGITS = 10  # of a number of clusters
+
+
+@dataclass(frozen=True)
+class ClusterConfig(Section):
+    """The cloud step: which leaves share a model."""
+
+    SECTION = "cluster"
+    enabled: bool = option(True, "false: the cloud averages all leaves into one model")
+    start_round: int = option(1, "first global round with a cloud step", minimum=1)
+    every: int = option(1, "global rounds from one cloud step to the next", minimum=1)
+    regroup_every: int = option(
+        1,
+        "cloud steps from one comparison of leaves to the next once five in a row have changed nothing; in "
+        "between, clusters stay as they are",
+        minimum=1,
+    )
+    tau: float = option(
+        0.7, "leaves at least this similar are joined; above 1 every leaf stays alone", minimum=-1.0
+    )
+    signal: str = option(
+        "weights",
+        "what is compared: last layers, updates, or losses at each other's clients; see docs/clustering.md",
+        register=parts.SIGNALS,
+    )
+    signal_args: str = option("", "keyword arguments of a signal of one's own, as a table", table=True)
+    method: str = option(
+        "components",
+        "how similar leaves become clusters; see docs/clustering.md",
+        register=parts.GROUPINGS,
+    )
+    method_args: str = option(
+        "", "keyword arguments of a method, as a table; see docs/baselines.md", table=True
+    )
+    linkage: str = option(
+        "average",
+        "agglomerative: similarity of two clusters: of their mean or worst pair",
+        choices=CLUSTER_LINKAGES,
+    )
+    count: str = option(
+        BY_THRESHOLD,
+        'number of clusters: "threshold" cuts at tau; "auto" tests for groups (affinity); or as "3"',
+    )
+    test: str = option(
+        "deal",
+        "auto: what tells groups from chance: clients dealt anew between leaves, once for each common start; "
+        "or signs flipped, in every step",
+        choices=CLUSTER_TESTS,
+    )
+    level: float | str = option(
+        0.01,
+        'auto: largest p-value at which leaves are parted; "auto" is 0.01 where one leaf that differs from '
+        "all others can reach that, else 0.05",
+        above=0.0,
+        maximum=0.5,
+        words=("auto",),
+    )
+    patience: int = option(1, "cloud steps in a row that must find the same new groups", minimum=1)
+    min_gain: float = option(
+        0.05,
+        "auto: by how much log loss must fall in a trial of new groups; 0.05 is about 5 % of the loss",
+        minimum=0.0,
+    )
+    probe_every: int = option(
+        0,
+        "comparisons from one probe to the next once leaves start from different models: a leaf round from "
+        "the mean of all, for comparison only; 0 = none",
+        minimum=0,
+    )
+    watch: float = option(
+        0.2,
+        "auto by the deal test: by how much the log of a leaf's training loss must rise from one round to "
+        "the next for its data to count as changed, and leaves to be compared anew at once; 0 = never",
+        minimum=0.0,
+    )
+    losses_on: str = option(
+        "val",
+        "ifca, clove: windows on which clients evaluate the cloud's models; authors take what is trained on",
+        choices=("val", "train"),
+    )
+    split_round: int = option(
+        5,
+        "flhc, kmeans, flux: global round in which leaves are grouped, once; before it all are one",
+        minimum=1,
+    )
+    still_below: float | str = option(
+        0.4,
+        "cfl: a cluster may be cut when the norm of its mean update is below this (eps1); see "
+        "docs/baselines.md for auto",
+        minimum=0.0,
+        words=("auto",),
+    )
+    pull_above: float | str = option(
+        1.6,
+        "cfl: and the largest norm of a leaf's update is above this (eps2); see docs/baselines.md for auto",
+        minimum=0.0,
+        words=("auto",),
+    )
+    blend: float | str = option(
+        1.0,
+        "share of the cluster's model in an offer, the rest is the mean of all leaves; auto: each leaf tries "
+        "0, 0.25 … 1 on validation data",
+        minimum=0.0,
+        maximum=1.0,
+        words=("auto",),
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.count not in (BY_THRESHOLD, BY_TEST) and not self.fixed_count:
+            raise ConfigError(
+                f'cluster.count must be "threshold", "auto" or a number of at least 1 in quotes, but is '
+                f'{shown(self.count)}; set for example cluster.count="auto"'
+            )
+        if self.enabled:
+            self._refuse_contradictions()
+
+    @property
+    def fixed_count(self) -> int | None:
+        """The number of clusters, where it is fixed."""
+        return int(self.count) if self.count.isdecimal() and len(self.count) < _MOST_DIGITS else None
+
+    @property
+    def asks_training_losses(self) -> bool:
+        """Whether clients are asked for losses on the windows that they train on."""
+        return self.losses_on == "train" and parts.GROUPINGS.has(self.method, parts.OFFERS)
+
+    @property
+    def deals(self) -> bool:
+        """Whether groups are told from chance by the deal test."""
+        return self.enabled and self.count == BY_TEST and self.test == "deal"
+
+    def _refuse_contradictions(self) -> None:
+        """Raise ConfigError when signal, method and number of clusters do not go together."""
+        method, has = self.method, partial(parts.GROUPINGS.has, self.method)
+        if has(parts.BY_THRESHOLD_ONLY) and self.count != BY_THRESHOLD:
+            raise ConfigError(
+                f'cluster.method {method} needs cluster.count to be "threshold", but it is {self.count!r}; '
+                'use cluster.method="agglomerative"'
+            )
+        if has(parts.NUMBERED) and self.fixed_count is None:
+            raise ConfigError(
+                f"cluster.method {self.method} needs cluster.count to be a number, but it is {self.count!r}; "
+                f'set for example cluster.count="2"'
+            )
+        if self.count == BY_TEST and not has(parts.TESTED):
+            raise ConfigError(
+                f'cluster.count "auto" needs cluster.method to be '
+                f"{' or '.join(parts.GROUPINGS.having(parts.TESTED))}, but it is "
+                f'{self.method!r}; set cluster.count="threshold"'
+            )
+        if has(parts.BY_TIME) and self.patience > 1:
+            raise ConfigError(
+                f"cluster.method {self.method} needs cluster.patience to be 1, because it groups when it is "
+                f"time, but it is {self.patience}; set cluster.patience=1"
+            )
+        if has(parts.NEVER_BY_THRESHOLD) and self.count == BY_THRESHOLD:
+            raise ConfigError(
+                f'cluster.method {method} needs cluster.count to be "auto" or a number, but it is '
+                '"threshold"; set for example cluster.count="2"'
+            )
+        if self.count == BY_TEST and self.signal != "affinity":
+            raise ConfigError(
+                f'cluster.count "auto" needs cluster.signal to be affinity, whose test it is, but it is '
+                f'{self.signal!r}; set cluster.signal="affinity"'
+            )
+        if self.deals and self.start_round > 1:
+            raise ConfigError(
+                f"cluster.test deal needs cluster.start-round to be 1, because it looks at what clients make "
+                f"of the model that all begin with, but it is {self.start_round}; set cluster.start-round=1 "
+                'or cluster.test="sign-flip"'
+            )
+        if self.count == BY_TEST and self.patience < 2:
+            raise ConfigError(
+                'cluster.count "auto" needs cluster.patience of at least 2, because new groups are tried in '
+                f"the step after they were found, but it is {self.patience}; set cluster.patience=2"
+            )

@@ -1,0 +1,98 @@
+"""Options of data: what is learned from, and how it is dealt to clients and leaves."""
+
+from dataclasses import dataclass
+
+from fedge.config import parts
+from fedge.config.choices import BY_SEED, SORTED
+from fedge.config.option import ConfigError, Section, option, shown
+
+_MOST_DIGITS_OF_SEED = 19
+
+MOST_SYNTHETIC_USERS = 10_000  # a quarter of an hour to make, and 7 GB
+
+
+@dataclass(frozen=True)
+class DataConfig(Section):
+    """Which windows, and how they are split into training, validation and test."""
+
+    SECTION = "data"
+    path: str = option(
+        "auto",
+        'window file (.npz); NAME for data/NAME.npz; "synthetic"; "digits", images; or "auto": '
+        "data/hhar-windows.npz if it is there, else synthetic",
+    )
+    path_args: str = option(
+        "", "keyword arguments of digits or a data set of one's own, as a table", table=True
+    )
+    split: str = option(
+        "auto",
+        "by whole sessions, by time blocks per class, or auto: sessions where they are known",
+        choices=("auto", "session", "blocks"),
+    )
+    val_fraction: float = option(
+        0.2, "share of the windows for validation (the gate)", above=0.0, maximum=0.8
+    )
+    test_fraction: float = option(
+        0.2, "share of the windows for test (the reported accuracy)", above=0.0, maximum=0.8
+    )
+    guard_windows: int = option(
+        1, "blocks: windows dropped before each cut; 1 suits an overlap of up to half a window", minimum=0
+    )
+    normalize: bool = option(True, "scale each channel by mean and std of the training windows")
+    synthetic_users: int = option(
+        0,
+        "users in the synthetic set; 0: nine as in HHAR, or one per client if there are more clients",
+        minimum=0,
+        maximum=MOST_SYNTHETIC_USERS,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.val_fraction + self.test_fraction > 0.9:
+            raise ConfigError(
+                f"data.val-fraction + data.test-fraction must leave at least 0.1 for training, "
+                f"but are {self.val_fraction} + {self.test_fraction}; lower one of them"
+            )
+
+
+@dataclass(frozen=True)
+class PartitionConfig(Section):
+    """How windows are dealt to clients."""
+
+    SECTION = "partition"
+    kind: str = option(
+        "user", "what is dealt: whole users, whole devices, or windows", register=parts.PARTITIONS
+    )
+    kind_args: str = option("", "keyword arguments of a way to deal of one's own, as a table", table=True)
+    split_users: bool = option(
+        False, "user: with more clients than users, cut users by session instead of refusing"
+    )
+    alpha_leaves: float = option(
+        0.5, "dirichlet: concentration of the classes over leaves (small = skewed)", above=0.0, maximum=1e6
+    )
+    alpha_clients: float = option(
+        10.0, "dirichlet: concentration of a leaf's classes over its clients", above=0.0, maximum=1e6
+    )
+    imbalance: float = option(5.0, "imbalance: windows of leaf 0 relative to each other leaf", above=0.0)
+    deal: str = option(
+        "seed",
+        'which users (or devices) stand where: "seed" deals them anew for every seed, "sorted" as their '
+        'names are sorted, the same for every seed; or a seed of the deal alone, as "7"',
+    )
+    unseen_clients: int = option(
+        0, "last clients of each leaf that hold whole users out of training; evaluated every round", minimum=0
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.deal not in (BY_SEED, SORTED) and self.deal_seed is None:
+            raise ConfigError(
+                f'partition.deal must be "seed", "sorted" or a whole number of at least 0 in quotes, but is '
+                f'{shown(self.deal)}; set for example partition.deal="7"'
+            )
+
+    @property
+    def deal_seed(self) -> int | None:
+        """The seed of the deal, where it has one of its own."""
+        is_number = self.deal.isascii() and self.deal.isdecimal() and len(self.deal) < _MOST_DIGITS_OF_SEED
+        return int(self.deal) if is_number else None

@@ -1,0 +1,83 @@
+"""Options of simulated devices and of learning without rounds."""
+
+from dataclasses import dataclass
+
+from fedge.config import parts
+from fedge.config.option import Section, option
+
+
+@dataclass(frozen=True)
+class DevicesConfig(Section):
+    """What clients are like as devices on the virtual clock; see docs/devices.md."""
+
+    SECTION = "devices"
+    pieces: int = option(
+        0, "cut users into as many devices as clients, each with so many stretches of its user's time: the "
+        "more, the more alike are their classes; 0: clients are dealt as partition.kind says", minimum=0,
+        maximum=1000,
+    )  # fmt: skip
+    least_windows: int = option(
+        1, "training windows that a device has at least, if need be together with its neighbours", minimum=1
+    )
+    preset: str = option("lognormal", "how fast devices compute, send and receive", register=parts.DEVICES)
+    preset_args: str = option("", "keyword arguments of the preset, as a table", table=True)
+    availability: str = option(
+        "always", "when a device can be given work; a job during which it goes is lost",
+        register=parts.AVAILABILITY,
+    )  # fmt: skip
+    availability_args: str = option("", "keyword arguments of the availability, as a table", table=True)
+    dropout: float = option(0.0, "probability that a device drops out in a job", minimum=0.0, maximum=0.99)
+    traced: int = option(8, "devices whose jobs are listed one by one in devices/jobs.csv", minimum=0)
+
+
+@dataclass(frozen=True)
+class AsynchronyConfig(Section):
+    """Learning on a virtual clock: who waits for whom; see docs/devices.md."""
+
+    SECTION = "asynchrony"
+    rule: str = option(
+        "off", "what a server makes of what its devices bring, when; off: global rounds in real time",
+        register=parts.SERVER_RULES,
+    )  # fmt: skip
+    rule_args: str = option("", "keyword arguments of the rule, as a table: rule-args.buffer=10", table=True)
+    concurrency: int = option(10, "devices at work at a time, over all leaves", minimum=1)
+    max_staleness: int = option(
+        0, "updates that a server has made since, with more of which an arrival is dropped; 0: any",
+        minimum=0,
+    )  # fmt: skip
+    over_selection: float = option(
+        1.0,
+        "rounds: devices that are asked for each one whose reply is waited for",
+        minimum=1.0,
+        maximum=100.0,
+    )
+    deadline_s: float = option(
+        0.0, "rounds: virtual seconds after which a round ends with whoever is there; 0: none", minimum=0.0
+    )
+    evaluate_every_s: float = option(
+        10.0, "virtual seconds from one evaluation to the next: a row of global_rounds.csv each",
+        minimum=0.001, maximum=1e9,
+    )  # fmt: skip
+
+    groups: str = option(
+        "",
+        'leaves that share a model at the cloud, as "0,0,1,1"; empty: all, or as cluster.enabled finds at '
+        "evaluations",
+    )
+    cloud_rule: str = option(
+        "fedbuff", "what the cloud makes of what its leaves bring, when", register=parts.CLOUD_RULES
+    )
+    cloud_rule_args: str = option(
+        "", "keyword arguments of the cloud's rule, as a table; its buffer is 1 unless given", table=True
+    )
+    cloud_every: int = option(1, "versions that a leaf makes from one exchange to the next", minimum=1)
+    cloud_delay_s: float = option(
+        0.5, "virtual seconds from a leaf to the cloud, and back; 0: also of the models' bytes", minimum=0.0,
+        maximum=1e6,
+    )  # fmt: skip
+    cloud_megabytes_s: float = option(10.0, "10^6 bytes per virtual second between leaf and cloud", above=0.0)
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the run is on a virtual clock."""
+        return self.rule != "off"

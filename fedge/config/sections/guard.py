@@ -1,0 +1,72 @@
+"""Options of what keeps a run going: limits, large models through files, checkpoints."""
+
+from dataclasses import dataclass
+
+from fedge.config.option import ConfigError, Section, option
+
+
+@dataclass(frozen=True)
+class GuardConfig(Section):
+    """What the server does about clients that fail, hang or send what cannot count."""
+
+    SECTION = "guard"
+    start_timeout: float = option(
+        120.0, "seconds until every client must have answered the first call", above=0.0
+    )
+    client_timeout: float = option(
+        3600.0,
+        "seconds a client may work on one call; then it is given up and its worker replaced",
+        above=0.0,
+    )
+    return_timeout: float = option(
+        30.0,
+        "deployment: seconds for which an exchange waits for a SuperNode that went in it; then it goes on "
+        "without",
+        minimum=0.0,
+    )
+    stall_timeout: float = option(
+        0.0,
+        "seconds without a reply or a finished step until the run ends as stalled; 0: twice "
+        "guard.client-timeout, at least 600",
+        minimum=0.0,
+    )
+    retries: int = option(
+        1,
+        "times a failed client is tried again in the same leaf round, with the same random stream",
+        minimum=0,
+    )
+    min_clients: int = option(
+        1, "replies that a leaf needs in a leaf round; with fewer it keeps its model", minimum=1
+    )
+    max_norm_factor: float = option(
+        0.0, "largest update, in medians of the leaf's recent updates; 0 = off, else at least 1", minimum=0.0
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if 0 < self.max_norm_factor < 1:
+            raise ConfigError(
+                f"guard.max-norm-factor must be 0 or at least 1, because below 1 it refuses the median "
+                f"client, but is {self.max_norm_factor}; try guard.max-norm-factor=5"
+            )
+
+
+@dataclass(frozen=True)
+class TransferConfig(Section):
+    """How models travel between server and clients that are other processes."""
+
+    SECTION = "transfer"
+    share_above_mb: float = option(
+        8.0,
+        "models larger than this (10^6 bytes) go through files that all processes map, not in messages",
+        minimum=0.0,
+    )
+
+
+@dataclass(frozen=True)
+class CheckpointConfig(Section):
+    """How often the state of a run is kept, so that it can go on after whatever stopped it."""
+
+    SECTION = "checkpoint"
+    every: int = option(1, "global rounds from one checkpoint to the next; 0 = none", minimum=0)
+    keep: int = option(2, "newest checkpoints that stay; older ones are removed", minimum=1)

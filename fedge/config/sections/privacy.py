@@ -1,0 +1,35 @@
+"""Options of differential privacy."""
+
+from dataclasses import dataclass
+
+from fedge.config.choices import PRIVACY_KINDS
+from fedge.config.option import Section, option
+
+
+@dataclass(frozen=True)
+class PrivacyConfig(Section):
+    """Differential privacy of clients: `fedge.privacy.mechanism`; see docs/privacy.md."""
+
+    SECTION = "privacy"
+    kind: str = option(
+        "off", "who clips, and how: the leaf, or each client (local: which adds the noise, too)",
+        choices=PRIVACY_KINDS,
+    )  # fmt: skip
+    clip_norm: float = option(1.0, "largest L2 norm of a client's update; adaptive: the first one", above=0.0)
+    noise_multiplier: float = option(
+        1.0, "noise of the leaf's mean: its std is this × clip-norm / clients asked; 0 = none", minimum=0.0
+    )
+    clip_quantile: float = option(
+        0.5, "adaptive: share of updates that are to stay unclipped", minimum=0.0, maximum=1.0
+    )
+    clip_lr: float = option(0.2, "adaptive: step size of the clipping norm", above=0.0)
+    epsilon: float = option(1.0, "local: privacy budget of each leaf round", above=0.0)
+    delta: float = option(
+        1e-5, "probability that the budget does not hold: of a leaf round (local), and of the whole run",
+        above=0.0, maximum=0.5,
+    )  # fmt: skip
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether the clipping norm follows a quantile of the updates' norms."""
+        return self.kind.endswith("-adaptive")

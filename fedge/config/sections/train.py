@@ -1,0 +1,67 @@
+"""Options of training at a client, with SCAFFOLD's control variates."""
+
+from dataclasses import dataclass
+
+from fedge.config import parts
+from fedge.config.option import Section, option
+
+
+@dataclass(frozen=True)
+class TrainConfig(Section):
+    """Local training at a client."""
+
+    SECTION = "train"
+    model: str = option("cnn", "network; see fedge/training/models.py", register=parts.MODELS)
+    model_args: str = option("", "keyword arguments of a model of one's own, as a table", table=True)
+    lr: float = option(0.05, "SGD step size in global round 1", above=0.0, maximum=1e6)
+    lr_decay: float = option(0.99, "factor on lr per global round", above=0.0, maximum=1.0)
+    momentum: float = option(0.9, "SGD momentum", minimum=0.0, maximum=0.999)
+    weight_decay: float = option(1e-4, "L2 penalty, as torch.optim.SGD applies it", minimum=0.0, maximum=1e6)
+    clip_norm: float = option(1.0, "largest L2 norm of a step's gradient; 0 = off", minimum=0.0, maximum=1e30)
+    label_smoothing: float = option(
+        0.1, "share of the target spread over all classes", minimum=0.0, maximum=0.99
+    )
+    local_epochs: int = option(5, "passes over a client's training windows per leaf round", minimum=1)
+    batch_size: int = option(32, "windows per step", minimum=1)
+    prox_mu: float = option(
+        0.0, "FedProx strength: pulls a client to its leaf's model; 0 = off", minimum=0.0, maximum=1e6
+    )
+    threads: int = option(
+        1, "torch threads per client; another number gives other last bits", minimum=1, maximum=1024
+    )
+    processes: int = option(
+        1,
+        "processes that train a client's model together, each on its share of every batch; see "
+        "docs/clusters.md",
+        minimum=1,
+        maximum=64,
+    )
+    kernel: str = option(
+        "torch",
+        "what computes steps on a CPU: PyTorch, or the native step where it knows the model; auto: also only "
+        "where it is built; see docs/native.md",
+        choices=("torch", "auto", "native"),
+    )
+    device: str = option(
+        "auto", "auto takes a GPU when the federation gives one", choices=("auto", "cpu", "cuda")
+    )
+    precision: str = option(
+        "float32",
+        "how a GPU multiplies: in float32, or with factors of 10 bits, faster on large models; see "
+        "docs/gpu.md",
+        choices=("float32", "tf32"),
+    )
+    cuda_graph: str = option(
+        "auto", "auto: on a GPU, record long training as a graph and replay it", choices=("auto", "off")
+    )
+
+
+@dataclass(frozen=True)
+class ScaffoldConfig(Section):
+    """SCAFFOLD (Karimireddy et al. 2020) between a leaf and its clients, and between cloud and leaves."""
+
+    SECTION = "scaffold"
+    enabled: bool = option(True, "control variates at every leaf")
+    levels: int = option(
+        1, "1: between leaf and clients; 2: between cloud and leaves, too (MTGC)", minimum=1, maximum=2
+    )
