@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 3.0
 _LEAVE_S = 5.0
+_LOOK_S = 0.2  # between looks whether the link was stopped
 _OPTIONS = (
     *OPTIONS,
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -122,7 +123,7 @@ class Link:
             for chunk in chunks_of(packet):
                 while not done.is_set():
                     try:
-                        outgoing.put(chunk, timeout=0.2)
+                        outgoing.put(chunk, timeout=_LOOK_S)
                         break
                     except queue.Full:
                         continue
@@ -136,10 +137,11 @@ class Link:
             self._call.cancel()
         welcomed = False
         try:
-            self._call.add_callback(done.set)
+            if not self._call.add_callback(done.set):  # it has ended already
+                done.set()
             hello = answering.hello()
             put(replace(hello, facts={**hello.facts, PROCESS: self._process}))
-            incoming = iter(self._call)
+            incoming = self._received(self._call)
             while not self._is_over and (packet := packet_of(incoming)) is not None:
                 if packet.kind == WELCOME:
                     answering.welcome(packet)
@@ -150,10 +152,47 @@ class Link:
         except grpc.RpcError as error:
             self._refuse(error)
         except LinkError as error:
-            logger.warning("the link to the cloud: %s", error)
+            if not self._stopped.is_set():
+                logger.warning("the link to the cloud: %s", error)
         finally:
             self._end(outgoing, done)
         return welcomed
+
+    def _received(self, call: Any) -> Iterator[bytes]:
+        """Yield what comes on a stream until it ends or `stop` is called.
+
+        A thread of its own reads: a call of gRPC that is cancelled while its connection breaks may never end.
+        """
+        arrived: queue.Queue[bytes | Exception | None] = queue.Queue(maxsize=4)
+        left = threading.Event()
+
+        def hand_on(item: bytes | Exception | None) -> None:
+            while not left.is_set():
+                with suppress(queue.Full):
+                    arrived.put(item, timeout=_LOOK_S)
+                    break
+
+        def read() -> None:
+            try:
+                for chunk in call:
+                    hand_on(chunk)
+            except grpc.RpcError as error:
+                hand_on(error)
+            else:
+                hand_on(None)
+
+        threading.Thread(target=read, name="link", daemon=True).start()
+        try:
+            while not self._stopped.is_set():
+                with suppress(queue.Empty):
+                    item = arrived.get(timeout=_LOOK_S)
+                    if item is None:
+                        return
+                    if isinstance(item, Exception):
+                        raise item
+                    yield item
+        finally:
+            left.set()
 
     def _end(self, outgoing: "queue.Queue[bytes | None]", done: threading.Event) -> None:
         """Let the last answer go out, if it is one, and the thread that sends."""
@@ -167,7 +206,8 @@ class Link:
                 outgoing.put_nowait(None)
                 break
             except queue.Full:
-                outgoing.get_nowait()
+                with suppress(queue.Empty):  # the thread that sends may have taken the last
+                    outgoing.get_nowait()
         self._call.cancel()
 
     def _answered(self, answering: Answering, packet: Packet, put: Callable[[Packet], None]) -> Packet:

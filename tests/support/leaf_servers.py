@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -89,7 +90,9 @@ def in_threads(address, certificates, folder, leaves=LEAVES, make_host=host_of):
             thread.join(20)
         for host in hosts:
             host.close()
-        assert not any(thread.is_alive() for thread in threads)
+        frames = sys._current_frames()
+        stuck = ["".join(traceback.format_stack(frames[t.ident])) for t in threads if t.is_alive()]
+        assert not stuck, stuck
 
 
 def start(leaf, address, certificates, folder, mark):
