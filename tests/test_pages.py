@@ -26,6 +26,7 @@ def functions(file: Path) -> frozenset[str]:
     return frozenset(re.findall(r"def (test_\w+)", file.read_text(encoding="utf-8")))
 
 
+@pytest.mark.slow
 def test_every_name_that_is_cited_is_there():
     """`fedge.room.module.name` in a page, docstring or comment."""
     missing = [

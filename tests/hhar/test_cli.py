@@ -10,6 +10,7 @@ from hhar import load_windows
 from hhar.cli import main
 
 
+@pytest.mark.slow
 def test_synthesize_prepare_info(tmp_path, capsys, monkeypatch):
     """Raw rows → `hhar prepare` with its default output → `hhar info`, all in the working directory."""
     monkeypatch.chdir(tmp_path)

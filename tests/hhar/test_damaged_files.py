@@ -264,6 +264,7 @@ def bomb(path, compression=zipfile.ZIP_DEFLATED, size=40 << 20):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", ["deflate", "bzip2", "lzma"])
 def test_bombs_of_every_compression_stop_early(tmp_path, compression):
     """40 MB from 40 kB or less: refused at 4 MB, whatever the archive says of its size."""
@@ -335,6 +336,7 @@ def test_a_damaged_csv_is_read_or_refused(folder, data, block_bytes):
 # --- a full disk --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_leaves_no_half_window_file(tmp_path):
     """A limit on file sizes stands in for it: one line, exit code 2, no file."""
     code = "import sys; from hhar.cli import main; sys.exit(main(sys.argv[1:]))"

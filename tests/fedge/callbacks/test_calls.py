@@ -48,6 +48,7 @@ def plain(config):
     return carry_out(config)[0]
 
 
+@pytest.mark.slow
 def test_hooks_come_in_order_and_change_nothing(config, plain):
     watching = Watching()
     run, _ = carry_out(config, watching, **{"hierarchy.leaf-rounds": 1})
@@ -80,6 +81,7 @@ def test_what_is_shown_cannot_be_written_to(config):
         dict(watching.calls)["begin_run"].config["seed"] = 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hook", HOOKS[:5])
 def test_any_of_them_may_end_the_run_after_a_whole_round(config, hook):
     run, shown = carry_out(config, Watching(hook), **{"report": hook == "end_round"})

@@ -135,6 +135,7 @@ def test_two_levels_reach_the_optimum_where_leaf_only_scaffold_stalls() -> None:
     assert after(Hierarchy(levels=2), 40) < 1e-10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "problem",
     [

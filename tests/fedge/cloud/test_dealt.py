@@ -214,6 +214,7 @@ def test_all_of_it_survives(seed, useful):
         assert dealt.facts() == copy.facts()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leaves", [3, 6])
 def test_simulated_nulls_split_no_more_often_than_the_level(leaves):
     """People who differ and leaves that mean nothing, every trial useful: at most the level's share splits.

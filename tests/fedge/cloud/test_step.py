@@ -204,6 +204,7 @@ def test_what_is_asked():
     assert not any(met(cloud(enabled=False, **AUTO)).hear().questions)
 
 
+@pytest.mark.slow
 def test_groups_that_are_found_twice_and_useful_are_in_force():
     """Less than a twentieth is too little. The second trial comes when four more steps have found them."""
     aggregator = cloud(**AUTO)
@@ -311,6 +312,7 @@ def test_a_wrong_split_is_undone_by_probes():
     np.testing.assert_array_equal(step.offers[0]["body"], [[1.5]])
 
 
+@pytest.mark.slow
 def test_what_was_measured_before_a_change_is_forgotten():
     aggregator = cloud(**AUTO)
     kept = []
@@ -407,6 +409,7 @@ def test_a_comparison_that_could_not_be_made_remains_due():
     assert drawn(steps) == "ccss" + "ccc--ssc--c"
 
 
+@pytest.mark.slow
 def test_a_step_that_rests_asks_nobody_and_makes_no_probe():
     """Groups are in force from step 2 on, 3 to 7 change nothing; 8, 9 and 11 rest."""
     aggregator = split_cloud(probe_every=1, regroup_every=3)

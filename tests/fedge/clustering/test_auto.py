@@ -35,6 +35,7 @@ def grouped(found, before=None):
     return "".join(map(str, grouping.labels)), grouping
 
 
+@pytest.mark.slow
 def test_as_many_groups_as_there_are():
     for groups in ("0000", "0011", "010101", "00110022", "012012012012"):
         for seed in range(2):

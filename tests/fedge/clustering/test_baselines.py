@@ -356,6 +356,7 @@ def test_true_and_random_groups_in_a_run(method, carried_out):
         )
 
 
+@pytest.mark.slow
 def test_two_levels_change_what_leaves_average_to(carried_out):
     """With one leaf round per global round they already do: the leaves' corrections act from round 2 on."""
     one, two = (

@@ -126,6 +126,7 @@ def test_distances_are_the_larger_loss():
     np.testing.assert_allclose(found, [[0, 0.4], [0.4, 0]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine_seed", [5])
 def test_in_a_run_a_drift_is_seen(engine_seed, tmp_path):
     """Labels of one leaf permuted from round 4 on. It falls, and so does another, since the mean of all has

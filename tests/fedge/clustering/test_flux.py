@@ -74,6 +74,7 @@ def test_a_description_is_there_where_it_was_asked_for():
             check_moments(moments, "a model", asked, 2)
 
 
+@pytest.mark.slow
 def test_in_a_run_clients_are_asked_once(tmp_path):
     """Six leaves of two, half of them with turned sensors; clients describe in round 2 alone."""
     run = simulate(

@@ -161,6 +161,7 @@ def three(tmp_path_factory):
     return carry_out(tmp_path_factory.mktemp("three"), **{"run-name": "three"}).folder
 
 
+@pytest.mark.slow
 def test_leaves_take_what_their_clients_lose_least_with(three):
     steps = [json.loads(line) for line in (three / "clusters.jsonl").read_text().splitlines()]
     assert [step["method"] for step in steps] == ["ifca"] * 3
@@ -173,6 +174,7 @@ def test_leaves_take_what_their_clients_lose_least_with(three):
         assert same == (labels[i] == labels[j])
 
 
+@pytest.mark.slow
 def test_one_candidate_is_hierarchical_averaging(tmp_path):
     """k = 1: everybody takes the only one, so models are those of one cluster."""
     one = carry_out(tmp_path, **{"cluster.count": "1", "run-name": "one"})

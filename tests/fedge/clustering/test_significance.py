@@ -42,6 +42,7 @@ def test_groups_are_found(bisect):
         assert p == 0.001
 
 
+@pytest.mark.slow
 def test_without_groups_p_is_uniform():
     """Of 60 draws about 60 · x lie below x; 18 or more below 0.1 would happen once in 200,000 times."""
     found = [

@@ -121,6 +121,7 @@ DECIDED_BEFORE = [
 ]
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.data())
 def test_any_pair_of_allowed_values_passes_the_check_or_is_refused(window_file, data):
@@ -192,6 +193,7 @@ def test_any_pyproject_is_read_or_refused(tmp_path_factory, content):
         refused(error, "pyproject.toml", "federation", *KEYS)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(VALUES)
 @example({"client-resources": 3})

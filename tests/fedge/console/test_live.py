@@ -66,6 +66,7 @@ def expected_lines(make_result, rounds):
     return [*lines, *final_table(make_result()), ""]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(80, 24), (200, 50), (100, 10)])
 @pytest.mark.parametrize("rounds", [1, 4, 40])
 def test_in_the_end_the_screen_holds_the_plain_lines_and_nothing_else(make_result, size, rounds):

@@ -100,6 +100,7 @@ def test_the_shared_motionsense_file_has_kept_it():
     assert not time_order(by_class(shuffled(windows))).is_kept
 
 
+@pytest.mark.slow
 def test_a_run_on_such_a_file_says_so(tmp_path):
     """On the terminal, in log, manifest and report; not where sessions are split, nor of an ordered file."""
     config = {

@@ -67,6 +67,7 @@ def try_to_deal(windows, kind, split_users, num_clients, seed, **keys):
         raise
 
 
+@pytest.mark.slow
 @settings(max_examples=120)
 @given(window_rows(sessions=True), CASES)
 def test_sessions_are_never_on_two_sides(make_windows, rows, case):
@@ -81,6 +82,7 @@ def test_sessions_are_never_on_two_sides(make_windows, rows, case):
         assert len(set(split[session == name])) == 1
 
 
+@pytest.mark.slow
 @settings(max_examples=120)
 @given(window_rows(sessions=False), CASES, st.integers(0, 2))
 def test_neighbouring_windows_are_never_on_two_sides(make_windows, rows, case, guard):
@@ -111,6 +113,7 @@ def test_without_split_users_only_guard_windows_are_dropped(make_windows):
     assert (client >= 0).sum() == 72
 
 
+@pytest.mark.slow
 @given(window_rows(sessions=True), st.integers(1, 5), st.integers(0, 9))
 def test_users_stay_whole(make_windows, rows, num_clients, seed):
     windows = make_windows(rows)

@@ -179,6 +179,7 @@ def test_auto_takes_the_prepared_file_and_else_the_synthetic_set(tmp_path, monke
     assert (source.name, source.synthetic) == ("synthetic HHAR (2 users)", True)
 
 
+@pytest.mark.slow
 def test_the_synthetic_set_grows_with_the_clients_and_knows_no_seed():
     windows, source = load_source(from_run_config({"data.path": "synthetic", "data.synthetic-users": 1}), 1)
     again, same = load_source(

@@ -112,6 +112,7 @@ def test_as_many_leaves_move_as_were_asked_for_and_no_group_is_emptied(groups, c
 # --- the changes --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(st.integers(2, 8), SEEDS)
 def test_a_rotation_keeps_lengths_and_angles_of_every_sensor(groups, seed):
     x, y = windows_of(seed)
@@ -292,6 +293,7 @@ def dealt(windows, kind, unseen_clients=1, seed=3, **keys):
     return partition(windows, from_run_config(config), [4, 4], seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PLANTED)
 def test_every_window_of_a_leaf_is_changed_unseen_clients_included(windows, kind, tmp_path):
     """The written windows are those that the group's change makes of the original ones, split by split."""

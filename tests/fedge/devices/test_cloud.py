@@ -62,6 +62,7 @@ def test_an_exchange_by_hand():
     assert ledger.moved["cloud_down"] == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rule", "cloud_rule"), ALL_LEVELS)
 def test_any_number_of_workers_gives_the_same_bits(rule, cloud_rule):
     """Every rule on either level: the same sha256 of model, curve and histogram, and all else the same."""
@@ -143,6 +144,7 @@ def alike(role, device):
     return 0.1 if int(role.removeprefix("leaf-")) % 2 == device // 4 % 2 else 2.0
 
 
+@pytest.mark.slow
 def test_groups_are_found_at_an_evaluation_and_survive_a_stop(tmp_path):
     of = config(**FOUND)
     procedure, noted = carried_out(of, 16, losses=alike)

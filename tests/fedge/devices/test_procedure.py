@@ -28,6 +28,7 @@ def small(rule, **changes):
     return config_of(asynchrony__rule=rule, asynchrony__rule_args=arguments, **{**SMALL, **changes})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 def test_any_number_of_workers_gives_the_same_bits(rule):
     """Failing clients and dropouts among them."""
@@ -57,6 +58,7 @@ def fleets(draw):
     return count, Fleet(per_window, per_job + 0.01, endless, endless, down_s, down_s, noise, 0.3)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     fleets(), st.sampled_from(RULES), st.integers(1, 9), st.sampled_from([0.0, 0.3]), AVAILABILITIES,

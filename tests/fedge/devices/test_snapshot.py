@@ -42,6 +42,7 @@ def stopped_and_gone_on(of, events, folder, workers=2):
     return outcome(procedure, after), checkpoint
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 def test_at_random_events(rule, tmp_path):
     of = config(rule)

@@ -30,6 +30,7 @@ def doctor(*words, cwd):
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_the_table_and_the_federation(tmp_path):
     """In a folder without a project; the federation that it prints is one that a project can have."""
     done = doctor("--json", "-c", "train.model='linear'", "-c", "data.path='synthetic'", cwd=tmp_path)
@@ -46,6 +47,7 @@ def test_the_table_and_the_federation(tmp_path):
     assert there.num_cpus == found["shares"]["num_cpus"]
 
 
+@pytest.mark.slow
 def test_a_run_that_cannot_work_is_an_error(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["doctor", "-c", "data.path='nowhere.npz'"]) == 4
@@ -61,6 +63,7 @@ def test_shares_become_a_table():
     assert "num-supernodes = 30" in table
 
 
+@pytest.mark.slow
 def test_auto_is_what_fits(tmp_path):
     (tmp_path / "pyproject.toml").write_text(AUTO)
     federation = Project(tmp_path).federation(None)
@@ -72,6 +75,7 @@ def test_auto_is_what_fits(tmp_path):
     assert found.init_args["log-to-driver"] is False
 
 
+@pytest.mark.slow
 def test_a_run_takes_auto_and_flwr_run_refuses_it(tmp_path, monkeypatch, capsys):
     (tmp_path / "pyproject.toml").write_text(AUTO)
     monkeypatch.chdir(tmp_path)

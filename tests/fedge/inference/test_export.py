@@ -84,6 +84,7 @@ def test_files_give_the_models_probabilities(name, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.onnx", "m.pt"]
 
 
+@pytest.mark.slow
 def test_images_go_in_as_bytes(tmp_path):
     card = replace(CARD, input_shape=(1, 8, 8), dtype="uint8", channels=("grey",), mean=(0.4,), std=(0.2,))
     classifier = classifier_of("cnn2d", card)

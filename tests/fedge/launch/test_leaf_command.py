@@ -5,6 +5,7 @@ import pytest
 from fedge.cli import main
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "telling"),
     [

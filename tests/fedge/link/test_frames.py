@@ -21,6 +21,7 @@ def sent(packet):
     return found, len(chunks)
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(states(), st.dictionaries(st.text(), st.floats() | st.integers() | st.text() | st.none()))
 def test_what_arrives_is_what_was_sent(state, facts):

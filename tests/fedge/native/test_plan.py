@@ -15,6 +15,7 @@ from fedge.native.plan import Plan, make_plan, plan_of
 pytestmark = needs_native
 
 
+@pytest.mark.slow
 @given(
     seed=st.integers(0, 10_000),
     channels=st.integers(1, 19),

@@ -208,6 +208,7 @@ def errors(seed, steps):
     return found
 
 
+@pytest.mark.slow
 def test_errors_are_as_small_as_pytorchs():
     """Of six random networks after twenty steps, against double precision."""
     found = np.array([errors(seed, 20) for seed in range(6)])

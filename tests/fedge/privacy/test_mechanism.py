@@ -110,6 +110,7 @@ EXTREME = st.sampled_from([np.array(u, float) for u in ((1e30, 0, 0, 0), (-1e30,
 CLIP_NORMS = st.floats(1e-3, 1e3)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(
     others=st.lists(UPDATE | EXTREME, max_size=5),

@@ -130,6 +130,7 @@ def test_workers_and_messages_come_back(folder):
     assert run.memory.schema["threads"] == run.memory.schema["fds"] == pl.Int64
 
 
+@pytest.mark.slow
 def test_a_run_of_before_the_workers_were_timed(folder):
     """Nothing is missed, and its report is whole."""
     shutil.rmtree(folder / "timing")
@@ -175,6 +176,7 @@ def test_a_run_before_its_first_round(tmp_path):
         run.models()
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_any_cut_of_a_table_gives_its_whole_rows(tmp_path_factory, data):
     """A writer that is interrupted after any byte leaves a prefix of the file."""

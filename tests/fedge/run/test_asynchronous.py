@@ -99,6 +99,7 @@ REVIVED = (
 )
 
 
+@pytest.mark.slow
 def test_fedrevive_gives_the_same_files_and_says_what_devices_give_away(base):
     config = {
         **base, **BUFFERED, "asynchrony.rule": "fedrevive", "asynchrony.rule-args": REVIVED,
@@ -130,6 +131,7 @@ def test_a_run_says_what_to_expect_and_what_would_have_helped(base):
     assert any("still the initial one after 0.5 virtual s" in line for line in run.manifest["remarks"])
 
 
+@pytest.mark.slow
 def test_groups_of_leaves_are_served_models_of_their_own(base):
     leaves = {"hierarchy.num-servers": 2, "partition.unseen-clients": 1, "asynchrony.groups": "0,1"}
     run = simulate({**base, **BUFFERED, **leaves, "run-name": "groups"}, workers=2)
@@ -173,6 +175,7 @@ def test_its_report_has_a_section_on_devices(buffered):
         assert words in html
 
 
+@pytest.mark.slow
 def test_runs_are_compared_by_virtual_time(base, buffered, tmp_path):
     """To an accuracy that both have at their first evaluation, and to one that none ever has."""
     rounds = {"asynchrony.rule": "fedavg", "asynchrony.rule-args": "", "asynchrony.over-selection": 1.2}
@@ -188,6 +191,7 @@ def test_runs_are_compared_by_virtual_time(base, buffered, tmp_path):
     assert read(buffered) is None
 
 
+@pytest.mark.slow
 def test_it_goes_on_where_it_was(base, buffered):
     """With fewer evaluations, then more: the files are those of a run in one go."""
     config = {**base, **BUFFERED, "run-name": "longer"}
@@ -222,6 +226,7 @@ class Told(Callback):
         self.calls.append(f"end_run {run.status} {run.global_round} {run.reason}".strip())
 
 
+@pytest.mark.slow
 def test_callbacks_are_told_of_evaluations_and_end_the_run(base, buffered):
     """A global round is the time to an evaluation. It goes on without the callback as if nothing had been."""
     told = Told()
@@ -254,6 +259,7 @@ def test_other_seeds_are_other_runs(base, buffered):
     assert other.jobs["ended_s"].to_list() != buffered.jobs["ended_s"].to_list()[: len(other.jobs)]
 
 
+@pytest.mark.slow
 def test_a_rule_of_ones_own(base):
     def newest(model, memory, arrival, share=0.5):
         memory.arrays["arrivals"] = memory.arrays.get("arrivals", np.zeros(1)) + 1

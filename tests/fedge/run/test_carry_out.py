@@ -1,5 +1,6 @@
 import io
 
+import pytest
 from small_runs import small_config
 
 from fedge import simulate
@@ -29,6 +30,7 @@ def test_going_on_clears_away_what_the_last_attempt_left(tmp_path, monkeypatch):
     assert [path.name for path in checkpoints(folder / "checkpoints")] == ROUNDS
 
 
+@pytest.mark.slow
 def test_the_final_models_are_those_of_an_unbroken_run(tmp_path, monkeypatch):
     monkeypatch.delenv("SEED", raising=False)
     whole = simulate(small_config(tmp_path, num_server_rounds=4, run_name="whole"), terminal=io.StringIO())

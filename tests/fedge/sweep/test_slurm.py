@@ -64,6 +64,7 @@ def options_of(script):
     return re.findall(r"^#SBATCH (.*)$", Path(script).read_text(), re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_the_script_has_a_task_per_run_and_the_users_options(path, capsys):
     words = ["--launcher", "slurm", "--workers", "2", "--jobs", "3", "--sbatch=--time=01:00:00 --mem=4G"]
     assert main(["sweep", str(path), *words]) == 0

@@ -42,6 +42,7 @@ def test_a_run_has_a_client_per_user_unless_the_file_says_otherwise(stand, text,
     }.get(clients, "")
 
 
+@pytest.mark.slow
 def test_data_with_arguments_are_loaded_once_for_each(stand, tmp_path):
     """The rows of two writers are not those of three."""
     (tmp_path / "rows_of_a_test.py").write_text(

@@ -51,6 +51,7 @@ def test_paths_that_leave_are_refused(tmp_path, name):
     assert list((tmp_path / "out").iterdir()) == []  # not even the good member
 
 
+@pytest.mark.slow
 @given(st.text(alphabet="ab./\\:", min_size=1, max_size=12))
 def test_no_name_leads_out(name):
     try:

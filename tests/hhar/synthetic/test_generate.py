@@ -22,6 +22,7 @@ def nine() -> Windows:
     return synthetic_windows(9, seed=0)
 
 
+@pytest.mark.slow
 def test_embedded_set_is_small_whole_and_quick(nine):
     assert nine.x.shape == (9 * 216, 6, 128)
     assert nine.classes == ACTIVITIES
@@ -36,6 +37,7 @@ def test_embedded_set_is_small_whole_and_quick(nine):
     assert time.process_time() - started < 2  # 0.1 s per user, with room for a busy machine
 
 
+@pytest.mark.slow
 def test_same_seed_same_bits_other_seed_other_bits():
     assert fingerprint_windows(synthetic_windows(2, 5)) == fingerprint_windows(synthetic_windows(2, 5))
     assert fingerprint_windows(synthetic_windows(2, 5)) != fingerprint_windows(synthetic_windows(2, 6))
@@ -193,6 +195,7 @@ def test_devices_keep_their_peculiarities():
     assert set(found) <= set(DEVICES)
 
 
+@pytest.mark.slow
 def test_raw_files_give_the_same_windows(tmp_path):
     """Synthetic rows by way of CSV and prepare, and directly: equal bits for all choices."""
     rows = write_raw(tmp_path, 2, 3, fraction=0.03)

@@ -217,6 +217,7 @@ def test_bounded_metrics_have_bounded_intervals(make):
 # --- page, CSV, command line --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_page_names_what_differs_and_escapes_it(six, tmp_path):
     write_comparison(six, tmp_path / "c.html")
     html = (tmp_path / "c.html").read_text()
@@ -245,6 +246,7 @@ def test_the_command_writes_page_csv_and_table(six, tmp_path, capsys):
     assert printed.endswith(f"{tmp_path / 'c.html'}\n")
 
 
+@pytest.mark.slow
 def test_from_python_it_is_a_frame(six, tmp_path):
     """Runs or their folders; the same numbers as in the CSV."""
     found = compare([run.folder for run in six], page=tmp_path / "c.html")
@@ -277,6 +279,7 @@ def test_a_run_without_rounds_compares(make, tmp_path):
     assert "young (running) has 0 of 1 rounds" in (tmp_path / "c.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_table_for_papers(six, make, tmp_path, capsys):
     """Markdown and LaTeX: a group per line, mean and interval, the best in bold, special signs escaped."""
     rows = finals(group_runs(six)[0])
@@ -298,6 +301,7 @@ def test_a_table_for_papers(six, make, tmp_path, capsys):
     assert capsys.readouterr().out == latex + "\n"
 
 
+@pytest.mark.slow
 def test_a_sweep_is_listed_and_compared(six, tmp_path, capsys):
     """By its name; all of its runs that began."""
     sweep = tmp_path / "runs" / "methods"

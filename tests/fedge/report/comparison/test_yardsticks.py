@@ -177,6 +177,7 @@ def test_runs_that_keep_layers_measure_nobody(make):
     assert role_of(group_runs([run])[0][0]) is None
 
 
+@pytest.mark.slow
 def test_the_page_says_what_fine_tuned_runs_measure(make, tmp_path):
     words = "Fine-tuned runs measure only those fine-tuned alike."
     for name, tuned in (("plain", None), ("tuned", [8] * 4)):
@@ -219,6 +220,7 @@ def test_the_target_is_that_of_the_reference_or_given(make):
     assert numbers(runs, target=0.15)["rounds to 0.150, unseen users", "mine"] == 1.0
 
 
+@pytest.mark.slow
 def test_the_page_and_the_command_name_the_yardsticks(make, tmp_path, capsys):
     runs = [make("mine"), make("global"), make("local")]
     write_comparison(runs, tmp_path / "c.html")
