@@ -1,16 +1,18 @@
 """Runs that are stopped before every file operation and go on: the bytes must be those of an undisturbed run.
 
-A process of its own, which has loaded everything once and forks for every run. ``python crash_trials.py
-FOLDER SAMPLE CONFIGURATION…`` prints how far it is, and at the end a line of JSON for each configuration:
-what was tried and what went wrong. SAMPLE is the number of faults per configuration, those of CRASH_DAY where
-that is set: each day begins where the one before ended. Or it is "all", which ends after CRASH_RUNS_S seconds
-(default: when all is done); CRASH_KINDS="twice,term" tries these kinds only, CRASH_FROM=300 passes over the
-first 300 of each configuration. ``python crash_trials.py FOLDER SAMPLE planted NAME…`` plants defects in
-Fedge and says which trial finds each. Needs the library of `file_faults`.
+A process of its own, which has loaded everything once and forks for runs that are killed. ``python
+crash_trials.py FOLDER SAMPLE CONFIGURATION…`` prints how far it is, and at the end a line of JSON for each
+configuration: what was tried and what went wrong. SAMPLE is the number of faults per configuration, those
+of CRASH_DAY where that is set: each day begins where the one before ended. Or it is "all", which ends after
+CRASH_RUNS_S seconds (default: when all is done); CRASH_KINDS="twice,term" tries these kinds only,
+CRASH_FROM=300 passes over the first 300 of each configuration. ``python crash_trials.py FOLDER SAMPLE
+planted NAME…`` plants defects in Fedge and says which trial finds each. Needs the library of `file_faults`.
 
-What a kill before an operation leaves is what the operations before it have made: most kills are made of the
-log of one run, and what goes on from them is carried out once for all that leave the same. One kill in eight
-is a real one, and must leave what the log says.
+What a kill before an operation leaves is what the operations before it have made: most kills are made of
+the log of one run, and what goes on from them is carried out once for all that leave the same. One kill in
+eight is a real one, and must leave what the log says. A process that forks copies all that it touches,
+which takes as long as the run itself: one run in eight goes on in a process of its own, as all do at
+somebody's machine. The others go on in this one, and those that an error ends are carried out in it.
 """
 
 import gc
@@ -29,12 +31,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 import crash_points
 import planted
 import power_loss
-from crash_runs import BASE, CONFIGURATIONS, carry_out, comparable, differences, forked, write_data
-from file_faults import COUNT, KILL, KINDS, Faults
-from remembered import remember
+from crash_runs import BASE, CONFIGURATIONS, carry_out, comparable, differences, forked, here, write_data
+from file_faults import COUNT, FULL, KILL, KINDS, READ_ONLY, TERMINATE, TORN, Faults
+from remembered import answers, remember
 
 KILLS = ("kill", "torn")
-ONE_IN = 8  # kills and torn writes are real ones; the others are made of the log
+ENDS = (KILL, TORN, TERMINATE, FULL, READ_ONLY)  # kill the process, or let it not write that it has ended
+ONE_IN = 8  # kills and torn writes are real ones, the others are made of the log; runs go on in a new process
 
 
 class Trial:
@@ -59,22 +62,24 @@ class Trial:
     def learn(self):
         """Carry the run out without a fault: what it does to the disk, and what it must always give.
 
-        It is carried out here before, with the same files, for what its clients answer.
+        It is carried out here before, with the same files, for what its clients answer: a process that forks
+        from this one need not let them learn.
         """
         self.clear()
         assert carry_out(self.config).status == "completed"
         self.clear()
-        path = self.place / "log"
+        known, path = answers(), self.place / "log"
 
         def work():
             self.faults.arm(self.disk, COUNT, 0, path)
             outcome = carry_out(self.config)
-            return json.dumps([outcome.status, self.faults.count])
+            return json.dumps([outcome.status, self.faults.count, answers()])
 
         code, said = forked(work)
         assert code == 0, said
-        status, count = json.loads(said)
+        status, count, known_then = json.loads(said)
         assert status == "completed", said
+        assert known_then == known, "clients are asked something else in each process"
         self.expected = comparable(self.folder)
         self.log = power_loss.read_log(path)
         self.operations = crash_points.described(self.log)
@@ -122,7 +127,10 @@ class Trial:
         return self.problems[before:]
 
     def _fault(self, kind, at, config=None):
-        """Start the run, or go on with it, with a fault before an operation."""
+        """Start the run, or go on with it, with a fault before an operation.
+
+        In a process of its own where the fault ends it, or where the manifest stays that of a living run.
+        """
         from fedge.process.exits import Interrupted, signals_as_exceptions
 
         def work():
@@ -132,9 +140,11 @@ class Trial:
                     outcome = carry_out(config or self.config)
             except Interrupted as error:
                 return json.dumps({"status": "failed", "reason": error.reason})
+            finally:
+                self.faults.disarm()
             return json.dumps({"status": outcome.status, "reason": outcome.reason})
 
-        return forked(work)
+        return (forked if kind in ENDS else here)(work)
 
     def _restore(self, left):
         """Put what is left in the place of the disk."""
@@ -248,7 +258,8 @@ class Trial:
             except ConfigError as error:
                 return json.dumps([None, f"refused: {error}"])
 
-        code, said = forked(work)
+        is_drawn = crc32(self._there()) % ONE_IN == 0
+        code, said = (forked if is_drawn else here)(work)
         if code:
             return None, f"ended with {code}: {said}"
         found, status = json.loads(said)
@@ -324,7 +335,8 @@ def try_all(trials, sample, limit_s):
     points = in_turn(trials, sample)
     records = {
         trial.name: {
-            "name": trial.name, "operations": len(trial.operations), "fault": 0, "twice": 0, "power": 0,
+            "name": trial.name, "operations": len(trial.operations),
+            "fault": 0, "interruption": 0, "twice": 0, "power": 0,
             "of": sum(trial is other for other, *_ in points), "strata": [], "problems": trial.problems,
         }
         for trial in trials
@@ -334,7 +346,7 @@ def try_all(trials, sample, limit_s):
             break
         for problem in trial.attempt(what, *point):
             print(problem, flush=True)
-        records[trial.name][what] += 1
+        records[trial.name]["interruption" if stratum[0] == "eintr" else what] += 1
         records[trial.name]["strata"].append(stratum)
         if time.perf_counter() - said > 60:
             said = time.perf_counter()

@@ -9,9 +9,9 @@ from pathlib import Path
 SOURCE = Path(__file__).with_name("file_faults.c")
 LIBRARY = "FILE_FAULTS"  # environment: where the compiled library lies
 
-# Before the n-th operation: nothing; SIGKILL; half of it and SIGKILL; no room from then on; an error, once;
-# an interruption, once; SIGTERM; a disk that is read-only from then on
-COUNT, KILL, TORN, FULL, IO_ERROR, INTERRUPT, TERMINATE, READ_ONLY = 1, 2, 3, 4, 5, 6, 7, 8
+# Nothing at all; before the n-th operation: counting; SIGKILL; half of it and SIGKILL; no room from then on;
+# an error, once; an interruption, once; SIGTERM; a disk that is read-only from then on
+OFF, COUNT, KILL, TORN, FULL, IO_ERROR, INTERRUPT, TERMINATE, READ_ONLY = range(9)
 KINDS = {
     "kill": KILL, "torn": TORN, "full": FULL, "eio": IO_ERROR, "eintr": INTERRUPT, "term": TERMINATE,
     "read-only": READ_ONLY,
@@ -43,6 +43,10 @@ class Faults:
     def arm(self, folder, kind, at=0, log=""):
         """Count operations below `folder` from now on, and let the one numbered `at` fail; log them all."""
         self._library.faults_arm(str(folder).encode(), at, kind, str(log).encode())
+
+    def disarm(self):
+        """Count nothing and let nothing fail from now on."""
+        self._library.faults_arm(b"", 0, OFF, b"")
 
     def interrupt(self, folder, numbers):
         """Count operations below `folder` from now on, and interrupt each of these, once."""

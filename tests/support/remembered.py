@@ -12,27 +12,31 @@ from copy import deepcopy
 import planted
 from flwr.app import ArrayRecord, Message
 
-_OF_THE_PROCESS = "server_pid"  # the only entry of a message that is another in each process
+_OF_THE_PROCESS = "server"  # the only entry of a message that is another in each process
+_held = {}  # digest of all that an answer depends on → the answer, and what the client keeps
 
 
 def remember():
     """Let clients remember from now on, in this process and in those that fork from it."""
     from fedge.client.guarded_app import answered
 
-    held = {}
-
     def answer(app, message, context):
         key = _key(message, context)
-        if key not in held:
+        if key not in _held:
             reply = answered(app, message, context)
             if reply.has_error():
                 return reply
-            held[key] = reply.content, deepcopy(context.state)
-        content, state = held[key]
+            _held[key] = reply.content, deepcopy(context.state)
+        content, state = _held[key]
         context.state = deepcopy(state)
         return Message(content, reply_to=message)
 
     planted.everywhere(answered, answer)
+
+
+def answers():
+    """Return how many answers are remembered."""
+    return len(_held)
 
 
 def _key(message, context):
