@@ -63,6 +63,15 @@ def test_commands_load_nothing_heavy(module: str) -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_a_run_in_rounds_loads_only_what_it_needs() -> None:
+    """Neither the virtual clock, nor links to leaf servers, nor what other methods of clustering need."""
+    code = "import sys, fedge.launch.simulate, fedge.clustering.hierarchical; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert {"fedge.rounds", "fedge.clustering"} <= loaded
+    assert not loaded & {"fedge.devices", "fedge.edge", "fedge.link.gate", "scipy"}
+
+
 @pytest.mark.parametrize(
     ("file", "line", "arrow"),
     [

@@ -18,11 +18,10 @@ their mean, weighted by windows. Shape letters: S leaf servers, K clients.
 """
 
 import numpy as np
-from scipy.sparse.csgraph import connected_components
 
 from fedge.clustering.evidence import Answers, Evidence
 from fedge.clustering.registry import Grouping, Need, method
-from fedge.clustering.similarity import number_by_first_appearance
+from fedge.clustering.similarity import connected_components, number_by_first_appearance
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.exchange.evaluate import DESCRIBED
 
@@ -101,4 +100,4 @@ def knee(distances: np.ndarray) -> float:
 def grouped(distances: np.ndarray, radius: float) -> np.ndarray:
     """Return labels (S,) of DBSCAN with two members to a core: who is within `radius` hangs together."""
     near = distances <= radius
-    return number_by_first_appearance(connected_components(near, directed=False)[1].astype(np.int64))
+    return number_by_first_appearance(connected_components(near))

@@ -10,9 +10,6 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-from scipy.cluster.hierarchy import linkage
-from scipy.linalg import eigh, qr
-from scipy.spatial.distance import squareform
 
 from fedge.clustering.auto import auto_grouping
 from fedge.clustering.evidence import Evidence, NotComparable
@@ -78,6 +75,9 @@ def joined(similarity: np.ndarray, linkage_: str, count: int | None = None, tau:
         count: clusters, at most S; None: by `tau`.
         tau: clusters at least this alike are joined.
     """
+    from scipy.cluster.hierarchy import linkage  # `components` needs none of SciPy
+    from scipy.spatial.distance import squareform
+
     size = len(similarity)
     if size == 1:
         return np.zeros(1, dtype=np.int64)
@@ -107,6 +107,8 @@ def cut(similarity: np.ndarray, count: int) -> np.ndarray:
 
     Source: Damle, Minden and Ying 2019, Simple, direct and efficient multi-way spectral clustering.
     """
+    from scipy.linalg import eigh, qr
+
     size = len(similarity)
     if count == 1 or size <= count:
         return np.zeros(size, dtype=np.int64) if count == 1 else np.arange(size)

@@ -14,12 +14,12 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedge.config.topology import leaf_of_clients
-from fedge.edge.port import EdgeLeaves, RunFacts
+from fedge.edge.port import EdgeLeaves
 from fedge.exchange.failure import Failure, raised
 from fedge.exchange.hello import Hello, hello_reply
 from fedge.link.frames import Packet
 from fedge.link.gate import OVER, LeafGate, LeafGone
-from fedge.rounds.port import Around
+from fedge.rounds.port import Around, RunFacts
 
 _POLL_S = 0.05
 _LEAVE_S = 5.0

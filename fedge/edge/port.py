@@ -9,7 +9,6 @@ itself: its clients have failed, and its leaf keeps its model (contract C12).
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from fedge.cloud.step import Probe
@@ -26,7 +25,7 @@ from fedge.link.gate import LeafGate, LeafGone
 from fedge.process.watchdog import note_progress, refuse_stalled
 from fedge.rounds.evaluation import Asked
 from fedge.rounds.lines import TrainingLine
-from fedge.rounds.port import Around
+from fedge.rounds.port import Around, RunFacts
 from fedge.states.averaging import State
 from fedge.timing.timeline import ExchangeTimes
 
@@ -34,21 +33,6 @@ logger = logging.getLogger(__name__)
 
 LEAF_GONE = "leaf server gone"
 _LOOK_S = 0.25
-
-
-@dataclass(frozen=True)
-class RunFacts:
-    """What leaf servers must know of a run.
-
-    Attributes:
-        run: names it, also when it goes on after a stop.
-        begin: what they are told before the first order.
-        checkpoints: how many of the newest a run may go on from.
-    """
-
-    run: str
-    begin: Mapping[str, Any]
-    checkpoints: int
 
 
 class EdgeLeaves:

@@ -10,7 +10,7 @@ leaf servers that are a part of this process; `fedge.edge` has those that are pr
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from fedge.cloud.step import Probe
 from fedge.clustering.updates import Updates
@@ -93,3 +93,26 @@ class Around:
 
 
 PortMaker = Callable[[Around], LeafPort]
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What leaf servers must know of a run.
+
+    Attributes:
+        run: names it, also when it goes on after a stop.
+        begin: what they are told before the first order.
+        checkpoints: how many of the newest a run may go on from.
+    """
+
+    run: str
+    begin: Mapping[str, Any]
+    checkpoints: int
+
+
+@runtime_checkable
+class LeafEngine(Protocol):
+    """What an engine offers whose leaf servers are processes of their own."""
+
+    def make_port(self, facts: RunFacts, around: Around) -> LeafPort:
+        """Return what gives leaf servers their orders."""

@@ -13,8 +13,6 @@ from fedge.console.lines import Console
 from fedge.data.own import Told
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape, forget_source, write_client_data
-from fedge.edge.engine import EdgeEngine
-from fedge.edge.port import RunFacts
 from fedge.exchange.clients import Clients, find_clients
 from fedge.exchange.engine import Engine
 from fedge.inference.card import Card
@@ -22,7 +20,7 @@ from fedge.process.reaper import remove_at_end
 from fedge.process.watchdog import note_progress
 from fedge.records.folder import data_folders, remove_client_data
 from fedge.records.recorder import Recorder
-from fedge.rounds.port import PortMaker
+from fedge.rounds.port import LeafEngine, PortMaker, RunFacts
 from fedge.rounds.results import RoundResult
 from fedge.rounds.routed import RoutedLeaves
 from fedge.rounds.strategy import HierarchicalStrategy
@@ -128,7 +126,7 @@ class Steps:
 
     def _port_maker(self, num_clients: int) -> PortMaker:
         """Return what gives the leaf servers: parts of this process, or processes of their own."""
-        if not isinstance(self._grid, EdgeEngine):
+        if not isinstance(self._grid, LeafEngine):
             return RoutedLeaves
         manifest, config = self._recorder.manifest, self._plan.config
         facts = RunFacts(

@@ -20,7 +20,6 @@ from fedge.records.manifest import read_manifest
 from fedge.records.recorder import Recorder, RecordError
 from fedge.report.at_end import report_at_end
 from fedge.run.announce import Announcer
-from fedge.run.asynchronous import AsynchronousSteps
 from fedge.run.build import Plan
 from fedge.run.carry_out import Steps
 from fedge.run.ending import Ending, Outcome
@@ -146,9 +145,17 @@ def _carry_out(
         ):
             plan = Plan(config, prepared.seed, around.folder, data_folder, around.shared, LapClock())
             announcer = Announcer(grid, plan, recorder, around.console, around.tracking)
-            kind = AsynchronousSteps if on_clock else Steps
-            steps = kind(grid, plan, prepared, opened, recorder, around.console, announcer)
+            steps = _steps_of(config)(grid, plan, prepared, opened, recorder, around.console, announcer)
             return ending.around(steps.carry_out, announcer.remarks)
+
+
+def _steps_of(config: Config) -> type[Steps]:
+    """Return what carries out the steps; a run in rounds need not load the virtual clock."""
+    if not config.asynchrony.is_on:
+        return Steps
+    from fedge.run.asynchronous import AsynchronousSteps
+
+    return AsynchronousSteps
 
 
 def _end_tracking(tracking: Tracking, folder: Path) -> None:

@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.special import bdtrc
 
 from fedge.config.option import ConfigError, shown
 from fedge.config.parts import GATES
@@ -74,6 +73,8 @@ class Paired:
     @property
     def p_value(self) -> float:
         """Probability of `only_own` or more of the windows on which they differ, were both equally good."""
+        from scipy.special import bdtrc  # a run without a gate need not load SciPy
+
         b, c = self.only_own, self.only_offered
         return float(bdtrc(b - 1, b + c, 0.5)) if b else 1.0
 

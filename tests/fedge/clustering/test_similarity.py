@@ -5,8 +5,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from scipy.sparse import csgraph
 
 from fedge.clustering.similarity import (
+    connected_components,
     cosine_similarity,
     last_layer,
     number_by_first_appearance,
@@ -193,3 +195,19 @@ def test_models_that_cannot_be_compared_are_refused():
         weight_clustering([model(1, 2), model(1, 2, 3)])
     with pytest.raises(ValueError, match="without any array of two or more axes"):
         weight_clustering([{"bias": np.ones(3)}])
+
+
+@given(
+    hnp.arrays(bool, st.integers(1, 12).map(lambda n: (n, n)), elements=st.sampled_from([True] + [False] * 9))
+)
+def test_components_are_those_that_scipy_finds(edges: np.ndarray) -> None:
+    """One direction of an edge suffices, and long chains are followed to their end."""
+    _, theirs = csgraph.connected_components(edges, directed=False)
+    ours = connected_components(edges)
+    assert number_by_first_appearance(ours).tolist() == number_by_first_appearance(theirs).tolist()
+    assert all(ours[least] == least for least in ours)
+
+
+def test_a_chain_is_one_component() -> None:
+    """The worst case: every step reaches one node further."""
+    assert connected_components(np.eye(50, k=1, dtype=bool)).tolist() == [0] * 50

@@ -9,7 +9,7 @@ from leaf_servers import Quiet, in_threads
 
 from fedge.config.flat import from_run_config
 from fedge.edge import orders
-from fedge.edge.port import LEAF_GONE, EdgeLeaves, RunFacts
+from fedge.edge.port import LEAF_GONE, EdgeLeaves
 from fedge.exchange.clients import Clients
 from fedge.exchange.engine import RunError
 from fedge.exchange.round_context import RoundContext
@@ -20,7 +20,7 @@ from fedge.link.gate import LeafGate
 from fedge.rounds.book import RoundBook
 from fedge.rounds.evaluation import Asked
 from fedge.rounds.lines import own_models
-from fedge.rounds.port import Around
+from fedge.rounds.port import Around, RunFacts
 from fedge.rounds.strategy import Task
 from fedge.rounds.transport import Facilities, Transport
 from fedge.states.shared import SharedStates
