@@ -22,6 +22,7 @@ def lognormal(
     megabytes: float = 1.0,
     bandwidth_sigma: float = 0.8,
     jitter: float = 0.2,
+    delay: float = 0.0,
 ) -> Fleet:
     """Speeds and bandwidths are log-normal over devices; a job's training time has log-normal noise.
 
@@ -34,15 +35,18 @@ def lognormal(
         megabytes: median of 10⁶ bytes per second downwards; half of that upwards.
         bandwidth_sigma: of its logarithm over devices.
         jitter: of the logarithm of a job's training time.
+        delay: seconds that a model takes either way beside its bytes, as where the server is far.
     """
-    _refuse_negative(seconds=seconds, sigma=sigma, user_sigma=user_sigma, bandwidth_sigma=bandwidth_sigma)
+    _refuse_negative(
+        seconds=seconds, sigma=sigma, user_sigma=user_sigma, bandwidth_sigma=bandwidth_sigma, delay=delay
+    )
     _refuse_none(megabytes=megabytes)
     count = len(owner)
     speed = seconds * np.exp(sigma * rng.standard_normal(count))
     speed *= np.exp(user_sigma * rng.standard_normal(int(owner.max()) + 1))[owner]
     down = _MEGA * megabytes * np.exp(bandwidth_sigma * rng.standard_normal(count))
-    nothing = np.zeros(count)
-    return Fleet(speed, nothing, down, down / 2, nothing, nothing, sigma=jitter)
+    nothing, way = np.zeros(count), np.full(count, float(delay))
+    return Fleet(speed, nothing, down, down / 2, way, way, sigma=jitter)
 
 
 def half_normal(owner: np.ndarray, rng: np.random.Generator, seconds: float = 1.0) -> Fleet:

@@ -176,6 +176,7 @@ def fedbuff(
     """
     refuse_outside("lr", lr, 0.0)
     refuse_no_count("buffer", buffer)
+    weight(staleness, arrival.staleness, a, b)  # what cannot be is said at the first arrival, not the K-th
     memory.buffer.append(arrival)
     if len(memory.buffer) < buffer:
         return None

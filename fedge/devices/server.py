@@ -65,13 +65,13 @@ class Server:
         Counters become those of the child with the lowest number among those since the last version.
 
         Raises:
-            ConfigError: a rule of the user's returned no model.
+            ConfigError: a rule of the user's returned no model, or raised an exception.
         """
         if arrival is not None and len(self.version.layout.variances):
             self._widen(arrival.end[self.version.layout.variances])
         if arrival is not None and (self._counters is None or arrival.child < self._counters[0]):
             self._counters = arrival.child, arrival.counters
-        found = self._rule(self.version.vector, self.memory, arrival, **self._arguments)
+        found = self._asked(arrival)
         if found is None:
             return False
         found = self._checked(found)
@@ -81,6 +81,17 @@ class Server:
         self.number += 1
         self._counters = self.range = None
         return True
+
+    def _asked(self, arrival: Arrival | None) -> np.ndarray | None:
+        """Return what the rule makes of an arrival."""
+        try:
+            return self._rule(self.version.vector, self.memory, arrival, **self._arguments)
+        except ConfigError:
+            raise
+        except Exception as error:
+            raise ConfigError(
+                f"asynchrony.rule raised {type(error).__name__}: {error} after version {self.number}; mend it"
+            ) from error
 
     @property
     def seconds_of_next(self) -> float:

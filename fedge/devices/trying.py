@@ -13,15 +13,16 @@ from fedge.devices.fleet import check_fleet
 from fedge.devices.rules import Arrival, Memory
 
 _DEVICES = 2
+_ARRIVALS = 64  # until one makes a model, as the last of a buffer does
 
 
 def try_rule(name: str, arguments: Mapping[str, Any], register: Register = SERVER_RULES) -> None:
-    """Raise ConfigError for a rule that cannot take an arrival with these arguments."""
+    """Raise ConfigError for a rule that cannot take arrivals, up to its first model, with these arguments."""
     rule, model, memory = register.load(name), np.zeros(1, np.float32), Memory(_DEVICES)
-    arrivals: list[Arrival | None] = [
-        Arrival(0, 0, model, model),
-        *([None] if register.has(name, ROUNDS) else []),
-    ]
+    model.flags.writeable = False  # as in a run, where devices at work have started from it
+    arrivals: list[Arrival | None] = [Arrival(0, 0, model, model), None]
+    if not register.has(name, ROUNDS):
+        arrivals = [Arrival(number % _DEVICES, number, model, model) for number in range(_ARRIVALS)]
     for arrival in arrivals:
         found = _tried(register, name, partial(rule, model, memory, arrival, **arguments))
         if found is not None and not (isinstance(found, np.ndarray) and found.shape == model.shape):
@@ -29,6 +30,14 @@ def try_rule(name: str, arguments: Mapping[str, Any], register: Register = SERVE
                 f"{register.option} {name} must return the new model, an array of the shape of the one "
                 f"it got, or None, but returned {shown(found)}; mend it"
             )
+        for kept, array in memory.arrays.items():
+            if not isinstance(array, np.ndarray) or array.dtype.hasobject:
+                raise ConfigError(
+                    f"{register.option} {name} must keep arrays of numbers in memory.arrays, which "
+                    f"checkpoints hold, but keeps {shown(array)} as {shown(kept)}; mend it"
+                )
+        if found is not None:
+            return
 
 
 def try_preset(name: str, arguments: Mapping[str, Any]) -> None:

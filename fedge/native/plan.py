@@ -169,7 +169,8 @@ def _compare(plan: Plan, model: nn.Module, library: Library | None) -> None:
     x = torch.randn((_CHECK_WINDOWS, *plan.inputs), generator=generator)
     was_training = model.training
     try:
-        classes, gradients, running = _stepped_by_pytorch(model, numbers, x)
+        with torch.inference_mode(False), torch.enable_grad():  # an evaluation may come before any training
+            classes, gradients, running = _stepped_by_pytorch(model, numbers, x)
         y = torch.arange(_CHECK_WINDOWS) % classes
         model.eval()
         with torch.no_grad():

@@ -30,6 +30,9 @@ def test_log_normal_has_its_median_and_spread():
     assert np.log(fleet.per_window_s).std() == pytest.approx(0.5, rel=0.03)
     assert np.median(fleet.down) == pytest.approx(2e6, rel=0.03)
     assert fleet.up.tolist() == (fleet.down / 2).tolist()
+    far = lognormal(MANY, rng(), seconds=0.1, delay=0.5)
+    assert set(far.down_s) == set(far.up_s) == {0.5}
+    assert set(fleet.down_s) == set(fleet.up_s) == {0.0}
 
 
 def test_devices_of_a_user_share_a_factor():

@@ -50,3 +50,14 @@ def test_what_is_no_model_is_refused(found):
     made = server(lambda model, memory, arrival: found)
     with pytest.raises(ConfigError, match="must return the new model"):
         made.take(arrival(made, 0, 1))
+
+
+def test_a_rule_that_raises_is_named():
+    def breaks(model, memory, arrival):
+        raise KeyError("late")
+
+    made = server(breaks)
+    with pytest.raises(
+        ConfigError, match=r"asynchrony\.rule raised KeyError: 'late' after version 0; mend it"
+    ):
+        made.take(arrival(made, 0, 1))

@@ -19,6 +19,11 @@ def raising(*_, **__):
     raise KeyError("hm")
 
 
+def late(model, memory, arrival, buffer=9):
+    memory.buffer.append(arrival)
+    return "soon" if len(memory.buffer) == buffer else None
+
+
 @pytest.mark.parametrize("name", [name for name in SERVER_RULES.names if name != "off"])
 def test_rules_that_come_with_fedge_work(name):
     try_rule(name, {})
@@ -46,7 +51,40 @@ def test_what_does_not_fit_is_one_line(register, act, part, words):
         register.forget(name)
 
 
+def test_it_is_tried_up_to_its_first_model():
+    name = SERVER_RULES.given(late)
+    try:
+        with pytest.raises(ConfigError, match="but returned 'soon'"):
+            try_rule(name, {})
+    finally:
+        SERVER_RULES.forget(name)
+
+
+def in_place(model, memory, arrival):
+    model += 1
+    return model
+
+
+def forgetful(model, memory, arrival):
+    memory.arrays["seen"] = {arrival.child}
+    return arrival.end
+
+
+@pytest.mark.parametrize(
+    ("part", "words"), [(in_place, "read-only"), (forgetful, r"arrays of numbers .* as 'seen'; mend it")]
+)
+def test_what_would_break_a_run_later_is_one_line(part, words):
+    name = SERVER_RULES.given(part)
+    try:
+        with pytest.raises(ConfigError, match=words):
+            try_rule(name, {})
+    finally:
+        SERVER_RULES.forget(name)
+
+
 def test_arguments_are_looked_at():
+    with pytest.raises(ConfigError, match="did you mean hinge"):
+        try_rule("fedbuff", {"staleness": "hing", "buffer": 1000})
     with pytest.raises(ConfigError, match=r"asynchrony\.rule fedbuff: lr of a rule"):
         try_rule("fedbuff", {"lr": -1})
     with pytest.raises(ConfigError, match=r"preset-args\.sigma"):

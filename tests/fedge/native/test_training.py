@@ -17,6 +17,8 @@ from any_networks import (
 )
 from torch import nn
 
+from fedge.native.plan import Plan
+from fedge.training.kernels import native_plan
 from fedge.training.local import LocalTraining, evaluate_parts, get_state, train
 from fedge.training.models import build_model
 
@@ -142,6 +144,15 @@ def test_evaluation(monkeypatch, kernel, name):
     one = evaluate_parts(model, x[90:], y[90:], [60], kernel="native")[0]
     assert one.loss == pytest.approx(native[1].loss, rel=1e-12)
     assert model.training
+
+
+def test_an_evaluation_may_come_before_any_training():
+    """The plan is made there: of unseen clients, or before the first job on a virtual clock ends."""
+    model = build_model("cnn", (C, T), CLASSES, torch.Generator().manual_seed(5))
+    x, y = learnable(9, C, T, CLASSES)
+    (native,) = evaluate_parts(model, x, y, [9], kernel="native")
+    assert isinstance(native_plan(model, (C, T), "native"), Plan)
+    assert native.loss == pytest.approx(evaluate_parts(model, x, y, [9])[0].loss, rel=1e-5)
 
 
 def test_the_windows_may_be_a_view():
