@@ -205,7 +205,13 @@ ELSEWHERE = (
         "hhar/synthetic/motion.py": "hhar/synthetic/test_generate.py",
         "hhar/synthetic/raw_csv.py": "hhar/synthetic/test_generate.py",
         "hhar/windows/recordings.py": "hhar/windows/test_cut.py",
-        # tables of runs on the virtual clock, as whole runs write them
+        # parts of a deal, which `partition` puts together
+        "fedge/data/owners.py": "fedge/data/test_partition.py",
+        "fedge/data/shares.py": "fedge/data/test_partition.py",
+        "fedge/data/window_split.py": "fedge/data/test_partition.py",
+        # tables, as whole runs write them
+        "fedge/records/round_tables.py": "fedge/records/test_catalog.py",
+        "fedge/records/timing_tables.py": "fedge/records/test_catalog.py",
         "fedge/records/device_tables.py": "fedge/records/test_catalog.py",
         "fedge/records/device_recorder.py": "fedge/run/test_asynchronous.py",
         # declarations without anything that can be called

@@ -12,9 +12,9 @@ from fedge.callbacks.callback import EndedRun, LeafRound, Round, Row, Run
 from fedge.config.config import Config
 from fedge.config.option import ConfigError, shown
 from fedge.config.parts import CALLBACKS, callback_arguments, names_in, refuse_uncalled
-from fedge.records.catalog import CLIENTS, GLOBAL, LEAF, ClientRow, GlobalRow, LeafRow
 from fedge.records.columns import Table
 from fedge.records.device_tables import VERSIONS
+from fedge.records.round_tables import CLIENTS, GLOBAL, LEAF, ClientRow, GlobalRow, LeafRow
 from fedge.rounds.hooks import Hooks
 from fedge.rounds.results import RoundResult
 

@@ -4,8 +4,8 @@ import math
 
 from fedge.callbacks.callback import Callback, Round, Run
 from fedge.config.option import ConfigError, nearest, shown
-from fedge.records.catalog import GLOBAL
 from fedge.records.columns import TEXT
+from fedge.records.round_tables import GLOBAL
 
 _NUMBERS = tuple(column.name for column in GLOBAL.columns if column.kind != TEXT)
 _SMALLER_IS_BETTER = ("loss", "bytes", "seconds", "std", "failed", "churn", "epsilon")

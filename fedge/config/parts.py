@@ -148,20 +148,20 @@ GATES = Register(
     Entry("paired", "not worse by McNemar's test", f"{_GATES}:not_significantly_worse"),
 )
 
-_DEALS = "fedge.data.partition"
+_OWNERS, _SHARES = "fedge.data.owners", "fedge.data.shares"
 PARTITIONS = Register(
     "partition.kind",
     "fedge.partitions",
-    Entry("user", "whole users", f"{_DEALS}:users", _with(OWNERS)),
-    Entry("device", "whole devices", f"{_DEALS}:devices", _with(OWNERS)),
+    Entry("user", "whole users", f"{_OWNERS}:users", _with(OWNERS)),
+    Entry("device", "whole devices", f"{_OWNERS}:devices", _with(OWNERS)),
     Entry(
         "dirichlet",
         "windows, classes skewed over leaves and clients",
-        f"{_DEALS}:dirichlet_shares",
+        f"{_SHARES}:dirichlet_shares",
         _with(DRAWN),
     ),
-    Entry("iid", "windows, all alike", f"{_DEALS}:iid_shares"),
-    Entry("imbalance", "windows, more of them at leaf 0", f"{_DEALS}:imbalanced_shares"),
+    Entry("iid", "windows, all alike", f"{_SHARES}:iid_shares"),
+    Entry("imbalance", "windows, more of them at leaf 0", f"{_SHARES}:imbalanced_shares"),
 )
 
 _SHIFTS = "fedge.data.scenario"

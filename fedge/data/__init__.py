@@ -1,7 +1,8 @@
 """Windows → clients → training, validation and test windows; planted groups of leaves.
 
-`partition` deals windows to clients, `split` parts a client's own, `scenario` plants groups, `prepared` lays
-all out in files that clients map, `composition` says who holds what.
+`partition` deals windows to clients, whole `owners` or by `shares`; `split` parts a client's own, as
+`window_split` asks it to for the windows of a file; `scenario` plants groups, `prepared` lays all out in
+files that clients map, `composition` says who holds what.
 
 Imports only from below: `privacy`, `states`, `timing`, `metrics` and what is under them.
 """

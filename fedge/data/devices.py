@@ -13,9 +13,11 @@ from fedge.config.config import Config
 from fedge.config.option import ConfigError
 from fedge.config.parts import FILES, SCENARIOS
 from fedge.config.topology import unseen_ids
-from fedge.data.partition import NOBODY, Partition, _codes, _Order, _reserve_users, _split_apart, _split_kind
+from fedge.data.owners import NOBODY, DealOrder, reserve_users
+from fedge.data.partition import Partition
 from fedge.data.scenario import make_scenario
 from fedge.data.split import TEST, TRAIN, VAL, groups_of
+from fedge.data.window_split import codes, split_apart, split_kind
 from hhar.windows.window_file import Windows
 
 _Split = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -41,20 +43,20 @@ def deal_devices(windows: Windows, config: Config, clients_per_leaf: Sequence[in
             f"devices.pieces must be 0 with scenario {config.scenario}, which says itself whose windows go "
             f"where, but is {config.devices.pieces}; set devices.pieces=0"
         )
-    kind = _split_kind(windows, config)
+    kind = split_kind(windows, config)
     unseen = unseen_ids(clients_per_leaf, config.partition.unseen_clients)
     if unseen:
         _refuse_too_few_users(windows, len(unseen))
-    order = _Order(config.partition, seed)
-    client = _reserve_users(windows.user, unseen, order)
-    split = _split_apart(windows, config, kind, _codes(windows.user), client != NOBODY, None, seed)
+    order = DealOrder(config.partition, seed)
+    client = reserve_users(windows.user, unseen, order)
+    split = split_apart(windows, config, kind, codes(windows.user), client != NOBODY, None, seed)
     planted = make_scenario(config, windows.channels, len(windows.classes), clients_per_leaf, seed)
     clients: list[_Split] = [(_NOTHING, _NOTHING, _NOTHING)] * sum(clients_per_leaf)
     for mine in groups_of(client):
         if client[mine[0]] != NOBODY:
             clients[int(client[mine[0]])] = _parts(mine, split)
     known = [each for each in range(sum(clients_per_leaf)) if each not in set(unseen)]
-    place = order.of(len(np.unique(windows.user)))[_codes(windows.user)]
+    place = order.of(len(np.unique(windows.user)))[codes(windows.user)]
     users = [rows for rows in groups_of(place) if client[rows[0]] == NOBODY]
     for user, rows in enumerate(users):
         own = known[_first(user, len(users), len(known)) : _first(user + 1, len(users), len(known))]

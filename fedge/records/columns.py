@@ -16,6 +16,7 @@ INT: Literal["int"] = "int"
 FLOAT: Literal["float"] = "float"
 TEXT: Literal["text"] = "text"
 Kind = Literal["int", "float", "text"]
+ROUND = "global round, from 1"
 
 
 def at(path: str) -> Callable[[Any], Any]:
@@ -49,6 +50,11 @@ class Column:
     meaning: str
     value: Callable[[Any], Any]
     always: bool = True
+
+
+def later(name: str, kind: Kind, unit: str, meaning: str, value: Callable[[Any], Any]) -> Column:
+    """Return a column that earlier versions did not write."""
+    return Column(name, kind, unit, meaning, value, always=False)
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from fedge.config.option import ConfigError
-from fedge.records.catalog import MESSAGES, PARTITION, TABLES
+from fedge.records.catalog import PARTITION, TABLES
 from fedge.records.foreign import refuse_links
 from fedge.records.manifest import read_manifest, write_manifest
 from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, checksums, damaged_outputs
 from fedge.records.private import without_places
+from fedge.records.timing_tables import MESSAGES
 
 ARCHIVES = {".zip": "zip", ".tar": "tar", ".tar.gz": "gztar", ".tgz": "gztar"}
 _PATH = re.compile(r"(?<![\w./\\])(?:/|[A-Za-z]:\\|\\\\)(?:[^\s/\\:;,'\"]+[/\\])+")

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedge.records.catalog import MESSAGES, MessageRows
 from fedge.records.columns import INT
+from fedge.records.timing_tables import MESSAGES, MessageRows
 from fedge.timing.timeline import MessageTimes
 
 FOLDER = "timing"

@@ -19,13 +19,15 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from fedge.clustering.membership import words
-from fedge.records.catalog import CLIENTS, GLOBAL, LEAF, MEMORY, MESSAGES, PARTITION, TABLES, TIMING, WORKERS
+from fedge.records.catalog import PARTITION, TABLES
 from fedge.records.columns import FLOAT, INT, TEXT, Table
 from fedge.records.device_tables import DEVICE_TOTALS, JOBS, STALENESS, VERSIONS
 from fedge.records.manifest import MANIFEST, RunFolderError, read_manifest
 from fedge.records.message_log import message_files
 from fedge.records.outputs import MODELS, fits
+from fedge.records.round_tables import CLIENTS, GLOBAL, LEAF
 from fedge.records.shown import run_html
+from fedge.records.timing_tables import MEMORY, MESSAGES, TIMING, WORKERS
 from fedge.states.averaging import State
 
 if TYPE_CHECKING:

@@ -18,22 +18,7 @@ from fedge.data.composition import Holding
 from fedge.inference.card import Card
 from fedge.process.durable import sync, write_bytes
 from fedge.process.memory import ProcessMemory
-from fedge.records.catalog import (
-    CLIENTS,
-    GLOBAL,
-    LEAF,
-    MEMORY,
-    PARTITION,
-    ROUND_TABLES,
-    TIMING,
-    WORKERS,
-    ClientRow,
-    GlobalRow,
-    LeafRow,
-    MemoryRow,
-    WorkerRow,
-    timing_row,
-)
+from fedge.records.catalog import PARTITION, ROUND_TABLES
 from fedge.records.columns import Table
 from fedge.records.folder import write_whole
 from fedge.records.growing import GrowingFile, digest_of
@@ -41,6 +26,8 @@ from fedge.records.manifest import MANIFEST, write_manifest
 from fedge.records.message_log import MessageLog
 from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, checksums
 from fedge.records.private import PRIVATE, write_private
+from fedge.records.round_tables import CLIENTS, GLOBAL, LEAF, ClientRow, GlobalRow, LeafRow
+from fedge.records.timing_tables import MEMORY, TIMING, WORKERS, MemoryRow, WorkerRow, timing_row
 from fedge.rounds.results import RoundResult
 from fedge.states.averaging import State
 from fedge.states.checkpoint import FOLDER, checkpoints

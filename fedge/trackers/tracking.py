@@ -19,8 +19,8 @@ from typing import Any
 
 from fedge.config.option import Scalar
 from fedge.process.watchdog import note_progress
-from fedge.records.catalog import GLOBAL, LEAF, GlobalRow, LeafRow
 from fedge.records.folder import write_whole
+from fedge.records.round_tables import GLOBAL, LEAF, GlobalRow, LeafRow
 from fedge.rounds.results import RoundResult
 from fedge.trackers.tracker import NONE, TrackedRun, open_tracker
 

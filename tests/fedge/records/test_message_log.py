@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from fedge.records import message_log
-from fedge.records.catalog import MESSAGES as TABLE
 from fedge.records.message_log import MessageLog, message_files, round_of
+from fedge.records.timing_tables import MESSAGES as TABLE
 from fedge.timing.timeline import MessageTimes
 
 MESSAGES = MessageTimes(

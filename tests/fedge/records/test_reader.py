@@ -16,10 +16,12 @@ from run_folders import confusion, round_result, write_run
 
 import fedge
 from fedge.config.option import ConfigError
-from fedge.records.catalog import CLIENTS, GLOBAL, MEMORY, MESSAGES, TABLES, TIMING
+from fedge.records.catalog import TABLES
 from fedge.records.device_tables import DEVICE_TABLES
 from fedge.records.manifest import RunFolderError
 from fedge.records.reader import load_run
+from fedge.records.round_tables import CLIENTS, GLOBAL
+from fedge.records.timing_tables import MEMORY, MESSAGES, TIMING
 from fedge.report.run_page import write_report
 
 

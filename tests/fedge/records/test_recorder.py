@@ -12,9 +12,10 @@ from run_folders import timelines
 from safetensors.numpy import load_file
 
 from fedge.process.memory import ProcessMemory
-from fedge.records.catalog import CLIENTS, TIMING
 from fedge.records.message_log import message_files
 from fedge.records.recorder import Recorder, RecordError, utc_now
+from fedge.records.round_tables import CLIENTS
+from fedge.records.timing_tables import TIMING
 from fedge.serving.gate import GateResult, Paired
 from fedge.serving.personal import PersonalResult
 from fedge.timing.laps import PHASES

@@ -1,0 +1,147 @@
+"""Deals single windows to clients: by the share of each class that each gets, or as the user's code says.
+
+Shape letters: N windows, K clients, S leaf servers.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from fedge.config.config import Config
+from fedge.config.option import ConfigError, shown
+from fedge.config.parts import DRAWN, PARTITIONS
+from fedge.config.sections.data import PartitionConfig
+from fedge.config.topology import known_per_leaf, unseen_ids
+from fedge.data.owners import NOBODY
+from fedge.data.split import TEST, TRAIN, UNUSED, VAL
+from fedge.seeding import Purpose, numpy_stream
+from hhar.windows.window_file import Windows
+
+_MAX_DRAWS = 50
+
+
+def deal_among_known(
+    windows: Windows,
+    reserved: np.ndarray,
+    split: np.ndarray,
+    config: Config,
+    clients_per_leaf: Sequence[int],
+    seed: int,
+) -> np.ndarray:
+    """Return the client (N,) of each window: unseen clients keep theirs, others go to those who train.
+
+    Args:
+        windows: N windows.
+        reserved: (N,) unseen client of each window, or NOBODY.
+        split: (N,) split.
+        config: its `partition` section is read.
+        clients_per_leaf: unseen clients included.
+        seed: root of the stream that deals.
+    """
+    count = config.partition.unseen_clients
+    left = np.where(reserved == NOBODY, split, UNUSED)
+    sizes = known_per_leaf(clients_per_leaf, count)
+    if PARTITIONS.is_own(config.partition.kind):
+        dealt = _deal_as_asked(windows, left, config, sizes, seed)
+    else:
+        dealt = deal_windows(windows.y, left, config, sizes, seed)
+    known = np.setdiff1d(np.arange(sum(clients_per_leaf)), unseen_ids(clients_per_leaf, count))
+    client = reserved.copy()
+    client[dealt != NOBODY] = known[dealt[dealt != NOBODY]]
+    return client
+
+
+def _deal_as_asked(
+    windows: Windows, split: np.ndarray, config: Config, clients_per_leaf: Sequence[int], seed: int
+) -> np.ndarray:
+    """Return the client (N,) of each window as a function of the user's deals them; NOBODY for the rest."""
+    kind, rng = config.partition.kind, numpy_stream(seed, Purpose.PARTITION)
+    deal = PARTITIONS.load(kind)
+    with PARTITIONS.carried_out(kind):
+        found = np.asarray(deal(windows, list(clients_per_leaf), rng, **config.partition.arguments("kind")))
+    most = sum(clients_per_leaf) - 1
+    fits = found.shape == windows.y.shape and np.issubdtype(found.dtype, np.integer)
+    if not fits or found.min() < NOBODY or found.max() > most:
+        raise ConfigError(
+            f"partition.kind {kind} must return a client 0..{most} for each of {len(windows.y)} windows, or "
+            f"-1 for nobody, but returned {shown(found)}; mend it"
+        )
+    return np.where(split == UNUSED, NOBODY, found)
+
+
+def deal_windows(
+    y: np.ndarray, split: np.ndarray, config: Config, clients_per_leaf: Sequence[int], seed: int
+) -> np.ndarray:
+    """Return the client (N,) of each window when windows are dealt at random within their split.
+
+    Draws again, up to a fixed number of times, while a client would be left without windows of a split.
+    """
+    rng = numpy_stream(seed, Purpose.PARTITION)
+    num_clients = sum(clients_per_leaf)
+    shares_of: Shares = PARTITIONS.load(config.partition.kind)
+    is_drawn = PARTITIONS.has(config.partition.kind, DRAWN)
+    for _ in range(_MAX_DRAWS):
+        shares = shares_of(config.partition, clients_per_leaf, int(y.max()) + 1, rng)
+        client = np.full(len(y), NOBODY, dtype=np.int64)
+        for part in (TRAIN, VAL, TEST):
+            held = np.zeros(num_clients, dtype=np.int64)
+            for label in range(shares.shape[0]):
+                members = rng.permutation(np.flatnonzero((split == part) & (y == label)))
+                counts = _apportion(len(members), shares[label], held)
+                client[members] = np.repeat(np.arange(num_clients), counts)
+                held += counts
+        filled = [np.unique(client[split == part]).size for part in (TRAIN, VAL, TEST)]
+        if min(filled) == num_clients or not is_drawn:
+            break
+    return client
+
+
+Shares = Callable[[PartitionConfig, Sequence[int], int, np.random.Generator], np.ndarray]
+"""(configuration, clients per leaf, classes, stream) → (classes, K): the share of each class's windows that
+each client gets; rows sum to 1."""
+
+
+def iid_shares(
+    config: PartitionConfig, clients_per_leaf: Sequence[int], num_classes: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Give every client the same of every class."""
+    num_clients = sum(clients_per_leaf)
+    return np.full((num_classes, num_clients), 1.0 / num_clients)
+
+
+def imbalanced_shares(
+    config: PartitionConfig, clients_per_leaf: Sequence[int], num_classes: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Give leaf 0 more of every class than each other leaf; its clients the same each."""
+    weights = np.ones(len(clients_per_leaf))
+    weights[0] = config.imbalance
+    leaf_shares = np.tile(weights / weights.sum(), (num_classes, 1))
+    within = [np.full((num_classes, count), 1.0 / count) for count in clients_per_leaf]
+    return _within_leaves(leaf_shares, within)
+
+
+def dirichlet_shares(
+    config: PartitionConfig, clients_per_leaf: Sequence[int], num_classes: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Draw every class's shares, of leaves and of a leaf's clients, from Dirichlet distributions."""
+    leaf_shares = rng.dirichlet(np.full(len(clients_per_leaf), config.alpha_leaves), size=num_classes)
+    within = [rng.dirichlet(np.full(k, config.alpha_clients), size=num_classes) for k in clients_per_leaf]
+    return _within_leaves(leaf_shares, within)
+
+
+def _within_leaves(leaf_shares: np.ndarray, within: Sequence[np.ndarray]) -> np.ndarray:
+    """Return (classes, K) from the leaves' shares (classes, S) and, per leaf, its clients' (classes, k)."""
+    columns = [leaf_shares[:, leaf : leaf + 1] * shares for leaf, shares in enumerate(within)]
+    return np.concatenate(columns, axis=1)
+
+
+def _apportion(total: int, shares: np.ndarray, held: np.ndarray) -> np.ndarray:
+    """Return whole numbers near ``total * shares`` that sum to `total`.
+
+    Largest remainders first (Hamilton); among equal ones, who holds the least so far.
+    """
+    exact = total * shares
+    counts = np.floor(exact).astype(np.int64)
+    order = np.lexsort((held, -np.round(exact - counts, 9)))
+    counts[order[: total - int(counts.sum())]] += 1
+    return counts

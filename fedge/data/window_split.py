@@ -1,0 +1,85 @@
+"""Which windows train, validate and test: `split` on the sessions or the streams of a window file.
+
+Shape letter: N windows.
+"""
+
+import numpy as np
+
+from fedge.config.config import Config
+from fedge.config.option import ConfigError
+from fedge.data.split import UNUSED, split_by_blocks, split_by_session
+from fedge.seeding import Purpose, numpy_stream
+from hhar.windows.window_file import Windows
+
+
+def split_kind(windows: Windows, config: Config) -> str:
+    """Return "session" or "blocks", or refuse sessions that are not there."""
+    if config.data.split == "session" and windows.session is None:
+        raise ConfigError(
+            'data.split is "session", but the window file names no sessions; set data.split="blocks"'
+        )
+    if config.data.split == "auto":
+        return "blocks" if windows.session is None else "session"
+    return config.data.split
+
+
+def split_apart(
+    windows: Windows,
+    config: Config,
+    kind: str,
+    group: np.ndarray,
+    unseen: np.ndarray,
+    used: np.ndarray | None,
+    seed: int,
+) -> np.ndarray:
+    """Return the split of each window (N,), where those of unseen clients have no influence on the others'.
+
+    Args:
+        windows: N windows.
+        config: its `data` section is read.
+        kind: "session" or "blocks".
+        group: (N,) stratifies the sessions.
+        unseen: (N,) whether the window is an unseen client's.
+        used: (N,) False for windows that are UNUSED and as if they were not there; None uses all.
+        seed: root of the streams that shuffle sessions.
+    """
+    split = np.full(len(group), UNUSED)
+    for where, mine in (((), ~unseen), ((1,), unseen)):
+        rows = np.flatnonzero(mine if used is None else mine & used)
+        if len(rows):
+            rng = numpy_stream(seed, Purpose.SPLIT, *where)
+            split[rows] = split_rows(windows, rows, config, kind, group[rows], rng)
+    return split
+
+
+def split_rows(
+    windows: Windows, rows: np.ndarray, config: Config, kind: str, group: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """Return the split (n,) of the windows at `rows` (n,), whose sessions `group` (n,) stratifies."""
+    y = windows.y[rows]
+    if kind == "session":
+        return split_by_session(group, session_codes(windows)[rows], y, config.data, rng)
+    # a user that is cut over several clients is a stream of its own at each
+    return split_by_blocks(pair_codes(group, stream_codes(windows)[rows]), y, config.data)
+
+
+def stream_codes(windows: Windows) -> np.ndarray:
+    """Return a number (N,) per user and device: windows of one stream are in time order."""
+    return codes(windows.user) if windows.device is None else pair_codes(windows.user, windows.device)
+
+
+def codes(labels: np.ndarray) -> np.ndarray:
+    """Return labels (n,) as whole numbers (n,) 0, 1, … in sorted order of the distinct labels."""
+    return np.unique(labels, return_inverse=True)[1]
+
+
+def pair_codes(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Return one whole number (n,) per distinct pair of (n,) and (n,)."""
+    outer, inner = codes(first), codes(second)
+    return codes(outer * (int(inner.max()) + 1) + inner)
+
+
+def session_codes(windows: Windows) -> np.ndarray:
+    """Return a number (N,) per session; equal names of two users are two sessions."""
+    assert windows.session is not None
+    return pair_codes(windows.user, windows.session)

@@ -1,0 +1,219 @@
+"""The tables of where time and memory go; see `catalog`."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedge.records.columns import FLOAT, INT, ROUND, TEXT, Column, Table, at, later
+from fedge.timing.calls import PARTS
+from fedge.timing.laps import PHASES
+from fedge.timing.timeline import LEGS, PERCENTILES, TIMELINE_PARTS
+
+if TYPE_CHECKING:
+    from fedge.process.memory import ProcessMemory
+    from fedge.timing.timeline import MessageTimes, Timeline
+
+
+def _second(name: str, meaning: str, always: bool = False) -> Column:
+    """Return a column of timing.csv, whose row object is a mapping."""
+    return Column(name, FLOAT, "s", meaning, lambda row: row.get(name), always)
+
+
+_PHASE = {
+    "configure": "choosing clients and writing their messages",
+    "push": "handing messages to the engine",
+    "wait": "until the last reply was there",
+    "check": "checking replies",
+    "aggregate": "averaging at the leaves",
+    "cluster": "the cloud step",
+    "gate": "the gates' arithmetic",
+    "report": "printing, remarks, tracker",
+    "record": "writing the tables",
+    "checkpoint": "writing the checkpoint",
+    "other": "everything else",
+}
+assert _PHASE.keys() == set(PHASES)
+_WORK = {
+    "idle": "nothing to do, or the message on its way",
+    "deserialise": "reading states",
+    "load": "windows, network, state",
+    "train": "training",
+    "evaluate": "evaluating",
+    "serialise": "making the reply",
+}
+assert tuple(_WORK) == TIMELINE_PARTS
+_LEG = {
+    "queue": "from being pushed until its worker was free",
+    "dispatch": "from then until the client's code began",
+    "run": "in the client's code",
+    "return": "until the server had the reply",
+}
+assert tuple(_LEG) == LEGS
+TIMING = Table(
+    "timing.csv",
+    "A row per global round: phases that add up to `total`, what the workers did during `wait`, and how long "
+    "messages took. `record`, `report` and `checkpoint` are of the round before.",
+    (
+        Column("global_round", INT, "", ROUND, lambda row: row["global_round"]),
+        *(
+            _second(phase, _PHASE[phase])
+            for phase in (
+                "configure",
+                "push",
+                "wait",
+                "check",
+                "aggregate",
+                "cluster",
+                "gate",
+                "record",
+                "checkpoint",
+                "other",
+            )
+        ),
+        _second("total", "wall time", always=True),
+        _second("report", _PHASE["report"]),
+        later(
+            "workers", INT, "workers", "threads in process, processes on Ray", lambda row: row.get("workers")
+        ),
+        *(_second(f"timeline_{part}", f"summed over workers: {_WORK[part]}") for part in TIMELINE_PARTS),
+        *(
+            _second(
+                f"{leg}_{name}",
+                f"{'largest' if name == 'max' else name[1:] + 'th percentile'} of messages: {_LEG[leg]}",
+            )
+            for leg in LEGS
+            for name in PERCENTILES
+        ),
+    ),
+    optional=True,
+)
+
+
+@dataclass(frozen=True)
+class WorkerRow:
+    """What a row of workers.csv is made from; nanoseconds are enough."""
+
+    global_round: int
+    timeline: "Timeline"
+
+
+def _worker_seconds(part: int) -> Callable[[WorkerRow], float]:
+    """Return what gives the seconds of a part of a worker's timeline."""
+    return lambda row: round(row.timeline.seconds[part], 9)
+
+
+WORKERS = Table(
+    "timing/workers.csv",
+    "A row per worker per global round; seconds add up to `wait`.",
+    (
+        Column("global_round", INT, "", ROUND, at("global_round")),
+        Column("worker", INT, "", "its number in the run, from 0", at("timeline.worker")),
+        Column("id", INT, "", "of its process on Ray, of its thread in process", at("timeline.id")),
+        Column("messages", INT, "messages", "that it answered", at("timeline.messages")),
+        *(
+            Column(part, FLOAT, "s", _WORK[part], _worker_seconds(number))
+            for number, part in enumerate(TIMELINE_PARTS)
+        ),
+        Column(
+            "idle_at_end",
+            FLOAT,
+            "s",
+            "part of `idle`: after its last message, while others were at work",
+            lambda row: round(row.timeline.idle_at_end, 9),
+        ),
+    ),
+    always=False,
+    optional=True,
+)
+
+
+@dataclass(frozen=True)
+class MessageRows:
+    """What a file of messages is made from; each column's value is that of all M messages, (M,)."""
+
+    global_round: int
+    times: "MessageTimes"
+
+    @property
+    def rounds(self) -> np.ndarray:
+        """(M,) their global round."""
+        return np.full(len(self.times.client), self.global_round)
+
+
+def _part(place: int) -> Callable[[MessageRows], np.ndarray]:
+    """Return what gives the (M,) seconds of a part."""
+    return lambda rows: np.asarray(rows.times.edges[:, place + 1] - rows.times.edges[:, place])
+
+
+MESSAGES = Table(
+    "timing/messages-*.csv",
+    "A row per message of one global round: of the first, the slowest and the newest one. Times are counted "
+    "from the beginning of the round.",
+    (
+        Column("global_round", INT, "", ROUND, at("rounds")),
+        Column("exchange", INT, "", "number of the exchange in the round, from 1", at("times.exchange")),
+        Column("client", INT, "", "its partition id", at("times.client")),
+        Column("worker", INT, "", "number of the worker that took it", at("times.worker")),
+        Column("pushed", FLOAT, "s", "when the server handed it over", at("times.pushed")),
+        Column("began", FLOAT, "s", "when the client's code began", lambda rows: rows.times.edges[:, 0]),
+        *(
+            Column(part, FLOAT, "s", f"how long: {_WORK[part]}", _part(place))
+            for place, part in enumerate(PARTS)
+        ),
+        Column("received", FLOAT, "s", "when the server had the reply", at("times.received")),
+    ),
+    always=False,
+    optional=True,
+)
+
+
+@dataclass(frozen=True)
+class MemoryRow:
+    """What a row of memory.csv is made from."""
+
+    global_round: int
+    process: "ProcessMemory"
+
+
+def _mib(name: str, meaning: str, always: bool = False) -> Column:
+    """Return a column of MiB; a tenth is enough."""
+
+    def value(row: MemoryRow) -> float | None:
+        found: float | None = getattr(row.process, name)
+        return round(found, 1) if isinstance(found, float) else found
+
+    return Column(name, FLOAT, "MiB", meaning, value, always)
+
+
+MEMORY = Table(
+    "memory.csv",
+    "A row per process per global round, measured when the round has ended.",
+    (
+        Column("global_round", INT, "", ROUND, at("global_round")),
+        Column(
+            "role",
+            TEXT,
+            "",
+            "`server`, `worker` (Ray's actors), `trainer` (of `train.processes`), or `ray` (the rest of Ray)",
+            at("process.role"),
+        ),
+        Column("pid", INT, "", "process id", at("process.pid")),
+        _mib("rss_mib", "resident memory; pages that processes share count in each", always=True),
+        later("fds", INT, "files", "open file descriptors", at("process.fds")),
+        _mib("uss_mib", "what no other process has; empty in rounds in which it was not measured"),
+        later("threads", INT, "threads", "of the process", at("process.threads")),
+        _mib(
+            "cuda_allocated_mib",
+            "most that tensors took on its GPU since the round before; empty where it used none",
+        ),
+        _mib("cuda_reserved_mib", "most that PyTorch held there for them"),
+    ),
+    optional=True,
+)
+
+
+def timing_row(global_round: int, laps: Mapping[str, float], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row object of timing.csv: seconds per phase, and what else was measured."""
+    return {"global_round": global_round, **laps, "total": sum(laps.values()), **more}
