@@ -358,6 +358,13 @@ def try_all(trials, sample, limit_s):
         trial.clear()
 
 
+def plant_all():
+    """Plant each defect, in a process of its own: what a defect changes must be there."""
+    for name, defect in planted.DEFECTS.items():
+        code, said = forked(defect.plant)
+        assert code == 0, (name, said)
+
+
 def find_planted(name, place, data, sample):
     """Plant a defect and print the first trial of the sample that finds it."""
     defect = planted.DEFECTS[name]
@@ -395,6 +402,7 @@ def main(place, sample, names):
         for name in names[1:] or planted.DEFECTS:
             find_planted(name, place, data, sample)
     else:
+        plant_all()
         trials = [Trial(name, place, data) for name in names or CONFIGURATIONS]
         try_all(trials, sample, float(os.environ.get("CRASH_RUNS_S", "inf")))
 

@@ -50,15 +50,21 @@ def defect(name, **facts):
 
 def everywhere(original, new):
     """Put a function in the place of another in every module of Fedge that has it."""
-    for module in [m for name, m in sys.modules.items() if name.startswith("fedge.")]:
-        for name, value in list(vars(module).items()):
-            if value is original:
-                setattr(module, name, new)
+    modules = [module for name, module in sys.modules.items() if name.startswith("fedge.")]
+    places = [(m, name) for m in modules for name, value in vars(m).items() if value is original]
+    assert places, original
+    for module, name in places:
+        setattr(module, name, new)
 
 
 def changed(owner, name, make):
-    """Replace an attribute by what `make` makes of it."""
+    """Replace an attribute by what `make` makes of it; who has no such attribute raises."""
     setattr(owner, name, make(getattr(owner, name)))
+
+
+def put(owner, name, new):
+    """Put something in the place of an attribute."""
+    changed(owner, name, lambda _: new)
 
 
 # --- what is synced, and when ---------------------------------------------------------------------------
@@ -103,8 +109,7 @@ def late_sync():
 def tables_unsynced():
     from fedge.run import snapshot
 
-    write = snapshot.write_checkpoint
-    snapshot.write_checkpoint = lambda *words, beside: write(*words)
+    changed(snapshot, "write_checkpoint", lambda write: lambda *words, beside: write(*words))
 
 
 @defect("a checkpoint is named before it is synced", kinds=("content", "zeros"), file="checkpoints")
@@ -114,23 +119,23 @@ def checkpoint_unsynced():
     def beside_only(work, paths):
         return [work(path) for path in paths if "checkpoints" not in path.parts]
 
-    checkpoint.in_threads = beside_only
+    put(checkpoint, "in_threads", beside_only)
 
 
 @defect("final models are not synced", kinds=POWER, file="final")
 def models_unsynced():
     from fedge.records import recorder
 
-    write = recorder.write_state
-    recorder.write_state = lambda path, state, durably, **more: write(path, state, **more)
+    changed(
+        recorder, "write_state", lambda write: lambda path, state, durably, **more: write(path, state, **more)
+    )
 
 
 @defect("a partition is not synced", kinds=POWER, file="partition")
 def partition_unsynced():
     from fedge.records import recorder
 
-    write = recorder.write_bytes
-    recorder.write_bytes = lambda path, content: write(path, content, durably=False)
+    changed(recorder, "write_bytes", lambda write: lambda path, content: write(path, content, durably=False))
 
 
 @defect("matrices are not synced", configuration="partial", kinds=POWER, file="confusion")
@@ -167,7 +172,7 @@ def checkpoint_in_place():
         for path in [*beside, *folder.iterdir(), folder, parent]:
             sync(path)
 
-    snapshot.write_checkpoint = write
+    put(snapshot, "write_checkpoint", write)
 
 
 @defect("old checkpoints go before the new one is there", kinds=("kill",), file="checkpoints")
@@ -181,7 +186,7 @@ def checkpoint_gone():
         remove_all(parent)
         return write(parent, *words, **more)
 
-    snapshot.write_checkpoint = forget_and_write
+    put(snapshot, "write_checkpoint", forget_and_write)
 
 
 @defect("rows come after their checkpoint", kinds=("kill",), file="metrics")
@@ -192,7 +197,7 @@ def late_rows():
         self._snapshots.after(result.global_round, self._announcer.table)
         self._announcer.round(result, laps)
 
-    Steps._on_round = on_round
+    put(Steps, "_on_round", on_round)
 
 
 @defect("completed before the models are written", kinds=("kill",), file="final")
@@ -215,7 +220,7 @@ def early_end():
 def leftovers():
     from fedge.states import checkpoint
 
-    checkpoint._UNFINISHED = ".none-*"
+    put(checkpoint, "_UNFINISHED", ".none-*")
 
 
 # --- what is kept, and what errors do ---------------------------------------------------------------------
@@ -227,7 +232,7 @@ def tables_uncut():
 
     from fedge.records import growing
 
-    growing.os = SimpleNamespace(truncate=lambda *_: None, fstat=os.fstat)
+    put(growing, "os", SimpleNamespace(truncate=lambda *_: None, fstat=os.fstat))
 
 
 @defect("a write that failed is passed over", kinds=("eio", "full"), file="partition")
@@ -249,15 +254,15 @@ def errors_passed_over():
 def errors_unexplained():
     from fedge.run import ending
 
-    ending._ONE_LINE = ()
-    ending._reason = lambda error: f"Traceback\n{error!r}"
+    put(ending, "_ONE_LINE", ())
+    put(ending, "_reason", lambda error: f"Traceback\n{error!r}")
 
 
 @defect("clients' control variates are forgotten", configuration="levels2", kinds=("kill",))
 def controls_forgotten():
-    from fedge.run import snapshot
+    from fedge.rounds.strategy import HierarchicalStrategy
 
-    snapshot.put_controls = lambda *_: None
+    put(HierarchicalStrategy, "restore_client_controls", lambda *_: None)
 
 
 @defect("moments of a server optimiser are forgotten", configuration="fedadam", kinds=("kill",))
