@@ -12,6 +12,7 @@ sums of channels.
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -40,6 +41,7 @@ from hhar.windows.window_file import Windows
 
 FOLDER, OWN, SHARE = "data-folder", "own-data", "data"  # keys of a node's configuration
 _SPLITS = ("train", "val", "test")
+_LARGEST = 1e18  # mean or deviation of a channel: of more, scaled windows of all clients are no numbers
 
 
 @dataclass(frozen=True)
@@ -94,13 +96,28 @@ class Told:
                 {str(key): str(text) for key, text in told["about"].items()}, counts,
                 ChannelSums(_count(sums["count"]), _finite(sums["mean"]), _finite(sums["spread"])),
             )  # fmt: skip
-        except (KeyError, TypeError, AttributeError, OverflowError) as error:
+        except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise ValueError(f"{type(error).__name__}: {error}") from None
         if any(len(counts[split]) != len(read.classes) for split in _SPLITS):
             raise ValueError("counts must have a number for each class")
         if not len(read.sums.mean) == len(read.sums.spread) == len(read.channels):
             raise ValueError("sums must have a number for each channel")
+        if not all(text.isprintable() for text in read._texts()):
+            raise ValueError("names must be printable")
+        if read.sums.count > read.windows("train") * math.prod(read.input_shape[1:]):
+            raise ValueError("sums must be those of the training windows")
+        spreads = [spread / max(1, read.sums.count) for spread in read.sums.spread]
+        if not all(abs(mean) <= _LARGEST for mean in read.sums.mean) or not all(
+            0 <= spread <= _LARGEST**2 for spread in spreads
+        ):
+            raise ValueError(f"means and deviations must be at most {_LARGEST:g}")
         return read
+
+    def _texts(self) -> list[str]:
+        """Return all texts, which reports and tables show."""
+        about = [text for entry in self.about.items() for text in entry]
+        named = [self.source, self.fingerprint, self.split_kind, self.dtype]
+        return [*named, *self.classes, *self.channels, *about]
 
     def windows(self, split: str) -> int:
         """Return the windows of a split."""

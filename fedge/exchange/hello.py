@@ -4,13 +4,16 @@ from dataclasses import dataclass
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from fedge.config.option import ConfigError
+from fedge.config.option import ConfigError, shown
 from fedge.data.own import Told
 from fedge.exchange.content import CONFIG, config_of
+from fedge.process.escape import printable
 
 HELLO = "query.hello"
 END_CAPTURE = "query.end_capture"
 CPU = "cpu"
+_MOST_PARTITIONS = 1_000_000
+_LONGEST = 100  # characters of a device's name
 _TOLD = "told-windows"  # entry of a question's config: what the client told at the start of the run
 
 
@@ -62,13 +65,17 @@ def read_hello(reply: Message) -> Hello:
     """Read a client's answer to hello.
 
     Raises:
-        ValueError: it tells something else of its windows than a `Told`.
+        Exception: it is none; whatever a client can put into a message.
     """
     record = config_of(reply)
-    partition_id, num_partitions = int(record["partition_id"]), int(record["num_partitions"])  # type: ignore[arg-type]
+    partition_id, num_partitions = record["partition_id"], record["num_partitions"]
+    if type(partition_id) is not int or type(num_partitions) is not int:
+        raise TypeError("partition_id and num_partitions must be whole numbers")
+    if not 0 <= partition_id < num_partitions <= _MOST_PARTITIONS:
+        raise ValueError(f"partition {shown(partition_id)} of {shown(num_partitions)}")
     told = Told.of_text(str(record["told"])) if "told" in record else None
-    device = str(record.get("device", CPU))
-    return Hello(partition_id, num_partitions, bool(record["shares"]), told, device)
+    device = printable(str(record.get("device", CPU))[:_LONGEST])
+    return Hello(partition_id, num_partitions, record["shares"] is True, told, device)
 
 
 def expect_windows(message: Message, fingerprint: str) -> None:

@@ -14,9 +14,11 @@ from flwr.app import Message
 from fedge.exchange.engine import Engine, RunError
 from fedge.exchange.failure import NODE_GONE, words_of
 from fedge.exchange.hello import Hello, hello_message, read_hello
+from fedge.process.escape import printable
 
 logger = logging.getLogger(__name__)
 
+_LONGEST = 200  # characters of what is wrong with an answer
 _MOST_NAMED = 10  # missing partitions that an error names
 
 
@@ -167,8 +169,9 @@ class Roll:
 
 
 def _read(reply: Message) -> Hello:
-    """Return what a reply says, or raise RunError."""
+    """Return what a reply says, or raise RunError, whatever a client has put into it."""
     try:
         return read_hello(reply)
-    except (ValueError, KeyError, TypeError) as error:
-        raise RunError(f"a client's first answer is none: {words_of(error)}") from None
+    except Exception as error:
+        said = printable(words_of(error)[:_LONGEST])
+        raise RunError(f"a client's first answer is none: {said}") from None

@@ -137,8 +137,11 @@ def _carry_out(
     limit_s, start_s = stall_limit_s(config.guard), config.guard.start_timeout
     on_clock = config.asynchrony.is_on
     with (DeviceRecorder if on_clock else Recorder)(around.folder, opened.offsets, manifest) as recorder:
-        recorder.begin(to_run_config(config))
         ending = Ending(recorder, around.console, around.clean_up, owns_process)
+        try:
+            recorder.begin(to_run_config(config))
+        except RecordError as error:  # the manifest may be there, and would say that the run goes on
+            return ending.fail(exits.FAILED, str(error))
         with (
             exits.ending_on_signal(ending.interrupt),
             watching(limit_s, around.log_path, ending.give_up, start_s),

@@ -131,7 +131,12 @@ def test_what_is_no_account_of_windows_is_refused(tmp_path, window_file):
         changed(told, counts={split: [0.5, 1, 1, 1] for split in ("train", "val", "test")}),
         changed(told, sums={**sums, "mean": [0.0]}),
         changed(told, sums={**sums, "mean": [float("nan"), 0.0]}),
-        changed(told, about=3), changed(told, input_shape="ab"),
+        changed(told, sums={**sums, "mean": [1e300, 0.0]}),
+        changed(told, sums={**sums, "spread": [-1.0, 0.0]}),
+        changed(told, sums={**sums, "spread": [1e60, 0.0]}), changed(told, sums={**sums, "count": 10**400}),
+        changed(told, about=3), changed(told, input_shape="ab"), "[" * 100_000,
+        changed(told, source="\x1b[2J"), changed(told, classes=["p", "q", "r", "a\nb"]),
+        changed(told, about={"\x07": ""}),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=r"."):
             Told.of_text(text)

@@ -55,6 +55,13 @@ def test_what_is_no_account_of_windows_is_no_answer():
         read_hello(reply)
 
 
+def test_a_device_is_a_short_printable_name_whatever_a_client_says():
+    asked = numbered(hello_message(7))
+    said = read_hello(hello_reply(Hello(3, 9, device="\x1b]0;x\x07" + "g" * 10**6), asked))
+    assert said.device.startswith("\\x1b]0;x\\x07ggg")
+    assert len(said.device) < 200
+
+
 def test_the_end_of_a_capture_names_the_process():
     asked = numbered(end_capture_message(2))
     assert asked.content == RecordDict()

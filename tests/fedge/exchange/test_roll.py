@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from coming_nodes import deployment
-from flwr.app import Error, Message
+from flwr.app import ArrayRecord, ConfigRecord, Error, Message
 
 from fedge.data.own import Told
 from fedge.data.scaling import ChannelSums
@@ -149,14 +149,39 @@ def test_who_fails_or_goes_again_stays_out(called, caplog):
     assert roll.rebind(script.get_node_ids(), print) == {}
 
 
-def test_what_is_no_hello_stays_out(called, caplog):
+@pytest.mark.parametrize("at_start", [False, True])
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"told": "no JSON"}, {"told": "[" * 100_000}, {"partition_id": float("inf")}, {"partition_id": 1.0},
+        {"partition_id": [1, 1]}, {"partition_id": -1}, {"partition_id": 10**400}, {"num_partitions": 1},
+        {"num_partitions": "\x1b[2J"}, {"num_partitions": 10**400, "partition_id": 10**399}, {}, None,
+    ],
+    ids=lambda said: repr(said)[:40],
+)  # fmt: skip
+def test_what_is_no_hello_is_one_line(called, caplog, said, at_start):
+    """And of who comes later, that line in the log is all that there is of it."""
     script, roll = called
     script.nodes[21] = Hello(1, 2)
     roll.ask(script.get_node_ids())
     (question,) = script.asked(21, HELLO)
     reply = hello_reply(Hello(1, 2), question)
-    reply.content["config"]["told"] = "no JSON"
+    if said:
+        reply.content["config"].update(said)
+    else:
+        del reply.content["config"]
+        reply.content["config"] = ConfigRecord() if said is None else ArrayRecord()
     script.answer(question, reply)
-    for node, answer in roll.answers():
+    ((node, answer),) = roll.answers()
+    if at_start:
+        with pytest.raises(RunError) as caught:
+            roll.enter(node, answer)
+        text = str(caught.value)
+    else:
         roll.come_back(node, answer)
-    assert "first answer is none" in caplog.text
+        (text,) = caplog.messages
+        assert "stays out" in text
+        script.go(11)
+        assert roll.rebind(script.get_node_ids(), print) == {}
+    assert text.isprintable()
+    assert len(text) < 500

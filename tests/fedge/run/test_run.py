@@ -1,3 +1,4 @@
+import errno
 import io
 import json
 
@@ -5,6 +6,8 @@ from small_runs import small_config
 
 from fedge.client_app import app
 from fedge.engine.inprocess import InProcessGrid
+from fedge.records import recorder
+from fedge.records.manifest import read_manifest
 from fedge.run.run import IN_PROCESS, run
 
 
@@ -66,3 +69,22 @@ def test_a_log_that_cannot_be_opened_is_one_line(tmp_path, capsys):
     assert (outcome.status, outcome.exit_code, shown) == ("failed", 4, "")
     log.rmdir()
     assert carry_out(more)[0].status == "completed"
+
+
+def test_a_manifest_that_may_not_stay_does_not_say_that_the_run_goes_on(tmp_path, monkeypatch):
+    """It has its name, and the disk fails before it says that it keeps that; the process lives on."""
+    write, failed = recorder.write_manifest, []
+
+    def write_and_fail(*words):
+        write(*words)
+        if not failed:
+            failed.append(words)
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(recorder, "write_manifest", write_and_fail)
+    outcome, shown = carry_out(small_config(tmp_path))
+    assert failed
+    assert (outcome.status, outcome.exit_code) == ("failed", 4)
+    assert f"fedge: {outcome.reason}\n" in shown
+    manifest = read_manifest(outcome.folder)
+    assert (manifest["status"], manifest["reason"]) == ("failed", outcome.reason)
