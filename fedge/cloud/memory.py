@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedge.cloud.dealt import DealtGroups
-from fedge.clustering import deals
+from fedge.clustering import reach
 from fedge.clustering.affinity import FEWEST_LEAVES
 from fedge.clustering.cadence import Pace
 from fedge.clustering.evidence import CrossLosses
@@ -79,7 +79,7 @@ class CloudMemory:
 
     def can_compare(self, leaves: int) -> bool:
         """Tell whether the coming step compares, and there are enough leaves to find groups in."""
-        fewest = deals.FEWEST_LEAVES if self.config.deals else FEWEST_LEAVES
+        fewest = reach.FEWEST_LEAVES if self.config.deals else FEWEST_LEAVES
         return self.compares and not (self.is_tried and leaves < fewest)
 
     def asks_losses(self, common_start: bool) -> bool:

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from fedge.clustering import deals
+from fedge.clustering import deals, reach
 from fedge.clustering.affinity import FEWEST_LEAVES
-from fedge.clustering.deals import STRONG
 from fedge.clustering.evidence import Evidence, NotComparable
+from fedge.clustering.reach import STRONG
 from fedge.clustering.registry import Grouping
 from fedge.clustering.signals import affinity, loss_matrix, relationships_among
 from fedge.clustering.significance import Bisect, CutTest, divide, labels_after
@@ -77,12 +77,12 @@ def dealt_tests(likeness: Likeness, config: ClusterConfig, leaves: int, seed: in
         seed: root of the run's streams.
     """
     sizes = np.bincount(likeness.leaf_of, minlength=leaves)
-    if (sizes > 0).sum() < deals.FEWEST_LEAVES or sizes.sum() < deals.FEWEST_CLIENTS:
+    if (sizes > 0).sum() < reach.FEWEST_LEAVES or sizes.sum() < reach.FEWEST_CLIENTS:
         return (
-            f"whether there are groups can be tested from {deals.FEWEST_LEAVES} leaves and "
-            f"{deals.FEWEST_CLIENTS} clients on that train from one start"
+            f"whether there are groups can be tested from {reach.FEWEST_LEAVES} leaves and "
+            f"{reach.FEWEST_CLIENTS} clients on that train from one start"
         )
-    level = deals.level_in_force(config.level, sizes[sizes > 0].tolist())
+    level = reach.level_in_force(config.level, sizes[sizes > 0].tolist())
     rng = numpy_stream(seed, Purpose.CLUSTERING, 1)
     return deals.divide(likeness.cosines, likeness.leaf_of, range(leaves), level, rng)
 

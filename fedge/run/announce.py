@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from functools import partial
 
 from fedge.callbacks.calls import Stop
-from fedge.clustering.deals import out_of_reach
+from fedge.clustering.reach import out_of_reach
 from fedge.config.effects import options_without_effect
 from fedge.config.topology import known_per_leaf
 from fedge.console.lines import Console, final_table

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from fedge.clustering.deals import STRONG
 from fedge.clustering.membership import Event, words
+from fedge.clustering.reach import STRONG
 from fedge.rounds.results import RoundResult
 
 _MOST_CHANGES = 6  # of clusters that are told

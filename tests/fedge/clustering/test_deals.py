@@ -12,16 +12,14 @@ from hypothesis import strategies as st
 from fedge.clustering.deals import (
     Deal,
     all_deals,
-    clients_per_leaf_needed,
     deal_test,
     divide,
     labels_after,
     null_spread,
-    out_of_reach,
     refined,
-    smallest_p,
     without_client_effects,
 )
+from fedge.clustering.reach import smallest_p
 from fedge.clustering.sketch import cosines
 from fedge.metrics.agreement import agreement
 
@@ -70,7 +68,6 @@ def test_smallest_p_is_what_a_leaf_that_differs_entirely_gets():
         if len(set(sizes)) == 1:
             assert p == pytest.approx(smallest_p(sizes), rel=0.1 if not exact else 1e-12)
     assert smallest_p([2] * 10) == pytest.approx(1 / 19)
-    assert clients_per_leaf_needed(3, 0.01) == 4
 
 
 def test_p_and_statistic_by_brute_force():
@@ -242,11 +239,6 @@ def null_p_values(kind, sizes, many):
         first, second = (alike(people(kind, len(leaf_of), rng), 0.5, rng) for _ in range(2))
         ps.append(deal_test([first, second], leaf_of, rng, draws=199)[2])
     return np.array(ps)
-
-
-@pytest.mark.parametrize(("sizes", "there"), [((9,), "there is one leaf"), ((5, 4), "there are 2 leaves")])
-def test_too_few_leaves_are_said(sizes, there):
-    assert f"{there}: all stay one cluster; raise hierarchy.num-servers" in str(out_of_reach("auto", sizes))
 
 
 def test_a_cut_that_single_leaves_make_better():
