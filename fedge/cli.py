@@ -134,9 +134,11 @@ def _add_run_commands(commands: Any) -> None:
     )
     sweep.add_argument("--jobs", type=int, help="runs at a time (default: cores divided by workers)")
     sweep.add_argument(
-        "--launcher", choices=("local", "slurm"), default="local",
-        help="where runs are carried out: here, or as an array of Slurm jobs, whose script is written",
+        "--launcher", choices=("local", "slurm", "ray"), default="local",
+        help="where runs are carried out: here, as an array of Slurm jobs, whose script is written, or as "
+        "tasks of a Ray cluster",
     )  # fmt: skip
+    sweep.add_argument("--address", metavar="HOST:PORT", help="ray: of the cluster (default: RAY_ADDRESS)")
     sweep.add_argument(
         "--sbatch",
         default="",
@@ -337,6 +339,8 @@ def _carry_out(options: argparse.Namespace, run_config: dict[str, Scalar], feder
     from fedge.launch.preflight import check
 
     on_flower = options.engine == "flower"
+    if getattr(options, "owners", False) and not options.leaves:
+        raise ConfigError("--owners is for leaf servers, but there are none; add --leaves HOST:PORT")
     if getattr(options, "leaves", None):
         return _run_with_leaves(options, run_config, federation)
     if options.engine not in _LEAVE_S:
@@ -363,11 +367,15 @@ def _run_with_leaves(
     from fedge.launch.preflight import check
 
     with exits.signals_as_exceptions() if options.owns_process else nullcontext():
-        prepared = check(run_config, federation)
-        federation = replace(federation, num_supernodes=prepared.num_clients or federation.num_supernodes)
+        # owners have the windows, and the cloud none
+        prepared = check(run_config, replace(federation, num_supernodes=0) if options.owners else federation)
+        said = prepared.num_clients or (options.owners and prepared.config.clients)
+        clients = said if isinstance(said, int) and said else federation.num_supernodes
+        federation = replace(federation, num_supernodes=clients)
         outcome = run_with_leaves(
-            run_config, federation, prepared, options.leaves, options.certs, options.owns_process
-        )
+            run_config, federation, prepared, options.leaves, options.certs, options.owns_process,
+            owners=options.owners,
+        )  # fmt: skip
     return outcome.exit_code
 
 

@@ -28,7 +28,7 @@ from fedge.engine.flower_process import catch_interrupts, leave_nothing_behind
 from fedge.engine.loopback import keep_ray_on_loopback
 from fedge.engine.ray_objects import take
 from fedge.engine.ray_workers import keep_no_task_history, restart_dead_workers
-from fedge.exchange.content import ARRAYS, CONTROL, OWN_CONTROL, arrays_of
+from fedge.exchange.content import ARRAYS, CONTROL, OWN_CONTROL, arrays_of, options_of
 from fedge.exchange.evaluate import (
     DESCRIBED,
     OWN,
@@ -85,8 +85,8 @@ def hello(message: Message, context: Context) -> Message:
     partition, partitions = place_of(node)
     told = None
     if names_own_data(node):
-        told = own_data(node, _config_of(context), seed_of(message)).told
-    device = device_name(str(context.run_config.get("train.device", "auto")))
+        told = own_data(node, _config_of(message, context), seed_of(message)).told
+    device = device_name(str(_options(message, context).get("train.device", "auto")))
     return hello_reply(Hello(partition, partitions, sees(probe_of(message)), told, device), message)
 
 
@@ -193,7 +193,7 @@ def _open(message: Message, context: Context) -> tuple[RoundContext, Config, Cli
     if round_context.log_path and process_name() != round_context.server:
         log_worker_to(round_context.log_path)
     client, _ = place_of(context.node_config)
-    config = _config_of(context)
+    config = _config_of(message, context)
     if round_context.windows:
         data = client_in(take(round_context.windows), client, round_context.global_round)
     elif round_context.data_folder:
@@ -205,9 +205,14 @@ def _open(message: Message, context: Context) -> tuple[RoundContext, Config, Cli
     return round_context, config, data, client
 
 
-def _config_of(context: Context) -> Config:
+def _config_of(message: Message, context: Context) -> Config:
     """Return the checked configuration of a client's run."""
-    return _config(tuple(sorted(context.run_config.items())))
+    return _config(tuple(sorted(_options(message, context).items())))
+
+
+def _options(message: Message, context: Context) -> Mapping[str, Any]:
+    """Return the options of a client's run: what the message says, else what Flower does."""
+    return options_of(message) or context.run_config
 
 
 def _correction(message: Message) -> State | None:

@@ -1,21 +1,27 @@
 """Leaf servers as an engine of a run: who is there is asked of the gate, and clients are never sent anything.
 
 To `fedge.exchange.clients.find_clients` every client of a leaf server that is attached has answered its first
-call. All else that clients do is ordered of their leaf server (`fedge.edge.port`).
+call; where clients own their windows, once their leaf server has told what they say of them. All else that
+clients do is ordered of their leaf server (`fedge.edge.port`).
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
+from typing import Any
 
-from flwr.app import Message
+from flwr.app import Error, Message
 from flwr.serverapp import Grid
 
+from fedge.config.flat import from_run_config
 from fedge.config.topology import leaf_of_clients
+from fedge.data.own import Told
+from fedge.edge import orders
 from fedge.edge.port import EdgeLeaves
-from fedge.exchange.failure import Failure, raised
+from fedge.exchange.failure import Failure, raised, words_of
 from fedge.exchange.hello import Hello, hello_reply
 from fedge.link.frames import Packet
 from fedge.link.gate import OVER, LeafGate, LeafGone
@@ -23,6 +29,7 @@ from fedge.rounds.port import Around, RunFacts
 
 _POLL_S = 0.05
 _LEAVE_S = 5.0
+_RAISED = 2  # Flower's code of an exception at a client
 
 
 class EdgeEngine:
@@ -31,13 +38,26 @@ class EdgeEngine:
     in_order = False
     nodes_come_back = False  # leaf servers do, behind the gate
 
-    def __init__(self, gate: LeafGate, clients_per_leaf: Sequence[int]) -> None:
-        """Take the gate, and how many clients stand under each leaf, in order."""
+    def __init__(
+        self, gate: LeafGate, clients_per_leaf: Sequence[int], owners: Mapping[str, Any] | None = None
+    ) -> None:
+        """Stand ready.
+
+        Args:
+            gate: leaf servers attach to it.
+            clients_per_leaf: how many clients stand under each leaf, in order.
+            owners: what leaf servers must know of the run to ask their clients of windows that these own
+                (config, seed, clients); None where leaf servers have the windows.
+        """
         self._gate = gate
         self._leaf_of = leaf_of_clients(clients_per_leaf)
         self._replies: dict[str, Message] = {}
         self._numbers = count(1)
         self._port: EdgeLeaves | None = None
+        self._owners = owners
+        self._asked: dict[int, Future[Packet]] = {}  # leaf → what its clients tell of their windows
+        self._waiting: dict[str, Message] = {}  # first calls that wait for it
+        self._pool = ThreadPoolExecutor(len(clients_per_leaf), "leaf-owners")
 
     def make_port(self, facts: RunFacts, around: Around) -> EdgeLeaves:
         """Return what gives leaf servers their orders."""
@@ -53,6 +73,7 @@ class EdgeEngine:
 
     def close(self) -> None:
         """Let the threads go."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
         if self._port is not None:
             self._port.close()
 
@@ -77,14 +98,49 @@ class EdgeEngine:
         for message in messages:
             message_id = str(next(self._numbers))
             message.metadata.__dict__["_message_id"] = message_id
-            hello = Hello(message.metadata.dst_node_id - 1, len(self._leaf_of), device="")
-            self._replies[message_id] = hello_reply(hello, message)
+            if self._owners is None:
+                self._answer(message, None)
+            else:
+                self._waiting[message_id] = message
+                self._ask(self._leaf_of[message.metadata.dst_node_id - 1])
             ids.append(message_id)
         return ids
 
+    def _answer(self, message: Message, told: Told | None) -> None:
+        """Answer a first call."""
+        hello = Hello(message.metadata.dst_node_id - 1, len(self._leaf_of), told=told, device="")
+        self._replies[message.metadata.message_id] = hello_reply(hello, message)
+
+    def _ask(self, leaf: int) -> None:
+        """Ask a leaf server, once, what its clients tell."""
+        if leaf not in self._asked:
+            assert self._owners is not None
+            question = Packet(orders.TELL, {**self._owners, "leaf": leaf})
+            patience_s = from_run_config(self._owners["config"]).guard.start_timeout
+            self._asked[leaf] = self._pool.submit(self._gate.ask, leaf, question, patience_s)
+
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Return the answers."""
+        for key, message in list(self._waiting.items()):
+            client = message.metadata.dst_node_id - 1
+            if (asked := self._asked[self._leaf_of[client]]).done():
+                del self._waiting[key]
+                self._take_told(message, client, asked)
         return [self._replies.pop(i) for i in list(message_ids) if i in self._replies]
+
+    def _take_told(self, message: Message, client: int, asked: "Future[Packet]") -> None:
+        """Answer a first call with what a leaf server says, or with why it cannot."""
+        leaf, why = self._leaf_of[client], ""
+        try:
+            answer = asked.result()
+            why = str(answer.facts.get("words", "")) if answer.kind != orders.DONE else ""
+            if not why:
+                self._answer(message, Told.of_text(answer.facts["told"][str(client)]))
+                return
+        except (LeafGone, KeyError, ValueError) as error:
+            why = words_of(error)
+        said = Error(_RAISED, f"leaf server {leaf}: {why}")
+        self._replies[message.metadata.message_id] = Message(said, reply_to=message)
 
     def wait(self, timeout_s: float) -> None:
         """Wait for one poll, at most so many seconds."""

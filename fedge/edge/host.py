@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedge.clustering.updates import Updates
+from fedge.config.option import ConfigError
 from fedge.edge import orders
 from fedge.edge.store import KeptStates
 from fedge.exchange.clients import Standing
@@ -63,13 +64,17 @@ class Site:
 Opening = Callable[[Mapping[str, Any]], Site]
 """Facts of a run, as the cloud tells them → what the leaf server has for it."""
 
+Telling = Callable[[Mapping[str, Any]], Mapping[int, str]]
+"""Facts of a run → partition id → what the client tells of windows that it owns, as text."""
+
 
 class LeafHost:
     """Answers the cloud, as `fedge.link.dial.Answering` wants it."""
 
-    def __init__(self, opening: Opening) -> None:
-        """Be ready for a run, which `opening` will open."""
+    def __init__(self, opening: Opening, telling: Telling | None = None) -> None:
+        """Be ready for a run, which `opening` will open; `telling` asks clients that own their windows."""
         self._opening = opening
+        self._telling = telling
         self._run: tuple[Any, _AtWork] | None = None  # key, and what works on it
 
     def hello(self) -> Packet:
@@ -86,6 +91,8 @@ class LeafHost:
             if packet.kind == OVER:
                 self.close()
                 return Packet(orders.DONE)
+            if packet.kind == orders.TELL:
+                return self._tell(packet.facts)
             if packet.kind == orders.BEGIN:
                 return self._begin(packet.facts)
             if self._run is None or self._run[0] != packet.facts["run"]:
@@ -94,6 +101,16 @@ class LeafHost:
         except Exception as error:
             logger.exception("order %s failed", packet.kind)
             return Packet(orders.FAILED, {"words": words_of(error)})
+
+    def _tell(self, facts: Mapping[str, Any]) -> Packet:
+        """Say what clients tell of windows that they own."""
+        if self._telling is None:
+            raise ConfigError(
+                "its clients own no windows; start it with fedge leaf --nodes, or the cloud without --owners"
+            )
+        self.close()
+        told = {str(client): text for client, text in self._telling(facts).items()}
+        return Packet(orders.DONE, {"told": told})
 
     def _begin(self, facts: Mapping[str, Any]) -> Packet:
         """Open a run, in place of the one before."""

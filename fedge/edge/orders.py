@@ -1,6 +1,7 @@
 """What passes between cloud and leaf servers, as packets: states of leaves, books of rounds, evaluations.
 
-From the cloud goes what a leaf round starts from: the leaf's model, its control c_j and what its clients
+Where clients own their windows the cloud asks first what they tell of them (`TELL`). From the cloud goes
+what a leaf round starts from: the leaf's model, its control c_j and what its clients
 are told of it, what its strategy keeps. The leaf's new model comes back with the same. Models of clients and
 their control variates c_i stay at the leaf server; of a client's update the cloud gets a summary where it
 groups leaves by those (`fedge.clustering.sketch`), and besides the numbers that its tables hold.
@@ -17,7 +18,7 @@ from fedge.rounds.book import RoundBook
 from fedge.states.averaging import State
 from fedge.timing.timeline import ExchangeTimes
 
-BEGIN, TRAIN, PROBE, EVALUATE = "begin", "train", "probe", "evaluate"  # questions
+TELL, BEGIN, TRAIN, PROBE, EVALUATE = "tell", "begin", "train", "probe", "evaluate"  # questions
 DONE, FAILED, UNKNOWN = "done", "failed", "unknown-run"  # answers
 MODEL = "model"
 HERE, SENT = "here", "sent"  # where a leaf server finds a model that it is to let evaluate

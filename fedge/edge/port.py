@@ -224,9 +224,17 @@ class EdgeLeaves:
             answer = self._gate.ask(leaf, packet, self._patience_s, on_note)
             if answer.kind != orders.UNKNOWN:
                 return answer
-            begin = {**self._facts.begin, "run": self._facts.run, "leaf": leaf}
-            told = self._gate.ask(leaf, Packet(orders.BEGIN, begin), self._patience_s, on_note)
+            told = self._gate.ask(
+                leaf, Packet(orders.BEGIN, self._begin_facts(leaf)), self._patience_s, on_note
+            )
             self._checked(leaf, told)
+
+    def _begin_facts(self, leaf: int) -> dict[str, Any]:
+        """Return what one leaf server is told of the run: of windows what its own clients have said."""
+        of, told = self._leaves[leaf], self._facts.told
+        own = {str(c): told[c] for c in (*of.clients, *of.unseen_clients) if c in told}
+        facts = {**self._facts.begin, "run": self._facts.run, "leaf": leaf}
+        return facts | ({"told": own} if own else {})
 
     def _checked(self, leaf: int, answer: Packet) -> Packet:
         """Return an answer, unless it says that the order could not be carried out."""

@@ -20,7 +20,7 @@ from fedge.exchange.failure import NODE_GONE, WORKER_DIED, Failure, no_reply_wit
 from fedge.exchange.hello import expect_windows
 from fedge.exchange.ordering import largest_first, waves
 from fedge.exchange.returning import Returning
-from fedge.exchange.roll import Question, Roll
+from fedge.exchange.roll import Among, Question, Roll
 from fedge.exchange.round_context import is_of_version
 from fedge.states.averaging import State
 from fedge.timing.laps import LapClock
@@ -29,6 +29,7 @@ from fedge.timing.timeline import ExchangeTimes
 logger = logging.getLogger(__name__)
 
 _WAIT_FOR_NODES_S = 0.05
+_QUESTION = Question()
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Clients:
         self.devices = dict(devices or {})
         self.told = None if told is None else dict(sorted(told.items()))
         self._engine = engine
-        self._roll = roll or Roll(engine, Question())
+        self._roll = roll or Roll(engine, _QUESTION)
         self._sharing = frozenset(sharing)
         for partition, node in node_of.items():
             self._roll.bind(partition, node)
@@ -296,20 +297,24 @@ class _Ongoing:
 def find_clients(
     engine: Engine,
     timeout_s: float,
-    probe: str = "",
+    question: Question = _QUESTION,
     tick: Callable[[], None] = lambda: None,
-    seed: int = 0,
+    among: Among | None = None,
 ) -> Clients:
     """Wait at most `timeout_s` seconds until all nodes are there; ask each once which partition it holds.
 
-    Also asks whether it sees the file `probe`, which lies where state files would, and what it holds of its
-    own in a run with `seed`. `tick` is called again and again meanwhile.
+    Args:
+        engine: reaches them.
+        timeout_s: seconds.
+        question: what each is asked.
+        tick: called again and again meanwhile.
+        among: which clients are looked for; by default all that there are.
 
     Raises:
         RunError: not all of them answered in time, two claim the same partition, or they do not fit together.
     """
     deadline = time.monotonic() + timeout_s
-    roll = Roll(engine, Question(probe, seed))
+    roll = Roll(engine, question, among)
     while time.monotonic() < deadline:
         roll.ask(engine.get_node_ids())
         for node, reply in roll.answers():
@@ -323,6 +328,34 @@ def find_clients(
         f"guard.start-timeout: {len(roll.hellos)} of {roll.expected or 'an unknown number of'} clients "
         f"answered within {timeout_s:g} s{roll.missing()}; start fewer at once or raise guard.start-timeout"
     )
+
+
+def find_again(
+    engine: Engine, timeout_s: float, question: Question, among: Among, told: Mapping[int, Told]
+) -> Clients:
+    """Return the clients of a run that goes on, whose windows are known.
+
+    A node that does not come within `timeout_s` seconds is gone as any other, and may come back.
+
+    Args:
+        engine: reaches them.
+        timeout_s: seconds.
+        question: what each is asked.
+        among: which clients these are.
+        told: partition id → what the client has told of its windows.
+    """
+    deadline = time.monotonic() + timeout_s
+    roll = Roll(engine, question, among)
+    roll.expect(told)
+    while roll.away() and time.monotonic() < deadline:
+        there = set(engine.get_node_ids())
+        roll.ask(there)
+        for node, reply in roll.answers():
+            roll.come_back(node, reply)
+        roll.rebind(there, logger.info)
+        engine.refuse_stopped()
+        engine.wait(_WAIT_FOR_NODES_S)
+    return _clients(engine, roll)
 
 
 def _clients(engine: Engine, roll: Roll) -> Clients:

@@ -4,6 +4,7 @@ Numbers travel as plain Python numbers, states as float arrays by name, or as ti
 sides see.
 """
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import asdict
@@ -21,6 +22,7 @@ from fedge.timing.calls import is_work
 
 ARRAYS = "arrays"  # the model; Flower's own strategies look for this name
 CONFIG = "config"
+OPTIONS = "options"  # entry of `CONFIG`: those of the run, where clients have others
 METRICS = "metrics"
 NUM_EXAMPLES = "num-examples"  # the averaging weight; Flower's own strategies look for this name
 CONTROL = "control"  # SCAFFOLD's c − c_i, or c where c_i is zero or follows in a record of its own
@@ -161,6 +163,16 @@ def config_of(message: Message) -> ConfigRecord:
     record = message.content[CONFIG]
     assert isinstance(record, ConfigRecord)
     return record
+
+
+def options_of(message: Message) -> dict[str, Any]:
+    """Return the options that a message says are those of its run; empty where Flower says them.
+
+    A leaf server's SuperLink knows one run, which lasts as long as the leaf server does: those of the cloud,
+    each with options of its own, pass through it.
+    """
+    text = config_of(message).get(OPTIONS, "")
+    return dict(json.loads(str(text))) if text else {}
 
 
 def ticket_of(message: Message, name: str) -> Ticket | None:

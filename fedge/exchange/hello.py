@@ -6,8 +6,9 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from fedge.config.option import ConfigError, shown
 from fedge.data.own import Told
-from fedge.exchange.content import CONFIG, config_of
+from fedge.exchange.content import CONFIG, OPTIONS, config_of
 from fedge.process.escape import printable
+from fedge.states.records import entries
 
 HELLO = "query.hello"
 END_CAPTURE = "query.end_capture"
@@ -36,9 +37,13 @@ class Hello:
     device: str = CPU
 
 
-def hello_message(node_id: int, probe: str = "", seed: int = 0) -> Message:
-    """Ask a node who it is, whether it sees the file `probe`, and what it holds in a run with a seed."""
-    return Message(RecordDict({CONFIG: ConfigRecord({"probe": probe, "seed": seed})}), node_id, HELLO)
+def hello_message(node_id: int, probe: str = "", seed: int = 0, options: str = "") -> Message:
+    """Ask a node who it is, whether it sees the file `probe`, and what it holds in a run with a seed.
+
+    `options` are those of the run, where the node has others (`fedge.exchange.content.options_of`).
+    """
+    asked = ConfigRecord({"probe": probe, "seed": seed, OPTIONS: options})
+    return Message(RecordDict({CONFIG: asked}), node_id, HELLO)
 
 
 def probe_of(message: Message) -> str:
@@ -79,8 +84,12 @@ def read_hello(reply: Message) -> Hello:
 
 
 def expect_windows(message: Message, fingerprint: str) -> None:
-    """Let a question say which windows its client told of: a node that was started again may have others."""
-    message.content[CONFIG] = ConfigRecord({**dict(config_of(message).items()), _TOLD: fingerprint})
+    """Let a question say which windows its client told of: a node that was started again may have others.
+
+    Its content becomes one of its own: questions to the clients of a leaf may share one.
+    """
+    config = ConfigRecord({**dict(config_of(message).items()), _TOLD: fingerprint})
+    message.content = RecordDict({**entries(message.content), CONFIG: config})
 
 
 def refuse_other_windows(message: Message, client: int, fingerprint: str) -> None:

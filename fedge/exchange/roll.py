@@ -6,11 +6,12 @@ it, and neither windows other than those of the start, nor a partition that ther
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from flwr.app import Message
 
+from fedge.data.own import Told
 from fedge.exchange.engine import Engine, RunError
 from fedge.exchange.failure import NODE_GONE, words_of
 from fedge.exchange.hello import Hello, hello_message, read_hello
@@ -20,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 _LONGEST = 200  # characters of what is wrong with an answer
 _MOST_NAMED = 10  # missing partitions that an error names
+_AWAY = 1 << 62  # ids of nodes that nobody has seen yet start here; Flower draws its own from 64 bits
 
 
 @dataclass(frozen=True)
@@ -29,10 +31,25 @@ class Question:
     Attributes:
         probe: path of a file that lies where state files would.
         seed: of the run.
+        options: of the run, as JSON, where nodes have others.
     """
 
     probe: str = ""
     seed: int = 0
+    options: str = ""
+
+
+@dataclass(frozen=True)
+class Among:
+    """Which clients of a run are looked for: those of a leaf server, say.
+
+    Attributes:
+        partitions: these.
+        total: clients of the run.
+    """
+
+    partitions: Collection[int]
+    total: int
 
 
 class Roll:
@@ -44,11 +61,12 @@ class Roll:
         expected: number of partitions; 0 while nobody has said.
     """
 
-    def __init__(self, engine: Engine, question: Question) -> None:
-        """Ask nodes of an engine."""
+    def __init__(self, engine: Engine, question: Question, among: Among | None = None) -> None:
+        """Ask nodes of an engine; all partitions have to be there, or those of `among`."""
         self.node_of: dict[int, int] = {}
         self.hellos: dict[int, Hello] = {}
-        self.expected = 0
+        self.expected = among.total if among else 0
+        self._among = among
         self._engine = engine
         self._question = question
         self._asked: set[int] = set()
@@ -62,14 +80,20 @@ class Roll:
 
     def is_complete(self) -> bool:
         """Tell whether every partition has a node."""
-        return bool(self.expected) and len(self.node_of) >= self.expected
+        return bool(self.expected) and len(self.node_of) >= len(self.wanted)
+
+    @property
+    def wanted(self) -> Collection[int]:
+        """The partitions that have to be there; none while nobody has said how many there are."""
+        return self._among.partitions if self._among else range(self.expected)
 
     def ask(self, nodes: Iterable[int]) -> None:
         """Ask those nodes who they are that have not been asked yet."""
         new = [node for node in nodes if node not in self._asked]
         if new:
             self._asked.update(new)
-            messages = [hello_message(node, self._question.probe, self._question.seed) for node in new]
+            asked = self._question
+            messages = [hello_message(node, asked.probe, asked.seed, asked.options) for node in new]
             self._pending.update(zip(self._engine.push_messages(messages), new, strict=True))
 
     def ask_again(self, node: int) -> None:
@@ -103,6 +127,11 @@ class Roll:
                 f"{hello.num_partitions} and others say {self.expected}; change its SuperNode's --node-config"
             )
         self.expected = hello.num_partitions
+        if self._among and hello.partition_id not in self.wanted:
+            raise RunError(
+                f"a node holds partition {hello.partition_id}, which is of another leaf server: this one has "
+                f"{', '.join(map(str, sorted(self.wanted)))}; let it dial the other's SuperLink"
+            )
         self.hellos[hello.partition_id] = hello
         self.bind(hello.partition_id, node)
 
@@ -113,11 +142,21 @@ class Roll:
 
     def missing(self) -> str:
         """Return which partitions have no node, as a part of a sentence."""
-        left = sorted(set(range(self.expected)) - self.node_of.keys())
+        left = sorted(set(self.wanted) - self.node_of.keys())
         some = ", ".join(map(str, left[:_MOST_NAMED])) + (", …" if len(left) > _MOST_NAMED else "")
         return f"; missing: partition {some}" if left else ""
 
     # --- while the run goes on ----------------------------------------------------------------------------
+
+    def expect(self, told: Mapping[int, Told]) -> None:
+        """Take partitions, with what their clients have told, for those of nodes that are away."""
+        for partition, windows in told.items():
+            self.hellos[partition] = Hello(partition, self.expected, told=windows)
+            self.bind(partition, _AWAY + partition)
+
+    def away(self) -> list[int]:
+        """Return the partitions whose nodes have not come yet."""
+        return [partition for partition, node in self.node_of.items() if node == _AWAY + partition]
 
     def come_back(self, node: int, reply: Message) -> None:
         """Take in the first answer of a node that came while the run went on, or say why it stays out."""

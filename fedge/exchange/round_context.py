@@ -39,6 +39,7 @@ class RoundContext:
             personal one draws from streams of its own. A probe trains as in global round 1.
         windows: by what `fedge.engine.ray_objects.take` finds the clients' data; empty where it is in files.
         mean, std: of each channel, by which clients that own their data scale them; empty for no scaling.
+        options: of the run, as JSON, where clients have those of another; see `fedge.exchange.content`.
     """
 
     seed: int
@@ -52,6 +53,7 @@ class RoundContext:
     windows: str = ""
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
+    options: str = ""
 
     def stream_of(self, who: int) -> tuple[int, ...]:
         """Return where, beside seed and purpose, the random streams of a client (or leaf) stand."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from fedge.client_app import app as client_app
+from fedge.config.flat import to_run_config
 from fedge.config.option import ConfigError
 from fedge.config.register import look_in
 from fedge.config.topology import clients_per_leaf
@@ -40,6 +41,7 @@ def run_with_leaves(
     certificates: Path,
     owns_process: bool = False,
     terminal: TextIO | None = None,
+    owners: bool = False,
 ) -> Outcome:
     """Carry out a checked run as the cloud of leaf servers, which dial `address`.
 
@@ -51,6 +53,7 @@ def run_with_leaves(
         certificates: folder of `fedge certs`.
         owns_process: the process ends with the run.
         terminal: where the progress lines go; standard output by default.
+        owners: clients of leaf servers own their windows.
 
     Raises:
         ConfigError: a certificate cannot be used, or the address.
@@ -66,7 +69,7 @@ def run_with_leaves(
         raise ConfigError(f"--leaves must be an address of this machine that is free, but {error}") from error
     with gate:
         print(f"waiting for {len(sizes)} leaf servers at {gate.address}", file=terminal, flush=True)
-        engine = EdgeEngine(gate, sizes)
+        engine = EdgeEngine(gate, sizes, _owners_facts(prepared, federation) if owners else None)
         described = {**federation.describe(), "leaves": len(sizes)}
         try:
             outcome = run(engine, run_config, ENGINE, described, open_terminal, owns_process, prepared)
@@ -75,6 +78,12 @@ def run_with_leaves(
         finally:
             engine.close()
     return outcome
+
+
+def _owners_facts(prepared: Prepared, federation: Federation) -> dict[str, Any]:
+    """Return what leaf servers must know of a run to ask their clients of windows that these own."""
+    config = to_run_config(prepared.config)
+    return {"config": config, "seed": prepared.seed, "clients": federation.num_supernodes}
 
 
 def serve_leaf(options: argparse.Namespace) -> int:

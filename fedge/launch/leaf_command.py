@@ -15,6 +15,11 @@ def add_leaf(commands: Any) -> None:
         "--cloud", required=True, metavar="HOST:PORT", help="where `fedge run --leaves` listens"
     )
     _add_certs(parser)
+    parser.add_argument(
+        "--nodes",
+        metavar="HOST:PORT",
+        help="have SuperNodes (fedge node) as clients, which own their windows; listen here for them",
+    )
     parser.add_argument("--folder", type=Path, help="for what it keeps (default: leaf-N)")
     parser.add_argument("--workers", type=int, help="clients that train at a time (default: cores, or GPUs)")
     parser.add_argument("--once", action="store_true", help="end with the first run; default: wait for more")
@@ -30,6 +35,9 @@ def add_leaves(parser: argparse.ArgumentParser) -> None:
         "--leaves",
         metavar="HOST:PORT",
         help="listen here for leaf servers (fedge leaf), which have the clients",
+    )
+    parser.add_argument(
+        "--owners", action="store_true", help="with --leaves: clients own their windows (fedge leaf --nodes)"
     )
     _add_certs(parser)
 
@@ -68,6 +76,12 @@ def _serve(options: argparse.Namespace) -> int:
         )
     if options.wait is not None and not options.wait > 0:
         raise ConfigError(f"--wait must be above 0 seconds, but is {options.wait:g}; leave it out for ever")
+    if options.nodes:
+        if options.workers is not None:
+            raise ConfigError("--workers is for clients that are threads; leave it out with --nodes")
+        from fedge.launch.leaf_nodes import serve_leaf_of_nodes
+
+        return serve_leaf_of_nodes(options)
     from fedge.launch.leaf import serve_leaf  # loads torch
 
     return serve_leaf(options)

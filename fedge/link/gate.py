@@ -160,6 +160,7 @@ class LeafGate:
         """Let all leaf servers go: a stream that nobody asks on ends at once, another after a moment."""
         with self._changed:
             self._is_closing = True
+            self._changed.notify_all()
             streams = list(self._streams.values())
         for stream in streams:
             stream.end()
@@ -214,8 +215,10 @@ class LeafGate:
     def _stream_of(self, leaf: int, timeout_s: float) -> _Stream:
         """Wait until a leaf server is attached."""
         with self._changed:
-            if not self._changed.wait_for(lambda: self._is_there(leaf), timeout_s):
+            if not self._changed.wait_for(lambda: self._is_there(leaf) or self._is_closing, timeout_s):
                 raise LeafGone(f"leaf server {leaf} was away for more than {timeout_s:g} s")
+            if not self._is_there(leaf):
+                raise LeafGone(f"leaf server {leaf} is not there, and the link is closed")
             return self._streams[leaf]
 
     def _is_there(self, leaf: int) -> bool:

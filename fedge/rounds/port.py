@@ -9,7 +9,7 @@ leaf servers that are a part of this process; `fedge.edge` has those that are pr
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from fedge.cloud.step import Probe
@@ -103,11 +103,13 @@ class RunFacts:
         run: names it, also when it goes on after a stop.
         begin: what they are told before the first order.
         checkpoints: how many of the newest a run may go on from.
+        told: partition id → what its client tells of its windows, as text, where clients own them.
     """
 
     run: str
     begin: Mapping[str, Any]
     checkpoints: int
+    told: Mapping[int, str] = field(default_factory=dict)
 
 
 @runtime_checkable

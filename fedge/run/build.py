@@ -53,6 +53,7 @@ class Plan:
         clock: charged throughout a round.
         handed_out: what tells clients on other machines where their windows are; empty where they see them.
         owners_scale: by what clients scale their windows where they own them; None where the server has them.
+        options: of the run, as JSON, where clients have others.
     """
 
     config: Config
@@ -63,6 +64,7 @@ class Plan:
     clock: LapClock
     handed_out: str = ""
     owners_scale: Scale | None = None
+    options: str = ""
 
 
 def build_strategy(
@@ -184,6 +186,7 @@ def round_contexts(plan: Plan) -> Callable[[int, int], RoundContext]:
             timeout_s=plan.config.guard.client_timeout,
             mean=() if scale is None else scale.mean,
             std=() if scale is None else scale.std,
+            options=plan.options,
         )
 
     return round_context

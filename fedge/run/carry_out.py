@@ -15,6 +15,7 @@ from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape, forget_source, write_client_data
 from fedge.exchange.clients import Clients, find_clients
 from fedge.exchange.engine import Engine
+from fedge.exchange.roll import Question
 from fedge.inference.card import Card
 from fedge.process.reaper import remove_at_end
 from fedge.process.watchdog import note_progress
@@ -95,7 +96,7 @@ class Steps:
         plan, config = self._plan, self._plan.config
         callbacks = self._callbacks = Callbacks(config)
         strategy, initial = build_strategy(
-            plan, clients, dealt, sizes, shape, self._on_round, callbacks, self._port_maker(len(clients))
+            plan, clients, dealt, sizes, shape, self._on_round, callbacks, self._port_maker(clients)
         )
         done = self._global_round = self._prepare_checkpoints(strategy)
         self._console.begin([leaf.clients for leaf in strategy.leaves], config.hierarchy.leaf_rounds, done)
@@ -124,20 +125,23 @@ class Steps:
         self._end_callbacks(status, callbacks.stop.reason if callbacks.stop else "")
         self._announcer.finish()
 
-    def _port_maker(self, num_clients: int) -> PortMaker:
+    def _port_maker(self, clients: Clients) -> PortMaker:
         """Return what gives the leaf servers: parts of this process, or processes of their own."""
         if not isinstance(self._grid, LeafEngine):
             return RoutedLeaves
-        manifest, config = self._recorder.manifest, self._plan.config
+        manifest, config, scale = self._recorder.manifest, self._plan.config, self._plan.owners_scale
+        told = clients.told or {}
         facts = RunFacts(
             f"{self._plan.folder.name} {manifest['started']}",
             {
                 "config": to_run_config(config),
                 "seed": self._plan.seed,
-                "clients": num_clients,
+                "clients": len(clients),
                 "fingerprint": self._fingerprint,
+                "scale": None if scale is None else [list(scale.mean), list(scale.std)],
             },
             config.checkpoint.keep,
+            {client: one.to_text() for client, one in told.items()},
         )
         return partial(self._grid.make_port, facts)
 
@@ -168,7 +172,8 @@ class Steps:
         """Wait until all clients are there."""
         self._console.phase("waiting for clients")
         limit_s, probe = self._plan.config.guard.start_timeout, self._plan.shared.probe
-        clients = find_clients(self._grid, limit_s, probe, self._console.tick, self._plan.seed)
+        question = Question(probe, self._plan.seed)
+        clients = find_clients(self._grid, limit_s, question, self._console.tick)
         clients.watch(self._console.follow)
         clients.wait_for_gone(self._plan.config.guard.return_timeout)
         note_progress()

@@ -115,13 +115,32 @@ def data_of_owners(
     refuse_last_batch_of_one(config, shape, {client: told[client].windows("train") for client in known})
     refuse_rule_that_fails(config, shape, known_per_leaf(sizes, config.partition.unseen_clients))
     planted = make_scenario(config, first.channels, len(first.classes), sizes, seed)
-    dealt = Partition(_counted(told), first.split_kind, frozenset(unseen), planted)
+    dealt = Partition(_counted(told, len(told)), first.split_kind, frozenset(unseen), planted)
     total = sum(one.windows(split) for one in told.values() for split in _SPLITS)
     facts = DataFacts(
         source, total, first.classes, first.channels, first.dtype, first.about, None, dealt, sizes,
         _holdings(told, dealt, sizes), None,
     )  # fmt: skip
     return OwnersData(facts, shape, scale)
+
+
+def part_of_owners(
+    config: Config, seed: int, clients: int, told: Mapping[int, Told], scale: Scale
+) -> tuple[Partition, DataShape]:
+    """Return what a leaf server makes of what its own clients tell; of others it knows nothing.
+
+    Args:
+        config: of the run.
+        seed: in force.
+        clients: of the run.
+        told: partition id → what the client tells, of this leaf's.
+        scale: by what all clients of the run scale.
+    """
+    first, sizes = told[min(told)], clients_per_leaf(config.hierarchy, clients)
+    planted = make_scenario(config, first.channels, len(first.classes), sizes, seed)
+    unseen = frozenset(unseen_ids(sizes, config.partition.unseen_clients))
+    dealt = Partition(_counted(told, clients), first.split_kind, unseen, planted)
+    return dealt, DataShape(first.input_shape, len(first.classes), scale.mean, scale.std)
 
 
 def _alike(told: Mapping[int, Told]) -> Told:
@@ -158,14 +177,15 @@ def _refuse_without_windows(told: Mapping[int, Told]) -> None:
                 )
 
 
-def _counted(told: Mapping[int, Told]) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def _counted(told: Mapping[int, Told], clients: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Return per client, per split numbers of windows, which count all of them through."""
     at, found = 0, []
-    for one in told.values():
+    for client in range(clients):
         parts = []
         for split in _SPLITS:
-            parts.append(np.arange(at, at + one.windows(split)))
-            at += one.windows(split)
+            windows = told[client].windows(split) if client in told else 0
+            parts.append(np.arange(at, at + windows))
+            at += windows
         found.append((parts[0], parts[1], parts[2]))
     return found
 

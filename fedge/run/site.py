@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 from fedge.config.flat import from_run_config, to_run_config
 from fedge.config.option import ConfigError
-from fedge.config.topology import leaf_of_clients
+from fedge.config.topology import clients_per_leaf, leaf_of_clients
+from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape, forget_source, write_client_data
 from fedge.edge.host import Site
 from fedge.edge.store import KeptStates
@@ -22,7 +23,7 @@ from fedge.records.folder import remove_client_data
 from fedge.rounds.strategy import Task
 from fedge.rounds.transport import Facilities
 from fedge.run.build import Plan, make_leaves, network_of, round_contexts, windows_of_splits
-from fedge.run.prepare import Deal, deal_data
+from fedge.run.prepare import deal_data
 from fedge.states.averaging import State
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
@@ -55,35 +56,19 @@ def open_site(folder: Path, leaf: int, make_engine: MakeEngine, facts: Mapping[s
         ConfigError: the run cannot be here: other data, another number of leaves.
     """
     config, seed, total = from_run_config(facts["config"]), int(facts["seed"]), int(facts["clients"])
-    if facts["leaf"] != leaf:
-        raise ConfigError(f"this is leaf server {leaf}, but the cloud takes it for {facts['leaf']}")
+    refuse_other_leaf(leaf, facts)
+    if facts.get("scale") is not None:
+        raise ConfigError("its clients own no windows; start the cloud without --owners, or it with --nodes")
     deal = deal_data(config, seed, total, None)
     if deal.source.fingerprint != facts["fingerprint"]:
         raise ConfigError(
             f"data.path must be the data that the cloud has, but here ({deal.source.name}) are others, by "
             f"their fingerprint; copy the cloud's file to this machine"
         )
-    own = folder / f"run-{hashlib.sha256(str(facts['run']).encode()).hexdigest()[:16]}"
-    own.mkdir(parents=True, exist_ok=True)
-    plan = Plan(config, seed, own, own / "data", SharedStates(own, enabled=False), LapClock())
+    plan = plan_of(folder, facts)
     shape = write_client_data(plan.data_folder, deal.windows, deal.partition, config.data.normalize)
     forget_source(deal.windows)
-    return _site(plan, leaf, deal, shape, total, make_engine)
-
-
-def _site(plan: Plan, leaf: int, deal: Deal, shape: DataShape, total: int, make_engine: MakeEngine) -> Site:
-    """Put the parts together."""
-    config, network = plan.config, network_of(plan, shape)
-    model, trainable = get_state(network), tuple(parameter_names(network))
-
-    def make_leaf(start: State) -> Leaf:
-        made = make_leaves(
-            config, deal.partition, deal.clients_per_leaf, start, trainable, variance_names(network)
-        )
-        return made[leaf]
-
-    leaf_of = leaf_of_clients(deal.clients_per_leaf)
-    mine = [client for client, of in enumerate(leaf_of) if of == leaf]
+    mine = clients_of_leaf(deal.clients_per_leaf, leaf)
     entered = make_engine(to_run_config(config), total, mine)
     engine = entered.__enter__()
 
@@ -91,9 +76,51 @@ def _site(plan: Plan, leaf: int, deal: Deal, shape: DataShape, total: int, make_
         entered.__exit__(None, None, None)
         remove_client_data(plan.data_folder)
 
-    facilities = Facilities(Clients(engine, engine.node_of), round_contexts(plan), plan.clock, plan.shared)
+    return site_of(plan, leaf, deal.partition, shape, Clients(engine, engine.node_of), close)
+
+
+def refuse_other_leaf(leaf: int, facts: Mapping[str, Any]) -> None:
+    """Raise ConfigError where the cloud takes this leaf server for another."""
+    if facts["leaf"] != leaf:
+        raise ConfigError(f"this is leaf server {leaf}, but the cloud takes it for {facts['leaf']}")
+
+
+def plan_of(folder: Path, facts: Mapping[str, Any]) -> Plan:
+    """Return what the parts of a run are made from at a leaf server, with a folder of the run's own."""
+    own = folder / f"run-{hashlib.sha256(str(facts['run']).encode()).hexdigest()[:16]}"
+    own.mkdir(parents=True, exist_ok=True)
+    config, seed = from_run_config(facts["config"]), int(facts["seed"])
+    return Plan(config, seed, own, own / "data", SharedStates(own, enabled=False), LapClock())
+
+
+def clients_of_leaf(sizes: Sequence[int], leaf: int) -> list[int]:
+    """Return the clients of one of the leaves, of which there are `sizes` in order."""
+    return [client for client, of in enumerate(leaf_of_clients(sizes)) if of == leaf]
+
+
+def site_of(
+    plan: Plan, leaf: int, dealt: Partition, shape: DataShape, clients: Clients, close: Callable[[], None]
+) -> Site:
+    """Put the parts together.
+
+    Args:
+        plan: what all is made from.
+        leaf: which one this is.
+        dealt: what its clients have; of others nothing is asked.
+        shape: of their windows.
+        clients: of this leaf.
+        close: lets them go.
+    """
+    config, network = plan.config, network_of(plan, shape)
+    model, trainable = get_state(network), tuple(parameter_names(network))
+    sizes = clients_per_leaf(config.hierarchy, len(dealt.clients))
+
+    def make_leaf(start: State) -> Leaf:
+        return make_leaves(config, dealt, sizes, start, trainable, variance_names(network))[leaf]
+
+    facilities = Facilities(clients, round_contexts(plan), plan.clock, plan.shared)
     return Site(
-        Task(config, plan.seed, windows_of_splits(deal.partition), shape.classes),
+        Task(config, plan.seed, windows_of_splits(dealt), shape.classes),
         make_leaf,
         model,
         trainable,

@@ -1,7 +1,8 @@
 """Many runs from one file: every combination of its axes × its seeds, several at a time, to be gone on with.
 
-`plan` reads the file, `standing` says what is left to do, `pool` carries it out, `slurm` writes an array of
-jobs for it, `progress` says how far it is, `summary` compares what came out. `command` is ``fedge sweep``.
+`plan` reads the file, `standing` says what is left to do, `pool` carries it out, `ray_pool` does on a
+cluster, `slurm` writes an array of jobs for it, `progress` says how far it is, `summary` compares what came
+out. `command` is ``fedge sweep``.
 
 Imports only from below: `launch` and what is under it.
 """

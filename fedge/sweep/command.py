@@ -3,9 +3,10 @@
 import argparse
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from fedge.config.option import ConfigError, nearest, shown
 from fedge.process import exits
@@ -16,6 +17,7 @@ from fedge.report.html.tables import counted
 from fedge.sweep.plan import Sweep, read_sweep
 from fedge.sweep.pool import END_S, Ended, Pool
 from fedge.sweep.progress import Pace, run_line, seconds_left
+from fedge.sweep.ray_pool import RayPool, room_for
 from fedge.sweep.slurm import Wishes, submit, to_submit, write_script
 from fedge.sweep.standing import Standing, standings
 
@@ -35,8 +37,10 @@ def run_sweeps(options: argparse.Namespace) -> int:
         KeyboardInterrupt: a signal; the runs at work have written how far they came.
     """
     workers = _at_least_one("--workers", options.workers)
-    _refuse_words_without_slurm(options)
-    each = max(1, available_cores() // workers)
+    _refuse_words_of_others(options)
+    address = options.address or os.environ.get("RAY_ADDRESS", "")
+    on_ray = options.launcher == "ray" and not options.dry_run and options.only is None
+    each = room_for(address, workers) if on_ray else max(1, available_cores() // workers)
     jobs = _at_least_one("--jobs", each if options.jobs is None else options.jobs)
     _refuse_seed()
     with exits.signals_as_exceptions(_LEAVE_S) if options.owns_process else nullcontext():
@@ -46,13 +50,14 @@ def run_sweeps(options: argparse.Namespace) -> int:
             return _carry_out_one(options, [_only(sweep, options.only) for sweep in sweeps], workers)
         with _locked(sweeps) if not options.dry_run else nullcontext():
             found = [standings(sweep) for sweep in sweeps]
-            _introduce(sweeps, found, jobs if options.launcher == "local" else None)
+            is_said = on_ray or options.launcher == "local"
+            _introduce(sweeps, found, jobs if is_said else None, address if on_ray else "")
             if options.dry_run:
                 _list_runs(found)
                 return 0
             if options.launcher == "slurm":
                 return _write_scripts(options, sweeps, found, workers)
-            return _carry_out(options, sweeps, found, jobs, workers)
+            return _carry_out(options, sweeps, found, _Jobs(jobs, workers, address if on_ray else ""))
 
 
 def _at_least_one(option: str, value: int) -> int:
@@ -62,8 +67,25 @@ def _at_least_one(option: str, value: int) -> int:
     return value
 
 
-def _refuse_words_without_slurm(options: argparse.Namespace) -> None:
-    """Raise ConfigError for options of Slurm where runs are not carried out by it."""
+@dataclass(frozen=True)
+class _Jobs:
+    """How runs are carried out.
+
+    Attributes:
+        at_a_time: so many of them.
+        workers: clients that train at a time in each.
+        address: of the Ray cluster that carries them out; empty for this machine.
+    """
+
+    at_a_time: int
+    workers: int
+    address: str = ""
+
+
+def _refuse_words_of_others(options: argparse.Namespace) -> None:
+    """Raise ConfigError for options of a launcher that does not carry the runs out."""
+    if options.address and options.launcher != "ray":
+        raise ConfigError("--address needs --launcher ray, but runs are carried out elsewhere; add that")
     for name in ("sbatch", "submit"):
         if getattr(options, name) and options.launcher != "slurm":
             raise ConfigError(f"--{name} needs --launcher slurm, but runs are carried out here; add that")
@@ -126,8 +148,13 @@ def _locked(sweeps: Sequence[Sweep]) -> Iterator[None]:
 # --- before -------------------------------------------------------------------------------------------
 
 
-def _introduce(sweeps: Sequence[Sweep], found: Sequence[Sequence[Standing]], jobs: int | None) -> None:
-    """Say what is going to happen, `jobs` runs at a time; None where somebody else decides that."""
+def _introduce(
+    sweeps: Sequence[Sweep], found: Sequence[Sequence[Standing]], jobs: int | None, address: str = ""
+) -> None:
+    """Say what is going to happen, `jobs` runs at a time; None where somebody else decides that.
+
+    They are carried out on the Ray cluster at `address`, if there is one.
+    """
     for sweep, runs in zip(sweeps, found, strict=True):
         counts = [sum(s.action == action for s in runs) for action in _WORDS]
         states = ", ".join(f"{n} {words}" for n, words in zip(counts, _WORDS.values(), strict=True) if n)
@@ -136,9 +163,8 @@ def _introduce(sweeps: Sequence[Sweep], found: Sequence[Sequence[Standing]], job
             print(f"note: {note}")
     todo = sum(standing.action != "skip" for runs in found for standing in runs)
     if todo and jobs is not None:
-        print(
-            f"{counted(min(jobs, todo), 'run')} at a time on {counted(available_cores(), 'core')}", flush=True
-        )
+        where = f"the Ray cluster at {address}" if address else counted(available_cores(), "core")
+        print(f"{counted(min(jobs, todo), 'run')} at a time on {where}", flush=True)
 
 
 def _list_runs(found: Sequence[Sequence[Standing]]) -> None:
@@ -190,11 +216,7 @@ def _carry_out_one(options: argparse.Namespace, sweeps: Sequence[Sweep], workers
 
 
 def _carry_out(
-    options: argparse.Namespace,
-    sweeps: Sequence[Sweep],
-    found: Sequence[Sequence[Standing]],
-    jobs: int,
-    workers: int,
+    options: argparse.Namespace, sweeps: Sequence[Sweep], found: Sequence[Sequence[Standing]], how: _Jobs
 ) -> int:
     """Carry out the runs and write what came out; returns the exit code."""
     for sweep in sweeps:
@@ -204,11 +226,11 @@ def _carry_out(
     done = sum(map(len, found)) - len(todo)
     counter = _Counter(done, sum(map(len, found)), max((len(s.run.name) for s in todo), default=0))
     try:
-        with Pool(todo, jobs, workers, keep) as pool:
+        with _pool(sweeps, todo, how, keep) as pool:
             for ended in pool.results():
                 print(counter.take(ended, pool), flush=True)
     except KeyboardInterrupt:
-        files = " ".join(map(str, options.files))
+        files = " ".join(map(str, options.files)) + (" --launcher ray" if how.address else "")
         print(
             f"interrupted: {counter.done} of {counter.total} runs are done; go on with: fedge sweep {files}",
             flush=True,
@@ -216,6 +238,15 @@ def _carry_out(
         raise
     _summarise(sweeps)
     return _exit_code(counter)
+
+
+def _pool(
+    sweeps: Sequence[Sweep], todo: Sequence[Standing], how: _Jobs, keep: Mapping[Path, bool]
+) -> Pool | RayPool:
+    """Return what carries runs out."""
+    if how.address:
+        return RayPool(sweeps, todo, how.at_a_time, how.workers, how.address)
+    return Pool(todo, how.at_a_time, how.workers, keep)
 
 
 class _Counter:
@@ -229,7 +260,7 @@ class _Counter:
         self._width = width
         self._pace = Pace()
 
-    def take(self, ended: Ended, pool: Pool) -> str:
+    def take(self, ended: Ended, pool: Pool | RayPool) -> str:
         """Take in a run that ended; returns its line."""
         from fedge.report.listing import listed
 

@@ -178,15 +178,28 @@ class _Job:
             if self._lifeline.poll():
                 said = self._lifeline.recv_bytes().decode()
         self._lifeline.close()
-        folder = self.standing.run.folder
-        try:
-            manifest = read_manifest(folder)
-            rounds = read_status(folder).last_round - self.standing.done_rounds
-            reason = said or str(manifest.get("reason", ""))
-            return Ended(self.standing, manifest["status"], reason, max(rounds, 0), seconds)
-        except ConfigError as error:
-            reason = said or f"its process ended with code {self.process.exitcode}: {error}"
-            return Ended(self.standing, "failed", reason, 0, seconds)
+        return ended_as(
+            self.standing, said, seconds, f"its process ended with code {self.process.exitcode}: "
+        )
+
+
+def ended_as(standing: Standing, said: str, seconds: float, otherwise: str = "") -> Ended:
+    """Return how a run ended that nobody carries out any more; its manifest is the truth, if it has one.
+
+    Args:
+        standing: as it was before.
+        said: why it failed, as its process said it; empty if it did not.
+        seconds: that it took.
+        otherwise: what is known of its process, where there is no manifest.
+    """
+    folder = standing.run.folder
+    try:
+        manifest = read_manifest(folder)
+        rounds = read_status(folder).last_round - standing.done_rounds
+        status = "failed" if manifest["status"] == "running" else manifest["status"]
+        return Ended(standing, status, said or str(manifest.get("reason", "")), max(rounds, 0), seconds)
+    except ConfigError as error:
+        return Ended(standing, "failed", said or f"{otherwise}{error}", 0, seconds)
 
 
 def _carry_out(

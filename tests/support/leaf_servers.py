@@ -22,6 +22,7 @@ from fedge.launch.preflight import check
 from fedge.link.dial import Link
 from fedge.link.frames import Packet
 from fedge.link.gate import HELLO
+from fedge.run.node_site import NodeSites
 from fedge.run.site import open_site
 
 FEDGE = Path(sys.executable).with_name("fedge")
@@ -50,12 +51,14 @@ def free_port():
         return taken.getsockname()[1]
 
 
-def cloud(config, address, certificates, clients=9, resume=""):
+def cloud(config, address, certificates, clients=9, resume="", owners=False):
     """Carry out a run whose leaf servers dial `address`; returns its outcome and what the terminal showed."""
     federation, terminal = Federation(clients), io.StringIO()
     config = {**config, "resume": resume}
-    prepared = check(config, federation, is_sized=True)
-    outcome = run_with_leaves(config, federation, prepared, address, certificates, terminal=terminal)
+    prepared = check(config, Federation() if owners else federation, is_sized=True)
+    outcome = run_with_leaves(
+        config, federation, prepared, address, certificates, terminal=terminal, owners=owners
+    )
     return outcome, terminal.getvalue()
 
 
@@ -66,6 +69,20 @@ def host_of(folder, leaf, app=client_app):
         return InProcessGrid(app, total, run_config, 1, mine)
 
     return LeafHost(partial(open_site, folder / f"leaf-{leaf}", leaf, engine))
+
+
+def host_of_owners(folder, leaf, dealt, clients=9, leaves=LEAVES):
+    """Return what answers for a leaf server whose clients are threads that own windows, as SuperNodes do.
+
+    Windows are those that `fedge deal` wrote into the folder `dealt`; nodes know no option of any run.
+    """
+    mine = range(leaf * clients // leaves, (leaf + 1) * clients // leaves)
+    grid = InProcessGrid(client_app, clients, {}, 1, mine)
+    for context in grid._contexts.values():
+        client = context.node_config["partition-id"]
+        context.node_config["data-folder"] = str(dealt / f"client-{client}")
+    sites = NodeSites(folder / f"leaf-{leaf}", leaf, grid)
+    return LeafHost(sites.open, sites.tell)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from flwr.app import RecordDict
+from flwr.app import Message, RecordDict
 
 from fedge.config.option import ConfigError
 from fedge.data.own import Told
@@ -79,3 +79,13 @@ def test_a_client_whose_windows_are_others_than_it_told_refuses_the_question():
         ConfigError, match=r"^the windows of partition 1 must be those of the start of the run"
     ):
         refuse_other_windows(question, 1, "b2")
+
+
+def test_what_one_client_told_is_not_expected_of_another():
+    """Questions to the clients of a leaf may share their content."""
+    first = hello_message(7)
+    second = Message(first.content, 8, "train")
+    expect_windows(first, "a1")
+    expect_windows(second, "b2")
+    refuse_other_windows(first, 0, "a1")
+    refuse_other_windows(second, 1, "b2")

@@ -10,7 +10,7 @@ from fedge.data.own import Told
 from fedge.data.scaling import ChannelSums
 from fedge.exchange.engine import RunError
 from fedge.exchange.hello import HELLO, Hello, hello_reply
-from fedge.exchange.roll import Question, Roll
+from fedge.exchange.roll import Among, Question, Roll
 
 TOLD = Told(
     "mine.npz", "f" * 64, False, "blocks", (1, 8), "float32", ("p", "q"), ("x",), {},
@@ -185,3 +185,37 @@ def test_what_is_no_hello_is_one_line(called, caplog, said, at_start):
         assert roll.rebind(script.get_node_ids(), print) == {}
     assert text.isprintable()
     assert len(text) < 500
+
+
+def test_a_leaf_server_looks_for_its_own_clients_among_all():
+    script, engine = deployment(3, 4, total=9)
+    roll = Roll(engine, Question(), Among([3, 4], 9))
+    assert roll.missing() == "; missing: partition 3, 4"
+    enter_all(script, roll)
+    assert roll.is_complete()
+
+
+@pytest.mark.parametrize(
+    ("partition", "total", "telling"),
+    [
+        (1, 9, "a node holds partition 1, which is of another leaf"),
+        (3, 8, "partition 3 says 8 and others say 9"),
+    ],
+    ids=["another leaf's", "another total"],
+)
+def test_a_node_that_is_not_of_this_leaf_is_named(partition, total, telling):
+    script, engine = deployment(partition, total=total)
+    with pytest.raises(RunError, match=telling):
+        enter_all(script, Roll(engine, Question(), Among([3, 4], 9)))
+
+
+def test_partitions_of_a_run_that_goes_on_wait_for_their_nodes():
+    """One node is there, with the windows that are known; the other is away, and another's are refused."""
+    script, engine = deployment(4, total=9)
+    script.nodes[11] = replace(script.nodes[11], told=TOLD)
+    roll = Roll(engine, Question(), Among([3, 4], 9))
+    roll.expect({3: TOLD, 4: TOLD})
+    come(script, roll, 11, script.nodes[11])
+    come(script, roll, 12, Hello(3, 9, told=replace(TOLD, fingerprint="e" * 64)))
+    roll.rebind(script.get_node_ids(), lambda _: None)
+    assert (roll.away(), roll.node_of[4]) == ([3], 11)

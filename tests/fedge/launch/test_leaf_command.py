@@ -13,6 +13,11 @@ from fedge.cli import main
         (["leaf", "0", "--cloud", "127.0.0.1:1", "--workers", "0"], "--workers must be at least 1, but is 0"),
         (["leaf", "0", "--cloud", "127.0.0.1:1", "--wait", "0"], "--wait must be above 0 seconds"),
         (["leaf", "0", "--cloud", "127.0.0.1:1"], "leaf-0.crt must be there for TLS"),
+        (
+            ["leaf", "0", "--cloud", "127.0.0.1:1", "--nodes", "127.0.0.1:2", "--workers", "1"],
+            "leave it out with",
+        ),
+        (["run", "--owners"], "--owners is for leaf servers, but there are none; add --leaves"),
         (["run", "--leaves", "127.0.0.1:0", "--engine", "flower"], "--leaves and --engine flower exclude"),
         (["run", "--leaves", "127.0.0.1:0", "--workers", "2"], "--workers is for fedge leaf"),
         (["run", "--leaves", "127.0.0.1:0"], "cloud.crt must be there for TLS"),

@@ -17,6 +17,7 @@ from fedge.engine.flower_engine import FlowerEngine
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.clients import find_clients
 from fedge.exchange.hello import HELLO, Hello, hello_reply
+from fedge.exchange.roll import Question
 from fedge.exchange.train import TRAIN
 from fedge.run.run import IN_PROCESS, run
 from fedge.states import shared as shared_states
@@ -234,7 +235,7 @@ def test_clients_say_whether_they_see_the_probe(tmp_path):
         ("", False),
     ):
         with InProcessGrid(client_app, 2, {}, 1) as grid:
-            clients = find_clients(grid, 10, probe)
+            clients = find_clients(grid, 10, Question(probe))
             assert [clients.shares(node) for node in grid.get_node_ids()] == [expected] * 2
             assert clients.any_shares is expected
 
@@ -247,7 +248,7 @@ def test_nobody_shares_when_ray_spreads_over_machines(tmp_path, monkeypatch, mac
     monkeypatch.setitem(sys.modules, "ray", ray)
     (tmp_path / "owner").write_text("")
     with InProcessGrid(client_app, 2, {}, 1) as grid:
-        assert find_clients(FlowerEngine(grid), 10, str(tmp_path / "owner")).any_shares is expected
+        assert find_clients(FlowerEngine(grid), 10, Question(str(tmp_path / "owner"))).any_shares is expected
 
 
 # --- whole runs: the in-process engine under another name uses files, as other processes would -------

@@ -1,0 +1,102 @@
+"""What a leaf server has for a run whose clients are SuperNodes with windows of their own.
+
+It never sees a window: it asks its clients what they tell of theirs, hands that to the cloud, and gets from
+it by what all clients of the run scale. What a run's options are, clients learn from messages: to the leaf
+server's SuperLink all runs of the cloud are one.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fedge.config.flat import from_run_config
+from fedge.config.option import ConfigError
+from fedge.config.topology import clients_per_leaf
+from fedge.data.own import Told
+from fedge.data.scaling import Scale
+from fedge.edge.host import Site
+from fedge.exchange.clients import Clients, find_again, find_clients
+from fedge.exchange.engine import Engine
+from fedge.exchange.roll import Among, Question
+from fedge.run.facts import part_of_owners
+from fedge.run.site import clients_of_leaf, plan_of, refuse_other_leaf, site_of
+
+
+class NodeSites:
+    """Gives a leaf server what it has for each run, as `fedge.edge.host.LeafHost` wants it."""
+
+    def __init__(self, folder: Path, leaf: int, engine: Engine) -> None:
+        """Stand ready.
+
+        Args:
+            folder: the leaf server's own; each run has one in it.
+            leaf: which one this is.
+            engine: reaches its clients.
+        """
+        self._folder = folder
+        self._leaf = leaf
+        self._engine = engine
+        self._found: tuple[Question, Clients] | None = None  # of the run that is about to begin
+
+    def tell(self, facts: Mapping[str, Any]) -> dict[int, str]:
+        """Return partition id → what the client tells of its windows, as text.
+
+        Args:
+            facts: of the run, as the cloud tells them.
+
+        Raises:
+            ConfigError: a client names no windows of its own, or the cloud takes this for another leaf.
+            RunError: clients do not come in time, or say what cannot be.
+        """
+        refuse_other_leaf(self._leaf, facts)
+        timeout_s = from_run_config(facts["config"]).guard.start_timeout
+        question = _question(facts)
+        clients = find_clients(self._engine, timeout_s, question, among=self._among(facts))
+        if clients.told is None:
+            raise ConfigError(
+                "SuperNodes of a leaf server must name windows of their own; add data-folder, own-data or "
+                "data to their --node-config"
+            )
+        self._found = question, clients
+        return {client: told.to_text() for client, told in clients.told.items()}
+
+    def open(self, facts: Mapping[str, Any]) -> Site:
+        """Return what there is for a run.
+
+        Args:
+            facts: of the run, with what this leaf's clients have told before.
+
+        Raises:
+            ConfigError: the cloud does not know of windows that clients own.
+        """
+        refuse_other_leaf(self._leaf, facts)
+        if facts.get("scale") is None:
+            raise ConfigError("its clients own their windows; start the cloud with fedge run --owners")
+        told = {int(client): Told.of_text(text) for client, text in facts["told"].items()}
+        scale = Scale(*map(tuple, facts["scale"]))
+        plan = replace(plan_of(self._folder, facts), owners_scale=scale, options=_question(facts).options)
+        clients = self._clients(facts, told)
+        clients.wait_for_gone(plan.config.guard.return_timeout)
+        dealt, shape = part_of_owners(plan.config, plan.seed, int(facts["clients"]), told, scale)
+        return site_of(plan, self._leaf, dealt, shape, clients, lambda: None)
+
+    def _clients(self, facts: Mapping[str, Any], told: Mapping[int, Told]) -> Clients:
+        """Return the clients as they were asked; a leaf server that is a new process asks again."""
+        found, self._found = self._found, None
+        if found is not None and found[0] == _question(facts):
+            return found[1]
+        timeout_s = from_run_config(facts["config"]).guard.return_timeout
+        return find_again(self._engine, timeout_s, _question(facts), self._among(facts), told)
+
+    def _among(self, facts: Mapping[str, Any]) -> Among:
+        """Return which clients of the run are this leaf's."""
+        total = int(facts["clients"])
+        sizes = clients_per_leaf(from_run_config(facts["config"]).hierarchy, total)
+        return Among(clients_of_leaf(sizes, self._leaf), total)
+
+
+def _question(facts: Mapping[str, Any]) -> Question:
+    """Return what nodes are asked at their first call in a run."""
+    return Question("", int(facts["seed"]), json.dumps(facts["config"], sort_keys=True))

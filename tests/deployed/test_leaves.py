@@ -1,0 +1,114 @@
+"""Leaf servers with SuperNodes of their own, all of them processes: the same bits, and what breaks.
+
+Three nodes at two leaf servers; the cloud has no windows. `-m soak` prints what users see.
+"""
+
+import json
+import time
+
+import pytest
+from deployment import wait_until, words_of
+from flower_runs import comparable
+from leaves_of_nodes import Leaves
+from processes import leftovers
+from small_runs import carry_out, small_config
+
+TABLES = ("global", "leaf", "clients", "confusion", "models")  # users stay with the owners
+CLIENTS = 3
+
+pytestmark = [pytest.mark.whole_runs, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def leaves(tmp_path_factory):
+    """Cloud, leaf servers and nodes, and what the same run computes in this process."""
+    folder = tmp_path_factory.mktemp("leaves")
+    options = small_config(
+        folder / "data", hierarchy__num_servers=2, clients=CLIENTS, num_server_rounds=3, scaffold__levels=2,
+        guard__return_timeout=20,
+    )  # fmt: skip
+    with Leaves(folder, options, CLIENTS) as there:
+        there.expected = carry_out({**options, "runs-dir": str(folder / "here")}, "here")
+        yield there
+    assert leftovers(there.mark) == []
+
+
+def is_as_in_one_process(leaves, folder):
+    found = comparable(folder)
+    return all(found[name] == leaves.expected[name] for name in TABLES)
+
+
+def finished(leaves, name, run):
+    """Wait for the end of a run; return its exit code and its folder, and print what was said."""
+    code = run.wait(600)
+    print(f"--- {name}: exit code {code}\n{leaves.said(f'run-{name}')}")
+    return code, leaves.folder / "runs" / name
+
+
+def wait_for_round(leaves, name, round_):
+    wait_until(lambda: f"round {round_}" in leaves.said(f"run-{name}"), 240, f"round {round_} of {name}")
+
+
+@pytest.mark.extended
+def test_leaf_servers_of_nodes_give_the_same_bits(leaves):
+    code, folder = finished(leaves, "whole", leaves.run("whole"))
+    assert code == 0
+    assert is_as_in_one_process(leaves, folder)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert (manifest["engine"], manifest["data"]["name"]) == ("leaves", f"{CLIENTS} owners (small.npz)")
+
+
+@pytest.mark.soak
+def test_a_leaf_server_is_killed_and_started_again(leaves):
+    run = leaves.run("restarted")
+    wait_for_round(leaves, "restarted", 1)
+    leaves.leaves[0].kill()
+    leaves.leaves[0].wait()
+    leaves.start_leaf(0)
+    code, folder = finished(leaves, "restarted", run)
+    assert code == 0
+    assert is_as_in_one_process(leaves, folder)
+
+
+@pytest.mark.soak
+def test_the_app_of_a_leaf_server_is_killed(leaves):
+    """Flower finds it after a minute; then `fedge leaf` ends, and is started again."""
+    import psutil
+
+    run = leaves.run("app")
+    wait_for_round(leaves, "app", 1)
+    below = psutil.Process(leaves.leaves[1].pid).children(recursive=True)
+    (app,) = [p for p in below if "flwr-serverapp" in words_of(p)]
+    app.kill()
+    assert leaves.leaves[1].wait(150) == 4
+    assert "the leaf server, or its SuperLink, was killed or has crashed" in leaves.said("leaf-1")
+    leaves.start_leaf(1)
+    code, folder = finished(leaves, "app", run)
+    assert code == 0
+    assert is_as_in_one_process(leaves, folder)
+
+
+@pytest.mark.soak
+def test_a_node_that_is_killed_and_comes_back_costs_nothing(leaves):
+    run = leaves.run("back")
+    wait_for_round(leaves, "back", 1)
+    leaves.nodes[1].kill()
+    leaves.nodes[1].wait()
+    leaves.start_node(1)
+    code, folder = finished(leaves, "back", run)
+    assert code == 0
+    assert is_as_in_one_process(leaves, folder)
+
+
+@pytest.mark.soak
+def test_a_node_that_stays_away_costs_only_itself(leaves):
+    run = leaves.run("gone")
+    wait_for_round(leaves, "gone", 1)
+    leaves.nodes[1].kill()
+    leaves.nodes[1].wait()
+    code, folder = finished(leaves, "gone", run)
+    leaves.start_node(1)
+    time.sleep(1)
+    assert code == 3
+    assert json.loads((folder / "manifest.json").read_text())["status"] == "partial"
+    assert "node gone" in leaves.said("run-gone") + (folder / "run.log").read_text()

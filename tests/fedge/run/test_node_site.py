@@ -1,0 +1,83 @@
+"""What a leaf server has for a run whose clients own their windows; whole runs: test_leaf_servers_owners."""
+
+from dataclasses import replace
+
+import pytest
+from small_runs import small_config
+
+from fedge.client_app import app
+from fedge.config.flat import from_run_config, to_run_config
+from fedge.config.option import ConfigError
+from fedge.data.own import Told
+from fedge.engine.inprocess import InProcessGrid
+from fedge.launch.deal import deal_into
+from fedge.run.node_site import NodeSites
+from fedge.run.prepare import deal_data
+
+
+@pytest.fixture
+def given(tmp_path):
+    """Return (what opens runs at leaf 1 of two, its nodes, facts, configuration)."""
+    options = small_config(tmp_path, hierarchy__num_servers=2)
+    deal_into(tmp_path / "dealt", {**options, "clients": 4})
+    with InProcessGrid(app, 4, {}, 1, [2, 3]) as grid:
+        for context in grid._contexts.values():
+            client = context.node_config["partition-id"]
+            context.node_config["data-folder"] = str(tmp_path / "dealt" / f"client-{client}")
+        config = from_run_config(options)
+        facts = {"config": to_run_config(config), "seed": 3, "clients": 4, "leaf": 1, "run": "a run"}
+        yield NodeSites(tmp_path / "leaf", 1, grid), grid, facts, config
+
+
+def begun(facts, told):
+    """Return the facts with which a run begins, without scaling."""
+    return {**facts, "scale": [[], []], "told": {str(client): text for client, text in told.items()}}
+
+
+def test_clients_tell_of_their_windows_and_the_leaf_knows_their_counts(given):
+    sites, _, facts, config = given
+    told = sites.tell(facts)
+    assert list(told) == [2, 3]
+    site = sites.open(begun(facts, told))
+    leaf, dealt = site.make_leaf(site.model), deal_data(config, 3, 4, None).partition
+    assert leaf.train_samples == {client: len(dealt.clients[client][0]) for client in (2, 3)}
+    assert site.task.held_out[3]["test"] == len(dealt.clients[3][2]) == Told.of_text(told[3]).windows("test")
+    assert site.facilities.round_context(1, 1).data_folder == ""
+    assert '"train.model": "linear"' in site.facilities.round_context(1, 1).options
+
+
+def test_a_new_process_asks_its_nodes_again(given):
+    sites, _, facts, _ = given
+    told = sites.tell(facts)
+    another = NodeSites(sites._folder, 1, sites._engine)
+    site = another.open(begun(facts, told))
+    assert {client: site.facilities.clients.node(client) for client in (2, 3)} == {2: 3, 3: 4}
+
+
+def test_nodes_without_windows_of_their_own_are_refused(given):
+    sites, grid, facts, _ = given
+    for context in grid._contexts.values():
+        del context.node_config["data-folder"]
+    with pytest.raises(ConfigError, match="SuperNodes of a leaf server must name windows of their own"):
+        sites.tell(facts)
+
+
+def test_a_cloud_that_knows_of_no_owners_is_told(given):
+    sites, _, facts, _ = given
+    with pytest.raises(ConfigError, match="start the cloud with fedge run --owners"):
+        sites.open({**facts, "scale": None})
+    with pytest.raises(ConfigError, match="this is leaf server 1, but the cloud takes it for 0"):
+        sites.tell({**facts, "leaf": 0})
+
+
+def test_a_node_that_does_not_come_back_is_gone_and_no_more(given):
+    """Its partition has a node that Flower does not know, until it comes."""
+    sites, grid, facts, _ = given
+    told = sites.tell(facts)
+    del grid._contexts[4]
+    config = {**facts["config"], "guard.return-timeout": 0.2}
+    site = NodeSites(sites._folder, 1, grid).open(begun({**facts, "config": config}, told))
+    clients = site.facilities.clients
+    assert clients.node(2) == 3
+    assert clients.node(3) not in grid.get_node_ids()
+    assert replace(clients.told[3]) == Told.of_text(told[3])

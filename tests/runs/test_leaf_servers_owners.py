@@ -1,0 +1,108 @@
+"""Leaf servers whose clients own their windows compute what a run in one process does, bit by bit.
+
+Clients are threads here, with the configuration of a SuperNode; real ones: tests/deployed/test_leaves.py.
+"""
+
+import re
+from functools import partial
+
+import pytest
+from flower_runs import comparable
+from leaf_servers import LEAVES, cloud, free_port, host_of, host_of_owners, in_threads
+from small_runs import carry_out, small_config
+
+from fedge.launch.deal import deal_into
+from fedge.link.certificates import Wanted, make_certificates
+from fedge.records.manifest import read_manifest
+
+TABLES = ("global", "leaf", "clients", "confusion", "models")  # users stay with the owners
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tls") / "certs"
+    make_certificates(folder, Wanted(leaves=LEAVES))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address():
+    return f"127.0.0.1:{free_port()}"
+
+
+def owned(tmp_path, **changes):
+    """Return options of a run, those of its cloud, which has no windows, and what makes its leaf servers."""
+    config = small_config(tmp_path, scaffold__levels=2, partition__unseen_clients=1, **changes)
+    deal_into(tmp_path / "dealt", {**config, "clients": 9})
+    return config, {**config, "data.path": "nowhere.npz"}, partial(host_of_owners, dealt=tmp_path / "dealt")
+
+
+class Forgetful:
+    """A leaf server that is a new process after so many orders: it knows its folder, and its nodes."""
+
+    def __init__(self, make, orders_left):
+        self.make, self.left, self.host = make, orders_left, make()
+
+    def __getattr__(self, name):
+        return getattr(self.host, name)
+
+    def answer(self, packet, note):
+        self.left -= 1
+        if self.left == 0:
+            self.host.close()
+            self.host = self.make()
+        return self.host.answer(packet, note)
+
+
+def test_windows_that_clients_own_give_the_same_bits(tmp_path, certificates, address):
+    """SCAFFOLD on two levels, clusters, an unseen client per leaf; the cloud has no data.
+
+    Leaf server 1 is a new process in mid-run. Then another run on the same leaf servers, without SCAFFOLD.
+    """
+    config, of_cloud, make = owned(tmp_path, num_server_rounds=3)
+    wanted = carry_out(config, "here")
+    other = {"scaffold.enabled": False, "train.lr": 0.05, "scaffold.levels": 1}
+
+    def make_host(folder, leaf):
+        return Forgetful(partial(make, folder, leaf), 5) if leaf == 1 else make(folder, leaf)
+
+    with in_threads(address, certificates, tmp_path, make_host=make_host) as hosts:
+        outcome, _ = cloud({**of_cloud, "run-name": "there"}, address, certificates, owners=True)
+        again, _ = cloud({**of_cloud, **other, "run-name": "again"}, address, certificates, owners=True)
+    assert outcome.status == "completed", outcome.reason
+    assert hosts[1].left < 0
+    found = comparable(outcome.folder)
+    assert [name for name in TABLES if found[name] != wanted[name]] == []
+    assert read_manifest(outcome.folder)["data"]["name"] == "9 owners (small.npz)"
+    assert again.status == "completed", again.reason
+    assert comparable(again.folder)["models"] == carry_out({**config, **other}, "other")["models"]
+
+
+def test_a_run_goes_on_with_owners_to_the_same_bits(tmp_path, certificates, address):
+    config, of_cloud, make = owned(tmp_path, num_server_rounds=3, checkpoint__every=1)
+    wanted = carry_out(config, "here")
+    with in_threads(address, certificates, tmp_path, make_host=make):
+        half = {**of_cloud, "run-name": "there", "num-server-rounds": 1}
+        first, _ = cloud(half, address, certificates, owners=True)
+        assert first.status == "completed", first.reason
+        runs = str(tmp_path / "runs" / "there")
+        outcome, _ = cloud(of_cloud, address, certificates, resume=runs, owners=True)
+    assert outcome.status == "completed", outcome.reason
+    assert comparable(outcome.folder)["models"] == wanted["models"]
+
+
+@pytest.mark.parametrize(
+    ("owners", "telling"),
+    [
+        (True, r"leaf server \d: ConfigError: its clients own no windows; start it with fedge leaf --nodes"),
+        (False, r"leaf server \d cannot go on: ConfigError: its clients own their windows; start the cloud"),
+    ],
+    ids=["no owners", "owners"],
+)
+def test_who_owns_the_windows_must_be_said_on_both_sides(tmp_path, certificates, address, owners, telling):
+    config, of_cloud, make = owned(tmp_path)
+    given, make = (of_cloud, host_of) if owners else (config, make)
+    with in_threads(address, certificates, tmp_path, make_host=make):
+        outcome, _ = cloud(given, address, certificates, owners=owners)
+    assert outcome.status == "failed"
+    assert re.search(telling, outcome.reason)

@@ -1,0 +1,102 @@
+"""Leaf servers with SuperNodes of their own, as processes of this machine. Loopback only."""
+
+import os
+import signal
+import subprocess
+import time
+
+from deployment import BIN, free_ports
+from processes import MARK, marked
+
+from fedge.launch.deal import deal_into
+from fedge.link.certificates import Wanted, make_certificates
+
+
+class Leaves:
+    """A cloud, its leaf servers, their SuperNodes; use as a context manager, which ends all of them.
+
+    Attributes:
+        folder: holds everything.
+        options: of the run; its windows are dealt to nodes, and the cloud has none of them.
+        leaves: leaf → process of `fedge leaf`.
+        nodes: client → process of `fedge node`.
+    """
+
+    def __init__(self, folder, options, clients, leaves=2):
+        """Deal the windows, make certificates and keys."""
+        self.folder, self.clients, self.certs = folder, clients, folder / "certs"
+        folder.mkdir(exist_ok=True)
+        deal_into(folder / "dealt", options)
+        make_certificates(self.certs, Wanted(leaves=leaves, nodes=clients))
+        self.options = {**options, "data.path": "nowhere.npz", "runs-dir": str(folder / "runs")}
+        cloud, *self._fleets = free_ports(1 + leaves)
+        self.cloud = f"127.0.0.1:{cloud}"
+        self.mark = f"leaves-{os.getpid()}-{folder.name}"
+        self.leaves, self.nodes = {}, {}
+        per_leaf = [len(part) for part in _split(range(clients), leaves)]
+        self.leaf_of = [leaf for leaf, size in enumerate(per_leaf) for _ in range(size)]
+
+    def __enter__(self):
+        for leaf in range(len(self._fleets)):
+            self.start_leaf(leaf)
+        for client in range(self.clients):
+            self.start_node(client)
+        return self
+
+    def __exit__(self, *_):
+        for process in [*self.nodes.values(), *self.leaves.values()]:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + 30
+        while (left := marked(self.mark)) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        for process in left:
+            process.kill()
+        for process in [*self.nodes.values(), *self.leaves.values()]:
+            process.wait()
+
+    def start_leaf(self, leaf):
+        """Start a leaf server."""
+        at = f"127.0.0.1:{self._fleets[leaf]}"
+        words = ["leaf", leaf, "--cloud", self.cloud, "--nodes", at, "--folder", self.folder / f"leaf-{leaf}"]
+        self.leaves[leaf] = self._start(f"leaf-{leaf}", *words)
+
+    def start_node(self, client):
+        """Start a client."""
+        at = f"127.0.0.1:{self._fleets[self.leaf_of[client]]}"
+        words = ["node", client, "--of", self.clients, "--superlink", at]
+        self.nodes[client] = self._start(
+            f"node-{client}", *words, "--data-folder", self.folder / "dealt" / f"client-{client}"
+        )
+
+    def run(self, name):
+        """Start the cloud's run; gives its process."""
+        options = self.folder / f"{name}.toml"
+        from fedge.launch.flower import toml_of
+
+        options.write_text(toml_of({**self.options, "run-name": name, "clients": self.clients}))
+        return self._start(f"run-{name}", "run", "--leaves", self.cloud, "--owners", "-c", options)
+
+    def said(self, name):
+        """Return what a process has printed."""
+        return (self.folder / f"{name}.out").read_text(errors="replace")
+
+    def _start(self, name, *words):
+        """Start a command of Fedge; its output goes to NAME.out."""
+        environment = {key: value for key, value in os.environ.items() if key != "SEED"} | {
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", MARK: self.mark,
+            "FLWR_TELEMETRY_ENABLED": "0", "FLWR_HOME": str(self.folder / "flower" / name),
+        }  # fmt: skip
+        words = [str(BIN / "fedge"), *map(str, words), "--certs", str(self.certs)]
+        with (self.folder / f"{name}.out").open("ab") as out:
+            return subprocess.Popen(
+                words, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment,
+                start_new_session=True,
+            )  # fmt: skip
+
+
+def _split(clients, leaves):
+    """Return clients in as many runs as there are leaves, the first ones longer."""
+    size, more = divmod(len(clients), leaves)
+    ends = [size * (leaf + 1) + min(leaf + 1, more) for leaf in range(leaves)]
+    return [clients[first:end] for first, end in zip([0, *ends], ends, strict=False)]
