@@ -16,7 +16,7 @@ from fedge.inference.placement import best_fit, misfit
 from fedge.inference.windows import checked
 from fedge.states.files import map_state
 from fedge.training.local import load_state
-from fedge.training.models import build_model
+from fedge.training.models import build_model, state_entries
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class Models:
         state = map_state(self._path)
         head = choice.name + "/"
         own = {name.removeprefix(head): np.array(state[name]) for name in state if name.startswith(head)}
-        there = {name: tuple(entry.shape) for name, entry in network.state_dict().items()}
+        there = {name: tuple(entry.shape) for name, entry in state_entries(network).items()}
         if there != {name: array.shape for name, array in own.items()}:
             raise ConfigError(
                 f"train.model {card.model} must have the entries that were trained, but its code "

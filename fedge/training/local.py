@@ -45,6 +45,7 @@ from fedge.native.plan import Plan
 from fedge.native.training import Descent, evaluated, training
 from fedge.training.cuda_graph import Step, graphed_or_plain
 from fedge.training.kernels import native_plan
+from fedge.training.models import state_entries
 from fedge.training.own_models import OwnDraws
 
 _GRAPH_FROM = 30  # full batches per call from which recording a graph pays
@@ -268,16 +269,7 @@ def _eval_result(losses: Tensor, cells: Tensor, classes: int) -> EvalResult:
 
 def get_state(model: nn.Module) -> State:
     """A copy of the model's state dict as arrays on the host; a tensor of two names is in it once."""
-    return {name: tensor.detach().cpu().numpy().copy() for name, tensor in _entries(model).items()}
-
-
-def _entries(model: nn.Module) -> dict[str, Tensor]:
-    """The entries of the state dict without those that are another one under a second name (tied weights)."""
-    first: dict[int, str] = {}
-    entries: dict[str, Tensor] = model.state_dict(keep_vars=True)
-    return {
-        name: entry.detach() for name, entry in entries.items() if first.setdefault(id(entry), name) == name
-    }
+    return {name: tensor.detach().cpu().numpy().copy() for name, tensor in state_entries(model).items()}
 
 
 def load_state(model: nn.Module, state: Mapping[str, np.ndarray]) -> None:
@@ -286,7 +278,7 @@ def load_state(model: nn.Module, state: Mapping[str, np.ndarray]) -> None:
     Raises:
         ValueError: an entry is missing, unknown or of another shape.
     """
-    own = _entries(model)
+    own = state_entries(model)
     differing = sorted(own.keys() ^ state.keys())
     if differing:
         where = "is missing from the state" if differing[0] in own else "is unknown to the model"

@@ -85,6 +85,18 @@ def _allocate(layer: nn.Module) -> None:
         setattr(layer, name, torch.empty(buffer.shape, dtype=buffer.dtype))
 
 
+def state_entries(model: nn.Module) -> dict[str, Tensor]:
+    """The entries of the state dict without those that are another one under a second name (tied weights).
+
+    They share the model's memory, and need no gradient.
+    """
+    first: dict[int, str] = {}
+    entries: dict[str, Tensor] = model.state_dict(keep_vars=True)
+    return {
+        name: entry.detach() for name, entry in entries.items() if first.setdefault(id(entry), name) == name
+    }
+
+
 def parameter_names(model: nn.Module) -> list[str]:
     """Names of the trainable parameters, in state-dict order."""
     return [name for name, parameter in model.named_parameters() if parameter.requires_grad]
@@ -103,7 +115,7 @@ def variance_names(model: nn.Module) -> list[str]:
 def buffer_names(model: nn.Module) -> list[str]:
     """Names of the state-dict entries that are not trained (BatchNorm statistics and counters)."""
     trained = set(parameter_names(model))
-    return [name for name in model.state_dict() if name not in trained]
+    return [name for name in state_entries(model) if name not in trained]
 
 
 def head_names(model: nn.Module) -> tuple[str, ...]:
@@ -136,7 +148,7 @@ def layer_names(model: nn.Module, kinds: Collection[str]) -> list[str]:
     if "batch-norm" in kinds:
         norms = (name for name, layer in model.named_modules() if isinstance(layer, BATCH_NORMS))
         chosen |= {f"{norm}.{entry}" for norm in norms for entry in model.get_submodule(norm).state_dict()}
-    return [name for name in model.state_dict() if name in chosen]
+    return [name for name in state_entries(model) if name in chosen]
 
 
 class Cnn(nn.Module):

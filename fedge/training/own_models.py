@@ -23,6 +23,8 @@ Shape = tuple[int, ...]
 
 BATCH_NORMS = (_BatchNorm,)  # of any number of axes
 
+_LARGE = 10_000_000  # numbers; the gradient of a larger model is not made whole to try it
+
 _global_stream = threading.Lock()
 
 
@@ -59,7 +61,11 @@ def build_own(
                 error,
                 "mend it, or change train.model-args",
             ) from error
-        _refuse_what_cannot_train(name, model)
+        try:
+            _refuse_what_cannot_train(name, model)
+        except (AttributeError, TypeError) as error:  # nn.Module's own tables are not there
+            hint = "does its __init__ call super().__init__() first?"
+            raise _refusal(name, "cannot be read as a network", error, hint) from error
         _try_out(name, model, tuple(input_shape), classes)
     return model.train()
 
@@ -139,22 +145,25 @@ def _try_out(name: str, model: nn.Module, input_shape: Shape, classes: int) -> N
 def refuse_a_step_that_fails(name: str, model: nn.Module, input_shape: Shape) -> None:
     """Raise ConfigError when a model that answers cannot be trained: tried in training mode, on two inputs.
 
-    The gradient is asked for of the first parameter alone, whose way back leads through all layers, so that
-    no memory is needed for the others. The model is changed: its buffers have seen two inputs.
+    Of a large model the gradient is asked for of the first parameter alone, whose way back leads through all
+    layers, so that no memory is needed for the others. The model is changed: its buffers have seen two inputs.
 
     Args:
         name: what it is called in errors.
         model: as `build_own` makes it.
         input_shape: (C, T) or (C, H, W).
     """
-    first = next(parameter for parameter in model.parameters() if parameter.requires_grad)
+    trained = {key: parameter for key, parameter in model.named_parameters() if parameter.requires_grad}
+    if sum(parameter.numel() for parameter in trained.values()) > _LARGE:
+        trained = dict(list(trained.items())[:1])
+    gradients: Sequence[Tensor | None] = ()
     before = {key: (entry.shape, entry.dtype) for key, entry in model.state_dict().items()}
     inputs = torch.randn(2, *input_shape, generator=torch.Generator().manual_seed(0))
     with _global_stream, torch.random.fork_rng(devices=[]):
         try:
             logits = model.train()(inputs)
             if isinstance(logits, Tensor) and logits.requires_grad:
-                torch.autograd.grad(logits.sum(), first, allow_unused=True)
+                gradients = torch.autograd.grad(logits.sum(), list(trained.values()), allow_unused=True)
         except Exception as error:
             raise _refusal(name, "cannot be trained", error, "mend its forward") from error
     if not isinstance(logits, Tensor):
@@ -163,6 +172,10 @@ def refuse_a_step_that_fails(name: str, model: nn.Module, input_shape: Shape) ->
     if not logits.requires_grad:
         what = "must be trainable, but its output depends on no parameter"
         raise _refusal(name, what, None, "mend its forward: no no_grad() or detach() there")
+    sparse = [key for key, g in zip(trained, gradients, strict=True) if g is not None and g.is_sparse]
+    if sparse:
+        what = f"must have dense gradients, but that of {sparse[0]} is sparse"
+        raise _refusal(name, what, None, "make its layer with sparse=False")
     after = {key: (entry.shape, entry.dtype) for key, entry in model.state_dict().items()}
     moved = next((key for key in before.keys() | after.keys() if before.get(key) != after.get(key)), None)
     if moved is not None:

@@ -57,6 +57,12 @@ def test_odd_networks_have_the_same_bits_on_any_number_of_workers(tmp_path, kind
     assert [run.status for run in runs] == ["completed", "completed"], runs[0].reason
     first, second = [(run.folder / "checkpoints/final.safetensors").read_bytes() for run in runs]
     assert first == second
+    windows = (
+        np.random.default_rng(0)
+        .normal(size=(2, *runs[0].opened_models().card.input_shape))
+        .astype(np.float32)
+    )
+    assert np.allclose(runs[0].predict(windows).probabilities.sum(axis=1), 1)
 
 
 def test_a_last_batch_of_one_is_refused_where_the_model_cannot_train_on_it(tmp_path):

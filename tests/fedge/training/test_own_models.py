@@ -206,6 +206,17 @@ def test_what_is_no_module_is_refused():
         build_own("mine:three", lambda input_shape, classes: 3, SHAPE, CLASSES, torch.Generator(), {})
 
 
+def test_a_module_that_was_never_set_up_is_refused():
+    class Bare(nn.Module):
+        def __init__(self, input_shape, classes):
+            self.classes = classes
+
+    with pytest.raises(
+        ConfigError, match=r"mine:Bare cannot be read .* call super\(\)\.__init__\(\) first\?$"
+    ):
+        build_own("mine:Bare", Bare, SHAPE, CLASSES, torch.Generator(), {})
+
+
 def test_how_a_model_is_called_follows_from_its_signature():
     assert takes_num_classes(Residual)
     assert takes_num_classes(open_ended)
@@ -221,10 +232,13 @@ class Untrainable(Wrong):
     def __init__(self, input_shape, classes, how):
         super().__init__(input_shape, classes, how)
         self.register_buffer("queue", torch.zeros(0, classes))
+        self.rows = nn.Parameter(torch.zeros(2, input_shape[0]))
 
     def forward(self, x):
         if not self.training:
             return super().forward(x)
+        if self.how == "sparse":
+            return self.head(nn.functional.embedding(torch.arange(len(x)), self.rows, sparse=True))
         if self.how == "fails":
             raise RuntimeError("two\nlines")
         logits = self.head(x.mean(dim=2))
@@ -243,6 +257,7 @@ class Untrainable(Wrong):
         ("works", ""),
         ("fails", "cannot be trained: RuntimeError: two lines; mend its forward"),
         ("in place", "cannot be trained: RuntimeError: .*modified by an inplace operation"),
+        ("sparse", "must have dense gradients, but that of rows is sparse; make its layer with sparse=False"),
         ("detached", "must be trainable, but its output depends on no parameter; "),
         ("pair", "must return logits in training too, but returned tuple; "),
         ("grows", r"must keep the shapes of its entries, but training makes queue \(2, 4\) of \(0, 4\); "),
