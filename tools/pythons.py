@@ -15,7 +15,10 @@ from pathlib import Path
 
 SUPPORTED = ("3.10", "3.11", "3.12", "3.13")
 _ROOT = Path(__file__).resolve().parents[1]
-_TESTS = ["-q", "-p", "no:cacheprovider", "-m", "not soak and not whole_runs", "--ignore=tests/runs"]
+_TESTS = [
+    *("-q", "-p", "no:cacheprovider", "-n", "auto", "--dist", "worksteal"),
+    *("-m", "not soak and not extended and not whole_runs", "--ignore=tests/runs"),
+]
 
 
 def interpreter(version: str) -> str | None:

@@ -2,8 +2,8 @@
 
 `folder` is its place, `manifest` its manifest, `catalog` all its columns, `recorder` writes it, `message_log`
 the messages' times, `reader` reads it as frames and arrays, `status` says how a run stands, `lock` who holds
-it, `private` what is this machine's alone, `export` makes a copy without it. `device_tables` and
-`device_recorder` are what a run on the virtual clock leaves beside.
+it, `rows` reads tables that may be damaged, `private` what is this machine's alone, `export` makes a copy
+without it. `device_tables` and `device_recorder` are what a run on the virtual clock leaves beside.
 
 Imports only from below: `devices`, `edge` and what is under them.
 """

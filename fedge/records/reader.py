@@ -5,7 +5,6 @@ failed or was killed it returns what is there. Whatever had to be left out (half
 a missing file) is named in `RunData.problems`.
 """
 
-import csv
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from fedge.records.manifest import MANIFEST, RunFolderError, read_manifest
 from fedge.records.message_log import message_files
 from fedge.records.outputs import MODELS, fits
 from fedge.records.round_tables import CLIENTS, GLOBAL, LEAF
+from fedge.records.rows import rows_of
 from fedge.records.shown import run_html
 from fedge.records.timing_tables import MEMORY, MESSAGES, TIMING, WORKERS
 from fedge.states.averaging import State
@@ -288,7 +288,7 @@ def _read_table(path: Path, table: Table, problems: list[str]) -> pl.DataFrame:
     if not path.exists() and not table.always:
         return pl.DataFrame(schema=asked)
     lines = _whole_lines(path, problems)
-    header, *rows = csv.reader(lines) if lines else [[]]
+    header, *rows = rows_of(lines) if lines else [[]]
     missing = [column for column in asked if column not in header]
     if header and missing:
         problems.append(

@@ -3,7 +3,6 @@
 What the tables hold is in `fedge.records.catalog`.
 """
 
-import csv
 import json
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,6 +26,7 @@ from fedge.records.message_log import MessageLog
 from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, checksums
 from fedge.records.private import PRIVATE, write_private
 from fedge.records.round_tables import CLIENTS, GLOBAL, LEAF, ClientRow, GlobalRow, LeafRow
+from fedge.records.rows import records_of
 from fedge.records.timing_tables import MEMORY, TIMING, WORKERS, MemoryRow, WorkerRow, timing_row
 from fedge.rounds.results import RoundResult
 from fedge.states.averaging import State
@@ -289,8 +289,8 @@ def _set_aside(path: Path) -> None:
 def _seconds_so_far(folder: Path) -> dict[int, float]:
     """Return round → seconds of the rounds that timing.csv has; rows that cannot be read are left out."""
     found = {}
-    with (folder / "timing.csv").open(newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
+    with (folder / "timing.csv").open(newline="", encoding="utf-8", errors="replace") as file:
+        for row in records_of(file):
             with suppress(KeyError, TypeError, ValueError):
                 found[int(row["global_round"])] = float(row["total"])
     return found

@@ -1,6 +1,5 @@
 """How a run stands, read from its folder: for `fedge status`, and for whoever else asks."""
 
-import csv
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from fedge.process import exits
 from fedge.records.folder import short
 from fedge.records.manifest import read_manifest
 from fedge.records.outputs import damaged_outputs
+from fedge.records.rows import records_of
 
 _RECENT = 10  # rounds over which seconds per round are averaged
 
@@ -82,7 +82,7 @@ def _rounds(table: Path) -> list[tuple[int, float]]:
         return []
     found = []
     whole = text[: text.rfind("\n") + 1]  # a row without its end is being written, or was cut off
-    for row in csv.DictReader(whole.splitlines()):
+    for row in records_of(whole.split("\n")):
         with suppress(KeyError, TypeError, ValueError):
             found.append((int(row["global_round"]), float(row["seconds"])))
     return found

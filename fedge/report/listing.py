@@ -1,6 +1,5 @@
 """The list of all runs in a folder: one line per run, newest first."""
 
-import csv
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from typing import Any
 
 from fedge.config.option import ConfigError
 from fedge.records.manifest import MANIFEST, RunFolderError, read_manifest
+from fedge.records.rows import records_of
 
 _NOTHING = "–"
 _SWEEP = "sweep.toml"  # what a sweep has copied into its folder
@@ -103,7 +103,7 @@ def _last_row(path: Path) -> dict[str, str]:
     if not path.is_file():
         return {}
     lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
-    return dict(zip(*csv.reader([lines[0], lines[-1]]), strict=False)) if len(lines) > 1 else {}
+    return next(records_of([lines[0], lines[-1]]), {}) if len(lines) > 1 else {}
 
 
 def _score(cell: str | None) -> str:

@@ -88,7 +88,7 @@ def _allocate(layer: nn.Module) -> None:
 def state_entries(model: nn.Module) -> dict[str, Tensor]:
     """The entries of the state dict without those that are another one under a second name (tied weights).
 
-    They share the model's memory, and need no gradient.
+    They share the model's memory, dtype and shape, and need no gradient.
     """
     first: dict[int, str] = {}
     entries: dict[str, Tensor] = model.state_dict(keep_vars=True)

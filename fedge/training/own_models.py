@@ -146,7 +146,8 @@ def refuse_a_step_that_fails(name: str, model: nn.Module, input_shape: Shape) ->
     """Raise ConfigError when a model that answers cannot be trained: tried in training mode, on two inputs.
 
     Of a large model the gradient is asked for of the first parameter alone, whose way back leads through all
-    layers, so that no memory is needed for the others. The model is changed: its buffers have seen two inputs.
+    layers, so that no memory is needed for the others. The model is changed: its buffers have seen two
+    inputs.
 
     Args:
         name: what it is called in errors.

@@ -13,7 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
-import tomllib
 from flwr.cli.app import app as flower
 from processes import MARK, marked
 from typer.testing import CliRunner
@@ -21,6 +20,11 @@ from typer.testing import CliRunner
 from fedge.launch.flower import toml_of
 from fedge.launch.packaged import packaged_folder
 from fedge.link.certificates import Wanted, make_certificates
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 BIN = Path(sys.executable).parent
 

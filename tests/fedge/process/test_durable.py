@@ -1,6 +1,7 @@
 """Whole files: the old one or the new one, and synced before they get their name."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -11,18 +12,18 @@ from fedge.process.durable import commit, make_folder, sync, write_bytes
 def calls(monkeypatch):
     """The order in which files are synced and named."""
     found = []
-    fsync, replace = os.fsync, os.replace
+    fsync, replace = os.fsync, Path.replace
 
     def note_fsync(descriptor):
         found.append(("fsync", os.readlink(f"/proc/self/fd/{descriptor}").rsplit("/", 1)[-1]))
         fsync(descriptor)
 
     def note_replace(before, after):
-        found.append(("replace", os.path.basename(after)))
-        replace(before, after)
+        found.append(("replace", after.name))
+        return replace(before, after)
 
     monkeypatch.setattr(os, "fsync", note_fsync)
-    monkeypatch.setattr(os, "replace", note_replace)
+    monkeypatch.setattr(Path, "replace", note_replace)
     return found
 
 
