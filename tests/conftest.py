@@ -1,6 +1,8 @@
 """What all tests share: quiet engines, one torch thread, modest property tests, real data where it is."""
 
 import os
+import signal
+import sys
 from itertools import chain
 from pathlib import Path
 
@@ -14,6 +16,13 @@ from made_up import make_result, make_windows
 
 from fedge.flower import identify_task
 from fedge.process.threads import available_cores
+
+# what is started by a script in the background, or by nohup, ignores these, and so would every process that
+# a test starts and sends one to
+if sys.platform != "win32":
+    for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, usual)
 
 torch.set_num_threads(1)
 identify_task()  # tests make messages without any engine

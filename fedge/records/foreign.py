@@ -11,11 +11,12 @@ from pathlib import Path
 from fedge.config.option import ConfigError
 from fedge.records.folder import short
 
+_LARGEST_JSON = 256 * 2**20  # bytes; it is read whole
 _OTHERS = frozenset({"tensorboard", "wandb", "mlflow"})  # trackers link within what is theirs
 
 
-class NoFileError(ConfigError):
-    """A run folder holds something that is neither a file nor a folder. One line."""
+class OddFileError(ConfigError):
+    """A run folder holds what nobody can read: no file and no folder, or JSON without an end. One line."""
 
 
 def refuse_links(folder: Path) -> None:
@@ -28,17 +29,26 @@ def refuse_links(folder: Path) -> None:
             )
 
 
-def refuse_pipes(folder: Path) -> None:
-    """Raise NoFileError for a pipe, a socket or a device in a run folder: who opens one may wait for ever."""
+def refuse_odd_files(folder: Path) -> None:
+    """Raise OddFileError for what a run folder cannot hold, before any of it is read.
+
+    That is a pipe, a socket or a device, for which who opens it may wait for ever; and JSON of more than
+    256 MiB, which would be read whole.
+    """
     for entry in _entries(folder):
         try:
-            mode = entry.stat().st_mode
+            found = entry.stat()
         except OSError:  # a link that leads nowhere, or what has just gone
             continue
-        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-            raise NoFileError(
+        if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+            raise OddFileError(
                 f"a run folder must hold files and folders only, but {short(Path(entry.path))} is neither; "
                 f"remove it"
+            )
+        if entry.name.endswith(".json") and found.st_size > _LARGEST_JSON:
+            raise OddFileError(
+                f"JSON in a run folder must have at most {_LARGEST_JSON} bytes, but "
+                f"{short(Path(entry.path))} has {found.st_size}; remove it"
             )
 
 

@@ -16,7 +16,7 @@ from fedge.config.option import ConfigError
 from fedge.process import exits
 from fedge.process.identity import has_ended
 from fedge.records.folder import write_whole
-from fedge.records.foreign import NoFileError, refuse_pipes
+from fedge.records.foreign import OddFileError, refuse_odd_files
 from fedge.records.private import process_of
 
 MANIFEST = "manifest.json"
@@ -63,9 +63,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 def _read(path: Path) -> dict[str, Any]:
     """Return what the file holds, with a status that there is, or raise RunFolderError."""
     try:
-        refuse_pipes(path.parent)
+        refuse_odd_files(path.parent)
         manifest = json.loads(path.read_text(encoding="utf-8"))
-    except NoFileError as error:
+    except OddFileError as error:
         raise RunFolderError(str(error)) from None
     except FileNotFoundError as error:
         raise RunFolderError(

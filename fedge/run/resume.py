@@ -15,7 +15,7 @@ from fedge.config.option import ConfigError, Scalar
 from fedge.records.catalog import ROUND_TABLES
 from fedge.records.device_tables import GROWING
 from fedge.records.folder import find_run, short
-from fedge.records.foreign import refuse_links, refuse_pipes
+from fedge.records.foreign import refuse_links, refuse_odd_files
 from fedge.records.manifest import RunFolderError, read_manifest
 from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, damaged_outputs, fits
 from fedge.records.private import places_of
@@ -127,7 +127,7 @@ def open_resumption(folder: Path) -> Resumption:
         ConfigError: there is none, or the folder holds what leads elsewhere.
     """
     refuse_links(folder)
-    refuse_pipes(folder)
+    refuse_odd_files(folder)
     checkpoint, damaged = _newest_that_fits(folder, _confusion_is_due)
     if checkpoint is None and damaged:
         checkpoint, damaged = _newest_that_fits(folder, lambda *_: False)

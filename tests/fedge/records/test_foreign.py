@@ -1,4 +1,4 @@
-"""Run folders from elsewhere: whoever goes on with one writes nowhere else, and nobody waits for ever."""
+"""Run folders from elsewhere: whoever goes on with one writes nowhere else, none reads for ever."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ from fedge import load_run
 from fedge.cli import main
 from fedge.config.option import ConfigError
 from fedge.records.export import export_run
-from fedge.records.foreign import refuse_links, refuse_pipes
+from fedge.records.foreign import refuse_links, refuse_odd_files
 from fedge.run.resume import open_resumption
 
 
@@ -77,13 +77,31 @@ def test_nobody_waits_for_a_pipe(folder, whole, monkeypatch, capsys, make):
         shutil.copytree(whole, folder)
         monkeypatch.chdir((folder / place).parent)
         put(folder / place, make)
-        for use in (load_run, open_resumption, refuse_pipes):
+        for use in (load_run, open_resumption, refuse_odd_files):
             with pytest.raises(ConfigError) as caught:
                 use(folder)
             assert "\n" not in str(caught.value)
         assert main(["runs", "--runs-dir", str(folder.parent)]) == 0
         assert main(["status", str(folder)]) in (0, 1, 4)
         assert "Traceback" not in "".join(capsys.readouterr())
+
+
+@pytest.mark.timeout(60)
+def test_no_json_without_an_end_is_read(folder, whole, capsys):
+    """A sparse file of 64 GiB takes no room, and all memory of who reads it."""
+    checkpoint = "checkpoints/round-000001/manifest.json"
+    for place in ("manifest.json", "private.json", "metrics/confusion.json", checkpoint):
+        shutil.rmtree(folder)
+        shutil.copytree(whole, folder)
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        with (folder / place).open("wb") as file:
+            file.truncate(2**36)
+        for use in (load_run, open_resumption, refuse_odd_files):
+            with pytest.raises(ConfigError, match=f"{place} has {2**36}; remove it"):
+                use(folder)
+        assert main(["status", str(folder)]) == 4
+        assert main(["runs", "--runs-dir", str(folder.parent)]) == 0
+    assert "Traceback" not in "".join(capsys.readouterr())
 
 
 def test_a_link_to_a_run_is_a_run(folder):
