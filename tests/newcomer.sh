@@ -2,7 +2,7 @@
 # What somebody does who has never seen Fedge: a fresh environment, the wheel, an empty folder, a project with an LSTM
 # and a way to group leaves of their own, three rounds on both engines with the same bits, and the model put to use.
 #
-#   tests/newcomer.sh                 # builds the wheel, installs it with all it needs (minutes, 1.5 GB)
+#   tests/newcomer.sh                 # builds the wheel, installs it with all it needs (minutes, 2 GB)
 #   ENVIRONMENT=.venv tests/newcomer.sh    # with an environment that has Fedge already: the rest alone
 set -euo pipefail
 checkout=$(cd "$(dirname "$0")/.." && pwd)

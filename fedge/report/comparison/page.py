@@ -223,7 +223,7 @@ def _unbroken(text: str) -> str:
 def seeds_panel(groups: Sequence[Group]) -> Panel:
     """Return every seed's final accuracy, with mean and interval of each group."""
     labels = [textwrap.wrap(group.label, _LABEL_WIDTH) or [""] for group in groups]
-    tall = [0.22 + 0.17 * len(lines) for lines in labels]
+    tall = [0.26 + 0.17 * len(lines) for lines in labels]
     figure, axes = new_figure(0.7 + max(sum(tall), 0.8))
     rows: list[tuple[Any, ...]] = []
     series = []
@@ -237,7 +237,7 @@ def seeds_panel(groups: Sequence[Group]) -> Panel:
         finished = group.finished
         scores = {seed: run.rounds["test_accuracy_mean"][-1] for seed, run in finished.items()}
         known = {seed: score for seed, score in scores.items() if score is not None}
-        points = _draw_seeds(axes, index, group.label, down - 0.1, known)
+        points = _draw_seeds(axes, index, group.label, down - 0.14, known)
         series.append(Series(group.label, colour(index), "solid", points, ""))
         rows += [
             (group.label, seed, run.name, *(run.rounds[column][-1] for column in _SEED_COLUMNS))
