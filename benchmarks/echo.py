@@ -31,7 +31,9 @@ from fedge import client_app, simulate
 from fedge.engine.flower_engine import FlowerEngine
 from fedge.run.run import run
 from fedge.training import models
-from fedge.training.local import EvalResult, LocalTraining, TrainResult
+from fedge.training.evaluation import EvalResult
+from fedge.training.local import TrainResult
+from fedge.training.settings import LocalTraining
 
 LAYERS = 8
 _size_bytes = 0  # of the network, where the server builds it

@@ -23,8 +23,9 @@ from torch import Tensor, nn
 
 from benchmarks.step import BATCH, CHANNELS, CLASSES, SAMPLES, SETTINGS
 from fedge.training.gpu import settle_gpus
-from fedge.training.local import State, get_state, load_state, train
+from fedge.training.local import train
 from fedge.training.models import build_model
+from fedge.training.module_state import State, get_state, load_state
 
 STEPS, EPOCHS, REPEATS = 16, 5, 5
 TRAINING = replace(SETTINGS, lr=0.05, clip_norm=1.0, label_smoothing=0.1, epochs=EPOCHS)

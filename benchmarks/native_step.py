@@ -20,8 +20,10 @@ import torch
 
 from benchmarks.step import BATCH, CHANNELS, CLASSES, NETWORKS, SAMPLES, SETTINGS, WINDOWS, flop_per_window
 from fedge.native.library import KERNEL, open_library
-from fedge.training.local import LocalTraining, evaluate_parts, train
+from fedge.training.evaluation import evaluate_parts
+from fedge.training.local import train
 from fedge.training.models import build_model
+from fedge.training.settings import LocalTraining
 
 DEFAULTS = replace(SETTINGS, clip_norm=1.0, label_smoothing=0.1)  # what a run trains with
 

@@ -22,8 +22,9 @@ from fedge.clustering.sketch import cosines, sketch
 from fedge.config.flat import from_run_config
 from fedge.data.scenario import Change, make_scenario
 from fedge.seeding import Purpose, numpy_stream, torch_stream
-from fedge.training.local import get_state, load_state, tensor_of, train
+from fedge.training.local import train
 from fedge.training.models import build_model, parameter_names
+from fedge.training.module_state import get_state, load_state, tensor_of
 from fedge.training.schedule import local_training
 from hhar.windows.window_file import Windows, load_windows
 

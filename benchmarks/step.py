@@ -5,7 +5,7 @@
 One thread. Four contestants, each in a process of its own, so that none runs on another's memory settings:
 
     plain        the `nn.Conv1d` network and `torch.optim.SGD` as one would write them, without a DataLoader
-    plain-keep   the same after `fedge.training.local.keep_freed_memory`: what the allocator alone is worth
+    plain-keep   the same after `fedge.training.host.keep_freed_memory`: what the allocator alone is worth
     fedge        `fedge.training.local.train`
     matmul       a large matrix product, the machine's limit
 
@@ -37,8 +37,10 @@ from benchmarks.common import (
     repeat,
     take_turns,
 )
-from fedge.training.local import LocalTraining, keep_freed_memory, train
+from fedge.training.host import keep_freed_memory
+from fedge.training.local import train
 from fedge.training.models import build_model
+from fedge.training.settings import LocalTraining
 
 CHANNELS, SAMPLES, CLASSES, WINDOWS, BATCH = 6, 128, 6, 640, 32
 CONTESTANTS = ("plain", "plain-keep", "fedge", "matmul")

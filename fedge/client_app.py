@@ -58,9 +58,11 @@ from fedge.states.averaging import State
 from fedge.states.files import sees
 from fedge.timing.calls import DESERIALISE, EVALUATE, LOAD, TRAIN, WorkClock
 from fedge.training.describe import describe
+from fedge.training.evaluation import EvalResult, evaluate_parts
 from fedge.training.gpu import settle_gpus
-from fedge.training.local import EvalResult, evaluate_parts, load_state, tensor_of, train
+from fedge.training.local import train
 from fedge.training.models import build_model
+from fedge.training.module_state import load_state, tensor_of
 from fedge.training.scaffold import correction
 from fedge.training.schedule import local_training, step_kernel
 from fedge.training.unsaved import Unsaved

@@ -10,7 +10,8 @@ from fedge.config.option import ConfigError
 from fedge.config.sections.train import TrainConfig
 from fedge.data.prepared import ClientData
 from fedge.parallel.team import Kind, Team
-from fedge.training.local import LocalTraining, TrainResult
+from fedge.training.local import TrainResult
+from fedge.training.settings import LocalTraining
 
 _mine = threading.local()  # the team of this worker's thread, for every client that it serves
 

@@ -55,7 +55,7 @@ class ModelFacts:
 
         Each is made once; the next call for its number changes it.
         """
-        from fedge.training.local import load_state
+        from fedge.training.module_state import load_state
 
         if number not in self._networks:
             self._networks[number] = self.build().eval().requires_grad_(False)

@@ -118,7 +118,8 @@ class _Learning:
 def _learnt(model: np.ndarray, memory: Memory, made: int, learn: _Learning) -> np.ndarray:
     """Return w_KD − w, (P,) float64; zero, and a warning in the log, where the student has diverged."""
     from fedge.devices.distillation import Teacher, distilled, synthesise
-    from fedge.training.local import get_state, torch_threads
+    from fedge.training.host import torch_threads
+    from fedge.training.module_state import get_state
 
     facts, kept = memory.facts, memory.arrays
     assert facts is not None
@@ -155,7 +156,7 @@ def _shares(memory: Memory, child: int, shares: str) -> np.ndarray:
 def _probe(memory: Memory, arrival: Arrival) -> None:
     """Guess at the class shares of a child from one of its first models."""
     from fedge.devices.distillation import probed_shares
-    from fedge.training.local import torch_threads
+    from fedge.training.host import torch_threads
 
     facts, kept = memory.facts, memory.arrays
     assert facts is not None

@@ -84,8 +84,9 @@ def _measure(asked: Mapping[str, Any]) -> ClientMemory:
     from fedge.client_app import choose_device
     from fedge.data.prepared import as_float
     from fedge.launch.preflight import check
+    from fedge.training.evaluation import evaluate
     from fedge.training.gpu import settle_gpus
-    from fedge.training.local import evaluate, train
+    from fedge.training.local import train
     from fedge.training.models import build_model
     from fedge.training.schedule import local_training
 

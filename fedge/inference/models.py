@@ -15,8 +15,8 @@ from fedge.inference.network import Classifier, probabilities
 from fedge.inference.placement import best_fit, misfit
 from fedge.inference.windows import checked
 from fedge.states.files import map_state
-from fedge.training.local import load_state
 from fedge.training.models import build_model, state_entries
+from fedge.training.module_state import load_state
 
 
 @dataclass(frozen=True)

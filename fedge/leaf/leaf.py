@@ -31,7 +31,6 @@ from fedge.leaf.rules import combine, keeps_nothing
 from fedge.leaf.strategy_state import numbers_of, put_back, states_of
 from fedge.states.averaging import State, batches, part_of
 from fedge.states.records import to_record
-from fedge.training.local import LocalTraining
 from fedge.training.scaffold import (
     control_delta,
     drift_length,
@@ -39,6 +38,7 @@ from fedge.training.scaffold import (
     updated_server_control,
     zero_control,
 )
+from fedge.training.settings import LocalTraining
 
 logger = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from fedge.leaf.checks import first_not_finite
 from fedge.leaf.private_mean import PrivateMean
 from fedge.states.averaging import State, weighted_mean
 from fedge.states.records import from_record, to_record
-from fedge.training.local import LocalTraining
+from fedge.training.settings import LocalTraining
 
 _TRAIN_LOSS = "train_loss"  # where QFedAvg looks for it
 _BY_DISTANCE = (Krum, MultiKrum, Bulyan)

@@ -1,7 +1,7 @@
 """Training and evaluation of one model by the native step: what a plan does with windows
 (`fedge.native.plan`).
 
-The step is that of `fedge.training.local`, term by term; windows come in the order that is drawn there, and
+The step is that of `fedge.training.sgd`, term by term; windows come in the order that is drawn there, and
 masks of dropout are drawn as PyTorch draws them, so that both kernels see the same ones.
 """
 
@@ -25,7 +25,7 @@ _EVALUATED = 64  # windows of a batch without gradients; results do not depend o
 
 @dataclass(frozen=True)
 class Descent:
-    """The terms of a step, as `fedge.training.local.LocalTraining` has them."""
+    """The terms of a step, as `fedge.training.settings.LocalTraining` has them."""
 
     lr: float
     momentum: float

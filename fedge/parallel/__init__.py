@@ -1,7 +1,7 @@
 """A client's training on several processes of its machine (docs/clusters.md), by PyTorch's DDP.
 
 `shares` deals a batch to processes, `batch_norm` takes statistics over all of it, `sgd` is the step of
-`fedge.training.local` with the gradient of the whole batch, `member` is the program of one process, `arrays`
+`fedge.training.sgd` with the gradient of the whole batch, `member` is the program of one process, `arrays`
 and `channel` what passes between it and its client, `team` starts, asks, replaces and ends the processes.
 
 Imports only from below: `data`, `datasets`, `link`, `training` and what is under them.

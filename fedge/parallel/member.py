@@ -26,8 +26,9 @@ from fedge.parallel.sgd import SharedNetwork, share_network, train_share
 from fedge.parallel.shares import Seat
 from fedge.process.parent import follow_at_once
 from fedge.training.gpu import settle_gpus
-from fedge.training.local import LocalTraining, get_state, load_state, tensor_of
 from fedge.training.models import build_model
+from fedge.training.module_state import get_state, load_state, tensor_of
+from fedge.training.settings import LocalTraining
 from fedge.training.unsaved import Unsaved
 
 _FOR_EVER = timedelta(days=365)  # the client watches: a process of which it hears nothing is ended by it

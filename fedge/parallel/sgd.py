@@ -18,8 +18,11 @@ from torch.nn.parallel import DistributedDataParallel
 from fedge.config.option import ConfigError
 from fedge.parallel.batch_norm import share_statistics
 from fedge.parallel.shares import Seat, own_rows
-from fedge.training.local import LocalTraining, Sgd, check_data, epoch_loss, keep_freed_memory, torch_threads
+from fedge.training.host import keep_freed_memory, torch_threads
+from fedge.training.local import epoch_loss
 from fedge.training.own_models import BATCH_NORMS, OwnDraws
+from fedge.training.settings import LocalTraining, check_data
+from fedge.training.sgd import Sgd
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,9 @@ from fedge.parallel.channel import ClosedError, receive, send
 from fedge.process.memory import TRAINER
 from fedge.process.parent import be_followed
 from fedge.training.gpu import FLOAT32
-from fedge.training.local import LocalTraining, State, TrainResult, check_data, tensor_of
+from fedge.training.local import TrainResult
+from fedge.training.module_state import State, tensor_of
+from fedge.training.settings import LocalTraining, check_data
 
 logger = logging.getLogger(__name__)
 

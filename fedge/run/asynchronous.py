@@ -34,8 +34,8 @@ from fedge.run.prepare import Deal
 from fedge.run.served import Members, with_served
 from fedge.seeding import Purpose, numpy_stream
 from fedge.states.checkpoint import FOLDER, prune, write_checkpoint
-from fedge.training.local import get_state
 from fedge.training.models import parameter_names, variance_names
+from fedge.training.module_state import get_state
 
 _GIVEN_AWAY = (
     "{option} {name}: the server looks at each model by itself, knows the share of each class that its owner "

@@ -34,8 +34,8 @@ from fedge.states.files import state_bytes
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
 from fedge.training.kernels import TORCH, Kernel, kernel_of
-from fedge.training.local import get_state
 from fedge.training.models import build_model, layer_names, parameter_names, variance_names
+from fedge.training.module_state import get_state
 
 _NOBODY = Hooks()
 

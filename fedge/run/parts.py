@@ -257,8 +257,8 @@ def refuse_rule_that_fails(config: Config, shape: DataShape, trained: Sequence[i
     from torch import Generator
 
     from fedge.leaf.rules import refuse_strategy_that_fails
-    from fedge.training.local import get_state
     from fedge.training.models import build_model, parameter_names
+    from fedge.training.module_state import get_state
 
     arguments = config.train.arguments("model")
     model = build_model(config.train.model, shape.input_shape, shape.classes, Generator(), arguments)

@@ -27,8 +27,8 @@ from fedge.run.prepare import deal_data
 from fedge.states.averaging import State
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
-from fedge.training.local import get_state
 from fedge.training.models import parameter_names, variance_names
+from fedge.training.module_state import get_state
 
 
 class LeafEngine(Engine, Protocol):

@@ -1,8 +1,10 @@
 """Networks, local SGD, SCAFFOLD's arithmetic: arrays in, arrays out, nothing of Flower.
 
-`local` trains and evaluates, `models` has the networks by name, `scaffold` the control variates, `schedule`
-the step size of a round; `kernels` chooses what computes a step; `layout` and `cuda_graph` make PyTorch's
-fast and change nothing in what it computes; `gpu` settles in which precision and order GPUs add.
+`local` trains as its `settings` say, step by step of `sgd`; `evaluation` measures; `module_state` turns
+networks into arrays and back. `models` has the networks by name, `own_models` those of the user; `scaffold`
+the control variates, `schedule` the step size of a round. `kernels` chooses what computes a step; `layout`,
+`host` and `cuda_graph` make PyTorch's fast and change nothing in what it computes; `gpu` settles in which
+precision and order GPUs add.
 
 Imports only from below: `privacy`, `states`, `timing`, `metrics`, `native` and what is under them.
 """
@@ -12,17 +14,10 @@ import lazy_loader as lazy
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
-        "local": [
-            "EvalResult",
-            "LocalTraining",
-            "TrainResult",
-            "evaluate",
-            "evaluate_parts",
-            "get_state",
-            "load_state",
-            "train",
-        ],
+        "evaluation": ["EvalResult", "evaluate", "evaluate_parts"],
+        "local": ["TrainResult", "train"],
         "models": ["build_model", "parameter_names"],
+        "module_state": ["get_state", "load_state"],
         "scaffold": [
             "control_delta",
             "correction",
@@ -33,5 +28,6 @@ __getattr__, __dir__, __all__ = lazy.attach(
             "zero_control",
         ],
         "schedule": ["local_training"],
+        "settings": ["LocalTraining"],
     },
 )

@@ -3,7 +3,7 @@
 Karimireddy et al. 2020, "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", Algorithm 1
 with option II for the client control. Local step: y ← y − η (g(y) − c_i + c). This module computes
 c − c_i before the steps, c_i⁺ after them, and c⁺ at the server; the steps themselves are in
-`fedge.training.local`.
+`fedge.training.sgd`.
 
 On two levels, client i of leaf j steps with g − c_i + c_j + u_j: c_j − c_i leads the client to its leaf,
 u_j the leaf to the cloud. For that the leaf tells its clients c_j + u_j in place of c_j, and nothing else

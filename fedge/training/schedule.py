@@ -1,7 +1,7 @@
 """How clients train in a given global round: the run's configuration with the step size of that round."""
 
 from fedge.config.sections.train import TrainConfig
-from fedge.training.local import LocalTraining
+from fedge.training.settings import LocalTraining
 
 
 def local_training(config: TrainConfig, global_round: int) -> LocalTraining:

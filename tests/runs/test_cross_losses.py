@@ -20,8 +20,9 @@ from fedge.exchange.train import TRAIN
 from fedge.run.run import run
 from fedge.states.records import record_bytes
 from fedge.timing.laps import PHASES
-from fedge.training.local import evaluate, load_state, tensor_of
+from fedge.training.evaluation import evaluate
 from fedge.training.models import build_model
+from fedge.training.module_state import load_state, tensor_of
 
 TINY = {
     "report": False,

@@ -29,8 +29,9 @@ from fedge.run.run import run
 from fedge.serving.gate import GateResult
 from fedge.serving.personal import PersonalResult
 from fedge.serving.roles import served_role, unseen_clients_evaluate
-from fedge.training.local import evaluate_parts, load_state, tensor_of
+from fedge.training.evaluation import evaluate_parts
 from fedge.training.models import build_model
+from fedge.training.module_state import load_state, tensor_of
 from hhar.synthetic.generate import synthetic_windows
 from hhar.windows.window_file import Windows, save_windows
 

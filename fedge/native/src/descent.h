@@ -1,4 +1,4 @@
-// The update of weights (docstring of fedge.training.local), and the norm that clipping asks for.
+// The update of weights (docstring of fedge.training.sgd), and the norm that clipping asks for.
 #pragma once
 #include "kernels.h"
 #include "vector.h"

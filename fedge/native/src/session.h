@@ -7,7 +7,7 @@
 
 namespace fedge {
 
-// As fedge.training.local.LocalTraining has them.
+// As fedge.training.settings.LocalTraining has them.
 struct Settings {
   double lr, momentum, weight_decay, clip_norm, label_smoothing, prox_mu;
 };

@@ -23,7 +23,7 @@ from fedge.leaf.rules import make_strategy
 from fedge.states.averaging import State, weighted_mean
 from fedge.states.averaging import cluster_means as cluster_models
 from fedge.training import scaffold
-from fedge.training.local import LocalTraining
+from fedge.training.settings import LocalTraining
 
 LEAVES, PER_LEAF, SIZE = 3, 3, 4
 LR, STEPS, LEAF_ROUNDS = 0.05, 5, 4

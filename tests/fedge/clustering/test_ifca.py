@@ -15,8 +15,8 @@ from fedge.config.sections.cluster import ClusterConfig
 from fedge.leaf.aggregation import Contribution
 from fedge.records.reader import load_run
 from fedge.seeding import Purpose, torch_stream
-from fedge.training.local import get_state
 from fedge.training.models import build_model
+from fedge.training.module_state import get_state
 
 NAN = float("nan")
 

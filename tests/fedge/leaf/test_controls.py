@@ -27,8 +27,8 @@ from fedge.leaf.rules import make_strategy
 from fedge.states.averaging import weighted_mean
 from fedge.states.files import FileState, write_state
 from fedge.states.records import to_record
-from fedge.training.local import LocalTraining
 from fedge.training.scaffold import control_delta
+from fedge.training.settings import LocalTraining
 
 SAMPLES = {0: 10, 1: 30}
 SETTINGS = LocalTraining(lr=0.5, momentum=0.0)

@@ -17,7 +17,7 @@ from fedge.leaf.leaf import Leaf
 from fedge.leaf.rules import make_strategy
 from fedge.states.averaging import weighted_mean
 from fedge.states.records import from_record
-from fedge.training.local import LocalTraining
+from fedge.training.settings import LocalTraining
 
 SAMPLES = {1: 30, 0: 10}
 SETTINGS = LocalTraining(lr=0.5, momentum=0.0)

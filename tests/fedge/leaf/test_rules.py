@@ -8,7 +8,7 @@ from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import TrainReply
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.rules import combine, keeps_nothing, make_strategy
-from fedge.training.local import LocalTraining
+from fedge.training.settings import LocalTraining
 
 CLIENTS = 10
 

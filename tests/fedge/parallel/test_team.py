@@ -19,8 +19,10 @@ from own_statistics import OwnStatistics
 
 from fedge.config.option import ConfigError
 from fedge.parallel.team import Kind, Team, TeamError
-from fedge.training.local import LocalTraining, get_state, train
+from fedge.training.local import train
 from fedge.training.models import build_model, parameter_names
+from fedge.training.module_state import get_state
+from fedge.training.settings import LocalTraining
 
 pytestmark = pytest.mark.whole_runs
 

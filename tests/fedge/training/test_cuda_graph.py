@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from fedge.config.parts import MODELS, WINDOWS
-from fedge.training import local as training
+from fedge.training import sgd as training
 from fedge.training.cuda_graph import GraphedStep, _close, graphed_or_plain
-from fedge.training.local import LocalTraining, train
+from fedge.training.local import train
 from fedge.training.models import build_model
+from fedge.training.settings import LocalTraining
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 

@@ -8,9 +8,12 @@ import torch
 from torch import nn
 
 from fedge.config.parts import MODELS, WINDOWS
+from fedge.training.evaluation import evaluate
 from fedge.training.gpu import settle_gpus
-from fedge.training.local import LocalTraining, evaluate, get_state, train
+from fedge.training.local import train
 from fedge.training.models import build_model
+from fedge.training.module_state import get_state
+from fedge.training.settings import LocalTraining
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 SETTINGS = LocalTraining(lr=0.05, momentum=0.9, clip_norm=1.0, label_smoothing=0.1, epochs=4, batch_size=16)

@@ -12,21 +12,14 @@ from torch import Tensor, nn
 
 from fedge.config.parts import MODELS, WINDOWS
 from fedge.training.cuda_graph import Step
-from fedge.training.local import (
-    EvalResult,
-    LocalTraining,
-    Sgd,
-    State,
-    evaluate,
-    get_state,
-    load_state,
-    recorded_when_known,
-    tensor_of,
-    torch_threads,
-    train,
-)
+from fedge.training.evaluation import EvalResult, evaluate
+from fedge.training.host import torch_threads
+from fedge.training.local import train
 from fedge.training.models import buffer_names, build_model, parameter_names
+from fedge.training.module_state import State, get_state, load_state, tensor_of
 from fedge.training.own_models import OwnDraws
+from fedge.training.settings import LocalTraining
+from fedge.training.sgd import Sgd, recorded_when_known
 
 C, T, CLASSES, N = 6, 16, 4, 50
 BASE = LocalTraining(lr=0.05, epochs=2, batch_size=16)

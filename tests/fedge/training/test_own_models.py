@@ -7,9 +7,11 @@ import torch
 from torch import nn
 
 from fedge.config.option import ConfigError
-from fedge.training.local import LocalTraining, get_state, load_state, train
+from fedge.training.local import train
 from fedge.training.models import head_names, layer_names
+from fedge.training.module_state import get_state, load_state
 from fedge.training.own_models import OwnDraws, build_own, refuse_a_step_that_fails, takes_num_classes
+from fedge.training.settings import LocalTraining
 
 SHAPE, CLASSES = (3, 16), 4
 

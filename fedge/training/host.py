@@ -1,0 +1,42 @@
+"""What PyTorch may take of the computer: threads, and memory that it has freed."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import sys
+from collections.abc import Iterator
+
+import torch
+
+
+@contextlib.contextmanager
+def torch_threads(threads: int) -> Iterator[None]:
+    """Run the body with this many torch threads on the CPU, then put the number back."""
+    before = torch.get_num_threads()
+    if threads == before:
+        yield
+        return
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@functools.cache
+def keep_freed_memory() -> None:
+    """Have glibc keep freed memory for reuse instead of handing it back to the system. No-op elsewhere.
+
+    Every layer's output is a block of about 1 MiB that lives for one step. By default glibc maps and unmaps
+    such blocks each time, and the page faults take as long as the arithmetic. Holds for the whole process,
+    from its first training on; up to 512 MiB of freed memory stay with it; results do not change.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        m_trim_threshold, m_mmap_threshold = -1, -3  # <malloc.h>
+        mallopt(m_mmap_threshold, 32 * 2**20)  # larger blocks are still mapped one by one
+        mallopt(m_trim_threshold, 512 * 2**20)

@@ -1,0 +1,53 @@
+"""What local training is given: how it trains, and windows of the right form."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """How a client trains in one leaf round."""
+
+    lr: float = 0.01  # η, > 0
+    momentum: float = 0.0  # heavy ball, in [0, 1)
+    weight_decay: float = 0.0  # L2 coefficient on all parameters, >= 0
+    clip_norm: float = 0.0  # largest norm of a batch gradient; 0 = off
+    label_smoothing: float = 0.0  # in [0, 1)
+    epochs: int = 1  # passes over the client's windows
+    batch_size: int = 32  # windows; the last batch of an epoch may be smaller
+    prox_mu: float = 0.0  # FedProx's μ, >= 0; 0 = off
+    threads: int = 1  # torch threads on the CPU; the number changes the last bits
+    kernel: str = "torch"  # what computes steps; others than "torch" where a model is known to `fedge.native`
+    cuda_graph: bool = True  # on a GPU, record the step once and replay it
+
+    def __post_init__(self) -> None:
+        _require(0 < self.lr < math.inf, "lr", "must be positive and finite", self.lr)
+        _require(0 <= self.momentum < 1, "momentum", "must be in [0, 1)", self.momentum)
+        for name in ("weight_decay", "clip_norm", "prox_mu"):
+            value = getattr(self, name)
+            _require(0 <= value < math.inf, name, "must be non-negative and finite", value)
+        _require(0 <= self.label_smoothing < 1, "label_smoothing", "must be in [0, 1)", self.label_smoothing)
+        for name in ("epochs", "batch_size", "threads"):
+            _require(getattr(self, name) >= 1, name, "must be at least 1", getattr(self, name))
+
+
+def check_data(x: Tensor, y: Tensor) -> None:
+    """Raise ValueError unless x is float32 (N, C, T) or (N, C, H, W), y int64 (N,) and N at least 1."""
+    if x.dim() not in (3, 4) or x.dtype != torch.float32:
+        raise ValueError(
+            f"x must be float32 of shape (N, C, T) or (N, C, H, W), got {x.dtype} {tuple(x.shape)}"
+        )
+    if y.dtype != torch.int64 or tuple(y.shape) != (len(x),):
+        raise ValueError(f"y must be int64 of shape ({len(x)},), got {y.dtype} {tuple(y.shape)}")
+    if len(y) == 0:
+        raise ValueError("there is no window to train on or evaluate: x has shape (0, …)")
+
+
+def _require(holds: bool, name: str, rule: str, value: float) -> None:
+    if not holds:
+        raise ValueError(f"{name} {rule}, got {value}")

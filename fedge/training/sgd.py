@@ -1,0 +1,182 @@
+"""The step of local training: SGD with all terms that options add.
+
+One step, in this order, for the trainable parameters w (w₀ at the start of the call):
+
+    g ← ∇ cross entropy(w)               of one batch
+    g ← g · min(1, clip_norm / (|g| + 1e-6))    over all parameters together, as `clip_grad_norm_`
+    g ← g + prox_mu (w − w₀)
+    g ← g + correction                   SCAFFOLD's c − c_i
+    g ← g + weight_decay w               as `torch.optim.SGD`
+    v ← momentum v + g                   v = 0 at the start of the call
+    w ← w − lr v
+
+Clipping tames the noise of a batch gradient. The proximal term and weight decay are exact parts of the local
+objective and are never clipped. The correction comes after the clip: Algorithm 1 says
+y ← y − η (g(y) − c_i + c), where g is the (clipped) gradient of the local objective; a correction inside
+the clip would be shortened with it, and c_i⁺ = c_i − c + (x − y) / (K η) would no longer be the mean of the
+g along the path.
+BatchNorm buffers are not parameters: no term above touches them.
+
+Shape letters: B windows of a batch, C channels, T samples; images are (B, C, H, W).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fedge.training.cuda_graph import Step, graphed_or_plain
+from fedge.training.own_models import OwnDraws
+from fedge.training.settings import LocalTraining
+
+_GRAPH_FROM = 30  # full batches per call from which recording a graph pays
+
+
+class Sgd:
+    """The step of the module docstring for all parameters of one model; lives for one `train` call.
+
+    Calls the kernel behind `torch.optim.SGD(fused=True)` itself, since the optimiser's bookkeeping takes
+    50 us a step. One vector of all parameters was slower: gathering the gradients costs what it saves.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        settings: LocalTraining,
+        correction: Mapping[str, np.ndarray] | None,
+        draws: OwnDraws | None = None,
+    ) -> None:
+        self.model = model  # answers; who trains on several processes puts another one in its place
+        self.draws = draws
+        named = trained(model)
+        assert all(p.is_contiguous() for p in named.values()), "the fused kernel needs contiguous parameters"
+        self.names = list(named)
+        self.parameters = list(named.values())
+        self.weights = [p.detach() for p in self.parameters]  # same memory, no gradient
+        self.settings = settings
+        self.start = [w.clone() for w in self.weights] if settings.prox_mu else None
+        self.correction = None if correction is None else correction_tensors(named, correction)
+        self.velocity = [torch.zeros_like(w) for w in self.weights] if settings.momentum else []
+        self.steps = 0
+
+    def step(self, x: Tensor, y: Tensor) -> Tensor:
+        """One update of the weights from a batch x (B, …), y (B,); its loss before the update, a scalar."""
+        loss, gradients = self.gradients(x, y)
+        with torch.no_grad():
+            torch._fused_sgd_(
+                self.weights,
+                self._corrected(gradients),
+                self.velocity,
+                lr=self.settings.lr,
+                momentum=self.settings.momentum,
+                weight_decay=self.settings.weight_decay,
+                dampening=0.0,
+                nesterov=False,
+                maximize=False,
+                is_first_step=False,  # the velocity is zero then, which gives the same
+            )
+        return loss
+
+    def gradients(self, x: Tensor, y: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """The mean loss, a scalar, of a batch x (B, …), y (B,), and its gradient for every parameter."""
+        loss = self.loss(x, y)
+        # Convolution hands back its weight gradient in its own memory order; the kernels of `step` go by
+        # address. A parameter that has no part in the loss gets zeros.
+        found = torch.autograd.grad(loss, self.parameters, materialize_grads=True)
+        return loss.detach(), tuple(g.contiguous() for g in found)
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        """The mean (smoothed) cross entropy of x (B, …), y (B,), a scalar that can be differentiated."""
+        return F.cross_entropy(self._logits(x), y, label_smoothing=self.settings.label_smoothing)
+
+    def _logits(self, x: Tensor) -> Tensor:
+        """The model's answer; what it draws, if it draws in its first step, comes from its own stream."""
+        if self.draws is None:
+            return self.model(x)
+        with self.draws:
+            logits: Tensor = self.model(x)
+        if not self.draws.drew:
+            self.draws = None
+        return logits
+
+    def _corrected(self, gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Clipping, the proximal term and the correction, in this order."""
+        if self.settings.clip_norm:
+            norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+            scale = torch.clamp(self.settings.clip_norm / (norm + 1e-6), max=1.0)
+            gradients = torch._foreach_mul(gradients, scale)
+        if self.start is not None:
+            drift = torch._foreach_sub(self.weights, self.start)
+            gradients = torch._foreach_add(gradients, drift, alpha=self.settings.prox_mu)
+        if self.correction is not None:
+            gradients = torch._foreach_add(gradients, self.correction)
+        return gradients
+
+    def check_finite(self) -> None:
+        """Raise FloatingPointError naming the first parameter that is not finite."""
+        refuse_what_is_not_finite(self.names, self.weights, self.steps)
+
+
+def trained(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The trainable parameters by name."""
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+
+def refuse_what_is_not_finite(names: Sequence[str], weights: Sequence[Tensor], steps: int) -> None:
+    """Raise FloatingPointError naming the first of the weights, of any shape, that is not finite."""
+    finite = torch.stack([torch.isfinite(w).all() for w in weights]).tolist()
+    if not all(finite):
+        name = names[finite.index(False)]
+        raise FloatingPointError(f"training: weight {name!r} is not finite after {steps} steps")
+
+
+def correction_tensors(named: Mapping[str, Tensor], correction: Mapping[str, np.ndarray]) -> list[Tensor]:
+    """The correction in the order, dtype, shape and place of the parameters."""
+    differing = sorted(named.keys() ^ correction.keys())
+    if differing:
+        raise ValueError(
+            f"training: correction must name the trainable parameters, but differs in {differing[0]!r}"
+        )
+    tensors = []
+    for name, p in named.items():
+        array = np.array(correction[name])
+        if array.shape != tuple(p.shape):
+            raise ValueError(
+                f"training: correction {name!r} must have shape {tuple(p.shape)}, got {array.shape}"
+            )
+        tensors.append(torch.from_numpy(array).to(p.device, p.dtype))
+    return tensors
+
+
+def full_batch_step(model: nn.Module, sgd: Sgd, x: Tensor, y: Tensor) -> Step:
+    """The step for full batches x (B, …), y (B,): on a GPU, recorded as a graph if enough of them pay for it.
+
+    A model that draws keeps its plain step: a graph would draw other numbers. Its first step tells.
+    """
+    settings = sgd.settings
+    full_batches = len(y) // settings.batch_size * settings.epochs
+    if x.device.type != "cuda" or not settings.cuda_graph or full_batches < _GRAPH_FROM:
+        return sgd.step
+    state = [*sgd.weights, *sgd.velocity, *model.buffers()]
+    return recorded_when_known(sgd, lambda *batch: graphed_or_plain(sgd.step, state, *batch))
+
+
+def recorded_when_known(sgd: Sgd, record: Callable[[Tensor, Tensor], Step]) -> Step:
+    """The step of `sgd`, replaced by what `record` makes of a batch as soon as it is known not to draw.
+
+    A batch is x (B, …) and y (B,); a step returns its loss, a scalar.
+    """
+    recorded: list[Step] = []
+
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        if sgd.draws is not None:
+            return sgd.step(x, y)
+        if not recorded:
+            recorded.append(record(x, y))
+        return recorded[0](x, y)
+
+    return step
