@@ -41,6 +41,18 @@ _FOR_EVER_S = 1e9
 _START_S, _FREE_S, _END_S, _POLL_S = 60.0, 15.0, 10.0, 0.1
 _HERE = "127.0.0.1"
 _ENDED = re.compile(rf"{re.escape(leaf_app.ENDED)} (\d+)")
+_REGISTER = """
+import sys
+from importlib.metadata import entry_points
+(command,) = entry_points(group="console_scripts", name="flwr")
+flower, (app, name, *keys) = command.load(), sys.argv[1:]
+for key in keys:
+    sys.argv = ["flwr", "supernode", "register", key, app, name]
+    try:
+        flower()
+    except SystemExit:
+        pass
+"""
 _LET_IN = ("registered successfully", "already")  # in Flower's answer to a key; it says 0 in any case
 
 
@@ -102,8 +114,7 @@ def _let_in(keys: Sequence[Path], folder: Path, options: argparse.Namespace) -> 
         return
     print(f"letting {len(new)} keys of SuperNodes in", flush=True)
     with _SuperLink(folder, options, f"{_HERE}:{free_port()}") as link:
-        for key in new:
-            link.let_in(key)
+        link.let_in(list(new))
     record.write_text("".join(f"{text}\n" for text in (*sorted(known), *new.values())))
 
 
@@ -158,20 +169,29 @@ class _SuperLink:
     def __exit__(self, *_: object) -> None:
         self.end()
 
-    def let_in(self, key: Path) -> None:
-        """Register a SuperNode's public key.
+    def let_in(self, keys: Sequence[Path]) -> None:
+        """Register SuperNodes' public keys, by Flower's command, whose imports take seconds, in one process.
 
         Raises:
-            ConfigError: Flower does not take it.
+            ConfigError: Flower does not take one.
         """
-        words = ["flwr", "supernode", "register", str(key.absolute()), str(self._app), _NAME]
+        words = [
+            sys.executable,
+            "-c",
+            _REGISTER,
+            str(self._app),
+            _NAME,
+            *(str(key.absolute()) for key in keys),
+        ]
         done = subprocess.run(
             words, env=self._environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
             check=False,
         )  # fmt: skip
         said = " ".join((done.stdout + done.stderr).split())
-        if not any(word in said for word in _LET_IN):
-            raise ConfigError(f"the key {key} must be one that Flower takes, but it says: {said}")
+        if sum(said.count(word) for word in _LET_IN) < len(keys):
+            raise ConfigError(
+                f"keys of SuperNodes in {keys[0].parent} must be such that Flower takes, but it says: {said}"
+            )
 
     def follow(self) -> int:
         """Start the app, print what it says, and return its exit code when it has ended."""

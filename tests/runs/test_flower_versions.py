@@ -6,8 +6,10 @@ is there.
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -77,3 +79,37 @@ def test_a_failure_there_has_an_exit_code_and_words(python, tmp_path):
 
 # no client can answer in so short a time
 QUICK_FAILURE = "num-server-rounds=2 report=false data.path='synthetic' guard.start-timeout=0.01"
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "killed"])
+def test_a_run_there_that_is_stopped_leaves_nothing_and_goes_on(python, tmp_path, signum):
+    """After a round of three, on Ray; it goes on in process, to the bits of a run that was not stopped."""
+    config = {**CONFIG, "runs-dir": str(tmp_path / "runs"), "checkpoint.every": 1, "num-server-rounds": 40}
+    overrides = write_overrides(tmp_path, {**config, "run-name": "there"})
+    words = ["run", ".", "local-simulation", "--engine", "flower", "-c", overrides]
+    environment = {**os.environ, "SEED": "5", MARK: str(tmp_path), "PYTHONPATH": str(ROOT)}
+    environment.update(FLWR_TELEMETRY_ENABLED="0", RAY_USAGE_STATS_ENABLED="0")
+    with (tmp_path / "said").open("wb") as out:
+        run = subprocess.Popen(
+            [python, "-m", "fedge.cli", *words], cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
+            stdout=out, stderr=out, start_new_session=True,
+        )  # fmt: skip
+    folder = tmp_path / "runs" / "there"
+    table, deadline = folder / "metrics" / "global_rounds.csv", time.monotonic() + 240
+    while not (table.is_file() and len(table.read_text().splitlines()) > 2):
+        assert run.poll() is None, (tmp_path / "said").read_text()
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    run.send_signal(signum)
+    code = run.wait(90)
+    assert code == (130 if signum == signal.SIGINT else -9), (tmp_path / "said").read_text()
+    assert leftovers(str(tmp_path), wait_s=40.0) == []
+    done = len(table.read_text().splitlines()) - 1
+    assert 2 <= done < 40
+    last = fedge(
+        python, tmp_path, "resume", folder, "--engine", "inprocess", "-c", f"num-server-rounds={done + 1}"
+    )
+    assert last.returncode == 0, last.stdout + last.stderr
+    whole = {**CONFIG, "seed": 5, "runs-dir": str(tmp_path / "whole"), "num-server-rounds": done + 1}
+    assert comparable(folder)["models"] == comparable(simulate(whole, clients=9, workers=2).folder)["models"]

@@ -8,8 +8,13 @@ import time
 from deployment import BIN, free_ports
 from processes import MARK, marked
 
-from fedge.launch.deal import deal_into
-from fedge.link.certificates import Wanted, make_certificates
+from fedge.cli import main
+from fedge.launch.flower import toml_of
+
+
+def command(*words):
+    """Carry out a command of Fedge."""
+    assert main(list(map(str, words))) == 0, words
 
 
 class Leaves:
@@ -22,13 +27,17 @@ class Leaves:
         nodes: client → process of `fedge node`.
     """
 
-    def __init__(self, folder, options, clients, leaves=2):
-        """Deal the windows, make certificates and keys."""
+    def __init__(self, folder, options, clients, leaves=2, of_nodes=True):
+        """Deal the windows, make certificates and keys; clients are SuperNodes, or threads of leaves."""
+        self.of_nodes = of_nodes
         self.folder, self.clients, self.certs = folder, clients, folder / "certs"
         folder.mkdir(exist_ok=True)
-        deal_into(folder / "dealt", options)
-        make_certificates(self.certs, Wanted(leaves=leaves, nodes=clients))
-        self.options = {**options, "data.path": "nowhere.npz", "runs-dir": str(folder / "runs")}
+        given = folder / "dealt.toml"
+        given.write_text(toml_of({key: value for key, value in options.items() if key != "clients"}))
+        command("deal", folder / "dealt", "--clients", clients, "-c", given)
+        command("certs", self.certs, "--leaves", leaves, "--nodes", clients, "--hosts", "127.0.0.1,localhost")
+        self.options = {**options, "runs-dir": str(folder / "runs")}
+        self.options |= {"data.path": "nowhere.npz"} if of_nodes else {}
         cloud, *self._fleets = free_ports(1 + leaves)
         self.cloud = f"127.0.0.1:{cloud}"
         self.mark = f"leaves-{os.getpid()}-{folder.name}"
@@ -39,7 +48,7 @@ class Leaves:
     def __enter__(self):
         for leaf in range(len(self._fleets)):
             self.start_leaf(leaf)
-        for client in range(self.clients):
+        for client in range(self.clients if self.of_nodes else 0):
             self.start_node(client)
         return self
 
@@ -57,9 +66,9 @@ class Leaves:
 
     def start_leaf(self, leaf):
         """Start a leaf server."""
-        at = f"127.0.0.1:{self._fleets[leaf]}"
-        words = ["leaf", leaf, "--cloud", self.cloud, "--nodes", at, "--folder", self.folder / f"leaf-{leaf}"]
-        self.leaves[leaf] = self._start(f"leaf-{leaf}", *words)
+        words = ["leaf", leaf, "--cloud", self.cloud, "--folder", self.folder / f"leaf-{leaf}"]
+        mine = ["--nodes", f"127.0.0.1:{self._fleets[leaf]}"] if self.of_nodes else ["--workers", 1]
+        self.leaves[leaf] = self._start(f"leaf-{leaf}", *words, *mine)
 
     def start_node(self, client):
         """Start a client."""
@@ -72,10 +81,9 @@ class Leaves:
     def run(self, name):
         """Start the cloud's run; gives its process."""
         options = self.folder / f"{name}.toml"
-        from fedge.launch.flower import toml_of
-
         options.write_text(toml_of({**self.options, "run-name": name, "clients": self.clients}))
-        return self._start(f"run-{name}", "run", "--leaves", self.cloud, "--owners", "-c", options)
+        owners = ["--owners"] if self.of_nodes else []
+        return self._start(f"run-{name}", "run", "--leaves", self.cloud, *owners, "-c", options)
 
     def said(self, name):
         """Return what a process has printed."""
