@@ -10,7 +10,9 @@ import os
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import wraps
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,8 @@ LOOPBACK = "127.0.0.1"
 KEEP = "FEDGE_KEEP_RAY_LOGS"  # set to anything: Ray's session folder stays
 _OWN = ("", "local")  # addresses that stand for a Ray of the run's own
 _TABLE = "options.backend.init-args"
+_SIMULATION = "flwr-simulation"  # the program whose process starts Ray, where there is one
+_ENGINE = "flwr.server.superlink.fleet.vce.backend.raybackend"
 _WRAPPED = "_fedge_on_loopback"
 
 
@@ -107,12 +111,25 @@ def init_args_told() -> dict[str, Any]:
     return {key.replace("-", "_"): value for key, value in told.items()}
 
 
+def load_ray_engine() -> None:
+    """Load Flower's Ray engine in a process that is to be one.
+
+    Newer Flowers load it after the apps, when nothing could be said any more about how Ray is started.
+    """
+    if Path(sys.argv[0] if sys.argv else "").name == _SIMULATION:
+        with suppress(
+            ImportError
+        ):  # it is elsewhere in another Flower, or there is no Ray: Flower will say so
+            import_module(_ENGINE)
+
+
 def keep_ray_on_loopback() -> bool:
     """Let whoever starts Ray in this process from now on use `own_arguments`; tell whether that is so.
 
     Flower starts Ray with what a federation says and nothing else, so this is the one place that holds for
     every federation, however it is started. False where Ray is not loaded, or is up: it is somebody's.
     """
+    load_ray_engine()
     ray = sys.modules.get("ray")
     if ray is None or not hasattr(ray, "init") or threading.current_thread() is not threading.main_thread():
         return False

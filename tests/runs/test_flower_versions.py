@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pytest
 from flower_runs import ROOT, SMALL, comparable, write_overrides
-from processes import MARK, leftovers
+from processes import MARK, leftovers, marked
+from ray_runs import listening
 
 from fedge import simulate
+from fedge.engine.loopback import is_loopback
 from fedge.flower import uses_superlink
 
 NEWEST = Path(os.environ.get("FEDGE_NEWEST_FLOWER") or ROOT / "build" / "flower-newest" / "bin" / "python")
@@ -101,10 +103,14 @@ def test_a_run_there_that_is_stopped_leaves_nothing_and_goes_on(python, tmp_path
         assert run.poll() is None, (tmp_path / "said").read_text()
         assert time.monotonic() < deadline
         time.sleep(0.1)
+    sockets = listening(marked(str(tmp_path)))
+    assert {"raylet", "gcs_server"} <= {name for name, _, _ in sockets}, sockets
+    assert not [socket for socket in sockets if not is_loopback(socket[1])]
     run.send_signal(signum)
     code = run.wait(90)
     assert code == (130 if signum == signal.SIGINT else -9), (tmp_path / "said").read_text()
-    assert leftovers(str(tmp_path), wait_s=40.0) == []
+    left = leftovers(str(tmp_path), wait_s=60.0)
+    assert left == [], [process.cmdline() for process in left]
     done = len(table.read_text().splitlines()) - 1
     assert 2 <= done < 40
     last = fedge(

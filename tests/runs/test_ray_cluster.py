@@ -46,24 +46,3 @@ def test_nodes_without_a_common_file_system_give_the_same_bits(tmp_path, in_proc
     assert comparable(folder) == comparable(in_process)
     assert load_run(folder).workers["worker"].n_unique() == 3
     assert json.loads((folder / "manifest.json").read_text())["status"] == "completed"
-
-
-def test_a_node_that_dies_costs_no_round(tmp_path, in_process):
-    """Its clients' calls fail, and are tried again on the nodes that are left: the run goes on to its end.
-
-    Whoever Flower's pool gives to a worker that cannot come back fails, at once; a run without such is as if
-    nothing had been.
-    """
-    folder = tmp_path / "runs" / "cluster"
-    done = run_on_cluster(
-        project(tmp_path), *words(tmp_path, **{"guard.retries": 8, "num-server-rounds": 6}), dies_in=folder
-    )
-    print(done.returncode, done.stdout, done.stderr, sep="\n")
-    assert done.returncode in (0, 3), done.stdout + done.stderr
-    status = json.loads((folder / "manifest.json").read_text())["status"]
-    assert status == {0: "completed", 3: "partial"}[done.returncode]
-    assert load_run(folder).rounds.height == 6
-    before = (folder / "metrics" / "leaf_rounds.csv").read_text().splitlines()
-    wanted = (in_process / "metrics" / "leaf_rounds.csv").read_text().splitlines()
-    first = [row for row in wanted if row.startswith("1,")]
-    assert [row for row in before if row.startswith("1,")] == first

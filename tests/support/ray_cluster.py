@@ -20,7 +20,6 @@ _ALONE = ["unshare", "--user", "--map-root-user", "--mount", "--net", "--pid", "
 _NODE = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 _OWN_FILES = "mount -t tmpfs tmpfs /dev/shm; mount -t tmpfs tmpfs /tmp; exec"
 _START_S = 240.0
-_DIES = "RAY_NODE_DIES_IN"
 
 
 def is_possible():
@@ -31,16 +30,12 @@ def is_possible():
     return subprocess.run(words, capture_output=True, check=False).returncode == 0
 
 
-def run_on_cluster(folder, *words, timeout=900, dies_in=None):
-    """Carry out ``fedge WORDS`` in a folder on a cluster of three nodes; returns the finished process.
-
-    In mid-run, after a round of the run whose folder is `dies_in`, one node is killed with all that is on it.
-    """
+def run_on_cluster(folder, *words, timeout=900):
+    """Carry out ``fedge WORDS`` in a folder on a cluster of three nodes; returns the finished process."""
     program = [*_ALONE, sys.executable, __file__, *map(str, words)]
     environment = {**os.environ, "PATH": f"{_BIN}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
     environment.update(RAY_USAGE_STATS_ENABLED="0", FLWR_TELEMETRY_ENABLED="0", RAY_ADDRESS=ADDRESS)
     environment.pop("SEED", None)
-    environment.update({_DIES: str(dies_in)} if dies_in else {})
     return subprocess.run(
         program, cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout, check=False
     )
@@ -54,22 +49,11 @@ def main(*words):
         _ray(log, [], "--head", "--port=6379", "--include-dashboard=false", f"--temp-dir={temporary}", host=2)
         for host in (3, 4):
             _wait_for_head()
-            node = _ray(log, _NODE, f"--address={ADDRESS}", host=host)
+            _ray(log, _NODE, f"--address={ADDRESS}", host=host)
         _wait_for_nodes(3)
-        run = subprocess.Popen([_BIN / "fedge", *words])
-        if _DIES in os.environ:
-            _wait_for_round(Path(os.environ[_DIES]), run)
-            node.kill()
-        code = run.wait()
+        run = subprocess.run([_BIN / "fedge", *words], check=False)
     shutil.rmtree(temporary, ignore_errors=True)
-    os._exit(code)
-
-
-def _wait_for_round(folder, run):
-    """Wait until a run has done a round, or ended."""
-    table = folder / "metrics" / "global_rounds.csv"
-    while run.poll() is None and not (table.is_file() and len(table.read_text().splitlines()) > 1):
-        time.sleep(0.05)
+    os._exit(run.returncode)
 
 
 def _ray(log, within, *words, host):

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from fedge.config.option import ConfigError
+from fedge.engine import loopback
 from fedge.engine.loopback import (
     attaches,
     is_loopback,
@@ -105,3 +106,13 @@ def test_the_client_app_sees_to_it_before_flower_starts_ray():
     refused, started = process.stdout.strip().splitlines()
     assert refused.startswith("ConfigError options.backend.init-args._node-ip-address must be a loopback")
     assert started == "127.0.0.1 127.0.0.1"
+
+
+@pytest.mark.parametrize(("program", "expected"), [("/x/flwr-simulation", 1), ("/x/fedge", 0)], ids=str)
+def test_only_a_process_that_simulates_loads_flowers_engine(monkeypatch, program, expected):
+    """Newer Flowers load it after the apps; whole runs: test_flower_versions."""
+    loaded = []
+    monkeypatch.setattr(loopback, "import_module", loaded.append)
+    monkeypatch.setattr(loopback.sys, "argv", [program])
+    loopback.load_ray_engine()
+    assert len(loaded) == expected
