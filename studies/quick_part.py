@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--pages", type=Path, nargs="+", default=PAGES, help="pages with the two marks")
     options = parser.parse_args(arguments)
     paths = sorted(options.studies.glob("*.toml"))
-    read = {path.stem: _complete(path) for path in paths}
+    read = {path.stem: complete(path) for path in paths}
     studies = [study for study in read.values() if study is not None]
     missing = [name for name, study in read.items() if study is None]
     if not studies:
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _complete(path: Path) -> Study | None:
+def complete(path: Path) -> Study | None:
     """Return the study of a sweep file, or None with a line on stderr where runs are missing."""
     try:
         return read_study(path)
@@ -64,9 +64,14 @@ def part(studies: Sequence[Study], missing: Sequence[str]) -> str:
 
 def put(text: str, page: Path) -> None:
     """Put a text between the two marks of a page; one without them stays as it is."""
-    before, begin, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if begin and end:
+    put_between(text, page, BEGIN, END)
+
+
+def put_between(text: str, page: Path, begin: str, end: str) -> None:
+    """Put a text between two marks of a page; one without them stays as it is."""
+    before, found, rest = page.read_text(encoding="utf-8").partition(begin)
+    _, ends, after = rest.partition(end)
+    if found and ends:
         page.write_text(f"{before}{begin}\n\n{text}\n{end}{after}", encoding="utf-8")
 
 

@@ -44,14 +44,19 @@ class Limits:
             own = {name: seconds for name, seconds in self.spent.items() if name != "wait"}
             most = max(own, key=lambda name: own[name])
             return (
-                f"limited by the server: it waited {self.waited:.0%} of {total} for {self.workers} workers "
+                f"limited by the server: it waited {self.waited:.0%} of {total} for {_workers(self.workers)} "
                 f"and spent most on {most} ({own[most]:.3g} s); more workers would not help"
             )
-        waited = f"the loop waited {self.waited:.0%} of {total} for its {self.workers} workers"
+        waited = f"the loop waited {self.waited:.0%} of {total} for its {_workers(self.workers)}"
         if self.by == "concurrency":
-            return f"limited by asynchrony.concurrency {self.concurrency}: {waited}, which have no more jobs"
+            return f"limited by asynchrony.concurrency {self.concurrency}: {waited}, with no more jobs"
         return f"limited by training: {waited}; more cores would help, up to {self.concurrency}"
 
     def facts(self) -> dict[str, Any]:
         """Return it as JSON."""
         return {"by": self.by, "waited": self.waited, "workers": self.workers, "spent_s": dict(self.spent)}
+
+
+def _workers(count: int) -> str:
+    """Return "1 worker", "2 workers"."""
+    return f"{count} worker{'s' * (count != 1)}"

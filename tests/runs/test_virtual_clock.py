@@ -1,25 +1,67 @@
-"""A run on the virtual clock that is killed (SIGKILL) at random moments ends as a whole one does."""
+"""Whole runs on the virtual clock: killed (SIGKILL) at random moments, and by any number of workers."""
+
+import hashlib
+import io
 
 import pytest
 from killed_runs import carry_out_with_kills, uninterrupted
 from small_data import nine_users
 
+from fedge import simulate
+from fedge.config.parts import SERVER_RULES
+
 FILES = (
     "checkpoints/final.safetensors", "devices/versions.csv", "devices/jobs.csv", "devices/devices.csv",
     "devices/staleness.csv", "metrics/leaf_rounds.csv",
 )  # fmt: skip
+CONFIG = {
+    "report": False, "train.model": "mlp-tiny", "train.local-epochs": 1, "seed": 5, "run-name": "killed",
+    "data.path": nine_users(), "scaffold.enabled": False, "cluster.enabled": False, "gate.enabled": False,
+    "hierarchy.num-servers": 3, "num-server-rounds": 8, "clients": 36, "devices.pieces": 2,
+    "devices.dropout": 0.1, "asynchrony.rule": "fedbuff", "asynchrony.rule-args": '{"buffer": 3}',
+    "asynchrony.concurrency": 12, "asynchrony.evaluate-every-s": 2.0,
+}  # fmt: skip
 
 
 @pytest.mark.extended
 def test_killed_twice_at_random_moments(tmp_path):
-    config = {
-        "report": False, "train.model": "mlp-tiny", "train.local-epochs": 1, "seed": 5, "run-name": "killed",
-        "data.path": nine_users(), "scaffold.enabled": False, "cluster.enabled": False, "gate.enabled": False,
-        "hierarchy.num-servers": 3, "num-server-rounds": 8, "clients": 36, "devices.pieces": 2,
-        "devices.dropout": 0.1, "asynchrony.rule": "fedbuff", "asynchrony.rule-args": '{"buffer": 3}',
-        "asynchrony.concurrency": 12, "asynchrony.evaluate-every-s": 2.0,
-    }  # fmt: skip
-    folder = carry_out_with_kills(tmp_path, config, kills=2, seed=1)
-    whole = uninterrupted(tmp_path, config)
+    folder = carry_out_with_kills(tmp_path, CONFIG, kills=2, seed=1)
+    whole = uninterrupted(tmp_path, CONFIG)
     for name in FILES:
         assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
+
+
+RULES = [name for name in SERVER_RULES.names if name != "off"]
+BUFFERED = {"fedbuff", "ca2fl", "fedfa"}
+REVIVED = '{"freeze": 1, "warmup": 2, "s_max": 3, "teachers": 3, "steps": 2, "every": 3%s}'
+LEVELS = [
+    *((rule, "") for rule in RULES), *((rule, "fedbuff") for rule in RULES),
+    *(("fedbuff", rule) for rule in RULES if rule != "fedbuff"),
+]  # fmt: skip
+
+
+def arguments(rule, buffer):
+    """Return the arguments of a rule with a buffer, as JSON."""
+    if rule == "fedrevive":
+        return REVIVED % f', "buffer": {buffer}'
+    return f'{{"buffer": {buffer}}}' if rule in BUFFERED else ""
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize(("rule", "cloud_rule"), LEVELS)
+def test_model_curve_and_histogram_are_the_same_for_any_number_of_workers(tmp_path, rule, cloud_rule):
+    """Every rule on one level, and on either of two: sha256 of what 1, 2 and 4 workers come to."""
+    leaves = {
+        "hierarchy.num-servers": 3, "asynchrony.cloud-rule": cloud_rule, "asynchrony.cloud-delay-s": 0.2,
+        "asynchrony.cloud-rule-args": arguments(cloud_rule, 1),
+    }  # fmt: skip
+    config = {
+        **CONFIG, "hierarchy.num-servers": 1, **(leaves if cloud_rule else {}), "num-server-rounds": 4,
+        "asynchrony.rule": rule, "asynchrony.rule-args": arguments(rule, 2), "run-name": "",
+        "runs-dir": str(tmp_path),
+    }  # fmt: skip
+    runs = [simulate(config, workers=workers, terminal=io.StringIO()) for workers in (1, 2, 4)]
+    assert {run.status for run in runs} == {"completed"}
+    assert runs[0].versions["version"][-1] > 2
+    for name in FILES[:2] + FILES[4:5]:
+        assert len({hashlib.sha256((run.folder / name).read_bytes()).hexdigest() for run in runs}) == 1, name

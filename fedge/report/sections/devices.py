@@ -52,7 +52,7 @@ def _limits(run: RunData) -> list[str]:
         return []
     return [
         f"Limited by {found['by']}: the loop waited {percent(found['waited'], 1)} of its real time for "
-        f"{found['workers']} workers."
+        f"{found['workers']} worker{'s' * (found['workers'] != 1)}."
     ]
 
 

@@ -13,6 +13,7 @@ def test_too_few_jobs_at_a_time():
     limits = Limits({"wait": 3.0, "aggregate": 1.0}, 4, 4)
     assert limits.by == "concurrency"
     assert "asynchrony.concurrency 4" in limits.line()
+    assert "for its 1 worker, with no more jobs" in Limits({"wait": 1.0}, 1, 1).line()
 
 
 def test_the_server_limits_otherwise():

@@ -1,0 +1,198 @@
+"""Writes what `make results-devices` has found into docs/results.md: what asynchrony buys on a virtual clock.
+
+    python -m studies.devices_part [--studies studies/devices] [--pages docs/results.md studies/discussion.md]
+
+A table per sweep and scenario, against the first entry of the sweep's first axis. Sweeps whose runs are not
+all there are named and left out.
+"""
+
+import argparse
+import math
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from fedge.records.reader import RunData
+from fedge.report.comparison.groups import Group
+from fedge.report.comparison.statistics import Estimate, estimate, paired
+from fedge.report.comparison.sweep_page import Comparison
+from fedge.report.comparison.targets import SHARE
+from studies.measures import Read, Study, over_seeds, values
+from studies.quick_part import complete, put_between
+from studies.tables import markdown
+
+HERE = Path(__file__).parent
+PAGES = (HERE.parent / "docs/results.md", HERE / "discussion.md")
+MARKS = "<!-- printed by `make results-devices` -->", "<!-- end of the part on devices -->"
+LAST = 10  # evaluations that an accuracy is the mean of
+FEW = 5  # evaluations whose mean is a steadier target than one: curves that jump are soon anywhere once
+HEADERS = (
+    "", "virtual s to the target", "× as soon", "of five", "all evaluations, %", "last 10: seen, %",
+    "difference", "unseen, %", "at work, of it lost, %", "mean staleness", "MB: all, to the target",
+)  # fmt: skip
+_NOTHING = "–"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the part; 2 with one line on stderr per sweep when none is complete."""
+    parser = argparse.ArgumentParser(
+        description="Write what make results-devices has found into docs/results.md."
+    )
+    parser.add_argument("--studies", type=Path, default=HERE / "devices", help="folder of the sweep files")
+    parser.add_argument("--pages", type=Path, nargs="+", default=PAGES, help="pages with the two marks")
+    options = parser.parse_args(arguments)
+    read = {path: complete(path) for path in sorted(options.studies.glob("*.toml"))}
+    parts = [section(study, path) for path, study in read.items() if study is not None]
+    missing = [path.stem for path, study in read.items() if study is None]
+    if not parts:
+        return 2
+    left_out = [f"Not carried out here: {', '.join(missing)}.\n"] if missing else []
+    for page in options.pages:
+        put_between("\n".join([*left_out, *parts]), page, *MARKS)
+    return 0
+
+
+def section(study: Study, path: Path) -> str:
+    """Return a sweep's heading, the comment at the top of its file, and a table per scenario."""
+    comment = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            break
+        comment.append(line.removeprefix("#").strip())
+    lines = [f"### devices-{study.sweep.name}\n", " ".join(comment) + "\n"]
+    for comparison in study.comparisons:
+        goal = target_of(comparison)
+        title = f"*{comparison.title}*, target" if comparison.title else "Target"
+        lines += [f"{title} {100 * goal:.1f} %:\n", table(comparison, goal)]
+    return "\n".join(lines)
+
+
+def target_of(comparison: Comparison) -> float:
+    """Return 95 % of the accuracy on seen users that the first group ends with, a share 0..1."""
+    found = over_seeds(comparison.groups[0], last("seen_accuracy"))
+    return SHARE * found.mean if found else 1.0
+
+
+def table(comparison: Comparison, goal: float) -> str:
+    """Return the table of a scenario: a row per group, the first is the reference; goal is a share 0..1."""
+    reference = comparison.groups[0]
+    return markdown(HEADERS, (row(group, reference, goal) for group in comparison.groups))
+
+
+def row(group: Group, reference: Group, goal: float) -> list[str]:
+    """Return what a group came to, against the reference; goal is a share 0..1."""
+    soon = values(group, seconds_to(goal))
+    differs = None
+    if group is not reference:
+        differs = paired(values(group, last("seen_accuracy")), values(reference, last("seen_accuracy")))
+    at_work, lost = (over_seeds(group, final(column)) for column in ("utilisation", "wasted"))
+    moved, until = (over_seeds(group, megabytes_to(share)) for share in (None, goal))
+    sooner: list[Estimate | None] = [None, None]
+    if group is not reference:
+        ways = seconds_to(goal), seconds_to(goal, FEW)
+        sooner = [times_as_soon(values(group, read), values(reference, read)) for read in ways]
+    return [
+        group.label,
+        f"{_mean(soon)} ({len(soon)} of {len(group.runs)})",
+        *(_text(found, 1, 2) for found in sooner),
+        _text(over_seeds(group, mean_of("seen_accuracy")), 100, 1),
+        _text(over_seeds(group, last("seen_accuracy")), 100, 1),
+        _text(differs, 100, 1, "+"),
+        _text(over_seeds(group, last("unseen_accuracy")), 100, 1),
+        f"{_bare(at_work, 100, 0)}, {_bare(lost, 100, 0)}",
+        _bare(over_seeds(group, final("mean_staleness")), 1, 1),
+        f"{_bare(moved, 1, 0)}, {_bare(until, 1, 0)}",
+    ]
+
+
+# --- of one run -----------------------------------------------------------------------------------
+
+
+def last(column: str) -> Read:
+    """Return what reads the mean of a column of versions.csv over the last ten evaluations."""
+    return lambda run: _known_mean(run.versions[column].tail(LAST))
+
+
+def mean_of(column: str) -> Read:
+    """Return what reads the mean of a column of versions.csv over all evaluations."""
+    return lambda run: _known_mean(run.versions[column])
+
+
+def final(column: str) -> Read:
+    """Return what reads a column of versions.csv at the last evaluation."""
+    return lambda run: run.versions[column][-1]
+
+
+def seconds_to(goal: float, evaluations: int = 1) -> Read:
+    """Return what reads the virtual seconds until seen users are at a share 0..1 for the first time.
+
+    By the mean of so many evaluations, up to that one.
+    """
+
+    def read(run: RunData) -> float | None:
+        rows = run.versions.select("virtual_s", pl.col("seen_accuracy").rolling_mean(evaluations))
+        there = rows.filter(pl.col("seen_accuracy") >= goal)["virtual_s"]
+        return float(there[0]) if len(there) else None
+
+    return read
+
+
+def megabytes_to(goal: float | None) -> Read:
+    """Return what reads all megabytes moved, or those until seen users are at a share 0..1."""
+
+    def read(run: RunData) -> float | None:
+        rows = run.versions if goal is None else run.versions.filter(pl.col("seen_accuracy") >= goal)
+        columns = [column for column in rows.columns if column.endswith("link_bytes")]
+        at = -1 if goal is None else 0
+        return sum(rows[column][at] for column in columns) / 1e6 if len(rows) else None
+
+    return read
+
+
+def _known_mean(found: pl.Series) -> float | None:
+    mean = found.drop_nulls().mean()
+    return float(mean) if isinstance(mean, float) else None
+
+
+# --- over seeds -----------------------------------------------------------------------------------
+
+
+def times_as_soon(soon: Mapping[int, float], reference: Mapping[int, float]) -> Estimate | None:
+    """Return the geometric mean of reference ÷ own over the seeds in which both get there; seed → seconds.
+
+    >>> round(times_as_soon({1: 10.0, 2: 20.0}, {1: 20.0, 2: 40.0, 3: 9.0}).mean, 6)
+    2.0
+    """
+    found = paired(
+        {seed: -math.log(seconds) for seed, seconds in soon.items()},
+        {seed: -math.log(seconds) for seed, seconds in reference.items()},
+    )
+    if found is None:
+        return None
+    low, high = (None if end is None else math.exp(end) for end in (found.low, found.high))
+    return Estimate(math.exp(found.mean), None, low, high, found.n)
+
+
+def _mean(found: Mapping[int, float]) -> str:
+    return f"{estimate(list(found.values())).mean:.1f}" if found else _NOTHING
+
+
+def _bare(found: Estimate | None, factor: float, digits: int) -> str:
+    return _NOTHING if found is None else f"{factor * found.mean:.{digits}f}"
+
+
+def _text(found: Estimate | None, factor: float, digits: int, sign: str = "") -> str:
+    """Return a mean with its interval, in other units."""
+    if found is None:
+        return _NOTHING
+    ends = "" if found.low is None or found.high is None else " ({:{f}} to {:{f}})".format(
+        factor * found.low, factor * found.high, f=f"{sign}.{digits}f"
+    )  # fmt: skip
+    return re.sub(r"(?<![\d.])-", "−", f"{factor * found.mean:{sign}.{digits}f}{ends}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
