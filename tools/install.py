@@ -55,8 +55,8 @@ def install(extras: Sequence[str]) -> None:
     if os.environ.get("TORCH") == "cpu":
         what += ["--extra-index-url", CPU_INDEX]
     if not python.exists():
-        new = (
-            [uv, "venv", "--quiet", "--seed", "--python", sys.executable]
+        new = (  # make has kept bytecode in the folder by now
+            [uv, "venv", "--quiet", "--seed", "--allow-existing", "--python", sys.executable]
             if uv
             else [sys.executable, "-m", "venv"]
         )

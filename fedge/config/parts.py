@@ -4,6 +4,7 @@ To add a part: a file with its code, an entry here, a test. What other options m
 code is loaded stands in its traits (`fedge.config.contradictions` and the sections read them).
 """
 
+import difflib
 import inspect
 from typing import Any
 
@@ -261,13 +262,26 @@ HOOKS = ("begin_run", "begin_round", "begin_leaf_round", "end_leaf_round", "end_
 
 def refuse_uncalled(callback: Any, name: str) -> None:
     """Raise ConfigError for an object, or a class of them, of which a run would call nothing."""
-    if not any(hasattr(callback, hook) for hook in HOOKS):
+    if not any(hasattr(callback, hook) and not _is_empty(callback, hook) for hook in HOOKS):
         raise ConfigError(
             f"callbacks {name} must have one of {', '.join(HOOKS)}, but {shown(callback)} has none; derive "
-            f"it from fedge.callbacks.Callback"
+            f"it from fedge.callbacks.Callback, and write one of them"
         )
+    public = (word for word in dir(callback) if not word.startswith("_") and word not in HOOKS)
+    for word in public:
+        near = difflib.get_close_matches(word, HOOKS, n=1, cutoff=0.8)
+        if near and callable(getattr(callback, word, None)):
+            raise ConfigError(
+                f"callbacks {name} has a method {word}, which nobody calls; did you mean {near[0]}?"
+            )
     for hook in HOOKS:
         _refuse_other_call(callback, name, hook)
+
+
+def _is_empty(callback: Any, hook: str) -> bool:
+    """Tell whether a method is that of `fedge.callbacks.Callback`, which does nothing."""
+    method = getattr(callback, hook)
+    return getattr(method, "__module__", "") == "fedge.callbacks.callback"
 
 
 def _refuse_other_call(callback: Any, name: str, hook: str) -> None:

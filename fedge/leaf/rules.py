@@ -27,6 +27,11 @@ from fedge.training.settings import LocalTraining
 
 _TRAIN_LOSS = "train_loss"  # where QFedAvg looks for it
 _BY_DISTANCE = (Krum, MultiKrum, Bulyan)
+_EARLIER = (
+    "aggregate_fit",
+    "configure_fit",
+    "initialize_parameters",
+)  # of Flower's `flwr.server.strategy`
 
 
 class _Lent(ArrayRecord):
@@ -95,6 +100,12 @@ def make_strategy(config: Config, num_training: int) -> Strategy:
         raise ConfigError(
             f"leaf.strategy must be a subclass of flwr.serverapp.strategy.Strategy, but {name} makes "
             f"{shown(made)}; derive it from FedAvg"
+        )
+    earlier = next((word for word in _EARLIER if hasattr(made, word)), None)
+    if earlier:
+        raise ConfigError(
+            f"leaf.strategy {name} has a method {earlier}, of Flower's earlier strategies, which nobody "
+            f"calls; write it as aggregate_train (docs/extend.md)"
         )
     return made
 

@@ -24,6 +24,8 @@ from flwr.app import Array, ArrayRecord
 from flwr.serverapp.strategy import FedAvg
 from torch import nn
 
+from fedge.callbacks import Callback
+
 class Rule(FedAvg):
     def __init__(self, share=0.5, how="", **kwargs):
         super().__init__(**kwargs)
@@ -42,6 +44,17 @@ class Rule(FedAvg):
 class Watch:
     def end_round(self):
         return None
+
+class Earlier(FedAvg):
+    def aggregate_fit(self, server_round, results, failures):
+        return None
+
+class Silent(Callback):
+    def on_round_end(self, round_): ...
+
+class Misspelt(Callback):
+    def begin_run(self, run): ...
+    def end_rounds(self, round_): ...
 
 class Told:
     @staticmethod
@@ -117,6 +130,12 @@ def test_own_parts_are_those_that_do_not_come_with_fedge():
         ({"tracker": "nowhere:open_run"}, "tracker nowhere:open_run cannot be imported"),
         ({"callbacks": "my_parts:Watch"}, r"must take in end_round one thing.*end_round\(self\) does not"),
         ({"callbacks": "my_parts:Told"}, ""),
+        ({"callbacks": "my_parts:Silent"}, "must have one of .*, but .*Silent.* has none; derive it from"),
+        (
+            {"callbacks": "my_parts:Misspelt"},
+            "method end_rounds, which nobody calls; did you mean end_round?",
+        ),
+        ({"leaf.strategy": "my_parts:Earlier"}, "a method aggregate_fit, .* write it as aggregate_train"),
         ({"data.path-args.users": 3}, "data.path-args must be empty for data.path auto"),
     ],
 )
