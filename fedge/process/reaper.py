@@ -31,7 +31,8 @@ class Reaper:
 
     def __init__(self) -> None:
         """Start it; what this process starts from now on carries its mark."""
-        unmarked = dict(os.environ)
+        # nobody's: of two runs' reapers, one in the other's processes, each ends what is its own
+        unmarked = {name: value for name, value in os.environ.items() if name != MARK}
         mark = uuid.uuid4().hex
         words = [sys.executable, "-I", __file__, mark, str(_BY_THEMSELVES_S)]
         self._process = subprocess.Popen(
