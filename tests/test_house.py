@@ -1,5 +1,6 @@
 """The house: rooms with a surface, floors that hold, imports that stay light (docs/architecture.md)."""
 
+import ast
 import importlib
 import re
 import shutil
@@ -99,6 +100,15 @@ def test_a_forbidden_import_breaks_a_contract(
     done = subprocess.run([linter, "--no-cache"], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode == 0) == (file is None), done.stdout
     assert arrow in done.stdout
+
+
+def test_no_class_has_more_than_twenty_methods() -> None:
+    """Properties apart: what holds more than that is several things."""
+    for file in (ROOT / "fedge").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                methods = [m for m in node.body if isinstance(m, ast.FunctionDef) and not m.decorator_list]
+                assert len(methods) <= 20, f"{node.name} in {file}"
 
 
 def test_the_page_of_rooms_is_the_code() -> None:
