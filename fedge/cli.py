@@ -32,7 +32,7 @@ from fedge.launch.packaged import described
 from fedge.launch.project import CLIENT_APP, Project, parse_override
 from fedge.link.command import add_commands as add_link_commands
 from fedge.process import exits
-from fedge.process.collection import paused
+from fedge.process.collection import spared_imports
 from fedge.process.streams import forget_unread, open_missing_streams, replace_unprintable
 from fedge.records.folder import find_run
 from fedge.report.commands import add_commands
@@ -387,7 +387,7 @@ def _run_in_process(
     prepared: "Prepared",
 ) -> int:
     """Run on threads of this process."""
-    with paused():  # loads torch, which a refused run need not wait for
+    with spared_imports():  # loads torch, which a refused run need not wait for
         from fedge.launch.simulate import client_app_named, run_in_process
 
     app = client_app_named(getattr(options, "client_app", CLIENT_APP))

@@ -2,7 +2,7 @@
 
 `exits` has exit codes and signals, `watchdog` ends a run in which nothing happens, `growth` sees leaks,
 `identity` tells whether a process still lives, `versions` what results depend on, `capture` is memray's,
-`escape` makes text from elsewhere harmless, `collection` spares imports the search for garbage.
+`escape` makes text from elsewhere harmless, `collection` keeps the search for garbage from what is imported.
 
 Imports only from below: `config` and what is under it.
 """
