@@ -102,7 +102,7 @@ results-quick: $(STAMP) draws-data
 	$(BIN)/fedge sweep studies/quick/*.toml
 	$(BIN)/python -m studies.quick_part
 
-# what asynchrony buys on a virtual clock: 98 runs, about two hours on two cores
+# what asynchrony buys on a virtual clock: 106 runs, about two hours on two cores
 results-devices: $(STAMP)
 	mkdir -p data/study
 	$(BIN)/hhar thin $(MOTIONSENSE) data/study/motionsense.npz --keep-every 4 --mean-of 4
