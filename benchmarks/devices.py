@@ -178,10 +178,10 @@ def trained(config: dict[str, Any], workers: int) -> tuple[float, float, Any]:
 
 
 def overlap() -> None:
-    """Measure how much of two workers' time is training: long jobs, so that the server has little to do."""
+    """Measure how much of two workers' time is training: long jobs, and few evaluations."""
     config = {
         "clients": 48, "devices.pieces": 2, "asynchrony.rule": "fedbuff", "asynchrony.concurrency": 24,
-        "asynchrony.evaluate-every-s": 20.0, "num-server-rounds": 2, "train.local-epochs": 5,
+        "asynchrony.evaluate-every-s": 100.0, "num-server-rounds": 2, "train.local-epochs": 5,
         "hierarchy.num-servers": 1, "checkpoint.every": 0,
     }  # fmt: skip
     wall, training, run = trained(config, 2)
