@@ -70,8 +70,17 @@ def _report(options: argparse.Namespace) -> int:
     try:
         print(write_report(folder, options.output))
     except OSError as error:
-        raise ConfigError(str(error)) from error
+        raise _file_error(error, options.output or folder / "report.html") from error
     return 0
+
+
+def _file_error(error: OSError, path: Path) -> ConfigError:
+    """Return what to say where a file of a run cannot be read, or the page `path` not be written."""
+    if error.strerror is None:
+        return ConfigError(str(error))
+    return ConfigError(
+        f"{error.filename or path}: {error.strerror}; if nothing may be written there, -o takes another file"
+    )
 
 
 def _compare(options: argparse.Namespace) -> int:
@@ -92,7 +101,7 @@ def _compare(options: argparse.Namespace) -> int:
         if options.csv:
             write_csv(options.csv, rows)
     except OSError as error:
-        raise ConfigError(str(error)) from error
+        raise _file_error(error, options.output) from error
     if options.format == "text":
         print(*final_lines(rows), sep="\n")
         print(options.output)

@@ -266,6 +266,16 @@ def test_a_run_that_is_not_there_is_refused(tmp_path, capsys):
     assert "RUN must be a run folder or a name under" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["compare", "report"])
+def test_a_page_that_cannot_be_written_names_the_way_out(make, tmp_path, capsys, command):
+    run = make("only", 1, [8, 8, 8, 8])
+    (tmp_path / "file").write_text("")
+    assert main([command, str(run.folder), "-o", str(tmp_path / "file" / "page.html")]) == 4
+    said = capsys.readouterr().err
+    assert "Not a directory; if nothing may be written there, -o takes another file" in said
+    assert said.count("\n") == 1
+
+
 def test_single_running_run_compares(make, tmp_path):
     run = make("only", 1, [8, None, 8, 8], status="running", planned=9)
     rows = write_comparison([run], tmp_path / "c.html")
