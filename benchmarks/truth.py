@@ -11,7 +11,8 @@ five rounds of every change (four sources: in the last round). With --look a cas
 none-home) is first run for one round, and to its end only if the first test rejects: later looks at data that
 stay as they are repeat the first bit by bit, so a run whose first test does not reject never splits.
 
-Thin the data first (`hhar thin`): cases are meant for windows of 32 samples.
+Thin the data first (`hhar thin`): cases are meant for windows of 32 samples. A name stands for whatever file
+`--data` gives it, so `motionsense=synthetic.npz` carries out a case on other people.
 """
 
 import argparse
@@ -58,6 +59,8 @@ SOURCES = {"scenario": "datasets"}
 CASES = {
     "lone-labels": Case(24, 6, options=LABELS | LONE),
     "lone-rotate": Case(24, 6, options=ROTATE | LONE),
+    "three-labels": Case(12, 3, options=LABELS | {"scenario-sizes": "2,1"}),
+    "three-rotate": Case(12, 3, options=ROTATE | {"scenario-sizes": "2,1"}),
     "half-labels": Case(24, 6, options=LABELS),
     "half-rotate": Case(24, 6, options=ROTATE),
     "home-labels": Case(9, 3, ("hhar",), options=LABELS),
@@ -69,6 +72,9 @@ CASES = {
     "drift-ends": Case(24, 6, rounds=12, options={**LABELS, "scenario-until": 6}),
     "two-sources": Case(24, 6, ("motionsense", "hhar"), options={**SOURCES, "scenario-sizes": "4,2"}),
     "four-sources": Case(36, 12, ("motionsense", "hhar", "synthetic", "watches"), 15, SOURCES, within=15),
+    "four-sensors": Case(
+        36, 12, ("accelerometers", "gyroscopes", "hhar", "synthetic"), 15, SOURCES, within=15
+    ),
     "none": Case(24, 6, rounds=15, within=0),
     "none-home": Case(9, 3, ("hhar",), rounds=15, within=0),
 }
