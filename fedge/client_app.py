@@ -28,6 +28,7 @@ from fedge.engine.flower_process import catch_interrupts, leave_nothing_behind
 from fedge.engine.loopback import keep_ray_on_loopback
 from fedge.engine.ray_objects import take
 from fedge.engine.ray_workers import keep_no_task_history, restart_dead_workers
+from fedge.engine.worker_pool import spare_dead_workers
 from fedge.exchange.content import ARRAYS, CONTROL, OWN_CONTROL, arrays_of, options_of
 from fedge.exchange.evaluate import (
     DESCRIBED,
@@ -72,6 +73,7 @@ catch_interrupts()
 leave_nothing_behind()
 keep_ray_on_loopback()
 restart_dead_workers()
+spare_dead_workers()
 keep_no_task_history()
 
 _workspace = threading.local()  # one network per worker thread, reused by every client that it serves

@@ -109,8 +109,11 @@ def _noted(data_folder: str, context: Context) -> Iterator[TextIO]:
 def last_words(data_folder: str, client: int) -> str | None:
     """Return where a client stood when its time was over and its worker process ended.
 
-    Empty if the process was ended from outside, None if the client was not at work.
+    Empty if the process was ended from outside, None if the client was not at work. Without a data folder
+    there are no notes (`_noted`), and whoever has died counts as one that was at work.
     """
+    if not data_folder:
+        return ""
     note = _note(data_folder, client)
     try:
         words = note.read_text(encoding="utf-8", errors="replace")

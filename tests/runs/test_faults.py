@@ -522,11 +522,14 @@ def test_guarded_app_passes_on_replies_and_exceptions():
 # --- Flower's Ray workers ---------------------------------------------------------------------------------
 
 
-def test_workers_are_asked_to_restart():
-    """On the Flower and Ray that are installed, the private option is where it is looked for."""
+def test_workers_are_asked_to_restart_and_wait_in_a_pool_that_spares_the_dead():
+    """On the Flower and Ray that are installed, the private names are where they are looked for."""
     program = (
         "import flwr.simulation.ray_transport.ray_actor as a, fedge.engine.ray_workers as r\n"
-        "assert r.restart_dead_workers()\n"
+        "import flwr.server.superlink.fleet.vce.backend.raybackend as b, fedge.engine.worker_pool as w\n"
+        "base = b.BasicActorPool\n"
+        "assert r.restart_dead_workers() and w.spare_dead_workers() and w.spare_dead_workers()\n"
+        "assert b.BasicActorPool.__mro__[1:3] == (w.PatientPool, base)\n"
         "print(a.ClientAppActor._default_options['max_restarts'])"
     )
     process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

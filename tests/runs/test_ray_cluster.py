@@ -1,5 +1,6 @@
 """Runs on a Ray cluster whose machines see nothing of the server's files: three nodes in namespaces."""
 
+import csv
 import json
 import shutil
 
@@ -46,3 +47,37 @@ def test_nodes_without_a_common_file_system_give_the_same_bits(tmp_path, in_proc
     assert comparable(folder) == comparable(in_process)
     assert load_run(folder).workers["worker"].n_unique() == 3
     assert json.loads((folder / "manifest.json").read_text())["status"] == "completed"
+
+
+def lost(tmp_path, lose, **more):
+    """Carry out a run that loses one of its three nodes at work; returns its folder, exit code and output."""
+    long = {"num-server-rounds": 6, "train.local-epochs": 8}
+    done = run_on_cluster(project(tmp_path), *words(tmp_path, **long, **more), lose=lose, timeout=500)
+    assert "node lost after global round" in done.stdout, done.stdout + done.stderr
+    return tmp_path / "runs" / "cluster", done.returncode, done.stdout + done.stderr
+
+
+def column(folder, table, name):
+    """Return a column of a table of a run, as text."""
+    return [row[name] for row in csv.DictReader((folder / table).open())]
+
+
+def test_a_node_that_dies_at_work_costs_a_try_and_one_that_comes_gets_its_workers(tmp_path):
+    """Its client is tried again elsewhere; two nodes go on; Ray starts its worker anew on another machine."""
+    folder, code, said = lost(tmp_path, "and back")
+    assert code == 0, said
+    workers = column(folder, "timing.csv", "workers")
+    assert (workers[0], workers[-1]) == ("3", "3") and "2" in workers, workers
+    assert set(column(folder, "metrics/global_rounds.csv", "clients_failed")) == {"0"}
+    whole = {**CONFIG, "num-server-rounds": 6, "train.local-epochs": 8, "runs-dir": str(tmp_path / "here")}
+    assert comparable(folder) == comparable(simulate(whole, num_supernodes=9, workers=2).folder)
+
+
+def test_without_retries_a_node_that_dies_costs_the_client_that_it_had_at_work(tmp_path):
+    """That one client in that one exchange; nobody after it is given to a worker that is not there."""
+    folder, code, said = lost(tmp_path, "for good", **{"guard.retries": 0})
+    assert code == 3, said
+    failed = column(folder, "metrics/global_rounds.csv", "clients_failed")
+    assert sorted(failed) == ["0"] * 5 + ["1"], failed
+    assert "worker died" in " ".join(column(folder, "metrics/global_rounds.csv", "failures"))
+    assert column(folder, "timing.csv", "workers")[-1] == "2"

@@ -20,6 +20,7 @@ _ALONE = ["unshare", "--user", "--map-root-user", "--mount", "--net", "--pid", "
 _NODE = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 _OWN_FILES = "mount -t tmpfs tmpfs /dev/shm; mount -t tmpfs tmpfs /tmp; exec"
 _START_S = 240.0
+_LOSE = "FEDGE_TEST_LOSE"
 
 
 def is_possible():
@@ -30,10 +31,20 @@ def is_possible():
     return subprocess.run(words, capture_output=True, check=False).returncode == 0
 
 
-def run_on_cluster(folder, *words, timeout=900):
-    """Carry out ``fedge WORDS`` in a folder on a cluster of three nodes; returns the finished process."""
-    program = [*_ALONE, sys.executable, __file__, *map(str, words)]
-    environment = {**os.environ, "PATH": f"{_BIN}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+def run_on_cluster(folder, *words, timeout=900, lose="", python=sys.executable):
+    """Carry out ``fedge WORDS`` in a folder on a cluster of three nodes; returns the finished process.
+
+    Args:
+        folder: of the project.
+        words: of the command.
+        timeout: seconds.
+        lose: "for good": one of the further nodes dies while it has a client at work, after global round 1;
+            "and back": another takes its place a global round later.
+        python: of the environment that all of it runs in.
+    """
+    program = [*_ALONE, str(python), __file__, *map(str, words)]
+    path = f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), _LOSE: lose}
     environment.update(RAY_USAGE_STATS_ENABLED="0", FLWR_TELEMETRY_ENABLED="0", RAY_ADDRESS=ADDRESS)
     environment.pop("SEED", None)
     return subprocess.run(
@@ -47,13 +58,46 @@ def main(*words):
     temporary = Path(f"/tmp/fr{time.monotonic_ns() % 10**9}")
     with open("cluster.log", "w") as log:
         _ray(log, [], "--head", "--port=6379", "--include-dashboard=false", f"--temp-dir={temporary}", host=2)
-        for host in (3, 4):
-            _wait_for_head()
-            _ray(log, _NODE, f"--address={ADDRESS}", host=host)
+        _wait_for_head()
+        further = [_ray(log, _NODE, f"--address={ADDRESS}", host=host) for host in (3, 4)]
         _wait_for_nodes(3)
-        run = subprocess.run([_BIN / "fedge", *words], check=False)
+        run = subprocess.Popen([sys.executable, "-m", "fedge.cli", *words])
+        if lose := os.environ.get(_LOSE):
+            _kill_at_work(run, further[-1])
+            if lose == "and back":
+                _wait_for_round(run, _rounds() + 1)
+                _ray(log, _NODE, f"--address={ADDRESS}", host=5)
+        code = run.wait()
     shutil.rmtree(temporary, ignore_errors=True)
-    os._exit(run.returncode)
+    os._exit(code)
+
+
+def _rounds():
+    """Return how many global rounds the run has done, which is named "cluster"."""
+    with suppress(OSError):
+        return len(Path("runs/cluster/metrics/global_rounds.csv").read_text().splitlines()) - 1
+    return 0
+
+
+def _wait_for_round(run, count):
+    """Wait until so many global rounds are done."""
+    while _rounds() < count and run.poll() is None:
+        time.sleep(0.05)
+
+
+def _kill_at_work(run, node):
+    """Kill a node and all on it, after global round 1, while it has a client at work."""
+    import psutil
+
+    _wait_for_round(run, 1)
+    while run.poll() is None:
+        with suppress(psutil.Error):
+            below = psutil.Process(node.pid).children(recursive=True)
+            if any("ClientAppActor.run" in " ".join(process.cmdline()) for process in below):
+                break
+        time.sleep(0.01)
+    node.kill()
+    print(f"node lost after global round {_rounds()}", flush=True)
 
 
 def _ray(log, within, *words, host):

@@ -1,0 +1,159 @@
+"""The pool of workers, with workers and a Ray that are made up; real machines die in runs/test_ray_cluster.py."""
+
+import sys
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from fedge.engine import worker_pool
+from fedge.engine.worker_pool import PatientPool, spare_dead_workers
+
+
+class RayError(Exception):
+    """As Ray's: all its exceptions."""
+
+
+class TaskError(RayError):
+    """The call has raised."""
+
+
+class Unavailable(RayError):
+    """The actor may come back."""
+
+
+class Died(RayError):
+    """The actor will not come back."""
+
+
+EXCEPTIONS = SimpleNamespace(
+    RayError=RayError, RayTaskError=TaskError, ActorUnavailableError=Unavailable, ActorDiedError=Died
+)
+
+
+def raise_or_return(future):
+    if isinstance(future.holds, Exception):
+        raise future.holds
+    return future.holds
+
+
+class Future:
+    """What an actor answers, or the exception of its call."""
+
+    def __init__(self, holds):
+        self.holds = holds
+
+
+class Actor:
+    """Lives or not."""
+
+    def __init__(self, error=None):
+        self.error = error
+        self.jobs = []
+        self.__ray_ready__ = SimpleNamespace(remote=lambda: Future(self.error))
+
+    def run(self, job):
+        self.jobs.append(job)
+        return Future(self.error or ("0", f"reply {job}", "context"))
+
+
+class FlowersPool:
+    """What is used of Flower's."""
+
+    def __init__(self, actors):
+        self.pool, self.num_actors, self._future_to_actor = list(actors), len(actors), {}
+        self.made = []
+
+    def create_actor_fn(self):
+        self.made.append(Actor())
+        return self.made[-1]
+
+
+class Pool(PatientPool, FlowersPool):
+    pass
+
+
+@pytest.fixture(autouse=True)
+def ray(monkeypatch):
+    """A Ray whose futures are there at once."""
+    made_up = SimpleNamespace(
+        get=raise_or_return, wait=lambda futures, timeout: (futures, []), exceptions=EXCEPTIONS
+    )
+    monkeypatch.setitem(sys.modules, "ray", made_up)
+    monkeypatch.setattr(worker_pool, "_LOOK_S", 0.01)
+
+
+def ask(pool, job):
+    """Give a job as Flower's backend does; returns the reply, or the exception."""
+    future = None
+    try:
+        future = pool.submit(lambda actor, job: actor.run(job), (job,))
+        return pool.fetch_result_and_return_actor_to_pool(future)[0]
+    except RayError as error:
+        if future is not None:
+            pool.add_actor_back_to_pool(future)
+        return error
+
+
+def test_a_dead_worker_gets_one_job_and_no_more_until_it_is_there_again():
+    alive, dead = Actor(), Actor(Unavailable("connection refused"))
+    pool = Pool([alive, dead])
+    assert isinstance(ask(pool, 0), Unavailable)
+    assert [ask(pool, job) for job in range(1, 6)] == [f"reply {job}" for job in range(1, 6)]
+    assert dead.jobs == [0] and pool.pool == [alive]
+    dead.error = None
+    for job in (6, 7):  # what it was asked before is answered; it is asked once more
+        time.sleep(0.02)
+        ask(pool, job)
+    assert sorted(map(id, pool.pool)) == sorted(map(id, [alive, dead]))
+
+
+def test_all_workers_of_a_machine_that_has_died_cost_one_job():
+    """The others of it were free: each is asked whether it is there before it gets anything."""
+    pool = Pool([Actor(), *(Actor(Unavailable("gone")) for _ in range(3))])
+    assert isinstance(ask(pool, 0), Unavailable)
+    assert [ask(pool, job) for job in range(1, 4)] == ["reply 1", "reply 2", "reply 3"]
+
+
+def test_a_worker_that_ray_gives_up_has_another_in_its_place():
+    pool = Pool([Actor(Died("for good"))])
+    assert isinstance(ask(pool, 0), Died)
+    assert ask(pool, 1) == "reply 1"
+    assert len(pool.made) == 1 and pool.num_actors == 1
+
+
+def test_an_exception_of_a_client_costs_its_worker_nothing():
+    worker = Actor(TaskError("division by zero"))
+    pool = Pool([worker])
+    assert isinstance(ask(pool, 0), TaskError)
+    assert pool.pool == [worker]
+
+
+def test_a_job_waits_for_a_worker_that_is_at_work():
+    """Flower has as many threads as workers, and one of those may be away."""
+    pool = Pool([Actor()])
+    future = pool.submit(lambda actor, job: actor.run(job), ("first",))
+    replies = []
+    second = threading.Thread(target=lambda: replies.append(ask(pool, "second")))
+    second.start()
+    time.sleep(0.05)
+    assert replies == []
+    assert pool.fetch_result_and_return_actor_to_pool(future) == ("reply first", "context")
+    second.join(5)
+    assert replies == ["reply second"]
+
+
+def test_without_any_worker_a_job_fails_in_the_end(monkeypatch):
+    monkeypatch.setattr(worker_pool, "_PATIENCE_S", 0.05)
+    pool = Pool([Actor(Unavailable("gone"))])
+    ask(pool, 0)
+    assert str(ask(pool, 1)) == "('no worker is there any more', None)"
+
+
+def test_another_flower_is_said_and_none_is_not(monkeypatch, caplog):
+    monkeypatch.delitem(sys.modules, worker_pool._BACKEND, raising=False)
+    assert not spare_dead_workers() and not caplog.records
+    monkeypatch.setitem(sys.modules, worker_pool._BACKEND, SimpleNamespace())
+    assert not spare_dead_workers()
+    assert "hides its pool of workers" in caplog.text
