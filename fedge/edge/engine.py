@@ -21,6 +21,7 @@ from fedge.config.topology import leaf_of_clients
 from fedge.data.own import Told
 from fedge.edge import orders
 from fedge.edge.port import EdgeLeaves
+from fedge.exchange.engine import Elsewhere
 from fedge.exchange.failure import Failure, raised, words_of
 from fedge.exchange.hello import Hello, hello_reply
 from fedge.link.frames import Packet
@@ -155,6 +156,10 @@ class EdgeEngine:
 
     def refuse_stopped(self) -> None:
         """A leaf server that has gone is waited for where it is asked."""
+
+    def look_elsewhere(self) -> Elsewhere:
+        """Leaf servers tell nothing of their processes."""
+        return Elsewhere()
 
     def spans_machines(self) -> bool:
         """Leaf servers may be anywhere."""

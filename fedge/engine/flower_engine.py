@@ -13,8 +13,9 @@ import psutil
 from flwr.app import Error, Message
 from flwr.serverapp import Grid
 
+from fedge.engine.other_machines import look_elsewhere
 from fedge.engine.ray_objects import hand_out
-from fedge.exchange.engine import RunError
+from fedge.exchange.engine import Elsewhere, RunError
 from fedge.exchange.failure import LOST, Failure, node_failed, node_gone, raised, worker_died
 from fedge.process.logs import first_engine_error
 
@@ -146,6 +147,12 @@ class FlowerEngine:
                 if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
                     continue
             raise RunError(f"the simulation engine died: process {process.pid} of Ray was killed or crashed")
+
+    def look_elsewhere(self) -> Elsewhere:
+        """Ask the workers of a cluster; those of a Ray of the run's own are below this process."""
+        ray = sys.modules.get("ray")
+        is_cluster = ray is not None and ray.is_initialized() and not self._core
+        return look_elsewhere() if is_cluster else Elsewhere()
 
     def spans_machines(self) -> bool:
         """Tell whether Ray spreads its workers over machines: then any client may run on any of them."""

@@ -20,6 +20,7 @@ from flwr.serverapp import Grid
 from fedge.client.guarded_app import ClientError, answered
 from fedge.engine.workers import Workers
 from fedge.exchange.content import handed_out, received
+from fedge.exchange.engine import Elsewhere
 from fedge.exchange.failure import Failure, no_reply_within, raised, words_of
 from fedge.flower import RUN_ID, identify_task
 
@@ -125,6 +126,10 @@ class InProcessGrid(Grid):
 
     def refuse_stopped(self) -> None:
         """Do nothing: this engine goes on as long as its process."""
+
+    def look_elsewhere(self) -> Elsewhere:
+        """Nothing is."""
+        return Elsewhere()
 
     def spans_machines(self) -> bool:
         """Clients are where the server is."""

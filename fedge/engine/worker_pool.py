@@ -10,6 +10,7 @@ import logging
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,15 @@ _BACKEND = "flwr.server.superlink.fleet.vce.backend.raybackend"
 _POOL = "BasicActorPool"
 _LOOK_S = 0.2
 _PATIENCE_S = 60.0  # for the first worker of all to be there again
+
+
+_newest: "weakref.ref[PatientPool] | None" = None  # of this process, which has one
+
+
+def free_workers() -> list[Any]:
+    """Return the workers of this process's pool that are there and have nothing to do."""
+    pool = _newest and _newest()
+    return list(pool.pool) if pool else []
 
 
 class PatientPool:
@@ -39,6 +49,8 @@ class PatientPool:
         self._aside: list[tuple[Any, Any]] = []  # actors, and what will be there once they answer
         self._failed: set[Any] = set()  # futures of actors that have died
         self._looked = 0.0
+        global _newest
+        _newest = weakref.ref(self)
 
     def submit(self, actor_fn: Callable[..., Any], job: tuple[Any, ...]) -> Any:
         """Give a job to a worker that is free, waiting for one; returns its future.

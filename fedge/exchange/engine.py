@@ -4,7 +4,8 @@ There are two: clients in this process (`fedge.engine.inprocess`), and whatever 
 (`fedge.engine.flower_engine`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -12,10 +13,25 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedge.exchange.failure import Failure
+from fedge.process.memory import ProcessMemory
+from fedge.timing.clocks import Clock
 
 
 class RunError(RuntimeError):
     """The run cannot go on. One line for the user."""
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """What is not below the server's process, between two rounds.
+
+    Attributes:
+        processes: workers of a cluster, what they have started, and Ray's own beside them.
+        clocks: number of another machine (`fedge.process.identity`) → what its clock says.
+    """
+
+    processes: Sequence[ProcessMemory] = ()
+    clocks: Mapping[int, Clock] = field(default_factory=dict)
 
 
 @runtime_checkable
@@ -74,6 +90,9 @@ class Engine(Protocol):
 
     def refuse_stopped(self) -> None:
         """Raise RunError when the engine has stopped: no reply will ever come."""
+
+    def look_elsewhere(self) -> Elsewhere:
+        """Return what workers hold that are not below this process, and what other machines' clocks say."""
 
     def spans_machines(self) -> bool:
         """Tell whether any client may run on any of several machines."""

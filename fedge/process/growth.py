@@ -48,16 +48,16 @@ class GrowthWatch:
 
     def observe(self, global_round: int, processes: Sequence[ProcessMemory]) -> list[str]:
         """Take in one round; returns a line for every process that is newly found to grow."""
-        there = {process.pid for process in processes}
+        there = {process.known_as for process in processes}
         self._rounds = {pid: kept for pid, kept in self._rounds.items() if pid in there}
         self._seen = {pid: self._seen.get(pid, 0) + 1 for pid in there}
         lines: list[str] = []
         for process in processes:
-            if self._seen[process.pid] <= FIRST_ROUNDS:
+            if self._seen[process.known_as] <= FIRST_ROUNDS:
                 continue
-            kept = self._rounds.setdefault(process.pid, deque(maxlen=WINDOW))
+            kept = self._rounds.setdefault(process.known_as, deque(maxlen=WINDOW))
             kept.append((global_round, process.rss_mib, process.fds))
-            if len(kept) >= _ENOUGH and self._seen[process.pid] % _EVERY == 0:
+            if len(kept) >= _ENOUGH and self._seen[process.known_as] % _EVERY == 0:
                 lines += self._evaluate(process, list(kept))
         return lines
 
@@ -73,9 +73,10 @@ class GrowthWatch:
             )
         if len(fds) == len(rounds) and grows(rounds, fds, FDS_PER_ROUND):
             found["files"] = f"{slope(rounds, fds):.1f} open files per round, {fds[-1]:.0f}"
-        new = {what: words for what, words in found.items() if (process.pid, what) not in self._said}
-        self._said.update((process.pid, what) for what in new)
+        new = {what: words for what, words in found.items() if (process.known_as, what) not in self._said}
+        self._said.update((process.known_as, what) for what in new)
+        where = f" on {process.machine}" if process.machine else ""
         return [
-            f"{process.role} process {process.pid} grows steadily: {words} now; see memory.csv"
+            f"{process.role} process {process.pid}{where} grows steadily: {words} now; see memory.csv"
             for words in new.values()
         ]

@@ -31,9 +31,22 @@ def process_name() -> str:
 PID_BITS = 22  # of a process id: what Linux has at most
 
 
-def process_number() -> int:
-    """Return a number (below 2^53) that no other process has: its id, above it a checksum of its machine."""
-    return (zlib.crc32(_machine().encode()) >> 1 << PID_BITS) | os.getpid()
+def process_number(pid: int | None = None) -> int:
+    """Return a number (below 2^53) that no other process has: its id, above it a checksum of its machine.
+
+    Of this process, or another one of this machine.
+    """
+    return (zlib.crc32(_machine().encode()) >> 1 << PID_BITS) | (os.getpid() if pid is None else pid)
+
+
+def machine_number(process: int) -> int:
+    """Return the part of a process number that is its machine's."""
+    return process >> PID_BITS
+
+
+def pid_of(process: int) -> int:
+    """Return the process id of a process number."""
+    return process & (1 << PID_BITS) - 1
 
 
 @cache

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import psutil
@@ -24,6 +24,8 @@ class ProcessMemory:
         threads: of the process.
         cuda_allocated_mib, cuda_reserved_mib: most that tensors took on its GPU, and that PyTorch held there
             for them, since the last time; None where it has not used one.
+        machine: where it is; empty for the server's machine.
+        number: its process number (`fedge.process.identity`) where it is on another machine, else 0.
     """
 
     role: str
@@ -34,6 +36,13 @@ class ProcessMemory:
     threads: int | None = None
     cuda_allocated_mib: float | None = None
     cuda_reserved_mib: float | None = None
+    machine: str = ""
+    number: int = 0
+
+    @property
+    def known_as(self) -> int:
+        """The number by which no other process of the run is known: its id on the server's machine."""
+        return self.number or self.pid
 
 
 class MemoryWatch:
@@ -57,11 +66,35 @@ class MemoryWatch:
 def measure(with_uss: bool = False) -> list[ProcessMemory]:
     """Measure this process and everything it has started; processes that end meanwhile are left out."""
     server = psutil.Process()
-    processes = [server, *server.children(recursive=True)]
-    there = [found for process in processes if (found := _measure_one(process, with_uss)) is not None]
-    return sorted(there, key=lambda p: (_ROLES.index(p.role), p.pid))
+    return in_order(_measure_all([server, *server.children(recursive=True)], with_uss))
 
 
+def in_order(processes: Iterable[ProcessMemory]) -> list[ProcessMemory]:
+    """Return processes in the order of memory.csv: by role, then the server's machine, then process id."""
+    return sorted(processes, key=lambda p: (_ROLES.index(p.role), p.machine, p.pid))
+
+
+def measure_worker() -> list[ProcessMemory]:
+    """Measure this worker of Ray's, what it has started, and Ray's own processes beside it on its machine.
+
+    Other workers measure themselves; they may be somebody else's.
+    """
+    worker = psutil.Process()
+    mine = [worker, *worker.children(recursive=True)]
+    raylet = worker.parent()
+    beside = [] if raylet is None or raylet.name() != _RAYLET else [raylet, *raylet.children()]
+    own = {process.pid for process in mine}
+    others = [one for one in _measure_all(beside, False) if one.pid not in own and one.role == "ray"]
+    here = replace(_measure_all([worker], False)[0], role="worker")
+    return [here, *(one for one in _measure_all(mine[1:], False) if one.role == "trainer"), *others]
+
+
+def _measure_all(processes: Iterable[psutil.Process], with_uss: bool) -> list[ProcessMemory]:
+    """Measure those that have not ended."""
+    return [found for process in processes if (found := _measure_one(process, with_uss)) is not None]
+
+
+_RAYLET = "raylet"
 _ROLES = ("server", "worker", "trainer", "ray")
 TRAINER = "fedge.parallel.member"  # the program, as the command line names it
 
@@ -100,9 +133,9 @@ def _uss_mib(process: psutil.Process) -> float | None:
 def with_cuda(
     processes: Sequence[ProcessMemory], cuda_mib: Mapping[int, tuple[float, float]]
 ) -> list[ProcessMemory]:
-    """Return processes with what they said of their GPUs: process id → MiB allocated, MiB reserved."""
+    """Return processes with what they said of their GPUs: `known_as` → MiB allocated, MiB reserved."""
     found = []
     for process in processes:
-        allocated, reserved = cuda_mib.get(process.pid, (None, None))
+        allocated, reserved = cuda_mib.get(process.known_as, (None, None))
         found.append(replace(process, cuda_allocated_mib=allocated, cuda_reserved_mib=reserved))
     return found

@@ -91,6 +91,9 @@ TIMING = Table(
 )
 
 
+_MACHINE = "where it is, on a cluster; empty for the server's machine"
+
+
 @dataclass(frozen=True)
 class WorkerRow:
     """What a row of workers.csv is made from; nanoseconds are enough."""
@@ -110,7 +113,7 @@ WORKERS = Table(
     (
         Column("global_round", INT, "", ROUND, at("global_round")),
         Column("worker", INT, "", "its number in the run, from 0", at("timeline.worker")),
-        Column("id", INT, "", "of its process on Ray, of its thread in process", at("timeline.id")),
+        Column("id", INT, "", "of its process on Ray, of its thread in process", at("timeline.pid")),
         Column("messages", INT, "messages", "that it answered", at("timeline.messages")),
         *(
             Column(part, FLOAT, "s", _WORK[part], _worker_seconds(number))
@@ -123,6 +126,7 @@ WORKERS = Table(
             "part of `idle`: after its last message, while others were at work",
             lambda row: round(row.timeline.idle_at_end, 9),
         ),
+        later("machine", TEXT, "", _MACHINE, at("timeline.machine")),
     ),
     always=False,
     optional=True,
@@ -209,6 +213,7 @@ MEMORY = Table(
             "most that tensors took on its GPU since the round before; empty where it used none",
         ),
         _mib("cuda_reserved_mib", "most that PyTorch held there for them"),
+        later("machine", TEXT, "", _MACHINE, at("process.machine")),
     ),
     optional=True,
 )

@@ -19,7 +19,7 @@ from fedge.process import exits
 from fedge.process.growth import GrowthWatch
 from fedge.process.identity import process_number
 from fedge.process.logs import refuse_failed_log
-from fedge.process.memory import MemoryWatch, with_cuda
+from fedge.process.memory import MemoryWatch, in_order, with_cuda
 from fedge.records.folder import short
 from fedge.records.private import place_name
 from fedge.records.recorder import Recorder
@@ -215,9 +215,12 @@ class Announcer:
             self.remarks.on_privacy = coverage.at_end(
                 self._plan.config, result.epsilon_spent, result.releases
             )
-        processes = self._memory.measure()
-        of_workers = [process.pid for process in processes if process.role == "worker"]
-        timelines = self._timelines.round(result.began, result.exchanges, self._grid.worker_ids or of_workers)
+        elsewhere = self._grid.look_elsewhere()
+        processes = in_order([*self._memory.measure(), *elsewhere.processes])
+        of_workers = [process.known_as for process in processes if process.role == "worker"]
+        timelines = self._timelines.round(
+            result.began, result.exchanges, self._grid.worker_ids or of_workers, elsewhere.clocks
+        )
         if timelines is not None and timelines.cuda_mib:
             processes = with_cuda(processes, timelines.cuda_mib)
         self._recorder.write_round(result, laps, processes, timelines)

@@ -12,9 +12,10 @@ Messages overlap one another, so their times are given as percentiles and never 
     run        in the client's code
     return     until the server had the reply; in process it takes them in when the last one is there
 
-All from four stamps per message on one clock: pushed, begun, ended, received. Where those of client and
-server do not fit together, as on several machines, a round has no timelines. Shape letters: M messages,
-W workers, P parts. Pure functions on arrays, and `TimelineBook`, which numbers a run's workers.
+All from four stamps per message on one clock: pushed, begun, ended, received. Where clients have another
+machine's clock, it is set by `fedge.timing.clocks`; where stamps do not fit together even so, a round has no
+timelines. Shape letters: M messages, W workers, P parts. Pure functions on arrays, and `TimelineBook`, which
+numbers a run's workers.
 """
 
 import logging
@@ -24,8 +25,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fedge.process.identity import PID_BITS
+from fedge.process.identity import PID_BITS, machine_number, pid_of
 from fedge.timing.calls import BEGAN, CUDA, FIRST_PART, NUMBERS, PARTS, PROCESS, THREAD
+from fedge.timing.clocks import Clock, ahead_s
 
 logger = logging.getLogger(__name__)
 
@@ -91,17 +93,19 @@ class Timeline:
 
     Attributes:
         worker: its number in the run, 0, 1, …
-        id: of its process on Ray, of its thread in process.
+        pid: process id on Ray, id of its thread in process.
         messages: that it answered.
         seconds: of `TIMELINE_PARTS`, in order.
         idle_at_end: idle seconds after its last message of an exchange, while others were still at work.
+        machine: where it is; empty for the server's machine.
     """
 
     worker: int
-    id: int
+    pid: int
     messages: int
     seconds: tuple[float, ...]
     idle_at_end: float
+    machine: str = ""
 
 
 @dataclass(frozen=True)
@@ -112,7 +116,8 @@ class RoundTimelines:
         timelines: a worker each.
         legs: `LEG_COLUMNS` → seconds.
         messages: behind both.
-        cuda_mib: process id → most memory that was allocated and reserved on its GPU.
+        cuda_mib: process → most memory that was allocated and reserved on its GPU; processes by their ids,
+            on other machines by their numbers.
     """
 
     timelines: Sequence[Timeline]
@@ -234,21 +239,31 @@ class TimelineBook:
         """
         self._server = server
         self._numbers: dict[int, int] = {}
+        self._names: dict[int, str] = {}  # of machines
         self._said = False
 
     def round(
-        self, began: float, exchanges: Sequence[ExchangeTimes], present: Sequence[int]
+        self,
+        began: float,
+        exchanges: Sequence[ExchangeTimes],
+        present: Sequence[int],
+        clocks: Mapping[int, Clock] | None = None,
     ) -> RoundTimelines | None:
-        """Return the timelines of a round; None if no client has said when it worked, or not by this clock.
+        """Return the timelines of a round; None if no client has said when it worked, or not by these clocks.
 
         Args:
             began: when the round did, by the clock of the exchanges.
             exchanges: of the round.
             present: ids of the workers that are known to be there, whether they had anything to do or not.
+            clocks: number of another machine → what its clock said when it was asked; of machines that were
+                not, messages alone tell.
         """
         rows = np.concatenate([np.empty((0, _WIDTH)), *(exchange.rows for exchange in exchanges)])
         if not len(rows):
             return None
+        clocks = clocks or {}
+        self._names.update({machine: clock.name for machine, clock in clocks.items()})
+        self._set_clocks(rows, clocks)
         messages = _messages(rows, began, exchanges)
         if not (np.isfinite(rows).all() and fits(messages)):
             self._say_apart()
@@ -260,9 +275,26 @@ class TimelineBook:
         messages = replace(messages, worker=worker[: len(ids)])
         numbers = self._number(present, there.tolist())
         waits = [[(b - began, e - began) for b, e in exchange.waits] for exchange in exchanges]
-        timelines = _timelines(messages, there, numbers, waits)
+        timelines = [self._named(one) for one in _timelines(messages, there, numbers, waits)]
         messages = replace(messages, worker=numbers[messages.worker])
         return RoundTimelines(timelines, percentiles(legs_of(messages)), messages, _cuda(rows))
+
+    def _set_clocks(self, rows: np.ndarray, clocks: Mapping[int, Clock]) -> None:
+        """Let calls on other machines begin by the server's clock; `rows` as `ExchangeTimes` has them."""
+        machine = np.nan_to_num(rows[:, _WORK + PROCESS]).astype(np.int64) >> PID_BITS
+        for one in np.unique(machine[machine != machine_number(self._server)]).tolist():
+            there = machine == one
+            work = rows[there, _WORK:]
+            ended = work[:, [BEGAN, *range(FIRST_PART, FIRST_PART + len(PARTS))]].sum(axis=1)
+            bounds = ended - rows[there, _RECEIVED], work[:, BEGAN] - rows[there, _PUSHED]
+            rows[there, _WORK + BEGAN] -= ahead_s(*bounds, clocks.get(one))
+
+    def _named(self, timeline: Timeline) -> Timeline:
+        """Return a timeline with process id and machine of its worker."""
+        machine = machine_number(timeline.pid)
+        if not machine:  # a process or thread of the server's machine
+            return timeline
+        return replace(timeline, pid=pid_of(timeline.pid), machine=self._names.get(machine, f"{machine:08x}"))
 
     def _number(self, present: Sequence[int], there: Sequence[int]) -> np.ndarray:
         """Return the numbers of the workers that are there, having numbered the new ones."""
@@ -274,7 +306,7 @@ class TimelineBook:
         """Log once that there are no timelines."""
         if not self._said:
             self._said = True
-            logger.info("no worker times: the clocks of server and clients differ, as on several machines")
+            logger.info("no worker times: the clocks of server and clients differ, and not by the same time")
 
 
 def _messages(rows: np.ndarray, began: float, exchanges: Sequence[ExchangeTimes]) -> MessageTimes:

@@ -4,17 +4,20 @@ import csv
 import json
 import shutil
 
+import polars as pl
 import pytest
 from flower_runs import ROOT, SMALL, comparable, write_overrides
 from ray_cluster import is_possible, run_on_cluster
 
 from fedge import load_run, simulate
+from fedge.timing.calls import PARTS
 
 pytestmark = [
     pytest.mark.soak,
     pytest.mark.skipif(not is_possible(), reason="this machine allows no namespaces"),
 ]
 
+MACHINES = {"", "127.0.0.3", "127.0.0.4"}  # the server's, and two that are elsewhere
 CONFIG = {**SMALL, "num-server-rounds": 2, "seed": 5}
 
 
@@ -40,12 +43,19 @@ def words(tmp_path, **more):
 
 
 def test_nodes_without_a_common_file_system_give_the_same_bits(tmp_path, in_process):
-    """Windows come through the object store, models in messages; all three nodes work."""
+    """Windows come through the object store, models in messages; all three work, by clocks of their own."""
     done = run_on_cluster(project(tmp_path), *words(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     folder = tmp_path / "runs" / "cluster"
     assert comparable(folder) == comparable(in_process)
-    assert load_run(folder).workers["worker"].n_unique() == 3
+    run = load_run(folder)
+    assert run.workers["worker"].n_unique() == 3
+    assert {one or "" for one in run.workers["machine"]} == MACHINES
+    held = {(row["role"], row["machine"] or "") for row in run.memory.iter_rows(named=True)}
+    assert held == {("server", ""), *((role, one) for role in ("worker", "ray") for one in MACHINES)}
+    ended = run.messages["received"] - run.messages.select(pl.sum_horizontal("began", *PARTS)).to_series()
+    assert (ended.min(), (run.messages["began"] - run.messages["pushed"]).min()) >= (-1e-3, -1e-3)
+    assert set(run.memory.filter(pl.col("role") == "worker")["fds"] > 0) == {True}
     assert json.loads((folder / "manifest.json").read_text())["status"] == "completed"
 
 
@@ -67,7 +77,8 @@ def test_a_node_that_dies_at_work_costs_a_try_and_one_that_comes_gets_its_worker
     folder, code, said = lost(tmp_path, "and back")
     assert code == 0, said
     workers = column(folder, "timing.csv", "workers")
-    assert (workers[0], workers[-1]) == ("3", "3") and "2" in workers, workers
+    assert (workers[0], workers[-1]) == ("3", "3"), workers
+    assert "2" in workers
     assert set(column(folder, "metrics/global_rounds.csv", "clients_failed")) == {"0"}
     whole = {**CONFIG, "num-server-rounds": 6, "train.local-epochs": 8, "runs-dir": str(tmp_path / "here")}
     assert comparable(folder) == comparable(simulate(whole, num_supernodes=9, workers=2).folder)

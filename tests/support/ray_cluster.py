@@ -1,7 +1,7 @@
 """A Ray cluster of machines that see nothing of each other's files, on one machine, loopback only.
 
 Carried out as a program in namespaces of its own (``unshare``): there is no interface but the loopback one,
-each further node has its own /tmp, /dev/shm and process ids, and all ends with the program.
+each further node has its own /tmp, /dev/shm, process ids and clock, and all ends with the program.
 """
 
 import os
@@ -17,7 +17,7 @@ ADDRESS = "127.0.0.2:6379"
 _BIN = Path(sys.executable).parent
 _ALONE = ["unshare", "--user", "--map-root-user", "--mount", "--net", "--pid", "--fork", "--kill-child",
           "--mount-proc"]  # fmt: skip
-_NODE = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+_NODE = ["unshare", "--mount", "--pid", "--time", "--fork", "--kill-child", "--mount-proc"]
 _OWN_FILES = "mount -t tmpfs tmpfs /dev/shm; mount -t tmpfs tmpfs /tmp; exec"
 _START_S = 240.0
 _LOSE = "FEDGE_TEST_LOSE"
@@ -105,7 +105,7 @@ def _ray(log, within, *words, host):
     command = [str(_BIN / "ray"), "start", f"--node-ip-address=127.0.0.{host}", "--num-cpus=1", "--block",
                "--object-store-memory=100000000", *words]  # fmt: skip
     if within:
-        command = [*within, "bash", "-c", f"{_OWN_FILES} {' '.join(command)}"]
+        command = [*within, "--monotonic", f"{host}0000", "bash", "-c", f"{_OWN_FILES} {' '.join(command)}"]
     return subprocess.Popen(command, stdout=log, stderr=log)
 
 

@@ -58,9 +58,15 @@ def peak_sentence(run: RunData, column: str) -> str:
     peak = peak_of(run, column)
     who = _ROLES.get(str(peak["role"]), str(peak["role"]))
     return (
-        f"Most {_MEASURES[column]} had {who} (process {peak['pid']}) in round {peak['global_round']}: "
+        f"Most {_MEASURES[column]} had {who} (process {_place(peak)}) in round {peak['global_round']}: "
         f"{peak[column]:,.0f} MiB."
     )
+
+
+def _place(peak: dict[str, object]) -> str:
+    """Return the process of a row of memory.csv, with its machine where that is not the server's."""
+    machine = peak.get("machine")
+    return f"{peak['pid']} on {machine}" if machine else str(peak["pid"])
 
 
 def memory_panel(run: RunData, column: str, title: str) -> Panel:
@@ -103,7 +109,7 @@ def peaks_panel(run: RunData) -> Panel:
         with_any = run.memory.drop_nulls(column)["role"].unique(maintain_order=True).to_list()
         for role in with_any:
             peak = peak_of(run, column, role)
-            rows.append((name, role, peak[column], peak["global_round"], peak["pid"]))
+            rows.append((name, role, peak[column], peak["global_round"], _place(peak)))
     return Panel("Peaks of one process", table(("what", "role", "most", "in round", "process"), rows))
 
 

@@ -1,4 +1,4 @@
-"""The pool of workers, with workers and a Ray that are made up; real machines die in runs/test_ray_cluster.py."""
+"""The pool of workers, with a Ray that is made up; real machines die in runs/test_ray_cluster.py."""
 
 import sys
 import threading
@@ -101,7 +101,8 @@ def test_a_dead_worker_gets_one_job_and_no_more_until_it_is_there_again():
     pool = Pool([alive, dead])
     assert isinstance(ask(pool, 0), Unavailable)
     assert [ask(pool, job) for job in range(1, 6)] == [f"reply {job}" for job in range(1, 6)]
-    assert dead.jobs == [0] and pool.pool == [alive]
+    assert dead.jobs == [0]
+    assert pool.pool == [alive]
     dead.error = None
     for job in (6, 7):  # what it was asked before is answered; it is asked once more
         time.sleep(0.02)
@@ -120,7 +121,8 @@ def test_a_worker_that_ray_gives_up_has_another_in_its_place():
     pool = Pool([Actor(Died("for good"))])
     assert isinstance(ask(pool, 0), Died)
     assert ask(pool, 1) == "reply 1"
-    assert len(pool.made) == 1 and pool.num_actors == 1
+    assert len(pool.made) == 1
+    assert pool.num_actors == 1
 
 
 def test_an_exception_of_a_client_costs_its_worker_nothing():
@@ -153,7 +155,8 @@ def test_without_any_worker_a_job_fails_in_the_end(monkeypatch):
 
 def test_another_flower_is_said_and_none_is_not(monkeypatch, caplog):
     monkeypatch.delitem(sys.modules, worker_pool._BACKEND, raising=False)
-    assert not spare_dead_workers() and not caplog.records
+    assert not spare_dead_workers()
+    assert not caplog.records
     monkeypatch.setitem(sys.modules, worker_pool._BACKEND, SimpleNamespace())
     assert not spare_dead_workers()
     assert "hides its pool of workers" in caplog.text

@@ -1,3 +1,4 @@
+import json
 import mmap
 import os
 import subprocess
@@ -6,7 +7,7 @@ import threading
 
 import pytest
 
-from fedge.process.memory import MemoryWatch, ProcessMemory, measure, with_cuda
+from fedge.process.memory import MemoryWatch, ProcessMemory, in_order, measure, with_cuda
 
 
 @pytest.fixture
@@ -51,6 +52,35 @@ def test_memory_of_its_own_is_part_of_what_is_resident(child):
         if found.pid in (os.getpid(), process.pid):
             assert 0 < found.uss_mib <= found.rss_mib + 1
     assert all(found.uss_mib is None for found in measure())
+
+
+def test_a_worker_of_a_cluster_measures_itself_what_trains_for_it_and_rays_own_beside_it():
+    """A made-up raylet has a worker, which starts a trainer, beside another worker and an agent."""
+    start = "start = lambda word: subprocess.Popen([sys.executable, '-c', 'input()', word], stdin=-1)\n"
+    worker = (
+        "import subprocess, sys, json; from fedge.process.memory import measure_worker\n" + start +
+        "one = start('fedge.parallel' + '.member')\n"
+        "print(json.dumps([(p.role, p.rss_mib > 1) for p in measure_worker()])); one.kill()"
+    )  # fmt: skip
+    raylet = (
+        "import ctypes, subprocess, sys; ctypes.CDLL(None).prctl(15, b'raylet', 0, 0, 0)\n" + start +
+        "others = [start('ray::Client' + 'AppActor'), start('agent')]\n"
+        f"subprocess.run([sys.executable, '-c', {worker!r}]); [one.kill() for one in others]"
+    )  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", raylet], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == [["worker", True], ["trainer", True], ["ray", True], ["ray", True]]
+
+
+def test_processes_of_other_machines_come_after_those_of_the_server():
+    here, there = (
+        ProcessMemory("worker", 9, 1.0),
+        ProcessMemory("worker", 7, 1.0, machine="b", number=1 << 30),
+    )
+    server = ProcessMemory("server", 8, 1.0)
+    assert in_order([there, here, server]) == [server, here, there]
+    assert [one.known_as for one in (here, there)] == [9, 1 << 30]
+    (found,) = with_cuda([there], {7: (9.0, 9.0), 1 << 30: (1.0, 2.0)})
+    assert (found.cuda_allocated_mib, found.cuda_reserved_mib) == (1.0, 2.0)
 
 
 def test_threads_that_are_started_show():

@@ -40,8 +40,9 @@ HEADERS = {
     "queue_p50,queue_p90,queue_p99,queue_max,dispatch_p50,dispatch_p90,dispatch_p99,dispatch_max,"
     "run_p50,run_p90,run_p99,run_max,return_p50,return_p90,return_p99,return_max",
     "timing/workers.csv": "global_round,worker,id,messages,idle,deserialise,load,train,evaluate,serialise,"
-    "idle_at_end",
-    "memory.csv": "global_round,role,pid,rss_mib,fds,uss_mib,threads,cuda_allocated_mib,cuda_reserved_mib",
+    "idle_at_end,machine",
+    "memory.csv": "global_round,role,pid,rss_mib,fds,uss_mib,threads,cuda_allocated_mib,cuda_reserved_mib,"
+    "machine",
 }
 LAPS = dict.fromkeys(PHASES, 0.0) | {"wait": 1.5, "other": 0.25}
 MEMORY = [ProcessMemory("server", 11, 123.456, 16, 100.04, 5), ProcessMemory("worker", 12, 7.0)]
@@ -89,8 +90,8 @@ def test_rows_by_hand(recorder, make_result):
     ]
     assert lines(recorder.folder, "timing/workers.csv")[1:] == []
     assert lines(recorder.folder, "memory.csv")[1:] == [
-        "1,server,11,123.5,16,100.0,5,,",
-        "1,worker,12,7.0,,,,,",
+        "1,server,11,123.5,16,100.0,5,,,",
+        "1,worker,12,7.0,,,,,,",
     ]
     (entry,) = map(json.loads, lines(recorder.folder, "clusters.jsonl"))
     assert entry == {
@@ -155,7 +156,7 @@ def test_workers_by_hand(recorder, make_result):
     """The run's two workers: 1 and 0.5 s of training in a wait of 1.5 s, and what is left of it."""
     found = [
         Timeline(0, 4711, 2, (0.5, 0.0, 0.0, 1.0, 0.0, 0.0), 0.0),
-        Timeline(1, 4712, 1, (1.0, 0.0, 0.0, 0.5, 0.0, 0.0), 0.25),
+        Timeline(1, 4712, 1, (1.0, 0.0, 0.0, 0.5, 0.0, 0.0), 0.25, "10.0.0.2"),
     ]
     times = MessageTimes(*(np.ones(1) for _ in range(5)), np.ones((1, 6)))
     legs = dict.fromkeys(LEG_COLUMNS, 0.125)
@@ -164,8 +165,8 @@ def test_workers_by_hand(recorder, make_result):
         "1.75", "0.0", "2", "1.5", "0.0", "0.0", "1.5", "0.0", "0.0", *16 * ["0.125"]
     ]  # fmt: skip
     assert lines(recorder.folder, "timing/workers.csv")[1:] == [
-        "1,0,4711,2,0.5,0.0,0.0,1.0,0.0,0.0,0.0",
-        "1,1,4712,1,1.0,0.0,0.0,0.5,0.0,0.0,0.25",
+        "1,0,4711,2,0.5,0.0,0.0,1.0,0.0,0.0,0.0,",
+        "1,1,4712,1,1.0,0.0,0.0,0.5,0.0,0.0,0.25,10.0.0.2",
     ]
     assert len(lines(recorder.folder, "timing/messages-000001.csv")) == 2
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedge.process.identity import PID_BITS
+from fedge.timing.clocks import Clock
 from fedge.timing.timeline import (
     LEG_COLUMNS,
     TIMELINE_PARTS,
@@ -171,7 +172,7 @@ def test_a_round_by_hand():
     ]
     found = TimelineBook(SERVER).round(1000.0, exchanges, THREADS)
     assert found is not None
-    assert [(timeline.worker, timeline.id, timeline.messages) for timeline in found.timelines] == [
+    assert [(timeline.worker, timeline.pid, timeline.messages) for timeline in found.timelines] == [
         (0, 101, 1),
         (1, 102, 2),
     ]
@@ -194,7 +195,7 @@ def test_workers_keep_their_numbers_and_new_ones_get_the_next():
     def numbers(present, *working):
         rows = [call(k, 0, 1001.0, 1.0, process=process) for k, process in enumerate(working)]
         found = book.round(1000.0, [exchange([(1000.0, 1010.0)], *rows)], present)
-        return {timeline.id: timeline.worker for timeline in found.timelines}
+        return {timeline.pid: timeline.worker for timeline in found.timelines}
 
     assert numbers([7, 9], 9) == {7: 0, 9: 1}
     assert numbers([5, 9], 7, 9) == {7: 0, 9: 1, 5: 2}
@@ -205,7 +206,25 @@ def test_workers_of_two_machines_are_two_although_their_process_ids_are_one():
     here, there = 1 << PID_BITS, 2 << PID_BITS
     rows = [call(k, 0, 1001.0, 1.0, process=process) for k, process in enumerate([here | 7, there | 7])]
     found = TimelineBook(here | SERVER).round(1000.0, [exchange([(1000.0, 1010.0)], *rows)], [])
-    assert [timeline.id for timeline in found.timelines] == [7, there | 7]
+    assert [(one.pid, one.machine) for one in found.timelines] == [(7, ""), (7, "00000002")]
+
+
+def test_calls_on_another_machine_are_laid_by_what_its_clock_says():
+    """It is 5000 s ahead; a reading that took from 1010 to 1010.2 says so, messages less closely."""
+    here, there = 1 << PID_BITS, 2 << PID_BITS
+    rows = [call(0, 0, 1001.0, 4.0, process=here | 7), call(1, 0, 6003.0, 5.0, process=there | 7)]
+    clocks = {2: Clock(name="10.0.0.2").asked(1010.0, 6010.1, 1010.2)}
+    times = exchange([(1000.0, 1010.0)], *rows)
+    found = TimelineBook(here | SERVER).round(1000.0, [times], [there | 9], clocks)
+    laid = {(one.pid, one.machine): by_name(np.array(one.seconds)) for one in found.timelines}
+    assert laid == {
+        (9, "10.0.0.2"): {"idle": 10.0},
+        (7, ""): {"idle": 6.0, "train": 4.0},
+        (7, "10.0.0.2"): {"idle": 5.0, "train": 5.0},
+    }
+    assert found.messages.edges[1, 0] == pytest.approx(3.0)
+    unasked = TimelineBook(here | SERVER).round(1000.0, [exchange([(1000.0, 1010.0)], *rows)], [])
+    assert unasked.messages.edges[1, 0] == pytest.approx(3.5)  # between 0, pushed, and 7: received at 12
 
 
 def test_the_most_gpu_memory_of_a_process():

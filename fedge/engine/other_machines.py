@@ -1,0 +1,79 @@
+"""What workers of a Ray cluster hold, and what their machines' clocks say: asked of them between rounds.
+
+Workers of a Ray of the run's own are below this process and share its clock; nobody asks them.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from fedge.engine.worker_pool import free_workers
+from fedge.exchange.engine import Elsewhere
+from fedge.process.identity import machine_number, process_number
+from fedge.process.memory import ProcessMemory, measure_worker
+from fedge.timing.clocks import Clock
+
+_PATIENCE_S = 2.0
+_READINGS = 3
+_T = TypeVar("_T")
+
+
+def look_elsewhere() -> Elsewhere:
+    """Ask all workers that have nothing to do; who does not answer in two seconds is left out."""
+    workers = free_workers()
+    answers = _answers(workers, _measured)
+    here = machine_number(process_number())
+    found: dict[int, ProcessMemory] = {}
+    clocks: dict[int, Clock] = {}
+    for worker, (name, processes) in [
+        (one, said) for one, said in zip(workers, answers, strict=True) if said
+    ]:
+        for number, process in processes:
+            is_here = machine_number(number) == here
+            found[number] = process if is_here else replace(process, machine=name, number=number)
+        if processes and (machine := machine_number(processes[0][0])) not in (here, *clocks):
+            clocks[machine] = _clock(worker, name)
+    return Elsewhere(tuple(found.values()), clocks)
+
+
+def _measured(_: Any) -> tuple[str, list[tuple[int, ProcessMemory]]]:
+    """Return, in a worker, the name that Ray has for its machine, and process number → what it holds."""
+    import ray
+
+    name = str(ray.util.get_node_ip_address())
+    return name, [(process_number(process.pid), process) for process in measure_worker()]
+
+
+def _reading(_: Any) -> float:
+    """Return, in a worker, what the clock of its machine says."""
+    return time.perf_counter()
+
+
+def _clock(worker: Any, name: str) -> Clock:
+    """Return what is known of the clock of a worker's machine."""
+    clock = Clock(name=name)
+    for _ in range(_READINGS):
+        asked = time.perf_counter()
+        (reading,) = _answers([worker], _reading)
+        if reading is not None:
+            clock = clock.asked(asked, reading, time.perf_counter())
+    return clock
+
+
+def _answers(workers: Sequence[Any], call: Callable[[Any], _T]) -> list[_T | None]:
+    """Return what each worker answers to a call, None where it does not."""
+    ray = sys.modules["ray"]
+    asked = [worker.__ray_call__.remote(call) for worker in workers]
+    there = ray.wait(asked, num_returns=len(asked), timeout=_PATIENCE_S)[0] if asked else []
+    return [_answer(one) if one in there else None for one in asked]
+
+
+def _answer(there: Any) -> Any:
+    """Return what a worker has answered; None if it died over it."""
+    ray = sys.modules["ray"]
+    try:
+        return ray.get(there)
+    except ray.exceptions.RayError:
+        return None

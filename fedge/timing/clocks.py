@@ -1,0 +1,53 @@
+"""The clocks of other machines, set by the server's: by asking what they say, and by what messages bear out.
+
+A reading that is asked for at `asked` and there at `answered`, by the server's clock, was made in between: so
+the other clock is between reading − answered and reading − asked ahead (Cristian 1989, "Probabilistic clock
+synchronization", Distributed Computing 3). A message says the same less closely: its call began after it was
+pushed and ended before its reply was received. Several of both narrow it down.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+_TOLERANCE_S = 1e-3
+
+
+@dataclass(frozen=True)
+class Clock:
+    """What the clock of another machine says.
+
+    Attributes:
+        low, high: seconds that it is ahead of the server's clock, at least and at most.
+        name: of the machine.
+    """
+
+    low: float = -np.inf
+    high: float = np.inf
+    name: str = ""
+
+    def asked(self, asked: float, reading: float, answered: float) -> "Clock":
+        """Return what is known after one more reading, with the moments around it by the server's clock."""
+        return Clock(max(self.low, reading - answered), min(self.high, reading - asked), self.name)
+
+
+def ahead_s(low: np.ndarray, high: np.ndarray, clock: Clock | None = None) -> float:
+    """Return by how many seconds the clock of another machine is ahead of the server's.
+
+    Zero wherever that may be, as for containers of one machine, whose clock is one; else the middle of what
+    is possible. NaN where nothing is: the clock has jumped meanwhile.
+
+    Args:
+        low, high: (M,) seconds, at least and at most, as each message has it.
+        clock: what its readings say, if it was asked.
+
+    >>> float(ahead_s(np.array([99.0, 99.9]), np.array([100.2, 100.1])))
+    100.0
+    """
+    known = clock or Clock()
+    least, most = max(float(low.max()), known.low), min(float(high.min()), known.high)
+    if least > most + _TOLERANCE_S or not (np.isfinite(least) and np.isfinite(most)):
+        return np.nan
+    if least <= _TOLERANCE_S and most >= -_TOLERANCE_S:
+        return 0.0
+    return (least + most) / 2
