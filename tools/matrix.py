@@ -28,6 +28,8 @@ TESTS = (
     *(f"tests/fedge/{room}" for room in ("client", "engine", "exchange", "launch", "leaf", "rounds")),
     "tests/runs/test_flower_versions.py",
 )
+# a small federation of real processes, half a minute
+DEPLOYED = ("tests/deployed/test_deployment.py",)
 
 
 class NotHere(RuntimeError):
@@ -93,10 +95,12 @@ def main(words: Sequence[str]) -> int:
         print(f"matrix: skipped, because {' '.join(wanted)} cannot be had here: {error}")
         return 0
     print(f"matrix: Flower {version}, in {PLACE.relative_to(ROOT)}", flush=True)
-    tests = [str(PLACE / "bin" / "python"), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    tests += ["-m", "not soak and not whole_runs", *TESTS]
-    path = f"{PLACE / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    return subprocess.run(tests, cwd=ROOT, env={**os.environ, "PATH": path}, check=False).returncode
+    pytest = [str(PLACE / "bin" / "python"), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m"]
+    own = {**os.environ, "PATH": f"{PLACE / 'bin'}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    for tests in (["not soak and not whole_runs", *TESTS], ["not soak", *DEPLOYED]):
+        if code := subprocess.run([*pytest, *tests], cwd=ROOT, env=own, check=False).returncode:
+            return code
+    return 0
 
 
 if __name__ == "__main__":

@@ -17,9 +17,11 @@ from typing import Any
 
 from fedge.config.option import ConfigError, Scalar
 from fedge.engine.federation import Federation
+from fedge.flower import moves_federations
 from fedge.launch.flower import toml_of
+from fedge.launch.moved import connections, flower_config, keeping_federations
 from fedge.launch.preflight import check
-from fedge.launch.project import Project
+from fedge.launch.project import Project, read_toml
 from fedge.link.reach import is_there, refuse_other_authority
 from fedge.process import exits
 
@@ -70,11 +72,12 @@ def run_deployed(project: Project, federation: str, address: str, run_config: Ma
     if is_here(address):
         told["runs-dir"] = str(Path(config.runs_dir).absolute())
     app = [str(project.folder), federation]
-    with tempfile.NamedTemporaryFile("w", suffix=".toml", encoding="utf-8") as overrides:
-        overrides.write(toml_of(project.as_declared(told)))
-        overrides.flush()
+    with tempfile.TemporaryDirectory(prefix="fedge-") as place, keeping_federations(project.path):
+        overrides = Path(place, "overrides.toml")
+        overrides.write_text(toml_of(project.as_declared(told)), encoding="utf-8")
+        home = _home_of(Path(place), project, federation, address)
         try:
-            said = _follow(["flwr", "run", *app, "--stream", "-c", overrides.name], app)
+            said = _follow(["flwr", "run", *app, "--stream", "-c", str(overrides)], _at(app), home)
         except KeyboardInterrupt:
             if not is_here(address) or _folder(told).is_dir():
                 print(f"fedge: run stopped; go on with: {_go_on(app, address, told)}", flush=True)
@@ -83,6 +86,32 @@ def run_deployed(project: Project, federation: str, address: str, run_config: Ma
         print(f"fedge: {_without_a_word(said, app, address, told)}", file=sys.stderr, flush=True)
         return exits.FAILED
     return said.exit_code
+
+
+def _at(app: Sequence[str]) -> list[str]:
+    """Return how a command of Flower's names the SuperLink: newer ones know it by their own configuration."""
+    return list(app[1:] if moves_federations() else app)
+
+
+def _home_of(place: Path, project: Project, federation: str, address: str) -> dict[str, str]:
+    """Return the environment in which Flower knows the SuperLink, where it does not look in pyproject.toml.
+
+    Nothing where the user's own configuration has it, which may know more, as who the user is.
+    """
+    if not moves_federations():
+        return {}
+    there = flower_config()
+    if there.is_file() and federation in connections(read_toml(there, "Flower's configuration"))[0]:
+        return {}
+    has_tls, authority = project.authority(federation)
+    link: dict[str, Any] = {"address": address} | ({} if has_tls else {"insecure": True})
+    if authority is not None:
+        link["root-certificates"] = str(authority.absolute())
+    home = place / "home"
+    home.mkdir()
+    table = f'[superlink]\ndefault = "{federation}"\n\n[superlink."{federation}"]\n{toml_of(link)}'
+    (home / "config.toml").write_text(table, encoding="utf-8")
+    return {"FLWR_HOME": str(home)}
 
 
 def _without_a_word(said: _Said, app: Sequence[str], address: str, told: Mapping[str, Any]) -> str:
@@ -94,7 +123,7 @@ def _without_a_word(said: _Said, app: Sequence[str], address: str, told: Mapping
         if is_there("address", address)
         else f"nobody answers at {address} any more; start flower-superlink there again"
     )
-    log = f"flwr log {said.run_id} {' '.join(app)}"
+    log = f"flwr log {said.run_id} {' '.join(_at(app))}"
     return f"{what}; go on with: {_go_on(app, address, told)}; what it said: {log}"
 
 
@@ -122,12 +151,20 @@ def _refuse_unreachable(project: Project, federation: str, address: str) -> None
         )
 
 
-def _follow(words: list[str], app: list[str]) -> _Said:
-    """Start `flwr run`, print what it prints, and stop the run at the SuperLink if this process is to end."""
+def _follow(words: list[str], at: list[str], variables: Mapping[str, str]) -> _Said:
+    """Start `flwr run`, print what it prints, and stop the run at the SuperLink if this process is to end.
+
+    Args:
+        words: the command.
+        at: names the SuperLink.
+        variables: of the environment, on top of this process's.
+    """
+    environment = {**os.environ, **variables, "PYTHONUNBUFFERED": "1"}
+    environment.pop("SEED", None)  # what the run is told has it
     try:
         process = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            start_new_session=True, env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            start_new_session=True, env=environment,
         )  # fmt: skip
     except OSError as error:
         raise ConfigError(
@@ -143,7 +180,8 @@ def _follow(words: list[str], app: list[str]) -> _Said:
         process.wait()
     except KeyboardInterrupt:
         if started := _STARTED.search(text):
-            subprocess.run(["flwr", "stop", started[1], *app], stdin=subprocess.DEVNULL, check=False)
+            stop = ["flwr", "stop", started[1], *at]
+            subprocess.run(stop, env=environment, stdin=subprocess.DEVNULL, check=False)
         raise
     finally:
         process.kill()

@@ -7,7 +7,8 @@ out in the user's pyproject.toml. A header that is not spelled so to the letter,
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,17 @@ def put_back(path: Path) -> bool:
     with path.open("w", encoding="utf-8", newline="") as file:
         file.writelines(before)
     return True
+
+
+@contextmanager
+def keeping_federations(path: Path) -> Iterator[None]:
+    """Leave a pyproject.toml in which `flwr run` comments federations out meanwhile as it is now."""
+    before = path.read_bytes()
+    try:
+        yield
+    finally:
+        if path.read_bytes() != before:
+            put_back(path)
 
 
 def _uncommented(lines: list[str]) -> list[str]:

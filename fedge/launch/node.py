@@ -28,6 +28,7 @@ from typing import Any
 
 from fedge.config.option import ConfigError
 from fedge.flower import flower_version
+from fedge.launch.superlink import KEEP_ENVIRONMENT
 from fedge.link.reach import free_port
 from fedge.process import exits
 from fedge.process.parent import end_with_parent
@@ -95,7 +96,7 @@ def _start(words: Sequence[str], folder: Path) -> "subprocess.Popen[bytes]":
         here = ["--clientappio-api-address", f"127.0.0.1:{port}"]
     first = [str(folder)] if sys.platform.startswith("linux") else []
     path = os.pathsep.join([*first, str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    own = {_POLL_VARIABLE: "0.1", **os.environ, "PATH": path}
+    own = {_POLL_VARIABLE: "0.1", KEEP_ENVIRONMENT: "1", **os.environ, "PATH": path}
     given = [] if any(word in words for word in (here[0], "--port")) else here
     try:
         return subprocess.Popen(

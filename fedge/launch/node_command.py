@@ -17,7 +17,7 @@ def add_node(commands: Any) -> None:
     )
     parser.add_argument("partition", type=int, help="which client this is: 0, 1, …")
     parser.add_argument("--of", type=int, required=True, metavar="N", help="clients of the run")
-    parser.add_argument("--superlink", required=True, metavar="HOST:PORT", help="its Fleet API, port 9092")
+    parser.add_argument("--superlink", required=True, metavar="HOST:PORT", help="where its SuperNodes dial")
     parser.add_argument(
         "--certs",
         type=Path,

@@ -130,28 +130,29 @@ def on(python, *words, folder, options):
     return folder / "runs" / "there"
 
 
-def on_three_ray_nodes(folder, options):
+def on_three_ray_nodes(folder, options, python=sys.executable):
     """Three raylets in namespaces, which see no file of each other."""
     folder.mkdir()
     shutil.copyfile(ROOT / "pyproject.toml", folder / "pyproject.toml")
     shutil.copyfile(ROOT / "README.md", folder / "README.md")
     overrides = write_overrides(folder, {**options, "runs-dir": str(folder / "runs"), "run-name": "there"})
-    done = run_on_cluster(folder, "run", "--engine", "flower", "-c", overrides)
+    done = run_on_cluster(folder, "run", "--engine", "flower", "-c", overrides, python=python)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder / "runs" / "there"
 
 
-def on_machines(folder, options):
+def on_machines(folder, options, python=sys.executable):
     """A SuperLink with TLS and authentication, nodes in namespaces that see nothing of it."""
     folder.mkdir()
     deal_into(folder / "dealt", {**options, "clients": CLIENTS})
-    assert run_apart(folder, options, CLIENTS, "there") == 0, (folder / "run.log").read_text()
+    assert run_apart(folder, options, CLIENTS, "there", python) == 0, (folder / "run.log").read_text()
     return folder / "app" / "runs" / "there"
 
 
-def on_leaves(folder, options, of_nodes):
+def on_leaves(folder, options, of_nodes, python=sys.executable):
     """Three leaf servers as processes, whose clients are SuperNodes or threads."""
-    with Leaves(folder, {**options, "clients": CLIENTS}, CLIENTS, leaves=3, of_nodes=of_nodes) as there:
+    given = {**options, "clients": CLIENTS}
+    with Leaves(folder, given, CLIENTS, leaves=3, of_nodes=of_nodes, python=python) as there:
         code = there.run("there").wait(900)
         assert code == 0, there.said("run-there")
     return folder / "runs" / "there"
@@ -166,6 +167,15 @@ WAYS = {
     "three leaf servers, a SuperLink with TLS and keys each": partial(on_leaves, of_nodes=True),
     "Ray cluster of three nodes that share no files": on_three_ray_nodes,
     "SuperLink with TLS and keys, nodes that share no files": on_machines,
+    "three leaf servers, their clients threads, newest Flower": partial(
+        on_leaves, of_nodes=False, python=NEWEST
+    ),
+    "Ray cluster of three nodes that share no files, newest Flower": partial(
+        on_three_ray_nodes, python=NEWEST
+    ),
+    "SuperLink with TLS and keys, nodes that share no files, newest Flower": partial(
+        on_machines, python=NEWEST
+    ),
 }
 
 

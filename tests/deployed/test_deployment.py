@@ -31,6 +31,7 @@ def carried_out(tmp_path_factory):
     )  # fmt: skip
     deal_into(folder / "dealt", options)
     deployment = Deployment(folder, {**options, "data.path": "nowhere.npz", "runs-dir": "runs"})
+    deployment.project = (deployment.app / "pyproject.toml").read_text()
     with deployment:
         deployment.register(NODES)
         deployment.start_node(0, NODES, folder / "dealt" / "client-0")
@@ -74,6 +75,12 @@ def test_the_bits_are_those_of_a_run_in_process(carried_out):
 def test_a_node_whose_key_is_not_registered_does_not_get_in(carried_out):
     deployment, _, _ = carried_out
     assert deployment.stranger not in (None, 0)
+
+
+def test_the_project_is_as_it_was(carried_out):
+    """`flwr run` of newer Flowers edits it."""
+    deployment, _, _ = carried_out
+    assert (deployment.app / "pyproject.toml").read_text() == deployment.project
 
 
 def test_nothing_is_left_running(carried_out):

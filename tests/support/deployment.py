@@ -17,8 +17,10 @@ from flwr.cli.app import app as flower
 from processes import MARK, marked
 from typer.testing import CliRunner
 
+from fedge.flower import flower_version, moves_federations
 from fedge.launch.flower import toml_of
 from fedge.launch.packaged import packaged_folder
+from fedge.launch.superlink import KEEP_ENVIRONMENT
 from fedge.link.certificates import Wanted, make_certificates
 
 if sys.version_info >= (3, 11):
@@ -27,6 +29,7 @@ else:
     import tomli as tomllib
 
 BIN = Path(sys.executable).parent
+ONE_PORT = flower_version() >= (1, 35)  # of a SuperLink, for all
 
 
 def free_ports(count):
@@ -60,6 +63,8 @@ class Deployment:
         make_certificates(self.certs, Wanted(hosts))
         self._listen = listen
         self.control, self.fleet, self.server_io = free_ports(3)
+        if ONE_PORT:
+            self.control = self.fleet
         self._options = options
         self._logs = []
         self.superlink = None
@@ -103,7 +108,7 @@ class Deployment:
         """Return the environment of a process that keeps its Flower folder in `home`."""
         kept = {key: value for key, value in os.environ.items() if key != "SEED"}
         path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
-        quiet = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+        quiet = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", KEEP_ENVIRONMENT: "1"}
         return kept | quiet | {"PATH": path, MARK: self.mark, "FLWR_HOME": str(home)} | more
 
     def start(self, name, words, **more):
@@ -120,13 +125,15 @@ class Deployment:
 
     def start_superlink(self, *more):
         """Start the SuperLink and wait until it listens."""
+        ports = ["--host", self._listen, "--port", self.fleet]
+        if not ONE_PORT:
+            ports = ["--control-api-address", f"127.0.0.1:{self.control}",
+                     "--fleet-api-address", f"{self._listen}:{self.fleet}",
+                     "--serverappio-api-address", f"127.0.0.1:{self.server_io}"]  # fmt: skip
         self.superlink = self.start("superlink", [
             "flower-superlink", "--ssl-ca-certfile", self.certs / "ca.crt",
             "--ssl-certfile", self.certs / "superlink.crt", "--ssl-keyfile", self.certs / "superlink.key",
-            "--control-api-address", f"127.0.0.1:{self.control}",
-            "--fleet-api-address", f"{self._listen}:{self.fleet}",
-            "--serverappio-api-address", f"127.0.0.1:{self.server_io}",
-            "--enable-supernode-auth", *more,
+            *ports, "--enable-supernode-auth", *more,
         ])  # fmt: skip
         wait_until(lambda: listens(self.control) and listens(self.fleet), 60, "the SuperLink listens")
 
@@ -153,7 +160,8 @@ class Deployment:
             "flower-supernode", "--superlink", f"127.0.0.1:{self.fleet}",
             "--root-certificates", certs / "ca.crt",
             "--auth-supernode-private-key", certs / f"node-{partition}",
-            "--clientappio-api-address", f"127.0.0.1:{port}", "--node-config",
+            *(["--port", port] if ONE_PORT else ["--clientappio-api-address", f"127.0.0.1:{port}"]),
+            "--node-config",
             f'partition-id={partition} num-partitions={partitions} data-folder="{folder}"',
         ])  # fmt: skip
         self.nodes[name or partition] = node
@@ -162,9 +170,15 @@ class Deployment:
     def register(self, nodes):
         """Make keys of so many nodes and let them in."""
         make_certificates(self.certs, Wanted(nodes=nodes))
+        at, home = [str(self.app)], self.folder / "registrar"
+        if moves_federations():  # Flower's own configuration names the SuperLink, not the project
+            at = ["deployed"]
+            home.mkdir(exist_ok=True)
+            link = {"address": f"127.0.0.1:{self.control}", "root-certificates": str(self.certs / "ca.crt")}
+            (home / "config.toml").write_text(f"[superlink.deployed]\n{toml_of(link)}")
         for node in range(nodes):
-            words = ["supernode", "register", str(self.certs / f"node-{node}.pub"), str(self.app)]
-            done = CliRunner().invoke(flower, words)
+            words = ["supernode", "register", str(self.certs / f"node-{node}.pub"), *at]
+            done = CliRunner().invoke(flower, words, env={"FLWR_HOME": str(home)})
             assert "registered successfully" in done.output, done.output
 
     def flwr(self, *words, **more):

@@ -3,9 +3,12 @@
 import os
 import signal
 import subprocess
+import sys
 import time
+from pathlib import Path
 
-from deployment import BIN, free_ports
+from deployment import free_ports
+from flower_runs import ROOT
 from processes import MARK, marked
 
 from fedge.cli import main
@@ -27,9 +30,9 @@ class Leaves:
         nodes: client → process of `fedge node`.
     """
 
-    def __init__(self, folder, options, clients, leaves=2, of_nodes=True):
+    def __init__(self, folder, options, clients, leaves=2, of_nodes=True, python=sys.executable):
         """Deal the windows, make certificates and keys; clients are SuperNodes, or threads of leaves."""
-        self.of_nodes = of_nodes
+        self.of_nodes, self.python = of_nodes, str(python)
         self.folder, self.clients, self.certs = folder, clients, folder / "certs"
         folder.mkdir(exist_ok=True)
         given = folder / "dealt.toml"
@@ -92,10 +95,11 @@ class Leaves:
     def _start(self, name, *words):
         """Start a command of Fedge; its output goes to NAME.out."""
         environment = {key: value for key, value in os.environ.items() if key != "SEED"} | {
-            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", MARK: self.mark,
-            "FLWR_TELEMETRY_ENABLED": "0", "FLWR_HOME": str(self.folder / "flower" / name),
+            "PATH": f"{Path(self.python).parent}{os.pathsep}{os.environ['PATH']}", MARK: self.mark,
+            "PYTHONPATH": str(ROOT), "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_HOME": str(self.folder / "flower" / name),
         }  # fmt: skip
-        words = [str(BIN / "fedge"), *map(str, words), "--certs", str(self.certs)]
+        words = [self.python, "-m", "fedge.cli", *map(str, words), "--certs", str(self.certs)]
         with (self.folder / f"{name}.out").open("ab") as out:
             return subprocess.Popen(
                 words, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment,

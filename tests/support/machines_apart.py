@@ -26,14 +26,17 @@ exec {fedge} node {node} --of {nodes} --superlink 10.77.{node}.1:{port} --certs 
 """
 
 
-def run_apart(folder, options, clients, name):
-    """Carry out a run whose windows `fedge deal` has written into folder/dealt; returns the exit code."""
+def run_apart(folder, options, clients, name, python=sys.executable):
+    """Carry out a run whose windows `fedge deal` has written into folder/dealt; returns the exit code.
+
+    All of it runs in the environment of `python`.
+    """
     (folder / "options.json").write_text(
         json.dumps({**options, "data.path": "nowhere.npz", "runs-dir": "runs"})
     )
     support = ROOT / "tests" / "support"
     done = subprocess.run(
-        [*ALONE, sys.executable, __file__, str(folder), str(clients), name],
+        [*ALONE, str(python), __file__, str(folder), str(clients), name],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(support)])}, check=False,
     )  # fmt: skip
     return done.returncode

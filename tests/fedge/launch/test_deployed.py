@@ -5,16 +5,19 @@ from pathlib import Path
 import pytest
 
 from fedge.config.option import ConfigError
+from fedge.launch import deployed
 from fedge.launch.deployed import (
     _COLOURS,
     _ENDED,
     _STARTED,
+    _at,
+    _home_of,
     _refuse_unreachable,
     _Said,
     _without_a_word,
     is_here,
 )
-from fedge.launch.project import Project
+from fedge.launch.project import Project, read_toml
 from fedge.link.certificates import Wanted, make_certificates
 from fedge.link.reach import free_port
 from fedge.run.ending import Outcome
@@ -90,3 +93,19 @@ def test_how_a_run_goes_on_whose_server_said_nothing(address, resume, telling):
 def test_a_run_that_was_not_taken_is_said():
     words = _without_a_word(_Said("", None), [".", "there"], "127.0.0.1:1", {})
     assert words == "the SuperLink did not take the run; the lines above say why"
+
+
+def test_a_newer_flower_is_told_the_superlink_in_a_home_of_the_runs_own(project, tmp_path, monkeypatch):
+    """From 1.26 on it reads no pyproject.toml; what the user's configuration has is used."""
+    monkeypatch.setattr(deployed, "moves_federations", lambda: False)
+    assert (_at([".", "there"]), _home_of(tmp_path, project, "there", "h:1")) == ([".", "there"], {})
+    monkeypatch.setattr(deployed, "moves_federations", lambda: True)
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "user"))
+    found = _home_of(tmp_path, project, "there", "h:1")
+    assert found == {"FLWR_HOME": str(tmp_path / "home")}
+    link = read_toml(tmp_path / "home" / "config.toml", "it")["superlink"]["there"]
+    assert link == {"address": "h:1", "root-certificates": str(tmp_path / "certs" / "ca.crt")}
+    assert _at([".", "there"]) == ["there"]
+    (tmp_path / "user").mkdir()
+    (tmp_path / "user" / "config.toml").write_text('[superlink.there]\naddress = "h:1"\n')
+    assert _home_of(tmp_path, project, "there", "h:1") == {}

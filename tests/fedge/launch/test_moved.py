@@ -3,7 +3,7 @@
 import pytest
 
 from fedge.config.option import ConfigError
-from fedge.launch.moved import connections, put_back
+from fedge.launch.moved import connections, keeping_federations, put_back
 from fedge.launch.project import Project
 
 # as flwr.cli.config_migration of 1.26 to 1.42 writes it
@@ -114,3 +114,14 @@ def test_connections_by_hand():
     assert connections(table) == ({"a": {"address": "x"}}, "a")
     assert connections({}) == ({}, None)
     assert connections({"superlink": 3}) == ({}, None)
+
+
+def test_what_flwr_run_comments_out_meanwhile_is_there_again_and_an_edit_stays(tmp_path):
+    path = tmp_path / "pyproject.toml"
+    path.write_text(HEAD + FEDERATIONS, encoding="utf-8")
+    with keeping_federations(path):
+        path.write_text(HEAD + NOTICE + commented(FEDERATIONS), encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == HEAD + FEDERATIONS
+    with keeping_federations(path):
+        path.write_text(HEAD, encoding="utf-8")  # by the user
+    assert path.read_text(encoding="utf-8") == HEAD
