@@ -51,6 +51,7 @@ Program::Program(const int64_t* words, int64_t count, const Kernels& chosen, int
   read(words, count);
   check();
   own.resize(operations.size());
+  plan_places();
   plan_stages();
   plan_stores();
   make_memory();
@@ -99,6 +100,18 @@ void Program::check() const {
     const bool tapped = o.kind == CONV || o.kind == MAX_POOL || o.kind == MEAN_POOL;
     require(!tapped || (o.size > 0 && o.stride > 0 && o.padding >= 0), "taps are out of range");
     require(o.kind != MAX_POOL || o.size < 255, "a pool is too wide");
+  }
+}
+
+// Parameters in the order in which they come, those that are trained first.
+void Program::plan_places() {
+  std::vector<Parameter*> ordered;
+  for (Parameter& p : parameters) ordered.push_back(&p);
+  std::sort(ordered.begin(), ordered.end(), [](const Parameter* a, const Parameter* b) { return a->offset < b->offset; });
+  for (Parameter* p : ordered) {
+    p->place = places;
+    places += rounded_up(p->count(), 16);
+    if (p->offset < trainable) trained_places = places;
   }
 }
 
@@ -248,7 +261,7 @@ void Program::plan_stores() {
 }
 
 void Program::make_memory() {
-  int64_t total = 16;
+  int64_t total = 0;
   std::vector<Store*> stores;
   for (Value& value : values)
     for (Store* store : {&value.forward, &value.gradient})
@@ -257,7 +270,7 @@ void Program::make_memory() {
         total += store->window_floats * (store->each_window ? batch : 1) + SLACK;
       }
   arena_.assign(total, 0.0f);
-  float* next = (float*)(((uintptr_t)arena_.data() + 63) / 64 * 64);
+  float* next = arena_.data();
   for (Store* store : stores) {
     store->memory = next;
     next += store->window_floats * (store->each_window ? batch : 1) + SLACK;

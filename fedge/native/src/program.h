@@ -4,11 +4,26 @@
 // inputs; fedge/native/program.py writes them, as whole numbers, in the order in which `Program::read` takes them.
 #pragma once
 #include <cstdint>
+#include <new>
 #include <vector>
 
 #include "kernels.h"
 
 namespace fedge {
+
+// Numbers that begin where a cache line does: a vector that crosses two lines is loaded twice.
+template <class T>
+struct OnLines {
+  using value_type = T;
+  OnLines() = default;
+  template <class Other>
+  OnLines(const OnLines<Other>&) {}
+  T* allocate(std::size_t n) { return (T*)::operator new(n * sizeof(T), std::align_val_t(64)); }
+  void deallocate(T* p, std::size_t) { ::operator delete(p, std::align_val_t(64)); }
+  bool operator==(const OnLines&) const { return true; }
+  bool operator!=(const OnLines&) const { return false; }
+};
+using Floats = std::vector<float, OnLines<float>>;
 
 enum Kind : int64_t { CONV, LINEAR, NORM, FIXED_NORM, RELU, GELU, MAX_POOL, MEAN_POOL, MEAN_ALL, DROP, ADD };
 
@@ -28,9 +43,10 @@ struct Operation {
 enum ParameterKind : int64_t { VECTOR, CONV_WEIGHT, LINEAR_WEIGHT };
 
 // In the network's memory: conv (out, in, size), linear (out, channels * steps of its input). Here: conv
-// (size, in, out), linear (out, steps * channels). At the same offset in both.
+// (size, in, out), linear (out, steps * channels), each from `place` on, which is the start of a cache line.
 struct Parameter {
   int64_t kind, offset, sizes[3];
+  int64_t place = 0;
   int64_t count() const;
 };
 
@@ -74,10 +90,10 @@ struct Phase {
 
 // What an operation keeps besides its value.
 struct Own {
-  std::vector<float> channel;             // NORM: arrays of channels, see `norm_of`
+  Floats channel;                        // NORM: arrays of channels, see `norm_of`
   std::vector<double> sums;
   std::vector<uint8_t> places;            // MAX_POOL: of all windows in training
-  std::vector<float> turned, result;      // LINEAR: transposed input and output; CONV: transposed weights
+  Floats turned, result;                  // LINEAR: transposed input and output; CONV: transposed weights
   std::vector<Phase> phases;
   int64_t mask = 0;                       // DROP: where its masks begin in those of a window
   Norm norm = {};
@@ -93,6 +109,7 @@ class Program {
   bool training;
   int64_t classes, input, logits;
   int64_t trainable, floats, buffer_floats, mask_bytes;
+  int64_t places = 0, trained_places = 0;  // numbers from the first parameter to the last, and to the last that is trained
   std::vector<Value> values;
   std::vector<Parameter> parameters;
   std::vector<Operation> operations;
@@ -102,6 +119,7 @@ class Program {
  private:
   void read(const int64_t* words, int64_t count);
   void check() const;
+  void plan_places();
   void plan_stages();
   void plan_gradient_stages();
   void plan_phases(int operation);
@@ -110,7 +128,7 @@ class Program {
   void touch_all(int stage);
   void make_memory();
   void make_own();
-  std::vector<float> arena_;
+  Floats arena_;
 };
 
 }  // namespace fedge

@@ -32,8 +32,8 @@ Session::Session(const int64_t* words, int64_t count, const Kernels& kernels, in
 
 void Session::rearrange(const float* from, float* to, bool inwards) const {
   for (const Parameter& p : program_.parameters) {
-    const float* a = from + p.offset;
-    float* b = to + p.offset;
+    const float* a = from + (inwards ? p.offset : p.place);
+    float* b = to + (inwards ? p.place : p.offset);
     const int64_t out = p.sizes[0], in = p.sizes[1], last = p.sizes[2];
     if (p.kind == VECTOR) {
       std::memcpy(b, a, sizeof(float) * p.count());
@@ -52,7 +52,7 @@ void Session::rearrange(const float* from, float* to, bool inwards) const {
 void Session::begin(const float* parameters, const float* buffers, const float* correction,
                     const Settings& settings) {
   settings_ = settings;
-  const size_t n = program_.floats + SLACK;
+  const size_t n = program_.places + SLACK;
   w_.assign(n, 0.0f);
   rearrange(parameters, w_.data(), true);
   buffers_.assign(buffers, buffers + program_.buffer_floats);
@@ -63,7 +63,7 @@ void Session::begin(const float* parameters, const float* buffers, const float* 
   }
   g_.assign(n, 0.0f);
   velocity_.assign(settings.momentum > 0 ? n : 0, 0.0f);
-  start_ = settings.prox_mu > 0 ? w_ : std::vector<float>();
+  start_ = settings.prox_mu > 0 ? w_ : Floats();
   correction_.assign(correction ? n : 0, 0.0f);
   if (correction) rearrange(correction, correction_.data(), true);
 }
@@ -433,10 +433,10 @@ void Session::loss(const Batch& batch) {
 void Session::descend() {
   float clip = 1.0f;
   if (settings_.clip_norm > 0)
-    clip = (float)std::min(1.0, settings_.clip_norm / (std::sqrt(k_.squares(g_.data(), program_.trainable)) + 1e-6));
+    clip = (float)std::min(1.0, settings_.clip_norm / (std::sqrt(k_.squares(g_.data(), program_.trained_places)) + 1e-6));
   const Step step = {(float)settings_.lr, (float)settings_.momentum, (float)settings_.weight_decay,
                      (float)settings_.prox_mu};
-  k_.descend(step, program_.trainable, clip, g_.data(), start_.empty() ? nullptr : start_.data(),
+  k_.descend(step, program_.trained_places, clip, g_.data(), start_.empty() ? nullptr : start_.data(),
              correction_.empty() ? nullptr : correction_.data(), velocity_.empty() ? nullptr : velocity_.data(),
              w_.data());
 }

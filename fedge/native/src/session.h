@@ -56,14 +56,14 @@ class Session {
   void loss(const Batch& batch);
   void descend();
   void send(const float* result, bool adds, Store& to, int64_t window);
-  float* weight(int64_t parameter) { return w_.data() + program_.parameters[parameter].offset; }
-  float* gradient(int64_t parameter) { return g_.data() + program_.parameters[parameter].offset; }
+  float* weight(int64_t parameter) { return w_.data() + program_.parameters[parameter].place; }
+  float* gradient(int64_t parameter) { return g_.data() + program_.parameters[parameter].place; }
   void rearrange(const float* from, float* to, bool inwards) const;
 
   Program program_;
   const Kernels& k_;
   Settings settings_ = {};
-  std::vector<float> w_, g_, velocity_, start_, correction_, buffers_, aside_;
+  Floats w_, g_, velocity_, start_, correction_, buffers_, aside_;
 };
 
 }  // namespace fedge
