@@ -25,7 +25,7 @@ MNIST ?= data/mnist.npz
 # 28 × 28 images, at least 26,000, for `make feature-skew`: x (N, 28, 28) uint8 and y (N,)
 IMAGES ?= data/mnist.npz
 
-.PHONY: docs notebooks results run test extended quick quick-tests bench bench-full soak audit hashes install format check types tests clean dist newcomer pythons matrix results-quick results-draws results-devices draws-data feature-skew
+.PHONY: docs notebooks results run test extended quick quick-tests bench bench-full soak audit hashes install format check types tests clean dist newcomer pythons matrix results-quick results-draws results-devices results-precision draws-data feature-skew
 
 run: $(RUNS)
 	PATH="$(CURDIR)/$(BIN):$$PATH" SEED=$${SEED:-42} $(BIN)/flwr run .
@@ -109,6 +109,13 @@ results-devices: $(STAMP)
 	$(BIN)/hhar thin $(MOTIONSENSE) data/study/motionsense-half.npz --keep-every 2 --mean-of 4
 	$(BIN)/fedge sweep studies/devices/*.toml
 	$(BIN)/python -m studies.devices_part
+
+# what factors of eight bits cost in accuracy: 20 runs, a quarter of an hour on two cores
+results-precision: $(STAMP)
+	mkdir -p data/study
+	$(BIN)/hhar thin $(MOTIONSENSE) data/study/motionsense.npz --keep-every 4 --mean-of 4
+	$(BIN)/hhar thin $(HHAR) data/study/hhar.npz --keep-every 2 --mean-of 4
+	$(BIN)/fedge sweep studies/precision/*.toml
 
 # all of them: ten draws of five data sets, for a night
 results-draws: $(STAMP) draws-data

@@ -156,7 +156,14 @@ EFFECTS: dict[str, Effect] = {
     "partition.alpha-clients": _partition("dirichlet"),
     "partition.imbalance": _partition("imbalance"),
     "train.lr-decay": Effect("num-server-rounds of at least 2", lambda config: config.num_server_rounds > 1),
-    "train.precision": _gpu,
+    "train.precision": Effect(
+        'train.device "auto" or "cuda" for tf32, train.kernel "auto" or "native" for bf16',
+        lambda config: (
+            config.train.kernel != "torch"
+            if config.train.precision == "bf16"
+            else config.train.device != "cpu"
+        ),
+    ),
     "train.cuda-graph": _gpu,
     "scaffold.levels": Effect("scaffold.enabled", lambda config: config.scaffold.enabled),
     "cluster.regroup-every": _method(*_SETTLING),

@@ -39,13 +39,19 @@ KERNELS = {
 }  # fmt: skip
 
 
+AMX = (
+    "-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mavx512bf16", "-mamx-tile", "-mamx-bf16",
+    "-Wno-uninitialized", "-Wno-maybe-uninitialized",  # said of the compiler's own header
+)  # fmt: skip
+
+
 class BuildError(RuntimeError):
     """The library could not be built; one line says why."""
 
 
 def sources_digest() -> str:
     """Return what a library must have been built from to be used: 16 characters for all sources and flags."""
-    digest = hashlib.sha256(repr((FLAGS, KERNELS)).encode())
+    digest = hashlib.sha256(repr((FLAGS, KERNELS, AMX)).encode())
     for path in sorted(SOURCES.iterdir()):
         if path.suffix in (".h", ".cpp"):
             digest.update(path.name.encode() + b"\0" + path.read_bytes())
@@ -106,19 +112,16 @@ def build(
                 SOURCES / f"{source}.cpp",
                 (f'-DFEDGE_SOURCES="{sources_digest()}"',),
             )
-            for source in ("program", "session", "interface")
+            for source in ("program", "session", "interface", "rounded")
         ]
+        if (family or machine()) == "x86_64":
+            jobs.append((Path(folder) / "amx.o", SOURCES / "amx.cpp", AMX))
         jobs += [
             (Path(folder) / f"{name}.o", SOURCES / "kernels.cpp", (f"-DFEDGE_ISA={name}", *options))
             for name, options in kernels.items()
         ]
         with ThreadPoolExecutor(2) as pool:
-            list(
-                pool.map(
-                    lambda job: _call([*call, *FLAGS, *job[2], *flags, "-c", str(job[1]), "-o", str(job[0])]),
-                    jobs,
-                )
-            )
+            list(pool.map(lambda job: _compile(call, *job, flags), jobs))
         linked = Path(folder) / "linked.so"
         kind = ["-shared"] if main is None else ["-std=c++17", "-O2", str(main)]
         _call([*call, *kind, *flags, *(str(job[0]) for job in jobs), "-o", str(linked)])
@@ -126,6 +129,19 @@ def build(
         shutil.copy(linked, partial)
         os.replace(partial, library)
     return library
+
+
+def _compile(
+    call: Sequence[str], compiled: Path, source: Path, options: Sequence[str], flags: Sequence[str]
+) -> None:
+    """Compile one source; AMX's without its instructions, which leaves it empty, where they are not known."""
+    words = [*call, *FLAGS, *options, *flags, "-c", str(source), "-o", str(compiled)]
+    try:
+        _call(words)
+    except BuildError:
+        if options != AMX:
+            raise
+        _call([word for word in words if word not in AMX])
 
 
 def _call(words: Sequence[str]) -> None:

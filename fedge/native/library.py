@@ -20,6 +20,7 @@ import numpy as np
 from fedge.native.build import LIBRARY, SOURCES, sources_digest
 
 KERNEL = "FEDGE_KERNEL"
+BF16 = "_bf16"  # at the end of the name of a kernel that rounds factors
 _POINTER, _LONG, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
 _ROOM = 256
 
@@ -30,7 +31,10 @@ class UnavailableError(RuntimeError):
 
 @dataclass(frozen=True)
 class Library:
-    """The functions of src/interface.cpp, and the kernels that they can be called with, best first."""
+    """The functions of src/interface.cpp, and the kernels that they can be called with, best first.
+
+    Each has one that rounds the factors of convolutions to bf16, and is called NAME_bf16.
+    """
 
     calls: Any
     kernels: tuple[str, ...]
@@ -41,9 +45,10 @@ class Library:
         Raises:
             UnavailableError: this processor or this build does not have it.
         """
-        if kernel not in self.kernels:
+        name = kernel.removesuffix(BF16)
+        if name not in self.kernels:
             raise UnavailableError(f"it has no kernel {kernel!r} here; take one of {', '.join(self.kernels)}")
-        return self.kernels.index(kernel)
+        return self.kernels.index(name) + (len(self.kernels) if kernel != name else 0)
 
 
 def open_library() -> Library:
@@ -69,7 +74,7 @@ def opened(path: Path) -> Library:
         ) from error
     if SOURCES.is_dir() and calls.fedge_sources().decode() != sources_digest():
         raise UnavailableError("it is of other sources than those here; run python -m fedge.native.build")
-    return Library(calls, tuple(_kernels(calls)))
+    return Library(calls, tuple(name for name in _kernels(calls) if not name.endswith(BF16)))
 
 
 def _declare(calls: ctypes.CDLL) -> None:
@@ -90,7 +95,7 @@ def _declare(calls: ctypes.CDLL) -> None:
 
 
 def _kernels(calls: ctypes.CDLL) -> Iterator[str]:
-    """Yield the names of the kernels, best first."""
+    """Yield the names of the kernels, best first; those that round factors come last."""
     number = 0
     while (name := calls.fedge_kernel(number)) is not None:
         yield name.decode()
@@ -107,10 +112,11 @@ def best_kernel() -> str:
     named = os.environ.get(KERNEL, "")
     if not named:
         return library.kernels[0]
-    try:
-        library.number(named)
-    except UnavailableError as error:
-        raise UnavailableError(f"{KERNEL} names a kernel that it does not have: {error}") from error
+    if named not in library.kernels:
+        raise UnavailableError(
+            f"{KERNEL} names a kernel that it does not have: it has no kernel {named!r} here; take one of "
+            f"{', '.join(library.kernels)}"
+        )
     return named
 
 

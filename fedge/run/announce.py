@@ -13,6 +13,7 @@ from fedge.console.lines import Console, final_table
 from fedge.exchange.engine import Engine
 from fedge.exchange.hello import CPU
 from fedge.leaf.quorum import num_training
+from fedge.native.library import BF16
 from fedge.privacy import coverage
 from fedge.privacy.account import Account
 from fedge.process import exits
@@ -31,7 +32,7 @@ from fedge.run.resume import Resumption
 from fedge.timing.timeline import TimelineBook
 from fedge.trackers.tracking import FINISH_S, Tracking
 from fedge.training.gpu import FLOAT32
-from fedge.training.kernels import Kernel
+from fedge.training.kernels import ROUNDED, TORCH, Kernel
 
 logger = logging.getLogger(__name__)
 
@@ -159,9 +160,11 @@ class Announcer:
         """Return a line for each option of GPUs that does nothing on these devices, in this number."""
         train, threads = self._plan.config.train, self._recorder.manifest["federation"].get("workers", 1)
         if set(devices) == {CPU}:
-            if train.precision == FLOAT32:
+            if train.precision in (FLOAT32, ROUNDED):  # the kernel says what becomes of the latter
                 return []
             return [f"train.precision {train.precision} has no effect: clients compute on the CPU"]
+        if devices and CPU not in devices and train.precision == ROUNDED:
+            return [f"train.precision {train.precision} has no effect: clients compute on a GPU"]
         if devices and threads > 1 and train.cuda_graph == "auto":
             return [
                 f"train.cuda-graph: steps are not recorded as graphs, since {threads} threads of this "
@@ -179,6 +182,14 @@ class Announcer:
         self._recorder.update_manifest(kernel={"name": kernel.name, "why": kernel.why})
         if kernel.why:
             self._note([f"train.kernel: PyTorch trains, since {kernel.why}"])
+        if kernel.name == TORCH and kernel.why and self._plan.config.train.precision == ROUNDED:
+            self._note([f"train.precision {ROUNDED} has no effect: PyTorch trains"])
+        if kernel.name.endswith(BF16) and not kernel.name.endswith(f"amx{BF16}"):
+            self._note(
+                [
+                    f"train.precision {ROUNDED}: factors are rounded, at no gain, since this processor has no AMX"
+                ]
+            )
 
     def _open_account(self, sizes: Sequence[int]) -> None:
         """Say and record what privacy promises, and begin to add up what is spent."""

@@ -135,7 +135,7 @@ def kernel_of_run(plan: Plan, shape: DataShape, devices: Collection[str] = ()) -
         return Kernel(TORCH, "clients train on a GPU")
     if train.processes > 1:
         return Kernel(TORCH, "several processes train a client's model (train.processes)")
-    return kernel_of(network_of(plan, shape), shape.input_shape, train.kernel)
+    return kernel_of(network_of(plan, shape), shape.input_shape, train.kernel, train.precision)
 
 
 def windows_of_splits(dealt: Partition) -> dict[int, dict[str, int]]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import nn
 
-from fedge.native.library import KERNEL
+from fedge.native.library import BF16, KERNEL
 from fedge.native.plan import Plan, plan_of
 
 TORCH, AUTO, NATIVE = "torch", "auto", "native"
+ROUNDED = "bf16"  # train.precision: factors of products are rounded, weights and sums are not
 PLAIN = "plain"  # the kernel that any processor runs; half as fast as PyTorch
 
 
@@ -27,31 +28,36 @@ class Kernel:
     why: str = ""
 
 
-def native_plan(model: nn.Module, input_shape: tuple[int, ...], wanted: str) -> Plan | None:
+def native_plan(
+    model: nn.Module, input_shape: tuple[int, ...], wanted: str, precision: str = ""
+) -> Plan | None:
     """Return how the native step trains a model on windows of a shape; None where PyTorch is to.
 
     Args:
         model: any.
         input_shape: (C, T) or (C, H, W).
         wanted: train.kernel.
+        precision: train.precision, for training; "bf16" rounds factors, others do not.
     """
     if wanted == TORCH or next(model.parameters()).device.type != "cpu":
         return None
-    plan = _plan_or_why(model, input_shape, wanted)
+    plan = _plan_or_why(model, input_shape, wanted, precision)
     return plan if isinstance(plan, Plan) else None
 
 
-def kernel_of(model: nn.Module, input_shape: tuple[int, ...], wanted: str) -> Kernel:
+def kernel_of(model: nn.Module, input_shape: tuple[int, ...], wanted: str, precision: str = "") -> Kernel:
     """Return what computes the steps of a model on a CPU, and why; see `native_plan`."""
     if wanted == TORCH:
         return Kernel(TORCH)
-    plan = _plan_or_why(model, input_shape, wanted)
+    plan = _plan_or_why(model, input_shape, wanted, precision)
     return Kernel(f"native {plan.kernel}") if isinstance(plan, Plan) else Kernel(TORCH, plan)
 
 
-def _plan_or_why(model: nn.Module, input_shape: tuple[int, ...], wanted: str) -> Plan | str:
+def _plan_or_why(model: nn.Module, input_shape: tuple[int, ...], wanted: str, precision: str) -> Plan | str:
     """Return the plan, or why there is none; "auto" does without a kernel that is slower than PyTorch."""
     plan = plan_of(model, input_shape)
     if wanted == AUTO and isinstance(plan, Plan) and plan.kernel == PLAIN and KERNEL not in os.environ:
         return "this processor runs only its plain kernel, which is slower than PyTorch"
+    if precision == ROUNDED and isinstance(plan, Plan):
+        return replace(plan, kernel=plan.kernel + BF16)
     return plan

@@ -72,7 +72,7 @@ def train(
     if state is not None:
         load_state(model, state)
     keep_freed_memory()
-    plan = native_plan(model, tuple(x.shape[1:]), settings.kernel)
+    plan = native_plan(model, tuple(x.shape[1:]), settings.kernel, settings.precision)
     with torch_threads(settings.threads):
         device = next(model.parameters()).device
         x, y = x.to(device), y.to(device)

@@ -24,6 +24,7 @@ def local_training(config: TrainConfig, global_round: int) -> LocalTraining:
         prox_mu=config.prox_mu,
         threads=config.threads,
         kernel=step_kernel(config),
+        precision=config.precision,
         cuda_graph=config.cuda_graph == "auto",
     )
 

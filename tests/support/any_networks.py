@@ -20,7 +20,7 @@ def kernels():
 
 
 needs_native = pytest.mark.skipif(not kernels(), reason="the native step is not built")
-KERNELS = ("avx512", "avx2", "neon", "plain")
+KERNELS = ("amx", "avx512", "avx2", "neon", "plain")
 
 
 def use_kernel(monkeypatch, name):

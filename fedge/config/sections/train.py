@@ -47,9 +47,9 @@ class TrainConfig(Section):
     )
     precision: str = option(
         "float32",
-        "how a GPU multiplies: in float32, or with factors of 10 bits, faster on large models; see "
-        "docs/gpu.md",
-        choices=("float32", "tf32"),
+        "how training multiplies: in float32; tf32: on a GPU with factors of 10 bits, see docs/gpu.md; bf16: "
+        "in the native step with factors of 8 bits, see docs/native.md",
+        choices=("float32", "tf32", "bf16"),
     )
     cuda_graph: str = option(
         "auto", "auto: on a GPU, record long training as a graph and replay it", choices=("auto", "off")

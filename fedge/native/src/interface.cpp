@@ -3,24 +3,35 @@
 #include <exception>
 #include <stdexcept>
 
+#include "amx.h"
+#include "rounded.h"
 #include "session.h"
 
 namespace {
 
-// Best first; those that this processor cannot run are left out.
+// Best first; those that this processor cannot run are left out. Behind them, in the same order, those that round
+// factors to bf16.
 const fedge::Kernels* kernels_here(int number) {
-  const fedge::Kernels* found[3];
+  const fedge::Kernels* found[8];
   int count = 0;
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512vl"))
-    found[count++] = &fedge::kernels_avx512;
+  const bool has_512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+  const fedge::Kernels* tiles = has_512 ? fedge::amx_kernels(false) : nullptr;
+  if (tiles) found[count++] = tiles;
+  if (has_512) found[count++] = &fedge::kernels_avx512;
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) found[count++] = &fedge::kernels_avx2;
 #elif defined(__aarch64__)
+  const fedge::Kernels* tiles = nullptr;
   found[count++] = &fedge::kernels_neon;
+#else
+  const fedge::Kernels* tiles = nullptr;
 #endif
   found[count++] = &fedge::kernels_plain;
+  const int exact = count;
+  for (int i = 0; i < exact; i++)
+    found[count++] = found[i] == tiles ? fedge::amx_kernels(true) : fedge::rounded_kernels(found[i]);
   return 0 <= number && number < count ? found[number] : nullptr;
 }
 

@@ -22,6 +22,20 @@ struct Product {
   bool relu;
 };
 
+// Gradient of a convolution's weights: C (size * channels x columns) = or += the sum over windows and steps t of
+// x[(t + tap) * x_row + channel] g[t * columns + column]. Windows are handed over one by one, `slots` of them are
+// multiplied in one go.
+struct TapGradient {
+  int64_t steps, channels, size, columns;
+  const float* x;
+  int64_t x_row;
+  const float* g;
+  float* c;
+  int64_t slot;  // of this window
+  bool last;     // multiply the windows in slots 0 to `slot`
+  bool add;      // to what C holds
+};
+
 struct Pool {
   int64_t steps, channels, out_steps, size, stride, padding;
   bool relu;  // before pooling
@@ -67,6 +81,16 @@ struct Kernels {
   double (*squares)(const float* x, int64_t n);
   void (*descend)(const Step&, int64_t n, float clip, const float* g, const float* start, const float* correction,
                   float* velocity, float* w);
+
+  // Products whose second factor is packed beforehand; null where there are none. `work` is memory of at least as many
+  // floats as the function before it says; a_step must be 1.
+  int64_t (*packed_floats)(int64_t k, int64_t n) = nullptr;
+  void (*pack)(const float* b, int64_t b_row, int64_t k, int64_t n, float* packed) = nullptr;
+  int64_t (*work_floats)(const Product&) = nullptr;
+  void (*packed_product)(const Product&, const float* packed, float* work) = nullptr;
+  int64_t (*tap_slots)(const TapGradient&) = nullptr;
+  int64_t (*tap_work_floats)(const TapGradient&) = nullptr;
+  void (*tap_gradient)(const TapGradient&, float* work) = nullptr;
 };
 
 extern const Kernels kernels_plain;

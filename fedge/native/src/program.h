@@ -86,6 +86,7 @@ struct Phase {
   int64_t first, count;  // input steps first, first + stride, …
   int64_t start;         // output step that the sum of the first of them begins at; may lie before the first
   int64_t taps, weight;  // number of taps; where their transposed weights are
+  int64_t packed = 0;    // where these are, packed
 };
 
 // What an operation keeps besides its value.
@@ -94,6 +95,9 @@ struct Own {
   std::vector<double> sums;
   std::vector<uint8_t> places;            // MAX_POOL: of all windows in training
   Floats turned, result;                  // LINEAR: transposed input and output; CONV: transposed weights
+  Floats packed;                          // CONV: weights, then turned weights of each phase, for packed products
+  Floats tap_work;                        // CONV: windows whose part of the weights' gradient is to come
+  int64_t tap_slots = 1;
   std::vector<Phase> phases;
   int64_t mask = 0;                       // DROP: where its masks begin in those of a window
   Norm norm = {};

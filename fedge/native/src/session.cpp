@@ -28,6 +28,8 @@ Session::Session(const int64_t* words, int64_t count, const Kernels& kernels, in
   int64_t largest = 0;
   for (const Value& value : program_.values) largest = std::max(largest, value.channels * value.steps);
   aside_.assign(largest + SLACK, 0.0f);
+  for (size_t i = 0; i < program_.operations.size(); i++)
+    if (packs(program_.operations[i])) plan_packed((int)i);
 }
 
 void Session::rearrange(const float* from, float* to, bool inwards) const {
@@ -57,8 +59,10 @@ void Session::begin(const float* parameters, const float* buffers, const float* 
   rearrange(parameters, w_.data(), true);
   buffers_.assign(buffers, buffers + program_.buffer_floats);
   if (!program_.training) {
-    for (size_t i = 0; i < program_.operations.size(); i++)
+    for (size_t i = 0; i < program_.operations.size(); i++) {
       if (program_.operations[i].kind == FIXED_NORM) norm_fixed((int)i);
+      if (packs(program_.operations[i])) pack_weights((int)i);
+    }
     return;
   }
   g_.assign(n, 0.0f);
@@ -103,6 +107,7 @@ void Session::carry_out(const Batch& batch) {
       if (o.bias >= 0) std::fill_n(gradient(o.bias), program_.parameters[o.bias].count(), 0.0f);
       if (o.kind == NORM) norm_begin((int)i);
       if (!program_.own[i].phases.empty()) turn_weights((int)i);
+      if (packs(o)) pack_weights((int)i);
     }
   }
   const std::vector<Stage>& stages = program_.stages;
@@ -189,7 +194,7 @@ void Session::forward(int i, const Batch& batch, int64_t window) {
   const int64_t floats = in.steps * in.channels;
   switch (o.kind) {
     case CONV:
-      conv(o, window);
+      conv(i, window);
       break;
     case RELU:
       k_.relu(x, y, floats);
@@ -231,7 +236,7 @@ void Session::back(const Stage& stage, const Batch& batch, int64_t window) {
   const int i = stage.operation;
   const Operation& o = program_.operations[i];
   Value &in = program_.values[o.in], &out = program_.values[o.out];
-  if (o.kind == CONV) return conv_back(i, stage.adds, window);
+  if (o.kind == CONV) return conv_back(i, stage.adds, window, batch.windows);
   const float* g = out.gradient.of(window);
   const int64_t floats = in.steps * in.channels;
   if (o.kind == ADD) {
@@ -270,12 +275,73 @@ void Session::back(const Stage& stage, const Batch& batch, int64_t window) {
 // With channels side by side, the inputs of output step t are size * channels numbers in a row, which begin stride
 // steps after those of t - 1: a matrix whose rows overlap. So a convolution is one product, and nothing is copied.
 
-void Session::conv(const Operation& o, int64_t window) {
+Product Session::convolution(int i, int64_t window) {
+  const Operation& o = program_.operations[i];
   const Value &in = program_.values[o.in], &out = program_.values[o.out];
-  k_.product({out.steps, out.channels, o.size * in.channels, in.forward.of(window) - o.padding * in.channels,
-              o.stride * in.channels, 1, weight(o.weight), out.channels, out.forward.of(window), out.channels,
-              o.bias < 0 ? nullptr : weight(o.bias), false, o.relu != 0});
+  return {out.steps, out.channels, o.size * in.channels, in.forward.of(window) - o.padding * in.channels,
+          o.stride * in.channels, 1, weight(o.weight), out.channels, out.forward.of(window), out.channels,
+          o.bias < 0 ? nullptr : weight(o.bias), false, o.relu != 0};
 }
+
+Product Session::input_gradient(int i, const Phase& p, bool adds, int64_t window) {
+  const Operation& o = program_.operations[i];
+  Value &in = program_.values[o.in], &out = program_.values[o.out];
+  return {p.count, in.channels, p.taps * out.channels, out.gradient.of(window) + p.start * out.channels, out.channels, 1,
+          program_.own[i].turned.data() + p.weight, in.channels, in.gradient.of(window) + p.first * in.channels,
+          o.stride * in.channels, nullptr, adds, false};
+}
+
+// Inputs of a step are one run of numbers; where taps share no packed rows, these are as many channels.
+TapGradient Session::tap_gradient(int i, int64_t window, int64_t windows) {
+  const Operation& o = program_.operations[i];
+  Value &in = program_.values[o.in], &out = program_.values[o.out];
+  const bool shares = o.stride == 1 && in.channels >= k_.width;
+  const int64_t slots = program_.own[i].tap_slots, slot = window % slots;
+  return {out.steps, in.channels * (shares ? 1 : o.size), shares ? o.size : 1, out.channels,
+          in.forward.of(window) - o.padding * in.channels, o.stride * in.channels, out.gradient.of(window),
+          gradient(o.weight), slot, slot + 1 == slots || window + 1 == windows, window >= slots};
+}
+
+bool Session::packs(const Operation& o) const { return k_.pack && o.kind == CONV; }
+
+// Memory for an operation's packed weights, and for what is made of the other factor.
+void Session::plan_packed(int i) {
+  Own& own = program_.own[i];
+  const Product forward = convolution(i, 0);
+  int64_t packed = k_.packed_floats(forward.k, forward.n), work = k_.work_floats(forward);
+  for (Phase& p : own.phases) {
+    const Product back = input_gradient(i, p, false, 0);
+    p.packed = packed;
+    packed += k_.packed_floats(back.k, back.n);
+    work = std::max(work, k_.work_floats(back));
+  }
+  if (program_.training) {
+    const TapGradient taps = tap_gradient(i, 0, 1);
+    own.tap_slots = k_.tap_slots(taps);
+    own.tap_work.assign(k_.tap_work_floats(taps), 0.0f);
+  }
+  own.packed.assign(packed, 0.0f);
+  if ((int64_t)work_.size() < work) work_.assign(work, 0.0f);
+}
+
+void Session::pack_weights(int i) {
+  Own& own = program_.own[i];
+  const Product forward = convolution(i, 0);
+  k_.pack(forward.b, forward.b_row, forward.k, forward.n, own.packed.data());
+  for (const Phase& p : own.phases) {
+    const Product back = input_gradient(i, p, false, 0);
+    k_.pack(back.b, back.b_row, back.k, back.n, own.packed.data() + p.packed);
+  }
+}
+
+void Session::multiply(const Product& p, int i, int64_t packed) {
+  if (packs(program_.operations[i]))
+    k_.packed_product(p, program_.own[i].packed.data() + packed, work_.data());
+  else
+    k_.product(p);
+}
+
+void Session::conv(int i, int64_t window) { multiply(convolution(i, window), i, 0); }
 
 void Session::mask_by_relu(const Operation& o, int64_t window) {
   Value& out = program_.values[o.out];
@@ -283,20 +349,19 @@ void Session::mask_by_relu(const Operation& o, int64_t window) {
   if (o.relu) k_.relu_back(out.forward.of(window), g, g, out.steps * out.channels);
 }
 
-void Session::conv_back(int i, bool adds, int64_t window) {
+void Session::conv_back(int i, bool adds, int64_t window, int64_t windows) {
   const Operation& o = program_.operations[i];
   Value &in = program_.values[o.in], &out = program_.values[o.out];
   mask_by_relu(o, window);
   const float* g = out.gradient.of(window);
   if (o.bias >= 0) k_.column_sums(g, out.steps, out.channels, gradient(o.bias));
-  k_.product({o.size * in.channels, out.channels, out.steps, in.forward.of(window) - o.padding * in.channels, 1,
-              o.stride * in.channels, g, out.channels, gradient(o.weight), out.channels, nullptr, window > 0, false});
+  if (packs(o))
+    k_.tap_gradient(tap_gradient(i, window, windows), program_.own[i].tap_work.data());
+  else
+    k_.product({o.size * in.channels, out.channels, out.steps, in.forward.of(window) - o.padding * in.channels, 1,
+                o.stride * in.channels, g, out.channels, gradient(o.weight), out.channels, nullptr, window > 0, false});
   if (!in.needs_gradient) return;
-  for (const Phase& p : program_.own[i].phases) {
-    float* to = in.gradient.of(window) + p.first * in.channels;
-    k_.product({p.count, in.channels, p.taps * out.channels, g + p.start * out.channels, out.channels, 1,
-                program_.own[i].turned.data() + p.weight, in.channels, to, o.stride * in.channels, nullptr, adds, false});
-  }
+  for (const Phase& p : program_.own[i].phases) multiply(input_gradient(i, p, adds, window), i, p.packed);
 }
 
 // Weights of the taps of each phase, last tap first, from (in, out) to (out, in).

@@ -42,9 +42,16 @@ class Session {
   void batch_stage(const Stage& stage, const Batch& batch);
   void forward(int i, const Batch& batch, int64_t window);
   void back(const Stage& stage, const Batch& batch, int64_t window);
-  void conv(const Operation& o, int64_t window);
-  void conv_back(int i, bool adds, int64_t window);
+  void conv(int i, int64_t window);
+  void conv_back(int i, bool adds, int64_t window, int64_t windows);
   void turn_weights(int i);
+  bool packs(const Operation& o) const;
+  void plan_packed(int i);
+  void pack_weights(int i);
+  Product convolution(int i, int64_t window);
+  Product input_gradient(int i, const Phase& phase, bool adds, int64_t window);
+  TapGradient tap_gradient(int i, int64_t window, int64_t windows);
+  void multiply(const Product& p, int i, int64_t packed);
   void linear(int i, int64_t windows);
   void linear_back(int i, bool adds, int64_t windows);
   void mask_by_relu(const Operation& o, int64_t window);
@@ -63,7 +70,7 @@ class Session {
   Program program_;
   const Kernels& k_;
   Settings settings_ = {};
-  Floats w_, g_, velocity_, start_, correction_, buffers_, aside_;
+  Floats w_, g_, velocity_, start_, correction_, buffers_, aside_, work_;
 };
 
 }  // namespace fedge

@@ -90,6 +90,7 @@ def test_sanitizers_find_nothing(sanitizer, plain, tmp_path):
     threads = 3 if sanitizer == "thread" else 1
     for kernel in HERE:
         assert_close(results(program, tmp_path, kernel, threads), plain)
+        results(program, tmp_path, f"{kernel}_bf16", threads)
 
 
 @pytest.mark.soak
