@@ -121,7 +121,7 @@ def build(
             for name, options in kernels.items()
         ]
         with ThreadPoolExecutor(2) as pool:
-            list(pool.map(lambda job: _compile(call, *job, flags), jobs))
+            list(pool.map(lambda job: _compile(call, job[0], job[1], [*job[2], *flags]), jobs))
         linked = Path(folder) / "linked.so"
         kind = ["-shared"] if main is None else ["-std=c++17", "-O2", str(main)]
         _call([*call, *kind, *flags, *(str(job[0]) for job in jobs), "-o", str(linked)])
@@ -131,15 +131,13 @@ def build(
     return library
 
 
-def _compile(
-    call: Sequence[str], compiled: Path, source: Path, options: Sequence[str], flags: Sequence[str]
-) -> None:
+def _compile(call: Sequence[str], compiled: Path, source: Path, options: Sequence[str]) -> None:
     """Compile one source; AMX's without its instructions, which leaves it empty, where they are not known."""
-    words = [*call, *FLAGS, *options, *flags, "-c", str(source), "-o", str(compiled)]
+    words = [*call, *FLAGS, *options, "-c", str(source), "-o", str(compiled)]
     try:
         _call(words)
     except BuildError:
-        if options != AMX:
+        if not set(AMX) <= set(options):
             raise
         _call([word for word in words if word not in AMX])
 

@@ -1,4 +1,4 @@
-"""Training with factors that are rounded to bf16 (train.precision), and with floats in three parts of that size."""
+"""Training with factors that are rounded to bf16 (train.precision), and with floats in three such parts."""
 
 import threading
 from dataclasses import replace
@@ -123,7 +123,7 @@ def test_the_kernel_is_named():
     ("channels", "out", "size", "stride", "steps"), [(1, 1, 1, 1, 1), (17, 33, 7, 2, 31), (64, 16, 3, 1, 65)]
 )
 def test_amx_knows_convolutions_of_any_shape(monkeypatch, channels, out, size, stride, steps):
-    """Rows, columns and depths that fill no tile; three windows, more than are multiplied at a time when they are long."""
+    """Rows, columns and depths that fill no tile; three windows."""
     use_kernel(monkeypatch, "amx")
     torch.manual_seed(3)
     model = nn.Sequential(
