@@ -185,7 +185,7 @@ class Announcer:
         if kernel.name == TORCH and kernel.why and self._plan.config.train.precision == ROUNDED:
             self._note([f"train.precision {ROUNDED} has no effect: PyTorch trains"])
         if kernel.name.endswith(BF16) and not kernel.name.endswith(f"amx{BF16}"):
-            self._note([f"train.precision {ROUNDED}: factors are rounded at no gain: the processor has no AMX"])
+            self._note([f"train.precision {ROUNDED}: factors are rounded at no gain: there is no AMX here"])
 
     def _open_account(self, sizes: Sequence[int]) -> None:
         """Say and record what privacy promises, and begin to add up what is spent."""
