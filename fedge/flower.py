@@ -32,6 +32,11 @@ def moves_federations() -> bool:
     return flower_version() >= (1, 26)
 
 
+def has_one_port() -> bool:
+    """Tell whether a SuperLink has one port for SuperNodes, for those who hand it apps, and for the apps."""
+    return flower_version() >= (1, 35)
+
+
 def identify_task() -> None:
     """Let messages be made in this process, which is no task of a SuperLink.
 

@@ -24,6 +24,7 @@ from fedge.edge.port import EdgeLeaves
 from fedge.exchange.engine import Elsewhere
 from fedge.exchange.failure import Failure, raised, words_of
 from fedge.exchange.hello import Hello, hello_reply
+from fedge.flower import identify_task
 from fedge.link.frames import Packet
 from fedge.link.gate import OVER, LeafGate, LeafGone
 from fedge.rounds.port import Around, RunFacts
@@ -50,6 +51,7 @@ class EdgeEngine:
             owners: what leaf servers must know of the run to ask their clients of windows that these own
                 (config, seed, clients); None where leaf servers have the windows.
         """
+        identify_task()
         self._gate = gate
         self._leaf_of = leaf_of_clients(clients_per_leaf)
         self._replies: dict[str, Message] = {}

@@ -20,6 +20,9 @@ def add_leaf(commands: Any) -> None:
         metavar="HOST:PORT",
         help="have SuperNodes (fedge node) as clients, which own their windows; listen here for them",
     )
+    parser.add_argument(
+        "--keys", metavar="N-M", help="with --nodes: whose keys get in, as 0-4,7 (default: all)"
+    )
     parser.add_argument("--folder", type=Path, help="for what it keeps (default: leaf-N)")
     parser.add_argument("--workers", type=int, help="clients that train at a time (default: cores, or GPUs)")
     parser.add_argument("--once", action="store_true", help="end with the first run; default: wait for more")
@@ -76,6 +79,8 @@ def _serve(options: argparse.Namespace) -> int:
         )
     if options.wait is not None and not options.wait > 0:
         raise ConfigError(f"--wait must be above 0 seconds, but is {options.wait:g}; leave it out for ever")
+    if options.keys is not None and not options.nodes:
+        raise ConfigError("--keys is for SuperNodes, which need --nodes; leave it out")
     if options.nodes:
         if options.workers is not None:
             raise ConfigError("--workers is for clients that are threads; leave it out with --nodes")

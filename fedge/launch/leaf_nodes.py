@@ -2,14 +2,16 @@
 
 The SuperLink starts and ends with this command. It listens where SuperNodes are to dial, with the leaf
 server's certificate, and lets in those whose keys are in the folder of certificates; all else is on the
-loopback interface. The leaf server itself is an app on it (`fedge.leaf_app`): Flower gives an app, and nobody
-else, the means to reach nodes. What the SuperLink must know when it is started again (nodes, keys) is in a
-database in the leaf server's folder.
+loopback interface. Where Flower has one port for all, SuperNodes dial a filter before it. The leaf server
+itself is an app on it (`fedge.leaf_app`): Flower gives an app, and nobody else, the means to reach nodes.
+What the SuperLink must know when it is started again (nodes, keys) is in a database in the leaf server's
+folder.
 """
 
 import argparse
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -22,15 +24,16 @@ from pathlib import Path
 import psutil
 
 from fedge import leaf_app
-from fedge.config.option import ConfigError
+from fedge.config.option import ConfigError, shown
 from fedge.engine.federation import TOLD, Federation
-from fedge.flower import flower_version
+from fedge.flower import has_one_port, moves_federations
 from fedge.launch.flower import toml_of
 from fedge.launch.project import CLIENT_APP
 from fedge.launch.simulation import own_environment, start_command
 from fedge.launch.superlink import KEEP_ENVIRONMENT, last_lines
 from fedge.link.certificates import AUTHORITY, leaf_name
 from fedge.link.dial import Link
+from fedge.link.fleet_filter import FleetFilter
 from fedge.link.reach import free_port, host_and_port, is_there
 from fedge.process import exits
 from fedge.process.parent import be_followed
@@ -40,14 +43,16 @@ _NAME = "leaf"  # of the app, and of its SuperLink as Flower's configuration has
 _FOR_EVER_S = 1e9
 _START_S, _FREE_S, _END_S, _POLL_S = 60.0, 15.0, 10.0, 0.1
 _HERE = "127.0.0.1"
+_DATABASE = "superlink.db"
+_NUMBERS = re.compile(r"\d{1,6}(-\d{1,6})?(,\d{1,6}(-\d{1,6})?)*")
 _ENDED = re.compile(rf"{re.escape(leaf_app.ENDED)} (\d+)")
 _REGISTER = """
-import sys
+import shlex, sys
 from importlib.metadata import entry_points
 (command,) = entry_points(group="console_scripts", name="flwr")
-flower, (app, name, *keys) = command.load(), sys.argv[1:]
+flower, (at, *keys) = command.load(), sys.argv[1:]
 for key in keys:
-    sys.argv = ["flwr", "supernode", "register", key, app, name]
+    sys.argv = ["flwr", "supernode", "register", key, *shlex.split(at)]
     try:
         flower()
     except SystemExit:
@@ -64,12 +69,7 @@ def serve_leaf_of_nodes(options: argparse.Namespace) -> int:
     """
     host_and_port("--nodes", options.nodes)
     Link(options.cloud, options.certs, options.leaf)  # refuses certificates that are none
-    keys = sorted(options.certs.glob("node-*.pub"))
-    if not keys:
-        raise ConfigError(
-            f"--nodes needs keys of SuperNodes in {options.certs}, but there are none; make them with: fedge "
-            f"certs {options.certs} --nodes N"
-        )
+    keys = _keys(options.certs, options.keys)
     folder = (options.folder or Path(f"leaf-{options.leaf}")).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     start_reaper()  # nothing of a SuperLink ends with who started it
@@ -82,6 +82,30 @@ def serve_leaf_of_nodes(options: argparse.Namespace) -> int:
                 f"folder is {folder}", flush=True,
             )  # fmt: skip
             return link.follow()
+
+
+def _keys(certs: Path, numbers: str | None) -> list[Path]:
+    """Return the public keys that get in: all that are there, or those of clients, as ``0-4,7``.
+
+    Raises:
+        ConfigError: there are none, one that is asked for is not there, or the numbers are none.
+    """
+    if numbers is None:
+        keys = sorted(certs.glob("node-*.pub"))
+    else:
+        if not _NUMBERS.fullmatch(numbers):
+            raise ConfigError(f"--keys must be numbers of clients, as 0-4,7, but is {shown(numbers)}")
+        ends = [part.partition("-") for part in numbers.split(",")]
+        ranges = [range(int(first), int(last or first) + 1) for first, _, last in ends]
+        keys = [certs / f"node-{number}.pub" for number in sorted(set().union(*ranges))]
+    missing = [key.name for key in keys if not key.is_file()]
+    if missing or not keys:
+        what = f"no {missing[0]}" if missing else "none"
+        raise ConfigError(
+            f"--nodes needs keys of SuperNodes in {certs}, but there is {what}; make them with: fedge certs "
+            f"{certs} --nodes N"
+        )
+    return keys
 
 
 def _await_free(address: str) -> None:
@@ -102,17 +126,25 @@ def _await_free(address: str) -> None:
 def _let_in(keys: Sequence[Path], folder: Path, options: argparse.Namespace) -> None:
     """Register keys that the SuperLink does not know yet, where no SuperNode reaches it.
 
-    A SuperNode that dials before its key is registered ends.
+    A SuperNode that dials before its key is registered ends. Where a key got in before and is not to any
+    more, the SuperLink forgets all that it knows: which nodes there are is asked anew anyway.
 
     Raises:
         ConfigError: Flower does not take one.
     """
     record = folder / "keys-let-in"
     known = set(record.read_text().splitlines()) if record.is_file() else set()
-    new = {key: text for key in keys if (text := key.read_text().strip()) not in known}
+    texts = {key: key.read_text().strip() for key in keys}
+    if known - set(texts.values()):
+        print("a key that got in before does not any more", flush=True)
+        for kept in (record, *folder.glob(f"{_DATABASE}*")):
+            kept.unlink()
+        known = set()
+    new = {key: text for key, text in texts.items() if text not in known}
     if not new:
         return
-    print(f"letting {len(new)} keys of SuperNodes in", flush=True)
+    names = ", ".join(key.name for key in new)
+    print(f"letting {len(new)} keys of SuperNodes in, of {keys[0].parent}: {names}", flush=True)
     with _SuperLink(folder, options, f"{_HERE}:{free_port()}") as link:
         link.let_in(list(new))
     record.write_text("".join(f"{text}\n" for text in (*sorted(known), *new.values())))
@@ -146,10 +178,17 @@ class _SuperLink:
         words = _superlink_words(options, folder, ports, options.nodes if is_open else fleet)
         self._environment = _environment(folder / "flower")
         _write_app(self._app, folder, options, f"{_HERE}:{ports.control}")
+        self._filter: FleetFilter | None = None
+        if has_one_port():
+            link, authority = _link(options, f"{_HERE}:{ports.control}"), options.certs / f"{AUTHORITY}.crt"
+            (folder / "flower" / "config.toml").write_text(f"[superlink.{_NAME}]\n{toml_of(link)}")
+            if is_open:
+                pair = _certificate(options)
+                self._filter = FleetFilter("--nodes", options.nodes, pair, (ports.control, authority))
         self._output = self._log.open("ab")
         self._superlink = start_command(words, self._environment, self._output)
         self._running: subprocess.Popen[str] | None = None
-        self._await((f"{_HERE}:{ports.control}", fleet))
+        self._await((f"{_HERE}:{ports.control}", *(() if has_one_port() else (fleet,))))
 
     def _await(self, addresses: Sequence[str]) -> None:
         """Wait until the SuperLink listens at addresses."""
@@ -175,14 +214,9 @@ class _SuperLink:
         Raises:
             ConfigError: Flower does not take one.
         """
-        words = [
-            sys.executable,
-            "-c",
-            _REGISTER,
-            str(self._app),
-            _NAME,
-            *(str(key.absolute()) for key in keys),
-        ]
+        at = [_NAME] if moves_federations() else [str(self._app), _NAME]
+        files = [str(key.absolute()) for key in keys]
+        words = [sys.executable, "-c", _REGISTER, " ".join(map(shlex.quote, at)), *files]
         done = subprocess.run(
             words, env=self._environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
             check=False,
@@ -217,6 +251,8 @@ class _SuperLink:
 
     def end(self) -> None:
         """End all that was started."""
+        if self._filter is not None:
+            self._filter.close()
         below = []
         with suppress(psutil.Error):
             below = psutil.Process(self._superlink.pid).children(recursive=True)
@@ -242,25 +278,30 @@ def _reached(nodes: str) -> str:
 
 
 def _superlink_words(options: argparse.Namespace, folder: Path, ports: _Ports, fleet: str) -> list[str]:
-    """Return the command of the SuperLink.
-
-    Raises:
-        ConfigError: this Flower has one port for all.
-    """
-    if flower_version() >= (1, 35):
-        raise ConfigError(
-            "--nodes needs Flower 1.34 or older, whose SuperLink has a port of its own for SuperNodes, but "
-            "there is a newer one; install that of constraints.txt"
-        )
-    certs = options.certs.absolute()
+    """Return the command of the SuperLink; one that has one port for all is on the loopback interface."""
+    certificate, key = _certificate(options)
+    where = ["--host", _HERE, "--port", str(ports.control)]
+    if not has_one_port():
+        where = [
+            "--fleet-api-address", fleet, "--control-api-address", f"{_HERE}:{ports.control}",
+            "--serverappio-api-address", f"{_HERE}:{ports.server_io}",
+        ]  # fmt: skip
     return [
-        "flower-superlink", "--ssl-ca-certfile", str(certs / f"{AUTHORITY}.crt"),
-        "--ssl-certfile", str(certs / f"{leaf_name(options.leaf)}.crt"),
-        "--ssl-keyfile", str(certs / f"{leaf_name(options.leaf)}.key"),
-        "--fleet-api-address", fleet, "--control-api-address", f"{_HERE}:{ports.control}",
-        "--serverappio-api-address", f"{_HERE}:{ports.server_io}", "--enable-supernode-auth",
-        "--database", str(folder / "superlink.db"),
+        "flower-superlink", "--ssl-ca-certfile", str(options.certs.absolute() / f"{AUTHORITY}.crt"),
+        "--ssl-certfile", str(certificate), "--ssl-keyfile", str(key), *where, "--enable-supernode-auth",
+        "--database", str(folder / _DATABASE),
     ]  # fmt: skip
+
+
+def _certificate(options: argparse.Namespace) -> tuple[Path, Path]:
+    """Return the files of the leaf server's certificate and its key."""
+    own = options.certs.absolute() / leaf_name(options.leaf)
+    return own.with_name(f"{own.name}.crt"), own.with_name(f"{own.name}.key")
+
+
+def _link(options: argparse.Namespace, control: str) -> dict[str, str]:
+    """Return the SuperLink as Flower's commands are told of it."""
+    return {"address": control, "root-certificates": str(options.certs.absolute() / f"{AUTHORITY}.crt")}
 
 
 def _environment(home: Path) -> dict[str, str]:
@@ -281,8 +322,7 @@ def _write_app(folder: Path, own: Path, options: argparse.Namespace, control: st
     """Write the app that is handed to the SuperLink: which leaf server this is, and no code."""
     folder.mkdir(exist_ok=True)
     (folder / "README.md").write_text("A leaf server.\n")  # Flower 1.25 cannot install an app of no file
-    certs = options.certs.absolute()
-    link = {"address": control, "root-certificates": str(certs / f"{AUTHORITY}.crt")}
+    certs, link = options.certs.absolute(), _link(options, control)
     told = {
         leaf_app.LEAF: options.leaf,
         leaf_app.CLOUD: options.cloud,

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from fedge.config.option import ConfigError
-from fedge.flower import flower_version
+from fedge.flower import has_one_port
 from fedge.launch.superlink import KEEP_ENVIRONMENT
 from fedge.link.reach import free_port
 from fedge.process import exits
@@ -92,7 +92,7 @@ def _start(words: Sequence[str], folder: Path) -> "subprocess.Popen[bytes]":
     """Start the SuperNode, which goes with this process; its own API is for this machine alone."""
     port = str(free_port())
     here = ["--host", "127.0.0.1", "--port", port]
-    if flower_version() < (1, 35):
+    if not has_one_port():
         here = ["--clientappio-api-address", f"127.0.0.1:{port}"]
     first = [str(folder)] if sys.platform.startswith("linux") else []
     path = os.pathsep.join([*first, str(Path(sys.executable).parent), os.environ.get("PATH", "")])

@@ -25,7 +25,7 @@ import psutil
 
 from fedge.config.option import ConfigError, Scalar
 from fedge.engine.federation import TOLD, Federation
-from fedge.flower import flower_version
+from fedge.flower import has_one_port
 from fedge.launch.project import Project
 from fedge.launch.simulation import Simulation, own_environment, start_command
 from fedge.link.reach import free_port
@@ -213,7 +213,7 @@ def _environment(home: Path, project: Project, federation: Federation, terminal:
 def _superlink_words(port: int) -> list[str]:
     """Return the command of a SuperLink for simulations, which listens on loopback only."""
     words = ["flower-superlink", "--insecure", "--simulation", "--isolation", "subprocess"]
-    if flower_version() >= (1, 35):
+    if has_one_port():
         return [*words, "--host", "127.0.0.1", "--port", str(port)]
     return [*words, "--control-api-address", f"127.0.0.1:{port}"]
 

@@ -1,9 +1,11 @@
 """One configuration in all ways, the same bits: nine clients, SCAFFOLD, clusters by `fedge`, unseen clients.
 
-`pytest -m soak -s tests/deployed/test_all_ways.py` prints the table of docs/machines.md: the sha256 of
+`pytest -m soak -s tests/deployed/test_all_ways.py` prints the tables of docs/machines.md: the sha256 of
 final.safetensors for each way, seconds of a round in the middle, and which processes there are, with the most
-memory that one of a kind took (MiB resident). The newest Flower is that of `make matrix`, or of
-FEDGE_NEWEST_FLOWER, a Python. Seconds are of use on an idle machine alone.
+memory that one of a kind took (MiB resident); then the same of stock Flower (tests/support/stock) and of
+Fedge with its work: FedAvg of nine clients under one server, who train and evaluate once a round. The newest
+Flower is that of `make matrix`, or of FEDGE_NEWEST_FLOWER, a Python. Seconds are of use on an idle machine
+alone.
 """
 
 import csv
@@ -26,6 +28,7 @@ from leaves_of_nodes import Leaves
 from machines_apart import run_apart
 from ray_cluster import is_possible, run_on_cluster
 from small_runs import carry_out, small_config
+from stock_flower import on_ray, on_supernodes
 
 from fedge.launch.deal import deal_into
 from fedge.launch.project import read_config
@@ -69,7 +72,8 @@ def seconds_of(folder):
 
 KINDS = (
     "flwr-serverapp", "flower-superexec", "flower-superlink", "flower-supernode", "flwr-clientapp",
-    "fedge leaf", "fedge node", "fedge run", "fedge.cli run", "ClientAppActor", "raylet", "gcs_server",
+    "flower-simulation", "flwr-simulation", "flwr run", "fedge leaf", "fedge.cli leaf", "fedge node",
+    "fedge.cli node", "fedge run", "fedge.cli run", "ClientAppActor", "raylet", "gcs_server",
 )  # fmt: skip
 
 
@@ -170,6 +174,9 @@ WAYS = {
     "three leaf servers, their clients threads, newest Flower": partial(
         on_leaves, of_nodes=False, python=NEWEST
     ),
+    "three leaf servers, a SuperLink with TLS and keys each, newest Flower": partial(
+        on_leaves, of_nodes=True, python=NEWEST
+    ),
     "Ray cluster of three nodes that share no files, newest Flower": partial(
         on_three_ray_nodes, python=NEWEST
     ),
@@ -191,3 +198,52 @@ def test_all_ways_give_the_same_models(given, way):
         there = WAYS[way](folder=place, options=options)
     found[way] = digest(there), seconds_of(there), told(seen)
     assert found[way][0] == found["in process"][0]
+
+
+# --- beside stock Flower ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """The options of FedAvg under one server, a folder, and who → figures; the table is printed last."""
+    folder, found = tmp_path_factory.mktemp("stock"), {}
+    options = small_config(folder / "data", num_server_rounds=PLAIN_ROUNDS, hierarchy__num_servers=1)
+    yield {**options, "gate.enabled": False, "guard.start-timeout": 600.0}, folder, found
+    print("\n| the same work | s per round | processes: number × MiB |\n|---|---|---|")
+    for who, (seconds, processes) in found.items():
+        print(f"| {who} | {seconds:.2f} | {processes} |")
+
+
+def fedge_seconds(way):
+    """Return what carries a way out and returns its seconds of a round."""
+    return lambda folder, options: seconds_of(way(folder=folder, options=options))
+
+
+def stock_seconds(way):
+    """The same of a way of stock Flower."""
+    return lambda folder, options: way(folder, options, CLIENTS, PLAIN_ROUNDS)
+
+
+PLAIN_ROUNDS = 8
+BESIDE = {
+    "stock Flower, simulation on Ray": stock_seconds(on_ray),
+    "Fedge on Ray": fedge_seconds(WAYS["Ray"]),
+    "Fedge in process": fedge_seconds(partial(on, sys.executable)),
+    "stock Flower, SuperLink and `flower-supernode`": stock_seconds(on_supernodes),
+    "Fedge, SuperLink and `fedge node`": fedge_seconds(on_machines),
+}
+
+
+@pytest.mark.parametrize("who", BESIDE)
+def test_stock_flower_with_the_same_work(plain, who):
+    """Its figures beside Fedge's; it has other bits, as its windows are not scaled and its draws its own."""
+    options, folder, found = plain
+    if "fedge node" in who and not is_possible():
+        pytest.skip("this machine allows no namespaces")
+    place = folder / "".join(letter for letter in who if letter.isalnum())
+    with watched() as seen:
+        if "stock" in who:
+            place.mkdir()
+        seconds = BESIDE[who](place, options)
+    found[who] = seconds, told(seen)
+    assert seconds > 0

@@ -17,7 +17,7 @@ from flwr.cli.app import app as flower
 from processes import MARK, marked
 from typer.testing import CliRunner
 
-from fedge.flower import flower_version, moves_federations
+from fedge.flower import has_one_port, moves_federations
 from fedge.launch.flower import toml_of
 from fedge.launch.packaged import packaged_folder
 from fedge.launch.superlink import KEEP_ENVIRONMENT
@@ -29,7 +29,7 @@ else:
     import tomli as tomllib
 
 BIN = Path(sys.executable).parent
-ONE_PORT = flower_version() >= (1, 35)  # of a SuperLink, for all
+ONE_PORT = has_one_port()
 
 
 def free_ports(count):

@@ -17,7 +17,7 @@ def options(tmp_path):
     make_certificates(tmp_path / "certs", Wanted(leaves=1, nodes=1))
     return argparse.Namespace(
         leaf=0, cloud="127.0.0.1:1", certs=tmp_path / "certs", folder=tmp_path / "own", nodes="127.0.0.1:2",
-        once=True, wait=None, owns_process=False,
+        once=True, wait=None, owns_process=False, keys=None,
     )  # fmt: skip
 
 
@@ -25,6 +25,49 @@ def test_without_keys_nobody_would_get_in(options):
     (options.certs / "node-0.pub").unlink()
     with pytest.raises(ConfigError, match=r"--nodes needs keys of SuperNodes in .*certs --nodes N"):
         leaf_nodes.serve_leaf_of_nodes(options)
+
+
+def test_which_keys_get_in_can_be_said(options):
+    """All that are there, or those of clients; one that is missing is no reason to let others in."""
+    make_certificates(options.certs, Wanted(leaves=1, nodes=4))
+
+    def names(numbers):
+        return [key.name for key in leaf_nodes._keys(options.certs, numbers)]
+
+    assert names(None) == [f"node-{number}.pub" for number in range(4)]
+    assert names("3,0-1") == ["node-0.pub", "node-1.pub", "node-3.pub"]
+    with pytest.raises(ConfigError, match=r"but there is no node-4\.pub; make them"):
+        names("0-4")
+    for odd in ("", "a", "1-", "-1", "0,,1", "2-1"):
+        with pytest.raises(ConfigError, match=r"--keys must be numbers|--nodes needs keys"):
+            names(odd)
+
+
+def test_a_key_that_is_not_to_get_in_any_more_does_not(options, tmp_path, monkeypatch, capsys):
+    """What the SuperLink knew goes, and those that stay are registered anew."""
+    make_certificates(options.certs, Wanted(leaves=1, nodes=2))
+    let_in = []
+
+    class Link:
+        def __init__(self, *_):
+            (tmp_path / "superlink.db").touch()
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def let_in(self, keys):
+            let_in.append([key.name for key in keys])
+
+    monkeypatch.setattr(leaf_nodes, "_SuperLink", Link)
+    both = leaf_nodes._keys(options.certs, None)
+    leaf_nodes._let_in(both, tmp_path, options)
+    leaf_nodes._let_in(both, tmp_path, options)
+    leaf_nodes._let_in(both[1:], tmp_path, options)
+    assert let_in == [["node-0.pub", "node-1.pub"], ["node-1.pub"]]
+    assert "a key that got in before does not any more" in capsys.readouterr().out
 
 
 def test_an_address_must_be_one(options):
@@ -44,7 +87,7 @@ def test_a_port_that_is_taken_is_refused(options, monkeypatch):
 def test_the_superlink_is_reached_by_nodes_alone_and_shows_the_leafs_certificate(
     options, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(leaf_nodes, "flower_version", lambda: (1, 25))
+    monkeypatch.setattr(leaf_nodes, "has_one_port", lambda: False)
     words = leaf_nodes._superlink_words(options, tmp_path, leaf_nodes._Ports(7, 8), "0.0.0.0:9092")
     given = dict(pairwise(words))
     assert given["--fleet-api-address"] == "0.0.0.0:9092"
@@ -54,10 +97,13 @@ def test_the_superlink_is_reached_by_nodes_alone_and_shows_the_leafs_certificate
     assert "--enable-supernode-auth" in words
 
 
-def test_a_flower_with_one_port_for_all_is_refused(options, tmp_path, monkeypatch):
-    monkeypatch.setattr(leaf_nodes, "flower_version", lambda: (1, 42))
-    with pytest.raises(ConfigError, match=r"--nodes needs Flower 1\.34 or older"):
-        leaf_nodes._superlink_words(options, tmp_path, leaf_nodes._Ports(7, 8), "0.0.0.0:9092")
+def test_a_superlink_with_one_port_for_all_is_for_this_machine_alone(options, tmp_path, monkeypatch):
+    """Nodes dial the filter before it."""
+    monkeypatch.setattr(leaf_nodes, "has_one_port", lambda: True)
+    words = leaf_nodes._superlink_words(options, tmp_path, leaf_nodes._Ports(7, 8), "0.0.0.0:9092")
+    given = dict(pairwise(words))
+    assert (given["--host"], given["--port"]) == ("127.0.0.1", "7")
+    assert "0.0.0.0:9092" not in words
 
 
 def test_the_app_is_one_of_flowers(options, tmp_path):

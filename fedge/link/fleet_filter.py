@@ -1,0 +1,164 @@
+"""What SuperNodes may ask of a SuperLink, and nothing else: a filter before the one port of newer Flowers.
+
+From Flower 1.35 on a SuperLink has one port for SuperNodes, for those who hand it apps, and for the apps
+themselves; whoever reaches it may have it carry out code. Here it listens on the loopback interface, and
+SuperNodes dial this filter: TLS with the leaf server's certificate, ``POST /v1/fleet/…`` and no other
+request. What is passed on is written anew, so that both ends read one request where the other does. Who a
+SuperNode is stays the SuperLink's affair: it looks at the signature that comes along.
+"""
+
+import http.client
+import re
+import ssl
+import threading
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from fedge.config.option import ConfigError
+from fedge.link.reach import host_and_port
+
+_FLEET = re.compile(r"/v1/fleet/[a-z-]+")
+_CHUNK = 2**20
+_PATIENCE_S = 60.0
+_OF_ONE_HOP = {
+    "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "expect",
+    "transfer-encoding", "upgrade", "host", "content-length", "forwarded",
+}  # fmt: skip
+
+
+class FleetFilter:
+    """Listens until it is closed. Use as a context manager."""
+
+    def __init__(self, name: str, address: str, certificate: tuple[Path, Path], to: tuple[int, Path]) -> None:
+        """Begin to listen.
+
+        Args:
+            name: of the option that holds the address, for a refusal.
+            address: HOST:PORT, of this machine.
+            certificate: files of certificate and key that SuperNodes are shown.
+            to: port of the SuperLink on the loopback interface, and the authority of its certificate.
+
+        Raises:
+            ConfigError: nobody can listen there.
+        """
+        shown = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        shown.load_cert_chain(*certificate)
+        port, authority = to
+
+        class Handler(_Handler):
+            superlink = port
+            trusted = ssl.create_default_context(cafile=authority)
+
+        try:
+            self._server = _Server(host_and_port(name, address), Handler)
+        except OSError as error:
+            raise ConfigError(
+                f"{name} must be an address of this machine that is free, but {address}: {error.strerror}"
+            ) from error
+        # each connection's thread shakes hands: one that does not keeps nobody else waiting
+        self._server.socket = shown.wrap_socket(
+            self._server.socket, server_side=True, do_handshake_on_connect=False
+        )
+        threading.Thread(target=self._server.serve_forever, name="fleet-filter", daemon=True).start()
+
+    def __enter__(self) -> "FleetFilter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self._server.server_address[1])
+
+    def close(self) -> None:
+        """Listen no more; connections that are open end with their request."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    """A thread per SuperNode."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def handle_error(self, *_: Any) -> None:
+        """Say nothing: strangers knock, and SuperNodes go."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection of a SuperNode, and its own to the SuperLink."""
+
+    protocol_version = "HTTP/1.1"
+    timeout = _PATIENCE_S
+    superlink: int
+    trusted: ssl.SSLContext
+
+    def setup(self) -> None:
+        """Shake hands."""
+        self.request.settimeout(_PATIENCE_S)
+        self.request.do_handshake()
+        super().setup()
+        self._beyond = http.client.HTTPSConnection(
+            "127.0.0.1", self.superlink, timeout=_PATIENCE_S, context=self.trusted
+        )
+
+    def finish(self) -> None:
+        """Let the SuperLink go."""
+        with suppress(OSError):
+            super().finish()
+        self._beyond.close()
+
+    def log_message(self, *_: Any) -> None:
+        """Print nothing: a node asks several times a second."""
+
+    def do_POST(self) -> None:
+        """Pass a request of the Fleet API on, and its answer back."""
+        length = self.headers.get("Content-Length", "")
+        if not _FLEET.fullmatch(self.path) or not length.isdecimal() or "Transfer-Encoding" in self.headers:
+            self.close_connection = True
+            self.send_error(403 if length else 411)
+            return
+        try:
+            answer = self._passed_on(int(length))
+        except (OSError, http.client.HTTPException):
+            self._beyond.close()
+            self.close_connection = True
+            self.send_error(502)
+            return
+        self._answer(answer)
+
+    def _passed_on(self, length: int) -> http.client.HTTPResponse:
+        """Send this request to the SuperLink, piece by piece; returns its answer."""
+        self._beyond.putrequest("POST", self.path, skip_accept_encoding=True)
+        for name, value in self.headers.items():
+            if name.lower() not in _OF_ONE_HOP and not name.lower().startswith("x-forwarded"):
+                self._beyond.putheader(name, value)
+        self._beyond.putheader("Content-Length", str(length))
+        self._beyond.endheaders()
+        while length:
+            piece = self.rfile.read(min(length, _CHUNK))
+            if not piece:
+                raise ConnectionError("the SuperNode has gone")
+            self._beyond.send(piece)
+            length -= len(piece)
+        return self._beyond.getresponse()
+
+    def _answer(self, answer: http.client.HTTPResponse) -> None:
+        """Send the SuperLink's answer back."""
+        whole = None if answer.length is not None else answer.read()
+        self.send_response_only(answer.status)
+        for name, value in answer.getheaders():
+            if name.lower() not in _OF_ONE_HOP:
+                self.send_header(name, value)
+        self.send_header("Content-Length", str(answer.length if whole is None else len(whole)))
+        self.end_headers()
+        if whole is not None:
+            self.wfile.write(whole)
+            return
+        while piece := answer.read(_CHUNK):
+            self.wfile.write(piece)
