@@ -3,8 +3,10 @@
     python -m benchmarks.native_step [ROUNDS]
 
 One thread. Each round trains one epoch of `fedge.training.local.train` with every kernel that this processor
-can run. CPU time of the thread counts: on a busy machine, time on the wall says who else was there. Per
-network: the median and quartiles of the ratios, round by round, and GFLOP/s. Keeps nothing.
+can run, and with factors rounded to bf16. CPU time of the thread counts: on a busy machine, time on the wall
+says who else was there. Per network: the median and quartiles of the ratios, round by round, GFLOP/s, and
+percent of the core's peak in float32, which is measured before (fused multiplications and additions in
+registers). Kernels with AMX may exceed it. Keeps nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import numpy as np
 import torch
 
 from benchmarks.step import BATCH, CHANNELS, CLASSES, NETWORKS, SAMPLES, SETTINGS, WINDOWS, flop_per_window
-from fedge.native.library import KERNEL, open_library
+from fedge.native.library import BF16, KERNEL, open_library, peak_gflops
 from fedge.training.evaluation import evaluate_parts
 from fedge.training.local import train
 from fedge.training.models import build_model
@@ -44,23 +46,28 @@ def works(network: str, settings: LocalTraining) -> dict[str, Callable[[], objec
 
     def with_kernel(name: str, work: Callable[[str], object]) -> Callable[[], object]:
         def carry_out() -> object:
-            os.environ[KERNEL] = "" if name == "torch" else name
-            return work("torch" if name == "torch" else "native")
+            os.environ[KERNEL] = "" if name == "torch" else name.removesuffix(BF16)
+            return work(name)
 
         return carry_out
 
-    names = ("torch", *open_library().kernels)
-    found = {
-        name: with_kernel(
-            name, lambda kernel: train(model, x, y, replace(settings, kernel=kernel), generator)
-        )
-        for name in names
-    }
+    def epoch(name: str) -> object:
+        kernel, precision = step_of(name), "bf16" if name.endswith(BF16) else "float32"
+        return train(model, x, y, replace(settings, kernel=kernel, precision=precision), generator)
+
+    kernels = open_library().kernels
+    names = ("torch", *kernels, kernels[0] + BF16)
+    found = {name: with_kernel(name, epoch) for name in names}
     for name in names[:2]:
         found[f"evaluate {name}"] = with_kernel(
-            name, lambda kernel: evaluate_parts(model, x, y, [WINDOWS], kernel=kernel)
+            name, lambda name: evaluate_parts(model, x, y, [WINDOWS], kernel=step_of(name))
         )
     return found
+
+
+def step_of(name: str) -> str:
+    """Return train.kernel for a contestant."""
+    return "torch" if name == "torch" else "native"
 
 
 def measure(network: str, settings: LocalTraining, rounds: int) -> dict[str, np.ndarray]:
@@ -75,21 +82,24 @@ def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 15
     torch.set_num_threads(1)
     print(f"load {os.getloadavg()[0]:.1f}; {rounds} rounds; batch {BATCH}; ms per step, CPU time")
+    peak = peak_gflops(open_library())
+    print(f"this core's peak in float32: {peak:.0f} GFLOP/s")
     for network in NETWORKS:
         for words, settings in (("plain", SETTINGS), ("clip, label smoothing", DEFAULTS)):
             print(f"\n{network}: {words}")
-            tell(network, measure(network, settings, rounds))
+            tell(network, measure(network, settings, rounds), peak)
 
 
-def tell(network: str, times: dict[str, np.ndarray]) -> None:
-    """Print a line per contestant."""
+def tell(network: str, times: dict[str, np.ndarray], peak: float) -> None:
+    """Print a line per contestant; `peak` in GFLOP/s."""
     for name, seconds in times.items():
         reference = times["evaluate torch" if name.startswith("evaluate") else "torch"]
         low, middle, high = np.percentile(reference / seconds, [25, 50, 75])
         ms = float(np.median(seconds)) / WINDOWS * BATCH * 1e3
         line = f"  {name:16} {ms:7.3f} ms {middle:5.2f} x faster ({low:.2f} to {high:.2f})"
         if not name.startswith("evaluate"):
-            line += f" {flop_per_window(network) * BATCH / ms / 1e6:4.0f} GFLOP/s"
+            gflops = flop_per_window(network) * BATCH / ms / 1e6
+            line += f" {gflops:4.0f} GFLOP/s, {100 * gflops / peak:3.0f} %"
         print(line)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,6 +89,7 @@ def _declare(calls: ctypes.CDLL) -> None:
         "fedge_train": (_INT, [_POINTER] * 4 + [_LONG] + [_POINTER] * 2),
         "fedge_evaluate": (_INT, [_POINTER] * 3 + [_LONG] + [_POINTER] * 2),
         "fedge_end": (None, [_POINTER] * 3),
+        "fedge_multiply_add": (ctypes.c_double, [_INT, _LONG]),
     }
     for name, (gives, takes) in declared.items():
         function = getattr(calls, name)
@@ -118,6 +120,20 @@ def best_kernel() -> str:
             f"{', '.join(library.kernels)}"
         )
     return named
+
+
+def peak_gflops(library: Library, trials: int = 20) -> float:
+    """Return what this thread's core can do at best in float32, GFLOP/s, by the widest vectors that it has.
+
+    Multiplications and additions in registers, in CPU time of the thread; the best of some trials of a few
+    milliseconds each, since others use the core at the same time.
+    """
+    best = 0.0
+    for _ in range(trials):
+        before = time.thread_time()
+        done = library.calls.fedge_multiply_add(0, 1_000_000)
+        best = max(best, done / (time.thread_time() - before) / 1e9)
+    return best
 
 
 class Session:

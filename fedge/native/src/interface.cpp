@@ -103,3 +103,12 @@ FEDGE_API int fedge_evaluate(void* session, const float* x, const int64_t* y, in
 FEDGE_API void fedge_end(void* session, float* parameters, float* buffers) {
   ((fedge::Session*)session)->end(parameters, buffers);
 }
+
+// Carries out multiplications and additions in registers; returns how many they were, 0 where there is no such kernel.
+FEDGE_API double fedge_multiply_add(int kernel, int64_t rounds) {
+  const fedge::Kernels* kernels = kernels_here(kernel);
+  static volatile float start = 0.5f;
+  float sum = start;
+  const double done = kernels ? kernels->multiply_add(rounds, &sum) : 0.0;
+  return sum == 0.1234f ? 0.0 : done;
+}

@@ -3,6 +3,7 @@
 
 #include "descent.h"
 #include "norm.h"
+#include "peak.h"
 #include "pointwise.h"
 #include "pool.h"
 #include "product.h"
@@ -21,7 +22,7 @@ extern const Kernels FEDGE_NAMED(kernels_, FEDGE_ISA) = {
     FEDGE_ISA::gelu_back,      FEDGE_ISA::add_to,      FEDGE_ISA::drop,       FEDGE_ISA::max_pool,
     FEDGE_ISA::max_pool_back,  FEDGE_ISA::mean_pool,   FEDGE_ISA::mean_pool_back, FEDGE_ISA::mean_all,
     FEDGE_ISA::norm_statistics, FEDGE_ISA::norm_apply, FEDGE_ISA::norm_sums,  FEDGE_ISA::norm_back,
-    FEDGE_ISA::squares,        FEDGE_ISA::descend,
+    FEDGE_ISA::squares,        FEDGE_ISA::descend,     FEDGE_ISA::multiply_add,
 };
 
 }  // namespace fedge

@@ -81,6 +81,7 @@ struct Kernels {
   double (*squares)(const float* x, int64_t n);
   void (*descend)(const Step&, int64_t n, float clip, const float* g, const float* start, const float* correction,
                   float* velocity, float* w);
+  double (*multiply_add)(int64_t rounds, float* sum);
 
   // Products whose second factor is packed beforehand; null where there are none. `work` is memory of at least as many
   // floats as the function before it says; a_step must be 1.

@@ -17,7 +17,7 @@
 #endif
 
 #define FEDGE_INLINE static inline __attribute__((always_inline))
-#define FEDGE_UNROLL _Pragma("GCC unroll 16")
+#define FEDGE_UNROLL _Pragma("GCC unroll 24")
 
 namespace FEDGE_ISA {
 

@@ -1,11 +1,22 @@
 """The library of the native step: found, refused, named; what is no program is not carried out."""
 
+import time
+
 import numpy as np
 import pytest
+import torch
 from any_networks import kernels, needs_native
 
 from fedge.native.build import LIBRARY
-from fedge.native.library import KERNEL, Session, UnavailableError, best_kernel, open_library, opened
+from fedge.native.library import (
+    KERNEL,
+    Session,
+    UnavailableError,
+    best_kernel,
+    open_library,
+    opened,
+    peak_gflops,
+)  # fmt: skip
 
 
 def test_what_is_not_built_says_what_to_do(tmp_path):
@@ -58,3 +69,14 @@ def test_a_layer_that_reads_beyond_its_parameters_is_refused():
     words = [1, 0, 1, 6, 6, 0, 0, 2, 3, 1, 2, 1, 1, 2, 0, 2, 3, 1, 1, *linear[:14]]
     with pytest.raises(ValueError, match="parameters are unknown"):
         Session(np.array(words, np.int64), 4, "plain")
+
+
+@needs_native
+def test_the_peak_of_a_core_is_above_what_a_matrix_product_reaches():
+    """And not beyond what any core has: two multipliers of 16 numbers at 6 GHz."""
+    square = np.ones((512, 512), np.float32)
+    before = time.thread_time()
+    with torch.no_grad():
+        torch.from_numpy(square) @ torch.from_numpy(square)
+    product = 2 * 512**3 / (time.thread_time() - before) / 1e9
+    assert 0.5 * product < peak_gflops(open_library(), trials=5) < 400
