@@ -238,7 +238,7 @@ def matmul_gflop_per_s(seconds: float = 0.5) -> list[float]:
 
 
 def registers_gflop_per_s() -> float | None:
-    """GFLOP/s of fused multiplications and additions in registers, a core's peak; None without the native step."""
+    """GFLOP/s of fused multiplications and additions in registers; None without the native step."""
     try:
         return peak_gflops(open_library())
     except UnavailableError:
