@@ -11,6 +11,8 @@ are like. The *deal test*:
     statistic   the largest separation of cuts that part one leaf from the rest, two leaves, …, each less its
                 mean and over its standard deviation in the null; the largest of these. There are few ways to
                 part one leaf and many to part half of them, so that the best half would hide a lone leaf
+    cut         by each similarity the one of the largest of these; of the similarities the one whose largest
+                fewest deals reach
     p           share of all deals, the observed one among them, whose statistic is at least the observed
 
 Pairs of one leaf count, so that a leaf that differs from all others is seen. Where there are few deals all of
@@ -151,14 +153,37 @@ def deal_test(
         deals = np.concatenate([leaf_of[None], drawn])
     else:  # the observed deal is among them, perhaps with other names of leaves of one size
         deals = np.concatenate([leaf_of[None], every])
-    separations, cuts = _best_cuts(pairs, deals, sizes)
-    reference = separations[1:] if exact else separations
-    spread = reference.std(axis=0)
-    scaled = (separations - reference.mean(axis=0)) / np.where(spread > _ROUNDING, spread, 1.0)
+    of_kinds, cuts = _best_cuts(pairs, deals, sizes)
+    separations = of_kinds.max(axis=1)
+    first = 1 if exact else 0  # of the deals that are the null
+    spread = separations[first:].std(axis=0)
+    scaled = (separations - separations[first:].mean(axis=0)) / np.where(spread > _ROUNDING, spread, 1.0)
     statistics = scaled.max(axis=1)
-    p = float((statistics[1 if exact else 0 :] >= statistics[0] - _ROUNDING).mean())
-    labels = number_by_first_appearance(cuts[scaled[0].argmax()].astype(np.int64))
-    return labels, float(f"{statistics[0]:.9g}"), p, len(reference), exact
+    p = float((statistics[first:] >= statistics[0] - _ROUNDING).mean())
+    labels = number_by_first_appearance(cuts[_least_likely(of_kinds, first)].astype(np.int64))
+    return labels, float(f"{statistics[0]:.9g}"), p, len(deals) - first, exact
+
+
+def _least_likely(separations: np.ndarray, first: int) -> tuple[int, int]:
+    """Return (similarity, m - 1) of the observed cut that is taken for the groups.
+
+    The test says that there are groups, not which. By each similarity it is the cut whose separation is most
+    standard deviations above the mean of the deals; and of the similarities the one in which fewest deals
+    separate as much: where a few clients stand out in one, their leaf is parted by many deviations, and in
+    many other deals by as many.
+
+    Args:
+        separations: (D, M, S // 2) of all deals, the observed one first.
+        first: of the deals that are the null.
+    """
+    null = separations[first:]
+    spread = null.std(axis=0)
+    scaled = (separations[0] - null.mean(axis=0)) / np.where(spread > _ROUNDING, spread, 1.0)
+    best = scaled.argmax(axis=1)
+    reached = (null >= separations[0] - _ROUNDING).mean(axis=0)
+    kinds = [(reached[kind, m], -scaled[kind, m], kind) for kind, m in enumerate(best)]
+    kind = min(kinds)[-1]
+    return kind, int(best[kind])
 
 
 def all_deals(sizes: Sequence[int] | np.ndarray, most: int = MOST_DEALS_TO_ENUMERATE) -> np.ndarray | None:
@@ -194,26 +219,27 @@ def all_deals(sizes: Sequence[int] | np.ndarray, most: int = MOST_DEALS_TO_ENUME
 
 
 def _best_cuts(pairs: np.ndarray, deals: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the largest separation of every deal among cuts that part m leaves from the rest.
+    """Return the largest separations of every deal among cuts that part m leaves from the rest.
 
     Returns:
-        (D, S // 2) separations for m = 1, 2, …; (S // 2, S) the first deal's cuts that have them.
+        (D, M, S // 2) separations by each similarity for m = 1, 2, …; (M, S // 2, S) the first deal's cuts
+        that have them.
     """
     spread = null_spread(pairs)
-    separations, cuts = [], np.zeros((0, len(sizes)), dtype=bool)
+    separations, cuts = [], np.zeros((0, 0, len(sizes)), dtype=bool)
     at_once = _deals_at_once(pairs.shape[0] * pairs.shape[1], len(sizes))
     for first in range(0, len(deals), at_once):
         blocks = _between_leaves(pairs, deals[first : first + at_once], len(sizes))
         proposed = _cuts(blocks, sizes)  # (Q, S), or (D, Q, S) where each deal has its own
         apart = spread[:, proposed @ sizes]
         apart = apart[:, None] if proposed.ndim == 2 else apart
-        best = (-_sums_between(blocks, proposed) / apart).max(axis=0)  # over similarities: (D, Q)
+        by_kind = -_sums_between(blocks, proposed) / apart  # (M, D, Q)
         leaves = proposed.sum(axis=-1)
-        parted = np.broadcast_to(np.minimum(leaves, len(sizes) - leaves), best.shape)
-        found = [np.where(parted == m, best, -np.inf) for m in range(1, len(sizes) // 2 + 1)]
-        separations.append(np.stack([of_size.max(axis=1) for of_size in found], axis=1))
+        parted = np.broadcast_to(np.minimum(leaves, len(sizes) - leaves), by_kind.shape)
+        found = [np.where(parted == m, by_kind, -np.inf) for m in range(1, len(sizes) // 2 + 1)]
+        separations.append(np.stack([of_size.max(axis=-1) for of_size in found], axis=-1).swapaxes(0, 1))
         if not first:
-            at = [int(of_size[0].argmax()) for of_size in found]
+            at = np.stack([of_size[:, 0].argmax(axis=-1) for of_size in found], axis=-1)
             cuts = (proposed if proposed.ndim == 2 else proposed[0])[at]
     return np.concatenate(separations), cuts
 

@@ -2,7 +2,7 @@
 
 import tracemalloc
 from itertools import permutations
-from math import sqrt
+from math import comb, sqrt
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fedge.clustering.deals import (
     Deal,
+    _least_likely,
     all_deals,
     deal_test,
     divide,
@@ -140,6 +141,37 @@ def test_several_similarities_take_the_one_that_sees():
     labels, _, p, *_ = deal_test([noise, shown], leaf_of, rng)
     assert labels.tolist() == [0, 1, 1, 1, 1, 1]
     assert p <= 0.002
+
+
+def test_a_leaf_that_stands_out_in_one_similarity_does_not_hide_groups_in_another():
+    """Three groups of three leaves; and a similarity in which three clients of leaf 0 are like nobody else.
+
+    Parting leaf 0 by the second is more standard deviations above the mean of the deals than parting a group
+    by the first, and as many deals as set these three clients apart reach it: 9 of C(27, 3). The groups are
+    not reached by any of 1,999.
+    """
+    rng = np.random.default_rng(4)
+    leaf_of = np.repeat(np.arange(9), 3)
+    groups = np.arange(9) // 3
+    shown = alike(rng.normal(size=(27, 3)) * 0.55 + np.eye(3)[groups[leaf_of]], 0.3, rng)
+    odd = block_similarity(leaf_of, [1] + [0] * 8) + 0.02 * alike(rng.normal(size=(27, 2)), 0.5, rng)
+    labels, _, p, *_ = deal_test([shown, odd], leaf_of, rng)
+    alone = deal_test([odd], leaf_of, rng)
+    assert alone[0].tolist() == [0] + [1] * 8
+    assert alone[2] == pytest.approx(9 / comb(27, 3), abs=0.003)
+    assert p <= 0.01
+    assert len({(a, b) for a, b in zip(groups.tolist(), labels.tolist(), strict=True)}) == 3
+
+
+@given(st.integers(0, 2**32), st.integers(1, 3))
+def test_of_the_similarities_the_one_whose_cut_fewest_deals_reach(seed, kinds):
+    rng = np.random.default_rng(seed)
+    separations = rng.normal(size=(40, kinds, 2))
+    kind, size = _least_likely(separations, 1)
+    deviations = (separations[0] - separations[1:].mean(axis=0)) / separations[1:].std(axis=0)
+    reached = (separations[1:] >= separations[0]).sum(axis=0)
+    assert deviations[kind, size] == deviations[kind].max()
+    assert all(reached[kind, size] <= reached[k, deviations[k].argmax()] for k in range(kinds))
 
 
 @pytest.mark.whole_runs  # seconds of simulation
