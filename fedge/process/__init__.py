@@ -2,7 +2,8 @@
 
 `exits` has exit codes and signals, `watchdog` ends a run in which nothing happens, `growth` sees leaks,
 `identity` tells whether a process still lives, `versions` what results depend on, `capture` is memray's,
-`escape` makes text from elsewhere harmless, `collection` keeps the search for garbage from what is imported.
+`escape` makes text from elsewhere harmless, `collection` keeps the search for garbage from what is imported,
+`behind` does work while its owner waits.
 
 Imports only from below: `config` and what is under it.
 """
@@ -12,6 +13,7 @@ import lazy_loader as lazy
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
+        "behind": ["Behind"],
         "exits": ["Interrupted", "signals_as_exceptions"],
         "growth": ["GrowthWatch", "grows"],
         "identity": ["has_ended", "this_process"],

@@ -31,7 +31,7 @@ _PHASE = {
     "gate": "the gates' arithmetic",
     "report": "printing, remarks, tracker",
     "record": "writing the tables",
-    "checkpoint": "writing the checkpoint",
+    "checkpoint": "waiting for the checkpoint, which is written while clients are at work",
     "other": "everything else",
 }
 assert _PHASE.keys() == set(PHASES)

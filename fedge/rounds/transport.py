@@ -14,6 +14,7 @@ from fedge.exchange.clients import Clients, Exchange
 from fedge.exchange.content import total_payload_bytes
 from fedge.exchange.failure import Failure
 from fedge.exchange.round_context import LEAF, Line, RoundContext
+from fedge.process.behind import Behind
 from fedge.rounds.book import RoundBook
 from fedge.rounds.hooks import Hooks
 from fedge.states.shared import SharedStates
@@ -35,6 +36,7 @@ class Facilities:
         clock: charged throughout the rounds.
         shared: keeps large states in files.
         hooks: are told what happens.
+        behind: may be at work until the server takes in what clients have answered.
     """
 
     clients: Clients
@@ -42,6 +44,7 @@ class Facilities:
     clock: LapClock
     shared: SharedStates
     hooks: Hooks = field(default_factory=Hooks)
+    behind: Behind = field(default_factory=Behind)
 
 
 class Transport:
@@ -100,6 +103,7 @@ class Transport:
 
         Raises:
             RunError: the engine has stopped.
+            CheckpointError: the checkpoint of the round before could not be written.
         """
         return self._exchange(messages, phase, _NO_TIME)
 
@@ -112,6 +116,9 @@ class Transport:
             messages, self.timeout_s, None if phase else self._clock, self._retries,
             self._last_words, costs_s,
         )  # fmt: skip
+        self.lap(phase or "check")
+        self._facilities.behind.finish()  # it reads what the server is about to change
+        self.lap("checkpoint")
         if not phase:  # the timelines are those of the phase "wait"
             self.book.exchanges.append(exchange.times)
         for client, failure in exchange.failures.items():

@@ -1,7 +1,7 @@
 """What a run consists of, made from its configuration: model, leaves, cloud, strategy, shared files."""
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from torch import nn
@@ -21,6 +21,7 @@ from fedge.exchange.round_context import RoundContext
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.quorum import num_training
 from fedge.leaf.rules import make_strategy
+from fedge.process.behind import Behind
 from fedge.process.identity import process_name
 from fedge.rounds.hooks import Hooks
 from fedge.rounds.port import PortMaker
@@ -54,6 +55,7 @@ class Plan:
         handed_out: what tells clients on other machines where their windows are; empty where they see them.
         owners_scale: by what clients scale their windows where they own them; None where the server has them.
         options: of the run, as JSON, where clients have others.
+        behind: writes checkpoints while clients are at work.
     """
 
     config: Config
@@ -65,6 +67,7 @@ class Plan:
     handed_out: str = ""
     owners_scale: Scale | None = None
     options: str = ""
+    behind: Behind = field(default_factory=Behind)
 
 
 def build_strategy(
@@ -105,7 +108,7 @@ def build_strategy(
     )  # fmt: skip
     own_layers = layer_names(model, config.personal.kept)
     task = Task(config, plan.seed, held_out, shape.classes, truth, own_layers)
-    facilities = Facilities(clients, round_contexts(plan), plan.clock, plan.shared, hooks)
+    facilities = Facilities(clients, round_contexts(plan), plan.clock, plan.shared, hooks, plan.behind)
     strategy = HierarchicalStrategy(task, leaves, cloud, facilities, on_round, make_port)
     return strategy, state
 

@@ -102,7 +102,8 @@ class Steps:
         self._console.begin([leaf.clients for leaf in strategy.leaves], config.hierarchy.leaf_rounds, done)
         last = self._begin_callbacks(callbacks, sizes)
         plan.clock.finish()
-        strategy.start(initial, last, config.guard.client_timeout)
+        with plan.behind:
+            strategy.start(initial, last, config.guard.client_timeout)
         self._write_models(strategy)
         self._finish(callbacks)
 
@@ -229,16 +230,19 @@ class Steps:
             strategy,
             remarks,
             callbacks,
+            plan.behind,
         )
         found = self._opened.take_resumption()
         if found is None:
             self._snapshots.after(0, list)
+            plan.behind.finish()  # the leaves are about to get their first models
             return 0
         lines = go_on(found.checkpoint, strategy, remarks)
         callbacks.restore(found.checkpoint.facts.get("callbacks", {}))
         self._announcer.table = lambda: lines
         if self._recorder.refitted:
             self._snapshots.write(found.checkpoint.global_round, self._announcer.table)
+            plan.behind.finish()
         return found.checkpoint.global_round
 
     def _on_round(self, result: RoundResult, laps: dict[str, float]) -> bool:
@@ -248,6 +252,8 @@ class Steps:
             Whether the run is to end after it.
         """
         note_progress()
+        self._plan.behind.finish()  # nobody may have been asked anything in this round
+        self._plan.clock.lap("checkpoint")
         self._announcer.round(result, laps)
         self._global_round = result.global_round
         assert self._snapshots is not None
@@ -256,5 +262,7 @@ class Steps:
         is_last = self._callbacks.stop is not None
         self._plan.clock.lap("report")
         self._snapshots.after(result.global_round, self._announcer.table, is_last)
+        if isinstance(self._grid, LeafEngine):  # leaf servers forget older models with the next order
+            self._plan.behind.finish()
         self._plan.clock.lap("checkpoint")
         return is_last

@@ -4,19 +4,26 @@ Kept are all states that the next round starts from (leaf models, control variat
 states of server optimisers), cluster labels, what the remarks and the final table need, and how far the
 tables were written. Not kept: random streams, which follow from seed and round; the clients' optimisers,
 which start anew with every leaf round.
+
+A checkpoint is written while the clients are at work on the next exchange; until they have answered, the
+server changes neither states nor tables. The files of a round change in the same order as if it had waited.
 """
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from fedge.callbacks.calls import Callbacks
 from fedge.config.sections.guard import CheckpointConfig
+from fedge.process.behind import Behind
 from fedge.records.recorder import Recorder
 from fedge.rounds.strategy import HierarchicalStrategy
 from fedge.run.remarks import Remarks
 from fedge.states.averaging import State
-from fedge.states.checkpoint import FOLDER, Checkpoint, prune, write_checkpoint
+from fedge.states.checkpoint import FOLDER, Checkpoint, Groups, prune, write_checkpoint
 
 _LEAVES, _CLIENTS = "leaves", "clients"  # groups
 
@@ -32,6 +39,7 @@ class Snapshots:
         strategy: HierarchicalStrategy,
         remarks: Remarks,
         callbacks: Callbacks,
+        behind: Behind,
     ) -> None:
         """Watch the parts of a run.
 
@@ -40,6 +48,7 @@ class Snapshots:
             num_rounds: the last global round, which is always kept unless none is.
             recorder, strategy, remarks: of the run.
             callbacks: of the run.
+            behind: writes; what it raises is a CheckpointError: the disk is full or gone.
         """
         self._config = config
         self._num_rounds = num_rounds
@@ -47,28 +56,23 @@ class Snapshots:
         self._strategy = strategy
         self._remarks = remarks
         self._callbacks = callbacks
+        self._behind = behind
 
     def after(self, global_round: int, table: Callable[[], Sequence[str]], is_last: bool = False) -> None:
-        """Write the checkpoint of a global round if one is due, and remove old ones.
+        """Begin to write the checkpoint of a global round if one is due, and to remove old ones.
 
         Args:
             global_round: 0 before the first.
             table: gives the lines of the final table, should this be the last round.
             is_last: it is, although others were planned.
-
-        Raises:
-            CheckpointError: the disk is full or gone.
         """
         every = self._config.every
         if every and (global_round % every == 0 or global_round == self._num_rounds or is_last):
             self.write(global_round, table)
 
     def write(self, global_round: int, table: Callable[[], Sequence[str]]) -> None:
-        """Write the checkpoint of a global round, and remove old ones; arguments and errors as of `after`."""
+        """Begin to write the checkpoint of a global round and to remove old ones; arguments as of `after`."""
         facts = {
-            "run": self._recorder.manifest,
-            "offsets": self._recorder.offsets(),
-            "sha256": self._recorder.checksums(),
             "strategy": self._strategy.facts(),
             "remarks": self._remarks.facts(),
             "callbacks": self._callbacks.facts(),
@@ -78,8 +82,19 @@ class Snapshots:
             _LEAVES: self._strategy.states(),
             _CLIENTS: {str(client): control for client, control in self._strategy.client_controls().items()},
         }
+        run, as_they_are = self._recorder.manifest, json.dumps(facts)  # both may change from now on
+        self._behind.begin(partial(self._write, global_round, groups, run, as_they_are))
+
+    def _write(self, global_round: int, groups: Groups, run: Mapping[str, Any], facts: str) -> None:
+        """Write a checkpoint; tables and states stay as they are meanwhile."""
+        about_tables = {
+            "run": run,
+            "offsets": self._recorder.offsets(),
+            "sha256": self._recorder.checksums(),
+        }
         parent = self._recorder.folder / FOLDER
-        write_checkpoint(parent, global_round, groups, facts, beside=self._recorder.unsynced)
+        all_facts = about_tables | json.loads(facts)
+        write_checkpoint(parent, global_round, groups, all_facts, beside=self._recorder.unsynced)
         prune(parent, self._config.keep)
 
 

@@ -1,14 +1,17 @@
 """Checkpoints: after which rounds, with what in them; a run goes on from any with the same bits."""
 
 import io
+import threading
 
 import pytest
 from flower_runs import comparable
 from small_runs import small_config
 
-from fedge import simulate
+from fedge import load_run, simulate
+from fedge.callbacks.callback import Callback
 from fedge.cli import main
-from fedge.states.checkpoint import checkpoints, read_checkpoint
+from fedge.run import snapshot
+from fedge.states.checkpoint import CheckpointError, checkpoints, read_checkpoint, write_checkpoint
 
 
 def carried_out(config):
@@ -57,3 +60,45 @@ def test_a_run_goes_on_from_any_round_with_the_same_bits(tmp_path, monkeypatch, 
         (path / "manifest.json").write_bytes(b"damaged")
     assert main(["resume", str(whole), "--workers", "1"]) == 0
     assert comparable(whole) == expected
+
+
+class SlowDisk(Callback):
+    """The checkpoint of round 1 is written only once the server has begun round 2."""
+
+    def __init__(self):
+        self.has_begun, self.waited = threading.Event(), None
+
+    def write(self, parent, global_round, *arguments, **options):
+        if global_round == 1:
+            self.waited = self.has_begun.wait(20)
+        return write_checkpoint(parent, global_round, *arguments, **options)
+
+    def begin_leaf_round(self, leaf_round):
+        if leaf_round.global_round == 2:
+            self.has_begun.set()
+
+
+def test_a_round_begins_while_the_checkpoint_of_the_one_before_is_written(tmp_path, monkeypatch):
+    disk = SlowDisk()
+    monkeypatch.setattr(snapshot, "write_checkpoint", disk.write)
+    config = small_config(tmp_path, num_server_rounds=2, checkpoint__keep=9)
+    run = simulate(config, callbacks=[disk], terminal=io.StringIO())
+    assert run.status == "completed", run.reason
+    assert disk.waited
+    assert [path.name[-1] for path in checkpoints(run.folder / "checkpoints")] == ["0", "1", "2"]
+
+
+def test_a_checkpoint_that_cannot_be_written_ends_the_run_before_its_next_row(tmp_path, monkeypatch):
+    def write(parent, global_round, *arguments, **options):
+        if global_round == 2:
+            raise CheckpointError("cannot write checkpoint: No space left on device")
+        return write_checkpoint(parent, global_round, *arguments, **options)
+
+    monkeypatch.setattr(snapshot, "write_checkpoint", write)
+    run = simulate(small_config(tmp_path, num_server_rounds=4), terminal=io.StringIO())
+    assert (run.status, run.exit_code) == ("failed", 4)
+    assert "No space left" in run.reason
+    assert run.rounds["global_round"].to_list() == [1, 2]
+    monkeypatch.undo()
+    assert main(["resume", str(run.folder), "--workers", "1"]) == 0
+    assert load_run(run.folder).rounds["global_round"].to_list() == [1, 2, 3, 4]
