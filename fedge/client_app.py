@@ -24,6 +24,7 @@ from fedge.data.own import client_data, names_own_data, own_data, place_of
 from fedge.data.prepared import ClientData, client_in, open_client
 from fedge.data.scaling import Scale
 from fedge.engine.capture import end_capture_here
+from fedge.engine.dispatch import look_when_pushed
 from fedge.engine.flower_process import catch_interrupts, leave_nothing_behind
 from fedge.engine.loopback import keep_ray_on_loopback
 from fedge.engine.ray_objects import take
@@ -75,6 +76,7 @@ keep_ray_on_loopback()
 restart_dead_workers()
 spare_dead_workers()
 keep_no_task_history()
+look_when_pushed()
 
 _workspace = threading.local()  # one network per worker thread, reused by every client that it serves
 

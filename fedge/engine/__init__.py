@@ -1,8 +1,9 @@
 """What drives clients: threads of this process, or Flower on Ray.
 
 `inprocess` is Flower's Grid without Ray, on `workers`; `flower_engine` adapts Flower's own, `ray_workers`,
-`worker_pool` and `flower_process` are what Fedge changes about it, `other_machines` is what workers elsewhere
-say of themselves, `federation` what a run asks of the machine, `capture` ends the captures of a profile.
+`worker_pool`, `dispatch` and `flower_process` are what Fedge changes about it, `other_machines` is what
+workers elsewhere say of themselves, `federation` what a run asks of the machine, `capture` ends the captures
+of a profile.
 
 Imports only from below: `records` and what is under it.
 """

@@ -13,6 +13,7 @@ import psutil
 from flwr.app import Error, Message
 from flwr.serverapp import Grid
 
+from fedge.engine.dispatch import look_now
 from fedge.engine.other_machines import look_elsewhere
 from fedge.engine.ray_objects import hand_out
 from fedge.exchange.engine import Elsewhere, RunError
@@ -20,6 +21,7 @@ from fedge.exchange.failure import LOST, Failure, node_failed, node_gone, raised
 from fedge.process.logs import first_engine_error
 
 _POLL_S = 0.01
+_AFTER_FAILURE_S = 0.1  # a worker that starts again fails whatever it is given: it is asked no more often
 _DEPLOYED_POLL_S = 0.1  # each poll is a call of the SuperLink, and no exchange takes less than seconds
 _GUARD = "fedge.client.guarded_app.ClientError: "
 _CORE = ("raylet", "gcs_server")  # as the system names them
@@ -54,6 +56,7 @@ class FlowerEngine:
         self._unsent: dict[str, Message] = {}  # id → the error in place of its reply
         self._grid = grid
         self._stopped = stopped or threading.Event()
+        self._failed_at = -_AFTER_FAILURE_S  # when a client last failed
         self._ray_was_up = False
         self._core: list[psutil.Process] | None = None  # Ray's processes without which no reply will come
 
@@ -80,6 +83,8 @@ class FlowerEngine:
                 gone = Error(_NODE_UNAVAILABLE, "the SuperLink does not know the node any more")
                 self._unsent[message.metadata.message_id] = Message(gone, reply_to=message)
             ids.append(sent_as or message.metadata.message_id)
+        if time.monotonic() - self._failed_at >= _AFTER_FAILURE_S:
+            look_now()
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
@@ -108,6 +113,7 @@ class FlowerEngine:
 
     def failure_of(self, reply: Message) -> Failure:
         """Return why a client failed; Flower hands on Ray's exceptions as text, after their class."""
+        self._failed_at = time.monotonic()
         reason = reply.error.reason or ""
         if self.nodes_come_back and reply.error.code == _NODE_UNAVAILABLE:
             return node_gone()
