@@ -20,15 +20,16 @@ them are worked out. Beyond `MOST_LEAVES_FOR_ALL_CUTS` leaves the cuts are those
 of the leaves' similarity propose and every single leaf, proposed anew in every deal.
 
 Several similarities (of parameters, of BatchNorm statistics) are tested together by the largest of their
-statistics, over the same deals. Parts that come of a cut are tested by deals inside the part, at a share of
-the level that is the part's share of the clients, so that no true null is rejected anywhere with a larger
-probability than the level (Meinshausen 2008).
+statistics, over the same deals. Parts that come of a cut are tested by deals inside the part and share the
+level by their clients, so that no true null is rejected anywhere with a larger probability than the level
+(Meinshausen 2008); a part too small to be rejected takes no share (Tarone 1990).
 
 What it cannot know: the smallest p of one leaf against the rest is the chance to deal its clients to one leaf
 (`fedge.clustering.reach`), however many rounds or windows there are.
 
 Sources: Fisher 1935, The Design of Experiments (randomisation tests); Phipson and Smyth 2010, Permutation
-p-values should never be zero; Meinshausen 2008, Hierarchical testing of variable importance, Biometrika 95.
+p-values should never be zero; Meinshausen 2008, Hierarchical testing of variable importance, Biometrika 95;
+Tarone 1990, A modified Bonferroni method for discrete data, Biometrics 46.
 Shape letters: S leaf servers, K clients, D deals, Q cuts, M similarities.
 """
 
@@ -41,7 +42,7 @@ from typing import Any
 import numpy as np
 
 from fedge.clustering.affinity import effects
-from fedge.clustering.reach import FEWEST_CLIENTS, FEWEST_LEAVES
+from fedge.clustering.reach import FEWEST_CLIENTS, FEWEST_LEAVES, levels_of_parts
 from fedge.clustering.similarity import number_by_first_appearance
 
 DRAWS = 1999
@@ -342,7 +343,7 @@ def divide(
 ) -> list[Deal]:
     """Return the tests of some leaves and of the parts that they come apart in, each before its parts'.
 
-    A part is tested at the level times its share of the clients.
+    Parts share the level of the cut that made them (`fedge.clustering.reach.levels_of_parts`).
 
     Args:
         similarities: M matrices (K, K) of all clients.
@@ -367,9 +368,9 @@ def divide(
     if not test.stands:
         return [test]
     tests = [test]
-    for part in test.parts:
-        share = np.isin(leaf_of, part).sum() / len(mine)
-        tests += divide(similarities, leaf_of, part, level * float(share), rng, draws)
+    levels = levels_of_parts(level, [np.bincount(leaf_of)[list(part)].tolist() for part in test.parts])
+    for part, its_level in zip(test.parts, levels, strict=True):
+        tests += divide(similarities, leaf_of, part, its_level, rng, draws)
     return tests
 
 

@@ -4,6 +4,7 @@ See `fedge.clustering.deals`: however many rounds or windows there are, the smal
 rest is the chance to deal its clients to one leaf.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from math import comb
 
@@ -28,6 +29,55 @@ def smallest_p(sizes: Sequence[int]) -> float:
     if len(sizes) == 2:  # the other leaf is set apart by the same deals
         return (2 if sizes[0] == sizes[1] else 1) / comb(clients, sizes[0])
     return min(sizes.count(size) / comb(clients, size) for size in set(sizes))
+
+
+def smallest_p_of_any_cut(sizes: Sequence[int]) -> float:
+    """Return the smallest p that a test of leaves can have, whichever of its cuts is the groups.
+
+    A cut that sets k of K clients apart has its largest separation in every deal in which some cut sets these
+    k apart: as many of C(K, k) as there are cuts that part k clients from the rest.
+
+    Args:
+        sizes: clients of each leaf that train.
+
+    >>> round(smallest_p_of_any_cut([3, 3, 3]), 3), round(smallest_p_of_any_cut([3, 3, 3, 3]), 4)
+    (0.036, 0.0065)
+    """
+    clients = sum(sizes)
+    if len(sizes) < FEWEST_LEAVES or clients < FEWEST_CLIENTS:
+        return 1.0
+    apart = Counter({0: 1})  # clients → ways to choose leaves that have so many
+    for size in sizes:
+        apart += Counter({count + size: ways for count, ways in apart.items()})
+    return min(ways / comb(clients, count) for count, ways in apart.items() if 1 < count < clients - 1)
+
+
+def levels_of_parts(level: float, parts: Sequence[Sequence[int]]) -> list[float]:
+    """Return the levels at which the parts that a cut has made are tested; of those that can, in all `level`.
+
+    Each part's share is its share of the clients; but a part that cannot have a p as small as its share could
+    never be rejected, and costs nothing (Tarone 1990, A modified Bonferroni method for discrete data): the
+    others share the level without it.
+
+    Args:
+        level: of the test of all of them.
+        parts: per part the clients of each of its leaves.
+
+    Returns:
+        A level per part; where it cannot be reached, the one that the part would have had.
+    """
+    floors = [smallest_p_of_any_cut(sizes) for sizes in parts]
+    sharing = list(range(len(parts)))
+    levels = [0.0] * len(parts)
+    while sharing:
+        clients = sum(sum(parts[part]) for part in sharing)
+        for part in sharing:
+            levels[part] = level * sum(parts[part]) / clients
+        out = [part for part in sharing if floors[part] > levels[part]]
+        if not out:
+            break
+        sharing.remove(max(out, key=lambda part: floors[part]))
+    return levels
 
 
 def clients_per_leaf_needed(leaves: int, level: float) -> int:

@@ -187,7 +187,10 @@ def test_many_leaves_are_cut_where_they_differ():
 
 
 def test_parts_are_divided_at_a_share_of_the_level():
-    """Three groups of four leaves each: two cuts stand, and no part comes apart further."""
+    """Three groups of four leaves each: two cuts stand, and no part comes apart further.
+
+    Eight leaves and four, of four clients each, can all be rejected: they share the level by their clients.
+    """
     rng = np.random.default_rng(3)
     leaf_of = np.repeat(np.arange(12), 4)
     groups = np.arange(12) // 4
@@ -198,6 +201,37 @@ def test_parts_are_divided_at_a_share_of_the_level():
     assert all(t.level == pytest.approx(0.01 * len(t.leaves) / 12) for t in tests)
     assert sum(t.stands for t in tests) == 2
     assert tests[0].to_json()["parts"] == [list(part) for part in tests[0].parts]
+
+
+def test_a_part_that_cannot_be_rejected_takes_no_share():
+    """Four groups of three leaves of three clients. Three leaves can have p = .036 at best: never at .01."""
+    rng = np.random.default_rng(5)
+    leaf_of = np.repeat(np.arange(12), 3)
+    groups = np.arange(12) // 3
+    types = rng.normal(size=(36, 4)) * 0.2 + 2 * np.eye(4)[groups[leaf_of]]
+    tests = divide([alike(types, 0.2, rng)], leaf_of, range(12), 0.01, rng, draws=499)
+    assert labels_after(tests, np.zeros(12, dtype=np.int64)).tolist() == groups.tolist()
+    levels = {len(test.leaves): test.level for test in tests if len(test.leaves) != 3}
+    assert set(levels.values()) <= {0.01, 0.005}  # halves where twelve come apart into six and six
+    assert all(test.p > test.level for test in tests if len(test.leaves) == 3)
+
+
+@pytest.mark.whole_runs  # seconds of simulation
+def test_parts_of_a_true_cut_are_parted_no_more_often_than_the_level():
+    """Three leaves of another kind beside six that mean nothing: these split in at most the level's share.
+
+    Of 150 at .05 more than 15 come by chance in less than one of a hundred.
+    """
+    rng = np.random.default_rng(6)
+    leaf_of = np.repeat(np.arange(9), 3)
+    wrong = 0
+    for _ in range(150):
+        types = rng.normal(size=(27, 3)) * 0.5
+        types[leaf_of < 3, 0] += 4
+        tests = divide([alike(types, 0.3, rng)], leaf_of, range(9), 0.05, rng, draws=99)
+        assert {frozenset(part) for part in tests[0].parts} == {frozenset(range(3)), frozenset(range(3, 9))}
+        wrong += any(test.stands for test in tests[1:])
+    assert wrong <= 15
 
 
 def test_a_cut_that_does_not_stand_changes_nothing():

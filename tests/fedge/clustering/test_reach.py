@@ -4,7 +4,14 @@ from math import comb
 
 import pytest
 
-from fedge.clustering.reach import clients_per_leaf_needed, level_in_force, out_of_reach, smallest_p
+from fedge.clustering.reach import (
+    clients_per_leaf_needed,
+    level_in_force,
+    levels_of_parts,
+    out_of_reach,
+    smallest_p,
+    smallest_p_of_any_cut,
+)
 
 
 def test_smallest_p_by_hand():
@@ -13,6 +20,33 @@ def test_smallest_p_by_hand():
     assert smallest_p([2, 3, 4]) == 1 / comb(9, 4)
     assert smallest_p([4, 4]) == 2 / comb(8, 4)
     assert smallest_p([3, 4]) == 1 / comb(7, 3)
+
+
+def test_smallest_p_of_any_cut_by_hand():
+    """Two leaves of four against two: three such cuts, of C(12, 6) / 2 ways to part six clients from six."""
+    assert smallest_p_of_any_cut([3, 3, 3, 3]) == pytest.approx(3 / (comb(12, 6) / 2))
+    assert smallest_p_of_any_cut([3, 3, 3]) == pytest.approx(smallest_p([3, 3, 3]))
+    assert smallest_p_of_any_cut([1, 2, 4]) == pytest.approx(
+        1 / comb(7, 2)
+    )  # 2 from the rest; 1 says nothing
+    assert smallest_p_of_any_cut([9, 9]) == 1.0  # two leaves are not tested
+
+
+@pytest.mark.parametrize(
+    ("parts", "levels"),
+    [
+        ([[4] * 8, [4] * 4], [0.01 * 2 / 3, 0.01 / 3]),  # both can be rejected
+        ([[3] * 9, [3] * 3], [0.01, 0.0025]),  # three leaves cannot, below .036
+        ([[3] * 3, [3] * 3], [0.005, 0.01]),  # neither; the last keeps what it could have had
+        ([[4] * 5, [4]], [0.01, 0.01 / 6]),  # a leaf alone has nothing to be parted
+    ],
+)
+def test_levels_of_parts_by_hand(parts, levels):
+    found = levels_of_parts(0.01, parts)
+    assert found == pytest.approx(levels)
+    floors = [smallest_p_of_any_cut(sizes) for sizes in parts]
+    can = [level for level, floor in zip(found, floors, strict=True) if floor <= level]
+    assert sum(can) <= 0.01 + 1e-12
 
 
 @pytest.mark.parametrize(
