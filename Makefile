@@ -110,9 +110,10 @@ results-devices: $(STAMP)
 	$(BIN)/fedge sweep studies/devices/*.toml
 	$(BIN)/python -m studies.devices_part
 
-# what factors of eight bits cost in accuracy: 20 runs, a quarter of an hour on two cores
+# what factors of eight bits cost in accuracy: 30 runs, a quarter of an hour on two cores
 results-precision: $(STAMP)
 	mkdir -p data/study
+	$(BIN)/hhar thin $(HHAR) data/study/hhar-long.npz --keep-every 4
 	$(BIN)/hhar thin $(MOTIONSENSE) data/study/motionsense.npz --keep-every 4 --mean-of 4
 	$(BIN)/hhar thin $(HHAR) data/study/hhar.npz --keep-every 2 --mean-of 4
 	$(BIN)/fedge sweep studies/precision/*.toml

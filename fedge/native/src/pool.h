@@ -34,8 +34,51 @@ FEDGE_INLINE I load_places(const uint8_t* p) {
   return __builtin_convertvector(bytes, I);
 }
 
+// Whether each step belongs to one output, or to none behind the last.
+FEDGE_INLINE bool apart(const fedge::Pool& p) { return p.stride == p.size && p.padding == 0; }
+
+// `max_pool` of a size that is known beforehand, taps apart.
+template <int SIZE>
+static void max_pool_of(const fedge::Pool& p, const float* x, float* y, uint8_t* place) {
+  const int64_t channels = p.channels;
+  for (int64_t o = 0; o < p.out_steps; o++, x += SIZE * channels, y += channels, place += channels)
+    for (int64_t c = 0; c < channels; c += W) {
+      V best = load(x + c);
+      I at = {};
+      FEDGE_UNROLL for (int j = 1; j < SIZE; j++) {
+        const V next = load(x + j * channels + c);
+        const I better = (next > best) | (next != next);
+        best = choose(better, next, best);
+        at = better ? I{} + j : at;
+      }
+      if (p.relu) {
+        at = best > 0.0f ? at : I{} + (int32_t)NOWHERE;
+        best = relu(best);
+      }
+      const int64_t n = lanes(channels - c);
+      store_first(y + c, best, n);
+      store_places(place + c, at, n);
+    }
+}
+
+template <int SIZE>
+static void max_pool_back_of(const fedge::Pool& p, const float* g, const uint8_t* place, float* out) {
+  const int64_t channels = p.channels, covered = SIZE * p.out_steps;
+  if (covered < p.steps) std::memset(out + covered * channels, 0, sizeof(float) * (p.steps - covered) * channels);
+  for (int64_t o = 0; o < p.out_steps; o++, g += channels, place += channels, out += SIZE * channels)
+    for (int64_t c = 0; c < channels; c += W) {
+      const int64_t n = lanes(channels - c);
+      const V gradient = load(g + c);
+      const I at = load_places(place + c);
+      FEDGE_UNROLL for (int j = 0; j < SIZE; j++)
+        store_first(out + j * channels + c, choose(at == I{} + j, gradient, all(0.0f)), n);
+    }
+}
+
 // The first of equal maxima counts, as in PyTorch; NaN wins.
 static void max_pool(const fedge::Pool& p, const float* x, float* y, uint8_t* place) {
+  if (apart(p) && p.size == 2) return max_pool_of<2>(p, x, y, place);
+  if (apart(p) && p.size == 4) return max_pool_of<4>(p, x, y, place);
   for (int64_t o = 0; o < p.out_steps; o++, y += p.channels, place += p.channels) {
     const Taps t = taps(p, o);
     for (int64_t c = 0; c < p.channels; c += W) {
@@ -61,8 +104,10 @@ static void max_pool(const fedge::Pool& p, const float* x, float* y, uint8_t* pl
 }
 
 static void max_pool_back(const fedge::Pool& p, const float* g, const uint8_t* place, float* out) {
-  const bool apart = p.stride >= p.size && p.padding == 0;
-  if (!apart || p.stride > p.size || p.out_steps * p.stride < p.steps)
+  if (apart(p) && p.size == 2) return max_pool_back_of<2>(p, g, place, out);
+  if (apart(p) && p.size == 4) return max_pool_back_of<4>(p, g, place, out);
+  const bool alone = p.stride >= p.size && p.padding == 0;
+  if (!alone || p.stride > p.size || p.out_steps * p.stride < p.steps)
     std::memset(out, 0, sizeof(float) * p.steps * p.channels);
   for (int64_t o = 0; o < p.out_steps; o++, g += p.channels, place += p.channels) {
     const Taps t = taps(p, o);
@@ -73,7 +118,7 @@ static void max_pool_back(const fedge::Pool& p, const float* g, const uint8_t* p
       float* to = out + (t.first_step + t.begin) * p.channels + c;
       for (int64_t j = t.begin; j < t.end; j++, to += p.channels) {
         V share = choose(at == I{} + (int32_t)j, gradient, all(0.0f));
-        if (!apart) share += load(to);
+        if (!alone) share += load(to);
         store_first(to, share, n);
       }
     }

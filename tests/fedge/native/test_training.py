@@ -99,6 +99,20 @@ def test_windows_of_any_shape(shape):
     assert_close(*both(model, replace(FULL, epochs=1), shape=shape, windows=20), start)
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize(("size", "steps"), [(2, 26), (2, 27), (3, 26), (4, 31)])
+def test_maxima_of_any_size(monkeypatch, kernel, size, steps):
+    """Steps that fill the last maximum, and steps that are left over, which have no gradient."""
+    use_kernel(monkeypatch, kernel)
+    torch.manual_seed(2)
+    model = nn.Sequential(
+        nn.Conv1d(C, 19, 3, padding=1), nn.MaxPool1d(size), nn.ReLU(), nn.Conv1d(19, 5, 1),
+        nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(5, CLASSES),
+    )  # fmt: skip
+    start = get_state(model)
+    assert_close(*both(model, replace(PLAIN, epochs=1), shape=(C, steps)), start)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_networks_of_others_with_dropout(seed):
