@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fedge.config.option import ConfigError, Scalar
-from fedge.engine.federation import Federation
+from fedge.engine.federation import TOLD, Federation
 from fedge.flower import moves_federations
 from fedge.launch.flower import toml_of
 from fedge.launch.moved import connections, flower_config, keeping_federations
@@ -159,7 +159,8 @@ def _follow(words: list[str], at: list[str], variables: Mapping[str, str]) -> _S
         at: names the SuperLink.
         variables: of the environment, on top of this process's.
     """
-    environment = {**os.environ, **variables, "PYTHONUNBUFFERED": "1"}
+    told = Federation().as_told()  # the run is checked: `flwr run` would look for a folder to resume here
+    environment = {**os.environ, **variables, "PYTHONUNBUFFERED": "1", TOLD: told}
     environment.pop("SEED", None)  # what the run is told has it
     try:
         process = subprocess.Popen(

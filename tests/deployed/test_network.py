@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from deployed_network import ALONE
 from flower_runs import ROOT
+from machines_apart import ALONE
 from ray_cluster import is_possible
 
 pytestmark = [
@@ -17,18 +17,22 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """Seconds for which the network was broken → what came of the run."""
-    folder = tmp_path_factory.mktemp("network")
+def carried_out(program, folder):
+    """Carry out a program of tests/support in namespaces of its own; returns the JSON that it prints."""
     support = ROOT / "tests" / "support"
     done = subprocess.run(
-        [*ALONE, sys.executable, str(support / "deployed_network.py"), str(folder)],
+        [*ALONE, sys.executable, str(support / program), str(folder)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(support)])},
         capture_output=True, text=True, timeout=1500, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Seconds for which the network was broken → what came of the run."""
+    found = carried_out("deployed_network.py", tmp_path_factory.mktemp("network"))
     for one in found:
         print(one["broken"], one["code"], one["same"], one["said"], sep="\n")
     return {one["broken"]: one for one in found}
@@ -46,3 +50,17 @@ def test_a_long_break_loses_no_more_than_the_node(runs):
     """Longer than Flower's heartbeat and `guard.return-timeout` together."""
     assert runs[100]["code"] == 3
     assert "node gone" in runs[100]["said"]
+
+
+def test_a_run_on_a_superlink_elsewhere_is_gone_on_with(tmp_path):
+    """The user has the project alone, and the run folder is where the SuperLink is."""
+    (found,) = carried_out("user_apart.py", tmp_path)
+    said = found["said"]
+    print(said)
+    assert "the run's server was killed or has crashed; go on with: fedge run . deployed" in said
+    assert 'resume="there"\' with the options of the run' in said
+    assert "first: 4" in said
+    assert "after global round" in said
+    assert "second: 0" in said
+    assert said.splitlines()[-1] == "0"  # no run folder of the user's
+    assert found["same"]

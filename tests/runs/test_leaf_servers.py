@@ -8,27 +8,13 @@ import time
 import numpy as np
 import pytest
 from flower_runs import comparable
-from leaf_servers import LEAVES, cloud, end, free_port, host_of, in_threads, start
+from leaf_servers import LEAVES, cloud, end, host_of, in_threads, start
 from processes import leftovers
 from safetensors.numpy import load_file
 from small_runs import carry_out, small_config
 
 from fedge.edge import orders
-from fedge.link.certificates import Wanted, make_certificates
 from fedge.records.manifest import read_manifest
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tls") / "certs"
-    make_certificates(folder, Wanted(leaves=LEAVES))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def address():
-    return f"127.0.0.1:{free_port()}"
-
 
 FEDGE = {
     "cluster.signal": "affinity", "cluster.method": "agglomerative", "cluster.count": "auto",

@@ -8,26 +8,13 @@ from functools import partial
 
 import pytest
 from flower_runs import comparable
-from leaf_servers import LEAVES, cloud, free_port, host_of, host_of_owners, in_threads
+from leaf_servers import cloud, host_of, host_of_owners, in_threads
 from small_runs import carry_out, small_config
 
 from fedge.launch.deal import deal_into
-from fedge.link.certificates import Wanted, make_certificates
 from fedge.records.manifest import read_manifest
 
 TABLES = ("global", "leaf", "clients", "confusion", "models")  # users stay with the owners
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tls") / "certs"
-    make_certificates(folder, Wanted(leaves=LEAVES))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def address():
-    return f"127.0.0.1:{free_port()}"
 
 
 def owned(tmp_path, **changes):

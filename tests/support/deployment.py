@@ -53,15 +53,17 @@ class Deployment:
         nodes: partition id → process of the SuperNode.
     """
 
-    def __init__(self, folder, options, hosts=("127.0.0.1", "localhost"), listen="127.0.0.1"):
-        """Write the project and certificates for `hosts`; nodes reach the SuperLink at `listen`."""
+    def __init__(
+        self, folder, options, hosts=("127.0.0.1", "localhost"), listen="127.0.0.1", control_at="127.0.0.1"
+    ):
+        """Write project and certificates for `hosts`; the SuperLink listens for nodes and users there."""
         self.folder = folder
         self.app = folder / "app"
         self.nodes = {}
         self.mark = f"deployed-{os.getpid()}-{folder.name}"
         self.certs = folder / "certs"
         make_certificates(self.certs, Wanted(hosts))
-        self._listen = listen
+        self._listen, self._control_at = listen, control_at
         self.control, self.fleet, self.server_io = free_ports(3)
         if ONE_PORT:
             self.control = self.fleet
@@ -127,7 +129,7 @@ class Deployment:
         """Start the SuperLink and wait until it listens."""
         ports = ["--host", self._listen, "--port", self.fleet]
         if not ONE_PORT:
-            ports = ["--control-api-address", f"127.0.0.1:{self.control}",
+            ports = ["--control-api-address", f"{self._control_at}:{self.control}",
                      "--fleet-api-address", f"{self._listen}:{self.fleet}",
                      "--serverappio-api-address", f"127.0.0.1:{self.server_io}"]  # fmt: skip
         self.superlink = self.start("superlink", [

@@ -13,6 +13,7 @@ import pytest
 from flower_runs import comparable
 from leaf_servers import free_port
 from processes import MARK, leftovers, marked
+from sweeps import write_sweep
 
 from fedge.cli import main
 from fedge.config.option import ConfigError
@@ -20,23 +21,6 @@ from fedge.engine.cluster import machines
 from fedge.sweep.ray_pool import room_for
 
 BIN = Path(sys.executable).parent
-SWEEP = """
-[sweep]
-seeds = [1, 2]
-supernodes = 4
-runs-dir = "{runs}"
-
-[base]
-data.path = "synthetic"
-train.model = "linear"
-train.local-epochs = 1
-num-server-rounds = {rounds}
-checkpoint.every = 1
-
-[[variants]]
-name = "hierfl"
-cluster.enabled = false
-"""
 
 
 @pytest.fixture(scope="module")
@@ -80,9 +64,7 @@ def there(cluster):
 
 def write(folder, rounds=2):
     """Write the sweep file in a folder; return its path."""
-    path = folder / "s.toml"
-    path.write_text(SWEEP.format(runs=folder / "runs", rounds=rounds))
-    return path
+    return write_sweep(folder, rounds, "checkpoint.every = 1\n")
 
 
 @pytest.mark.parametrize(

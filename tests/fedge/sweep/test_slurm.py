@@ -7,30 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from sweeps import write_sweep
 
 from fedge import load_run
 from fedge.cli import main
-
-SWEEP = """
-[sweep]
-seeds = [1, 2]
-supernodes = 4
-runs-dir = "{runs}"
-
-[base]
-data.path = "synthetic"
-train.model = "linear"
-train.local-epochs = 1
-num-server-rounds = 2
-
-[[variants]]
-name = "hierfl"
-cluster.enabled = false
-gate.enabled = false
-
-[[variants]]
-name = "fedge"
-"""
 
 # What Slurm does with an array: it reads the options, and carries out the script once per task
 SBATCH = """#!/bin/bash
@@ -45,8 +25,7 @@ echo "Submitted batch job 7"
 @pytest.fixture
 def path(tmp_path, monkeypatch):
     """A sweep file, in a folder in which commands are given and whose `bin` is first on the path."""
-    path = tmp_path / "s.toml"
-    path.write_text(SWEEP.format(runs=tmp_path / "runs"))
+    path = write_sweep(tmp_path, variants='gate.enabled = false\n\n[[variants]]\nname = "fedge"\n')
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
     return path

@@ -1,0 +1,20 @@
+"""What runs with leaf servers share: certificates, and where the cloud listens."""
+
+import pytest
+from leaf_servers import LEAVES, free_port
+
+from fedge.link.certificates import Wanted, make_certificates
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    """Return a folder with certificates of all leaf servers."""
+    folder = tmp_path_factory.mktemp("tls") / "certs"
+    make_certificates(folder, Wanted(leaves=LEAVES))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address():
+    """Return where a module's clouds listen."""
+    return f"127.0.0.1:{free_port()}"
