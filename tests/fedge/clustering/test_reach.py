@@ -26,9 +26,8 @@ def test_smallest_p_of_any_cut_by_hand():
     """Two leaves of four against two: three such cuts, of C(12, 6) / 2 ways to part six clients from six."""
     assert smallest_p_of_any_cut([3, 3, 3, 3]) == pytest.approx(3 / (comb(12, 6) / 2))
     assert smallest_p_of_any_cut([3, 3, 3]) == pytest.approx(smallest_p([3, 3, 3]))
-    assert smallest_p_of_any_cut([1, 2, 4]) == pytest.approx(
-        1 / comb(7, 2)
-    )  # 2 from the rest; 1 says nothing
+    # the leaf of four from the others; a single client's pairs sum to zero, so to part it says nothing
+    assert smallest_p_of_any_cut([1, 2, 4]) == pytest.approx(1 / comb(7, 3))
     assert smallest_p_of_any_cut([9, 9]) == 1.0  # two leaves are not tested
 
 
