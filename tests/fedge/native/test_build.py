@@ -1,6 +1,7 @@
 """The building of the native step: with a compiler, without one, and when nothing is to be done."""
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -8,7 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from fedge.native.build import LIBRARY, BuildError, _call, build, compiler, is_built, machine, sources_digest
+from fedge.native.build import (
+    AMX,
+    LIBRARY,
+    SOURCES,
+    BuildError,
+    _call,
+    _compile,
+    build,
+    compiler,
+    is_built,
+    machine,
+    sources_digest,
+)  # fmt: skip
 
 ROOT = Path(__file__).parents[3]
 needs_compiler = pytest.mark.skipif(
@@ -39,6 +52,23 @@ def test_what_the_compiler_says_is_told(tmp_path):
     wrong.write_text("int f( {}")
     with pytest.raises(BuildError, match=r"failed: .*error"):
         _call([*compiler(), "-c", str(wrong), "-o", str(tmp_path / "wrong.o")])
+
+
+@needs_compiler
+@pytest.mark.skipif(machine() != "x86_64", reason="AMX is of x86_64")
+def test_a_compiler_that_knows_no_amx_leaves_it_out(tmp_path):
+    """As one from before 2021: what it refuses is compiled without, into an object that has no such kernel."""
+    old, compiled = tmp_path / "old", tmp_path / "amx.o"
+    known = " ".join(map(shlex.quote, compiler()))
+    old.write_text(
+        f'#!/bin/sh\nfor word; do case "$word" in -mamx*) echo "error: $word" >&2; exit 1;; esac; done\n'
+        f'exec {known} "$@"\n'
+    )
+    old.chmod(0o755)
+    _compile([str(old)], compiled, SOURCES / "amx.cpp", AMX)
+    assert compiled.stat().st_size > 0
+    with pytest.raises(BuildError, match="-mamx-tile"):
+        _call([str(old), *AMX, "-c", str(SOURCES / "amx.cpp"), "-o", str(compiled)])
 
 
 @pytest.mark.slow
