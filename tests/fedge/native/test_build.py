@@ -57,7 +57,7 @@ def test_what_the_compiler_says_is_told(tmp_path):
 @needs_compiler
 @pytest.mark.skipif(machine() != "x86_64", reason="AMX is of x86_64")
 def test_a_compiler_that_knows_no_amx_leaves_it_out(tmp_path):
-    """As one from before 2021: what it refuses is compiled without, into an object that has no such kernel."""
+    """As one from before 2021: what it refuses is left out; the object has no such kernel."""
     old, compiled = tmp_path / "old", tmp_path / "amx.o"
     known = " ".join(map(shlex.quote, compiler()))
     old.write_text(
