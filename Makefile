@@ -6,6 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PEERS := build/peers
 # what tests need is enough for a run
 RUNS := $(if $(wildcard $(STAMP)),$(STAMP),$(VENV)/.installed-run)
 
@@ -25,7 +26,7 @@ MNIST ?= data/mnist.npz
 # 28 × 28 images, at least 26,000, for `make feature-skew`: x (N, 28, 28) uint8 and y (N,)
 IMAGES ?= data/mnist.npz
 
-.PHONY: docs notebooks results run test extended quick quick-tests bench bench-full soak audit hashes install format check types tests clean dist newcomer pythons matrix results-quick results-draws results-devices results-precision draws-data feature-skew
+.PHONY: docs notebooks results run test extended quick quick-tests bench bench-full bench-peers soak audit hashes install format check types tests clean dist newcomer pythons matrix results-quick results-draws results-devices results-precision draws-data feature-skew
 
 run: $(RUNS)
 	PATH="$(CURDIR)/$(BIN):$$PATH" SEED=$${SEED:-42} $(BIN)/flwr run .
@@ -73,6 +74,16 @@ bench: $(STAMP)
 
 bench-full: $(STAMP)
 	$(BIN)/python -m benchmarks.all --full
+
+# Fedge beside other simulators, in an environment of its own (benchmarks/peers); minutes
+bench-peers: $(PEERS)/.installed
+	$(PEERS)/bin/python -m benchmarks.peers
+
+$(PEERS)/.installed: constraints.txt pyproject.toml $(wildcard fedge/native/src/* benchmarks/peers/*.txt)
+	VENV=$(PEERS) $(PYTHON) tools/install.py ray
+	$(PEERS)/bin/python -m pip install --quiet -c constraints.txt -r benchmarks/peers/requirements.txt
+	$(PEERS)/bin/python -m pip install --quiet --no-deps --ignore-requires-python -r benchmarks/peers/requirements-alone.txt
+	touch $@
 
 # known holes in what constraints.txt names; needs the network, and an environment of its own (.audit), or
 # a copy of OSV's database: make audit OSV=all.zip

@@ -34,6 +34,7 @@ PAGE = ROOT / "docs" / "benchmarks.md"
 MEASURED = ROOT / "docs" / "benchmarks"  # a JSON file and a plot per benchmark
 QUICK = ("step", "round", "exchange", "large_model", "memory")
 LONG = ("prepare", "seed_workload")
+APART = ("peers",)  # needs an environment of its own
 WORKERS = 2  # clients that train at a time, on every engine and in the plain pool
 MATMUL = 1024  # side of the square matrices of the reference product
 COPY_BYTES = 256 * 2**20  # size of the block of the reference copy
@@ -102,8 +103,8 @@ class Benchmark:
     draw: Callable[[dict[str, Any], Any], None]
 
 
-def main(benchmark: Benchmark) -> None:
-    """Command line of one benchmark."""
+def main(benchmark: Benchmark) -> dict[str, Any]:
+    """Command line of one benchmark; returns what it wrote."""
     parser = argparse.ArgumentParser(description=benchmark.about)
     parser.add_argument("--full", action="store_true", help="the long version")
     parser.add_argument("--redraw", action="store_true", help="only make plot and table again from the JSON")
@@ -122,6 +123,7 @@ def main(benchmark: Benchmark) -> None:
     print(record["distance"].replace("<br>", "\n"))
     _plot(benchmark, record)
     write_rows()
+    return record
 
 
 def _measured(benchmark: Benchmark, full: bool) -> dict[str, Any]:
@@ -165,17 +167,17 @@ class Turn:
         """Wait for the next turn; False when there is none."""
         return bool(self._connection.recv())
 
-    def done(self, seconds: float) -> None:
-        """Say how long the turn took."""
-        self._connection.send(seconds)
+    def done(self, seconds: float, *said: float) -> None:
+        """Say how long the turn took, and what else there is to say of it."""
+        self._connection.send((seconds, *said))
 
 
-def repeat(turn: Turn, action: Callable[[], Any]) -> None:
-    """Time `action` once per turn."""
+def repeat(turn: Turn, action: Callable[[], Any], says: bool = False) -> None:
+    """Time `action` once per turn; where it `says` something, it returns floats."""
     while turn.wait():
         start = time.perf_counter()
-        action()
-        turn.done(time.perf_counter() - start)
+        returned = action()
+        turn.done(time.perf_counter() - start, *(returned if says else ()))
 
 
 Contestant = tuple[Callable[..., None], tuple[Any, ...]]
@@ -187,11 +189,13 @@ def take_turns(
     rounds: int,
     warmup: int,
     after: Callable[[int], None] = lambda round_: None,
+    said: dict[str, list[tuple[float, ...]]] | None = None,
 ) -> dict[str, np.ndarray]:
     """Seconds of each contestant in each round, less the warm-up.
 
     Contestants take turns in alternating order, so a ratio within a round compares neighbours in time, and
-    a machine that slows down for a while shifts both. `after` is called between rounds (0, 1, …).
+    a machine that slows down for a while shifts both. `after` is called between rounds (0, 1, …); `said`
+    takes what contestants say of each round, warm-up included.
     """
     spawn = multiprocessing.get_context("spawn")
     lines, processes = {}, []
@@ -205,7 +209,10 @@ def take_turns(
         for round_ in range(-warmup, rounds):
             for name in list(contestants)[:: 1 if round_ % 2 else -1]:
                 lines[name].send(True)
-                times[name].append(lines[name].recv())
+                seconds, *words = lines[name].recv()
+                times[name].append(seconds)
+                if said is not None:
+                    said.setdefault(name, []).append(tuple(words))
             if round_ >= 0:
                 after(round_)
     finally:
@@ -339,7 +346,7 @@ def write_rows() -> None:
     lines = ["| command | figures: median (quartiles), aim | distance to the machine's peak | measured on |"]
     lines.append("|---|---|---|---|")
     plots = []
-    for name in (*QUICK, *LONG):
+    for name in (*QUICK, *LONG, *APART):
         path = MEASURED / f"{name}.json"
         if path.is_file():
             lines.append(_row(json.loads(path.read_text(encoding="utf-8"))))

@@ -22,7 +22,6 @@ references lack, weighs little.
 
 from __future__ import annotations
 
-import multiprocessing
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -30,8 +29,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import nn
 
 from benchmarks.common import (
     WORKERS,
@@ -42,11 +39,9 @@ from benchmarks.common import (
     figure,
     main,
     ratio,
-    repeat,
     take_turns,
 )
 from benchmarks.engines import (
-    TRAINING,
     Run,
     carry_out,
     leaf_totals_to_clients,
@@ -54,98 +49,16 @@ from benchmarks.engines import (
     read_tables,
     write_windows,
 )
-from benchmarks.step import (
-    BATCH,
-    CHANNELS,
-    CLASSES,
-    SAMPLES,
-    SETTINGS,
-    flop_per_window,
-    plain_epoch,
-    plain_network,
-)
+from benchmarks.plain import NETWORK, contend_loop, contend_pool
+from benchmarks.step import BATCH, CHANNELS, CLASSES, SAMPLES, SETTINGS, flop_per_window
 from fedge import simulate
-from hhar.windows.window_file import load_windows
 
-NETWORK = "cnn-pool"
 LEAF_WINDOWS = (5500, 1138, 1046)
 HELD_OUT = 12  # windows of each client's validation split, and of its test split
 AIMS = {("inprocess", 1): 0.65, ("ray", 5): 0.75}  # largest ratio to the pool, by engine and epochs
 SCAFFOLD_AIM = 1.1  # largest ratio of a round with it to a round without
 NOT_TRAINING_AIMS = {"inprocess": 3.0, "ray": 8.0}  # per cent
 RAY_ROUNDS = 5  # per run, the first one included
-
-State = dict[str, np.ndarray]
-
-
-# --- the references -------------------------------------------------------------------------------------
-
-_clients: list[tuple[torch.Tensor, torch.Tensor]] = []  # training windows of each client, per process
-_network: nn.Module | None = None
-
-
-def prepare_process(path: str) -> None:
-    """Load every client's training windows and make the network, once per process."""
-    global _network
-    torch.set_num_threads(1)
-    windows = load_windows(path)
-    assert windows.session is not None
-    training = np.char.startswith(windows.session, TRAINING)
-    for user in np.unique(windows.user):
-        rows = training & (windows.user == user)
-        _clients.append((torch.from_numpy(windows.x[rows]), torch.from_numpy(windows.y[rows])))
-    _network = plain_network(NETWORK)
-
-
-def train_client(job: tuple[int, State, int]) -> tuple[int, State]:
-    """Train a client from its leaf's model."""
-    client, state, epochs = job
-    assert _network is not None
-    _network.load_state_dict({name: torch.from_numpy(array) for name, array in state.items()})
-    generator = torch.Generator().manual_seed(client)
-    for _ in range(epochs):
-        plain_epoch(_network, *_clients[client], generator)
-    return client, {name: tensor.numpy().copy() for name, tensor in _network.state_dict().items()}
-
-
-class PlainRound:
-    """One exchange of three leaves with their clients: train all, average per leaf."""
-
-    def __init__(self, sizes: Sequence[int], epochs: int) -> None:
-        state = {name: tensor.numpy().copy() for name, tensor in plain_network(NETWORK).state_dict().items()}
-        self.models = [state] * len(LEAF_WINDOWS)
-        self._sizes = sizes
-        self._epochs = epochs
-
-    def jobs(self) -> list[tuple[int, State, int]]:
-        """Largest client first."""
-        order = sorted(range(len(self._sizes)), key=lambda client: -self._sizes[client])
-        return [(client, self.models[client // 3], self._epochs) for client in order]
-
-    def average(self, trained: Mapping[int, State]) -> None:
-        """Weighted mean per leaf."""
-        for leaf in range(len(self.models)):
-            members = range(3 * leaf, 3 * leaf + 3)
-            total = sum(self._sizes[client] for client in members)
-            self.models[leaf] = {
-                name: sum(trained[c][name] * np.float32(self._sizes[c] / total) for c in members)
-                for name in self.models[leaf]
-            }
-
-
-def contend_loop(turn: Turn, path: str, sizes: Sequence[int], epochs: int) -> None:
-    """The plain loop."""
-    prepare_process(path)
-    plain = PlainRound(sizes, epochs)
-    repeat(turn, lambda: plain.average(dict(map(train_client, plain.jobs()))))
-
-
-def contend_pool(turn: Turn, path: str, sizes: Sequence[int], epochs: int) -> None:
-    """The plain pool."""
-    plain = PlainRound(sizes, epochs)
-    with multiprocessing.get_context("spawn").Pool(WORKERS, prepare_process, (path,)) as pool:
-        repeat(turn, lambda: plain.average(dict(pool.imap_unordered(train_client, plain.jobs()))))
-
 
 # --- Fedge ----------------------------------------------------------------------------------------------
 

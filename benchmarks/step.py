@@ -64,16 +64,20 @@ def plain_network(name: str) -> nn.Module:
     )
 
 
-def plain_epoch(model: nn.Module, x: Tensor, y: Tensor, generator: torch.Generator) -> None:
-    """One epoch of the plain eager loop."""
+def plain_epoch(model: nn.Module, x: Tensor, y: Tensor, generator: torch.Generator) -> list[Tensor]:
+    """One epoch of the plain eager loop; the loss of each step."""
     model.train()
+    losses = []
     sgd = torch.optim.SGD(
         model.parameters(), lr=SETTINGS.lr, momentum=SETTINGS.momentum, weight_decay=SETTINGS.weight_decay
     )
     for batch in torch.randperm(len(y), generator=generator).split(BATCH):
         sgd.zero_grad()
-        F.cross_entropy(model(x[batch]), y[batch]).backward()
+        loss = F.cross_entropy(model(x[batch]), y[batch])
+        loss.backward()
         sgd.step()
+        losses.append(loss.detach())
+    return losses
 
 
 def flop_per_window(name: str, samples: int = SAMPLES) -> float:

@@ -1,0 +1,132 @@
+"""Federated learning as one would write it with PyTorch alone: what other contestants are measured against.
+
+    loop    one client after another, averaged per leaf
+    pool    the same on `multiprocessing.Pool(2)`, one torch thread each, largest client first
+
+Three leaves of three clients each. `Learner`, a client's training, also serves simulators that take it from
+their users (`benchmarks.peers`).
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from benchmarks.common import WORKERS, Turn, repeat
+from benchmarks.engines import TRAINING
+from benchmarks.step import plain_epoch, plain_network
+from hhar.windows.window_file import load_windows
+
+NETWORK = "cnn-pool"
+CLIENTS_PER_LEAF = 3
+
+State = dict[str, np.ndarray]
+Job = tuple[int, State, int]  # client, its leaf's model, epochs
+
+
+class Trained(NamedTuple):
+    """What comes of a client's training; `loss` is the mean of its steps."""
+
+    client: int
+    state: State
+    steps: int
+    loss: float
+
+
+class Learner:
+    """Every client's training windows and one network."""
+
+    def __init__(self, path: str) -> None:
+        torch.set_num_threads(1)
+        windows = load_windows(path)
+        assert windows.session is not None
+        training = np.char.startswith(windows.session, TRAINING)
+        self.clients: list[tuple[torch.Tensor, torch.Tensor]] = []
+        for user in np.unique(windows.user):
+            rows = training & (windows.user == user)
+            self.clients.append((torch.from_numpy(windows.x[rows]), torch.from_numpy(windows.y[rows])))
+        self.network = plain_network(NETWORK)
+
+    def train(self, client: int, epochs: int) -> tuple[int, float]:
+        """Train the network on a client's windows; its steps and their mean loss."""
+        generator = torch.Generator().manual_seed(client)
+        losses: list[torch.Tensor] = []
+        for _ in range(epochs):
+            losses += plain_epoch(self.network, *self.clients[client], generator)
+        return len(losses), float(torch.stack(losses).mean())
+
+
+_learner: Learner | None = None  # of this process
+
+
+def prepare_process(path: str) -> None:
+    """Load the windows and make the network, once per process."""
+    global _learner
+    _learner = Learner(path)
+
+
+def train_client(job: Job) -> Trained:
+    """Train a client from its leaf's model."""
+    client, state, epochs = job
+    assert _learner is not None
+    _learner.network.load_state_dict({name: torch.from_numpy(array) for name, array in state.items()})
+    said = _learner.train(client, epochs)
+    return Trained(client, _state_of(_learner.network), *said)
+
+
+def _state_of(network: torch.nn.Module) -> State:
+    return {name: tensor.numpy().copy() for name, tensor in network.state_dict().items()}
+
+
+def said_of(trained: Iterable[tuple[int, float]]) -> tuple[float, float]:
+    """What a contestant says of a round: steps of all clients, and the mean of their losses."""
+    steps, losses = zip(*trained, strict=True)
+    return sum(steps), float(np.mean(losses))
+
+
+class PlainRound:
+    """One exchange of three leaves with their clients: train all, average per leaf."""
+
+    def __init__(self, sizes: Sequence[int], epochs: int) -> None:
+        self.models = [_state_of(plain_network(NETWORK))] * (len(sizes) // CLIENTS_PER_LEAF)
+        self._sizes = sizes
+        self._epochs = epochs
+
+    def jobs(self) -> list[Job]:
+        """Largest client first."""
+        order = sorted(range(len(self._sizes)), key=lambda client: -self._sizes[client])
+        return [(client, self.models[client // CLIENTS_PER_LEAF], self._epochs) for client in order]
+
+    def take(self, results: Iterable[Trained]) -> tuple[float, float]:
+        """Average per leaf; what is said of the round."""
+        trained = {result.client: result for result in results}
+        self._average({client: result.state for client, result in trained.items()})
+        return said_of((result.steps, result.loss) for result in trained.values())
+
+    def _average(self, states: Mapping[int, State]) -> None:
+        """Weighted mean per leaf."""
+        for leaf in range(len(self.models)):
+            members = range(CLIENTS_PER_LEAF * leaf, CLIENTS_PER_LEAF * (leaf + 1))
+            total = sum(self._sizes[client] for client in members)
+            self.models[leaf] = {
+                name: np.sum([states[c][name] * np.float32(self._sizes[c] / total) for c in members], axis=0)
+                for name in self.models[leaf]
+            }
+
+
+def contend_loop(turn: Turn, path: str, sizes: Sequence[int], epochs: int) -> None:
+    """The plain loop."""
+    prepare_process(path)
+    plain = PlainRound(sizes, epochs)
+    repeat(turn, lambda: plain.take(map(train_client, plain.jobs())), says=True)
+
+
+def contend_pool(turn: Turn, path: str, sizes: Sequence[int], epochs: int) -> None:
+    """The plain pool."""
+    plain = PlainRound(sizes, epochs)
+    with multiprocessing.get_context("spawn").Pool(WORKERS, prepare_process, (path,)) as pool:
+        repeat(turn, lambda: plain.take(pool.imap_unordered(train_client, plain.jobs())), says=True)
