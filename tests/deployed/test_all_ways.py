@@ -224,7 +224,7 @@ def stock_seconds(way):
     return lambda folder, options: way(folder, options, CLIENTS, PLAIN_ROUNDS)
 
 
-PLAIN_ROUNDS = 8
+PLAIN_ROUNDS = 4
 BESIDE = {
     "stock Flower, simulation on Ray": stock_seconds(on_ray),
     "Fedge on Ray": fedge_seconds(WAYS["Ray"]),

@@ -187,7 +187,7 @@ class Deployment:
         """Run a command of Flower in the user's project; returns what it printed."""
         done = subprocess.run(
             [str(BIN / "flwr"), *words], cwd=self.app, env=self.environment(self.folder / "user", **more),
-            capture_output=True, text=True, timeout=300, check=False,
+            capture_output=True, text=True, timeout=900, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
