@@ -15,7 +15,7 @@ from fedge.link.certificates import Wanted, make_certificates
 
 NODES = 2  # three in the soak tests
 
-pytestmark = [pytest.mark.whole_runs, pytest.mark.extended]
+pytestmark = pytest.mark.whole_runs
 
 
 @pytest.fixture(scope="module")
