@@ -1,7 +1,9 @@
 """A leaf server's end of its link to the cloud: it dials, answers what it is asked, and dials again.
 
-One channel for as long as the leaf server lives: gRPC connects it anew by itself. The answer to the last
-question is kept until the next one comes, so that a stream that breaks in between costs no work.
+One channel for as long as the leaf server lives: gRPC connects it anew by itself. Only where a stream is not
+welcomed and does not end either, as one may that was opened while its connection went, does a new channel
+take the old one's place. The answer to the last question is kept until the next one comes, so that a stream
+that breaks in between costs no work.
 """
 
 import logging
@@ -25,12 +27,14 @@ logger = logging.getLogger(__name__)
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 3.0
 _LEAVE_S = 5.0
+_WELCOME_S = 15.0  # the cloud says welcome at once
 _LOOK_S = 0.2  # between looks whether the link was stopped
 _OPTIONS = (
     *OPTIONS,
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 3000),
     ("grpc.ssl_target_name_override", CLOUD),
+    ("grpc.use_local_subchannel_pool", 1),  # a new channel has a connection of its own
 )
 _REFUSED = (
     grpc.StatusCode.PERMISSION_DENIED,
@@ -59,6 +63,23 @@ class Refused(RuntimeError):
     """The cloud does not want this leaf server. One line."""
 
 
+class _Lost:
+    """How long the cloud has been away, and how long to wait until it is dialled again."""
+
+    def __init__(self, limit_s: float) -> None:
+        self.limit_s = limit_s
+        self.pause_s = _FIRST_PAUSE_S
+        self._last = time.monotonic()
+
+    def is_too_long(self, was_there: bool) -> bool:
+        """Take in whether it was there; tell whether it has been away for too long."""
+        if was_there:
+            self.pause_s, self._last = _FIRST_PAUSE_S, time.monotonic()
+            return False
+        self.pause_s = min(2 * self.pause_s, _LONGEST_PAUSE_S)
+        return time.monotonic() - self._last > self.limit_s
+
+
 class Link:
     """A leaf server's link to the cloud."""
 
@@ -78,6 +99,8 @@ class Link:
         self._process = uuid.uuid4().hex
         self._stopped = threading.Event()
         self._is_over = False
+        self._is_silent = False
+        self._lost = _Lost(0.0)
         self._told: Any = None  # why the cloud was not there, as it was logged last
         self._call: Any = None
         self._last: tuple[str, Packet] | None = None  # the newest question's number, and its answer
@@ -103,16 +126,21 @@ class Link:
         Raises:
             Refused: the cloud does not want this leaf server, or was away for so long.
         """
-        pause_s, last, self._is_over = _FIRST_PAUSE_S, time.monotonic(), False
-        with grpc.secure_channel(self.address, self._credentials, options=_OPTIONS) as channel:
-            attach = channel.stream_stream(f"/{SERVICE}/{METHOD}")
-            while not (self._stopped.is_set() or self._is_over):
-                if self._attached(attach, answering):
-                    pause_s, last = _FIRST_PAUSE_S, time.monotonic()
-                elif time.monotonic() - last > lost_s:
-                    raise Refused(f"the cloud at {self.address} was away for more than {lost_s:g} s")
-                if not (self._is_over or self._stopped.wait(pause_s)):
-                    pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        self._is_over = False
+        self._lost = _Lost(lost_s)
+        while not (self._stopped.is_set() or self._is_over):
+            with grpc.secure_channel(self.address, self._credentials, options=_OPTIONS) as channel:
+                self._keep_attached(channel.stream_stream(f"/{SERVICE}/{METHOD}"), answering)
+
+    def _keep_attached(self, attach: Any, answering: Answering) -> None:
+        """Hold one stream after another until it is over, or one says nothing."""
+        self._is_silent = False
+        while not (self._stopped.is_set() or self._is_over or self._is_silent):
+            was_there = self._attached(attach, answering)
+            if self._lost.is_too_long(was_there):
+                raise Refused(f"the cloud at {self.address} was away for more than {self._lost.limit_s:g} s")
+            if not self._is_over:
+                self._stopped.wait(self._lost.pause_s)
 
     def _attached(self, attach: Any, answering: Answering) -> bool:
         """Hold one stream until it ends; tell whether the cloud was there."""
@@ -136,6 +164,9 @@ class Link:
         if self._stopped.is_set():  # before there was a call to cancel
             self._call.cancel()
         welcomed = False
+        silence = threading.Timer(_WELCOME_S, self._give_up, [self._call])
+        silence.daemon = True
+        silence.start()
         try:
             if not self._call.add_callback(done.set):  # it has ended already
                 done.set()
@@ -146,6 +177,7 @@ class Link:
                 if packet.kind == WELCOME:
                     answering.welcome(packet)
                     welcomed, self._told = True, None
+                    silence.cancel()
                 else:
                     put(self._answered(answering, packet, put))
                     self._is_over = packet.kind == OVER
@@ -155,11 +187,20 @@ class Link:
             if not self._stopped.is_set():
                 logger.warning("the link to the cloud: %s", error)
         finally:
+            silence.cancel()
             self._end(outgoing, done)
         return welcomed
 
+    def _give_up(self, call: Any) -> None:
+        """End a stream that nobody has welcomed."""
+        logger.warning(
+            "the cloud at %s has not said welcome for %g s; dialled anew", self.address, _WELCOME_S
+        )
+        self._is_silent = True
+        call.cancel()
+
     def _received(self, call: Any) -> Iterator[bytes]:
-        """Yield what comes on a stream until it ends or `stop` is called.
+        """Yield what comes on a stream until it ends, is given up, or `stop` is called.
 
         A thread of its own reads: a call of gRPC that is cancelled while its connection breaks may never end.
         """
@@ -183,7 +224,7 @@ class Link:
 
         threading.Thread(target=read, name="link", daemon=True).start()
         try:
-            while not self._stopped.is_set():
+            while not (self._stopped.is_set() or self._is_silent):
                 with suppress(queue.Empty):
                     item = arrived.get(timeout=_LOOK_S)
                     if item is None:

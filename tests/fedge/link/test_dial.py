@@ -9,6 +9,7 @@ from fedge.config.option import ConfigError
 from fedge.link.certificates import Wanted, make_certificates
 from fedge.link.dial import Link, Refused
 from fedge.link.frames import Packet
+from fedge.link.gate import LeafGate
 
 
 class Nothing:
@@ -16,6 +17,27 @@ class Nothing:
 
     def hello(self):
         return Packet("hello")
+
+    def welcome(self, packet):
+        """Nothing is said."""
+
+    def answer(self, packet, note):
+        return Packet("answer")
+
+
+class SlowToWelcome(LeafGate):
+    """A cloud that lets the first stream hang, as one does whose connection goes while it is opened."""
+
+    streams = 0
+
+    def _attach(self, chunks, context):
+        self.streams += 1
+        if self.streams == 1:
+            ended = threading.Event()
+            context.add_callback(ended.set)
+            ended.wait(20)
+            return
+        yield from super()._attach(chunks, context)
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +67,16 @@ def test_a_leaf_server_that_dials_in_vain_can_be_stopped(certificates, nobody):
     link.stop()
     thread.join(5)
     assert not thread.is_alive()
+
+
+def test_a_stream_that_is_not_welcomed_is_given_up_and_the_cloud_dialled_anew(certificates, monkeypatch):
+    monkeypatch.setattr("fedge.link.dial._WELCOME_S", 0.3)
+    with SlowToWelcome("127.0.0.1:0", certificates, 1, Packet("welcome")) as gate:
+        thread = threading.Thread(target=Link(gate.address, certificates, 0).serve, args=(Nothing(), 20.0))
+        thread.start()
+        assert gate.ask(0, Packet("over"), 10.0).kind == "answer"
+        thread.join(10)
+        assert (thread.is_alive(), gate.streams) == (False, 2)
 
 
 def test_a_leaf_without_a_certificate_is_refused(certificates):
