@@ -111,7 +111,7 @@ results: $(STAMP)
 # what `fedge datasets prepare mnist --users 24 --per-user 250` writes
 results-quick: $(STAMP) draws-data
 	$(BIN)/fedge sweep studies/quick/*.toml
-	$(BIN)/python -m studies.quick_part
+	$(BIN)/python -m studies.draws_part --studies studies/quick --pages
 
 # what asynchrony buys on a virtual clock: 106 runs, about two hours on two cores
 results-devices: $(STAMP)
@@ -129,9 +129,10 @@ results-precision: $(STAMP)
 	$(BIN)/hhar thin $(HHAR) data/study/hhar.npz --keep-every 2 --mean-of 4
 	$(BIN)/fedge sweep studies/precision/*.toml
 
-# all of them: ten draws of five data sets, for a night
+# all of them: ten draws of five data sets, 910 runs in half an hour on two cores
 results-draws: $(STAMP) draws-data
 	$(BIN)/fedge sweep studies/draws/*.toml
+	$(BIN)/python -m studies.draws_part
 
 draws-data: $(STAMP)
 	mkdir -p data/study

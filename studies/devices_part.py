@@ -20,8 +20,8 @@ from fedge.report.comparison.groups import Group
 from fedge.report.comparison.statistics import Estimate, estimate, paired
 from fedge.report.comparison.sweep_page import Comparison
 from fedge.report.comparison.targets import SHARE
+from studies.draws_part import complete, put_between
 from studies.measures import Read, Study, over_seeds, values
-from studies.quick_part import complete, put_between
 from studies.tables import markdown
 
 HERE = Path(__file__).parent

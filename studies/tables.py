@@ -21,6 +21,7 @@ NAMES = {
     "scaffold": "SCAFFOLD",
     "mtgc": "SCAFFOLD, two levels (MTGC)",
     "ifca": "IFCA, 2 models",
+    "clove": "CLoVE",
     "cfl": "CFL",
     "flhc": "FL+HC",
     "kmeans": "k-means of updates, k = 2",
@@ -212,6 +213,20 @@ def both_table(planted: Sequence[tuple[str, Comparison]]) -> str:
         "unseen clients: minus oracle",
     )
     return markdown(headers, rows)
+
+
+def newcomers_table(planted: Sequence[tuple[str, Comparison]]) -> str:
+    """Return what fedge serves unseen clients against true groups, one model, leaves alone, other methods."""
+    others = ("oracle", "hierfl", "local", "ifca", "clove", "cfl")
+    rows = []
+    for title, comparison in planted:
+        groups = by_label(comparison)
+        found = [
+            difference(groups["fedge"], groups[x], measures.unseen) if x in groups else None for x in others
+        ]
+        if any(found):
+            rows.append([title, *map(points, found)])
+    return markdown(["", *(NAMES[label] for label in others)], rows)
 
 
 def control_table(controls: Sequence[tuple[str, Comparison]]) -> str:

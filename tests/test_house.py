@@ -204,7 +204,7 @@ ELSEWHERE = (
         "fedge/report/html/points.py": "fedge/report/comparison/test_page.py",
         "fedge/report/comparison/targets.py": "fedge/report/comparison/test_yardsticks.py",
         "fedge/report/comparison/sweep_page.py": "fedge/sweep/test_command.py",
-        "studies/quick_part.py": "studies/test_page.py",
+        "studies/draws_part.py": "studies/test_page.py",
         "studies/figures.py": "studies/test_page.py",
         "studies/measures.py": "studies/test_page.py",
         "studies/tables.py": "studies/test_page.py",

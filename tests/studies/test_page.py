@@ -10,7 +10,7 @@ from fedge.cli import main as fedge
 from fedge.config.option import ConfigError
 from fedge.report.comparison.statistics import Estimate
 from fedge.sweep.plan import read_sweep
-from studies import measures, quick_part, tables
+from studies import draws_part, measures, tables
 from studies.measures import MissingRuns, read_study
 from studies.page import BEGIN, END, main
 
@@ -110,27 +110,29 @@ def test_the_summary_is_what_users_get(made):
     assert text.splitlines()[6].endswith(f"| {served} · {unseen} | – |")
 
 
-def test_the_quick_part_is_of_the_sweeps_that_are_complete(made, tmp_path, capsys):
+def test_the_draws_are_of_the_sweeps_that_are_complete(made, tmp_path, capsys):
     """Between its two marks, on every page that has them; a sweep without runs is named and left out."""
     for name in ("1-planted.toml", "2-control.toml"):
         (tmp_path / name).write_text((made / name).read_text())
     (tmp_path / "3-missing.toml").write_text((made / "2-control.toml").read_text())
     page, other = tmp_path / "page.md", tmp_path / "other.md"
-    page.write_text(f"before\n{quick_part.BEGIN}\nold\n{quick_part.END}\nafter\n")
+    page.write_text(f"before\n{draws_part.BEGIN}\nold\n{draws_part.END}\nafter\n")
     other.write_text("nothing\n")
     arguments = ["--studies", str(tmp_path), "--pages", str(page), str(other)]
-    assert quick_part.main(arguments) == 0
+    assert draws_part.main(arguments) == 0
     text = page.read_text()
-    assert text.startswith(f"before\n{quick_part.BEGIN}\n\nSeeds in which")
-    assert text.endswith(f"{quick_part.END}\nafter\n")
+    assert text.startswith(f"before\n{draws_part.BEGIN}\n\nSeeds in which")
+    assert text.endswith(f"{draws_part.END}\nafter\n")
     assert "Not carried out here: 3-missing." in text
     assert "old" not in text
     assert tables.accuracy_table(read_study(made / "1-planted.toml").comparisons[0]) in text
     assert other.read_text() == "nothing\n"
     assert "3-missing" in capsys.readouterr().err
+    assert draws_part.main([*arguments[:3]]) == 0
+    assert capsys.readouterr().out.startswith("Seeds in which")
     (tmp_path / "1-planted.toml").unlink()
     (tmp_path / "2-control.toml").unlink()
-    assert quick_part.main(arguments) == 2
+    assert draws_part.main(arguments) == 2
 
 
 def test_what_the_published_rule_saw_is_counted(made):

@@ -1,9 +1,10 @@
-"""Writes what `make results-quick` has found into docs/results.md: a part of it, by the present method.
+"""Writes what `make results-draws` has found into docs/results.md: ten draws of five data sets.
 
-    python -m studies.quick_part [--studies studies/quick] [--pages docs/results.md studies/discussion.md]
+    python -m studies.draws_part [--studies studies/draws] [--pages docs/results.md studies/discussion.md]
 
-Sweeps whose runs are not all there are named and left out, so that one of them can be checked alone
-(`fedge sweep studies/quick/hhar.toml`). The table stands in the page and in the text that `make results`
+Without a page after `--pages` it is printed, as `make results-quick` does with a part of the sweeps that
+takes minutes. Sweeps whose runs are not all there are named and left out, so that one of them can be checked
+alone (`fedge sweep studies/quick/hhar.toml`). The text stands in the page and in the text that `make results`
 makes the page from, between two marks.
 """
 
@@ -13,21 +14,23 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from studies import tables
-from studies.measures import MissingRuns, Study, read_study
+from studies.measures import MissingRuns, Study, by_label, read_study
 from studies.page import section, titled_of
 
 HERE = Path(__file__).parent
 PAGES = (HERE.parent / "docs/results.md", HERE / "discussion.md")
-BEGIN, END = "<!-- printed by `make results-quick` -->", "<!-- end of the quick part -->"
+BEGIN, END = "<!-- printed by `make results-draws` -->", "<!-- end of the draws -->"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the part; 2 with one line on stderr when no sweep is complete."""
     parser = argparse.ArgumentParser(
-        description="Write what make results-quick has found into docs/results.md."
+        description="Write what make results-draws has found into docs/results.md."
     )
-    parser.add_argument("--studies", type=Path, default=HERE / "quick", help="folder of the sweep files")
-    parser.add_argument("--pages", type=Path, nargs="+", default=PAGES, help="pages with the two marks")
+    parser.add_argument("--studies", type=Path, default=HERE / "draws", help="folder of the sweep files")
+    parser.add_argument(
+        "--pages", type=Path, nargs="*", default=PAGES, help="pages with the two marks; none: print it"
+    )
     options = parser.parse_args(arguments)
     paths = sorted(options.studies.glob("*.toml"))
     read = {path.stem: complete(path) for path in paths}
@@ -35,8 +38,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     missing = [name for name, study in read.items() if study is None]
     if not studies:
         return 2
+    text = part(studies, missing)
     for page in options.pages:
-        put(part(studies, missing), page)
+        put(text, page)
+    if not options.pages:
+        print(text)
     return 0
 
 
@@ -50,16 +56,23 @@ def complete(path: Path) -> Study | None:
 
 
 def part(studies: Sequence[Study], missing: Sequence[str]) -> str:
-    """Return the part: in how many seeds groups were found, and a table per sweep.
+    """Return the part: in how many seeds groups were found, what that is worth, and a table per sweep.
 
     Args:
         studies: the sweeps that are complete.
         missing: names of those that are not.
     """
-    found = "Seeds in which groups were exact after round 5 · after the last round:\n\n"
-    found += tables.found_table([each for study in studies for each in titled_of(study)])
+    titled = [each for study in studies for each in titled_of(study)]
+    text = [
+        "Seeds in which groups were exact after round 5 · after the last round:\n",
+        tables.found_table(titled),
+    ]
+    if all("local" in by_label(comparison) for _, comparison in titled):
+        text += ["Recovered share of the gap, seen users; unseen users:\n", tables.gap_table(titled)]
+        text += ["Unseen clients, what `fedge` serves them minus what others do, points:\n"]
+        text += [tables.newcomers_table(titled)]
     left_out = f"Not carried out here: {', '.join(missing)}.\n" if missing else ""
-    return "\n".join(filter(None, (found, left_out, *map(section, studies))))
+    return "\n".join(filter(None, (*text, left_out, *map(section, studies))))
 
 
 def put(text: str, page: Path) -> None:
