@@ -98,7 +98,7 @@ def titled_of(study: Study) -> Titled:
 def _title(study: Study, comparison: Comparison) -> str:
     """Return the data and the scenario of a comparison, as "motionsense, 6 leaves, rotate"."""
     config = comparison.groups[0].runs[0].config
-    data = Path(str(config["data.path"])).stem
+    data = " + ".join(Path(path.strip()).stem for path in str(config["data.path"]).split(","))
     return f"{data}, {config['hierarchy.num-servers']} leaves, {comparison.title or study.sweep.name}"
 
 
