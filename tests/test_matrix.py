@@ -1,5 +1,7 @@
 """Which Flower `make matrix` asks for, and what it says where there is none."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,17 @@ def test_the_newest_is_what_pyproject_takes():
 def test_what_it_tests_is_there():
     for test in (*matrix.TESTS, *matrix.DEPLOYED):
         assert (matrix.ROOT / test).exists()
+
+
+def test_the_projects_commands_are_in_the_environment(tmp_path):
+    """It lies in the environment below, whose commands start the Flower there."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").symlink_to(sys.executable)
+    matrix.write_commands(tmp_path, {"where": "os:getcwd"})
+    done = subprocess.run(
+        tmp_path / "bin" / "where", cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stderr.strip() == str(tmp_path)
 
 
 @pytest.mark.extended

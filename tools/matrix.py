@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,24 @@ def make(place: Path, wanted: Sequence[str]) -> str:
     return _said([python, "-c", "from importlib.metadata import version; print(version('flwr'))"])
 
 
+def write_commands(place: Path, scripts: Mapping[str, str]) -> None:
+    """Write the project's commands into an environment: the project itself lies in the one below.
+
+    Args:
+        place: the environment.
+        scripts: command → "module:function".
+    """
+    for name, entry in scripts.items():
+        module, _, function = entry.partition(":")
+        path = place / "bin" / name
+        path.write_text(
+            f"#!{place / 'bin' / 'python'}\nimport sys\n\nfrom {module} import {function}\n\n"
+            f"sys.exit({function}())\n",
+            encoding="utf-8",
+        )
+        path.chmod(0o755)
+
+
 def _said(words: Sequence[str | Path]) -> str:
     """Return what a command prints."""
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
@@ -94,6 +112,7 @@ def main(words: Sequence[str]) -> int:
     except NotHere as error:
         print(f"matrix: skipped, because {' '.join(wanted)} cannot be had here: {error}")
         return 0
+    write_commands(PLACE, project["scripts"])
     print(f"matrix: Flower {version}, in {PLACE.relative_to(ROOT)}", flush=True)
     pytest = [str(PLACE / "bin" / "python"), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m"]
     own = {**os.environ, "PATH": f"{PLACE / 'bin'}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
