@@ -117,11 +117,12 @@ def keep_early_engine_errors() -> None:
 
 
 def first_engine_error() -> str:
-    """Return the first error that Flower logged in this run, in one line; empty without one."""
-    handlers = logging.getLogger().handlers
-    return next(
-        (h.engine_error for h in handlers if isinstance(h, _RunLog) and h.engine_error), _EarlyErrors.first
-    )
+    """Return the first error that Flower logged in this run, in one line; empty without one.
+
+    What it logged before the run had its log comes first: later ones only say that there was one.
+    """
+    logs = (handler for handler in logging.getLogger().handlers if isinstance(handler, _RunLog))
+    return _EarlyErrors.first or next((log.engine_error for log in logs if log.engine_error), "")
 
 
 def divert_descriptors(path: Path) -> TextIO:

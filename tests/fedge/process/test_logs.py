@@ -144,7 +144,7 @@ def test_the_first_error_of_the_engine_is_kept_in_one_line(tmp_path, text):
         stop_logging_to(handler)
 
 
-def test_an_engine_error_before_the_run_has_its_log_is_known(monkeypatch):
+def test_an_engine_error_before_the_run_has_its_log_is_known(tmp_path, monkeypatch):
     """Flower's engine runs in another thread, and may fail first."""
     flower = logging.getLogger("flwr")
     monkeypatch.setattr(flower, "handlers", [*flower.handlers])
@@ -155,3 +155,9 @@ def test_an_engine_error_before_the_run_has_its_log_is_known(monkeypatch):
     flower.error("An exception occured!! Unknown keyword")
     flower.error("and more")
     assert logs.first_engine_error() == "Unknown keyword"
+    handler = log_to(tmp_path / "run.log")  # and once it has one
+    try:
+        flower.error("An exception occured!! Simulation Engine crashed.")
+        assert logs.first_engine_error() == "Unknown keyword"
+    finally:
+        stop_logging_to(handler)
