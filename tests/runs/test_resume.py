@@ -28,7 +28,7 @@ def test_killed_three_times_at_random_moments(tmp_path, extra):
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["status"] == "completed"
     done = [entry["after_round"] for entry in manifest["resumed"]]
-    assert 2 <= len(done) <= 3  # a start that is killed before it goes on leaves no entry
+    assert len(done) == 3
     assert done == sorted(done)
     assert not list(folder.glob("data*"))
 

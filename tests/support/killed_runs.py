@@ -1,5 +1,6 @@
 """Real runs that are killed at random moments and go on."""
 
+import json
 import os
 import random
 import subprocess
@@ -52,6 +53,12 @@ def rounds_done(folder):
     return max(0, table.read_bytes().count(b"\n") - 1) if table.is_file() else 0
 
 
+def times_gone_on(folder):
+    """Return how often a run has been gone on with, as its manifest says."""
+    manifest = folder / "manifest.json"
+    return len(json.loads(manifest.read_text()).get("resumed", [])) if manifest.is_file() else 0
+
+
 def wait_until(happened, process, what):
     """Wait until `happened()` while the process lives."""
     deadline = time.monotonic() + 300
@@ -67,9 +74,11 @@ def carry_out_with_kills(tmp_path, config, kills, seed):
     rounds = config["num-server-rounds"]
     folder = tmp_path / "runs" / config["run-name"]
     words = ["run", ".", "-c", write_overrides(tmp_path, {**config, "runs-dir": str(tmp_path / "runs")})]
-    for last in sorted(rng.sample(range(rounds * 9 // 10), kills)):
+    for before, last in enumerate(sorted(rng.sample(range(rounds * 9 // 10), kills))):
         process = start("", *words)
-        wait_until(lambda last=last: rounds_done(folder) >= last and checkpoints(folder / "checkpoints"),
+        # rows of the run before are there at once: it must have gone on, too
+        wait_until(lambda last=last, before=before: times_gone_on(folder) == before
+                   and rounds_done(folder) >= last and checkpoints(folder / "checkpoints"),
                    process, f"round {last}")  # fmt: skip
         time.sleep(rng.uniform(0, 0.1))
         process.kill()
