@@ -246,9 +246,9 @@ def test_errors_are_as_small_as_pytorchs():
 
 @pytest.mark.soak
 def test_errors_stay_as_small_as_pytorchs():
-    """Of twenty random networks after two hundred steps; in a few, a number falls on a ReLU's other side."""
+    """Of twenty random networks after two hundred steps."""
     found = np.array([errors(seed, 200) for seed in range(100, 120)])
     ratios = found[:, 0] / found[:, 1]
     print(f"error to double precision, native / PyTorch: {np.sort(ratios).round(2).tolist()}")
+    assert np.exp(np.log(ratios).mean()) <= 1.0
     assert np.median(ratios) <= 1.0
-    assert np.quantile(ratios, 0.75) <= 1.1
