@@ -23,6 +23,7 @@ def refuse_contradictions(config: "Config") -> None:
     """Raise ConfigError for the first pair of settings that cannot both be meant."""
     _refuse_groups_that_are_not_there(config)
     _refuse_scaffold_beside_other_averages(config)
+    _refuse_what_needs_sgd(config)
     _refuse_clusters_that_leaves_cannot_form(config)
     _refuse_other_models_beside_those_of_the_cloud(config)
     _refuse_what_would_do_nothing(config)
@@ -51,6 +52,23 @@ def _refuse_scaffold_beside_other_averages(config: "Config") -> None:
             f"scaffold.enabled needs leaf.strategy to be fedavg, because its control variates are "
             f"averages under the same weights as the model, but it is {config.leaf.strategy!r}; "
             f"add scaffold.enabled=false"
+        )
+
+
+def _refuse_what_needs_sgd(config: "Config") -> None:
+    """Raise ConfigError when something is asked for that takes a client's way for a sum of gradients."""
+    optimizer = config.train.optimizer
+    if optimizer == "sgd":
+        return
+    if config.scaffold.enabled:
+        raise ConfigError(
+            f"scaffold.enabled needs train.optimizer to be sgd, because control variates are mean gradients, "
+            f"read from how far a client has moved, but it is {optimizer!r}; add scaffold.enabled=false"
+        )
+    if config.train.kernel == "native":
+        raise ConfigError(
+            f"train.kernel native needs train.optimizer to be sgd, which is all that the native step does, "
+            f"but it is {optimizer!r}; set train.kernel=torch"
         )
 
 

@@ -155,6 +155,7 @@ EFFECTS: dict[str, Effect] = {
     "partition.alpha-leaves": _partition("dirichlet"),
     "partition.alpha-clients": _partition("dirichlet"),
     "partition.imbalance": _partition("imbalance"),
+    "train.momentum": Effect("train.optimizer sgd", lambda config: config.train.optimizer == "sgd"),
     "train.lr-decay": Effect("num-server-rounds of at least 2", lambda config: config.num_server_rounds > 1),
     "train.precision": Effect(
         'train.device "auto" or "cuda" for tf32, train.kernel "auto" or "native" for bf16',

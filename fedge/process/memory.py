@@ -16,8 +16,9 @@ class ProcessMemory:
     """One process at one moment.
 
     Attributes:
-        role: "server", "worker", "trainer" for one that trains for a worker (`train.processes`), or "ray" for
-            Ray's own processes.
+        role: "server", "worker", "trainer" for one that trains for a worker (`train.processes`), "ray" for
+            Ray's own processes, or "other" for whatever else they have started (Python's resource tracker,
+            processes of a user's own code, on newer Flowers its SuperLink).
         rss_mib: resident set size; pages shared between processes count in each.
         fds: open file descriptors; None where the system does not count them (Windows).
         uss_mib: unique set size, pages that no other process has; None where it was not measured this time.
@@ -84,7 +85,11 @@ def measure_worker() -> list[ProcessMemory]:
     raylet = worker.parent()
     beside = [] if raylet is None or raylet.name() != _RAYLET else [raylet, *raylet.children()]
     own = {process.pid for process in mine}
-    others = [one for one in _measure_all(beside, False) if one.pid not in own and one.role == "ray"]
+    others = [
+        replace(one, role="ray")  # whatever its command line says: the raylet has started it
+        for one in _measure_all(beside, False)
+        if one.pid not in own and one.role != "worker"
+    ]
     here = replace(_measure_all([worker], False)[0], role="worker")
     return [here, *(one for one in _measure_all(mine[1:], False) if one.role == "trainer"), *others]
 
@@ -95,7 +100,8 @@ def _measure_all(processes: Iterable[psutil.Process], with_uss: bool) -> list[Pr
 
 
 _RAYLET = "raylet"
-_ROLES = ("server", "worker", "trainer", "ray")
+_ROLES = ("server", "worker", "trainer", "ray", "other")
+_RAYS_OWN = ("ray::", "/ray/", "/ray_")  # in command lines of what Ray starts, and of programs in its folder
 TRAINER = "fedge.parallel.member"  # the program, as the command line names it
 
 
@@ -104,7 +110,7 @@ def _measure_one(process: psutil.Process, with_uss: bool) -> ProcessMemory | Non
     try:
         with process.oneshot():
             return ProcessMemory(
-                role="server" if process.pid == os.getpid() else _role(" ".join(process.cmdline())),
+                role=_role(process),
                 pid=process.pid,
                 rss_mib=process.memory_info().rss / _MIB,
                 fds=process.num_fds() if hasattr(process, "num_fds") else None,
@@ -115,11 +121,16 @@ def _measure_one(process: psutil.Process, with_uss: bool) -> ProcessMemory | Non
         return None
 
 
-def _role(line: str) -> str:
+def _role(process: psutil.Process) -> str:
     """Return what a process is to a run, from its command line."""
+    if process.pid == os.getpid():
+        return "server"
+    line = " ".join(process.cmdline())
     if TRAINER in line:
         return "trainer"
-    return "worker" if "ClientAppActor" in line else "ray"
+    if "ClientAppActor" in line:
+        return "worker"
+    return "ray" if any(words in line for words in _RAYS_OWN) else "other"
 
 
 def _uss_mib(process: psutil.Process) -> float | None:

@@ -200,7 +200,8 @@ MEMORY = Table(
             "role",
             TEXT,
             "",
-            "`server`, `worker` (Ray's actors), `trainer` (of `train.processes`), or `ray` (the rest of Ray)",
+            "`server`, `worker` (Ray's actors), `trainer` (of `train.processes`), `ray` (the rest of Ray), "
+            "or `other` (whatever else the run has started)",
             at("process.role"),
         ),
         Column("pid", INT, "", "process id", at("process.pid")),

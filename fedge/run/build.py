@@ -37,6 +37,7 @@ from fedge.timing.laps import LapClock
 from fedge.training.kernels import TORCH, Kernel, kernel_of
 from fedge.training.models import build_model, layer_names, parameter_names, variance_names
 from fedge.training.module_state import get_state
+from fedge.training.optimizers import SGD
 
 _NOBODY = Hooks()
 
@@ -138,6 +139,8 @@ def kernel_of_run(plan: Plan, shape: DataShape, devices: Collection[str] = ()) -
         return Kernel(TORCH, "clients train on a GPU")
     if train.processes > 1:
         return Kernel(TORCH, "several processes train a client's model (train.processes)")
+    if train.optimizer != SGD:
+        return Kernel(TORCH, f"the native step has no train.optimizer {train.optimizer}")
     return kernel_of(network_of(plan, shape), shape.input_shape, train.kernel, train.precision)
 
 

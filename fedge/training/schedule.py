@@ -1,6 +1,7 @@
 """How clients train in a given global round: the run's configuration with the step size of that round."""
 
 from fedge.config.sections.train import TrainConfig
+from fedge.training.optimizers import SGD
 from fedge.training.settings import LocalTraining
 
 
@@ -26,9 +27,10 @@ def local_training(config: TrainConfig, global_round: int) -> LocalTraining:
         kernel=step_kernel(config),
         precision=config.precision,
         cuda_graph=config.cuda_graph == "auto",
+        optimizer=config.optimizer,
     )
 
 
 def step_kernel(config: TrainConfig) -> str:
-    """Return what is to compute steps: `train.kernel`, or PyTorch where several processes share them."""
-    return config.kernel if config.processes == 1 else "torch"
+    """Return what is to compute steps: `train.kernel`, or PyTorch for what the native step does not do."""
+    return config.kernel if config.processes == 1 and config.optimizer == SGD else "torch"

@@ -14,7 +14,7 @@ class LocalTraining:
     """How a client trains in one leaf round."""
 
     lr: float = 0.01  # η, > 0
-    momentum: float = 0.0  # heavy ball, in [0, 1)
+    momentum: float = 0.0  # heavy ball, in [0, 1); Adam does without
     weight_decay: float = 0.0  # L2 coefficient on all parameters, >= 0
     clip_norm: float = 0.0  # largest norm of a batch gradient; 0 = off
     label_smoothing: float = 0.0  # in [0, 1)
@@ -25,6 +25,7 @@ class LocalTraining:
     kernel: str = "torch"  # what computes steps; others than "torch" where a model is known to `fedge.native`
     precision: str = "float32"  # "bf16": the native step rounds factors of products; others do nothing here
     cuda_graph: bool = True  # on a GPU, record the step once and replay it
+    optimizer: str = "sgd"  # or "adam", see `fedge.training.optimizers`
 
     def __post_init__(self) -> None:
         _require(0 < self.lr < math.inf, "lr", "must be positive and finite", self.lr)

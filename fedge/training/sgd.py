@@ -1,4 +1,4 @@
-"""The step of local training: SGD with all terms that options add.
+"""The step of local training: a batch's gradient with all terms that options add, and an optimiser.
 
 One step, in this order, for the trainable parameters w (w₀ at the start of the call):
 
@@ -9,6 +9,8 @@ One step, in this order, for the trainable parameters w (w₀ at the start of th
     g ← g + weight_decay w               as `torch.optim.SGD`
     v ← momentum v + g                   v = 0 at the start of the call
     w ← w − lr v
+
+With `optimizer` "adam" the last three lines are `fedge.training.optimizers.Adam`'s.
 
 Clipping tames the noise of a batch gradient. The proximal term and weight decay are exact parts of the local
 objective and are never clipped. The correction comes after the clip: Algorithm 1 says
@@ -30,6 +32,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedge.training.cuda_graph import Step, graphed_or_plain
+from fedge.training.optimizers import OPTIMIZERS, Optimizer
 from fedge.training.own_models import OwnDraws
 from fedge.training.settings import LocalTraining
 
@@ -39,8 +42,7 @@ _GRAPH_FROM = 30  # full batches per call from which recording a graph pays
 class Sgd:
     """The step of the module docstring for all parameters of one model; lives for one `train` call.
 
-    Calls the kernel behind `torch.optim.SGD(fused=True)` itself, since the optimiser's bookkeeping takes
-    50 us a step. One vector of all parameters was slower: gathering the gradients costs what it saves.
+    One vector of all parameters was slower: gathering the gradients costs what it saves.
     """
 
     def __init__(
@@ -60,25 +62,14 @@ class Sgd:
         self.settings = settings
         self.start = [w.clone() for w in self.weights] if settings.prox_mu else None
         self.correction = None if correction is None else correction_tensors(named, correction)
-        self.velocity = [torch.zeros_like(w) for w in self.weights] if settings.momentum else []
+        self.optimizer: Optimizer = OPTIMIZERS[settings.optimizer](self.weights, settings)
         self.steps = 0
 
     def step(self, x: Tensor, y: Tensor) -> Tensor:
         """One update of the weights from a batch x (B, …), y (B,); its loss before the update, a scalar."""
         loss, gradients = self.gradients(x, y)
         with torch.no_grad():
-            torch._fused_sgd_(
-                self.weights,
-                self._corrected(gradients),
-                self.velocity,
-                lr=self.settings.lr,
-                momentum=self.settings.momentum,
-                weight_decay=self.settings.weight_decay,
-                dampening=0.0,
-                nesterov=False,
-                maximize=False,
-                is_first_step=False,  # the velocity is zero then, which gives the same
-            )
+            self.optimizer.move(self._corrected(gradients))
         return loss
 
     def gradients(self, x: Tensor, y: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
@@ -161,7 +152,7 @@ def full_batch_step(model: nn.Module, sgd: Sgd, x: Tensor, y: Tensor) -> Step:
     full_batches = len(y) // settings.batch_size * settings.epochs
     if x.device.type != "cuda" or not settings.cuda_graph or full_batches < _GRAPH_FROM:
         return sgd.step
-    state = [*sgd.weights, *sgd.velocity, *model.buffers()]
+    state = [*sgd.weights, *sgd.optimizer.memory, *model.buffers()]
     return recorded_when_known(sgd, lambda *batch: graphed_or_plain(sgd.step, state, *batch))
 
 

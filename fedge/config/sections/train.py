@@ -13,10 +13,15 @@ class TrainConfig(Section):
     SECTION = "train"
     model: str = option("cnn", "network; see fedge/training/models.py", register=parts.MODELS)
     model_args: str = option("", "keyword arguments of a model of one's own, as a table", table=True)
-    lr: float = option(0.05, "SGD step size in global round 1", above=0.0, maximum=1e6)
+    optimizer: str = option(
+        "sgd",
+        "what moves the weights by a gradient; begins anew in every leaf round",
+        choices=("sgd", "adam"),
+    )
+    lr: float = option(0.05, "step size in global round 1", above=0.0, maximum=1e6)
     lr_decay: float = option(0.99, "factor on lr per global round", above=0.0, maximum=1.0)
     momentum: float = option(0.9, "SGD momentum", minimum=0.0, maximum=0.999)
-    weight_decay: float = option(1e-4, "L2 penalty, as torch.optim.SGD applies it", minimum=0.0, maximum=1e6)
+    weight_decay: float = option(1e-4, "L2 penalty, added to the gradient", minimum=0.0, maximum=1e6)
     clip_norm: float = option(1.0, "largest L2 norm of a step's gradient; 0 = off", minimum=0.0, maximum=1e30)
     label_smoothing: float = option(
         0.1, "share of the target spread over all classes", minimum=0.0, maximum=0.99

@@ -20,6 +20,7 @@ _ROLES = {
     "worker": "a worker",
     "trainer": "a process that trains for a worker",
     "ray": "one of Ray's own processes",
+    "other": "another process that the run has started",
 }
 _COUNTS = {"threads": "threads", "fds": "open files"}
 

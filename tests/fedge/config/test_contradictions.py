@@ -44,6 +44,11 @@ IFCA = {"cluster.method": "ifca", "cluster.count": "2"}
             {"train.processes": 4, "train.batch-size": 3},
             "train.batch-size must be at least train.processes, so that each has a window of a batch, but",
         ),
+        ({"train.optimizer": "adam"}, "scaffold.enabled needs train.optimizer to be sgd, because control"),
+        (
+            {"train.optimizer": "adam", "scaffold.enabled": False, "train.kernel": "native"},
+            "train.kernel native needs train.optimizer to be sgd, which is all that the native step does",
+        ),
         ({"train.lr": 1e-40}, "train.lr must be at least 1.2e-38, because with less no weight moves"),
     ],
 )

@@ -54,6 +54,7 @@ CASES = {
     "partition.alpha-leaves": (90.0, {"partition.kind": "dirichlet"}, {}),
     "partition.alpha-clients": (0.9, {"partition.kind": "dirichlet"}, {}),
     "partition.imbalance": (1.5, {"partition.kind": "imbalance"}, {}),
+    "train.momentum": (0.0, {}, {**NO_SCAFFOLD, "train.optimizer": "adam"}),
     "train.lr-decay": (0.5, {}, {"num-server-rounds": 1}),
     "train.precision": ("tf32", {}, {"train.device": "cpu"}),
     "train.cuda-graph": ("off", {}, {"train.device": "cpu"}),
@@ -133,16 +134,16 @@ ALWAYS = {
     "leaf.strategy": "fedmedian", "data.path": "synthetic", "data.split": "blocks", "data.val-fraction": 0.4,
     "data.test-fraction": 0.4, "data.normalize": False, "partition.kind": "iid",
     "partition.unseen-clients": 1,
-    "train.model": "mlp-tiny", "train.lr": 0.01, "train.momentum": 0.0, "train.weight-decay": 0.1,
+    "train.model": "mlp-tiny", "train.lr": 0.01, "train.optimizer": "adam", "train.weight-decay": 0.1,
     "train.clip-norm": 0.01, "train.label-smoothing": 0.3, "train.local-epochs": 2, "train.batch-size": 4,
     "train.prox-mu": 1.0, "scaffold.enabled": False, "cluster.enabled": False, "cluster.start-round": 2,
     "cluster.every": 2, "gate.enabled": False, "personal.leaf-rounds": 1, "privacy.kind": "server-fixed",
     "asynchrony.rule": "fedasync",
 }  # fmt: skip
 NEEDS = {
-    "leaf.strategy": NO_SCAFFOLD, "privacy.kind": NO_SCAFFOLD, "cluster.enabled": APART,
-    "gate.enabled": {"gate.min-gain": 1.0}, "train.prox-mu": {"train.local-epochs": 2},
-    "asynchrony.rule": {**CLOCK, "asynchrony.rule-args": ""},
+    "leaf.strategy": NO_SCAFFOLD, "privacy.kind": NO_SCAFFOLD, "train.optimizer": NO_SCAFFOLD,
+    "cluster.enabled": APART, "gate.enabled": {"gate.min-gain": 1.0},
+    "train.prox-mu": {"train.local-epochs": 2}, "asynchrony.rule": {**CLOCK, "asynchrony.rule-args": ""},
 }  # fmt: skip
 
 # what a run looks like from outside, or survives, but not what it computes

@@ -37,12 +37,12 @@ def test_this_process_comes_first_as_the_server():
 
 
 def test_children_are_measured_by_what_they_are(child):
-    other, worker = child("anything"), child("ray::ClientAppActor.run")
+    other, worker, rays = child("anything"), child("ray::ClientAppActor.run"), child("ray::IDLE")
     found = {m.pid: m for m in measure()}
-    assert (found[worker.pid].role, found[other.pid].role) == ("worker", "ray")
+    assert [found[p.pid].role for p in (worker, rays, other)] == ["worker", "ray", "other"]
     assert min(m.rss_mib for m in found.values()) > 1
     roles = [m.role for m in measure()]
-    assert roles == sorted(roles, key=["server", "worker", "ray"].index)
+    assert roles == sorted(roles, key=["server", "worker", "ray", "other"].index)
 
 
 def test_memory_of_its_own_is_part_of_what_is_resident(child):
