@@ -15,10 +15,12 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
 from fedge.config.option import shown
+from fedge.process.client_app import as_numbers, measure_node, of_numbers
+from fedge.process.memory import ProcessMemory
 from fedge.states.averaging import State
 from fedge.states.files import REPLY, FileState, StateFileError, Ticket, open_state
 from fedge.states.records import LentArray, copied_array, entries, fill, from_record, record_bytes
-from fedge.timing.calls import is_work
+from fedge.timing.calls import PROCESS, is_work
 
 ARRAYS = "arrays"  # the model; Flower's own strategies look for this name
 CONFIG = "config"
@@ -28,6 +30,7 @@ NUM_EXAMPLES = "num-examples"  # the averaging weight; Flower's own strategies l
 CONTROL = "control"  # SCAFFOLD's c − c_i, or c where c_i is zero or follows in a record of its own
 OWN_CONTROL = "own-control"  # c_i, where both go in files: nobody then writes their difference
 WORK = "work"  # among the metrics: what the client did with its time, as `fedge.timing.calls` has it
+HELD = "held"  # among the metrics: what the node's processes hold, as `fedge.process.client_app` has it
 
 
 def arrays_of(message: Message, name: str) -> State | None:
@@ -156,6 +159,19 @@ def work_of(reply: Message) -> list[float] | None:
     metrics = entries(reply.content).get(METRICS)
     numbers = entries(metrics).get(WORK) if isinstance(metrics, MetricRecord) else None
     return numbers if isinstance(numbers, list) and is_work(numbers) else None
+
+
+def about_itself(work: Callable[[], list[float]]) -> dict[str, list[float]]:
+    """Return what a client's reply tells of its time, which `work` says last of all, and of its node."""
+    held = as_numbers(measure_node())
+    return {**({HELD: held} if held else {}), WORK: work()}
+
+
+def held_of(reply: Message) -> list[ProcessMemory]:
+    """Return what a reply tells of its node's processes; nothing where it does not, or none of it can be."""
+    work, metrics = work_of(reply), entries(reply.content).get(METRICS)
+    numbers = entries(metrics).get(HELD) if isinstance(metrics, MetricRecord) else None
+    return of_numbers(numbers, work[PROCESS]) if work and isinstance(numbers, list) else []
 
 
 def config_of(message: Message) -> ConfigRecord:

@@ -10,7 +10,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from fedge.exchange.content import (
     CONFIG,
     METRICS,
-    WORK,
+    about_itself,
     arrays_of,
     metrics_of,
     number,
@@ -125,7 +125,7 @@ def evaluate_reply(
             values[f"{role}/{split}/only-one-right"] = list(evaluation.only_one_right)
         if evaluation.moments is not None:
             values[f"{role}/{split}/moments"] = evaluation.moments.tolist()
-    values[WORK] = work()
+    values.update(about_itself(work))
     return Message(RecordDict({METRICS: fill(MetricRecord(), values)}), reply_to=message)
 
 

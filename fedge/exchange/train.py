@@ -13,7 +13,7 @@ from fedge.exchange.content import (
     CONFIG,
     METRICS,
     NUM_EXAMPLES,
-    WORK,
+    about_itself,
     config_of,
     metrics_of,
     number,
@@ -100,7 +100,7 @@ def train_reply(
             arrays = ConfigRecord(asdict(write_state(path, result.state)))
         except StateFileError as error:
             logger.warning("%s; the model goes in the message", error)
-    metrics = fill(MetricRecord(), {**values, WORK: work()})
+    metrics = fill(MetricRecord(), {**values, **about_itself(work)})
     return Message(RecordDict({ARRAYS: arrays, METRICS: metrics}), reply_to=message)
 
 

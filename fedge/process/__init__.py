@@ -2,8 +2,8 @@
 
 `exits` has exit codes and signals, `watchdog` ends a run in which nothing happens, `growth` sees leaks,
 `identity` tells whether a process still lives, `versions` what results depend on, `capture` is memray's,
-`escape` makes text from elsewhere harmless, `collection` keeps the search for garbage from what is imported,
-`behind` does work while its owner waits.
+`client_app` is what a node of a deployment says it holds, `escape` makes text from elsewhere harmless,
+`collection` keeps the search for garbage from what is imported, `behind` does work while its owner waits.
 
 Imports only from below: `config` and what is under it.
 """

@@ -31,12 +31,13 @@ def process_name() -> str:
 PID_BITS = 22  # of a process id: what Linux has at most
 
 
-def process_number(pid: int | None = None) -> int:
+def process_number(pid: int | None = None, machine: int | None = None) -> int:
     """Return a number (below 2^53) that no other process has: its id, above it a checksum of its machine.
 
-    Of this process, or another one of this machine.
+    Of this process, another one of this machine, or one of the machine whose number is given.
     """
-    return (zlib.crc32(_machine().encode()) >> 1 << PID_BITS) | (os.getpid() if pid is None else pid)
+    machine = zlib.crc32(_machine().encode()) >> 1 if machine is None else machine
+    return machine << PID_BITS | (os.getpid() if pid is None else pid)
 
 
 def machine_number(process: int) -> int:

@@ -16,9 +16,9 @@ class ProcessMemory:
     """One process at one moment.
 
     Attributes:
-        role: "server", "worker", "trainer" for one that trains for a worker (`train.processes`), "ray" for
-            Ray's own processes, or "other" for whatever else they have started (Python's resource tracker,
-            processes of a user's own code, on newer Flowers its SuperLink).
+        role: "server", "worker", "trainer" for one that trains for a worker (`train.processes`), "node" for
+            programs of a SuperNode, "ray" for Ray's own processes, or "other" for whatever else they have
+            started (Python's resource tracker, processes of a user's own code, on newer Flowers a SuperLink).
         rss_mib: resident set size; pages shared between processes count in each.
         fds: open file descriptors; None where the system does not count them (Windows).
         uss_mib: unique set size, pages that no other process has; None where it was not measured this time.
@@ -26,7 +26,8 @@ class ProcessMemory:
         cuda_allocated_mib, cuda_reserved_mib: most that tensors took on its GPU, and that PyTorch held there
             for them, since the last time; None where it has not used one.
         machine: where it is; empty for the server's machine.
-        number: its process number (`fedge.process.identity`) where it is on another machine, else 0.
+        number: what else it is known by, else 0: its process number (`fedge.process.identity`) where it is on
+            another machine; of a ClientApp, the number of the process that starts one for each message.
     """
 
     role: str
@@ -94,13 +95,19 @@ def measure_worker() -> list[ProcessMemory]:
     return [here, *(one for one in _measure_all(mine[1:], False) if one.role == "trainer"), *others]
 
 
+def measure_these(processes: Iterable[psutil.Process], role: str = "") -> list[ProcessMemory]:
+    """Measure those of other processes that have not ended; they are what they seem to be, or have a role."""
+    found = _measure_all(processes, False)
+    return [replace(one, role=role) for one in found] if role else found
+
+
 def _measure_all(processes: Iterable[psutil.Process], with_uss: bool) -> list[ProcessMemory]:
     """Measure those that have not ended."""
     return [found for process in processes if (found := _measure_one(process, with_uss)) is not None]
 
 
 _RAYLET = "raylet"
-_ROLES = ("server", "worker", "trainer", "ray", "other")
+_ROLES = ("server", "worker", "trainer", "node", "ray", "other")
 _RAYS_OWN = ("ray::", "/ray/", "/ray_")  # in command lines of what Ray starts, and of programs in its folder
 TRAINER = "fedge.parallel.member"  # the program, as the command line names it
 

@@ -91,7 +91,10 @@ TIMING = Table(
 )
 
 
-_MACHINE = "where it is, on a cluster; empty for the server's machine"
+_MACHINE = (
+    "where it is: on a cluster its address, in a deployment the first of its clients that answered, as "
+    "`client 3`; empty for the server's machine"
+)
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,13 @@ WORKERS = Table(
     (
         Column("global_round", INT, "", ROUND, at("global_round")),
         Column("worker", INT, "", "its number in the run, from 0", at("timeline.worker")),
-        Column("id", INT, "", "of its process on Ray, of its thread in process", at("timeline.pid")),
+        Column(
+            "id",
+            INT,
+            "",
+            "of its thread in process, of its process on Ray; in a deployment of what starts its ClientApps",
+            at("timeline.pid"),
+        ),
         Column("messages", INT, "messages", "that it answered", at("timeline.messages")),
         *(
             Column(part, FLOAT, "s", _WORK[part], _worker_seconds(number))
@@ -193,15 +202,17 @@ def _mib(name: str, meaning: str, always: bool = False) -> Column:
 
 MEMORY = Table(
     "memory.csv",
-    "A row per process per global round, measured when the round has ended.",
+    "A row per process per global round, measured when the round has ended; nodes of a deployment measure "
+    "themselves with their last reply.",
     (
         Column("global_round", INT, "", ROUND, at("global_round")),
         Column(
             "role",
             TEXT,
             "",
-            "`server`, `worker` (Ray's actors), `trainer` (of `train.processes`), `ray` (the rest of Ray), "
-            "or `other` (whatever else the run has started)",
+            "`server`, `worker` (Ray's actors, a deployment's ClientApps), `trainer` (of `train.processes`), "
+            "`node` (programs of a SuperNode), `ray` (the rest of Ray), or `other` (whatever else the run "
+            "has started)",
             at("process.role"),
         ),
         Column("pid", INT, "", "process id", at("process.pid")),

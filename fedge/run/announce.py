@@ -29,6 +29,8 @@ from fedge.run.build import Plan
 from fedge.run.facts import DataFacts
 from fedge.run.remarks import Remarks, changes_of
 from fedge.run.resume import Resumption
+from fedge.timing.clocks import Clock
+from fedge.timing.nodes import NodeBook
 from fedge.timing.timeline import TimelineBook
 from fedge.trackers.tracking import FINISH_S, Tracking
 from fedge.training.gpu import FLOAT32
@@ -65,6 +67,7 @@ class Announcer:
         self._console = console
         self._tracking = tracking
         self._timelines = TimelineBook(process_number())
+        self._nodes = NodeBook(process_number())
         self._memory = MemoryWatch()
         self._growth = GrowthWatch()
         self._account: Account | None = None
@@ -222,12 +225,14 @@ class Announcer:
             self.remarks.on_privacy = coverage.at_end(
                 self._plan.config, result.epsilon_spent, result.releases
             )
-        elsewhere = self._grid.look_elsewhere()
-        processes = in_order([*self._memory.measure(), *elsewhere.processes])
+        elsewhere, of_nodes = self._grid.look_elsewhere(), self._nodes.round(result.exchanges)
+        clocks = {machine: Clock(name=name) for machine, name in self._nodes.names.items()}
+        processes = in_order([*self._memory.measure(), *elsewhere.processes, *of_nodes])
         of_workers = [process.known_as for process in processes if process.role == "worker"]
         timelines = self._timelines.round(
-            result.began, result.exchanges, self._grid.worker_ids or of_workers, elsewhere.clocks
-        )
+            result.began, result.exchanges, self._grid.worker_ids or of_workers,
+            {**clocks, **elsewhere.clocks},
+        )  # fmt: skip
         if timelines is not None and timelines.cuda_mib:
             processes = with_cuda(processes, timelines.cuda_mib)
         self._recorder.write_round(result, laps, processes, timelines)

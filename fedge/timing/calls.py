@@ -18,7 +18,7 @@ import threading
 from collections.abc import Sequence
 from time import perf_counter
 
-from fedge.process.identity import process_number
+from fedge.process.client_app import lasting_process
 
 PARTS = ("deserialise", "load", "train", "evaluate", "serialise")
 DESERIALISE, LOAD, TRAIN, EVALUATE, SERIALISE = range(len(PARTS))
@@ -61,7 +61,7 @@ class _Me(threading.local):
     """This thread, asked for once."""
 
     def __init__(self) -> None:
-        self.ids = (float(process_number()), float(threading.get_native_id()))
+        self.ids = (float(lasting_process()), float(threading.get_native_id()))
 
 
 _me = _Me()

@@ -1,9 +1,10 @@
 """Where the workers' time went while the server waited, and how long messages were under way.
 
-A worker is a thread of the in-process engine or a Ray actor's process. Each worker's part of the wait, its
-timeline, is cut into the parts that its clients measured (`fedge.timing.calls`) and the rest: idle, or the
-message on its way. The timelines of a round add up to workers × wait, since the rest is what is left of it,
-and no part is negative, since calls that overlap on a worker are cut where the earlier one ends.
+A worker is a thread of the in-process engine, a Ray actor's process or a node of a deployment. Each worker's
+part of the wait, its timeline, is cut into the parts that its clients measured (`fedge.timing.calls`) and the
+rest: idle, or the message on its way. The timelines of a round add up to workers × wait, since the rest is
+what is left of it, and no part is negative, since calls that overlap on a worker are cut where the earlier
+one ends.
 
 Messages overlap one another, so their times are given as percentiles and never added up:
 
@@ -26,6 +27,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fedge.process.identity import PID_BITS, machine_number, pid_of
+from fedge.process.memory import ProcessMemory
 from fedge.timing.calls import BEGAN, CUDA, FIRST_PART, NUMBERS, PARTS, PROCESS, THREAD
 from fedge.timing.clocks import Clock, ahead_s
 
@@ -52,10 +54,12 @@ class ExchangeTimes:
         numbers: of all replies that say when they were worked on, `_WIDTH` each: client, pushed, received,
             and the numbers of `fedge.timing.calls`. One array: a list each would keep the garbage collector
             busy.
+        held: client → what the processes of its node held, where nodes measure themselves.
     """
 
     waits: list[tuple[float, float]] = field(default_factory=list)
     numbers: "array[float]" = field(default_factory=lambda: array("d"))
+    held: dict[int, Sequence[ProcessMemory]] = field(default_factory=dict)
 
     def add(self, client: int, pushed: float, received: float, work: Sequence[float]) -> None:
         """Take in a reply."""
@@ -93,7 +97,7 @@ class Timeline:
 
     Attributes:
         worker: its number in the run, 0, 1, …
-        pid: process id on Ray, id of its thread in process.
+        pid: process id on Ray, id of its thread in process; in a deployment of what starts its ClientApps.
         messages: that it answered.
         seconds: of `TIMELINE_PARTS`, in order.
         idle_at_end: idle seconds after its last message of an exchange, while others were still at work.

@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import threading
+from collections import Counter
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -30,6 +31,7 @@ from ray_cluster import is_possible, run_on_cluster
 from small_runs import carry_out, small_config
 from stock_flower import on_ray, on_supernodes
 
+from fedge import load_run
 from fedge.launch.deal import deal_into
 from fedge.launch.project import read_config
 
@@ -198,6 +200,22 @@ def test_all_ways_give_the_same_models(given, way):
         there = WAYS[way](folder=place, options=options)
     found[way] = digest(there), seconds_of(there), told(seen)
     assert found[way][0] == found["in process"][0]
+    if way.startswith("SuperLink"):
+        assert_nodes_have_told(there)
+
+
+def assert_nodes_have_told(folder):
+    """Every node is a machine with what it measured of itself in each round, and one worker of the run."""
+    run = load_run(folder)
+    machines = {f"client {client}" for client in range(CLIENTS)}
+    rounds = run.memory["global_round"].n_unique()
+    held = Counter(zip(run.memory["role"], run.memory["machine"], strict=True))
+    assert held[("server", None)] == rounds
+    assert {machine for _, machine in held} == {None, *machines}
+    assert {held[("worker", one)] for one in machines} == {rounds}
+    assert {held[("node", one)] for one in machines} == {3 * rounds}  # fedge node, SuperNode, SuperExec
+    assert set(run.workers["machine"]) == machines
+    assert run.workers["worker"].n_unique() == CLIENTS
 
 
 # --- beside stock Flower ----------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+from collections import Counter
 
 import pytest
 from deployment import BIN, Deployment
@@ -10,6 +11,7 @@ from flower_runs import comparable
 from processes import leftovers
 from small_runs import carry_out, small_config
 
+from fedge import load_run
 from fedge.launch.deal import deal_into
 from fedge.link.certificates import Wanted, make_certificates
 
@@ -70,6 +72,21 @@ def test_the_bits_are_those_of_a_run_in_process(carried_out):
     there = comparable(deployment.app / "runs" / "there")
     for name in ("global", "leaf", "clients", "confusion", "models"):
         assert there[name] == here[name], name
+
+
+def test_nodes_say_with_their_replies_what_they_hold(carried_out):
+    """A node is one worker, whichever ClientApp answers; its SuperNode and SuperExec are there, too."""
+    deployment, _, _ = carried_out
+    run = load_run(deployment.app / "runs" / "there")
+    assert Counter(run.memory["role"]) == {"server": 1, "worker": NODES, "node": 3 + 2}
+    of_nodes = run.memory.filter(run.memory["role"] != "server")
+    assert min(*of_nodes["rss_mib"], *of_nodes["fds"], *of_nodes["threads"]) >= 1
+    assert set(of_nodes["machine"]) == {None}  # that of the server
+    nodes = set(run.memory.filter(run.memory["role"] == "node")["pid"])
+    assert len(run.workers) == NODES
+    assert set(run.workers["id"]) <= nodes
+    html = (deployment.app / "runs" / "there" / "report.html").read_text()
+    assert "Nodes have measured themselves" in html
 
 
 def test_a_node_whose_key_is_not_registered_does_not_get_in(carried_out):

@@ -15,8 +15,9 @@ from flower_runs import ROOT
 
 ALONE = ["unshare", "--user", "--map-root-user", "--mount", "--net", "--pid", "--fork", "--kill-child",
          "--mount-proc"]  # fmt: skip
-# its network card comes from outside
+# its network card comes from outside, and its name is its own
 _JOINED = """
+echo machine-{number} > /proc/sys/kernel/hostname
 ip link set lo up
 until ip link show card >/dev/null 2>&1; do sleep 0.1; done
 ip addr add 10.77.{number}.2/24 dev card && ip link set card up
@@ -86,7 +87,7 @@ def start_machine(deployment, folder, number, script):
     ip("link", "set", f"here{number}", "up")
     with (folder / f"apart-{number}.log").open("wb") as log:
         machine = subprocess.Popen(
-            ["unshare", "--net", "--mount", "sh", "-c", _JOINED.format(number=number) + script],
+            ["unshare", "--net", "--mount", "--uts", "sh", "-c", _JOINED.format(number=number) + script],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             env=deployment.environment(folder / f"apart-{number}"),
         )  # fmt: skip

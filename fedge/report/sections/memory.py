@@ -19,6 +19,7 @@ _ROLES = {
     "server": "the server",
     "worker": "a worker",
     "trainer": "a process that trains for a worker",
+    "node": "a program of a SuperNode",
     "ray": "one of Ray's own processes",
     "other": "another process that the run has started",
 }
@@ -34,6 +35,8 @@ def memory_section(run: RunData) -> Section:
         "Resident memory counts pages that processes share in each of them; USS is what no other process "
         "has, measured as often as takes 0.5 % of the time.",
     ]
+    if "node" in run.memory["role"]:
+        text.append("Nodes have measured themselves, each with its last reply of a round.")
     panels = [memory_panel(run, "rss_mib", "Resident memory by role")]
     if measured(run, ("uss_mib",)):
         panels.append(memory_panel(run, "uss_mib", "Memory of their own (USS) by role"))

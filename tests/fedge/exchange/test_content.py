@@ -13,7 +13,16 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
-from fedge.exchange.content import ARRAYS, METRICS, WORK, replied_state, reply_path, work_of
+from fedge.exchange.content import (
+    ARRAYS,
+    HELD,
+    METRICS,
+    WORK,
+    held_of,
+    replied_state,
+    reply_path,
+    work_of,
+)
 from fedge.exchange.evaluate import evaluate_reply, read_evaluate
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import train_messages, train_reply
@@ -60,6 +69,18 @@ def test_a_client_may_tell_nothing(asked):
 )
 def test_what_cannot_be_read_is_nothing(asked, records):
     assert work_of(Message(RecordDict(records), reply_to=asked)) is None
+
+
+@pytest.mark.parametrize("held", [[0.0, 9.0, 1.5, 3.0, 2.0], [0.0], [10**400], 1.0])
+def test_what_a_node_says_of_its_processes_never_costs_its_reply(asked, held):
+    metrics = MetricRecord({WORK: NUMBERS_OF_A_CALL, HELD: held})
+    reply = Message(RecordDict({METRICS: metrics}), reply_to=asked)
+    assert [one.pid for one in held_of(reply)] == ([9] if held == [0.0, 9.0, 1.5, 3.0, 2.0] else [])
+    assert read_evaluate(reply) == {}
+
+
+def test_a_client_that_is_no_node_says_nothing_of_its_processes(asked):
+    assert HELD not in evaluate_reply(asked, {}, lambda: NUMBERS_OF_A_CALL).content[METRICS]
 
 
 # --- tickets ----------------------------------------------------------------------------------------------

@@ -1,0 +1,39 @@
+"""What nodes of a deployment hold in a round: what each measured of itself where it last answered."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from fedge.process.identity import machine_number, pid_of
+from fedge.process.memory import ProcessMemory
+from fedge.timing.timeline import ExchangeTimes
+
+
+class NodeBook:
+    """Puts together what nodes tell, and gives their machines names, which they do not tell.
+
+    A machine is called after the first of its clients that has answered: ``client 3``.
+    """
+
+    def __init__(self, server: int) -> None:
+        """Start; `server` is the server's process number, whose machine has no name."""
+        self._here = machine_number(server)
+        self._names: dict[int, str] = {}
+
+    @property
+    def names(self) -> Mapping[int, str]:
+        """Number of a machine → what it is called."""
+        return self._names
+
+    def round(self, exchanges: Sequence[ExchangeTimes]) -> list[ProcessMemory]:
+        """Return the processes of all nodes that have answered in a round, as each last measured them."""
+        newest: dict[int, Sequence[ProcessMemory]] = {}
+        for exchange in exchanges:
+            newest.update(exchange.held)
+        return [self._placed(client, one) for client in sorted(newest) for one in newest[client]]
+
+    def _placed(self, client: int, process: ProcessMemory) -> ProcessMemory:
+        """Return a process with the name of its machine; on the server's it is known by process ids."""
+        machine = machine_number(process.number)
+        if machine == self._here:
+            return replace(process, number=pid_of(process.number))
+        return replace(process, machine=self._names.setdefault(machine, f"client {client}"))
