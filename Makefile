@@ -129,7 +129,7 @@ results-precision: $(STAMP)
 	$(BIN)/hhar thin $(HHAR) data/study/hhar.npz --keep-every 2 --mean-of 4
 	$(BIN)/fedge sweep studies/precision/*.toml
 
-# all of them: ten draws of five data sets, 910 runs in half an hour on two cores
+# all of them: ten draws of five data sets, and of none planted: 1,090 runs in forty minutes on two cores
 results-draws: $(STAMP) draws-data
 	$(BIN)/fedge sweep studies/draws/*.toml
 	$(BIN)/python -m studies.draws_part

@@ -1,4 +1,4 @@
-"""Writes what `make results-draws` has found into docs/results.md: ten draws of five data sets.
+"""Writes what `make results-draws` has found into docs/results.md: draws of five data sets, and of none planted.
 
     python -m studies.draws_part [--studies studies/draws] [--pages docs/results.md studies/discussion.md]
 
@@ -63,14 +63,19 @@ def part(studies: Sequence[Study], missing: Sequence[str]) -> str:
         missing: names of those that are not.
     """
     titled = [each for study in studies for each in titled_of(study)]
-    text = [
-        "Seeds in which groups were exact after round 5 · after the last round:\n",
-        tables.found_table(titled),
-    ]
-    if all("local" in by_label(comparison) for _, comparison in titled):
-        text += ["Recovered share of the gap, seen users; unseen users:\n", tables.gap_table(titled)]
+    planted = [(title, c) for title, c in titled if "oracle" in by_label(c)]
+    controls = [(title, c) for title, c in titled if "oracle" not in by_label(c)]
+    text = []
+    if planted:
+        text += ["Seeds in which groups were exact after round 5 · after the last round:\n"]
+        text += [tables.found_table(planted)]
+    if controls:
+        text += ["Where nothing is planted, seeds in which all leaves were one cluster in every round:\n"]
+        text += [tables.whole_table(controls)]
+    if planted and all("local" in by_label(comparison) for _, comparison in planted):
+        text += ["Recovered share of the gap, seen users; unseen users:\n", tables.gap_table(planted)]
         text += ["Unseen clients, what `fedge` serves them minus what others do, points:\n"]
-        text += [tables.newcomers_table(titled)]
+        text += [tables.newcomers_table(planted)]
     left_out = f"Not carried out here: {', '.join(missing)}.\n" if missing else ""
     return "\n".join(filter(None, (*text, left_out, *map(section, studies))))
 
