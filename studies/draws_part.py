@@ -1,4 +1,4 @@
-"""Writes what `make results-draws` has found into docs/results.md: draws of five data sets, and of none planted.
+"""Writes what `make results-draws` has found into docs/results.md: draws of five data sets, and of no groups.
 
     python -m studies.draws_part [--studies studies/draws] [--pages docs/results.md studies/discussion.md]
 

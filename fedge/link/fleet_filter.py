@@ -162,3 +162,5 @@ class _Handler(BaseHTTPRequestHandler):
             return
         while piece := answer.read(_CHUNK):
             self.wfile.write(piece)
+        if answer.length:  # the SuperLink has gone before all was said: the SuperNode must not wait for it
+            self.close_connection = True

@@ -24,7 +24,8 @@ class SuperLink(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.asked.append((self.path, dict(self.headers.items())))
         self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
+        self.close_connection = self.path.endswith("/half")
+        self.send_header("Content-Length", str(len(body) * (2 if self.close_connection else 1)))
         self.send_header("X-Node", self.headers["X-Signature"])
         self.end_headers()
         self.wfile.write(body)
@@ -108,6 +109,16 @@ def test_two_ways_of_saying_how_long_a_request_is_are_none(node):
     node.endheaders(b"0\r\n\r\n")
     assert node.getresponse().status == 403
     assert SuperLink.asked == []
+
+
+def test_an_answer_that_breaks_off_ends_the_connection(node):
+    """A node that waited for the rest would wait for ever."""
+    node.request("POST", "/v1/fleet/half", b"four", {"X-Signature": "abc"})
+    with pytest.raises(http.client.IncompleteRead):
+        node.getresponse().read()
+    node.close()
+    node.request("POST", "/v1/fleet/x", b"there", {"X-Signature": "abc"})
+    assert node.getresponse().read() == b"there"
 
 
 def test_who_speaks_no_tls_keeps_nobody_waiting(node, port):
