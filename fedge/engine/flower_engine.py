@@ -16,8 +16,9 @@ from flwr.serverapp import Grid
 from fedge.engine.dispatch import look_now
 from fedge.engine.other_machines import look_elsewhere
 from fedge.engine.ray_objects import hand_out
+from fedge.engine.worker_pool import OverTimeError
 from fedge.exchange.engine import Elsewhere, RunError
-from fedge.exchange.failure import LOST, Failure, node_failed, node_gone, raised, worker_died
+from fedge.exchange.failure import LOST, Failure, no_reply_within, node_failed, node_gone, raised, worker_died
 from fedge.process.logs import first_engine_error
 
 _POLL_S = 0.01
@@ -33,6 +34,7 @@ _OF_NODES = {
     LOST: "it lost the message, as one that was started again",
 }
 _OF_CLIENT_APP = re.compile(r"^<class '(?:\w+\.)*(\w+)'>:<'(?!<)")  # as a SuperNode hands on an exception
+_OVER_TIME = re.compile(rf"^{re.escape(str(OverTimeError))}:<'([\d.e+]+)'>$")
 _T = TypeVar("_T")
 _DEAD_WORKER = ("ActorUnavailableError", "ActorDiedError", "WorkerCrashedError", "OutOfMemoryError")
 
@@ -121,6 +123,8 @@ class FlowerEngine:
             return node_failed(_OF_NODES[reply.error.code])
         if any(reason.startswith(f"<class 'ray.exceptions.{name}'>") for name in _DEAD_WORKER):
             return worker_died()
+        if over_time := _OVER_TIME.match(reason):
+            return no_reply_within(float(over_time[1]))
         failure = raised(_OF_CLIENT_APP.sub(r"\1: ", reason))
         return Failure(failure.kind, failure.detail.removeprefix(_GUARD))
 

@@ -4,9 +4,13 @@ Flower (1.25 to 1.42) puts a worker that has died back as the first one to be ta
 message that it gets, until Ray has started it again; on a cluster that has lost a machine there may be no
 room for it, and then for ever. Here a worker whose death is seen, and then each that is idle, is asked first
 whether it is there; Ray starts it anew where and when there is room (`fedge.engine.ray_workers`).
+
+A client that takes too long ends its worker (`fedge.client.guarded_app`). What it says then stays on its
+machine; from here it is known by the time that went by.
 """
 
 import logging
+import math
 import sys
 import threading
 import time
@@ -14,12 +18,22 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from flwr.app import Message
+
+from fedge.exchange.evaluate import EVALUATE
+from fedge.exchange.round_context import RoundContext
+from fedge.exchange.train import TRAIN
+
 logger = logging.getLogger(__name__)
 
 _BACKEND = "flwr.server.superlink.fleet.vce.backend.raybackend"
 _POOL = "BasicActorPool"
 _LOOK_S = 0.2
 _PATIENCE_S = 60.0  # for the first worker of all to be there again
+
+
+class OverTimeError(Exception):
+    """A worker has died over a client whose time was over; as text the seconds that it had."""
 
 
 _newest: "weakref.ref[PatientPool] | None" = None  # of this process, which has one
@@ -48,6 +62,9 @@ class PatientPool:
         self._changed = threading.Condition()
         self._aside: list[tuple[Any, Any]] = []  # actors, and what will be there once they answer
         self._failed: set[Any] = set()  # futures of actors that have died
+        self._limits: dict[
+            Any, tuple[float, float]
+        ] = {}  # future → when it was given out, seconds it may take
         self._looked = 0.0
         global _newest
         _newest = weakref.ref(self)
@@ -59,20 +76,29 @@ class PatientPool:
             ActorUnavailableError: none has been there for a minute.
         """
         with self._changed:
-            actor = self._free()
+            actor, given = self._free(), time.monotonic()
             future = actor_fn(actor, *job)
             self._future_to_actor[future] = actor
+            self._limits[future] = given, _limit_s(job)
             return future
 
     def fetch_result_and_return_actor_to_pool(self, future: Any) -> tuple[Any, Any]:
-        """Return message and context of a future, and its worker to the free ones."""
+        """Return message and context of a future, and its worker to the free ones.
+
+        Raises:
+            OverTimeError: the worker has died, and its client's time was over.
+            Exception: as Ray has it.
+        """
         ray = _ray()
         try:
             _, message, context = ray.get(future)
         except ray.exceptions.RayTaskError:
             raise  # the client's own exception: its worker lives
-        except ray.exceptions.RayError:
+        except ray.exceptions.RayError as error:
             self._failed.add(future)
+            given, limit_s = self._limits[future]
+            if time.monotonic() - given >= limit_s:  # nobody else could have killed it so late
+                raise OverTimeError(f"{limit_s:g}") from error
             raise
         self.add_actor_back_to_pool(future)
         return message, context
@@ -81,6 +107,7 @@ class PatientPool:
         """Let a future's worker be free again; if it has died, it and all that are free answer first."""
         with self._changed:
             actor = self._future_to_actor.pop(future)
+            del self._limits[future]
             self.pool.append(actor)
             if future in self._failed:
                 self._failed.discard(future)
@@ -137,6 +164,14 @@ def spare_dead_workers() -> bool:
     if not issubclass(base, PatientPool):
         setattr(backend, _POOL, type(_POOL, (PatientPool, base), {}))
     return True
+
+
+def _limit_s(job: tuple[Any, ...]) -> float:
+    """Return the seconds that a client may take for the message of a job; for ever where it has no limit."""
+    for part in job:
+        if isinstance(part, Message) and part.metadata.message_type in (TRAIN, EVALUATE):
+            return RoundContext.of(part).timeout_s
+    return math.inf
 
 
 def _ray() -> Any:

@@ -16,7 +16,15 @@ from fedge.data.own import Told
 from fedge.exchange.content import send_tickets
 from fedge.exchange.delivery import RESTART_S, Answer, Stamps, collect
 from fedge.exchange.engine import Engine, RunError
-from fedge.exchange.failure import NODE_GONE, WORKER_DIED, Failure, no_reply_within, rejected, worker_died
+from fedge.exchange.failure import (
+    NO_REPLY,
+    NODE_GONE,
+    WORKER_DIED,
+    Failure,
+    no_reply_within,
+    rejected,
+    worker_died,
+)
 from fedge.exchange.hello import expect_windows
 from fedge.exchange.ordering import largest_first, waves
 from fedge.exchange.returning import Returning
@@ -266,9 +274,11 @@ class _Ongoing:
 
         Until such a worker is there again it fails whatever it is given, at once.
         """
-        if failure.kind != WORKER_DIED:
+        if failure.kind not in (WORKER_DIED, NO_REPLY):
             return failure
         words = self._last_words(partition)
+        if failure.kind == NO_REPLY:
+            return failure
         return None if words is None else no_reply_within(self._timeout_s) if words else failure
 
     def _may_try_again(self, partition: int, failure: Failure | None) -> bool:

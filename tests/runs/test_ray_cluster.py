@@ -92,3 +92,18 @@ def test_without_retries_a_node_that_dies_costs_the_client_that_it_had_at_work(t
     assert sorted(failed) == ["0"] * 5 + ["1"], failed
     assert "worker died" in " ".join(column(folder, "metrics/global_rounds.csv", "failures"))
     assert column(folder, "timing.csv", "workers")[-1] == "2"
+
+
+def test_a_client_over_its_time_on_another_machine_is_named_so(tmp_path, monkeypatch):
+    """Its worker ends itself, and what it says then stays on its machine: the server knows by the time."""
+    file = project(tmp_path) / "pyproject.toml"
+    text = file.read_text()
+    assert "fedge.client_app:app" in text
+    file.write_text(text.replace("fedge.client_app:app", "tests.support.faulty_client:app"))
+    monkeypatch.setenv("FEDGE_FAULTS", json.dumps([{"what": "hang", "client": 1, "rounds": [2]}]))
+    done = run_on_cluster(tmp_path, *words(tmp_path, **{"guard.client-timeout": 10.0, "guard.retries": 0}))
+    assert done.returncode == 3, done.stdout + done.stderr
+    table = "metrics/global_rounds.csv"
+    assert column(tmp_path / "runs" / "cluster", table, "failures") == ["", "no reply 1"]
+    said = "client 1 failed, first in round 2: no reply within 10 s, which is guard.client-timeout"
+    assert said in done.stdout + done.stderr

@@ -6,9 +6,15 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from flwr.app import Error, Message
 
 from fedge.engine import worker_pool
-from fedge.engine.worker_pool import PatientPool, spare_dead_workers
+from fedge.engine.flower_engine import FlowerEngine
+from fedge.engine.worker_pool import OverTimeError, PatientPool, spare_dead_workers
+from fedge.exchange.failure import no_reply_within, worker_died
+from fedge.exchange.round_context import RoundContext
+from fedge.exchange.train import train_messages
+from fedge.states.records import to_record
 
 
 class RayError(Exception):
@@ -90,7 +96,7 @@ def ask(pool, job):
     try:
         future = pool.submit(lambda actor, job: actor.run(job), (job,))
         return pool.fetch_result_and_return_actor_to_pool(future)[0]
-    except RayError as error:
+    except (RayError, OverTimeError) as error:
         if future is not None:
             pool.add_actor_back_to_pool(future)
         return error
@@ -115,6 +121,27 @@ def test_all_workers_of_a_machine_that_has_died_cost_one_job():
     pool = Pool([Actor(), *(Actor(Unavailable("gone")) for _ in range(3))])
     assert isinstance(ask(pool, 0), Unavailable)
     assert [ask(pool, job) for job in range(1, 4)] == ["reply 1", "reply 2", "reply 3"]
+
+
+@pytest.mark.parametrize(("limit_s", "over"), [(0.05, True), (60.0, False)])
+def test_a_worker_that_dies_when_its_client_s_time_is_over_has_ended_itself(limit_s, over):
+    """The engine then says which limit; where another killed it, that the worker has died."""
+
+    class Slow(Actor):
+        def run(self, job):
+            time.sleep(0.1)
+            return super().run(job)
+
+    context = RoundContext(42, 1, 1, "", "", "", limit_s)
+    (question,) = train_messages([1], to_record({}), context)
+    error = ask(Pool([Slow(Unavailable("gone"))]), question)
+    assert isinstance(error, OverTimeError if over else Unavailable)
+    reason = f"{type(error)}:<'{error}'>"  # as Flower's engine hands it on
+    if not over:
+        reason = "<class 'ray.exceptions.ActorUnavailableError'>:<'gone'>"
+    question.metadata.__dict__["_message_id"] = "1"
+    failure = FlowerEngine(None).failure_of(Message(Error(0, reason), reply_to=question))
+    assert failure == (no_reply_within(0.05) if over else worker_died())
 
 
 def test_a_worker_that_ray_gives_up_has_another_in_its_place():
