@@ -35,12 +35,12 @@ from benchmarks.common import (
     Benchmark,
     Figure,
     Turn,
-    draw_figures,
     figure,
     main,
     ratio,
     take_turns,
 )
+from benchmarks.contest import draw_ratios, gflop_per_s, seconds_and_ratios, words_of
 from benchmarks.engines import (
     Run,
     carry_out,
@@ -188,12 +188,9 @@ def figures(results: dict[str, Any]) -> list[Figure]:
     """Seconds, ratios and overhead for one and for five epochs."""
     entries = []
     for epochs, result in results["epochs"].items():
-        words = f"{epochs} epoch{'s' if epochs != '1' else ''}"
-        for name, seconds in result["seconds"].items():
-            entries.append(figure(f"{words}, {name}", "s per round", seconds))
-        for name, ratios in result["ratio_to_pool"].items():
-            aim = AIMS.get((name, int(epochs)))
-            entries.append(figure(f"{words}, {name} / pool", "x", ratios, aim))
+        words = words_of(epochs)
+        aims = {name: aim for (name, at), aim in AIMS.items() if at == int(epochs)}
+        entries += seconds_and_ratios(epochs, result, aims)
         ratios = result["scaffold_to_without"]
         entries.append(figure(f"{words}, inprocess, scaffold / without", "x", ratios, SCAFFOLD_AIM))
         for name, shares in result["not_training"].items():
@@ -204,22 +201,16 @@ def figures(results: dict[str, Any]) -> list[Figure]:
 
 def distance(results: dict[str, Any], peak: Mapping[str, float]) -> str:
     """GFLOP/s per worker against one thread's matrix product."""
-    flop = sum(results["windows_per_client"]) * flop_per_window(NETWORK)
-    words = []
-    for epochs, result in results["epochs"].items():
-        for name, seconds in result["seconds"].items():
-            workers = 1 if name == "loop" else results["workers"]
-            speed = flop * int(epochs) / float(np.median(seconds)) / workers / 1e9
-            share = speed / peak["matmul_gflop_per_s"]
-            words.append(f"{epochs} epochs, {name}: {speed:.0f} GFLOP/s per worker, {share:.0%}")
-    return "<br>".join(words)
+    most = peak["matmul_gflop_per_s"]
+    return "<br>".join(
+        f"{words_of(epochs)}, {name}: {speed:.0f} GFLOP/s per worker, {speed / most:.0%}"
+        for epochs, name, speed in gflop_per_s(results, flop_per_window(NETWORK))
+    )
 
 
 def draw(results: dict[str, Any], axes: Any) -> None:
     """Ratios to the pool."""
-    entries = [entry for entry in figures(results) if entry.what.endswith("/ pool")]
-    draw_figures(axes, entries, "seconds per round / those of the plain pool")
-    axes.axvline(1.0, color="0.7", linewidth=1, zorder=0)
+    draw_ratios(axes, figures(results))
 
 
 BENCHMARK = Benchmark(

@@ -38,12 +38,12 @@ from benchmarks.common import (
     Benchmark,
     Contestant,
     Figure,
-    draw_figures,
     figure,
     main,
     ratio,
     take_turns,
 )
+from benchmarks.contest import draw_ratios, gflop_per_s, seconds_and_ratios, words_of
 from benchmarks.engines import makespan, read_tables, write_windows
 from benchmarks.plain import NETWORK, contend_loop, contend_pool
 from benchmarks.round import HELD_OUT, LEAF_WINDOWS, configuration, contend_in_process
@@ -175,11 +175,9 @@ def figures(results: dict[str, Any]) -> list[Figure]:
     """Seconds, ratios to the pool, and what is not training."""
     entries = []
     for epochs, result in results["epochs"].items():
-        words = f"{epochs} epoch{'s' if epochs != '1' else ''}"
-        for name, seconds in result["seconds"].items():
-            entries.append(figure(f"{words}, {name}", "s per round", seconds))
-        for name, ratios in result["ratio_to_pool"].items():
-            entries.append(figure(f"{words}, {name} / pool", "x", ratios, AIMS.get((name, epochs))))
+        words = words_of(epochs)
+        aims = {name: aim for (name, at), aim in AIMS.items() if at == epochs}
+        entries += seconds_and_ratios(epochs, result, aims)
         for name, shares in result["not_training"].items():
             aim = NOT_TRAINING_AIMS[epochs] if name == "fedge in process, native" else None
             entries.append(figure(f"{words}, {name}, not training", "%", 100 * np.array(shares), aim))
@@ -188,22 +186,15 @@ def figures(results: dict[str, Any]) -> list[Figure]:
 
 def distance(results: dict[str, Any], peak: Mapping[str, float]) -> str:
     """GFLOP/s per worker against one thread's matrix product; who is missing."""
-    flop = sum(results["windows_per_client"]) * flop_per_window(NETWORK)
-    words = []
-    for epochs, result in results["epochs"].items():
-        for name, seconds in result["seconds"].items():
-            workers = 1 if name == "loop" else results["workers"]
-            speed = flop * int(epochs) / float(np.median(seconds)) / workers / 1e9
-            words.append(f"{epochs} epochs, {name}: {speed:.0f} GFLOP/s per worker")
+    speeds = gflop_per_s(results, flop_per_window(NETWORK))
+    words = [f"{words_of(epochs)}, {name}: {speed:.0f} GFLOP/s per worker" for epochs, name, speed in speeds]
     words += [f"left out: {name} ({why})" for name, why in results["missing"].items()]
     return "<br>".join(words)
 
 
 def draw(results: dict[str, Any], axes: Any) -> None:
     """Ratios to the pool."""
-    entries = [entry for entry in figures(results) if entry.what.endswith("/ pool")]
-    draw_figures(axes, entries, "seconds per round / those of the plain pool")
-    axes.axvline(1.0, color="0.7", linewidth=1, zorder=0)
+    draw_ratios(axes, figures(results))
 
 
 def table(results: dict[str, Any]) -> str:
