@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from flower_runs import ROOT, SMALL, comparable, write_overrides
 from processes import MARK, leftovers, marked
@@ -20,6 +21,7 @@ from ray_runs import listening
 from fedge import simulate
 from fedge.engine.loopback import is_loopback
 from fedge.flower import uses_superlink
+from fedge.states.shared import MEMORY
 
 NEWEST = Path(os.environ.get("FEDGE_NEWEST_FLOWER") or ROOT / "build" / "flower-newest" / "bin" / "python")
 CONFIG = {**SMALL, "num-server-rounds": 2, "scaffold.enabled": True}
@@ -86,12 +88,19 @@ QUICK_FAILURE = "num-server-rounds=2 report=false data.path='synthetic' guard.st
 @pytest.mark.extended
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "killed"])
 def test_a_run_there_that_is_stopped_leaves_nothing_and_goes_on(python, tmp_path, signum):
-    """After a round of three, on Ray; it goes on in process, to the bits of a run that was not stopped."""
+    """After a round or two, on Ray; it goes on there, to the bits of a run that was not stopped.
+
+    What is gone: its processes, its ports, Ray's folder, the SuperLink's home.
+    """
     config = {**CONFIG, "runs-dir": str(tmp_path / "runs"), "checkpoint.every": 1, "num-server-rounds": 40}
     overrides = write_overrides(tmp_path, {**config, "run-name": "there"})
     words = ["run", ".", "local-simulation", "--engine", "flower", "-c", overrides]
-    environment = {**os.environ, "SEED": "5", MARK: str(tmp_path), "PYTHONPATH": str(ROOT)}
-    environment.update(FLWR_TELEMETRY_ENABLED="0", RAY_USAGE_STATS_ENABLED="0")
+    own = {"HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path / "temporary")}
+    for place in own.values():
+        Path(place).mkdir()
+    environment = {**os.environ, "SEED": "5", MARK: str(tmp_path), "PYTHONPATH": str(ROOT), **own}
+    environment.update(FLWR_TELEMETRY_ENABLED="0", RAY_USAGE_STATS_ENABLED="0", RAY_TMPDIR="/tmp")
+    environment.pop("FLWR_HOME", None)
     with (tmp_path / "said").open("wb") as out:
         run = subprocess.Popen(
             [python, "-m", "fedge.cli", *words], cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
@@ -103,19 +112,45 @@ def test_a_run_there_that_is_stopped_leaves_nothing_and_goes_on(python, tmp_path
         assert run.poll() is None, (tmp_path / "said").read_text()
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    sockets = listening(marked(str(tmp_path)))
+    processes = marked(str(tmp_path))
+    sockets, places = listening(processes), folders_of(processes)
     assert {"raylet", "gcs_server"} <= {name for name, _, _ in sockets}, sockets
     assert not [socket for socket in sockets if not is_loopback(socket[1])]
+    assert [place.parent for place in places] == [Path("/tmp/ray")], places
+    assert [place.name for place in Path(own["TMPDIR"]).glob("fedge-*")]
     run.send_signal(signum)
     code = run.wait(90)
     assert code == (130 if signum == signal.SIGINT else -9), (tmp_path / "said").read_text()
     left = leftovers(str(tmp_path), wait_s=60.0)
     assert left == [], [process.cmdline() for process in left]
-    done = len(table.read_text().splitlines()) - 1
+    assert [place for place in places if place.exists()] == []
+    assert list(Path(own["TMPDIR"]).glob("fedge-*")) == []
+    assert list(Path(own["HOME"]).rglob(".flwr")) == []
+    assert not {(ip, port) for _, ip, port in sockets} & {(ip, port) for _, ip, port in everybody_s()}
+    goes_on_as_if_nothing_had_been(python, tmp_path, folder)
+
+
+def folders_of(processes):
+    """Return Ray's folders of processes, and what they have in memory."""
+    pids = [process.pid for process in processes]
+    found = [Path(f"/tmp/ray/f{pid}") for pid in pids]
+    found += [place for pid in pids for place in MEMORY.glob(f"fedge-states-{pid}-*")]
+    return [place for place in found if place.exists()]
+
+
+def everybody_s():
+    """Return the sockets that this machine's processes listen on."""
+    return listening(psutil.process_iter())
+
+
+def goes_on_as_if_nothing_had_been(python, tmp_path, folder):
+    """Let a run go on for a round where it was; it has the bits of a run that was not stopped."""
+    done = len((folder / "metrics" / "global_rounds.csv").read_text().splitlines()) - 1
     assert 2 <= done < 40
     last = fedge(
-        python, tmp_path, "resume", folder, "--engine", "inprocess", "-c", f"num-server-rounds={done + 1}"
+        python, tmp_path, "resume", folder, "--engine", "flower", "-c", f"num-server-rounds={done + 1}"
     )
     assert last.returncode == 0, last.stdout + last.stderr
     whole = {**CONFIG, "seed": 5, "runs-dir": str(tmp_path / "whole"), "num-server-rounds": done + 1}
-    assert comparable(folder)["models"] == comparable(simulate(whole, clients=9, workers=2).folder)["models"]
+    assert comparable(folder) == comparable(simulate(whole, clients=9, workers=2).folder)
+    assert leftovers(str(tmp_path), wait_s=60.0) == []
