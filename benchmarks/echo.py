@@ -60,11 +60,18 @@ def remember_state(_: Any, state: Mapping[str, np.ndarray]) -> None:
     _given.state = state
 
 
-def echo_train(_: Any, x: Any, y: Any, settings: LocalTraining, *__: Any, **___: Any) -> TrainResult:
-    """Leave the model as it is, and claim the steps that a leaf knows these windows to take."""
+def echo_train(
+    _: Any, x: Any, y: Any, settings: LocalTraining, *__: Any, correction: Any = None, **___: Any
+) -> TrainResult:
+    """Leave the model as it is, and claim the steps that a leaf knows these windows to take.
+
+    What is added to gradients is taken in as training does it, in the model's precision.
+    """
     state = _given.state
+    added = [np.array(entry).astype(np.float32) for entry in (correction or {}).values()]
     trained = {name: array.copy() for name, array in state.items()} if _copies else dict(state)
     del _given.state
+    del added
     steps = settings.epochs * math.ceil(len(y) / settings.batch_size)
     return TrainResult(trained, loss=1.0, steps=steps)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -30,6 +31,7 @@ ENGINES = ("inprocess", "ray")
 TRAINING = "train"  # how the sessions of training windows are named
 _MIB = 2**20
 _SAMPLE_S = 0.2
+_KINDS = ("rss", "pss", "high")
 
 
 # --- window files ---------------------------------------------------------------------------------------
@@ -83,8 +85,10 @@ def leaf_totals_to_clients(totals: Sequence[int], clients_per_leaf: int = 3) -> 
 class TreeMemory:
     """Peak memory of a process and all it starts, sampled on a thread of this process.
 
-    RSS counts shared pages in every process that maps them; PSS splits them, so it can be added up.
-    Attributes after use: `peak_mib`, role → {"rss", "pss"}, where "tree" is the largest sum over all roles.
+    RSS counts shared pages in every process that maps them; PSS splits them, so it can be added up. "high" is
+    the largest RSS that the system has seen, samples or not, added up over a role's processes.
+    Attributes after use: `peak_mib`, role → {"rss", "pss", "high"}, where "tree" is the largest sum over all
+    roles, and "shm" what lies in files in memory beyond what lay there before (of the whole machine).
     """
 
     def __init__(self, pid: int) -> None:
@@ -92,6 +96,7 @@ class TreeMemory:
         self._root = psutil.Process(pid)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._shm_before = _shm_mib()
 
     def __enter__(self) -> TreeMemory:
         self._thread.start()
@@ -110,8 +115,10 @@ class TreeMemory:
                 return
             for process in processes:
                 self._add(process, now)
+            in_files = max(0.0, _shm_mib() - self._shm_before)
+            now["shm"] = dict.fromkeys(_KINDS, in_files)
             for role, sizes in now.items():
-                peak = self.peak_mib.setdefault(role, {"rss": 0.0, "pss": 0.0})
+                peak = self.peak_mib.setdefault(role, dict.fromkeys(_KINDS, 0.0))
                 for kind, size in sizes.items():
                     peak[kind] = max(peak[kind], size)
 
@@ -120,11 +127,26 @@ class TreeMemory:
             memory, role = process.memory_full_info(), role_of(process, self._root.pid)
         except psutil.Error:
             return  # it has ended
-        pss = getattr(memory, "pss", memory.rss)
+        pss, high = getattr(memory, "pss", memory.rss), max(memory.rss, _highest_rss(process.pid))
         for name in (role, "tree"):
-            sizes = now.setdefault(name, {"rss": 0.0, "pss": 0.0})
+            sizes = now.setdefault(name, dict.fromkeys(_KINDS, 0.0))
             sizes["rss"] += memory.rss / _MIB
             sizes["pss"] += pss / _MIB
+            sizes["high"] += high / _MIB
+
+
+def _highest_rss(pid: int) -> int:
+    """The largest RSS of a process so far in bytes; 0 where the system does not tell."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), 0)
+
+
+def _shm_mib() -> float:
+    """What lies in files in memory."""
+    return shutil.disk_usage("/dev/shm").used / _MIB if Path("/dev/shm").is_dir() else 0.0
 
 
 def role_of(process: psutil.Process, root: int) -> str:

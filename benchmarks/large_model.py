@@ -2,12 +2,20 @@
 
     python -m benchmarks.large_model [--full]       100 and 582 MB with --full only
 
-Clients send back what they got (`benchmarks.echo`); all else is Fedge's own. A global round is two exchanges:
-every client gets its leaf's model and sends one back, the leaves average, and every client gets the average
-to evaluate. Seconds per exchange are half of a round's, aggregation and records included; the checkpoint,
-which writes every leaf's model to the disk, is a figure of its own. The cloud makes no offers, and SCAFFOLD
-is off: each would send a second set of arrays. With one leaf, the server has to hold one model; with three,
-three.
+Clients compute nothing (`benchmarks.echo`); all else is Fedge's own. They send back what they got ("echo"),
+or a copy of their own each ("fresh"), as training leaves behind: those are the rows of a real run's memory.
+On Ray every reply is a copy. A global round is two exchanges: every client gets its leaf's model and sends
+one back, the leaves average, and every client gets the average to evaluate. Seconds per exchange are half of
+a round's, aggregation and records included; the checkpoint, which writes every leaf's model to the disk, is
+a figure of its own. In rows "as at home" the options are the defaults: SCAFFOLD is on, so the server keeps a
+control variate per client, float64 and so as large as two models, and the cloud groups the leaves and makes
+its offers in every round (`cluster.method` components), which clients evaluate, too. In the other rows both
+are off. Rows as at home are of 100 MB, and write no checkpoint: at 582 MB, control variates and checkpoints
+of theirs fill most disks.
+
+Memory is in models: the peak of the server's process beyond what it has when it has loaded its packages. In
+process that process has the clients too, two at work at a time. What lies in files in memory (/dev/shm) is
+given beside it; what lies in files of the run folder, the system can take back from memory.
 """
 
 from __future__ import annotations
@@ -15,6 +23,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,64 +34,105 @@ from benchmarks.engines import carry_out, write_windows
 
 CLIENTS = 9
 QUICK_MB, FULL_MB = (0.1, 10.0), (0.1, 10.0, 100.0, 582.0)
-MODES = (("inprocess", "echo"), ("inprocess", "fresh"), ("ray", "echo"))
-EXCHANGE_AIM_S = {("inprocess", "echo"): 2.0, ("ray", "echo"): 6.0}  # at 582 MB
-RSS_AIM = 4.0  # peak of the server in models, at 582 MB with one leaf
+HOME_MB = 100.0  # and below: rows as at home
+LEAVES = (1, 3)
+EXCHANGE_AIM_S = 2.0, 6.0  # in process, on Ray; at 582 MB
+RSS_AIM = 4.0  # peak of the server in models, with one leaf
 MODELS_PER_ROUND = 3 * CLIENTS  # down, up, down
 NO_CLOUD_STEP = 10**6
+APART: dict[str, Any] = {"scaffold.enabled": False, "cluster.start-round": NO_CLOUD_STEP}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a row is of.
+
+    Attributes:
+        engine: "inprocess" or "ray".
+        mode: of the clients, as `benchmarks.echo` has it.
+        home: whether SCAFFOLD and the cloud step are on, as by default.
+    """
+
+    engine: str
+    mode: str = "echo"
+    home: bool = False
+
+    def words(self) -> str:
+        """The kind for people."""
+        copies = ", a copy per client" if self.mode == "fresh" else ""
+        return f"{self.engine}{copies}{', as at home' if self.home else ''}"
+
+
+KINDS = (
+    Kind("inprocess"),
+    Kind("inprocess", "fresh"),
+    Kind("inprocess", "fresh", home=True),
+    Kind("ray"),
+    Kind("ray", home=True),
+)
 
 
 def measure(full: bool) -> dict[str, Any]:
-    """All sizes under one leaf, the largest also under three."""
+    """All sizes under one leaf, the two largest also under three."""
     sizes = FULL_MB if full else QUICK_MB
-    plan = [(size, 1) for size in sizes] + [(sizes[-1], 3)]
+    plan = [(size, leaves) for size in sizes for leaves in LEAVES if leaves == 1 or size in sizes[-2:]]
     cases = []
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "windows.npz"
         write_windows(data, [2] * CLIENTS, [2] * CLIENTS, channels=1, samples=4, classes=2)
         for size, leaves in plan:
-            for engine, mode in MODES:
-                with (
-                    tempfile.TemporaryDirectory() as place
-                ):  # final models are large: keep one run's at a time
-                    cases.append(one_case(Path(place), data, size, leaves, engine, mode))
+            for kind in KINDS:
+                if size > HOME_MB and kind.home:
+                    continue
+                # final models are large: keep one run's at a time
+                with tempfile.TemporaryDirectory() as place:
+                    cases.append(one_case(Path(place), data, size, leaves, kind))
     return {"cases": cases}
 
 
-def one_case(
-    folder: Path, data: Path, megabytes: float, leaves: int, engine: str, mode: str
-) -> dict[str, Any]:
+def one_case(folder: Path, data: Path, megabytes: float, leaves: int, kind: Kind) -> dict[str, Any]:
     """One run."""
     config = {
         "num-server-rounds": 9 if megabytes <= 10 else 4,
         "data.path": str(data),
         "hierarchy.num-servers": leaves,
         "train.model": "linear",
-        "scaffold.enabled": False,
-        "cluster.start-round": NO_CLOUD_STEP,
+        **({"checkpoint.every": 0} if kind.home else APART),
     }
     code = "from benchmarks.echo import main; main()"
-    command = [sys.executable, "-c", code, engine, mode, str(round(megabytes * 1e6))]
-    run = carry_out(engine, config, folder, CLIENTS, watch_memory=True, command=command)
+    command = [sys.executable, "-c", code, kind.engine, kind.mode, str(round(megabytes * 1e6))]
+    run = carry_out(kind.engine, config, folder, CLIENTS, watch_memory=True, command=command)
     phases = run.phases[1:]
     return {
-        "engine": engine,
-        "mode": mode,
+        **asdict(kind),
         "megabytes": megabytes,
         "leaves": leaves,
         "round_s": [row["total"] - row["checkpoint"] for row in phases],
         "checkpoint_s": [row["checkpoint"] for row in phases],
         "phases_s": {name: float(np.median([row[name] for row in phases])) for name in phases[0]},
         "peak_mib": run.peak_mib,
-        "server_rss_in_models": run.peak_mib["server"]["rss"] * 2**20 / (megabytes * 1e6),
     }
+
+
+def kind_of(case: Mapping[str, Any]) -> Kind:
+    """What a case is of."""
+    return Kind(case["engine"], case["mode"], case.get("home", False))
 
 
 def words_of(case: dict[str, Any]) -> str:
     """A case for people."""
     leaves = "1 leaf" if case["leaves"] == 1 else f"{case['leaves']} leaves"
-    mode = "" if case["mode"] == "echo" else ", a copy per client"
-    return f"{case['engine']}{mode}, {case['megabytes']:g} MB, {leaves}"
+    return f"{kind_of(case).words()}, {case['megabytes']:g} MB, {leaves}"
+
+
+def peak_in_models(results: dict[str, Any], case: dict[str, Any], role: str) -> float:
+    """Peak of "server" or "shm" beyond that of the same engine with next to no model, in models."""
+    small = next(
+        each["peak_mib"][role]["high"]
+        for each in results["cases"]
+        if each["engine"] == case["engine"] and each["megabytes"] == FULL_MB[0]
+    )
+    return float((case["peak_mib"][role]["high"] - small) * 2**20 / (case["megabytes"] * 1e6))
 
 
 def figures(results: dict[str, Any]) -> list[Figure]:
@@ -90,14 +140,15 @@ def figures(results: dict[str, Any]) -> list[Figure]:
     entries = []
     for case in results["cases"]:
         words, largest = words_of(case), case["megabytes"] == FULL_MB[-1]
-        aim = EXCHANGE_AIM_S.get((case["engine"], case["mode"])) if largest else None
+        aim = EXCHANGE_AIM_S[case["engine"] == "ray"] if largest else None
         entries.append(figure(f"{words}: exchange", "s", np.array(case["round_s"]) / 2, aim))
-        if largest and case["mode"] == "echo":
+        if largest:
             entries.append(figure(f"{words}: checkpoint", "s", np.array(case["checkpoint_s"])))
         if case["megabytes"] >= 100:
-            rss_aim = RSS_AIM if largest and case["leaves"] == 1 and case["mode"] == "echo" else None
-            rss = case["server_rss_in_models"]
-            entries.append(figure(f"{words}: server's peak RSS", "models", rss, rss_aim))
+            aim = RSS_AIM if case["leaves"] == 1 else None
+            server, files = (peak_in_models(results, case, role) for role in ("server", "shm"))
+            entries.append(figure(f"{words}: server's peak", "models", server, aim))
+            entries.append(figure(f"{words}: in files in memory", "models", files))
     return entries
 
 
@@ -113,12 +164,11 @@ def distance(results: dict[str, Any], peak: Mapping[str, float]) -> str:
 
 def draw(results: dict[str, Any], axes: Any) -> None:
     """Seconds per exchange over size, one leaf."""
-    for engine, mode in MODES:
-        cases = [c for c in results["cases"] if (c["engine"], c["mode"], c["leaves"]) == (engine, mode, 1)]
+    for kind in KINDS:
+        cases = [case for case in results["cases"] if (kind_of(case), case["leaves"]) == (kind, 1)]
         seconds = [float(np.median(case["round_s"])) / 2 for case in cases]
-        label = engine if mode == "echo" else f"{engine}, a copy per client"
-        axes.loglog([case["megabytes"] for case in cases], seconds, "o-", label=label)
-    for place, aim in enumerate(EXCHANGE_AIM_S.values()):
+        axes.loglog([case["megabytes"] for case in cases], seconds, "o-", label=kind.words())
+    for place, aim in enumerate(EXCHANGE_AIM_S):
         axes.plot(FULL_MB[-1], aim, "v", color="C3", label=None if place else "aims (at most)")
     axes.set_xlabel("model, MB")
     axes.set_ylabel("seconds per exchange, 9 clients")

@@ -57,6 +57,7 @@ from fedge.process.identity import process_name
 from fedge.process.logs import log_worker_to
 from fedge.seeding import Purpose, torch_stream
 from fedge.states.averaging import State
+from fedge.states.due import DueState, kinds_of
 from fedge.states.files import sees
 from fedge.timing.calls import DESERIALISE, EVALUATE, LOAD, TRAIN, WorkClock
 from fedge.training.describe import describe
@@ -222,9 +223,17 @@ def _options(message: Message, context: Context) -> Mapping[str, Any]:
 
 
 def _correction(message: Message) -> State | None:
-    """Return SCAFFOLD's c − c_i, which is added to every gradient; None without SCAFFOLD."""
+    """Return SCAFFOLD's c − c_i, which is added to every gradient; None without SCAFFOLD.
+
+    In float64 as a whole it would be two models, so it is worked out as it is taken in.
+    """
     control, own = arrays_of(message, CONTROL), arrays_of(message, OWN_CONTROL)
-    return control if control is None or own is None else correction(control, own)
+    if control is None or own is None:
+        return control
+
+    return DueState(
+        kinds_of(control), lambda name: correction({name: control[name]}, {name: own[name]})[name]
+    )
 
 
 @lru_cache(maxsize=4)

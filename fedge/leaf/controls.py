@@ -16,9 +16,15 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
 from fedge.exchange.content import CONTROL, OWN_CONTROL
-from fedge.states.averaging import State
+from fedge.exchange.train import TrainReply
+from fedge.states.averaging import State, batches, part_of
+from fedge.states.due import DueState, kinds_of
 from fedge.states.files import FileState
 from fedge.states.records import DueArray, fill
+from fedge.training.scaffold import control_delta, updated_client_control, zero_control
+from fedge.training.settings import LocalTraining
+
+CONTROL_PART = 2**17  # numbers of a control variate that are worked on at a time
 
 Controls = dict[int, State]
 """Partition id → c_i, float64, trainable entries only; of who has none c_i is zero."""
@@ -61,3 +67,31 @@ def difference(told: State, own: State) -> ArrayRecord:
 def _entry(told: State, own: State, name: str) -> np.ndarray:
     """Return one entry of c − c_i, float64."""
     return told[name] - own[name]
+
+
+def moved_control(
+    own: State | None, told: State, start: State, reply: TrainReply, settings: LocalTraining
+) -> DueState:
+    """Return c_i⁺ = c_i + Δc_i, each entry worked out when it is looked at.
+
+    Args:
+        own: c_i; None for zero.
+        told: c, as the client was told.
+        start: the model that it was sent.
+        reply: what it made of it.
+        settings: under which it trained.
+    """
+    return DueState(kinds_of(told), partial(_moved_entry, own, told, start, reply, settings))
+
+
+def _moved_entry(
+    own: State | None, told: State, start: State, reply: TrainReply, settings: LocalTraining, name: str
+) -> np.ndarray:
+    """Return one entry of c_i⁺, float64, worked out in parts."""
+    moved = np.empty(told[name].shape, np.float64)
+    for batch in batches({name: moved}, CONTROL_PART):
+        before, end = (part_of(state, batch) for state in (told, reply.state))
+        delta = control_delta(before, part_of(start, batch), end, reply.steps, settings.lr, settings.momentum)
+        c_i = zero_control(delta) if own is None else part_of(own, batch)
+        moved.reshape(-1)[batch[name]] = updated_client_control(c_i, delta)[name]
+    return moved

@@ -23,18 +23,19 @@ from fedge.exchange.schema import ReplyRejected
 from fedge.exchange.train import TrainReply
 from fedge.leaf.aggregation import Contribution
 from fedge.leaf.checks import NormHistory, first_not_finite
-from fedge.leaf.controls import Controls
+from fedge.leaf.controls import CONTROL_PART, Controls, moved_control
 from fedge.leaf.drift import Drift
 from fedge.leaf.grid import LeafGrid
 from fedge.leaf.models import LeafModels
 from fedge.leaf.rules import combine, keeps_nothing
 from fedge.leaf.strategy_state import numbers_of, put_back, states_of
-from fedge.states.averaging import State, batches, part_of
+from fedge.process.threads import in_threads
+from fedge.states.averaging import State, in_parts, is_large, part_of
+from fedge.states.due import made
 from fedge.states.records import to_record
 from fedge.training.scaffold import (
     control_delta,
     drift_length,
-    updated_client_control,
     updated_server_control,
     zero_control,
 )
@@ -229,16 +230,17 @@ class Leaf:
     def _move_client_controls(
         self, replies: Mapping[int, TrainReply], settings: LocalTraining, keep: Callable[[State], State]
     ) -> None:
-        """Give every client whose reply counts its c_i⁺, one by one: each is as large as two models."""
-        assert self._told is not None
-        for client, reply in replies.items():
-            delta = control_delta(
-                self._told, self.model, reply.state, reply.steps, settings.lr, settings.momentum
-            )
-            before = self.client_controls.get(client)
-            self.client_controls[client] = keep(
-                updated_client_control(zero_control(delta) if before is None else before, delta)
-            )
+        """Give every client whose reply counts its c_i⁺; each is as large as two models: few are at once."""
+        told = self._told
+        assert told is not None
+
+        def moved(client: int) -> State:
+            own = self.client_controls.get(client)
+            return made(keep(moved_control(own, told, self.model, replies[client], settings)))
+
+        each = in_threads if is_large(told) else map
+        for client, control in zip(replies, each(moved, replies), strict=True):
+            self.client_controls[client] = control
 
     def _step(
         self,
@@ -350,11 +352,13 @@ class Leaf:
 
         A client weighs by the windows that it was given, in every round alike: so c stays their mean.
         """
-        assert self._told is not None
+        told_whole = self._told
+        assert told_whole is not None
         updated = {name: np.empty_like(array) for name, array in control.items()}
         weights = [float(self.train_samples[client]) for client in replies]
-        for batch in batches(control):
-            c, told, start = (part_of(s, batch) for s in (control, self._told, self.model))
+
+        def work(batch: dict[str, slice]) -> None:
+            c, told, start = (part_of(s, batch) for s in (control, told_whole, self.model))
             deltas = [
                 control_delta(told, start, part_of(r.state, batch), r.steps, settings.lr, settings.momentum)
                 for r in replies.values()
@@ -362,6 +366,8 @@ class Leaf:
             part = updated_server_control(c, deltas, weights, float(self.weight))
             for name, at in batch.items():
                 updated[name].reshape(-1)[at] = part[name]
+
+        in_parts(work, control, CONTROL_PART)
         return updated
 
     def _parameters(self, state: State) -> State:

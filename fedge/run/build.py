@@ -214,7 +214,9 @@ def _prepare_sharing(plan: Plan, clients: Clients, leaves: Sequence[Leaf]) -> No
     controls = 2 if config.scaffold.levels == 1 else 5
     own_controls = (len(clients) + 1) * control_bytes // len(leaves)
     round_bytes = models * model_bytes + controls * control_bytes + own_controls
-    plan.shared.prepare(config.transfer.share_above_mb * 1e6, model_bytes, round_bytes)
+    transfer = config.transfer
+    above_mb = transfer.spill_above_mb if plan.shared.in_one_process else transfer.share_above_mb
+    plan.shared.prepare(above_mb * 1e6, model_bytes, round_bytes)
 
 
 def _models_at_once(config: Config, clients: int, leaves: int) -> int:

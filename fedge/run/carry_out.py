@@ -95,7 +95,7 @@ class Steps:
         """Carry out the global rounds, and write what comes of them."""
         plan, config = self._plan, self._plan.config
         callbacks = self._callbacks = Callbacks(config)
-        strategy, initial = build_strategy(
+        strategy, *initial = build_strategy(
             plan, clients, dealt, sizes, shape, self._on_round, callbacks, self._port_maker(clients)
         )
         done = self._global_round = self._prepare_checkpoints(strategy)
@@ -103,7 +103,8 @@ class Steps:
         last = self._begin_callbacks(callbacks, sizes)
         plan.clock.finish()
         with plan.behind:
-            strategy.start(initial, last, config.guard.client_timeout)
+            # nobody here holds on to the model: it is in memory, and all others may lie in files
+            strategy.start(initial.pop(), last, config.guard.client_timeout)
         self._write_models(strategy)
         self._finish(callbacks)
 

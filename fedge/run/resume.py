@@ -28,8 +28,8 @@ _COMPARED_OTHERWISE = frozenset({"seed", "clients", "data.path"})
 _TUNING = frozenset(
     {
         "num-server-rounds", "guard.start-timeout", "guard.client-timeout", "guard.return-timeout",
-        "guard.stall-timeout", "transfer.share-above-mb", "tracker", "callbacks", "callbacks-args",
-        "checkpoint.every", "checkpoint.keep",
+        "guard.stall-timeout", "transfer.share-above-mb", "transfer.spill-above-mb",
+        "tracker", "callbacks", "callbacks-args", "checkpoint.every", "checkpoint.keep",
     }
 )  # fmt: skip
 CHANGEABLE = _PLACES | _COMPARED_OTHERWISE | _TUNING

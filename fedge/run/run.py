@@ -100,7 +100,7 @@ class _Surroundings:
         self.log_path = opened.folder / "run.log"
         self._handler = log_to(self.log_path)
         self.console = open_console(terminal, self.config.num_server_rounds)
-        self.shared = SharedStates(self.folder, enabled=engine != IN_PROCESS)
+        self.shared = SharedStates(self.folder, in_one_process=engine == IN_PROCESS)
         self.tracking = Tracking(self.config.tracker, self.folder, self.config.arguments("tracker"))
 
     def clean_up(self) -> None:

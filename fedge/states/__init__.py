@@ -2,7 +2,8 @@
 
 A state is a mapping, name → array, as `state_dict` has it. `averaging` takes means, `norms` distances,
 `records` puts states into Flower's records without copies, `files` and `shared` into files that all processes
-map, `checkpoint` keeps what a run goes on from, `distinct` tells which states are one object.
+map, `checkpoint` keeps what a run goes on from, `distinct` tells which states are one object, `due` works a
+state out entry by entry.
 
 Imports only from below: `flower`, `process`, `seeding` and what is under them.
 """
@@ -14,6 +15,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
     submod_attrs={
         "averaging": ["State", "cluster_means", "weighted_mean"],
         "checkpoint": ["Checkpoint", "CheckpointError", "write_checkpoint"],
+        "due": ["DueState"],
         "files": ["StateFileError", "open_state", "write_state"],
         "norms": ["update_norm"],
         "records": ["from_record", "to_record"],

@@ -3,7 +3,7 @@
 A state maps names to arrays. Pure functions; they import nothing of Flower or torch.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -51,26 +51,39 @@ def weighted_mean(states: Sequence[Mapping[str, np.ndarray]], weights: Sequence[
         for name, at in batch.items():
             _mean_into(mean[name].reshape(-1)[at], [state[name].reshape(-1)[at] for state in states], shares)
 
-    parts = list(batches(whole))
-    if len(parts) > 1:
-        in_threads(work, parts)
-    else:
-        for batch in parts:
-            work(batch)
+    in_parts(work, whole)
     return mean
 
 
-def batches(state: State) -> Iterator[dict[str, slice]]:
-    """Cut a state into parts of at most 2^20 numbers: name → slice of the flattened entry.
+def in_parts(work: Callable[[dict[str, slice]], None], state: State, most: int = _LOOKUP) -> None:
+    """Call `work` with every part of a state, as `batches` cuts it: on several threads if the state is large.
+
+    Parts do not overlap, so no bit depends on the order; calls must not be nested.
+    """
+    parts = batches(state, most)
+    if is_large(state):
+        in_threads(work, list(parts))
+    else:
+        for batch in parts:
+            work(batch)
+
+
+def is_large(state: State) -> bool:
+    """Tell whether work on a state is worth several threads: from about a million numbers on."""
+    return sum(array.size for array in state.values()) > _LOOKUP
+
+
+def batches(state: State, most: int = _LOOKUP) -> Iterator[dict[str, slice]]:
+    """Cut a state into parts of at most `most` numbers: name → slice of the flattened entry.
 
     For work entry by entry whose intermediate results would not fit in memory for a whole large state.
     """
     batch: dict[str, slice] = {}
     used = 0
     for name, size in [(name, array.size) for name, array in state.items()]:
-        for start in range(0, max(size, 1), _LOOKUP):
-            count = min(size - start, _LOOKUP)
-            if used + count > _LOOKUP:
+        for start in range(0, max(size, 1), most):
+            count = min(size - start, most)
+            if used + count > most:
                 yield batch
                 batch, used = {}, 0
             batch[name] = slice(start, start + count)

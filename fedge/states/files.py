@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from fedge.process.durable import commit
+from fedge.states.due import kinds_of
 
 REPLY = "reply-"  # begins the name of a file that a client writes
 _BLOCK_BYTES = 2**20  # what is copied, summed and written at a time: stays in the processor's cache
@@ -253,14 +254,14 @@ def state_bytes(state: Mapping[str, np.ndarray]) -> int:
     """Return the bytes of all arrays of a state (name → array), of any shapes and dtypes."""
     if isinstance(state, FileState):
         return state.ticket.array_bytes
-    return sum(array.nbytes for array in state.values())
+    return sum(dtype.itemsize * math.prod(shape) for dtype, shape in kinds_of(state).values())
 
 
 def _contents(
     state: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None
 ) -> Iterator[np.ndarray]:
     """Return a safetensors file piece by piece, as bytes: header, then the entries, largest item first."""
-    entries = {name: (array.dtype, array.shape) for name, array in state.items()}
+    entries = kinds_of(state)
     order = sorted(entries, key=lambda name: -entries[name][0].itemsize)
     offsets, at = {}, 0
     for name in order:

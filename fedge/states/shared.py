@@ -4,6 +4,10 @@ A leaf's model goes to its clients once per machine, as a file that all of them 
 trained models come back the same way; messages carry tickets (`fedge.states.files`). The folder is in
 `/dev/shm` if there is room, else in the run folder, and holds what is in flight only. It goes when the run
 ends; a run that was killed leaves it behind, and the next run removes it.
+
+Where server and clients are one process, all that is gained is memory: replies wait for each other, and every
+client has a control variate as large as two models. So there the folder is always in the run folder, from
+which the system maps what is just being worked on, and takes it back when memory is wanted.
 """
 
 import logging
@@ -31,6 +35,7 @@ logger = logging.getLogger(__name__)
 
 MEMORY = Path("/dev/shm")  # a file system in memory, on Linux
 _IN_MESSAGES = "from now on models go in messages, which takes longer"
+_IN_MEMORY = "from now on models stay in memory"
 _PREFIX = "fedge-states-"
 _OWNER = "owner"  # locked as long as the run lives; holds the path of its run folder
 
@@ -38,14 +43,22 @@ _OWNER = "owner"  # locked as long as the run lives; holds the path of its run f
 class SharedStates:
     """Keeps large states in files of one folder."""
 
-    def __init__(self, run_folder: Path, enabled: bool = True, memory: Path | None = None) -> None:
+    def __init__(
+        self,
+        run_folder: Path,
+        enabled: bool = True,
+        memory: Path | None = None,
+        in_one_process: bool = False,
+    ) -> None:
         """Make the folder and remove those that killed runs left.
 
         Args:
             run_folder: of the run.
-            enabled: False where clients see the server's memory anyway: no folder is made, no state kept.
+            enabled: False: no folder is made, no state kept.
             memory: folder in memory that is taken if it is there; `MEMORY` by default.
+            in_one_process: whether clients see the server's memory: then the run folder is taken.
         """
+        self.in_one_process = in_one_process
         self._run_folder = run_folder
         self._memory = memory or MEMORY
         self._folder: Path | None = None
@@ -54,7 +67,8 @@ class SharedStates:
         self._numbers = count(1)
         if sys.platform != "win32":
             remove_abandoned([self._memory, *run_folder.parent.glob("*")])
-            _ = enabled and (self._claim(self._memory) or self._claim(run_folder))
+            in_memory = enabled and not in_one_process
+            _ = (in_memory and self._claim(self._memory)) or (enabled and self._claim(run_folder))
 
     def _claim(self, parent: Path) -> bool:
         """Make and lock a folder of our own; tell whether that was possible."""
@@ -105,8 +119,8 @@ class SharedStates:
         if self._folder is None or _room(self._folder, in_memory=False) < round_bytes:
             self.close()
             logger.warning(
-                "a round's models need %.0f MB, and neither %s nor %s has room for them; %s",
-                round_bytes / 1e6, self._memory, self._run_folder, _IN_MESSAGES,
+                "a round's models need %.0f MB, and %s for them; %s",
+                round_bytes / 1e6, self._no_room(), self._without(),
             )  # fmt: skip
         else:
             logger.info("models go through files in %s", self._folder)
@@ -119,11 +133,21 @@ class SharedStates:
             ticket = write_state(self._folder / f"server-{next(self._numbers)}", state)
             kept = FileState(ticket)
         except StateFileError as error:
-            logger.warning("%s; %s", error, _IN_MESSAGES)
+            logger.warning("%s; %s", error, self._without())
             self._above_bytes = math.inf
             return state
         weakref.finalize(kept, Path(ticket.path).unlink, missing_ok=True)
         return kept
+
+    def _no_room(self) -> str:
+        """Say where there is no room."""
+        if self.in_one_process:
+            return f"{self._run_folder} has no room"
+        return f"neither {self._memory} nor {self._run_folder} has room"
+
+    def _without(self) -> str:
+        """Say what becomes of models that no file holds."""
+        return _IN_MEMORY if self.in_one_process else _IN_MESSAGES
 
     def sweep(self) -> None:
         """Remove what clients have written, read or not; what has been opened stays valid."""

@@ -53,12 +53,18 @@ class GuardConfig(Section):
 
 @dataclass(frozen=True)
 class TransferConfig(Section):
-    """How models travel between server and clients that are other processes."""
+    """How models travel between server and clients that are other processes, and where they lie in one."""
 
     SECTION = "transfer"
     share_above_mb: float = option(
         8.0,
         "models larger than this (10^6 bytes) go through files that all processes map, not in messages",
+        minimum=0.0,
+    )
+    spill_above_mb: float = option(
+        50.0,
+        "in one process: models larger than this (10^6 bytes), and their control variates, lie in files of "
+        "the run folder while nobody works on them, not in memory",
         minimum=0.0,
     )
 

@@ -152,7 +152,8 @@ NO_RESULT = {
     "train.processes",  # the same batches; only the order of sums
     "guard.start-timeout", "guard.client-timeout", "guard.return-timeout", "guard.stall-timeout",
     "guard.retries", "guard.min-clients",
-    "guard.max-norm-factor", "transfer.share-above-mb", "checkpoint.every", "callbacks",
+    "guard.max-norm-factor", "transfer.share-above-mb", "transfer.spill-above-mb", "checkpoint.every",
+    "callbacks",
 }  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """Control variates of clients, kept by their leaf: what counts moves them, and clients get c − c_i."""
 
 import pickle
+import tracemalloc
 from dataclasses import asdict
 
 import numpy as np
@@ -151,6 +152,33 @@ def test_controls_lie_where_the_run_keeps_large_states(tmp_path):
     assert all(isinstance(own, FileState) for own in leaf.client_controls.values())
     for client, own in same.client_controls.items():
         assert leaf.client_controls[client]["w"].tobytes() == own["w"].tobytes()
+
+
+def test_moving_controls_takes_few_models(tmp_path):
+    """Of six clients, all in files: c⁺ is two models, and each thread has an entry of a c_i⁺ at a time.
+
+    At once, all c_i⁺ would be twelve models, and what they are made of as many again.
+    """
+    rng = np.random.default_rng(0)
+
+    def network():
+        return {f"w{number}": rng.random(400_000, np.float32) for number in range(5)}
+
+    def keep(one):
+        return one if isinstance(one, FileState) else in_file(tmp_path, str(rng.integers(2**62)), one)
+
+    samples, first = dict.fromkeys(range(6), 10), network()
+    models = [keep(network()) for _ in samples]
+    leaf = Leaf(0, samples, keep(first), list(first), make_strategy(from_run_config({}), 6), 1)
+    leaf.keep_states(keep)
+    replies = {c: TrainReply(model, 10, 4, 0.5, 1.0, 4) for c, model in enumerate(models)}
+    where = RoundContext(0, 1, 1, "nowhere", "log", 0, 5.0)
+    tracemalloc.start()
+    assert leaf.aggregate_train(where, replies, models[0], SETTINGS, 0, keep) == {}
+    peak = tracemalloc.get_traced_memory()[1] / (4 * 2_000_000)
+    tracemalloc.stop()
+    assert len(leaf.client_controls) == 6
+    assert peak < 6
 
 
 ANSWERS = st.dictionaries(

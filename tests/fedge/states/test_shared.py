@@ -317,12 +317,36 @@ def test_files_and_messages_give_the_same_bits(study, changes):
     """Models, metrics and counted bytes, with SCAFFOLD and offers, and for Flower's own strategies."""
     by_file, seen = study(**changes, **{"transfer.share-above-mb": 0.0})
     by_message, nothing_seen = study(**changes, **{"transfer.share-above-mb": 1e9})
-    in_process, _ = study(engine=IN_PROCESS, **changes, **{"transfer.share-above-mb": 0.0})
+    in_process, elsewhere = study(engine=IN_PROCESS, **changes, **{"transfer.spill-above-mb": 0.0})
+    assert f"models go through files in {in_process.folder}" in (in_process.folder / "run.log").read_text()
+    assert all(names == [] for names in elsewhere)  # none is in memory
     assert by_file.status == "completed"
     assert results(by_file.folder) == results(by_message.folder) == results(in_process.folder)
     assert int(rows(by_file.folder, "global_rounds.csv")[0]["uplink_bytes"]) > 0
     assert any(name.startswith(REPLY) for names in seen for name in names)
     assert all(names == [] for names in nothing_seen)
+
+
+def test_in_one_process_small_models_stay_in_memory(memory, run_folder):
+    """Nothing is made but in the run folder; the rest of what is kept is as between processes."""
+    made = SharedStates(run_folder, in_one_process=True)
+    assert (list(memory.iterdir()), len(list(run_folder.iterdir()))) == ([], 1)
+    made.prepare(20, 24, 1000)
+    kept = made.keep(STATE)
+    assert files(run_folder) == ["server-1"]
+    np.testing.assert_array_equal(kept["weight"], STATE["weight"])
+    made.prepare(24, 24, 1000)
+    assert (list(run_folder.iterdir()), made.keep(STATE) is STATE) == ([], True)
+
+
+def test_in_one_process_a_full_disk_leaves_models_in_memory(run_folder, caplog):
+    made = SharedStates(run_folder, in_one_process=True)
+    made.prepare(20, 24, 1e18)
+    assert caplog.messages[-1] == (
+        f"a round's models need 1000000000000 MB, and {run_folder} has no room for them; from now on models "
+        f"stay in memory"
+    )
+    assert made.keep(STATE) is STATE
 
 
 def test_files_go_with_their_round(study):

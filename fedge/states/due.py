@@ -1,0 +1,49 @@
+"""A state that is worked out entry by entry, when it is asked for: as a whole it is never in memory."""
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from fedge.states.averaging import State
+
+Kinds = dict[str, tuple[np.dtype, tuple[int, ...]]]
+
+
+class DueState(Mapping[str, np.ndarray]):
+    """A state whose entries are made at every look; until then, and afterwards, none takes memory.
+
+    Attributes:
+        kinds: name → dtype and shape of the entry.
+    """
+
+    def __init__(self, kinds: Kinds, make: Callable[[str], np.ndarray]) -> None:
+        """Stand for what `make` returns of each name, of its kind."""
+        self.kinds = kinds
+        self._make = make
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self.kinds:
+            raise KeyError(name)
+        return self._make(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.kinds)
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+
+def kinds_of(state: State) -> Kinds:
+    """Return name → dtype and shape of a state's entries, in order, without making those that are due.
+
+    >>> kinds_of({"w": np.zeros((2, 3))})
+    {'w': (dtype('float64'), (2, 3))}
+    """
+    if isinstance(state, DueState):
+        return state.kinds
+    return {name: (array.dtype, array.shape) for name, array in state.items()}
+
+
+def made(state: State) -> State:
+    """Return a state as arrays, if it is due, else as it is."""
+    return dict(state) if isinstance(state, DueState) else state
