@@ -50,6 +50,7 @@ from fedge.exchange.hello import (
     refuse_other_windows,
     seed_of,
 )
+from fedge.exchange.joint import evaluate_part, joint_reply
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import clip_norm_of, train_reply
 from fedge.metrics.scores import only_one_right
@@ -105,8 +106,18 @@ def end_capture(message: Message, context: Context) -> Message:
 
 @app.train()
 def train_round(message: Message, context: Context) -> Message:
-    """Train the leaf's model on this client's training windows."""
+    """Train the leaf's model on this client's training windows, after evaluating where that is asked."""
     clock = WorkClock()
+    evaluate_first = evaluate_part(message)
+    if evaluate_first is None:
+        return _trained(message, context, clock)
+    evaluation = evaluate_reply(evaluate_first, _evaluated(evaluate_first, context, clock))
+    return joint_reply(message, evaluation, lambda: _trained(message, context, clock))
+
+
+def _trained(message: Message, context: Context, clock: WorkClock) -> Message:
+    """Return the answer to a train message."""
+    before_s = clock.seconds
     round_context, config, data, client = _open(message, context)
     model = _model(config.train, data)
     clock.lap(LOAD)
@@ -133,13 +144,18 @@ def train_round(message: Message, context: Context) -> Message:
     )  # fmt: skip
     clock.lap(TRAIN)
     result = replace(result, state=state)
-    return train_reply(message, result, len(y), clock.seconds, clipped, clock.finish)
+    return train_reply(message, result, len(y), clock.seconds - before_s, clipped, clock.finish)
 
 
 @app.evaluate()
 def evaluate_round(message: Message, context: Context) -> Message:
     """Evaluate each of the given models on the splits asked for of this client's windows."""
     clock = WorkClock()
+    return evaluate_reply(message, _evaluated(message, context, clock), clock.finish)
+
+
+def _evaluated(message: Message, context: Context, clock: WorkClock) -> EvaluateReply:
+    """Return what an evaluate message asks for."""
     _, config, data, _ = _open(message, context)
     model = _model(config.train, data)
     splits = splits_to_evaluate(message)
@@ -163,7 +179,7 @@ def evaluate_round(message: Message, context: Context) -> Message:
     if described is not None:
         at = (DESCRIBED, splits[0])
         evaluations[at] = replace(evaluations[at], moments=np.array(described))
-    return evaluate_reply(message, evaluations, clock.finish)
+    return evaluations
 
 
 def _evaluations(found: Mapping[tuple[str, SplitName], EvalResult]) -> EvaluateReply:

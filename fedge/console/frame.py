@@ -22,6 +22,7 @@ from fedge.console.lines import minutes
 from fedge.console.palette import colour
 from fedge.exchange.clients import Standing
 from fedge.exchange.evaluate import EVALUATE
+from fedge.exchange.joint import JOINT
 from fedge.exchange.train import TRAIN
 from fedge.rounds.results import LeafResult, RoundResult
 
@@ -306,7 +307,7 @@ def _sparkline(values: Sequence[float], rows: Sequence[Sequence[float]], width: 
 
 # --- the status -----------------------------------------------------------------------------------------
 
-_WORDS = {TRAIN: "training", EVALUATE: "evaluating"}
+_WORDS = {TRAIN: "training", EVALUATE: "evaluating", JOINT: "evaluating, then training"}
 
 
 def _status(board: Board) -> str:

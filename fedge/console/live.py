@@ -19,6 +19,7 @@ from fedge.console.frame import Board, frame, marks_for
 from fedge.console.lines import Console, round_line
 from fedge.console.terminal import size
 from fedge.exchange.clients import Standing
+from fedge.exchange.joint import JOINT
 from fedge.exchange.train import TRAIN
 from fedge.rounds.results import RoundResult
 
@@ -82,6 +83,8 @@ class LiveConsole(Console):
         self._round_s = sum(self._seconds) / len(self._seconds)
         self._round_began = self._clock()
         self._board.take(result)
+        has_joined = self._standing is not None and self._standing().kind == JOINT
+        self._board.leaf_round = int(has_joined)  # the next round's first one is done
         self.say(round_line(result, self._num_rounds, seconds, None, self._width()))
 
     def tick(self) -> None:

@@ -1,9 +1,10 @@
 """What server and clients say to each other, and who is there.
 
 `hello`, `train` and `evaluate` are the three things that are said, the only places that know the names of
-records, with `round_context` for what a round tells and `content` for what messages are made of. `clients`
-is the only place that knows node ids, `delivery` matches replies to questions, `ordering` says who is sent to
-work first; `engine` is what they need of whatever drives clients, `failure` why a client does not count.
+records, with `joint` for the latter two in one message, `round_context` for what a round tells and `content`
+for what messages are made of. `clients` is the only place that knows node ids, `delivery` matches replies to
+questions, `ordering` says who is sent to work first; `engine` is what they need of whatever drives clients,
+`failure` why a client does not count.
 
 Imports only from below: `data`, `datasets`, `link`, `training` and what is under them.
 """

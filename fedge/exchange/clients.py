@@ -26,6 +26,7 @@ from fedge.exchange.failure import (
     worker_died,
 )
 from fedge.exchange.hello import expect_windows
+from fedge.exchange.joint import JOINT, is_joint
 from fedge.exchange.ordering import largest_first, waves
 from fedge.exchange.returning import Returning
 from fedge.exchange.roll import Among, Question, Roll
@@ -60,7 +61,7 @@ class Standing:
     """How an exchange stands at one moment, in partition ids.
 
     Attributes:
-        kind: message type, `TRAIN` or `EVALUATE`.
+        kind: message type, `TRAIN` or `EVALUATE`, or `JOINT` where any client was asked for both.
         asked: clients that were sent a message.
         back: clients whose reply is there.
         failed: clients that have failed, and are not tried again or have not answered since.
@@ -127,6 +128,11 @@ class Clients:
 
     def __len__(self) -> int:
         return len(self._roll.node_of)
+
+    @property
+    def ask_now_and_then(self) -> bool:
+        """Whether clients are nodes of a SuperLink: an exchange takes seconds, whatever it carries."""
+        return self._returning is not None
 
     @property
     def grid(self) -> Grid:
@@ -231,6 +237,8 @@ class _Ongoing:
         self._timeout_s = timeout_s
         self._last_words = last_words
         self._left = dict.fromkeys(sent, retries)
+        kinds = [message.metadata.message_type for message in sent.values()]
+        self._kind = JOINT if any(map(is_joint, sent.values())) else next(iter(kinds), "")
         self._unbegun_until: dict[int, float] = {}
         self._replies: dict[int, Message] = {}
         self._failures: dict[int, Failure] = {}
@@ -294,8 +302,7 @@ class _Ongoing:
 
     def standing(self) -> Standing:
         """Return how it stands."""
-        kind = next((message.metadata.message_type for message in self.sent.values()), "")
-        return Standing(kind, frozenset(self.sent), frozenset(self._replies), frozenset(self._failures))
+        return Standing(self._kind, frozenset(self.sent), frozenset(self._replies), frozenset(self._failures))
 
     def result(self) -> tuple[dict[int, Message], dict[int, Failure]]:
         """Return partition id → reply and partition id → failure, in order; who is silent has failed."""

@@ -114,7 +114,7 @@ def splits_to_evaluate(message: Message) -> list[SplitName]:
 
 
 def evaluate_reply(
-    message: Message, evaluations: EvaluateReply, work: Callable[[], list[float]] = list
+    message: Message, evaluations: EvaluateReply, work: Callable[[], list[float]] | None = None
 ) -> Message:
     """Answer an evaluate message; `work` tells, once all else is done, what the client did with its time."""
     values: dict[str, Any] = {VERSION: RoundContext.of(message).version}
@@ -125,7 +125,8 @@ def evaluate_reply(
             values[f"{role}/{split}/only-one-right"] = list(evaluation.only_one_right)
         if evaluation.moments is not None:
             values[f"{role}/{split}/moments"] = evaluation.moments.tolist()
-    values.update(about_itself(work))
+    if work is not None:
+        values.update(about_itself(work))
     return Message(RecordDict({METRICS: fill(MetricRecord(), values)}), reply_to=message)
 
 

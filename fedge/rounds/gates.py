@@ -6,12 +6,14 @@ The rules stand in `fedge.serving.gate`, what a leaf goes on with in `fedge.serv
 from collections.abc import Sequence
 from dataclasses import replace
 
+from fedge.cloud.offers import Offer
 from fedge.config.config import Config
 from fedge.leaf.leaf import Leaf
 from fedge.rounds.book import RoundBook
 from fedge.rounds.evaluation import Asked
 from fedge.serving import decision as choosing
 from fedge.serving import roles as serving
+from fedge.serving.gate import GateResult
 from fedge.states.averaging import State
 
 
@@ -33,22 +35,56 @@ def asked_for_gates(config: Config, leaves: Sequence[Leaf], book: RoundBook) -> 
     return Asked(models, ("val", "test"), unseen_clients)
 
 
+def is_foreseen(config: Config, leaves: Sequence[Leaf], book: RoundBook) -> bool:
+    """Tell whether every leaf will go on with the same model, whatever its clients' evaluations say.
+
+    Args:
+        config: its section on the gate is read.
+        leaves: before their gates decide.
+        book: of the round, with what leaves are offered.
+    """
+    return all(
+        choosing.is_foreseen(config.gate, book.offers_to(leaf), leaf.models.own_line is not None)
+        for leaf in leaves
+    )
+
+
 def decide_gates(config: Config, leaves: Sequence[Leaf], book: RoundBook, asked: Asked) -> None:
     """Let every leaf's gate decide on its clients' evaluations, and the leaf go on accordingly.
+
+    Where all is foreseen, this may come before anybody has evaluated (`decide_again`).
 
     Args:
         config: its sections on gate and personal models are read.
         leaves: change.
         book: of the round, with the evaluations; takes in the decisions.
-        asked: what the clients evaluated.
+        asked: what the clients evaluate.
     """
     for leaf in leaves:
-        evaluated = book.evaluations_at(leaf)
-        offer = choosing.best_offer(book.offers_to(leaf), evaluated)
-        has_own_line = leaf.models.own_line is not None
-        decision = choosing.decide(config.gate, offer, has_own_line, evaluated)
+        offer, decision = _decided(config, leaf, book)
         models, tentatively = asked.models[leaf.index], choosing.is_tentative(config.gate)
         choosing.settle(leaf, decision, offer and offer[1], models, tentatively)
         role = serving.unseen_role(config.personal, leaf) if leaf.unseen_clients else None
         leaf.models.serve_unseen(asked.unseen_clients[leaf.index][role] if role else None)
         book.gates.append(replace(decision, unseen_role=role))
+
+
+def decide_again(config: Config, leaves: Sequence[Leaf], book: RoundBook) -> None:
+    """Put what clients have evaluated into decisions that were foreseen; leaves have gone on already.
+
+    Args:
+        config: as of `decide_gates`.
+        leaves: after it.
+        book: of the round, with the evaluations and the decisions.
+    """
+    for number, leaf in enumerate(leaves):
+        before, (_, decision) = book.gates[number], _decided(config, leaf, book)
+        assert decision.role == before.role
+        book.gates[number] = replace(decision, unseen_role=before.unseen_role)
+
+
+def _decided(config: Config, leaf: Leaf, book: RoundBook) -> tuple[tuple[str, Offer] | None, GateResult]:
+    """Return the offer that a leaf considers, if any, and its gate's decision."""
+    evaluated = book.evaluations_at(leaf)
+    offer = choosing.best_offer(book.offers_to(leaf), evaluated)
+    return offer, choosing.decide(config.gate, offer, leaf.models.own_line is not None, evaluated)

@@ -60,6 +60,14 @@ def beside(leaves: Sequence[Leaf]) -> Iterator[TrainingLine]:
             yield TrainingLine(TRIAL, forks, fold)
 
 
+def any_beside(leaves: Sequence[Leaf]) -> bool:
+    """Tell whether anything trains beside the leaves' models, without making it."""
+    return any(
+        leaf.models.folds or any(leaf.models.training(line) is not None for line in _BESIDE)
+        for leaf in leaves
+    )
+
+
 def _fold(leaf: Leaf, fold: int) -> Leaf:
     """Return a fork of a leaf that all of its clients but some train."""
     folds = leaf.models.folds

@@ -77,6 +77,27 @@ class LeafPort(Protocol):
         """
 
 
+@runtime_checkable
+class TrainsAhead(Protocol):
+    """Leaf servers whose clients can evaluate, and train for the next global round, in one exchange."""
+
+    def evaluate_and_train(
+        self, asked: Asked, training: TrainingLine, leaf_round: int
+    ) -> dict[int, EvaluateReply]:
+        """Let clients evaluate models, and train for the leaf round with which the next global round begins.
+
+        Nothing moves before `train` is called for that leaf round; whatever fails in training fails there.
+
+        Args:
+            asked: who evaluates what.
+            training: what trains: the leaves as they begin the next global round.
+            leaf_round: counted through the run.
+
+        Returns:
+            The evaluations that count, client by client.
+        """
+
+
 @dataclass(frozen=True)
 class Around:
     """What a port is made from.

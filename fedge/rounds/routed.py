@@ -4,19 +4,39 @@ One queue over all leaves, largest clients first, so no worker waits for a leaf;
 the leaf of their client.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
+
+from flwr.app import Message
 
 from fedge.cloud.step import Probe
 from fedge.clustering.updates import Updates
+from fedge.exchange.content import total_payload_bytes
 from fedge.exchange.engine import RunError
 from fedge.exchange.evaluate import EvaluateReply, SplitName
-from fedge.exchange.round_context import LEAF
+from fedge.exchange.joint import joint_question, parts_of
+from fedge.exchange.round_context import LEAF, is_of_version
 from fedge.rounds.evaluation import Asked, Evaluating
 from fedge.rounds.lines import TrainingLine
 from fedge.rounds.port import Around
 from fedge.rounds.training import LeafRounds
 from fedge.states.averaging import State
+
+
+@dataclass(frozen=True)
+class _Ahead:
+    """A leaf round that clients were asked for before its global round began.
+
+    Attributes:
+        leaf_round: counted through the run.
+        questions: client → what it was to train.
+        replies: client → its answer, of those that have trained.
+    """
+
+    leaf_round: int
+    questions: Mapping[int, Message]
+    replies: Mapping[int, Message]
 
 
 class RoutedLeaves:
@@ -29,15 +49,43 @@ class RoutedLeaves:
         self._has_controls = task.config.scaffold.enabled
         self._leaf_rounds = LeafRounds(task.config, task.seed, leaves, transport)
         self._evaluating = Evaluating(transport, leaves, task.held_out, task.classes)
+        self._ahead: _Ahead | None = None
 
     def train(self, training: TrainingLine, leaf_round: int) -> int:
-        """Run one exchange in which leaves, or forks of them, train."""
+        """Run one exchange in which leaves, or forks of them, train; none where all have trained already."""
         transport = self._transport
-        messages = self._leaf_rounds.messages(training, leaf_round, transport.clients.grid)
-        exchange = transport.train(messages)
-        counted = self._leaf_rounds.take(training, leaf_round, exchange.replies.values())
+        replies = self._trained_ahead(training, leaf_round)
+        if replies is None:
+            messages = self._leaf_rounds.messages(training, leaf_round, transport.clients.grid)
+            replies = transport.train(messages).replies
+        counted = self._leaf_rounds.take(training, leaf_round, replies.values())
         transport.lap("aggregate")
         return counted
+
+    def _trained_ahead(self, training: TrainingLine, leaf_round: int) -> dict[int, Message] | None:
+        """Return client → reply of a leaf round that was asked for ahead, or None if it was not.
+
+        Those that did not train then are asked now: a client that fails does so in its own round.
+        """
+        ahead, self._ahead = self._ahead, None
+        if ahead is None:
+            return None
+        assert ahead.leaf_round == leaf_round
+        self._transport.book.downlink_bytes += total_payload_bytes(ahead.questions.values())
+        rest = self._once_more(ahead.questions, ahead.replies)
+        replies = dict(ahead.replies)
+        self._transport.make_room(training.leaves[0].model)
+        if rest:
+            replies |= self._transport.train(rest, counted=False).replies
+        return dict(sorted(replies.items()))
+
+    def _once_more(self, questions: Mapping[int, Message], replies: Mapping[int, Message]) -> list[Message]:
+        """Return the questions of clients without a reply, to whichever nodes hold their windows by now."""
+        return [
+            Message(question.content, self._transport.clients.node(client), question.metadata.message_type)
+            for client, question in questions.items()
+            if client not in replies
+        ]
 
     def probe(
         self, start: State, leaf_round: int, updates: Updates | None, line: Literal["leaf", "probe"] = LEAF
@@ -48,6 +96,37 @@ class RoutedLeaves:
     def evaluate(self, asked: Asked, phase: str = "") -> dict[int, EvaluateReply]:
         """Run one exchange in which clients evaluate models."""
         return self._evaluating.ask(asked, phase)
+
+    def evaluate_and_train(
+        self, asked: Asked, training: TrainingLine, leaf_round: int
+    ) -> dict[int, EvaluateReply]:
+        """Run one exchange in which clients evaluate models, and train for the leaf round that comes next."""
+        transport = self._transport
+        next_round = transport.book.global_round + 1
+        evaluate = self._by_client(self._evaluating.messages(asked))
+        train = self._by_client(
+            self._leaf_rounds.messages(training, leaf_round, transport.clients.grid, next_round)
+        )
+        transport.book.downlink_bytes += total_payload_bytes(evaluate.values())
+        roles = {leaf.index: _role_of(leaf.model, asked.models[leaf.index]) for leaf in training.leaves}
+        role_of = {client: roles[leaf.index] for leaf in training.leaves for client in leaf.clients}
+        exchange = transport.evaluate_and_train(
+            [
+                joint_question(train[client], question, role_of[client]) if client in train else question
+                for client, question in evaluate.items()
+            ]
+        )
+        trained, evaluated = _parts(exchange.replies, train, evaluate)
+        self._ahead = _Ahead(leaf_round, train, trained)
+        rest = self._once_more(evaluate, evaluated)
+        if rest:
+            evaluated |= transport.evaluate(rest, counted=False).replies
+        return self._evaluating.take(asked, dict(sorted(evaluated.items())).values())
+
+    def _by_client(self, messages: Iterable[Message]) -> dict[int, Message]:
+        """Return partition id → its message."""
+        partition = self._transport.clients.partition
+        return {partition(message.metadata.dst_node_id): message for message in messages}
 
     def windows(self, split: SplitName) -> dict[int, int]:
         """Return partition id → windows of a split."""
@@ -63,3 +142,27 @@ class RoutedLeaves:
             raise RunError(
                 "the clients' control variates of this run are at its leaf servers; go on with --leaves"
             )
+
+
+def _role_of(model: State, models: Mapping[str, State]) -> str | None:
+    """Return the role in which a model is evaluated, or None."""
+    return next((role for role, evaluated in models.items() if evaluated is model), None)
+
+
+def _parts(
+    replies: Mapping[int, Message], train: Mapping[int, Message], evaluate: Mapping[int, Message]
+) -> tuple[dict[int, Message], dict[int, Message]]:
+    """Return client → reply of its training, and of its evaluation, of those that have made it.
+
+    Args:
+        replies: client → reply to a joint question, or to that for evaluation where it does not train.
+        train, evaluate: client → what the question was made of.
+    """
+    trained, evaluated = {}, {}
+    for client, reply in replies.items():
+        training, evaluation = parts_of(reply) if client in train else (None, reply)
+        if training is not None:
+            trained[client] = training
+        if evaluation is not None and is_of_version(evaluation, evaluate[client]):
+            evaluated[client] = evaluation
+    return trained, evaluated

@@ -22,14 +22,15 @@ import numpy as np
 from fedge.cloud.aggregator import CloudAggregator
 from fedge.cloud.step import CloudRound
 from fedge.config.config import Config
+from fedge.config.parts import RULES
 from fedge.exchange.engine import RunError
 from fedge.exchange.round_context import PERSONAL
 from fedge.leaf.leaf import Leaf
 from fedge.rounds import lines
 from fedge.rounds.evaluation import Asked
-from fedge.rounds.gates import asked_for_gates, decide_gates
+from fedge.rounds.gates import asked_for_gates, decide_again, decide_gates, is_foreseen
 from fedge.rounds.meeting import Meetings
-from fedge.rounds.port import Around, PortMaker
+from fedge.rounds.port import Around, PortMaker, TrainsAhead
 from fedge.rounds.results import RoundResult
 from fedge.rounds.routed import RoutedLeaves
 from fedge.rounds.transport import Facilities, Transport
@@ -156,7 +157,7 @@ class HierarchicalStrategy:
         if self._cloud.is_due(global_round):
             self._meet_cloud(begun)
         self._transport.lap("cluster")
-        self._let_gates_decide()
+        self._let_gates_decide(self._trains_ahead(global_round, num_rounds))
         if personal.is_due(self._config.personal, global_round, num_rounds):
             self._personalise(global_round)
         truth = None if self._task.truth is None else self._task.truth(global_round)
@@ -208,14 +209,45 @@ class HierarchicalStrategy:
             book.labels_before = self._labels
         self._labels = step.labels
 
-    def _let_gates_decide(self) -> None:
-        """Let clients evaluate what gates choose from, every gate decide, and its leaf go on accordingly."""
+    def _trains_ahead(self, global_round: int, num_rounds: int) -> bool:
+        """Tell whether clients may train for the next round as soon as they have evaluated this one's models.
+
+        Nothing that is made of the evaluations may matter to that training, nobody may want to be told of the
+        round before it begins, and the row of the round does not wait long for it. Where a client has just
+        failed, one thing is asked after the other.
+        """
+        config, leaves, book = self._config, self.leaves, self._transport.book
+        return (
+            global_round < num_rounds
+            and isinstance(self._port, TrainsAhead)
+            and self._transport.has_trained_soon
+            and self._transport.can_hold_replies(leaves[0].model)
+            and not config.callbacks
+            and not RULES.is_own(config.leaf.strategy)
+            and not personal.is_due(config.personal, global_round, num_rounds)
+            and not book.failures
+            and is_foreseen(config, leaves, book)
+            and not lines.any_beside(leaves)
+        )
+
+    def _let_gates_decide(self, trains_ahead: bool) -> None:
+        """Let clients evaluate what gates choose from, every gate decide, and its leaf go on accordingly.
+
+        Args:
+            trains_ahead: in the same exchange clients train for the next global round.
+        """
         book = self._transport.book
         asked = asked_for_gates(self._config, self.leaves, book)
-        book.evaluated = self._port.evaluate(asked)
+        if not trains_ahead:
+            book.evaluated = self._port.evaluate(asked)
         decide_gates(self._config, self.leaves, book, asked)
         if book.step and self._config.scaffold.levels > 1:
             self._meetings.begin_new_drifts(self._labels)
+        if trains_ahead:
+            assert isinstance(self._port, TrainsAhead)
+            first = book.global_round * self._config.hierarchy.leaf_rounds + 1
+            book.evaluated = self._port.evaluate_and_train(asked, lines.own_models(self.leaves), first)
+            decide_again(self._config, self.leaves, book)
         self._transport.lap("gate")
 
     def _personalise(self, global_round: int) -> None:

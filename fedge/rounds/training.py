@@ -55,15 +55,19 @@ class LeafRounds:
             client: leaf.index for leaf in leaves for client in (*leaf.clients, *leaf.unseen_clients)
         }
 
-    def messages(self, training: TrainingLine, leaf_round: int, grid: Grid) -> list[Message]:
+    def messages(
+        self, training: TrainingLine, leaf_round: int, grid: Grid, global_round: int | None = None
+    ) -> list[Message]:
         """Return the messages of a leaf round to all clients that train in it.
 
         Args:
             training: what trains.
             leaf_round: counted through the run.
             grid: on which Flower's strategies look for their nodes.
+            global_round: that it belongs to; by default the present one.
         """
-        context, clients = self._transport.context(leaf_round, training.line), self._transport.clients
+        context = self._transport.context(leaf_round, training.line, global_round)
+        clients = self._transport.clients
         messages: list[Message] = []
         for leaf in training.leaves:
             nodes = [clients.node(client) for client in self._sample(leaf, context)]

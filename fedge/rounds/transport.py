@@ -17,12 +17,16 @@ from fedge.exchange.round_context import LEAF, Line, RoundContext
 from fedge.process.behind import Behind
 from fedge.rounds.book import RoundBook
 from fedge.rounds.hooks import Hooks
+from fedge.states.averaging import State
+from fedge.states.files import state_bytes
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
 
 logger = logging.getLogger(__name__)
 
 _TIMEOUT_S = 3600.0  # as long as nobody says otherwise: Flower's default
+_LARGE_BYTES = 32e6  # of a model: below, nobody feels one more of them
+_SOON_S = 30.0  # nobody waits longer than about that for a round's row
 _NO_TIME = 1e-9  # seconds per window while nothing is known: the order of clients, and no waiting for it
 
 
@@ -54,6 +58,7 @@ class Transport:
         clients, shared, hooks: of the run.
         book: of the present global round; of round 0 before the first.
         seconds_per_window: that training took when it was last measured.
+        train_s: seconds of the newest exchange in which clients trained.
         timeout_s: seconds that a client may take for one message.
     """
 
@@ -70,6 +75,7 @@ class Transport:
         self.hooks = facilities.hooks
         self.book = RoundBook(0)
         self.seconds_per_window = _NO_TIME
+        self.train_s = 0.0
         self.timeout_s = _TIMEOUT_S
         self._retries = retries
         self._facilities = facilities
@@ -81,50 +87,111 @@ class Transport:
         """Open the book of a global round."""
         self.book = RoundBook(global_round, began=self._clock.began)
 
-    def context(self, leaf_round: int, line: Line = LEAF) -> RoundContext:
-        """Return what clients must know in an exchange of the present global round.
+    def context(self, leaf_round: int, line: Line = LEAF, global_round: int | None = None) -> RoundContext:
+        """Return what clients must know in an exchange.
 
         Args:
             leaf_round: counted through the run; the global round's number where nobody trains.
             line: what trains.
+            global_round: that the exchange belongs to; by default the present one.
         """
-        return replace(self._facilities.round_context(self.book.global_round, leaf_round), line=line)
+        of_round = self.book.global_round if global_round is None else global_round
+        return replace(self._facilities.round_context(of_round, leaf_round), line=line)
 
-    def train(self, messages: Sequence[Message], phase: str = "") -> Exchange:
+    def train(self, messages: Sequence[Message], phase: str = "", counted: bool = True) -> Exchange:
         """Let clients train, the longest first; the arguments as in `evaluate`."""
-        return self._exchange(messages, phase, self.seconds_per_window)
+        began = self._clock.now()
+        exchange = self._exchange(messages, phase, self.seconds_per_window, counted)
+        self.train_s = self._clock.now() - began
+        return exchange
 
-    def evaluate(self, messages: Sequence[Message], phase: str = "") -> Exchange:
+    def evaluate_and_train(self, messages: Sequence[Message]) -> Exchange:
+        """Let clients evaluate, and those of a joint question then train, the longest first.
+
+        Bytes are not counted and failures not noted: who brings less than was asked is asked for what is
+        missing by itself.
+
+        Args:
+            messages: at most one per client.
+
+        Raises:
+            RunError, CheckpointError: as `evaluate`.
+        """
+        began = self._clock.now()
+        exchange = self._sent(messages, "", self.seconds_per_window, retries=0)
+        self.train_s = self._clock.now() - began
+        for client, failure in exchange.failures.items():
+            logger.info("client %d failed and is asked for one thing after the other: %s", client, failure)
+        return exchange
+
+    def evaluate(self, messages: Sequence[Message], phase: str = "", counted: bool = True) -> Exchange:
         """Let clients evaluate.
 
         Args:
             messages: at most one per client.
             phase: is charged with all of the time, where the exchange is no step of its own.
+            counted: False where the bytes of the messages are in the book already.
 
         Raises:
             RunError: the engine has stopped.
             CheckpointError: the checkpoint of the round before could not be written.
         """
-        return self._exchange(messages, phase, _NO_TIME)
+        return self._exchange(messages, phase, _NO_TIME, counted)
 
-    def _exchange(self, messages: Sequence[Message], phase: str, seconds_per_window: float) -> Exchange:
+    def _exchange(
+        self, messages: Sequence[Message], phase: str, seconds_per_window: float, counted: bool
+    ) -> Exchange:
         """Send and receive, keeping the book on bytes, failures and time."""
-        self.book.downlink_bytes += total_payload_bytes(messages)
-        self.lap(phase or "configure")
-        costs_s = {client: count * seconds_per_window for client, count in self._train_samples.items()}
-        exchange = self.clients.exchange(
-            messages, self.timeout_s, None if phase else self._clock, self._retries,
-            self._last_words, costs_s,
-        )  # fmt: skip
-        self.lap(phase or "check")
-        self._facilities.behind.finish()  # it reads what the server is about to change
-        self.lap("checkpoint")
-        if not phase:  # the timelines are those of the phase "wait"
-            self.book.exchanges.append(exchange.times)
+        if counted:
+            self.book.downlink_bytes += total_payload_bytes(messages)
+        exchange = self._sent(messages, phase, seconds_per_window, self._retries)
         for client, failure in exchange.failures.items():
             self.note_failure(client, failure)
         self.lap(phase or "check")
         return exchange
+
+    def _sent(
+        self,
+        messages: Sequence[Message],
+        phase: str,
+        seconds_per_window: float,
+        retries: int,
+    ) -> Exchange:
+        """Send and receive, keeping the book on time."""
+        self.lap(phase or "configure")
+        costs_s = {client: count * seconds_per_window for client, count in self._train_samples.items()}
+        exchange = self.clients.exchange(
+            messages, self.timeout_s, None if phase else self._clock, retries,
+            self._last_words, costs_s,
+        )  # fmt: skip
+        self.lap(phase or "check")
+        self._facilities.behind.finish()  # the tables and files that it reads are about to change
+        self.lap("checkpoint")
+        if not phase:  # the timelines are those of the phase "wait"
+            self.book.exchanges.append(exchange.times)
+        return exchange
+
+    @property
+    def has_trained_soon(self) -> bool:
+        """Whether the newest training was short enough for more to be asked in the same exchange.
+
+        So that nobody waits long for what comes after it, and clients have the time.
+        """
+        return self.train_s <= min(_SOON_S, self.timeout_s / 2)
+
+    def can_hold_replies(self, model: State) -> bool:
+        """Tell whether trained models may wait at the server until a round has its row and its checkpoint.
+
+        Of large ones each is felt, in memory and in what is then not done behind an exchange; where an
+        exchange takes seconds it is worth it.
+        """
+        return not _is_large(model) or self.clients.ask_now_and_then
+
+    def make_room(self, model: State) -> None:
+        """Wait for a checkpoint that holds what is about to be replaced, if that is large."""
+        if _is_large(model):
+            self._facilities.behind.finish()
+            self.lap("checkpoint")
 
     def lap(self, phase: str) -> float:
         """Charge the time since the last lap to a phase; return the moment, by the run's clock."""
@@ -150,3 +217,8 @@ class Transport:
         if words:
             logger.info("client %d stood here when its time was over:\n%s", client, words)
         return words
+
+
+def _is_large(model: State) -> bool:
+    """Tell whether one model more or less is felt."""
+    return state_bytes(model) > _LARGE_BYTES

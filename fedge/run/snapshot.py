@@ -5,8 +5,9 @@ states of server optimisers), cluster labels, what the remarks and the final tab
 tables were written. Not kept: random streams, which follow from seed and round; the clients' optimisers,
 which start anew with every leaf round.
 
-A checkpoint is written while the clients are at work on the next exchange; until they have answered, the
-server changes neither states nor tables. The files of a round change in the same order as if it had waited.
+A checkpoint is written while the clients are at work on the next exchange; before the next row it is on disk.
+States are replaced, never written to, so that one which the server has moved on from stays what it was. The
+files of a round change in the same order as if the server had waited.
 """
 
 import json
@@ -86,7 +87,7 @@ class Snapshots:
         self._behind.begin(partial(self._write, global_round, groups, run, as_they_are))
 
     def _write(self, global_round: int, groups: Groups, run: Mapping[str, Any], facts: str) -> None:
-        """Write a checkpoint; tables and states stay as they are meanwhile."""
+        """Write a checkpoint; the tables, and these states, stay as they are meanwhile."""
         about_tables = {
             "run": run,
             "offsets": self._recorder.offsets(),

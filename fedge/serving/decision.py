@@ -44,6 +44,17 @@ def candidates(leaf: Leaf, offers: Offers, config: GateConfig) -> dict[str, Stat
     return models
 
 
+def is_foreseen(config: GateConfig, offers: Offers, has_own_line: bool) -> bool:
+    """Tell whether a leaf will go on with the same model, whatever its clients' evaluations say.
+
+    Args:
+        config: the rule.
+        offers: what the leaf is offered.
+        has_own_line: as of `decide`.
+    """
+    return not has_own_line and (not offers or (not config.enabled and len(offers) == 1))
+
+
 def best_offer(offers: Offers, evaluated: Sequence[EvaluateReply]) -> tuple[str, Offer] | None:
     """Return the role and the offer with the highest validation accuracy, pooled; None without any offer.
 

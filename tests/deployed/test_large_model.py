@@ -65,5 +65,7 @@ def test_a_model_of_582_mb(tmp_path):
     folder = deployment.app / "runs" / "large"
     rounds = list(csv.DictReader((folder / "metrics" / "global_rounds.csv").open()))
     seconds = [round(float(row["seconds"]), 1) for row in rounds]
-    print(f"{seconds} s per round of a training and an evaluation; the report: {REPORTED_S:g} s")
+    # the first training of a round is asked for with the evaluation before it: only their sum tells
+    mean = sum(seconds) / ROUNDS
+    print(f"{mean:.1f} s per round with its evaluation, {seconds}; the report: {REPORTED_S:g} s")
     assert len(rounds) == ROUNDS

@@ -9,7 +9,7 @@ from fedge.config.flat import from_run_config
 from fedge.exchange.evaluate import Evaluation
 from fedge.leaf.leaf import Leaf
 from fedge.rounds.book import RoundBook
-from fedge.rounds.gates import asked_for_gates, decide_gates
+from fedge.rounds.gates import asked_for_gates, decide_again, decide_gates, is_foreseen
 
 
 def state(value):
@@ -68,3 +68,20 @@ def test_with_after_round_the_offer_is_trained_before_the_gate_decides(round_):
     models = leaves[0].models
     assert [float(m["w"][0]) for m in (models.model, models.served, models.own_line)] == [5, 0, 0]
     assert leaves[1].models.own_line is None
+
+
+def test_without_a_gate_leaves_go_on_before_anybody_has_evaluated(round_):
+    """The decisions are those that come of the evaluations, once these are there."""
+    leaves, book = round_
+    config = from_run_config({"gate.enabled": False})
+    assert is_foreseen(config, leaves, book)
+    assert not is_foreseen(from_run_config({}), leaves, book)
+    evaluated, book.evaluated = book.evaluated, {}
+    decide_gates(config, leaves, book, asked_for_gates(config, leaves, book))
+    foreseen = [(g.role, g.unseen_role, g.serves_offer) for g in book.gates]
+    assert foreseen == [("offered", "cluster", True), ("own", "own", False)]
+    assert [float(leaf.model["w"][0]) for leaf in leaves] == [5, 1]
+    book.evaluated = evaluated
+    decide_again(config, leaves, book)
+    assert [(g.role, g.unseen_role, g.serves_offer) for g in book.gates] == foreseen
+    assert [(g.accuracy_own, g.accuracy_offered) for g in book.gates] == [(0.4, 0.6), (0.7, None)]

@@ -74,6 +74,9 @@ def test_a_line_is_made_when_it_is_due(leaves):
 
 def test_where_nothing_stands_beside_nothing_trains(leaves):
     assert list(lines.beside(leaves[:1])) == []
+    assert [lines.any_beside([leaf]) for leaf in leaves] == [
+        bool(list(lines.beside([leaf]))) for leaf in leaves
+    ]
 
 
 def test_what_is_served_is_fine_tuned_without_control_variates(leaves):

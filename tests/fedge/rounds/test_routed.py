@@ -9,6 +9,7 @@ from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.clients import Clients
 from fedge.exchange.content import ARRAYS, arrays_of
 from fedge.exchange.evaluate import Evaluation, evaluate_reply, models_to_evaluate
+from fedge.exchange.joint import evaluate_part, joint_reply
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import train_reply
 from fedge.leaf.leaf import Leaf
@@ -38,17 +39,37 @@ def state(value):
 adding = ClientApp()
 
 
+broken = {}
+"""Partition id → what this client fails in: "train" or "evaluate"."""
+
+
 @adding.train()
 def train(message, context):
+    part = evaluate_part(message)
+    if part is None or context.node_config["partition-id"] == 0:  # which knows nothing of joint questions
+        return trained(message, context)
+    if broken.get(context.node_config["partition-id"]) == "evaluate":
+        raise RuntimeError("no windows")
+    return joint_reply(message, evaluate_reply(part, right_of(part)), lambda: trained(message, context))
+
+
+def trained(message, context):
+    if broken.get(context.node_config["partition-id"]) == "train":
+        raise RuntimeError("sensor unplugged")
     made = {"w": arrays_of(message, ARRAYS)["w"] + np.float32(1 + context.node_config["partition-id"])}
     return train_reply(message, TrainResult(made, 0.5, STEPS), SAMPLES, 0.1)
 
 
 @adding.evaluate()
 def evaluate(message, context):
+    return evaluate_reply(message, right_of(message))
+
+
+def right_of(message):
+    """Return evaluations that tell the model's number."""
     right = int(next(models_to_evaluate(message))[1]["w"][0])
     confusion = np.array([[right, 9 - right], [0, 0]])
-    return evaluate_reply(message, {("own", "test"): Evaluation(confusion, 1.0)})
+    return {("own", "test"): Evaluation(confusion, 1.0)}
 
 
 @pytest.fixture
@@ -91,3 +112,43 @@ def test_a_probe_moves_no_leaf(routed):
     probe = port.probe(state(5), 1, None)
     assert [float(model["w"][0]) for model in probe.models] == [6.5, 8.5]
     assert [float(leaf.model["w"][0]) for leaf in leaves] == [0, 1]
+
+
+ASKED = Asked({0: {"own": state(2)}, 1: {"own": state(7)}}, ("test",))
+
+
+def right(found):
+    return {client: int(e["own", "test"].confusion[0, 0]) for client, e in found.items()}
+
+
+def test_clients_train_ahead_and_leaves_move_in_their_round(routed):
+    """Clients 1, 2 and 3 do both in one exchange; client 0 is asked for its evaluation by itself."""
+    leaves, transport, port = routed
+    assert right(port.evaluate_and_train(ASKED, own_models(leaves), 2)) == {0: 2, 1: 2, 2: 7, 3: 7}
+    assert [float(leaf.model["w"][0]) for leaf in leaves] == [0, 1]
+    assert [len(exchange.numbers) for exchange in transport.book.exchanges] == [0, 0]  # they tell no times
+    assert (transport.book.downlink_bytes, transport.book.uplink_bytes) == (CLIENTS * 4, 0)
+    transport.begin_round(2)
+    assert port.train(own_models(leaves), 2) == CLIENTS
+    assert [float(leaf.model["w"][0]) for leaf in leaves] == [1.5, 4.5]
+    assert (transport.book.downlink_bytes, transport.book.uplink_bytes) == (CLIENTS * 4, CLIENTS * 4)
+    assert transport.book.exchanges == []
+    assert port.train(own_models(leaves), 3) == CLIENTS
+    assert [float(leaf.model["w"][0]) for leaf in leaves] == [3.0, 8.0]
+    assert transport.book.failures == {}
+
+
+@pytest.mark.parametrize("fails", ["train", "evaluate"])
+def test_each_failure_is_of_its_round(routed, monkeypatch, fails):
+    """Client 3 can only do one of both: its failure is that of the one, in the round that this belongs to."""
+    leaves, transport, port = routed
+    monkeypatch.setitem(broken, 3, fails)
+    found = port.evaluate_and_train(ASKED, own_models(leaves), 2)
+    assert right(found) == {0: 2, 1: 2, 2: 7, 3: 7}
+    assert transport.book.failures == {}
+    transport.begin_round(2)
+    assert port.train(own_models(leaves), 2) == CLIENTS - (fails == "train")
+    assert [float(leaf.model["w"][0]) for leaf in leaves] == [1.5, 4.0 if fails == "train" else 4.5]
+    assert {c: f.kind for c, f in transport.book.failures.items()} == (
+        {3: "exception"} if fails == "train" else {}
+    )

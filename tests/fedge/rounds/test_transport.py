@@ -2,6 +2,7 @@
 
 import logging
 
+import numpy as np
 import pytest
 
 from fedge.exchange.clients import Clients
@@ -44,8 +45,24 @@ def test_the_first_failure_of_a_client_counts_and_each_kind_is_told_once(transpo
     ]  # fmt: skip
 
 
+def test_what_took_long_is_not_asked_together_with_more(transport):
+    """Half a minute, or half of a client's time."""
+    found = []
+    for timeout_s, train_s in ((3600.0, 30.0), (3600.0, 31.0), (10.0, 5.0), (10.0, 6.0)):
+        transport.timeout_s, transport.train_s = timeout_s, train_s
+        found.append(transport.has_trained_soon)
+    assert found == [True, False, True, False]
+
+
+def test_large_models_do_not_wait_at_the_server(transport):
+    small, large = ({"w": np.zeros(size, np.float32)} for size in (8_000_000, 8_000_001))
+    assert transport.can_hold_replies(small)
+    assert not transport.can_hold_replies(large)
+
+
 def test_clients_are_told_the_round_and_what_trains(transport):
     transport.begin_round(4)
     assert transport.context(9) == context_of(4, 9)
     assert transport.context(9).line == LEAF
     assert transport.context(9, TRIAL).line == TRIAL
+    assert transport.context(9, global_round=5) == context_of(5, 9)

@@ -11,7 +11,7 @@ from fedge.config.sections.serving import GateConfig
 from fedge.exchange.evaluate import Evaluation
 from fedge.exchange.round_context import LEAF, OWN_LINE
 from fedge.leaf.leaf import Leaf
-from fedge.serving.decision import best_offer, candidates, decide, is_tentative, paired, settle
+from fedge.serving.decision import best_offer, candidates, decide, is_foreseen, is_tentative, paired, settle
 from fedge.serving.gate import Paired
 
 TENTATIVE = GateConfig(rule="after-round")
@@ -153,3 +153,13 @@ def test_several_offers_are_evaluated_before_one_is_taken_tentatively():
     own = leaf()
     offers = {f"offered-{b:g}": Offer(b, state(b)) for b in (0.0, 1.0)}
     assert list(candidates(own, offers, TENTATIVE)) == ["own", "offered-0", "offered-1"]
+
+
+def test_what_is_foreseen():
+    """Nothing is offered; or the one offer is taken in any case. A line beside is always compared."""
+    one = {"offered": Offer(1.0, state(2))}
+    several = {**one, "offered-0.5": Offer(0.5, state(3))}
+    gate, off = GateConfig(), GateConfig(enabled=False)
+    assert [is_foreseen(gate, offers, False) for offers in ({}, one, several)] == [True, False, False]
+    assert [is_foreseen(off, offers, False) for offers in ({}, one, several)] == [True, True, False]
+    assert not is_foreseen(off, {}, True)

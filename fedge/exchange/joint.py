@@ -1,0 +1,102 @@
+"""A joint question: evaluate what a round has made, then train from it for the next one, all in one call.
+
+It is a train message that holds the records of an evaluate message beside its own, and its reply is that of
+a training which holds the metrics of an evaluation. Either side takes it apart again, so whoever reads one of
+the two parts need not know of the other. A client that has evaluated and then cannot train answers with the
+evaluation alone; whoever asks tells that from the missing part, and asks for it by itself.
+"""
+
+from collections.abc import Callable
+from copy import copy
+from typing import Any
+
+from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
+
+from fedge.exchange.content import ARRAYS, CONFIG, METRICS, config_of
+from fedge.exchange.evaluate import SPLITS, evaluated_record
+from fedge.states.records import entries
+
+_EVALUATED = "evaluated"  # a question's round context of the evaluation, a reply's metrics of it
+JOINT = "joint"  # an exchange of such questions
+_TRAINED_ROLE = "trained-role"  # beside the splits: the role of the model that is trained, which goes once
+
+
+def joint_question(train: Message, evaluate: Message, trained_role: str | None = None) -> Message:
+    """Return a question that asks a client for two things, in the time that it has for one.
+
+    Args:
+        train: a train message, of the round to come.
+        evaluate: an evaluate message to the same client, of the round before.
+        trained_role: of the evaluated model that is the one to be trained, if there is one.
+    """
+    records = dict(evaluate.content.items())
+    splits = dict(_splits_of(evaluate).items())
+    if trained_role is not None:
+        del records[evaluated_record(trained_role)]
+        splits[_TRAINED_ROLE] = trained_role
+    both = {**records, SPLITS: ConfigRecord(splits), _EVALUATED: records[CONFIG], **train.content}
+    return Message(RecordDict(both), train.metadata.dst_node_id, train.metadata.message_type)
+
+
+def is_joint(question: Message) -> bool:
+    """Tell whether a question asks for both."""
+    return _EVALUATED in question.content
+
+
+def _splits_of(message: Message) -> ConfigRecord:
+    """Return the record of an evaluate message that says on which windows."""
+    record = message.content[SPLITS]
+    assert isinstance(record, ConfigRecord)
+    return record
+
+
+def evaluate_part(question: Message) -> Message | None:
+    """Return a joint question as an evaluate message; None of a question for training alone."""
+    if not is_joint(question):
+        return None
+    records = dict(question.content.items())
+    role = _splits_of(question).get(_TRAINED_ROLE)
+    if role is not None:
+        records[evaluated_record(str(role))] = records[ARRAYS]
+    evaluated = records.pop(_EVALUATED)
+    assert isinstance(evaluated, ConfigRecord)
+    records[CONFIG] = ConfigRecord({**dict(config_of(question).items()), **dict(evaluated.items())})
+    del records[ARRAYS]
+    return _with(question, records)
+
+
+def joint_reply(question: Message, evaluation: Message, train: Callable[[], Message]) -> Message:
+    """Return the reply to a joint question.
+
+    Args:
+        question: the joint one.
+        evaluation: the reply to its `evaluate_part`.
+        train: makes the reply of the training; what it raises leaves the evaluation as it is.
+    """
+    found = {_EVALUATED: evaluation.content[METRICS]}
+    try:
+        trained = train()
+    except Exception:  # the training is asked for once more by itself, and says why then
+        return Message(RecordDict(found), reply_to=question)
+    return Message(RecordDict({**trained.content, **found}), reply_to=question)
+
+
+def parts_of(reply: Message) -> tuple[Message | None, Message | None]:
+    """Return the replies of a training and of an evaluation that a joint reply is made of, where they are."""
+    records = entries(reply.content)
+    evaluated = records.get(_EVALUATED)
+    train = {name: record for name, record in records.items() if name != _EVALUATED}
+    evaluation = _with(reply, {METRICS: evaluated}) if isinstance(evaluated, MetricRecord) else None
+    return (_with(reply, train) if train else None), evaluation
+
+
+def _with(message: Message, records: dict[str, Any]) -> Message:
+    """Return a message with other records, and the same sender, receiver and ids.
+
+    What they are is not looked at: a reply can hold anything, and whoever reads it refuses that.
+    """
+    own: Any = Message  # takes metadata as they are, which its declared signatures leave out
+    content = RecordDict()
+    entries(content).update(records)
+    made: Message = own(content, metadata=copy(message.metadata))
+    return made
