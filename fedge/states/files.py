@@ -89,7 +89,7 @@ class FileState(Mapping[str, np.ndarray]):
         size = math.prod(shape)
         self._handed_out += size * dtype.itemsize
         if self._handed_out > _GIVE_BACK_BYTES:
-            self._give_back()
+            self.give_back()
             self._handed_out = 0
         return (
             np.frombuffer(self._map, dtype, size, offset).reshape(shape) if size else np.empty(shape, dtype)
@@ -113,12 +113,12 @@ class FileState(Mapping[str, np.ndarray]):
         for start in range(0, len(content), _BLOCK_BYTES):
             _add_block(digest, content[start : start + _BLOCK_BYTES])
             if start % _GIVE_BACK_BYTES == 0:
-                self._give_back()
-        self._give_back()
+                self.give_back()
+        self.give_back()
         if digest.hexdigest() != self.ticket.checksum:
             raise StateFileError(f"{self.ticket.path} is damaged: its checksum is not that of its message")
 
-    def _give_back(self) -> None:
+    def give_back(self) -> None:
         """Tell the system that this process needs none of the file's pages just now."""
         if hasattr(mmap, "MADV_DONTNEED"):
             self._map.madvise(mmap.MADV_DONTNEED)

@@ -127,7 +127,10 @@ class SharedStates:
 
     def keep(self, state: State) -> State:
         """Return a large state as a file, which goes with the last reference, and any other as it is."""
-        if self._folder is None or isinstance(state, FileState) or state_bytes(state) <= self._above_bytes:
+        if isinstance(state, FileState):
+            state.give_back()  # whoever worked on it has done so
+            return state
+        if self._folder is None or state_bytes(state) <= self._above_bytes:
             return state
         try:
             ticket = write_state(self._folder / f"server-{next(self._numbers)}", state)

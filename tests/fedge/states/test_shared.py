@@ -5,6 +5,7 @@ import logging
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -75,6 +76,23 @@ def test_large_states_are_kept_as_files_as_long_as_they_are_used(shared, memory)
     del other
     gc.collect()
     assert files(memory) == []
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").is_file(), reason="the system does not tell")
+def test_what_is_kept_once_more_leaves_memory_and_can_be_read_again(shared):
+    kept = shared.keep({"weight": np.ones(2**20, np.float32)})
+    assert kept["weight"].sum() == 2**20
+    assert mapped_kib(kept.ticket.path) > 4000
+    assert shared.keep(kept) is kept
+    assert mapped_kib(kept.ticket.path) == 0
+    assert kept["weight"].sum() == 2**20
+
+
+def mapped_kib(path):
+    """Return how much of a file is mapped into this process's memory now."""
+    lines = Path("/proc/self/smaps").read_text().splitlines()
+    first = next(number for number, line in enumerate(lines) if line.endswith(path))
+    return next(int(line.split()[1]) for line in lines[first:] if line.startswith("Rss:"))
 
 
 def test_small_states_stay_as_they_are(shared, memory):
