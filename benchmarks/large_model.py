@@ -98,6 +98,7 @@ def one_case(folder: Path, data: Path, megabytes: float, leaves: int, kind: Kind
         "hierarchy.num-servers": leaves,
         "train.model": "linear",
         **({"checkpoint.every": 0} if kind.home else APART),
+        "callbacks": "early-stopping",  # which never ends so few rounds, and keeps their exchanges apart
     }
     code = "from benchmarks.echo import main; main()"
     command = [sys.executable, "-c", code, kind.engine, kind.mode, str(round(megabytes * 1e6))]

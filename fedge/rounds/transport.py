@@ -121,7 +121,7 @@ class Transport:
         exchange = self._sent(messages, "", self.seconds_per_window, retries=0)
         self.train_s = self._clock.now() - began
         for client, failure in exchange.failures.items():
-            logger.info("client %d failed and is asked for one thing after the other: %s", client, failure)
+            logger.info("client %d is asked for one thing after the other, not for both: %s", client, failure)
         return exchange
 
     def evaluate(self, messages: Sequence[Message], phase: str = "", counted: bool = True) -> Exchange:
