@@ -1,5 +1,6 @@
 """Flower as an engine: its Grid, and what has to be found out about what is behind it."""
 
+import math
 import re
 import sys
 import threading
@@ -16,7 +17,7 @@ from flwr.serverapp import Grid
 from fedge.engine.dispatch import look_now
 from fedge.engine.other_machines import look_elsewhere
 from fedge.engine.ray_objects import hand_out
-from fedge.engine.worker_pool import OverTimeError
+from fedge.engine.worker_pool import OverTimeError, limit_s
 from fedge.exchange.engine import Elsewhere, RunError
 from fedge.exchange.failure import LOST, Failure, no_reply_within, node_failed, node_gone, raised, worker_died
 from fedge.process.logs import first_engine_error
@@ -27,10 +28,11 @@ _DEPLOYED_POLL_S = 0.1  # each poll is a call of the SuperLink, and no exchange 
 _GUARD = "fedge.client.guarded_app.ClientError: "
 _CORE = ("raylet", "gcs_server")  # as the system names them
 _NODE_UNAVAILABLE = 5  # codes of Flower's ErrorCode
+_CLIENT_APP_GONE = 8
 _OF_NODES = {
     3: "the SuperLink has lost the message",
     4: "the SuperLink has lost the reply",
-    8: "its ClientApp was killed, ran out of memory or crashed",
+    _CLIENT_APP_GONE: "its ClientApp was killed, ran out of memory or crashed",
     LOST: "it lost the message, as one that was started again",
 }
 _OF_CLIENT_APP = re.compile(r"^<class '(?:\w+\.)*(\w+)'>:<'(?!<)")  # as a SuperNode hands on an exception
@@ -56,6 +58,7 @@ class FlowerEngine:
         """
         self.nodes_come_back = nodes_come_back
         self._unsent: dict[str, Message] = {}  # id → the error in place of its reply
+        self._given: dict[str, tuple[float, float]] = {}  # id → when it was sent, seconds that it may take
         self._grid = grid
         self._stopped = stopped or threading.Event()
         self._failed_at = -_AFTER_FAILURE_S  # when a client last failed
@@ -85,6 +88,8 @@ class FlowerEngine:
                 gone = Error(_NODE_UNAVAILABLE, "the SuperLink does not know the node any more")
                 self._unsent[message.metadata.message_id] = Message(gone, reply_to=message)
             ids.append(sent_as or message.metadata.message_id)
+            if self.nodes_come_back:
+                self._given[ids[-1]] = time.monotonic(), limit_s(message)
         if time.monotonic() - self._failed_at >= _AFTER_FAILURE_S:
             look_now()
         return ids
@@ -94,7 +99,11 @@ class FlowerEngine:
         wanted = set(message_ids)
         unsent = [self._unsent.pop(key) for key in wanted & self._unsent.keys()]
         wanted -= {reply.metadata.reply_to_message_id for reply in unsent}
-        return [*unsent, *(self._asking(self._grid.pull_messages, wanted) if wanted else ())]
+        found = [*unsent, *(self._asking(self._grid.pull_messages, wanted) if wanted else ())]
+        for reply in found:
+            if not reply.has_error():  # of the others it is asked why
+                self._given.pop(reply.metadata.reply_to_message_id, None)
+        return found
 
     @staticmethod
     def _asking(call: Callable[..., Iterable[_T]], *arguments: Any) -> Iterable[_T]:
@@ -116,9 +125,13 @@ class FlowerEngine:
     def failure_of(self, reply: Message) -> Failure:
         """Return why a client failed; Flower hands on Ray's exceptions as text, after their class."""
         self._failed_at = time.monotonic()
+        sent, may_take_s = self._given.pop(reply.metadata.reply_to_message_id, (0.0, math.inf))
         reason = reply.error.reason or ""
         if self.nodes_come_back and reply.error.code == _NODE_UNAVAILABLE:
             return node_gone()
+        if reply.error.code == _CLIENT_APP_GONE and self._failed_at - sent >= may_take_s:
+            over = no_reply_within(may_take_s)  # it ends itself, and its SuperNode misses it a while later
+            return node_failed(f"{_OF_NODES[_CLIENT_APP_GONE]}, or gave {over}")
         if self.nodes_come_back and reply.error.code in _OF_NODES:
             return node_failed(_OF_NODES[reply.error.code])
         if any(reason.startswith(f"<class 'ray.exceptions.{name}'>") for name in _DEAD_WORKER):

@@ -79,7 +79,7 @@ class PatientPool:
             actor, given = self._free(), time.monotonic()
             future = actor_fn(actor, *job)
             self._future_to_actor[future] = actor
-            self._limits[future] = given, _limit_s(job)
+            self._limits[future] = given, min(map(limit_s, job))
             return future
 
     def fetch_result_and_return_actor_to_pool(self, future: Any) -> tuple[Any, Any]:
@@ -96,9 +96,9 @@ class PatientPool:
             raise  # the client's own exception: its worker lives
         except ray.exceptions.RayError as error:
             self._failed.add(future)
-            given, limit_s = self._limits[future]
-            if time.monotonic() - given >= limit_s:  # nobody else could have killed it so late
-                raise OverTimeError(f"{limit_s:g}") from error
+            given, may_take_s = self._limits[future]
+            if time.monotonic() - given >= may_take_s:  # nobody else could have killed it so late
+                raise OverTimeError(f"{may_take_s:g}") from error
             raise
         self.add_actor_back_to_pool(future)
         return message, context
@@ -166,11 +166,10 @@ def spare_dead_workers() -> bool:
     return True
 
 
-def _limit_s(job: tuple[Any, ...]) -> float:
-    """Return the seconds that a client may take for the message of a job; for ever where it has no limit."""
-    for part in job:
-        if isinstance(part, Message) and part.metadata.message_type in (TRAIN, EVALUATE):
-            return RoundContext.of(part).timeout_s
+def limit_s(given: Any) -> float:
+    """Return the seconds that a client may take for a message; infinite for anything else."""
+    if isinstance(given, Message) and given.metadata.message_type in (TRAIN, EVALUATE):
+        return RoundContext.of(given).timeout_s
     return math.inf
 
 

@@ -2,6 +2,7 @@
 
 import sys
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +10,9 @@ from flwr.app import Error, Message, RecordDict
 
 from fedge.engine.flower_engine import FlowerEngine
 from fedge.exchange.engine import RunError
+from fedge.exchange.round_context import RoundContext
+from fedge.exchange.train import train_messages
+from fedge.states.records import to_record
 
 
 def failed(reason, code=0):
@@ -50,6 +54,22 @@ def test_a_superlink_speaks_for_nodes_that_are_gone(code, kind, words):
     assert failure.kind == kind
     assert failure.detail.startswith(words)
     assert FlowerEngine(None).failure_of(reply).kind == "exception"
+
+
+@pytest.mark.parametrize(("may_take_s", "is_over"), [(0.01, True), (600.0, False)])
+def test_a_client_app_that_is_gone_may_have_ended_itself_over_its_time(may_take_s, is_over):
+    """A SuperNode says the same of one that was killed, and so late that both can be."""
+    grid = SimpleNamespace(push_messages=lambda messages: ["7" for _ in messages])
+    engine = FlowerEngine(grid, nodes_come_back=True)
+    context = RoundContext(42, 1, 1, "", "", "", may_take_s)
+    (question,) = train_messages([1], to_record({}), context)
+    assert engine.push_messages([question]) == ["7"]
+    time.sleep(0.02)
+    question.metadata.__dict__["_message_id"] = "7"
+    failure = engine.failure_of(Message(Error(8, "crashed"), reply_to=question))
+    assert failure.kind == "node failed"
+    assert failure.detail.startswith("its ClientApp was killed")
+    assert ("no reply within 0.01 s, which is guard.client-timeout" in failure.detail) == is_over
 
 
 def test_codes_are_flowers():
