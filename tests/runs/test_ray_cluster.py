@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 from flower_runs import ROOT, SMALL, comparable, write_overrides
 from ray_cluster import is_possible, run_on_cluster
+from ray_cut import run_and_cut
 
 from fedge import load_run, simulate
 from fedge.timing.calls import PARTS
@@ -107,3 +108,30 @@ def test_a_client_over_its_time_on_another_machine_is_named_so(tmp_path, monkeyp
     assert column(tmp_path / "runs" / "cluster", table, "failures") == ["", "no reply 1"]
     said = "client 1 failed, first in round 2: no reply within 10 s, which is guard.client-timeout"
     assert said in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("back_after_s", "workers_at_end"), [(None, "2"), (15.0, "23"), (80.0, "2")],
+    ids=["for good", "for a while", "for longer than Ray waits"],
+)  # fmt: skip
+def test_a_machine_that_is_cut_off_without_a_word_costs_time_and_a_try(
+    tmp_path, back_after_s, workers_at_end
+):
+    """Ray misses its heartbeats; then its client is tried again, and two machines go on.
+
+    One that is back before goes on, unless a reply was lost meanwhile; later, Ray does not know it any more.
+    """
+    long = {"num-server-rounds": 6, "train.local-epochs": 8}
+    done = run_and_cut(project(tmp_path), *words(tmp_path, **long), back_after_s=back_after_s)
+    said = done.stdout + done.stderr
+    assert "cut off after global round" in said
+    assert done.returncode == 0, said
+    folder = tmp_path / "runs" / "cluster"
+    assert set(column(folder, "metrics/global_rounds.csv", "clients_failed")) == {"0"}
+    slowest = max(map(float, column(folder, "timing.csv", "total")))
+    assert 14 < slowest < 500, said  # a reply that is lost in a short cut is missed after five minutes
+    workers = column(folder, "timing.csv", "workers")
+    assert workers[0] == "3", workers
+    assert workers[-1] in workers_at_end, workers
+    whole = {**CONFIG, **long, "runs-dir": str(tmp_path / "here")}
+    assert comparable(folder) == comparable(simulate(whole, num_supernodes=9, workers=2).folder)
