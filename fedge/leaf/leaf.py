@@ -29,8 +29,7 @@ from fedge.leaf.grid import LeafGrid
 from fedge.leaf.models import LeafModels
 from fedge.leaf.rules import combine, keeps_nothing
 from fedge.leaf.strategy_state import numbers_of, put_back, states_of
-from fedge.process.threads import in_threads
-from fedge.states.averaging import State, in_parts, is_large, part_of
+from fedge.states.averaging import State, in_parts, part_of
 from fedge.states.due import made
 from fedge.states.records import to_record
 from fedge.training.scaffold import (
@@ -230,17 +229,12 @@ class Leaf:
     def _move_client_controls(
         self, replies: Mapping[int, TrainReply], settings: LocalTraining, keep: Callable[[State], State]
     ) -> None:
-        """Give every client whose reply counts its c_i⁺; each is as large as two models: few are at once."""
-        told = self._told
-        assert told is not None
-
-        def moved(client: int) -> State:
+        """Give every client whose reply counts its c_i⁺, one by one: each is as large as two models."""
+        assert self._told is not None
+        for client, reply in replies.items():
             own = self.client_controls.get(client)
-            return made(keep(moved_control(own, told, self.model, replies[client], settings)))
-
-        each = in_threads if is_large(told) else map
-        for client, control in zip(replies, each(moved, replies), strict=True):
-            self.client_controls[client] = control
+            moved = moved_control(own, self._told, self.model, reply, settings)
+            self.client_controls[client] = made(keep(moved))
 
     def _step(
         self,
