@@ -37,6 +37,7 @@ MEMORY = Path("/dev/shm")  # a file system in memory, on Linux
 _IN_MESSAGES = "from now on models go in messages, which takes longer"
 _IN_MEMORY = "from now on models stay in memory"
 _PREFIX = "fedge-states-"
+_LOG = "run.log"  # of a run folder
 _OWNER = "owner"  # locked as long as the run lives; holds the path of its run folder
 
 
@@ -56,9 +57,11 @@ class SharedStates:
             run_folder: of the run.
             enabled: False: no folder is made, no state kept.
             memory: folder in memory that is taken if it is there; `MEMORY` by default.
-            in_one_process: whether clients see the server's memory: then the run folder is taken.
+            in_one_process: whether clients see the server's memory: then the run folder is taken, and that
+                only once a model turns out to be large.
         """
         self.in_one_process = in_one_process
+        self._may_keep = enabled and sys.platform != "win32"
         self._run_folder = run_folder
         self._memory = memory or MEMORY
         self._folder: Path | None = None
@@ -67,8 +70,8 @@ class SharedStates:
         self._numbers = count(1)
         if sys.platform != "win32":
             remove_abandoned([self._memory, *run_folder.parent.glob("*")])
-            in_memory = enabled and not in_one_process
-            _ = (in_memory and self._claim(self._memory)) or (enabled and self._claim(run_folder))
+        if self._may_keep and not in_one_process:
+            _ = self._claim(self._memory) or self._claim(run_folder)
 
     def _claim(self, parent: Path) -> bool:
         """Make and lock a folder of our own; tell whether that was possible."""
@@ -98,7 +101,12 @@ class SharedStates:
 
     @property
     def probe(self) -> str:
-        """Path of a file that a client on this machine sees and no other; empty when nothing is shared."""
+        """Path of a file that a client on this machine sees and no other; empty when nothing is shared.
+
+        In one process the run's log, since nobody knows yet whether there will be a folder.
+        """
+        if self._may_keep and self.in_one_process:
+            return str(self._run_folder / _LOG)
         return "" if self._folder is None else str(self._folder / _OWNER)
 
     def prepare(self, above_bytes: float, model_bytes: int, round_bytes: int) -> None:
@@ -110,10 +118,18 @@ class SharedStates:
             round_bytes: bytes that the files of a round take.
         """
         self._above_bytes = above_bytes
-        if self._folder is None or model_bytes <= above_bytes:
+        if model_bytes <= above_bytes or not self._may_keep:
             self.close()
             return
-        if self._folder.parent == self._memory and _room(self._memory, in_memory=True) < round_bytes:
+        if self.in_one_process:
+            self._claim(self._run_folder)
+        elif self._folder is None:
+            return
+        if (
+            self._folder is not None
+            and self._folder.parent == self._memory
+            and _room(self._memory, in_memory=True) < round_bytes
+        ):
             self.close()
             self._claim(self._run_folder)
         if self._folder is None or _room(self._folder, in_memory=False) < round_bytes:
