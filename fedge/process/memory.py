@@ -18,7 +18,7 @@ class ProcessMemory:
     Attributes:
         role: "server", "worker", "trainer" for one that trains for a worker (`train.processes`), "node" for
             programs of a SuperNode, "ray" for Ray's own processes, or "other" for whatever else they have
-            started (Python's resource tracker, processes of a user's own code, on newer Flowers a SuperLink).
+            started (what cleans up after a kill, processes of a user's own code, a newer Flower's SuperLink).
         rss_mib: resident set size; pages shared between processes count in each.
         fds: open file descriptors; None where the system does not count them (Windows).
         uss_mib: unique set size, pages that no other process has; None where it was not measured this time.

@@ -65,7 +65,8 @@ def test_smoke_run_leaves_its_files(smoke):
     for table, count in counts.items():
         assert len(without((run / "metrics" / table).read_text())) == count
     assert len((run / "clusters.jsonl").read_text().splitlines()) == 5
-    assert {row["role"] for row in without((run / "memory.csv").read_text())} == {"server", "worker", "ray"}
+    roles = {row["role"] for row in without((run / "memory.csv").read_text())}
+    assert roles == {"server", "worker", "ray", "other"}  # the last is what cleans up after a kill
     assert_times_add_up(run, messages_per_round=18)
     assert all(float(row["uss_mib"]) > 0 for row in without((run / "memory.csv").read_text())[:2])
     assert (run / "checkpoints" / "final.safetensors").stat().st_size > 3 * 23174 * 4

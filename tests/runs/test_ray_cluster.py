@@ -53,7 +53,11 @@ def test_nodes_without_a_common_file_system_give_the_same_bits(tmp_path, in_proc
     assert run.workers["worker"].n_unique() == 3
     assert {one or "" for one in run.workers["machine"]} == MACHINES
     held = {(row["role"], row["machine"] or "") for row in run.memory.iter_rows(named=True)}
-    assert held == {("server", ""), *((role, one) for role in ("worker", "ray") for one in MACHINES)}
+    assert held == {
+        ("server", ""),
+        ("other", ""),
+        *((role, one) for role in ("worker", "ray") for one in MACHINES),
+    }
     ended = run.messages["received"] - run.messages.select(pl.sum_horizontal("began", *PARTS)).to_series()
     assert (ended.min(), (run.messages["began"] - run.messages["pushed"]).min()) >= (-1e-3, -1e-3)
     assert set(run.memory.filter(pl.col("role") == "worker")["fds"] > 0) == {True}

@@ -56,7 +56,13 @@ def test_memory_of_its_own_is_part_of_what_is_resident(child):
 
 def test_a_worker_of_a_cluster_measures_itself_what_trains_for_it_and_rays_own_beside_it():
     """A made-up raylet has a worker, which starts a trainer, beside another worker and an agent."""
-    start = "start = lambda word: subprocess.Popen([sys.executable, '-c', 'input()', word], stdin=-1)\n"
+    start = (
+        "def start(word):\n"
+        "    words = [sys.executable, '-c', 'print(flush=True); input()', word]\n"
+        "    process = subprocess.Popen(words, stdin=-1, stdout=-1)\n"
+        "    process.stdout.readline()  # it runs\n"
+        "    return process\n"
+    )
     worker = (
         "import subprocess, sys, json; from fedge.process.memory import measure_worker\n" + start +
         "one = start('fedge.parallel' + '.member')\n"
