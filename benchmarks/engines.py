@@ -195,9 +195,9 @@ class Run:
 
 
 def makespan(seconds: Sequence[float], workers: int = WORKERS) -> float:
-    """Time until all jobs are done when each free worker takes the next one."""
+    """Time until all jobs are done when each free worker takes the longest that is left, as Fedge sends them."""
     busy = [0.0] * workers
-    for job in seconds:
+    for job in sorted(seconds, reverse=True):
         busy[busy.index(min(busy))] += job
     return max(busy)
 
