@@ -195,7 +195,7 @@ class Run:
 
 
 def makespan(seconds: Sequence[float], workers: int = WORKERS) -> float:
-    """Time until all jobs are done when each free worker takes the longest that is left, as Fedge sends them."""
+    """Time until all jobs are done when each free worker takes the longest that is left, as in Fedge."""
     busy = [0.0] * workers
     for job in sorted(seconds, reverse=True):
         busy[busy.index(min(busy))] += job
