@@ -62,9 +62,8 @@ class PatientPool:
         self._changed = threading.Condition()
         self._aside: list[tuple[Any, Any]] = []  # actors, and what will be there once they answer
         self._failed: set[Any] = set()  # futures of actors that have died
-        self._limits: dict[
-            Any, tuple[float, float]
-        ] = {}  # future → when it was given out, seconds it may take
+        # future → when it was given out, seconds that it may take
+        self._limits: dict[Any, tuple[float, float]] = {}
         self._looked = 0.0
         global _newest
         _newest = weakref.ref(self)

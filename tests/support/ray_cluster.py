@@ -85,17 +85,22 @@ def _wait_for_round(run, count):
         time.sleep(0.05)
 
 
-def _kill_at_work(run, node):
-    """Kill a node and all on it, after global round 1, while it has a client at work."""
+def await_work(run, machine):
+    """Wait until a machine, whose process this is, has a client at work, after global round 1."""
     import psutil
 
     _wait_for_round(run, 1)
     while run.poll() is None:
         with suppress(psutil.Error):
-            below = psutil.Process(node.pid).children(recursive=True)
+            below = psutil.Process(machine.pid).children(recursive=True)
             if any("ClientAppActor.run" in " ".join(process.cmdline()) for process in below):
-                break
+                return
         time.sleep(0.01)
+
+
+def _kill_at_work(run, node):
+    """Kill a node and all on it, after global round 1, while it has a client at work."""
+    await_work(run, node)
     node.kill()
     print(f"node lost after global round {_rounds()}", flush=True)
 

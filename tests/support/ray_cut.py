@@ -11,10 +11,8 @@ import shutil
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
-import psutil
 import ray_cluster
 from machines_apart import ALONE, ip
 
@@ -70,7 +68,7 @@ def main(*words):
         machines = [start_machine(ray, host, log) for host in (3, 4)]
         ray_cluster._wait_for_nodes(3)
         run = subprocess.Popen([sys.executable, "-m", "fedge.cli", *words])
-        await_work(run, machines[-1])
+        ray_cluster.await_work(run, machines[-1])
         print(f"cut off after global round {ray_cluster._rounds()}", flush=True)
         in_its_network(machines[-1], "ip", "link", "set", "card", "down")
         if back := os.environ[_BACK]:
@@ -99,17 +97,6 @@ def start_machine(ray, host, log):
         time.sleep(0.05)
     ip("link", "set", f"card{host}", "netns", str(machine.pid), "name", "card")
     return machine
-
-
-def await_work(run, machine):
-    """Wait until a machine has a client at work, after global round 1."""
-    ray_cluster._wait_for_round(run, 1)
-    while run.poll() is None:
-        with suppress(psutil.Error):
-            below = psutil.Process(machine.pid).children(recursive=True)
-            if any("ClientAppActor.run" in " ".join(process.cmdline()) for process in below):
-                return
-        time.sleep(0.01)
 
 
 if __name__ == "__main__":
