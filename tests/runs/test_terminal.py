@@ -92,7 +92,7 @@ def test_ctrl_c_leaves_a_readable_screen_that_says_how_to_go_on(tmp_path, engine
         "fedge: interrupted", f"run folder: {folder} (failed; see run.log)",
         f"go on with: fedge resume {shlex.quote(folder)}",
     ]  # fmt: skip
-    assert re.match(r"(training|evaluating): \d of 9 clients back", lines[-4])
+    assert re.match(r"(training|evaluating|evaluating, then training): \d of 9 clients back", lines[-4])
     assert lines[-5].startswith(" all  ")
     assert [line.split()[0] for line in lines[-9:-5]] == ["leaf", "0", "1", "2"]
     rounds = [
