@@ -22,7 +22,6 @@ from fedge.native.build import LIBRARY, SOURCES, sources_digest
 
 KERNEL = "FEDGE_KERNEL"
 BF16 = "_bf16"  # at the end of the name of a kernel that rounds factors
-AMX = "amx"  # a kernel that is quick where factors are rounded
 _POINTER, _LONG, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
 _ROOM = 256
 
@@ -105,14 +104,8 @@ def _kernels(calls: ctypes.CDLL) -> Iterator[str]:
         number += 1
 
 
-def best_kernel(rounded: bool = False) -> str:
+def best_kernel() -> str:
     """Return the name of the kernel to be used here: the one that `FEDGE_KERNEL` names, or the best.
-
-    In float32 `amx` is taken only where it is named: in a few random networks its errors after two hundred
-    steps are many times PyTorch's (docs/native.md).
-
-    Args:
-        rounded: whether factors are rounded to bf16.
 
     Raises:
         UnavailableError: there is none.
@@ -120,7 +113,7 @@ def best_kernel(rounded: bool = False) -> str:
     library = open_library()
     named = os.environ.get(KERNEL, "")
     if not named:
-        return next(kernel for kernel in library.kernels if rounded or kernel != AMX)
+        return library.kernels[0]
     if named not in library.kernels:
         raise UnavailableError(
             f"{KERNEL} names a kernel that it does not have: it has no kernel {named!r} here; take one of "

@@ -64,16 +64,15 @@ _plans: weakref.WeakKeyDictionary[nn.Module, dict[tuple[tuple[int, ...], str], P
 )
 
 
-def plan_of(model: nn.Module, input_shape: tuple[int, ...], rounded: bool = False) -> Plan | str:
+def plan_of(model: nn.Module, input_shape: tuple[int, ...]) -> Plan | str:
     """Return the plan for a model and windows of a shape, or why PyTorch is to be used, in words.
 
     Args:
         model: on the CPU; it stays as it is.
         input_shape: (C, T).
-        rounded: whether factors are to be rounded to bf16.
     """
     try:
-        kernel = best_kernel(rounded)
+        kernel = best_kernel()
     except UnavailableError as error:
         return f"the native step cannot be used: {error}"
     known = _plans.setdefault(model, {})

@@ -55,7 +55,7 @@ def kernel_of(model: nn.Module, input_shape: tuple[int, ...], wanted: str, preci
 
 def _plan_or_why(model: nn.Module, input_shape: tuple[int, ...], wanted: str, precision: str) -> Plan | str:
     """Return the plan, or why there is none; "auto" does without a kernel that is slower than PyTorch."""
-    plan = plan_of(model, input_shape, precision == ROUNDED)
+    plan = plan_of(model, input_shape)
     if wanted == AUTO and isinstance(plan, Plan) and plan.kernel == PLAIN and KERNEL not in os.environ:
         return "this processor runs only its plain kernel, which is slower than PyTorch"
     if precision == ROUNDED and isinstance(plan, Plan):

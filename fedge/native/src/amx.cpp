@@ -125,9 +125,21 @@ void pack_to(const float* b, int64_t b_row, int64_t k, int64_t n, int64_t depth,
   }
 }
 
+// Taking floats apart costs more than tiles gain where few products are made of a part, so such factors stay whole.
+// Where factors are rounded they are so everywhere.
+template <int PARTS>
+bool worth(int64_t columns) {
+  return PARTS == 1 || columns > SIDE;
+}
+
+template <int PARTS>
+bool worth(const TapGradient& t) {
+  return PARTS == 1 || (t.columns > SIDE && t.size * t.channels >= 4 * SIDE);
+}
+
 template <int PARTS>
 void pack(const float* b, int64_t b_row, int64_t k, int64_t n, float* packed) {
-  pack_to<PARTS>(b, b_row, k, n, rounded_up(k, DEPTH), (Half*)packed);
+  if (worth<PARTS>(n)) pack_to<PARTS>(b, b_row, k, n, rounded_up(k, DEPTH), (Half*)packed);
 }
 
 template <int PARTS>
@@ -328,6 +340,7 @@ int64_t work_floats(const Product& p) {
 
 template <int PARTS>
 void packed_product(const Product& p, const float* packed, float* work) {
+  if (!worth<PARTS>(p.n)) return kernels_avx512.product(p);
   const int64_t part = row_halves(p), depth = rounded_up(p.k, DEPTH);
   Half* a = (Half*)work;
   split_row<PARTS>(p.a, (p.m - 1) * p.a_row + p.k, a, part);
@@ -358,6 +371,7 @@ struct TapLayout {
 
 template <int PARTS>
 int64_t tap_slots(const TapGradient& t) {
+  if (!worth<PARTS>(t)) return 1;
   return TapLayout(t, PARTS).slots;
 }
 
@@ -387,6 +401,11 @@ void hand_over_turned(const TapGradient& t, const float* sums, int64_t row, int6
 
 template <int PARTS>
 void tap_gradient(const TapGradient& t, float* work) {
+  if (!worth<PARTS>(t)) {
+    kernels_avx512.product({t.size * t.channels, t.columns, t.steps, t.x, 1, t.x_row, t.g, t.columns, t.c, t.columns,
+                            nullptr, t.add, false});
+    return;
+  }
   const TapLayout at(t, PARTS);
   Half *g = (Half*)work, *x = g + PARTS * at.g_part;
   Half* x_here = x + t.slot * at.x_slot;

@@ -20,7 +20,7 @@ FEDGE_INLINE Taps taps(const fedge::Pool& p, int64_t out_step) {
 }
 
 FEDGE_INLINE void store_places(uint8_t* p, I place, int64_t n) {
-  B bytes = __builtin_convertvector(place, B);
+  const B bytes = narrowed(place);
   if (n == W) {
     std::memcpy(p, &bytes, W);
     return;
@@ -31,7 +31,7 @@ FEDGE_INLINE void store_places(uint8_t* p, I place, int64_t n) {
 FEDGE_INLINE I load_places(const uint8_t* p) {
   B bytes;
   std::memcpy(&bytes, p, W);
-  return __builtin_convertvector(bytes, I);
+  return widened(bytes);
 }
 
 // Whether each step belongs to one output, or to none behind the last.

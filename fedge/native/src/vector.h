@@ -79,6 +79,25 @@ FEDGE_INLINE V fma(V a, V b, V c) {
 #endif
 }
 
+// Bytes as words and back; compilers take such vectors apart, number by number.
+FEDGE_INLINE I widened(B bytes) {
+#if defined(FEDGE_AVX512)
+  return (I)_mm512_cvtepu8_epi32((__m128i)bytes);
+#elif defined(FEDGE_AVX2)
+  return (I)_mm256_cvtepu8_epi32(_mm_cvtsi64_si128((int64_t)bytes));
+#else
+  return __builtin_convertvector(bytes, I);
+#endif
+}
+
+FEDGE_INLINE B narrowed(I words) {
+#if defined(FEDGE_AVX512)
+  return (B)_mm512_cvtepi32_epi8((__m512i)words);
+#else
+  return __builtin_convertvector(words, B);
+#endif
+}
+
 FEDGE_INLINE V choose(I where, V yes, V no) { return where ? yes : no; }
 
 // ReLU, which lets NaN through as PyTorch's does.

@@ -1,5 +1,6 @@
 """Training by the native step against PyTorch: every term of a step, odd batches, errors, bits."""
 
+import copy
 import threading
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from any_networks import (
     KERNELS,
     flat_weights,
     in_double,
+    kernels,
     learnable,
     needs_native,
     random_network,
@@ -218,37 +220,68 @@ def test_what_is_not_known_is_trained_by_pytorch():
     assert all(np.array_equal(native.state[name], eager.state[name]) for name in native.state)
 
 
-def errors(seed, steps):
-    """Return how far the native step and PyTorch are from double precision after some steps."""
+def errors(seed, steps, kernels):
+    """Return how far each kernel is from double precision after some steps, and double precision itself.
+
+    The latter begins at weights that are half a float's last bit away. Settings are the floats that kernels
+    compute with.
+    """
     model = random_network(seed, C, T, CLASSES)
     settings = LocalTraining(
-        lr=0.02, momentum=0.9, weight_decay=1e-4, clip_norm=1.0, epochs=steps // 5, batch_size=16
-    )
+        lr=float(np.float32(0.02)), momentum=float(np.float32(0.9)), weight_decay=float(np.float32(1e-4)),
+        clip_norm=1.0, epochs=steps // 5, batch_size=16,
+    )  # fmt: skip
     x, y = learnable(80, C, T, CLASSES, seed=seed)
     state = get_state(model)
     truth = in_double(model, x, y, settings, torch.Generator().manual_seed(9))
-    found = []
-    for kernel in ("native", "torch"):
-        result = train(
-            model, x, y, replace(settings, kernel=kernel), torch.Generator().manual_seed(9), state=state
-        )
-        found.append(float(np.linalg.norm(flat_weights(model, result.state) - truth)))
-    return found
+    near = copy.deepcopy(model).double()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weights in near.parameters():
+            weights *= (
+                1 + (2 * torch.rand(weights.shape, generator=generator, dtype=torch.double) - 1) * 2**-24
+            )
+    found = {"double": in_double(near, x, y, settings, torch.Generator().manual_seed(9))}
+    for kernel in kernels:
+        with pytest.MonkeyPatch.context() as patch:
+            if kernel != "torch":
+                patch.setenv("FEDGE_KERNEL", kernel)
+            used = replace(settings, kernel="torch" if kernel == "torch" else "native")
+            result = train(model, x, y, used, torch.Generator().manual_seed(9), state=state)
+            found[kernel] = flat_weights(model, result.state)
+    return {name: float(np.linalg.norm(weights - truth)) for name, weights in found.items()}
 
 
 @pytest.mark.slow
-def test_errors_are_as_small_as_pytorchs():
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_errors_are_as_small_as_pytorchs(monkeypatch, kernel):
     """Of six random networks after twenty steps, against double precision."""
-    found = np.array([errors(seed, 20) for seed in range(6)])
-    assert np.exp(np.log(found[:, 0] / found[:, 1]).mean()) < 1.2
-    assert (found[:, 0] / found[:, 1]).max() < 4
+    use_kernel(monkeypatch, kernel)
+    found = [errors(seed, 20, ("torch", kernel)) for seed in range(6)]
+    ratios = np.array([error[kernel] / error["torch"] for error in found])
+    assert np.exp(np.log(ratios).mean()) < 1.2
+    assert ratios.max() < 4
 
 
 @pytest.mark.soak
 def test_errors_stay_as_small_as_pytorchs():
-    """Of twenty random networks after two hundred steps."""
-    found = np.array([errors(seed, 200) for seed in range(100, 120)])
-    ratios = found[:, 0] / found[:, 1]
-    print(f"error to double precision, native / PyTorch: {np.sort(ratios).round(2).tolist()}")
-    assert np.exp(np.log(ratios).mean()) <= 1.0
-    assert np.median(ratios) <= 1.0
+    """Of forty random networks after two hundred steps.
+
+    In some networks a number comes so near to the edge of a ReLU, or to another that it is pooled with, that
+    rounding decides which side it is on, and whoever is on the other side is far from double precision from
+    there on: PyTorch, any kernel, and double precision itself begun half a last bit of a float away. Such
+    jumps are counted; no kernel has many more of them than PyTorch. Errors are compared elsewhere.
+    """
+    names = ("torch", *kernels())
+    found = [errors(seed, 200, names) for seed in range(100, 140)]
+    least = np.array([min(error[name] for name in names) for error in found])
+    jumps = {name: np.array([error[name] for error in found]) > 3 * least for name in ("double", *names)}
+    calm = ~np.any([jumps[name] for name in names], axis=0)
+    print(f"calm: {calm.sum()} of {len(found)} networks")
+    for name in ("double", *names):
+        ratios = np.array([error[name] / error["torch"] for error in found])[calm]
+        mean = float(np.exp(np.log(ratios).mean()))
+        print(f"{name:8} {jumps[name].sum():2} jumps; error / PyTorch's, where calm: {mean:.3f}, "
+              f"{ratios.min():.2f} to {ratios.max():.2f}")  # fmt: skip
+        assert mean <= 1.0
+        assert jumps[name].sum() <= jumps["torch"].sum() + 8
