@@ -24,6 +24,7 @@ Shape letters: B windows of a batch, C channels, T samples; images are (B, C, H,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -119,6 +120,8 @@ def trained(model: nn.Module) -> dict[str, nn.Parameter]:
 
 def refuse_what_is_not_finite(names: Sequence[str], weights: Sequence[Tensor], steps: int) -> None:
     """Raise FloatingPointError naming the first of the weights, of any shape, that is not finite."""
+    if all(map(math.isfinite, torch.stack([w.detach().sum() for w in weights]).tolist())):
+        return  # a sum with a number that is not finite is none either, and takes a tenth of the time
     finite = torch.stack([torch.isfinite(w).all() for w in weights]).tolist()
     if not all(finite):
         name = names[finite.index(False)]

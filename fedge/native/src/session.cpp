@@ -41,11 +41,15 @@ void Session::rearrange(const float* from, float* to, bool inwards) const {
       std::memcpy(b, a, sizeof(float) * p.count());
       continue;
     }
-    for (int64_t o = 0; o < out; o++)
+    if (p.kind != CONV_WEIGHT) {  // (out, in, last) <-> (out, last, in)
+      const int64_t rows = inwards ? in : last, columns = inwards ? last : in;
+      for (int64_t o = 0; o < out; o++) turn(a + o * in * last, rows, columns, columns, b + o * in * last, rows);
+      continue;
+    }
+    for (int64_t o = 0; o < out; o++)  // (out, in, last) <-> (last, in, out)
       for (int64_t i = 0; i < in; i++)
         for (int64_t j = 0; j < last; j++) {
-          const int64_t outside = (o * in + i) * last + j;
-          const int64_t inside = p.kind == CONV_WEIGHT ? (j * in + i) * out + o : (o * last + j) * in + i;
+          const int64_t outside = (o * in + i) * last + j, inside = (j * in + i) * out + o;
           b[inwards ? inside : outside] = a[inwards ? outside : inside];
         }
   }

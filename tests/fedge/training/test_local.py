@@ -19,7 +19,7 @@ from fedge.training.models import buffer_names, build_model, parameter_names
 from fedge.training.module_state import State, get_state, load_state, tensor_of
 from fedge.training.own_models import OwnDraws
 from fedge.training.settings import LocalTraining
-from fedge.training.sgd import Sgd, recorded_when_known
+from fedge.training.sgd import Sgd, recorded_when_known, refuse_what_is_not_finite
 
 C, T, CLASSES, N = 6, 16, 4, 50
 BASE = LocalTraining(lr=0.05, epochs=2, batch_size=16)
@@ -278,6 +278,25 @@ def test_non_finite_weight_is_an_error_that_names_it() -> None:
     correction["head.bias"][0] = np.inf
     with pytest.raises(FloatingPointError, match=r"weight 'head.bias' is not finite after 1 step"):
         train(model, x, y, replace(BASE, epochs=1, batch_size=N), seeded(), correction)
+
+
+@pytest.mark.parametrize(
+    ("second", "is_error"),
+    [
+        ([1.0, 2.0], False),
+        ([3e38, 3e38], False),  # only their sum is too large for a float
+        ([torch.nan, 1.0], True),
+        ([torch.inf, 1.0], True),
+        ([torch.inf, -torch.inf], True),
+    ],
+)
+def test_what_is_not_finite_is_found_whatever_its_sum_is(second, is_error) -> None:
+    weights = [torch.ones(3), torch.tensor(second)]
+    if not is_error:
+        refuse_what_is_not_finite(["a", "b"], weights, 7)
+        return
+    with pytest.raises(FloatingPointError, match="weight 'b' is not finite after 7 steps"):
+        refuse_what_is_not_finite(["a", "b"], weights, 7)
 
 
 def test_non_finite_evaluation_is_an_error() -> None:
