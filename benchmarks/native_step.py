@@ -2,19 +2,21 @@
 
     python -m benchmarks.native_step [ROUNDS]
 
-One thread. Each round trains one epoch of `fedge.training.local.train` with every kernel that this processor
-can run, and with factors rounded to bf16. CPU time of the thread counts: on a busy machine, time on the wall
-says who else was there. Per network: the median and quartiles of the ratios, round by round, GFLOP/s, and
-percent of the core's peak in float32, which is measured before (fused multiplications and additions in
-registers). Kernels with AMX may exceed it. Keeps nothing.
+One client on one thread, then two at once, as many as a run has workers. Each round trains one epoch of
+`fedge.training.local.train` with every kernel that this processor can run, and with factors rounded to bf16.
+CPU time of a thread counts: on a busy machine, time on the wall says who else was there. Per network: the
+median and quartiles of the ratios, round by round, GFLOP/s of a thread, and percent of the core's peak in
+float32, which is measured before (fused multiplications and additions in registers). Kernels with AMX may
+exceed it. Keeps nothing.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -30,11 +32,23 @@ from fedge.training.settings import LocalTraining
 DEFAULTS = replace(SETTINGS, clip_norm=1.0, label_smoothing=0.1)  # what a run trains with
 
 
-def cpu_seconds(work: Callable[[], object]) -> float:
-    """CPU seconds of this thread."""
-    before = time.thread_time()
-    work()
-    return time.thread_time() - before
+def cpu_seconds(works: Sequence[Callable[[], object]]) -> float:
+    """CPU seconds of a thread, in the mean over threads that carry out a work each, at once."""
+    taken: list[float] = []
+    together = threading.Barrier(len(works))
+
+    def carry_out(work: Callable[[], object]) -> None:
+        together.wait()
+        before = time.thread_time()
+        work()
+        taken.append(time.thread_time() - before)
+
+    threads = [threading.Thread(target=carry_out, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(taken) / len(works)
 
 
 def works(network: str, settings: LocalTraining) -> dict[str, Callable[[], object]]:
@@ -70,11 +84,14 @@ def step_of(name: str) -> str:
     return "torch" if name == "torch" else "native"
 
 
-def measure(network: str, settings: LocalTraining, rounds: int) -> dict[str, np.ndarray]:
+def measure(network: str, settings: LocalTraining, rounds: int, threads: int) -> dict[str, np.ndarray]:
     """Seconds of each contestant, round by round, after one of warm-up."""
-    contestants = works(network, settings)
-    times = [[cpu_seconds(work) for work in contestants.values()] for _ in range(rounds + 1)][1:]
-    return dict(zip(contestants, np.array(times).T, strict=True))
+    of_threads = [works(network, settings) for _ in range(threads)]
+    times = [
+        [cpu_seconds([contestants[name] for contestants in of_threads]) for name in of_threads[0]]
+        for _ in range(rounds + 1)
+    ][1:]
+    return dict(zip(of_threads[0], np.array(times).T, strict=True))
 
 
 def main() -> None:
@@ -86,8 +103,9 @@ def main() -> None:
     print(f"this core's peak in float32: {peak:.0f} GFLOP/s")
     for network in NETWORKS:
         for words, settings in (("plain", SETTINGS), ("clip, label smoothing", DEFAULTS)):
-            print(f"\n{network}: {words}")
-            tell(network, measure(network, settings, rounds), peak)
+            for threads in (1, 2):
+                print(f"\n{network}: {words}; {threads} at a time")
+                tell(network, measure(network, settings, rounds, threads), peak)
 
 
 def tell(network: str, times: dict[str, np.ndarray], peak: float) -> None:
