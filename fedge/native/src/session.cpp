@@ -8,7 +8,7 @@ namespace fedge {
 
 namespace {
 
-constexpr int64_t SLACK = 64;
+constexpr int64_t SLACK = 64, CACHE_LINE = 16;  // floats
 
 int64_t row_of(int64_t batch) { return (batch + 15) / 16 * 16; }
 
@@ -131,8 +131,11 @@ void Session::carry_out(const Batch& batch) {
 void Session::window_stage(const Stage& stage, const Batch& batch, int64_t window) {
   if (stage.pass == GATHER) {
     const Value& input = program_.values[program_.input];
-    const int64_t number = batch.order ? batch.order[window] : window;
-    k_.gather(batch.x + number * input.channels * input.steps, input.channels, input.steps, input.forward.of(window));
+    const int64_t floats = input.channels * input.steps;
+    const auto x_of = [&](int64_t w) { return batch.x + (batch.order ? batch.order[w] : w) * floats; };
+    if (window + 1 < batch.windows)  // it may lie anywhere: fetch it while this one is computed on
+      for (int64_t i = 0; i < floats; i += CACHE_LINE) __builtin_prefetch(x_of(window + 1) + i);
+    k_.gather(x_of(window), input.channels, input.steps, input.forward.of(window));
     return;
   }
   const int i = stage.operation;
