@@ -28,7 +28,11 @@ from fedge.engine.dispatch import look_when_pushed
 from fedge.engine.flower_process import catch_interrupts, leave_nothing_behind
 from fedge.engine.loopback import keep_ray_on_loopback
 from fedge.engine.ray_objects import take
-from fedge.engine.ray_workers import keep_no_task_history, restart_dead_workers
+from fedge.engine.ray_workers import (
+    keep_no_task_history,
+    notice_lost_connections,
+    restart_dead_workers,
+)
 from fedge.engine.worker_pool import spare_dead_workers
 from fedge.exchange.content import ARRAYS, CONTROL, OWN_CONTROL, arrays_of, options_of
 from fedge.exchange.evaluate import (
@@ -78,6 +82,7 @@ keep_ray_on_loopback()
 restart_dead_workers()
 spare_dead_workers()
 keep_no_task_history()
+notice_lost_connections()
 look_when_pushed()
 
 _workspace = threading.local()  # one network per worker thread, reused by every client that it serves

@@ -13,6 +13,10 @@ logger = logging.getLogger(__name__)
 
 _ACTORS = "flwr.simulation.ray_transport.ray_actor"
 _TASK_HISTORY = "RAY_task_events_report_interval_ms"
+_PINGS_MS = {  # Ray's defaults: five minutes and two
+    "RAY_grpc_client_keepalive_time_ms": 30_000,
+    "RAY_grpc_client_keepalive_timeout_ms": 60_000,
+}
 
 
 def keep_no_task_history() -> None:
@@ -22,6 +26,16 @@ def keep_no_task_history() -> None:
     wants the record sets the variable.
     """
     os.environ.setdefault(_TASK_HISTORY, "0")
+
+
+def notice_lost_connections() -> None:
+    """Let a Ray that starts later ask a worker that is silent for 30 s whether its connection still holds.
+
+    A reply that is lost while a machine is cut off is missed only then, and by default Ray waits five minutes
+    (ray-project/ray, pull request 44612). Who wants another time sets the variables.
+    """
+    for name, milliseconds in _PINGS_MS.items():
+        os.environ.setdefault(name, str(milliseconds))
 
 
 def restart_dead_workers() -> bool:

@@ -598,6 +598,14 @@ def test_a_killed_worker_costs_nothing_with_a_second_attempt(on_ray, undisturbed
     assert "client 3 failed and is tried again: no reply within 12 s" in ended.log
 
 
+def test_ray_notices_lost_connections_soon_unless_told_otherwise(monkeypatch):
+    pings, patience = "RAY_grpc_client_keepalive_time_ms", "RAY_grpc_client_keepalive_timeout_ms"
+    monkeypatch.delenv(pings, raising=False)
+    monkeypatch.setenv(patience, "5")
+    ray_workers.notice_lost_connections()
+    assert (os.environ[pings], os.environ[patience]) == ("30000", "5")
+
+
 def test_ray_keeps_no_task_history_unless_asked_to(monkeypatch):
     """Its record of calls would grow through a long run (65 KB per global round of 9 clients)."""
     name = "RAY_task_events_report_interval_ms"

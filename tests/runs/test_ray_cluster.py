@@ -133,7 +133,7 @@ def test_a_machine_that_is_cut_off_without_a_word_costs_time_and_a_try(
     folder = tmp_path / "runs" / "cluster"
     assert set(column(folder, "metrics/global_rounds.csv", "clients_failed")) == {"0"}
     slowest = max(map(float, column(folder, "timing.csv", "total")))
-    assert 14 < slowest < 500, said  # a reply that is lost in a short cut is missed after five minutes
+    assert 14 < slowest < 200, said  # a reply that is lost in a short cut is missed after 30 to 90 s
     workers = column(folder, "timing.csv", "workers")
     assert workers[0] == "3", workers
     assert workers[-1] in workers_at_end, workers
