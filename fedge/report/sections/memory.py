@@ -33,7 +33,7 @@ def memory_section(run: RunData) -> Section:
     text = [
         " ".join(peak_sentence(run, column) for column in measured(run, _MEASURES)),
         "Resident memory counts pages that processes share in each of them; USS is what no other process "
-        "has, measured as often as takes 0.5 % of the time.",
+        "has, measured as often as takes 0.1 % of the time.",
     ]
     if "node" in run.memory["role"]:
         text.append("Nodes have measured themselves, each with its last reply of a round.")
