@@ -100,9 +100,9 @@ def test_threads_that_are_started_show():
         thread.join()
 
 
-def test_memory_of_its_own_is_measured_for_half_a_percent_of_the_time(monkeypatch):
-    """Measuring takes 0.5 s by this clock: once at 10, and not before 110."""
-    times = iter([10.0, 10.5, 11.0, 109.0, 110.5, 112.5, 400.0])
+def test_memory_of_its_own_is_measured_for_a_thousandth_of_the_time(monkeypatch):
+    """Measuring takes 0.5 s by this clock: once at 10, and not before 510."""
+    times = iter([10.0, 10.5, 11.0, 509.0, 510.5, 512.5, 1400.0])
     asked = []
     monkeypatch.setattr("fedge.process.memory.measure", lambda with_uss: asked.append(with_uss) or [])
     watch = MemoryWatch(lambda: next(times))
