@@ -98,7 +98,7 @@ hashes: $(STAMP)
 soak: $(STAMP)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m soak -s --timeout=7200
 
-# all studies and docs/results.md, in less than two hours on two cores; the same command goes on after a stop
+# all studies and the second half of docs/results.md: 680 runs in some forty minutes on two cores; the same command goes on after a stop
 results: $(STAMP)
 	mkdir -p data/study
 	$(BIN)/hhar thin $(MOTIONSENSE) data/study/motionsense.npz --keep-every 4 --mean-of 4
