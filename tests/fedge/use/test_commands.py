@@ -98,16 +98,16 @@ def test_refusals_are_one_line(words, telling, capsys):
     assert telling in said[0]
 
 
-def test_code_that_has_changed_is_said_and_gone_code_is_one_line(project, capsys):
+def test_code_that_has_changed_is_said_and_gone_code_is_one_line(project, request, capsys):
     file = project / "used_net.py"
+    request.addfinalizer(lambda: (file.write_text(NET), sys.modules.pop("used_net", None)))
     file.write_text(NET + "\n# a remark\n")
     assert main(["predict", "r", "small.npz", "-o", "o.csv"]) == 0
     assert "note: the code of used_net:Net has changed since the run" in capsys.readouterr().err
     sys.modules.pop("used_net")
-    file.rename(project / "elsewhere.txt")
+    file.unlink()
     assert main(["predict", "r", "small.npz"]) == 4
     assert "train.model used_net:Net cannot be imported" in capsys.readouterr().err
-    (project / "elsewhere.txt").rename(file)
 
 
 def test_another_folder_finds_the_code_beside_the_run(project, tmp_path, monkeypatch, capsys):
