@@ -27,11 +27,12 @@ from fedge.devices.evaluation import Evaluating
 from fedge.devices.jobs import Job
 from fedge.devices.lookahead import LookAhead, Waiting
 from fedge.devices.presets import lognormal
-from fedge.devices.procedure import Hooks, Procedure, World
+from fedge.devices.procedure import Procedure
 from fedge.devices.results import Population
 from fedge.devices.rules import fedbuff
 from fedge.devices.server import Server
 from fedge.devices.vectors import version_of
+from fedge.devices.world import Hooks, World
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.clients import Clients
 from fedge.exchange.content import ARRAYS, arrays_of

@@ -1,46 +1,134 @@
-"""Which idle device gets work: each that is there is as likely, drawn by (seed, server, turn)."""
+"""Who works: per leaf its idle devices (`fedge.devices.roster`), its free places, and the selection."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
+import numpy as np
+
+from fedge.config.option import ConfigError, shown
 from fedge.devices.availability import Presence
 from fedge.devices.draws import PickDraws
-from fedge.devices.idle import Idle
-
-_TRIES = 20  # devices that are asked whether they are there
+from fedge.devices.roster import Roster
+from fedge.devices.selection import History, Selection, Turn, uniform
+from fedge.states.averaging import State
 
 
 class Choosing:
-    """The idle devices of every server, and chance.
+    """The idle devices of every leaf, and who of them is given work.
 
     Attributes:
-        idle: per server, in order.
-        draws: the same.
+        rosters: per leaf, in order.
+        turns: the same.
+        history: of all devices.
     """
 
-    def __init__(self, seed: int, devices: Sequence[Sequence[int]], presence: Presence) -> None:
+    def __init__(
+        self,
+        seed: int,
+        devices: Sequence[Sequence[int]],
+        presence: Presence,
+        places: Sequence[int],
+        windows: np.ndarray,
+        selection: Selection = uniform,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> None:
         """Begin with all devices idle.
 
         Args:
             seed: root of the streams that pick.
-            devices: per server.
+            devices: per leaf.
             presence: whether a device is there.
+            places: per leaf.
+            windows: (N,) int64, training windows of all clients.
+            selection: says who is given work.
+            arguments: of the selection, by keyword.
         """
-        self.idle = [Idle(each) for each in devices]
-        self.draws = [PickDraws(seed, server) for server in range(len(devices))]
-        self._presence = presence
+        self._devices = devices
+        self.rosters = [Roster(each, presence) for each in devices]
+        self.turns = [Turn(leaf, PickDraws(seed, leaf), places[leaf]) for leaf in range(len(devices))]
+        self.history = History.of(windows)
+        self._select = partial(selection, **(arguments or {}))
 
-    def pick(self, server: int, now_us: int) -> tuple[int | None, int]:
-        """Return a device that was idle and is there, and until when; or None, and when to try again.
+    def pick(self, leaf: int, now_us: int) -> tuple[int, int] | None:
+        """A device that was idle and is there, and until when it is; None: nobody is, or nobody suits.
 
-        That is when the first of those that were asked comes back.
+        Raises:
+            ConfigError: a selection of the user's raised an exception, or picked somebody who is not there.
         """
-        idle, draws = self.idle[server], self.draws[server]
-        earliest = 0
-        for _ in range(_TRIES if len(idle) else 0):
-            device = idle.at(draws.next(len(idle)))
-            is_there, until_us = self._presence(device, now_us)
-            if is_there:
-                idle.take(device)
-                return device, until_us
-            earliest = min(earliest or until_us, until_us)
-        return None, earliest
+        roster, turn = self.rosters[leaf], self.turns[leaf]
+        roster.advance(now_us)
+        if not len(roster.there):
+            return None
+        turn.now_s = now_us / 1e6
+        device = self._selected(roster, turn)
+        if device is None:
+            return None
+        history = self.history
+        history.begun[device] += 1
+        history.given_in[device] = turn.round
+        turn.given += 1
+        return device, roster.take(device, now_us)
+
+    def _selected(self, roster: Roster, turn: Turn) -> int | None:
+        """What the selection says, checked."""
+        try:
+            device = self._select(roster.there, self.history, turn)
+        except ConfigError:
+            raise
+        except Exception as error:
+            raise ConfigError(
+                f"devices.selection raised {type(error).__name__}: {error} at {turn.now_s:g} virtual s; "
+                f"mend it"
+            ) from error
+        if device is None:
+            return None
+        if isinstance(device, np.integer):
+            device = int(device)
+        if type(device) is not int or device not in roster.there:
+            raise ConfigError(
+                f"devices.selection must return a device that is there, or None, but returned "
+                f"{shown(device)}; mend it"
+            )
+        return device
+
+    def next_change_us(self, leaf: int) -> int | None:
+        """When somebody idle next comes or goes at a leaf; None: never."""
+        return self.rosters[leaf].next_change_us()
+
+    def put(self, leaf: int, device: int, now_us: int) -> None:
+        """Take in a device whose job has ended."""
+        self.rosters[leaf].put(device, now_us)
+
+    def note_update(self, device: int, loss: float, seconds: float) -> None:
+        """Note a result that was taken in: its mean training loss, and the virtual seconds that it took."""
+        history = self.history
+        history.updates[device] += 1
+        history.losses[device] = loss
+        history.seconds[device] = seconds
+
+    def facts(self) -> dict[str, Any]:
+        """Rosters and counts as JSON; the arrays of history and selection are kept apart."""
+        return {
+            "rosters": [roster.facts() for roster in self.rosters],
+            "picks": [turn.draws.count for turn in self.turns],
+            "given": [turn.given for turn in self.turns],
+        }
+
+    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Mapping[str, np.ndarray]]) -> None:
+        """Go on with what `facts` and `arrays` were: "history" and the number of each leaf → name → array.
+
+        Each array has the shape and dtype that `arrays` gave it.
+        """
+        for leaf, roster in enumerate(self.rosters):
+            roster.restore(facts["rosters"][leaf], self._devices[leaf])
+            turn = self.turns[leaf]
+            turn.draws.count, turn.given = facts["picks"][leaf], facts["given"][leaf]
+            turn.arrays = {name: np.array(array) for name, array in arrays.get(str(leaf), {}).items()}
+        for name, array in arrays["history"].items():
+            setattr(self.history, name, np.array(array))
+
+    def arrays(self) -> dict[str, State]:
+        """What `restore` takes."""
+        kept: dict[str, State] = {str(turn.leaf): dict(turn.arrays) for turn in self.turns if turn.arrays}
+        return {"history": self.history.arrays(), **kept}

@@ -17,6 +17,7 @@ SECOND_US = 1_000_000
 class Kind(IntEnum):
     """What happens; of one moment, the smaller number first."""
 
+    CLOUD_SERVED = -2  # the cloud is done with what a leaf has sent
     SERVED = -1  # a server is done with what it was busy with
     ARRIVE = 0  # a device's job ends
     AT_CLOUD = 1  # what a leaf has sent reaches the cloud

@@ -14,6 +14,7 @@ within a group. When groups change, each new one begins with the mean of its lea
 training windows; to every such leaf that is as if it had just sent its model, and what was under way is void.
 """
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +25,8 @@ from fedge.config import parts
 from fedge.config.sections.devices import AsynchronyConfig
 from fedge.devices.clock import SECOND_US, Clock, Kind
 from fedge.devices.ledger import Ledger
-from fedge.devices.rules import Arrival
+from fedge.devices.line import Line
+from fedge.devices.rules import Arrival, Rule
 from fedge.devices.server import Server, within
 from fedge.devices.vectors import Version
 from fedge.states.averaging import weighted_mean
@@ -59,6 +61,7 @@ class Cloud:
         labels: per leaf the number of its group.
         links: per leaf, in order.
         waiting: per group the leaves whose models are in the buffer, in the order of arrival.
+        lines: per group the leaves whose models have reached the cloud and wait until its rule is free.
     """
 
     def __init__(
@@ -81,6 +84,8 @@ class Cloud:
                         for group in range(max(self.labels) + 1)]  # fmt: skip
         self.links = [Link(server.version) for _ in weights]
         self.waiting: list[list[int]] = [[] for _ in self.servers]
+        self.lines: list[Line[int]] = [Line() for _ in self.servers]
+        self.dissolved_us = 0  # virtual time for which rules of groups that are no more occupied the cloud
         self._weights = list(weights)
         self._every = config.cloud_every
         self._in_rounds = parts.CLOUD_RULES.has(config.cloud_rule, parts.ROUNDS)
@@ -113,7 +118,37 @@ class Cloud:
             ledger.moved["cloud_up"] += self._bytes
             clock.at(clock.now_us + self._delay_us, Kind.AT_CLOUD, leaf, link.exchange)
 
-    def take(self, leaf: int, clock: Clock, ledger: Ledger) -> None:
+    def receive(self, leaf: int, clock: Clock, ledger: Ledger) -> None:
+        """Take in what a leaf has sent, or let it wait in line while the rule of its group is busy."""
+        line = self.lines[self.labels[leaf]]
+        if line.waiting:
+            line.waiting.append(leaf)
+        elif not self._is_busy_with(leaf, clock):
+            self._take(leaf, clock, ledger)
+
+    def served(self, leaf: int, clock: Clock, ledger: Ledger) -> None:
+        """Take in what a leaf has sent, with which a rule was busy, and all until it is busy again."""
+        waiting = self.lines[self.labels[leaf]].waiting
+        self._take(waiting.popleft(), clock, ledger)
+        while waiting:
+            leaf = waiting.popleft()
+            if self._is_busy_with(leaf, clock):
+                return
+            self._take(leaf, clock, ledger)
+
+    def _is_busy_with(self, leaf: int, clock: Clock) -> bool:
+        """Whether taking in what a leaf has sent takes its group's rule time; if so, that begins now."""
+        busy_us = round(self.server_of(leaf).seconds_of_next * SECOND_US)
+        if busy_us:
+            until_us = self.lines[self.labels[leaf]].occupy(leaf, busy_us, clock.now_us)
+            clock.at(until_us, Kind.CLOUD_SERVED, leaf, self.links[leaf].exchange)
+        return busy_us > 0
+
+    def done_us(self, now_us: int) -> int:
+        """Virtual microseconds for which rules have occupied the cloud until now; groups add up."""
+        return self.dissolved_us + sum(line.done_us(now_us) for line in self.lines)
+
+    def _take(self, leaf: int, clock: Clock, ledger: Ledger) -> None:
         """Take in what a leaf has sent; answer all of its group that wait if there is a new model."""
         link, server, group = self.links[leaf], self.server_of(leaf), self.labels[leaf]
         assert link.sent is not None
@@ -121,6 +156,7 @@ class Cloud:
             leaf, server.number - link.base_number, link.base.vector, link.sent.vector,
             self._weights[leaf], link.sent.counters,
         )  # fmt: skip
+        ledger.cloud_staleness[arrival.staleness] += 1
         made = server.take(arrival)
         waiting = self.waiting[group]
         waiting.append(leaf)
@@ -158,23 +194,27 @@ class Cloud:
     def regroup(self, labels: Sequence[int], leaves: Sequence[Server], clock: Clock, ledger: Ledger) -> None:
         """Let leaves share models by other labels from now on; groups of the same leaves stay as they are."""
         before = {tuple(self.of_group(group)): group for group in range(len(self.servers))}
-        servers, waiting = self.servers, self.waiting
-        self.labels, self.servers, self.waiting = list(labels), [], []
+        servers, waiting, lines = self.servers, self.waiting, self.lines
+        self.labels, self.servers, self.waiting, self.lines = list(labels), [], [], []
         for group in range(max(self.labels) + 1):
             members = self.of_group(group)
             known = before.get(tuple(members))
             if known is not None:
                 self.servers.append(servers[known])
                 self.waiting.append(waiting[known])
+                self.lines.append(lines[known])
                 continue
             models = [leaves[leaf].version for leaf in members]
             mean = mean_of(models, [self._weights[leaf] for leaf in members])
             self.servers.append(servers[0].like(mean, len(members), group))
             self.waiting.append([])
+            self.lines.append(Line())
             for leaf, model in zip(members, models, strict=True):
                 self.links[leaf] = Link(mean, sent=model, exchange=self.links[leaf].exchange + 1)
                 ledger.moved["cloud_up"] += self._bytes
                 self._answer(leaf, clock, ledger)
+        gone = [line for line in lines if not any(line is kept for kept in self.lines)]
+        self.dissolved_us += sum(line.done_us(clock.now_us) for line in gone)
 
 
 def mean_of(models: Sequence[Version], weights: Sequence[float]) -> Version:
@@ -184,7 +224,7 @@ def mean_of(models: Sequence[Version], weights: Sequence[float]) -> Version:
     return Version(models[0].layout, found, models[0].counters)
 
 
-def cloud_arguments(rule: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of the cloud's rule: its buffer is one leaf where nothing else is said."""
-    buffered = rule in ("fedbuff", "ca2fl", "fedfa")
-    return {**({"buffer": 1} if buffered else {}), **arguments}
+def cloud_arguments(rule: Rule, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of the cloud's rule: its buffer, if any, is one leaf where nothing else is said."""
+    has_buffer = "buffer" in inspect.signature(rule).parameters
+    return {**({"buffer": 1} if has_buffer else {}), **arguments}

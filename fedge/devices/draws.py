@@ -4,11 +4,16 @@ A stream for every number would take twenty microseconds each; so those of a few
 drawn at a time, and a job's numbers are its row in that block.
 """
 
+import struct
 from typing import NamedTuple
+
+import numpy as np
 
 from fedge.seeding import Purpose, numpy_stream
 
 _BLOCK = 16  # attempts
+_MOST_BLOCKS = 2**18  # that are kept, of half a kilobyte each
+_ROW = struct.Struct("4d")
 
 
 class Draw(NamedTuple):
@@ -33,18 +38,20 @@ class JobDraws:
     def __init__(self, seed: int) -> None:
         """Draw from streams of `seed`."""
         self._seed = seed
-        self._blocks: dict[int, tuple[int, list[Draw]]] = {}  # device → number and rows of its newest block
+        self._blocks: dict[int, tuple[int, bytes]] = {}  # device → number and rows of its newest block
 
     def of(self, device: int, attempt: int) -> Draw:
-        """Return the draw of a device's attempt (1, 2, …)."""
+        """The draw of a device's attempt (1, 2, …)."""
         block, row = divmod(attempt, _BLOCK)
-        known, rows = self._blocks.get(device, (-1, []))
+        known, rows = self._blocks.get(device, (-1, b""))
         if known != block:
             rng = numpy_stream(self._seed, Purpose.DEVICE_JOBS, device, block)
             normal, uniform = rng.standard_normal(_BLOCK), rng.random((3, _BLOCK))
-            rows = [Draw(*numbers) for numbers in zip(normal.tolist(), *uniform.tolist(), strict=True)]
+            rows = np.vstack([normal, uniform]).T.tobytes()
+            if len(self._blocks) >= _MOST_BLOCKS:
+                self._blocks.clear()  # they are drawn anew when they are asked for
             self._blocks[device] = block, rows
-        return rows[row]
+        return Draw(*_ROW.unpack_from(rows, row * _ROW.size))
 
 
 class PickDraws:
@@ -59,10 +66,14 @@ class PickDraws:
         self.count = count
 
     def next(self, below: int) -> int:
-        """Return a number in 0 … below − 1, each as likely."""
+        """A number of 0 … below − 1, each as likely."""
+        return int(self.uniform() * below)
+
+    def uniform(self) -> float:
+        """A number in [0, 1)."""
         block, row = divmod(self.count, 16 * _BLOCK)
         if block != self._block:
             rng = numpy_stream(self._seed, Purpose.DEVICE_PICKS, self._server, block)
             self._rows, self._block = rng.random(16 * _BLOCK).tolist(), block
         self.count += 1
-        return int(self._rows[row] * below)
+        return self._rows[row]

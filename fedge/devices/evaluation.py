@@ -11,6 +11,8 @@ from fedge.exchange.engine import LookAheadEngine
 from fedge.exchange.evaluate import OWN, EvaluateReply, Evaluation, SplitName, evaluate_messages
 from fedge.exchange.failure import Failure, loss_not_finite
 from fedge.exchange.schema import ReplyRejected, admit_evaluations, not_finite_losses
+from fedge.tasks.chosen import CLASSIFICATION
+from fedge.tasks.task import Task
 
 _AT_ONCE = -2  # before all that trains
 
@@ -32,6 +34,7 @@ class Evaluating:
         classes: int,
         waiting: Waiting,
         held_out: Mapping[int, int] | None = None,
+        learned: Task = CLASSIFICATION,
     ) -> None:
         """Stand ready.
 
@@ -43,6 +46,7 @@ class Evaluating:
             classes: of the data.
             waiting: for replies.
             held_out: client → validation windows.
+            learned: the task of the run.
         """
         self._engine = engine
         self._clients = clients
@@ -50,6 +54,7 @@ class Evaluating:
         self.windows = {client: count for client, count in sorted(windows.items()) if count}
         self.held_out = {client: count for client, count in sorted((held_out or {}).items()) if count}
         self._classes = classes
+        self._learned = learned
         self._waiting = waiting
 
     def evaluate(
@@ -61,9 +66,26 @@ class Evaluating:
             served: client → the model that it is served.
             global_round: of the evaluation.
         """
-        asked = {client: {OWN: served(client)} for client in self.windows}
-        replies, failures = self._asked(asked, "test", self.windows, global_round)
-        return {client: reply[OWN, "test"] for client, reply in replies.items()}, failures
+        return self._served(served, "test", self.windows, global_round)
+
+    def validate(
+        self, served: Callable[[int], Version], global_round: int
+    ) -> tuple[dict[int, Evaluation], dict[int, Failure]]:
+        """Return the same of validation windows, of the clients that have test windows, too."""
+        windows = {client: count for client, count in self.held_out.items() if client in self.windows}
+        return self._served(served, "val", windows, global_round)
+
+    def _served(
+        self,
+        served: Callable[[int], Version],
+        split: SplitName,
+        windows: Mapping[int, int],
+        global_round: int,
+    ) -> tuple[dict[int, Evaluation], dict[int, Failure]]:
+        """Return client → its evaluation of what it is served on a split; client → why there is none."""
+        asked = {client: {OWN: served(client)} for client in windows}
+        replies, failures = self._asked(asked, split, windows, global_round)
+        return {client: reply[OWN, split] for client, reply in replies.items()}, failures
 
     def cross_losses(
         self, models: Sequence[Version], who: Population, global_round: int
@@ -110,7 +132,7 @@ class Evaluating:
                 continue
             try:
                 found[client] = admit_evaluations(
-                    reply, list(asked[client]), {split: windows[client]}, self._classes
+                    reply, list(asked[client]), {split: windows[client]}, self._classes, self._learned
                 )
             except ReplyRejected as error:
                 failures[client] = error.failure

@@ -9,7 +9,8 @@ per_window_s = 3 × milliseconds of inference per sample / 1000, without noise.
 """
 
 import math
-from dataclasses import dataclass, fields
+from array import array
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from fedge.devices.draws import Draw
 
 NOISES = ("log-normal", "exponential", "half-normal")
 LONGEST_S = 1e9  # of a part of a job: thirty years
+_WATTS = ("train_watts", "radio_watts")
 _MOST_S = 1e12  # of a job: what is longer, a byte in a lifetime for example, never ends
 
 
@@ -34,6 +36,8 @@ class Fleet:
         noise: what training times are multiplied with, drawn job by job: "log-normal", exp(sigma z);
             "exponential", of mean 1; "half-normal", |z|, of mean √(2/π).
         sigma: of log-normal noise; 0 for none.
+        train_watts, radio_watts: power while a device trains, and while it receives or sends; None where that
+            is not known.
     """
 
     per_window_s: np.ndarray
@@ -44,6 +48,8 @@ class Fleet:
     up_s: np.ndarray
     noise: str = "log-normal"
     sigma: float = 0.0
+    train_watts: np.ndarray | None = None
+    radio_watts: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.per_window_s)
@@ -59,7 +65,7 @@ def check_fleet(fleet: Fleet, count: int, what: str) -> Fleet:
         raise ConfigError(f"{what} must return a fedge.devices.Fleet, but returned {shown(fleet)}; mend it")
     for declared in fields(fleet):
         array = getattr(fleet, declared.name)
-        if declared.name in ("noise", "sigma"):
+        if declared.name in ("noise", "sigma") or (declared.name in _WATTS and array is None):
             continue
         rate = declared.name in ("down", "up")
         least = np.finfo(float).tiny if rate else 0.0
@@ -81,6 +87,24 @@ def check_fleet(fleet: Fleet, count: int, what: str) -> Fleet:
             f"{what} must make every job take time, but those of device {int(np.argmin(takes > 0))} take "
             f"none; give it seconds, or bytes per second"
         )
+    return fleet
+
+
+def watts_of(fleet: Fleet) -> tuple[np.ndarray, np.ndarray] | None:
+    """Power in training and in transfers, (N,) float64 each; None where neither is known."""
+    train, radio, nothing = fleet.train_watts, fleet.radio_watts, np.zeros(len(fleet))
+    if train is None and radio is None:
+        return None
+    return nothing if train is None else train, nothing if radio is None else radio
+
+
+def with_power(fleet: Fleet, train_watts: float, radio_watts: float) -> Fleet:
+    """A fleet whose power is the same on all devices where it says none; 0: it stays unknown."""
+    count = len(fleet)
+    if train_watts and fleet.train_watts is None:
+        fleet = replace(fleet, train_watts=np.full(count, train_watts))
+    if radio_watts and fleet.radio_watts is None:
+        fleet = replace(fleet, radio_watts=np.full(count, radio_watts))
     return fleet
 
 
@@ -117,34 +141,49 @@ class Durations:
     """How long jobs of a fleet take, one by one."""
 
     def __init__(self, fleet: Fleet) -> None:
-        """Take in a fleet; Python's numbers are looked up faster than NumPy's."""
-        self._parts = list(
-            zip(
-                fleet.per_window_s.tolist(), fleet.per_job_s.tolist(), fleet.down.tolist(), fleet.up.tolist(),
-                fleet.down_s.tolist(), fleet.up_s.tolist(), strict=True,
-            )
-        )  # fmt: skip
+        """Take in a fleet; arrays of Python's own are looked up faster than NumPy's."""
+        self._per_window_s, self._per_job_s = _quick(fleet.per_window_s), _quick(fleet.per_job_s)
+        self._down, self._up = _quick(fleet.down), _quick(fleet.up)
+        self._down_s, self._up_s = _quick(fleet.down_s), _quick(fleet.up_s)
         self._noise = fleet.noise
         self._sigma = fleet.sigma
 
-    def us(self, device: int, windows: int, model_bytes: int, draw: Draw) -> int:
-        """Return the virtual microseconds of a job, at least 1 and at most 30,000 years.
+    def of(self, device: int, windows: int, model_bytes: int, draw: Draw) -> tuple[int, int, int]:
+        """Virtual microseconds after which the model is there, it is trained, and it is back.
 
         Args:
             device: its id.
             windows: that it trains on, counted once per epoch.
             model_bytes: bytes that come, and go back.
             draw: of the job.
+
+        Returns:
+            (there, trained, back), ascending, the last of at least 1 and at most 30,000 years.
         """
-        per_window_s, per_job_s, down, up, down_s, up_s = self._parts[device]
-        train_s = (per_job_s + per_window_s * windows) * self._factor(draw)
-        seconds = down_s + model_bytes / down + train_s + up_s + model_bytes / up
-        return max(1, round(min(seconds, _MOST_S) * SECOND_US))
+        train_s = (
+            self._per_job_s[device] + self._per_window_s[device] * windows
+        ) * self._factor(draw)  # fmt: skip
+        down_s, down, up = self._down_s[device], self._down[device], self._up[device]
+        there_s = down_s + model_bytes / down
+        trained_s = there_s + train_s
+        back_s = trained_s + self._up_s[device] + model_bytes / up
+        back = max(1, _micros(back_s))
+        return min(_micros(there_s), back), min(_micros(trained_s), back), back
 
     def _factor(self, draw: Draw) -> float:
-        """Return what the training time of a job is multiplied with."""
+        """What the training time of a job is multiplied with."""
         if self._noise == "exponential":
             return -math.log1p(-draw.uniform)
         if self._noise == "half-normal":
             return abs(draw.normal)
         return math.exp(self._sigma * draw.normal) if self._sigma else 1.0
+
+
+def _quick(values: np.ndarray) -> "array[float]":
+    """Numbers (N,) as an array that gives Python's own floats."""
+    return array("d", np.ascontiguousarray(values, np.float64).tobytes())
+
+
+def _micros(seconds: float) -> int:
+    """Whole microseconds, of at most 30,000 years."""
+    return round(min(seconds, _MOST_S) * SECOND_US)

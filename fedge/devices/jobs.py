@@ -20,8 +20,10 @@ class Job:
         period: evaluations before it was begun, plus 1: the global round whose step size it takes.
         staleness_from: versions that its server had made when it was begun.
         began_us, end_us: virtual time.
-        fate: "trains" and arrives; "dropped" out, went "away", or is told to stop because it is "late" for
-            its round. Only the first one is trained for real.
+        there_us, trained_us: virtual time at which its model has come, and has been trained, if it is not
+            lost before.
+        fate: "trains" and arrives; "dropped" out, went "away", or is told to stop because it is "late": for
+            its round, or beyond `asynchrony.timeout-s`. Only the first one is trained for real.
         start: the model that it starts from.
     """
 
@@ -33,6 +35,8 @@ class Job:
     staleness_from: int
     began_us: int
     end_us: int
+    there_us: int
+    trained_us: int
     fate: Fate
     start: Version
 
@@ -41,16 +45,25 @@ class Job:
         """Virtual time that its device is at work."""
         return self.end_us - self.began_us
 
+    @property
+    def train_us(self) -> int:
+        """Virtual time in which its device has trained, of `busy_us`."""
+        return max(0, min(self.end_us, self.trained_us) - self.there_us)
+
     def stopped(self, end_us: int) -> "Job":
-        """Return the job as one that its server stops, at a time at which it would still be at work."""
+        """The job as one that its server stops, at a time at which it would still be at work."""
         return replace(self, end_us=min(self.end_us, end_us), fate="late")
 
     def facts(self) -> list[Any]:
-        """Return all but the model as JSON, for `restored`."""
+        """All but the model as JSON, for `restored`."""
         return list(astuple(replace(self, start=None)))[:-1]  # type: ignore[arg-type]
 
 
 def restored(facts: list[Any], start: Version) -> Job:
-    """Return the job that `facts` were of."""
-    number, device, server, attempt, period, staleness_from, began_us, end_us, fate = facts
-    return Job(number, device, server, attempt, period, staleness_from, began_us, end_us, fate, start)
+    """The job that `facts` were of."""
+    number, device, server, attempt, period, staleness_from, *times, fate = facts
+    began_us, end_us, there_us, trained_us = times
+    return Job(
+        number, device, server, attempt, period, staleness_from, began_us, end_us, there_us, trained_us, fate,
+        start,
+    )  # fmt: skip

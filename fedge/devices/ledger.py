@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedge.devices.clock import SECOND_US
+from fedge.devices.fleet import Fleet, watts_of
 from fedge.devices.jobs import Job
 from fedge.exchange.failure import Failure
 
@@ -67,15 +68,22 @@ class Ledger:
     Attributes:
         counts: name of `DeviceTotals` (times in microseconds) → (N,) int64, a number per device.
         staleness: τ → arrivals that had it, those that were dropped for it included.
+        cloud_staleness: the same of what leaves have sent to the cloud.
+        taken: results that were taken in, of all devices.
+        leaf_versions: that leaves have made.
         moved: "up", "down", "cloud_up", "cloud_down" → bytes of models so far.
         losses: device → mean loss of its newest job, of those since the last evaluation.
         failures: device → its first failure since then.
     """
 
-    def __init__(self, devices: int) -> None:
-        """Open the books of this many devices."""
+    def __init__(self, devices: int, fleet: Fleet | None = None) -> None:
+        """Open the books of this many devices; their power is that of a fleet, if it is known."""
         self.counts = {name: np.zeros(devices, np.int64) for name in _COUNTS}
         self.staleness: Counter[int] = Counter()
+        self.cloud_staleness: Counter[int] = Counter()
+        self.taken = self.leaf_versions = 0
+        self._watts = None if fleet is None else watts_of(fleet)
+        self._joules = 0.0
         self.moved = dict.fromkeys(_BYTES, 0)
         self.losses: dict[int, float] = {}
         self.failures: dict[int, Failure] = {}
@@ -86,18 +94,33 @@ class Ledger:
         counts["jobs"][device] += 1
         counts[outcome][device] += 1
         counts["busy_us"][device] += job.busy_us
-        if outcome != "updates":
+        if outcome == "updates":
+            self.taken += 1
+        else:
             counts["wasted_us"][device] += job.busy_us
+        if self._watts is not None:
+            train, radio = self._watts
+            energy = train[device] * job.train_us + radio[device] * (job.busy_us - job.train_us)
+            self._joules += float(energy) / SECOND_US
 
     def total(self, name: str) -> int:
         """Return a number over all devices."""
         return int(self.counts[name].sum())
 
     @property
+    def joules(self) -> float | None:
+        """Energy of all jobs that have ended; None where the devices' power is not known."""
+        return None if self._watts is None else self._joules
+
+    @property
     def mean_staleness(self) -> float | None:
         """Mean τ over all arrivals; None before the first."""
-        count = sum(self.staleness.values())
-        return sum(tau * n for tau, n in self.staleness.items()) / count if count else None
+        return _mean(self.staleness)
+
+    @property
+    def mean_cloud_staleness(self) -> float | None:
+        """The same over what leaves have sent to the cloud."""
+        return _mean(self.cloud_staleness)
 
     def devices(
         self, now_us: int, leaf_of: Mapping[int, int], windows: Mapping[int, int]
@@ -131,6 +154,9 @@ class Ledger:
         """Return the books as JSON, but for the counts, which are arrays."""
         return {
             "staleness": sorted(self.staleness.items()),
+            "cloud_staleness": sorted(self.cloud_staleness.items()),
+            "leaf_versions": self.leaf_versions,
+            "joules": self._joules,
             "moved": self.moved,
             "losses": list(self.losses.items()),
             "failures": [[device, each.kind, each.detail] for device, each in self.failures.items()],
@@ -140,6 +166,16 @@ class Ledger:
         """Go on with what `facts` and `counts`, (N,) int64 each, were."""
         self.counts = {name: np.array(counts[name]) for name in _COUNTS}
         self.staleness = Counter({int(tau): int(n) for tau, n in facts["staleness"]})
+        cloud = facts.get("cloud_staleness", [])  # absent from checkpoints of earlier versions
+        self.cloud_staleness = Counter({int(tau): int(n) for tau, n in cloud})
+        self.taken, self.leaf_versions = self.total("updates"), int(facts.get("leaf_versions", 0))
+        self._joules = float(facts.get("joules", 0.0))
         self.moved = {name: int(facts["moved"][name]) for name in _BYTES}
         self.losses = {int(device): float(loss) for device, loss in facts["losses"]}
         self.failures = {int(device): Failure(kind, detail) for device, kind, detail in facts["failures"]}
+
+
+def _mean(staleness: Counter[int]) -> float | None:
+    """Mean of τ → how often; None of none."""
+    count = sum(staleness.values())
+    return sum(tau * n for tau, n in staleness.items()) / count if count else None

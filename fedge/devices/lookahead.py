@@ -20,6 +20,7 @@ from fedge.exchange.schema import ReplyRejected, TrainTask, admit_train
 from fedge.exchange.train import TRAIN, TrainReply
 from fedge.process.watchdog import note_progress, refuse_stalled
 from fedge.states.records import fill
+from fedge.tasks.chosen import task_of
 from fedge.timing.laps import LapClock
 
 _LOOK_S = 0.5  # how often a client that takes long is looked after
@@ -148,4 +149,5 @@ class LookAhead:
         return TrainTask(
             job.start.state, self._windows[job.device], train.local_epochs, train.batch_size,
             self._config.guard.client_timeout, self._variances,
+            least_loss=task_of(train).least_loss,
         )  # fmt: skip

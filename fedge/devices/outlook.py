@@ -1,35 +1,88 @@
 """What can be told of a run on the virtual clock beforehand, and what helps where no model came of it."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fedge.config.config import Config
 from fedge.config.option import ConfigError
 from fedge.config.topology import places_per_leaf
-from fedge.devices.fleet import Fleet, quickest_s, usual_s
+from fedge.devices.availability import FOREVER_US, Presence
+from fedge.devices.clock import SECOND_US
+from fedge.devices.fleet import Fleet, quickest_s, usual_s, watts_of
 from fedge.devices.procedure import Procedure
 from fedge.devices.results import Population
 
+_MOMENTS, _SAMPLE = 32, 1000
 _NOTHING = (
     "the model is still the initial one after {seconds:g} virtual s: {jobs} jobs ended, {updates} of them "
     "brought something; {remedy}"
 )
 
 
-def jobs_expected(fleet: Fleet, who: Population, config: Config, model_bytes: int) -> int:
-    """Return about how many jobs will end in a run without rounds if enough devices are there at any time.
+def there_always(device: int, now_us: int) -> tuple[bool, int]:
+    """A device that is there at any time."""
+    return True, FOREVER_US
 
-    Who is idle begins, drawn evenly, so all wait equally long, g: device i begins a job every t_i + g, and as
-    many are at work as there are places, Σ t_i / (t_i + g). A model has `model_bytes` bytes.
+
+def jobs_expected(
+    fleet: Fleet, who: Population, config: Config, model_bytes: int, presence: Presence = there_always
+) -> int:
+    """About how many jobs will end in a run without rounds, those that are lost included.
+
+    At `_MOMENTS` of the run it is seen who is there, of `_SAMPLE` devices of each leaf. Who is idle and
+    there begins,
+    drawn evenly, so all wait equally long, g: device i begins a job every t_i + g, and as many are at work
+        as there
+    are places, Σ t_i / (t_i + g), or all. A job takes its mean time t_i; half of that when the device drops
+    out; no longer than the device stays, nor than `asynchrony.timeout-s`. A model has `model_bytes` bytes.
+
+    Args:
+        fleet: a row per client.
+        who: is there.
+        config: of the run.
+        model_bytes: of a model.
+        presence: whether a device is there, asked from the beginning on.
     """
-    usual = usual_s(fleet, _windows(fleet, who, config), model_bytes)
+    usual = usual_s(fleet, _windows(fleet, who, config), model_bytes) * (1 - config.devices.dropout / 2)
+    if config.asynchrony.timeout_s:
+        usual = np.minimum(usual, config.asynchrony.timeout_s)
+    all_s = config.num_server_rounds * config.asynchrony.evaluate_every_s
+    places = places_per_leaf(config.asynchrony.concurrency, who.leaves)
+    sampled = [_sample(devices) for devices in who.devices_by_leaf()]
     found = 0.0
-    for leaf, places in enumerate(places_per_leaf(config.asynchrony.concurrency, who.leaves)):
-        found += _per_second(usual[who.devices_of(leaf)], places)
-    return round(found * config.num_server_rounds * config.asynchrony.evaluate_every_s)
+    for moment in range(_MOMENTS):
+        now_us = int((moment + 0.5) * all_s / _MOMENTS * SECOND_US)
+        for (devices, each_stands_for), count in zip(sampled, places, strict=True):
+            stays = [
+                until_us - now_us if there else 0
+                for there, until_us in (presence(d, now_us) for d in devices)
+            ]
+            stays_s = np.array(stays, np.float64) / SECOND_US
+            takes = np.minimum(usual[devices], stays_s)[stays_s > 0]
+            found += each_stands_for * _per_second(takes, count / each_stands_for)
+    return round(found * all_s / _MOMENTS)
 
 
-def _per_second(usual: np.ndarray, places: int) -> float:
-    """Return the jobs that end in a second at `places` of devices whose jobs take `usual` (N,) float64 s."""
+def _sample(devices: Sequence[int]) -> tuple[list[int], float]:
+    """Devices of a leaf, evenly spaced, at most `_SAMPLE`; how many each of them stands for."""
+    count = min(len(devices), _SAMPLE)
+    return [devices[number * len(devices) // count] for number in range(count)], len(devices) / max(1, count)
+
+
+def refuse_unknown_power(fleet: Fleet, config: Config) -> None:
+    """Raise ConfigError for a run that is to end by joules of which nothing is known."""
+    if config.asynchrony.end_joules and watts_of(fleet) is None:
+        raise ConfigError(
+            f"asynchrony.end-joules needs the power of the devices, but devices.preset "
+            f"{config.devices.preset} says none; set devices.train-watts or devices.radio-watts"
+        )
+
+
+def _per_second(usual: np.ndarray, places: float) -> float:
+    """Jobs that end in a second at `places` of devices whose jobs take `usual` (N,) float64 s."""
+    if len(usual) <= places:
+        return float((1 / usual).sum())
     low, high = 0.0, float(usual.sum()) / places  # with g = Σ t_i / places at most `places` are at work
     for _ in range(60):
         wait = (low + high) / 2
@@ -52,7 +105,7 @@ def refuse_vain_deadline(fleet: Fleet, who: Population, config: Config, model_by
 
 
 def nothing_made(procedure: Procedure) -> str | None:
-    """Return what to say of a run whose model has never changed, and what helps; None if it has."""
+    """What to say of a run whose model has never changed, and what helps; None if it has."""
     if any(top.number for top in procedure.tops):
         return None
     ledger, seconds = procedure.ledger, procedure.clock.now_us / 1e6
@@ -69,8 +122,5 @@ def nothing_made(procedure: Procedure) -> str | None:
 
 
 def _windows(fleet: Fleet, who: Population, config: Config) -> np.ndarray:
-    """Return the windows of a job of each client, (N,) int64, once per epoch; 0 where it does not train."""
-    windows = np.zeros(len(fleet), np.int64)
-    for device, count in who.windows.items():
-        windows[device] = count * config.train.local_epochs
-    return windows
+    """The windows of a job of each client, (N,) int64, once per epoch; 0 where it does not train."""
+    return who.window_counts(len(fleet)) * config.train.local_epochs

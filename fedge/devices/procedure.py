@@ -1,121 +1,62 @@
 """The loop: events one after another, as the virtual clock has them; real time decides nothing.
 
-    START      a leaf gives work to a device that is idle and there, or to those of a round
-    SERVED     a leaf whose rule takes virtual time (`Server.seconds_of_next`) is done with an arrival
-    ARRIVE     a device's job ends; what it has trained goes to its leaf's rule, and the place is free again
-    AT_CLOUD   what a leaf has sent reaches the cloud, AT_LEAF its answer (`fedge.devices.cloud`)
-    ROUND_END  a leaf that works in rounds combines what is there, and begins the next round
-    EVALUATE   clients evaluate the model of the run, whose rows are written
+    CLOUD_SERVED  the cloud, whose rule takes virtual time, is done with what a leaf has sent
+    SERVED        a leaf whose rule takes virtual time (`Server.seconds_of_next`) is done with an arrival
+    ARRIVE        a device's job ends; what it has trained goes to its leaf's rule, and the place is free
+    again AT_CLOUD      what a leaf has sent reaches the cloud, AT_LEAF its answer (`fedge.devices.cloud`)
+    ROUND_END     a leaf that works in rounds combines what is there, and begins the next round EVALUATE
+    clients evaluate the model of the run, whose rows are written (`fedge.devices.periods`) START         a
+    leaf gives work to devices that are idle and there, or to those of a round
 
 Everything between two events stands in the attributes of `Procedure`: so a run can go on from there.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
-from fedge.cloud.step import CloudStep
 from fedge.config import parts
-from fedge.config.config import Config
 from fedge.config.topology import places_per_leaf
-from fedge.devices.availability import Presence
 from fedge.devices.choosing import Choosing
 from fedge.devices.clock import SECOND_US, Clock, Event, Kind
 from fedge.devices.cloud import Cloud
-from fedge.devices.draws import JobDraws
-from fedge.devices.evaluation import Evaluating
-from fedge.devices.fleet import Durations, Fleet
+from fedge.devices.ends import Ends
 from fedge.devices.groups import Groups
-from fedge.devices.jobs import Fate, Job
-from fedge.devices.ledger import Ledger, gini
-from fedge.devices.lookahead import LookAhead
-from fedge.devices.results import Period, Population, VersionRow, mean_accuracy, round_result
+from fedge.devices.jobs import Job
+from fedge.devices.ledger import Ledger
+from fedge.devices.line import Line
+from fedge.devices.periods import end_period
+from fedge.devices.planning import Planning
 from fedge.devices.rounds import goal_of, settled
 from fedge.devices.rules import Arrival
 from fedge.devices.server import Server
 from fedge.devices.vectors import Version
+from fedge.devices.world import JobRow, World
 from fedge.exchange.failure import Failure
 from fedge.exchange.train import TrainReply
-from fedge.rounds.results import RoundResult
-from fedge.timing.laps import LapClock
-
-
-@dataclass(frozen=True)
-class JobRow:
-    """One job of a traced device; a row of devices/jobs.csv.
-
-    Attributes:
-        job: as it was begun.
-        outcome: "updates", or why it was lost.
-        staleness: of what arrived; None where nothing did.
-    """
-
-    job: Job
-    outcome: str
-    staleness: int | None
-
-
-@dataclass(frozen=True)
-class Hooks:
-    """Who is told what happens.
-
-    Attributes:
-        on_evaluation: the rows of an evaluation; answers whether the run is to end there.
-        on_job: a job of a traced device that has ended.
-    """
-
-    on_evaluation: Callable[[RoundResult, VersionRow, dict[str, float]], bool]
-    on_job: Callable[[JobRow], None]
-
-
-@dataclass(frozen=True)
-class World:
-    """What the procedure is about: who is there and how fast, and what reaches them.
-
-    Attributes:
-        config: of the run.
-        seed: in force.
-        who: is there.
-        fleet: a row per client; those of unseen clients are not used.
-        presence: when devices are there.
-        ahead: lets devices train.
-        evaluating: lets clients evaluate.
-        traced: devices whose jobs are listed.
-        clock: real time, charged throughout.
-        hooks: who is told.
-    """
-
-    config: Config
-    seed: int
-    who: Population
-    fleet: Fleet
-    presence: Presence
-    ahead: LookAhead
-    evaluating: Evaluating
-    traced: frozenset[int]
-    clock: LapClock
-    hooks: Hooks
 
 
 class Procedure:
     """A run on the virtual clock.
 
     Attributes:
+        world: what it is about.
         clock: virtual time, and what is to come.
         servers: the leaves, in order.
         cloud: above them; None above a single one.
         groups: of leaves with a model of their own each; None where all share one.
-        busy: per leaf the virtual microseconds for which its rule has occupied it, and until when it does.
         jobs: number → job that is under way.
-        lines: per leaf the jobs that have ended and wait to be taken in; it is busy with the first.
-        choosing: who is idle.
+        lines: per leaf the jobs that have ended and wait to be taken in.
+        choosing: who is idle, who is there, who is given work.
+        planning: what jobs will come to.
         ledger: what has happened.
-        attempts: device → jobs that it was given so far.
         evaluated: how many evaluations there have been.
-        begun: how many jobs.
+        ending: the limit of the run that is reached, in words; the next evaluation is the last. Empty before.
         has_ended: the newest evaluation is to be the last.
         moved_before: the bytes that had been moved at the last evaluation.
-        places: devices of each leaf that are at work at a time.
+        places: devices of each leaf that are to be at work at a time.
+        at_work: devices of each leaf that are.
+        wakes: per leaf when it next looks who has come, virtual microseconds; in the past where nothing is
+            due.
     """
 
     def __init__(
@@ -134,32 +75,38 @@ class Procedure:
             groups: of leaves; None: all share a model.
         """
         config = world.config
+        self.world = world
         self.clock = Clock()
         self.servers = list(servers)
         self.cloud = cloud
         self.groups = groups
         self.jobs: dict[int, Job] = {}
-        self.lines: list[list[Job]] = [[] for _ in self.servers]
-        self.busy = [[0, 0] for _ in self.servers]
-        leaves = [world.who.devices_of(leaf) for leaf in range(len(self.servers))]
-        self.choosing = Choosing(world.seed, leaves, world.presence)
-        self.ledger = Ledger(len(world.fleet))
-        self.attempts = [0] * len(world.fleet)
-        self.evaluated = 0
-        self.begun = 0
-        self.has_ended = False
+        self.lines: list[Line[Job]] = [Line() for _ in self.servers]
         self.places = places_per_leaf(config.asynchrony.concurrency, len(self.servers))
-        self._world = world
-        self._in_rounds = parts.SERVER_RULES.has(config.asynchrony.rule, parts.ROUNDS)
-        self._durations, self._draws = Durations(world.fleet), JobDraws(world.seed)
-        self._every_us = max(1, round(config.asynchrony.evaluate_every_s * SECOND_US))
+        self.at_work = [0] * len(self.servers)
+        self.wakes = [-1] * len(self.servers)
+        windows = world.who.window_counts(len(world.fleet))
+        self.choosing = Choosing(
+            world.seed, world.who.devices_by_leaf(), world.presence, self.places, windows,
+            world.selection, world.selection_arguments,
+        )  # fmt: skip
         self._model_bytes = self.servers[0].version.nbytes
+        self.planning = Planning(config, world.seed, world.fleet, windows, self._model_bytes)
+        self.ledger = Ledger(len(world.fleet), world.fleet)
+        self.evaluated = 0
+        self.ending = ""
+        self.has_ended = False
         self.moved_before = dict(self.ledger.moved)
+        self._ends = Ends(config.asynchrony)
+        self._in_rounds = parts.SERVER_RULES.has(config.asynchrony.rule, parts.ROUNDS)
+        self._every_us = max(1, round(config.asynchrony.evaluate_every_s * SECOND_US))
+        self._last_us = 0
         self._handlers: Mapping[int, Callable[[Event], None]] = {
+            Kind.CLOUD_SERVED: self._between_tiers,
             Kind.SERVED: self._served,
             Kind.ARRIVE: self._arrive,
-            Kind.AT_CLOUD: self._at_cloud,
-            Kind.AT_LEAF: self._at_leaf,
+            Kind.AT_CLOUD: self._between_tiers,
+            Kind.AT_LEAF: self._between_tiers,
             Kind.ROUND_END: self._round_end,
             Kind.EVALUATE: self._evaluate,
             Kind.START: self._start,
@@ -181,44 +128,49 @@ class Procedure:
         they are trained again.
         """
         self._last_us = evaluations * self._every_us
-        waiting = [job for line in self.lines for job in line]
+        waiting = [job for line in self.lines for job in line.waiting]
         for job in sorted([*waiting, *self.jobs.values()], key=lambda job: job.end_us):
             self._hand_over(job)
         most = math.inf if events is None else events
         while self.evaluated < evaluations and self.clock.events < most and not self.has_ended:
             event = self.clock.next()
             self._handlers[event.kind](event)
+            if self._ends.are_set and not self.ending and (reason := self._ends.reached(self)):
+                self.ending = reason
+                self.clock.at(self.clock.now_us, Kind.EVALUATE, 0, self.evaluated + 1)
 
     def _hand_over(self, job: Job) -> None:
         """Let a job be trained if its result will be needed."""
-        if job.fate == "trains" and job.end_us <= self._last_us and job not in self._world.ahead:
-            self._world.ahead.begin(job)
+        if job.fate == "trains" and job.end_us <= self._last_us and job not in self.world.ahead:
+            self.world.ahead.begin(job)
 
     # --- work is given ------------------------------------------------------------------------------
 
     def _start(self, event: Event) -> None:
-        """Give work to the devices of a round, or to one."""
+        """Give work to the devices of a round, or to as many as there are free places."""
         leaf = event.subject
         if self._in_rounds:
             self._begin_round(leaf)
             return
-        device, until_us = self.choosing.pick(leaf, self.clock.now_us)
-        if device is None:
-            self.clock.at(max(until_us, self.clock.now_us + 1), Kind.START, leaf, event.number)
-        else:
-            self._begin_job(self._planned(leaf, device, until_us))
+        refill = min(self.world.config.asynchrony.refill, self.places[leaf])
+        if self.places[leaf] - self.at_work[leaf] < refill:
+            return
+        while self.at_work[leaf] < self.places[leaf]:
+            job = self._planned(leaf)
+            if job is None:
+                self._wake(leaf, event.number)
+                return
+            self._begin_job(job)
 
     def _begin_round(self, leaf: int) -> None:
         """Give work to as many devices as a round asks, all from one model."""
-        planned, until_us = [], 0
-        for _ in range(self.places[leaf]):
-            device, until_us = self.choosing.pick(leaf, self.clock.now_us)
-            if device is not None:
-                planned.append(self._planned(leaf, device, until_us))
+        planned: list[Job] = []
+        while len(planned) < self.places[leaf] and (job := self._planned(leaf)) is not None:
+            planned.append(job)
         if not planned:
-            self.clock.at(max(until_us, self.clock.now_us + 1), Kind.START, leaf)
+            self._wake(leaf, 0)
             return
-        asynchrony = self._world.config.asynchrony
+        asynchrony = self.world.config.asynchrony
         deadline_us = self.clock.now_us + round(asynchrony.deadline_s * SECOND_US)
         jobs, end_us = settled(
             planned,
@@ -229,27 +181,28 @@ class Procedure:
             self._begin_job(job)
         self.clock.at(end_us, Kind.ROUND_END, leaf)
 
-    def _planned(self, leaf: int, device: int, until_us: int) -> Job:
-        """Return the next job of a device that is there until some time."""
-        world, now_us, server = self._world, self.clock.now_us, self.servers[leaf]
-        self.attempts[device] += 1
-        self.begun += 1
-        draw = self._draws.of(device, self.attempts[device])
-        windows = world.who.windows[device] * world.config.train.local_epochs
-        busy_us = self._durations.us(device, windows, self._model_bytes, draw)
-        fate: Fate = "trains"
-        if draw.dropout < world.config.devices.dropout:
-            fate, busy_us = "dropped", max(1, round(busy_us * draw.where))
-        if now_us + busy_us > until_us:
-            fate, busy_us = "away", until_us - now_us
-        return Job(
-            self.begun, device, leaf, self.attempts[device], self.evaluated + 1, server.number, now_us,
-            now_us + busy_us, fate, server.version,
-        )  # fmt: skip
+    def _wake(self, leaf: int, number: int) -> None:
+        """Let a leaf that found nobody look again when somebody comes."""
+        next_us = self.choosing.next_change_us(leaf)
+        if next_us is not None and not self.clock.now_us < self.wakes[leaf] <= next_us:
+            self.wakes[leaf] = next_us
+            self.clock.at(next_us, Kind.START, leaf, number)
+
+    def _planned(self, leaf: int) -> Job | None:
+        """The next job of a leaf; None where nobody is there."""
+        now_us = self.clock.now_us
+        picked = self.choosing.pick(leaf, now_us)
+        if picked is None:
+            return None
+        device, until_us = picked
+        attempt = int(self.choosing.history.begun[device])
+        server, period = self.servers[leaf], self.evaluated + 1
+        return self.planning.job(leaf, device, attempt, now_us, until_us, period, server)
 
     def _begin_job(self, job: Job) -> None:
         """Let a device begin."""
         self.jobs[job.number] = job
+        self.at_work[job.server] += 1
         self.ledger.moved["down"] += self._model_bytes
         self.clock.at(job.end_us, Kind.ARRIVE, job.device, job.number)
         self._hand_over(job)
@@ -258,44 +211,48 @@ class Procedure:
 
     def _arrive(self, event: Event) -> None:
         """Take in what a job has come to, or let it wait in line for that; its place is free."""
-        job = self.jobs.pop(event.number)
-        self.choosing.idle[job.server].put(job.device)
+        job, now_us = self.jobs.pop(event.number), self.clock.now_us
+        self.choosing.put(job.server, job.device, now_us)
+        self.at_work[job.server] -= 1
         if job.fate != "trains":
             self._note_end(job, job.fate, None)
-        elif self.lines[job.server]:
-            self.lines[job.server].append(job)
+        elif self.lines[job.server].waiting:
+            self.lines[job.server].waiting.append(job)
         elif not self._is_busy_with(job):
-            self._note_end(job, *self._taken(job, self._world.ahead.result(job)))
+            self._take_in(job)
         if not self._in_rounds:
-            self.clock.at(self.clock.now_us, Kind.START, job.server, job.number)
+            self.clock.at(now_us, Kind.START, job.server, job.number)
 
     def _is_busy_with(self, job: Job) -> bool:
-        """Tell whether taking in a job's result takes its leaf time; if so, that begins now."""
+        """Whether taking in a job's result takes its leaf time; if so, that begins now."""
         busy_us = round(self.servers[job.server].seconds_of_next * SECOND_US)
         if busy_us:
-            self.lines[job.server].insert(0, job)
-            self.clock.at(self.clock.now_us + busy_us, Kind.SERVED, job.server, job.number)
-            self.busy[job.server] = [self.busy[job.server][0] + busy_us, self.clock.now_us + busy_us]
+            until_us = self.lines[job.server].occupy(job, busy_us, self.clock.now_us)
+            self.clock.at(until_us, Kind.SERVED, job.server, job.number)
         return busy_us > 0
 
     def _served(self, event: Event) -> None:
         """Take in what a leaf was busy with, and all that waits until it is busy again."""
-        line = self.lines[event.subject]
-        job: Job | None = line.pop(0)
-        while job is not None:
-            self._note_end(job, *self._taken(job, self._world.ahead.result(job)))
-            job = line.pop(0) if line else None
-            if job is not None and self._is_busy_with(job):
+        waiting = self.lines[event.subject].waiting
+        self._take_in(waiting.popleft())
+        while waiting:
+            job = waiting.popleft()
+            if self._is_busy_with(job):
                 return
+            self._take_in(job)
+
+    def _take_in(self, job: Job) -> None:
+        """Give a leaf what a device has trained, and write down what became of it."""
+        self._note_end(job, *self._taken(job, self.world.ahead.result(job)))
 
     def _note_end(self, job: Job, outcome: str, staleness: int | None) -> None:
         """Write down how a job has ended."""
         self.ledger.end_of(job, outcome)
-        if job.device in self._world.traced:
-            self._world.hooks.on_job(JobRow(job, outcome, staleness))
+        if job.device in self.world.traced:
+            self.world.hooks.on_job(JobRow(job, outcome, staleness))
 
     def _taken(self, job: Job, found: TrainReply | Failure) -> tuple[str, int | None]:
-        """Give a leaf what a device has trained; return what became of it, and its staleness."""
+        """Give a leaf what a device has trained; what became of it, and its staleness."""
         if isinstance(found, Failure):
             self.ledger.failures.setdefault(job.device, found)
             return "failed", None
@@ -304,13 +261,14 @@ class Procedure:
         server = self.servers[job.server]
         staleness = server.number - job.staleness_from
         self.ledger.staleness[staleness] += 1
-        most = self._world.config.asynchrony.max_staleness
+        most = self.world.config.asynchrony.max_staleness
         if most and staleness > most:
             return "stale", staleness
+        self.choosing.note_update(job.device, found.loss, job.busy_us / SECOND_US)
         layout = server.version.layout
         self._renew(job.server, Arrival(
             job.device, staleness, job.start.vector, layout.vector(found.state),
-            float(self._world.who.windows[job.device]), layout.counters(found.state),
+            float(self.world.who.windows[job.device]), layout.counters(found.state),
         ))  # fmt: skip
         return "updates", staleness
 
@@ -322,23 +280,25 @@ class Procedure:
     def _renew(self, leaf: int, arrival: Arrival | None) -> None:
         """Give a leaf an arrival, or tell it that its round is over."""
         made = self.servers[leaf].take(arrival)
+        if made:
+            self.ledger.leaf_versions += 1
         if made and self.cloud is not None:
             self.cloud.renewed(leaf, self.servers[leaf], self.clock, self.ledger)
-        self._world.clock.lap("aggregate")
+        self.world.clock.lap("aggregate")
 
-    def _at_cloud(self, event: Event) -> None:
-        """Let the cloud take in what a leaf has sent, unless it has changed its group since."""
-        assert self.cloud is not None
-        if event.number == self.cloud.links[event.subject].exchange:
-            self.cloud.take(event.subject, self.clock, self.ledger)
-        self._world.clock.lap("cluster")
-
-    def _at_leaf(self, event: Event) -> None:
-        """Let a leaf take in the cloud's answer, unless it has changed its group since."""
-        assert self.cloud is not None
-        if event.number == self.cloud.links[event.subject].exchange:
-            self.cloud.give(event.subject, self.servers[event.subject], self.clock, self.ledger)
-        self._world.clock.lap("cluster")
+    def _between_tiers(self, event: Event) -> None:
+        """Let the cloud or a leaf take in what was under way, unless the leaf has changed its group since."""
+        cloud, leaf = self.cloud, event.subject
+        assert cloud is not None
+        if event.number != cloud.links[leaf].exchange:
+            return
+        if event.kind == Kind.AT_CLOUD:
+            cloud.receive(leaf, self.clock, self.ledger)
+        elif event.kind == Kind.CLOUD_SERVED:
+            cloud.served(leaf, self.clock, self.ledger)
+        else:
+            cloud.give(leaf, self.servers[leaf], self.clock, self.ledger)
+        self.world.clock.lap("cluster")
 
     # --- how good it is -----------------------------------------------------------------------------
 
@@ -354,87 +314,15 @@ class Procedure:
         """The model that the clients of the first leaf are served; of all, unless there are groups."""
         return self.tops[0].version
 
-    def _compare(self, evaluation: int) -> CloudStep | None:
-        """Compare the leaves if that is due, and let them share models as is found then."""
-        groups, cloud, world = self.groups, self.cloud, self._world
-        if groups is None or cloud is None or not groups.is_due(evaluation):
-            return None
-        answers, models = None, [server.version for server in self.servers]
-        if groups.asks_losses:
-            answers, failures = world.evaluating.cross_losses(models, world.who, evaluation)
-            for client, failure in failures.items():
-                self.ledger.failures.setdefault(client, failure)
-            world.clock.lap("wait")
-        states = [model.state for model in models]
-        step = groups.compare(states, cloud.weights, answers, evaluation)
-        if step.labels.tolist() != cloud.labels:
-            cloud.regroup(step.labels.tolist(), self.servers, self.clock, self.ledger)
-        world.clock.lap("cluster")
-        return step
+    @property
+    def versions(self) -> int:
+        """Models that the servers have made whose models clients are served."""
+        return sum({id(top): top.number for top in self.tops}.values())
 
     def _evaluate(self, event: Event) -> None:
         """Let clients evaluate, and tell of the period that ends here."""
-        world, ledger = self._world, self.ledger
         self.evaluated = event.number
         self.clock.at(self.clock.now_us + self._every_us, Kind.EVALUATE, 0, event.number + 1)
-        began = world.clock.began
-        world.clock.lap("configure")
-        step = self._compare(self.evaluated)
-        served = [top.version for top in self.tops]
-        evaluated, failures = world.evaluating.evaluate(
-            lambda client: served[world.who.leaf_of[client]], self.evaluated
-        )
-        for client, failure in failures.items():
-            ledger.failures.setdefault(client, failure)
-        world.clock.lap("wait")
-        moved = {name: count - self.moved_before[name] for name, count in ledger.moved.items()}
-        period = Period(self.evaluated, ledger.losses, ledger.failures, moved, began)
-        labels = [0] if self.cloud is None else self.cloud.labels
-        result = replace(round_result(world.who, period, evaluated, labels), cloud=step)
-        row = replace(
-            self._row(),
-            seen_accuracy=mean_accuracy(world.who, evaluated, unseen=False),
-            unseen_accuracy=mean_accuracy(world.who, evaluated, unseen=True),
-        )
-        self.moved_before = dict(ledger.moved)
-        ledger.begin_period()
-        self.has_ended = world.hooks.on_evaluation(result, row, world.clock.finish())
-
-    def _row(self) -> VersionRow:
-        """Return the row of this moment, without accuracies."""
-        ledger, now_us = self.ledger, self.clock.now_us
-        at_work = ledger.total("busy_us") + sum(now_us - job.began_us for job in self.jobs.values())
-        at_work += sum(job.busy_us for line in self.lines for job in line)
-        updates = ledger.counts["updates"][sorted(self._world.who.windows)]
-        return VersionRow(
-            evaluation=self.evaluated,
-            virtual_s=now_us / SECOND_US,
-            version=sum({id(top): top.number for top in self.tops}.values()),
-            updates=ledger.total("updates"),
-            jobs=ledger.total("jobs"),
-            seen_accuracy=None,
-            unseen_accuracy=None,
-            up=ledger.moved["up"],
-            down=ledger.moved["down"],
-            cloud_up=ledger.moved["cloud_up"],
-            cloud_down=ledger.moved["cloud_down"],
-            mean_staleness=ledger.mean_staleness,
-            utilisation=at_work / (sum(self.places) * now_us) if now_us else 0.0,
-            wasted=ledger.total("wasted_us") / max(1, ledger.total("busy_us")),
-            gini=gini(updates),
-            events=self.clock.events,
-            server_busy=self.server_busy,
-            in_line=self.in_line,
-        )
-
-    @property
-    def in_line(self) -> int:
-        """Jobs that have ended and wait for a busy leaf."""
-        return sum(map(len, self.lines))
-
-    @property
-    def server_busy(self) -> float:
-        """Share of virtual time in which the rule occupied a leaf, mean over leaves."""
-        now_us = self.clock.now_us
-        done_us = sum(busy_us - max(0, until_us - now_us) for busy_us, until_us in self.busy)
-        return done_us / (len(self.busy) * now_us) if now_us else 0.0
+        result, row = end_period(self)
+        laps = self.world.clock.finish()
+        self.has_ended = self.world.hooks.on_evaluation(result, row, laps) or bool(self.ending)

@@ -2,15 +2,16 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from fedge.exchange.evaluate import Evaluation, pooled
 from fedge.exchange.failure import Failure
-from fedge.metrics.scores import accuracy, macro_f1
 from fedge.rounds.results import ClientResult, LeafResult, RoundResult
 from fedge.serving.gate import GateResult
+from fedge.tasks.chosen import CLASSIFICATION
+from fedge.tasks.task import Task
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,8 @@ class VersionRow:
         virtual_s: when, in virtual seconds.
         version: updates of the model that is evaluated, by the server that made it.
         updates, jobs: results taken in, and all jobs that have ended.
-        seen_accuracy, unseen_accuracy: mean over clients of test accuracy, of users seen in training or not.
+        seen_score, unseen_score: mean over clients of the task's first test score, of users seen in training
+            or not.
         up, down, cloud_up, cloud_down: bytes of models.
         mean_staleness: over all arrivals; None before the first.
         utilisation: virtual time at work over that of all places, 0..1.
@@ -31,6 +33,12 @@ class VersionRow:
         events: of the virtual clock.
         server_busy: share of virtual time in which rules occupied their leaves, 0..1.
         in_line: jobs that have ended and wait for a leaf that is busy.
+        at_work: devices at this moment.
+        leaf_versions: that leaves have made, over all leaves.
+        cloud_staleness: mean over all that leaves have sent; None before the first.
+        cloud_busy: share of virtual time in which rules occupied the cloud; groups add up.
+        cloud_in_line: models of leaves that wait for a cloud that is busy.
+        joules: that devices have spent on jobs that have ended; None where their power is not known.
     """
 
     evaluation: int
@@ -38,8 +46,8 @@ class VersionRow:
     version: int
     updates: int
     jobs: int
-    seen_accuracy: float | None
-    unseen_accuracy: float | None
+    seen_score: float | None
+    unseen_score: float | None
     up: int
     down: int
     cloud_up: int
@@ -51,6 +59,12 @@ class VersionRow:
     events: int
     server_busy: float = 0.0
     in_line: int = 0
+    at_work: int = 0
+    leaf_versions: int = 0
+    cloud_staleness: float | None = None
+    cloud_busy: float = 0.0
+    cloud_in_line: int = 0
+    joules: float | None = None
 
 
 @dataclass(frozen=True)
@@ -72,8 +86,22 @@ class Population:
     truth: Sequence[int] | None = None
 
     def devices_of(self, leaf: int) -> list[int]:
-        """Return the clients of a leaf that train, in order."""
+        """The clients of a leaf that train, in order."""
         return [client for client in sorted(self.windows) if self.leaf_of[client] == leaf]
+
+    def devices_by_leaf(self) -> list[list[int]]:
+        """The clients that train, in order, of each leaf."""
+        found: list[list[int]] = [[] for _ in range(self.leaves)]
+        for client in sorted(self.windows):
+            found[self.leaf_of[client]].append(client)
+        return found
+
+    def window_counts(self, clients: int) -> np.ndarray:
+        """The training windows of each of so many clients, (N,) int64; 0 where it does not train."""
+        found = np.zeros(clients, np.int64)
+        for client, count in self.windows.items():
+            found[client] = count
+        return found
 
 
 @dataclass(frozen=True)
@@ -86,6 +114,8 @@ class Period:
         failures: client → its first failure.
         moved: "up", "down", "cloud_up", "cloud_down" → bytes.
         began: when it did, by the run's real clock.
+        learned: the task of the run.
+        validated: client → evaluation of what it is served on validation windows.
     """
 
     number: int
@@ -93,6 +123,8 @@ class Period:
     failures: Mapping[int, Failure]
     moved: Mapping[str, int]
     began: float
+    learned: Task = CLASSIFICATION
+    validated: Mapping[int, Evaluation] = field(default_factory=dict)
 
 
 def round_result(
@@ -111,7 +143,7 @@ def round_result(
     return RoundResult(
         global_round=period.number,
         clients=[_client(who, client, period, evaluated.get(client)) for client in there],
-        leaves=[_leaf(who, leaf, evaluated, groups[leaf]) for leaf in range(who.leaves)],
+        leaves=[_leaf(who, leaf, evaluated, groups[leaf], period.validated) for leaf in range(who.leaves)],
         cloud=None,
         clients_ok=len(who.leaf_of) - len(period.failures),
         failures=dict(sorted(period.failures.items())),
@@ -121,49 +153,63 @@ def round_result(
         cloud_downlink_bytes=period.moved["cloud_down"],
         truth=who.truth,
         began=period.began,
+        learned=period.learned,
     )
 
 
 def _client(who: Population, client: int, period: Period, test: Evaluation | None) -> ClientResult:
     """Return the row of one client."""
+    val = period.validated.get(client)
     return ClientResult(
         client=client,
         leaf=who.leaf_of[client],
         train_samples=who.windows.get(client, 0),
         train_loss=period.losses.get(client),
-        test_samples=int(test.confusion.sum()) if test else 0,
-        test_accuracy=accuracy(test.confusion) if test else None,
+        test_samples=test.windows if test else 0,
+        test_score=test.score if test else None,
         test_loss=test.loss if test else None,
-        macro_f1=macro_f1(test.confusion) if test else None,
+        further=test.further if test else {},
         train_seconds=None,
         confusion=test.confusion if test else None,
         unseen_client=client in who.unseen,
+        val_samples=val.windows if val else 0,
+        val_score=val.score if val else None,
+        val_loss=val.loss if val else None,
     )
 
 
-def _leaf(who: Population, leaf: int, evaluated: Mapping[int, Evaluation], group: int) -> LeafResult:
+def _leaf(
+    who: Population,
+    leaf: int,
+    evaluated: Mapping[int, Evaluation],
+    group: int,
+    validated: Mapping[int, Evaluation],
+) -> LeafResult:
     """Return the row of one leaf, which serves the model of its group."""
     mine = {client: found for client, found in evaluated.items() if who.leaf_of[client] == leaf}
     seen = pooled([found for client, found in mine.items() if client not in who.unseen])
     unseen = pooled([found for client, found in mine.items() if client in who.unseen])
+    val = pooled([v for c, v in validated.items() if who.leaf_of[c] == leaf and c not in who.unseen])
     devices = who.devices_of(leaf)
     return LeafResult(
         leaf=leaf,
         cluster=group,
         gate=GateResult("off", math.nan, None, serves_offer=False),
-        test_accuracy=seen[0] if seen else None,
-        test_loss=seen[1] if seen else None,
-        macro_f1=seen[2] if seen else None,
+        test_score=seen.score if seen else None,
+        test_loss=seen.loss if seen else None,
+        further=seen.further if seen else {},
         num_clients=len(devices),
         train_samples=sum(who.windows[client] for client in devices),
-        unseen_accuracy=unseen[0] if unseen else None,
-        unseen_loss=unseen[1] if unseen else None,
-        unseen_macro_f1=unseen[2] if unseen else None,
+        unseen_score=unseen.score if unseen else None,
+        unseen_loss=unseen.loss if unseen else None,
+        unseen_further=unseen.further if unseen else {},
         unseen_clients=sum(who.leaf_of[client] == leaf for client in who.unseen),
+        val_score=val.score if val else None,
+        val_loss=val.loss if val else None,
     )
 
 
-def mean_accuracy(who: Population, evaluated: Mapping[int, Evaluation], unseen: bool) -> float | None:
-    """Return the mean test accuracy over clients, seen or unseen; None without any."""
-    scores = [accuracy(e.confusion) for client, e in evaluated.items() if (client in who.unseen) == unseen]
+def mean_score(who: Population, evaluated: Mapping[int, Evaluation], unseen: bool) -> float | None:
+    """Return the mean of the task's first test score over clients, seen or unseen; None without any."""
+    scores = [e.score for client, e in evaluated.items() if (client in who.unseen) == unseen]
     return float(np.mean(scores)) if scores else None

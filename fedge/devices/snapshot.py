@@ -6,6 +6,7 @@ results of jobs under way, which are trained again. An array that several things
 jobs started from, is kept once.
 """
 
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,8 +14,8 @@ import numpy as np
 
 from fedge.devices.clock import Clock
 from fedge.devices.cloud import Cloud, Link
-from fedge.devices.idle import Idle
 from fedge.devices.jobs import restored
+from fedge.devices.line import Line
 from fedge.devices.procedure import Procedure
 from fedge.devices.rules import Arrival, Memory
 from fedge.devices.server import Server
@@ -22,7 +23,8 @@ from fedge.devices.vectors import Layout, Version
 from fedge.states.averaging import State
 
 Groups = dict[str, dict[str, State]]
-_VECTORS, _COUNTERS, _MEMORY, _COUNTS = "vectors", "counters", "memory", "counts"
+_VECTORS, _COUNTERS, _MEMORY, _COUNTS, _CHOOSING = "vectors", "counters", "memory", "counts", "choosing"
+_GROUPS = (_VECTORS, _COUNTERS, _MEMORY, _COUNTS, _CHOOSING)
 _V = "vector"
 
 
@@ -95,16 +97,18 @@ def snapshot(procedure: Procedure) -> tuple[Groups, dict[str, Any]]:
     facts = {
         "clock": procedure.clock.facts(),
         "jobs": [[job.facts(), kept.version(job.start)] for job in procedure.jobs.values()],
-        "lines": [[[job.facts(), kept.version(job.start)] for job in line] for line in procedure.lines],
-        "busy": procedure.busy,
+        "lines": [
+            [[[job.facts(), kept.version(job.start)] for job in line.waiting], line.busy_us, line.until_us]
+            for line in procedure.lines
+        ],
         "servers": servers,
         "cloud": None if procedure.cloud is None else _cloud_facts(procedure.cloud, kept),
         "groups": None if procedure.groups is None else procedure.groups.facts(),
-        "idle": [list(idle) for idle in procedure.choosing.idle],
-        "picks": [draws.count for draws in procedure.choosing.draws],
-        "attempts": procedure.attempts,
+        "choosing": procedure.choosing.facts(),
+        "wakes": procedure.wakes,
         "evaluated": procedure.evaluated,
-        "begun": procedure.begun,
+        "ending": procedure.ending,
+        "begun": procedure.planning.begun,
         "moved_before": procedure.moved_before,
         "ledger": procedure.ledger.facts(),
     }
@@ -113,6 +117,7 @@ def snapshot(procedure: Procedure) -> tuple[Groups, dict[str, Any]]:
         _COUNTERS: kept.counters,
         _MEMORY: memory,
         _COUNTS: {_COUNTS: dict(procedure.ledger.counts)},
+        _CHOOSING: procedure.choosing.arrays(),
     }
     return groups, facts
 
@@ -121,7 +126,7 @@ def restore(
     procedure: Procedure, groups: Mapping[str, Mapping[str, State]], facts: Mapping[str, Any]
 ) -> None:
     """Let a new procedure of the same world go on where `snapshot` was made."""
-    groups = {name: groups.get(name, {}) for name in (_VECTORS, _COUNTERS, _MEMORY, _COUNTS)}
+    groups = {name: groups.get(name, {}) for name in _GROUPS}
     found = _Found(groups, procedure.servers[0].version.layout)
     procedure.clock = Clock(**facts["clock"])
     _restore_groups(procedure, facts)
@@ -132,16 +137,17 @@ def restore(
         _restore_cloud(procedure.cloud, facts["cloud"], found)
     jobs = [restored(job, found.version(start)) for job, start in facts["jobs"]]
     procedure.jobs = {job.number: job for job in jobs}
+    procedure.at_work = [0] * len(procedure.servers)
+    for job in jobs:
+        procedure.at_work[job.server] += 1
     procedure.lines = [
-        [restored(job, found.version(start)) for job, start in line]
-        for line in facts.get("lines", [[]] * len(procedure.servers))
+        Line(deque(restored(job, found.version(start)) for job, start in waiting), busy_us, until_us)
+        for waiting, busy_us, until_us in facts["lines"]
     ]
-    procedure.busy = [list(each) for each in facts.get("busy", procedure.busy)]
-    procedure.choosing.idle = [Idle(devices) for devices in facts["idle"]]
-    for draws, count in zip(procedure.choosing.draws, facts["picks"], strict=True):
-        draws.count = count
-    procedure.attempts = list(facts["attempts"])
-    procedure.evaluated, procedure.begun = facts["evaluated"], facts["begun"]
+    procedure.choosing.restore(facts["choosing"], groups[_CHOOSING])
+    procedure.wakes = list(facts["wakes"])
+    procedure.evaluated, procedure.planning.begun = facts["evaluated"], facts["begun"]
+    procedure.ending = facts["ending"]
     procedure.moved_before = dict(facts["moved_before"])
     procedure.ledger.restore(facts["ledger"], groups[_COUNTS][_COUNTS])
 
@@ -156,8 +162,8 @@ def _restore_groups(procedure: Procedure, facts: Mapping[str, Any]) -> None:
     if procedure.groups is not None and facts.get("groups") is not None:
         procedure.groups.restore(facts["groups"])
     cloud = procedure.cloud
-    labels = None if cloud is None else facts["cloud"].get("labels")
-    if cloud is not None and labels is not None:
+    if cloud is not None:
+        labels = facts["cloud"]["labels"]
         like, cloud.labels = cloud.servers[0], list(labels)
         cloud.servers = [
             like.like(like.version, len(cloud.of_group(group)), group) for group in range(max(labels) + 1)
@@ -177,7 +183,11 @@ def _cloud_facts(cloud: Cloud, kept: _Kept) -> dict[str, Any]:
         ]
         for link in cloud.links
     ]
-    return {"links": links, "waiting": cloud.waiting, "labels": cloud.labels}
+    lines = [[list(line.waiting), line.busy_us, line.until_us] for line in cloud.lines]
+    return {
+        "links": links, "waiting": cloud.waiting, "labels": cloud.labels, "lines": lines,
+        "dissolved_us": cloud.dissolved_us,
+    }  # fmt: skip
 
 
 def _restore_cloud(cloud: Cloud, facts: Mapping[str, Any], found: _Found) -> None:
@@ -190,8 +200,9 @@ def _restore_cloud(cloud: Cloud, facts: Mapping[str, Any], found: _Found) -> Non
         )
         for base, base_number, made, sent, answer, *exchange in facts["links"]
     ]  # fmt: skip
-    of_group = facts["waiting"] if "labels" in facts else [facts["waiting"]]  # as it was without groups
-    cloud.waiting = [list(waiting) for waiting in of_group]
+    cloud.waiting = [list(waiting) for waiting in facts["waiting"]]
+    cloud.lines = [Line(deque(waiting), busy_us, until_us) for waiting, busy_us, until_us in facts["lines"]]
+    cloud.dissolved_us = facts["dissolved_us"]
 
 
 def _server_facts(server: Server, kept: _Kept) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Rules, presets and availabilities tried out before a run: what they do not take is said at once."""
+"""Parts of the virtual clock tried out before a run: what they do not take is said at once."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -7,10 +7,13 @@ from typing import Any
 import numpy as np
 
 from fedge.config.option import ConfigError, shown
-from fedge.config.parts import AVAILABILITY, DEVICES, ROUNDS, SERVER_RULES
+from fedge.config.parts import AVAILABILITY, DEVICES, ROUNDS, SELECTIONS, SERVER_RULES
 from fedge.config.register import Register
+from fedge.devices.draws import PickDraws
 from fedge.devices.fleet import check_fleet
+from fedge.devices.idle import Idle
 from fedge.devices.rules import Arrival, Memory
+from fedge.devices.selection import History, Turn
 
 _DEVICES = 2
 _ARRIVALS = 64  # until one makes a model, as the last of a buffer does
@@ -54,6 +57,18 @@ def try_availability(name: str, arguments: Mapping[str, Any]) -> None:
         raise ConfigError(
             f"{AVAILABILITY.option} {name} must say (whether a device is there, until which microsecond), "
             f"but said {shown(found)} at 0; mend it"
+        )
+
+
+def try_selection(name: str, arguments: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a selection that gives work to nobody who is there, or cannot be called."""
+    there, history = Idle(range(_DEVICES)), History.of(np.ones(_DEVICES, np.int64))
+    turn = Turn(0, PickDraws(0, 0), _DEVICES)
+    found = _tried(SELECTIONS, name, lambda: SELECTIONS.load(name)(there, history, turn, **arguments))
+    if found is not None and (isinstance(found, bool) or found not in range(_DEVICES)):
+        raise ConfigError(
+            f"{SELECTIONS.option} {name} must return a device that is there, or None, but returned "
+            f"{shown(found)} of devices 0 and 1; mend it"
         )
 
 

@@ -11,7 +11,7 @@ from fedge.config.parts import SERVER_RULES
 from fedge.devices.clock import Clock
 from fedge.devices.cloud import Cloud, cloud_arguments
 from fedge.devices.ledger import Ledger
-from fedge.devices.rules import fedbuff
+from fedge.devices.rules import fedavg, fedbuff
 from fedge.devices.server import Server
 from fedge.devices.snapshot import restore, snapshot
 from fedge.devices.vectors import version_of
@@ -52,7 +52,7 @@ def test_an_exchange_by_hand():
     leaf.change(np.array([7.0]), {})
     cloud.renewed(0, leaf, clock, ledger)
     assert len(clock) == 0  # it waits
-    cloud.take(0, clock, ledger)
+    cloud.receive(0, clock, ledger)
     assert cloud.servers[0].version.vector.tolist() == [2.5]
     assert clock.next()[:3] == (4_000_000, 2, 0)
     cloud.give(0, leaf, clock, ledger)
@@ -198,8 +198,12 @@ def test_the_cloud_is_asked_as_often_as_it_is_said():
 
 
 def test_arguments_of_the_cloud():
-    assert cloud_arguments("fedbuff", {"lr": 0.5}) == {"buffer": 1, "lr": 0.5}
-    assert cloud_arguments("fedbuff", {"buffer": 3}) == {"buffer": 3}
-    assert cloud_arguments("fedavg", {}) == {}
+    def own(model, memory, arrival, buffer=7):
+        return None
+
+    assert cloud_arguments(fedbuff, {"lr": 0.5}) == {"buffer": 1, "lr": 0.5}
+    assert cloud_arguments(fedbuff, {"buffer": 3}) == {"buffer": 3}
+    assert cloud_arguments(own, {}) == {"buffer": 1}
+    assert cloud_arguments(fedavg, {}) == {}
     with pytest.raises(ConfigError, match=r"cloud-rule-args\.buffer must be at most hierarchy\.num-servers"):
         config(asynchrony__cloud_rule_args='{"buffer": 4}')

@@ -1,6 +1,7 @@
 """Clients with test windows evaluate a version; who fails loses only itself."""
 
 import numpy as np
+from evaluations import classified
 from flwr.clientapp import ClientApp
 
 from fedge.devices.evaluation import Evaluating
@@ -8,7 +9,7 @@ from fedge.devices.lookahead import Waiting
 from fedge.devices.vectors import version_of
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.clients import Clients
-from fedge.exchange.evaluate import OWN, Evaluation, evaluate_reply, models_to_evaluate
+from fedge.exchange.evaluate import OWN, evaluate_reply, models_to_evaluate
 from fedge.exchange.round_context import RoundContext
 from fedge.process.identity import process_name
 from fedge.timing.laps import LapClock
@@ -28,7 +29,7 @@ def test_each_client_is_asked_that_has_test_windows():
             raise RuntimeError("no")
         right = int(state["w"][0]) + (client == 3)
         loss = np.inf if client == 4 else 0.5
-        return evaluate_reply(message, {(OWN, "test"): Evaluation(np.array([[right, 0], [1, 0]]), loss)})
+        return evaluate_reply(message, {(OWN, "test"): classified(np.array([[right, 0], [1, 0]]), loss)})
 
     def contexts(period, attempt):
         return RoundContext(3, period, attempt, "", "", process_name(), 30.0)

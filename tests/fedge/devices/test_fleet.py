@@ -7,7 +7,7 @@ import pytest
 
 from fedge.config.option import ConfigError
 from fedge.devices.draws import Draw
-from fedge.devices.fleet import Durations, Fleet, check_fleet, quickest_s, usual_s
+from fedge.devices.fleet import Durations, Fleet, check_fleet, quickest_s, usual_s, watts_of, with_power
 
 ONE = Fleet(
     np.array([0.5]), np.array([2.0]), np.array([100.0]), np.array([50.0]), np.array([0.1]), np.array([0.2])
@@ -17,7 +17,7 @@ DRAW = Draw(normal=-1.0, uniform=0.5, dropout=0.0, where=0.0)
 
 def test_a_job_by_hand():
     """0.1 + 200/100 down, 2 + 0.5 · 4 training, 0.2 + 200/50 up: 10.3 s."""
-    assert Durations(ONE).us(0, 4, 200, DRAW) == 10_300_000
+    assert Durations(ONE).of(0, 4, 200, DRAW) == (2_100_000, 6_100_000, 10_300_000)
 
 
 @pytest.mark.parametrize(
@@ -25,18 +25,22 @@ def test_a_job_by_hand():
     [("log-normal", 0.5, np.exp(-0.5)), ("exponential", 0.0, np.log(2)), ("half-normal", 0.0, 1.0)],
 )
 def test_noise_multiplies_training_alone(noise, sigma, factor):
-    found = Durations(replace(ONE, noise=noise, sigma=sigma)).us(0, 4, 200, DRAW)
-    assert found == round((6.3 + 4.0 * factor) * 1e6)
+    found = Durations(replace(ONE, noise=noise, sigma=sigma)).of(0, 4, 200, DRAW)
+    assert found[2] == round((6.3 + 4.0 * factor) * 1e6)
 
 
 def test_a_job_takes_a_microsecond_at_least():
     nothing = np.zeros(1)
     endless = np.array([np.inf])
-    assert Durations(Fleet(nothing, nothing, endless, endless, nothing, nothing)).us(0, 9, 9, DRAW) == 1
+    assert Durations(Fleet(nothing, nothing, endless, endless, nothing, nothing)).of(0, 9, 9, DRAW) == (
+        0,
+        0,
+        1,
+    )
 
 
 def test_a_job_that_would_never_end_can_be_counted():
-    assert Durations(replace(ONE, up=np.array([5e-324]))).us(0, 4, 200, DRAW) == 10**18
+    assert Durations(replace(ONE, up=np.array([5e-324]))).of(0, 4, 200, DRAW)[2] == 10**18
 
 
 def test_usual_and_quickest_jobs_by_hand():
@@ -59,6 +63,7 @@ def test_usual_and_quickest_jobs_by_hand():
         ({"up_s": np.array([1.0, 2.0])}, "each of 1 devices a up_s"),
         ({"down_s": np.array([1])}, "down_s"),
         ({"noise": "loud"}, "noise of log-normal, exponential, half-normal"),
+        ({"train_watts": np.array([-1.0])}, "train_watts of 0"),
         ({"sigma": -1.0}, "sigma of 0 to 10"),
     ],
 )
@@ -79,3 +84,11 @@ def test_jobs_without_any_time_are_refused():
 def test_what_is_no_fleet_is_refused():
     with pytest.raises(ConfigError, match=r"must return a fedge\.devices\.Fleet"):
         check_fleet([1.0], 1, "it")
+
+
+def test_power_is_that_of_the_preset_or_of_an_option():
+    assert watts_of(ONE) is None
+    train, radio = watts_of(with_power(replace(ONE, train_watts=np.array([3.0])), 5.0, 2.0))
+    assert (train, radio) == (3.0, 2.0)
+    assert watts_of(with_power(ONE, 0.0, 2.0))[0] == 0.0
+    assert with_power(ONE, 0.0, 0.0) is ONE

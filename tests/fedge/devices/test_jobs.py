@@ -7,7 +7,7 @@ import numpy as np
 from fedge.devices.jobs import Job, restored
 from fedge.devices.vectors import version_of
 
-JOB = Job(3, 7, 0, 2, 1, 4, 100, 250, "trains", version_of({"w": np.zeros(1, np.float32)}))
+JOB = Job(3, 7, 0, 2, 1, 4, 100, 250, 120, 230, "trains", version_of({"w": np.zeros(1, np.float32)}))
 
 
 def test_a_job_is_its_facts_and_its_model():

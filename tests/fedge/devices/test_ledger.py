@@ -18,8 +18,10 @@ START = version_of({"w": np.zeros(1, np.float32)})
 def kept():
     """Return books of two devices: device 1 had 3 s of work that counted, and 1 s that was lost."""
     ledger = Ledger(2)
-    ledger.end_of(Job(1, 1, 0, 1, 1, 0, 0, 3_000_000, "trains", START), "updates")
-    ledger.end_of(Job(2, 1, 0, 2, 1, 0, 3_000_000, 4_000_000, "dropped", START), "dropped")
+    ledger.end_of(Job(1, 1, 0, 1, 1, 0, 0, 3_000_000, 0, 3_000_000, "trains", START), "updates")
+    ledger.end_of(
+        Job(2, 1, 0, 2, 1, 0, 3_000_000, 4_000_000, 3_000_000, 4_000_000, "dropped", START), "dropped"
+    )
     ledger.staleness.update([0, 0, 6])
     ledger.losses[1] = 0.5
     ledger.failures[0] = Failure("exception", "why")

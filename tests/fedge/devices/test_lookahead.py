@@ -25,7 +25,7 @@ START = version_of({"w": np.zeros(2, np.float32), "steps": np.array(0)})
 
 
 def job(number, device, end_us, attempt=1):
-    return Job(number, device, 0, attempt, 1, 0, 0, end_us, "trains", START)
+    return Job(number, device, 0, attempt, 1, 0, 0, end_us, 0, end_us, "trains", START)
 
 
 def ahead(grid, clients=3, timeout_s=30.0, retries=1):

@@ -79,9 +79,9 @@ def test_whatever_the_fleet(made, rule, concurrency, dropout, availability, over
     counts = procedure.ledger.counts
     ways = ("updates", "dropped", "away", "late", "stale", "failed")
     assert counts["jobs"].tolist() == sum(counts[way] for way in ways).tolist()
-    in_line = [job for line in procedure.lines for job in line]
-    assert procedure.begun == counts["jobs"].sum() + len(procedure.jobs) + len(in_line)
-    assert procedure.begun == sum(procedure.attempts)
+    in_line = [job for line in procedure.lines for job in line.waiting]
+    assert procedure.planning.begun == counts["jobs"].sum() + len(procedure.jobs) + len(in_line)
+    assert procedure.planning.begun == procedure.choosing.history.begun.sum()
     assert len(noted.jobs) == counts["jobs"].sum()
     ends = [row.job.end_us for row in noted.jobs if row.outcome == "updates"]
     assert ends == sorted(ends)
@@ -90,7 +90,8 @@ def test_whatever_the_fleet(made, rule, concurrency, dropout, availability, over
         mine = sorted((job for job in all_jobs if job.device == device), key=lambda job: job.number)
         assert [job.attempt for job in mine] == list(range(1, len(mine) + 1))
         assert all(one.end_us <= two.began_us for one, two in pairwise(mine))
-        assert (device in procedure.choosing.idle[0]) != any(
+        roster = procedure.choosing.rosters[0]
+        assert (device in roster.there or device in roster.away) != any(
             job.device == device for job in procedure.jobs.values()
         )
     assert len(procedure.jobs) <= config.asynchrony.concurrency
@@ -178,7 +179,7 @@ def test_devices_that_are_lost_never_train():
     config = small("fedavg", asynchrony__concurrency=10, asynchrony__over_selection=2.0)
     with world(config, 12) as (procedure, noted):
         asked = []
-        ahead = procedure._world.ahead
+        ahead = procedure.world.ahead
         begin = ahead.begin
         ahead.begin = lambda job: asked.append(job.number) or begin(job)
         procedure.begin()

@@ -1,0 +1,40 @@
+"""What ends a run on the virtual clock beside time: versions, updates, bytes, joules."""
+
+from typing import TYPE_CHECKING
+
+from fedge.config.sections.devices import AsynchronyConfig
+
+if TYPE_CHECKING:
+    from fedge.devices.procedure import Procedure
+
+
+class Ends:
+    """The limits of a run.
+
+    Attributes:
+        are_set: there is one.
+    """
+
+    def __init__(self, config: AsynchronyConfig) -> None:
+        """Take in `asynchrony.end-…`; 0 is no limit."""
+        self._most = {
+            "end-versions": config.end_versions,
+            "end-updates": config.end_updates,
+            "end-megabytes": config.end_megabytes,
+            "end-joules": config.end_joules,
+        }
+        self.are_set = any(self._most.values())
+
+    def reached(self, procedure: "Procedure") -> str:
+        """Which of them a run has come to, in words; empty while it has come to none."""
+        ledger = procedure.ledger
+        found = {
+            "end-versions": procedure.versions,
+            "end-updates": ledger.taken,
+            "end-megabytes": sum(ledger.moved.values()) / 1e6,
+            "end-joules": ledger.joules or 0.0,
+        }
+        for name, most in self._most.items():
+            if most and found[name] >= most:
+                return f"asynchrony.{name} {most:g} was reached at {procedure.clock.now_us / 1e6:g} virtual s"
+        return ""

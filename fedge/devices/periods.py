@@ -1,0 +1,111 @@
+"""The end of a period: clients evaluate what they are served, leaves are compared if that is due."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedge.cloud.step import CloudStep
+from fedge.devices.clock import SECOND_US
+from fedge.devices.ledger import gini
+from fedge.devices.results import Period, VersionRow, mean_score, round_result
+from fedge.rounds.results import RoundResult
+from fedge.tasks.chosen import task_of
+
+if TYPE_CHECKING:
+    from fedge.devices.procedure import Procedure
+
+
+def end_period(procedure: "Procedure") -> tuple[RoundResult, VersionRow]:
+    """Evaluate the models of the moment; the rows of the period that ends. The next one begins."""
+    world, ledger = procedure.world, procedure.ledger
+    began = world.clock.began
+    world.clock.lap("configure")
+    step = _compare(procedure)
+    served = [top.version for top in procedure.tops]
+    evaluated, failures = world.evaluating.evaluate(
+        lambda client: served[world.who.leaf_of[client]], procedure.evaluated
+    )
+    validated, failed_too = world.evaluating.validate(
+        lambda client: served[world.who.leaf_of[client]], procedure.evaluated
+    )
+    for client, failure in (*failures.items(), *failed_too.items()):
+        ledger.failures.setdefault(client, failure)
+    world.clock.lap("wait")
+    moved = {name: count - procedure.moved_before[name] for name, count in ledger.moved.items()}
+    period = Period(
+        procedure.evaluated, ledger.losses, ledger.failures, moved, began, task_of(world.config.train),
+        validated,
+    )  # fmt: skip
+    labels = [0] if procedure.cloud is None else procedure.cloud.labels
+    result = replace(round_result(world.who, period, evaluated, labels), cloud=step)
+    row = replace(
+        moment(procedure),
+        seen_score=mean_score(world.who, evaluated, unseen=False),
+        unseen_score=mean_score(world.who, evaluated, unseen=True),
+    )
+    procedure.moved_before = dict(ledger.moved)
+    ledger.begin_period()
+    return result, row
+
+
+def _compare(procedure: "Procedure") -> CloudStep | None:
+    """Compare the leaves if that is due, and let them share models as is found then."""
+    groups, cloud, world = procedure.groups, procedure.cloud, procedure.world
+    evaluation, ledger = procedure.evaluated, procedure.ledger
+    if groups is None or cloud is None or not groups.is_due(evaluation):
+        return None
+    answers, models = None, [server.version for server in procedure.servers]
+    if groups.asks_losses:
+        answers, failures = world.evaluating.cross_losses(models, world.who, evaluation)
+        for client, failure in failures.items():
+            ledger.failures.setdefault(client, failure)
+        world.clock.lap("wait")
+    states = [model.state for model in models]
+    step = groups.compare(states, cloud.weights, answers, evaluation)
+    if step.labels.tolist() != cloud.labels:
+        cloud.regroup(step.labels.tolist(), procedure.servers, procedure.clock, ledger)
+    world.clock.lap("cluster")
+    return step
+
+
+def moment(procedure: "Procedure") -> VersionRow:
+    """The row of this moment, without accuracies."""
+    ledger, now_us, jobs = procedure.ledger, procedure.clock.now_us, procedure.jobs.values()
+    at_work = ledger.total("busy_us") + sum(now_us - job.began_us for job in jobs)
+    at_work += sum(job.busy_us for line in procedure.lines for job in line.waiting)
+    updates = ledger.counts["updates"][np.fromiter(sorted(procedure.world.who.windows), np.int64)]
+    cloud = procedure.cloud
+    return VersionRow(
+        evaluation=procedure.evaluated,
+        virtual_s=now_us / SECOND_US,
+        version=procedure.versions,
+        updates=ledger.taken,
+        jobs=ledger.total("jobs"),
+        seen_score=None,
+        unseen_score=None,
+        up=ledger.moved["up"],
+        down=ledger.moved["down"],
+        cloud_up=ledger.moved["cloud_up"],
+        cloud_down=ledger.moved["cloud_down"],
+        mean_staleness=ledger.mean_staleness,
+        utilisation=at_work / (sum(procedure.places) * now_us) if now_us else 0.0,
+        wasted=ledger.total("wasted_us") / max(1, ledger.total("busy_us")),
+        gini=gini(updates),
+        events=procedure.clock.events,
+        server_busy=_share(
+            sum(line.done_us(now_us) for line in procedure.lines), len(procedure.lines) * now_us
+        ),
+        in_line=sum(len(line.waiting) for line in procedure.lines),
+        at_work=sum(procedure.at_work),
+        leaf_versions=ledger.leaf_versions,
+        cloud_staleness=ledger.mean_cloud_staleness,
+        cloud_busy=0.0 if cloud is None else _share(cloud.done_us(now_us), now_us),
+        cloud_in_line=0 if cloud is None else sum(len(line.waiting) for line in cloud.lines),
+        joules=ledger.joules,
+    )
+
+
+def _share(part_us: int, whole_us: int) -> float:
+    """One time over another; 0 at the beginning."""
+    return part_us / whole_us if whole_us else 0.0

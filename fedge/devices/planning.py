@@ -1,0 +1,71 @@
+"""Jobs as they are planned: how long each takes, and whether it brings anything, are known when it begins."""
+
+import numpy as np
+
+from fedge.config import parts
+from fedge.config.config import Config
+from fedge.devices.clock import SECOND_US
+from fedge.devices.draws import JobDraws
+from fedge.devices.fleet import Durations, Fleet
+from fedge.devices.jobs import Fate, Job
+from fedge.devices.server import Server
+
+
+class Planning:
+    """Plans jobs.
+
+    Attributes:
+        begun: how many so far.
+    """
+
+    def __init__(
+        self, config: Config, seed: int, fleet: Fleet, windows: np.ndarray, model_bytes: int
+    ) -> None:
+        """Begin with job 1.
+
+        Args:
+            config: its sections on devices, asynchrony and training are read.
+            seed: root of the streams of jobs.
+            fleet: a row per client.
+            windows: (N,) int64, training windows of all clients.
+            model_bytes: that come, and go back.
+        """
+        self.begun = 0
+        self._durations, self._draws = Durations(fleet), JobDraws(seed)
+        self._windows = windows
+        self._epochs = config.train.local_epochs
+        self._model_bytes = model_bytes
+        self._dropout = config.devices.dropout
+        in_rounds = parts.SERVER_RULES.has(config.asynchrony.rule, parts.ROUNDS)
+        timeout_s = 0.0 if in_rounds else config.asynchrony.timeout_s  # rounds have a deadline
+        self._most_us = max(1, round(timeout_s * SECOND_US)) if timeout_s else None
+
+    def job(
+        self, leaf: int, device: int, attempt: int, now_us: int, until_us: int, period: int, server: Server
+    ) -> Job:
+        """The next job, of a device that is there until some time.
+
+        Args:
+            leaf: that gives it.
+            device: that gets it.
+            attempt: the device's how-manieth job, 1, 2, …
+            now_us: virtual time.
+            until_us: when the device goes.
+            period: evaluations so far, plus 1.
+            server: of the leaf, whose model it starts from.
+        """
+        self.begun += 1
+        draw = self._draws.of(device, attempt)
+        windows = int(self._windows[device]) * self._epochs
+        there_us, trained_us, busy_us = self._durations.of(device, windows, self._model_bytes, draw)
+        fate: Fate = "trains"
+        if draw.dropout < self._dropout:
+            fate, busy_us = "dropped", max(1, round(busy_us * draw.where))
+        if now_us + busy_us > until_us:
+            fate, busy_us = "away", until_us - now_us
+        if self._most_us is not None and busy_us > self._most_us:
+            fate, busy_us = "late", self._most_us
+        return Job(
+            self.begun, device, leaf, attempt, period, server.number, now_us, now_us + busy_us,
+            now_us + there_us, now_us + trained_us, fate, server.version,
+        )  # fmt: skip

@@ -1,0 +1,77 @@
+"""What a run on the virtual clock is about, and who is told what happens in it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedge.config.config import Config
+from fedge.devices.availability import Presence
+from fedge.devices.evaluation import Evaluating
+from fedge.devices.fleet import Fleet
+from fedge.devices.jobs import Job
+from fedge.devices.lookahead import LookAhead
+from fedge.devices.results import Population, VersionRow
+from fedge.devices.selection import Selection, uniform
+from fedge.rounds.results import RoundResult
+from fedge.timing.laps import LapClock
+
+
+@dataclass(frozen=True)
+class JobRow:
+    """One job of a traced device; a row of devices/jobs.csv.
+
+    Attributes:
+        job: as it was begun.
+        outcome: "updates", or why it was lost.
+        staleness: of what arrived; None where nothing did.
+    """
+
+    job: Job
+    outcome: str
+    staleness: int | None
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """Who is told what happens.
+
+    Attributes:
+        on_evaluation: the rows of an evaluation; answers whether the run is to end there.
+        on_job: a job of a traced device that has ended.
+    """
+
+    on_evaluation: Callable[[RoundResult, VersionRow, dict[str, float]], bool]
+    on_job: Callable[[JobRow], None]
+
+
+@dataclass(frozen=True)
+class World:
+    """What the procedure is about: who is there and how fast, and what reaches them.
+
+    Attributes:
+        config: of the run.
+        seed: in force.
+        who: is there.
+        fleet: a row per client; those of unseen clients are not used.
+        presence: when devices are there.
+        ahead: lets devices train.
+        evaluating: lets clients evaluate.
+        traced: devices whose jobs are listed.
+        clock: real time, charged throughout.
+        hooks: who is told.
+        selection: says who is given work.
+        selection_arguments: of it, by keyword.
+    """
+
+    config: Config
+    seed: int
+    who: Population
+    fleet: Fleet
+    presence: Presence
+    ahead: LookAhead
+    evaluating: Evaluating
+    traced: frozenset[int]
+    clock: LapClock
+    hooks: Hooks
+    selection: Selection = uniform
+    selection_arguments: Mapping[str, Any] = field(default_factory=dict)

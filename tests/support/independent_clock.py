@@ -1,0 +1,394 @@
+"""A second simulator of the virtual clock, written from docs/devices.md and the papers alone.
+
+It shares no code with `fedge.devices`, only the random numbers, whose streams are derived anew. It is slow
+and plain: events lie in a list that is searched, devices come and go even while nobody asks for them, and
+what becomes of the jobs of a round is found out as it happens.
+"""
+
+import math
+from collections import Counter
+
+import numpy as np
+from independent_rules import US, Comings, Model, Picks, stream, trained
+
+RANK = {name: rank for rank, name in enumerate((
+    "change", "cloud-served", "served", "arrive", "reached-cloud", "reached-leaf", "round-end", "evaluate",
+))}  # fmt: skip
+
+
+class Simulation:
+    """One case, event by event."""
+
+    def __init__(self, case):
+        self.case, self.now = case, 0
+        leaves = range(len(case.leaves))
+        self.models = [Model(case, case.rule, case.arguments, len(devices)) for devices in case.leaves]
+        self.cloud = None
+        if len(leaves) > 1:
+            self.cloud = Model(
+                case, case.cloud_rule, case.cloud_arguments, len(leaves), case.own_cloud_rule_is_busy
+            )
+        self.links = [
+            {"base": case.start, "from": 0, "made": 0, "sent": None, "answer": None} for _ in leaves
+        ]
+        self.buffered, self.cloud_line, self.cloud_is_busy = [], [], False
+        way = case.cloud_delay + case.nbytes / (case.cloud_megabytes * 1e6)
+        self.way = round(way * US) if case.cloud_delay else 0
+        self.there, self.away = [[] for _ in leaves], [set() for _ in leaves]
+        self.lines, self.is_busy = [[] for _ in leaves], [False for _ in leaves]
+        self.rounds, self.at_work = [None for _ in leaves], [0 for _ in leaves]
+        self.picks, self.given = [Picks(case.seed, leaf) for leaf in leaves], [0 for _ in leaves]
+        self.comings = Comings(case)
+        self.attempts, self.given_in, self.losses, self.took = Counter(), {}, {}, {}
+        self.begun = self.evaluated = self.updates = 0
+        self.ended, self.curve, self.staleness, self.moved = [], [], Counter(), Counter()
+        self.joules, self.is_ending, self.has_ended = 0.0, False, False
+        self.todo = []
+        for leaf, devices in enumerate(case.leaves):
+            for device in devices:
+                is_there, until = self.comings.at(device, 0)
+                (self.there[leaf].append if is_there else self.away[leaf].add)(device)
+                if until is not None:
+                    self.at(until, "change", device, leaf)
+        self.at(round(case.every * US), "evaluate", 0, 1)
+
+    def at(self, time, kind, subject, number=0, about=None):
+        self.todo.append((time, RANK[kind], subject, number, kind, about))
+
+    def run(self):
+        while self.evaluated < self.case.evaluations and not self.has_ended:
+            coming = min(self.todo, key=lambda event: event[:4]) if self.todo else None
+            if coming is None or coming[0] > self.now:
+                for leaf in range(len(self.case.leaves)):  # nothing else happens at this moment
+                    self.fill(leaf)
+                    self.look_at_the_limits()
+                    if self.is_ending:
+                        break
+                coming = min(self.todo, key=lambda event: event[:4])
+            self.todo.remove(coming)
+            self.now, _, subject, number, kind, about = coming
+            getattr(self, kind.replace("-", "_"))(subject, number, about)
+            self.look_at_the_limits()
+        return self
+
+    def look_at_the_limits(self):
+        case = self.case
+        found = {
+            "versions": (self.cloud or self.models[0]).version, "updates": self.updates,
+            "megabytes": sum(self.moved.values()) / 1e6, "joules": self.joules,
+        }  # fmt: skip
+        if not self.is_ending and any(found[name] >= most for name, most in case.ends.items()):
+            self.is_ending = True
+            self.at(self.now, "evaluate", 0, self.evaluated + 1)
+
+    # --- who works ---
+
+    def change(self, device, leaf, _):
+        is_there, until = self.comings.at(device, self.now)
+        self.at(until, "change", device, leaf)
+        if is_there and device in self.away[leaf]:
+            self.away[leaf].remove(device)
+            self.there[leaf].append(device)
+        elif not is_there and device in self.there[leaf]:
+            self.remove(leaf, device)
+            self.away[leaf].add(device)
+
+    def remove(self, leaf, device):
+        """The last one takes the place of one that goes."""
+        there = self.there[leaf]
+        place, last = there.index(device), there.pop()
+        if last != device:
+            there[place] = last
+
+    def fill(self, leaf):
+        """Give work, if there is reason to."""
+        case, places = self.case, self.case.places_of(leaf)
+        if case.rule == "fedavg":
+            if self.rounds[leaf] is None:
+                self.begin_round(leaf)
+        elif places - self.at_work[leaf] >= min(case.refill, places):
+            while self.at_work[leaf] < places and (job := self.plan(leaf)) is not None:
+                self.begin(job)
+
+    def plan(self, leaf):
+        device = self.select(leaf) if self.there[leaf] else None
+        if device is None:
+            return None
+        case = self.case
+        self.remove(leaf, device)
+        self.attempts[device] += 1
+        self.given_in[device] = 1 + self.given[leaf] // case.places_of(leaf)
+        self.given[leaf] += 1
+        self.begun += 1
+        block, row = divmod(self.attempts[device], 16)
+        rng = stream(case.seed, 13, device, block)
+        normal, (uniform, dropout, where) = rng.standard_normal(16)[row], rng.random((3, 16))[:, row]
+        fleet, windows = case.fleet, case.windows[device]
+        noise = {
+            "log-normal": math.exp(fleet["sigma"] * normal) if fleet["sigma"] else 1.0,
+            "exponential": -math.log1p(-uniform), "half-normal": abs(normal),
+        }[fleet["noise"]]  # fmt: skip
+        comes = fleet["down_s"][device] + case.nbytes / fleet["down"][device]
+        trains = comes + (fleet["per_job_s"][device] + fleet["per_window_s"][device] * windows) * noise
+        takes = trains + fleet["up_s"][device] + case.nbytes / fleet["up"][device]
+        whole = max(1, round(takes * US))
+        ways = [(whole, "trains")]
+        if dropout < case.dropout:
+            ways = [(max(1, round(whole * where)), "dropped")]
+        _, until = self.comings.at(device, self.now)
+        if until is not None and self.now + ways[-1][0] > until:
+            ways.append((until - self.now, "away"))
+        if case.timeout and case.rule != "fedavg" and ways[-1][0] > round(case.timeout * US):
+            ways.append((round(case.timeout * US), "late"))
+        busy, fate = ways[-1]
+        return {
+            "number": self.begun, "device": device, "leaf": leaf, "attempt": self.attempts[device],
+            "period": self.evaluated + 1, "from": self.models[leaf].version, "began": self.now,
+            "end": self.now + busy, "fate": fate, "w": self.models[leaf].w,
+            "training": (round(comes * US), round(trains * US)),
+        }  # fmt: skip
+
+    def select(self, leaf):
+        """Who of those there is given work."""
+        case, there, draw = self.case, self.there[leaf], self.picks[leaf].next
+        if case.selection == "uniform":
+            return there[int(draw() * len(there))]
+        if case.selection == "balanced":
+            fewest = min(self.attempts[device] for device in there)
+            fit = [device for device in there if self.attempts[device] == fewest]
+            return fit[int(draw() * len(fit))]
+        if case.selection == "without-reuse":
+            fit = [
+                device for device in there if self.attempts[device] < case.selection_arguments.get("times", 1)
+            ]
+            return fit[int(draw() * len(fit))] if fit else None
+        return self.select_by_utility(leaf)
+
+    def select_by_utility(self, leaf):
+        """Oort (Lai et al. 2021), one place at a time."""
+        case, there, draw = self.case, self.there[leaf], self.picks[leaf].next
+        given = {"exploration": 0.9, "decay": 0.98, "least": 0.2, "alpha": 2.0, "cut_off": 0.95, "clip": 0.95,
+                 "preferred": 0.3, **case.selection_arguments}  # fmt: skip
+        places = case.places_of(leaf)
+        turn = 1 + self.given[leaf] // places
+        epsilon = max(given["least"], given["exploration"] * given["decay"] ** turn)
+        known = [device for device in there if device in self.losses]
+        new = [device for device in there if device not in self.losses]
+        if not known or (new and draw() < epsilon):
+            return self.drawn(new, [case.windows[device] for device in new], draw)
+        utility = {device: case.windows[device] * self.losses[device] for device in known}
+        ordered = sorted(utility.values())
+        clip = ordered[min(int(len(ordered) * given["clip"]), len(ordered) - 1)]
+        low = 0.999 * ordered[0]
+        durations = sorted(self.took.values())
+        preferred = durations[min(int(len(durations) * given["preferred"]), len(durations) - 1)]
+        scores = []
+        for device in known:
+            score = (min(utility[device], clip) - low) / max(ordered[-1] - low, 1e-4)
+            score += math.sqrt(0.1 * math.log(turn) / self.given_in[device])
+            if self.took[device] > preferred:
+                score *= (preferred / self.took[device]) ** given["alpha"]
+            scores.append(score)
+        best = sorted(scores, reverse=True)
+        cut = given["cut_off"] * best[min(int(places * (1 - epsilon)), len(best) - 1)]
+        good = [(device, score) for device, score in zip(known, scores, strict=True) if score >= cut]
+        return self.drawn([device for device, _ in good], [score for _, score in good], draw)
+
+    @staticmethod
+    def drawn(devices, weights, draw):
+        total = sum(weights)
+        if not total > 0:
+            return devices[int(draw() * len(devices))]
+        point, end = draw() * total, 0.0
+        for device, weight in zip(devices, weights, strict=True):
+            end += weight
+            if point < end:
+                return device
+        raise AssertionError("a point beyond the end")
+
+    def begin(self, job):
+        self.at_work[job["leaf"]] += 1
+        self.moved["down"] += self.case.nbytes
+        self.at(job["end"], "arrive", job["device"], job["number"], job)
+
+    def end(self, job, outcome, staleness=None):
+        """A job is over."""
+        there, trained_at = job["training"]
+        busy = job["end"] - job["began"]
+        in_training = max(0, min(busy, trained_at) - there)
+        self.joules += (self.case.watts[0] * in_training + self.case.watts[1] * (busy - in_training)) / US
+        self.ended.append((
+            job["number"], job["device"], job["leaf"], job["attempt"], job["period"], job["from"],
+            job["began"], job["end"], outcome, staleness,
+        ))  # fmt: skip
+
+    def free(self, leaf, device):
+        self.at_work[leaf] -= 1
+        is_there, _ = self.comings.at(device, self.now)
+        (self.there[leaf].append if is_there else self.away[leaf].add)(device)
+
+    # --- what comes back ---
+
+    def arrive(self, device, number, job):
+        leaf = job["leaf"]
+        self.free(leaf, device)
+        if self.case.rule == "fedavg":
+            self.arrive_in_round(leaf, job)
+        elif job["fate"] != "trains":
+            self.end(job, job["fate"])
+        else:
+            self.lines[leaf].append(job)
+            self.serve(leaf)
+
+    def serve(self, leaf):
+        """First come, first served."""
+        while self.lines[leaf] and not self.is_busy[leaf]:
+            busy = self.models[leaf].busy_us()
+            if busy:
+                self.is_busy[leaf] = True
+                self.at(self.now + busy, "served", leaf, self.lines[leaf][0]["number"])
+                return
+            self.take(self.lines[leaf].pop(0))
+
+    def served(self, leaf, *_):
+        self.is_busy[leaf] = False
+        self.take(self.lines[leaf].pop(0))
+        self.serve(leaf)
+
+    def take(self, job):
+        leaf, case, device = job["leaf"], self.case, job["device"]
+        tau = self.models[leaf].version - job["from"]
+        self.staleness[tau] += 1
+        self.moved["up"] += case.nbytes
+        if case.max_staleness and tau > case.max_staleness:
+            self.end(job, "stale", tau)
+            return
+        found, loss = trained(job["w"], device, job["attempt"], case.variances)
+        self.losses[device], self.took[device] = loss, (job["end"] - job["began"]) / US
+        if self.models[leaf].take(device, tau, job["w"], found, case.windows[device]):
+            self.made(leaf)
+        self.updates += 1
+        self.end(job, "updates", tau)
+
+    # --- rounds ---
+
+    def begin_round(self, leaf):
+        case, jobs = self.case, []
+        while len(jobs) < case.places_of(leaf) and (job := self.plan(leaf)) is not None:
+            jobs.append(job)
+        if not jobs:
+            return
+        goal = max(1, round(case.places_of(leaf) / case.over))
+        self.rounds[leaf] = {"jobs": jobs, "goal": goal, "back": 0, "open": len(jobs), "closing": False}
+        for job in jobs:
+            job["is_on"] = True
+            self.begin(job)
+        if case.deadline:
+            deadline = self.now + max(1, round(case.deadline * US))
+            self.at(deadline, "round-end", leaf, 10**9 + self.begun, self.rounds[leaf])
+
+    def arrive_in_round(self, leaf, job):
+        found = self.rounds[leaf]
+        job["is_on"] = False
+        found["open"] -= 1
+        if job["fate"] != "trains":
+            self.end(job, job["fate"])
+        elif found["back"] < found["goal"]:
+            found["back"] += 1
+            self.take(job)
+        else:
+            self.end(job, "late")  # in the same microsecond as the last that counts
+        all_back = found["open"] == 0 and not self.case.deadline
+        if not found["closing"] and (found["back"] == found["goal"] or all_back):
+            found["closing"] = True
+            self.at(self.now, "round-end", leaf, job["number"], found)
+
+    def round_end(self, leaf, _, found):
+        if self.rounds[leaf] is not found:
+            return
+        for job in found["jobs"]:  # those still at work are told to stop
+            if job["is_on"]:
+                job["is_on"], job["end"] = False, self.now
+                self.todo = [event for event in self.todo if event[5] is not job]
+                self.end(job, "late")
+                self.free(leaf, job["device"])
+        now_back = sorted(job["device"] for job in found["jobs"]
+                          if job["end"] == self.now and job["device"] in self.there[leaf])  # fmt: skip
+        kept = [device for device in self.there[leaf] if device not in now_back]
+        self.there[leaf] = kept + now_back  # of one moment: in the order of ids
+        self.rounds[leaf] = None
+        if self.models[leaf].end_round():
+            self.made(leaf)
+
+    # --- leaves and cloud ---
+
+    def made(self, leaf):
+        if self.cloud is not None:
+            self.links[leaf]["made"] += 1
+            self.send(leaf)
+
+    def send(self, leaf):
+        link = self.links[leaf]
+        if link["sent"] is None and link["made"] >= self.case.cloud_every:
+            link["sent"], link["made"] = self.models[leaf].w, 0
+            self.moved["cloud_up"] += self.case.nbytes
+            self.at(self.now + self.way, "reached-cloud", leaf)
+
+    def reached_cloud(self, leaf, *_):
+        self.cloud_line.append(leaf)
+        self.serve_cloud()
+
+    def serve_cloud(self):
+        while self.cloud_line and not self.cloud_is_busy:
+            busy = self.cloud.busy_us()
+            if busy:
+                self.cloud_is_busy = True
+                self.at(self.now + busy, "cloud-served", self.cloud_line[0])
+                return
+            self.take_at_cloud(self.cloud_line.pop(0))
+
+    def cloud_served(self, *_):
+        self.cloud_is_busy = False
+        self.take_at_cloud(self.cloud_line.pop(0))
+        self.serve_cloud()
+
+    def take_at_cloud(self, leaf):
+        link, case = self.links[leaf], self.case
+        weight = sum(case.windows[device] for device in case.leaves[leaf])
+        new = self.cloud.take(leaf, self.cloud.version - link["from"], link["base"], link["sent"], weight)
+        self.buffered.append(leaf)
+        if case.cloud_rule == "fedavg" and len(self.buffered) == len(case.leaves):
+            new = self.cloud.end_round()
+        if new:
+            for each in self.buffered:
+                self.links[each]["answer"] = self.cloud.w, self.cloud.version
+                self.moved["cloud_down"] += case.nbytes
+                self.at(self.now + self.way, "reached-leaf", each)
+            self.buffered = []
+
+    def reached_leaf(self, leaf, *_):
+        link, model, at = self.links[leaf], self.models[leaf], self.case.variances
+        w, version = link["answer"]
+        if model.w is link["sent"]:
+            model.w = w
+        else:
+            new = w.astype(np.float64) + (model.w.astype(np.float64) - link["sent"].astype(np.float64))
+            new[at] = np.clip(new[at], np.minimum(w[at], model.w[at]), np.maximum(w[at], model.w[at]))
+            model.w = new.astype(np.float32)
+        link.update({"base": w, "from": version, "sent": None, "answer": None})
+        self.send(leaf)
+
+    # --- how good it is ---
+
+    def evaluate(self, _, number, __):
+        self.evaluated = number
+        self.at(self.now + round(self.case.every * US), "evaluate", 0, number + 1)
+        top = self.cloud or self.models[0]
+        self.curve.append({
+            "now": self.now, "leaves": [model.w for model in self.models], "top": top.w,
+            "version": top.version, "versions": [model.version for model in self.models],
+            "ended": len(self.ended),
+            "moved": {name: self.moved[name] for name in ("down", "up", "cloud_up", "cloud_down")},
+            "at work": sum(self.at_work), "joules": self.joules,
+        })  # fmt: skip
+        self.has_ended = self.is_ending
