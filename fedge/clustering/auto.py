@@ -14,12 +14,14 @@ before it counts. Shape letters: S leaf servers, K clients.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from fedge.clustering import deals, reach
 from fedge.clustering.affinity import FEWEST_LEAVES
+from fedge.clustering.closed import ClosedTest, DealTests
 from fedge.clustering.evidence import Evidence, NotComparable
 from fedge.clustering.reach import STRONG
 from fedge.clustering.registry import Grouping
@@ -65,26 +67,49 @@ def auto_grouping(
     return Grouping(labels, _similarity(evidence), facts)
 
 
-def dealt_tests(likeness: Likeness, config: ClusterConfig, leaves: int, seed: int) -> list[deals.Deal] | str:
-    """Return the deal tests of all leaves and of the parts that they come apart in, or why there are none.
+def dealt_tests(likeness: Likeness, config: ClusterConfig, seed: int) -> list[deals.Deal] | str:
+    """Return the cuts of all leaves and of their parts, allowed or not, or why there are none.
 
-    Deals are drawn from one stream through the run, so that equal updates have equal tests.
+    Deals are drawn from the same streams through the run, so that equal updates have equal tests.
 
     Args:
         likeness: of updates from one start.
         config: its `level` is used.
-        leaves: S.
         seed: root of the run's streams.
     """
-    sizes = np.bincount(likeness.leaf_of, minlength=leaves)
-    if (sizes > 0).sum() < reach.FEWEST_LEAVES or sizes.sum() < reach.FEWEST_CLIENTS:
+    there = tuple(int(leaf) for leaf in np.unique(likeness.leaf_of))
+    tests = DealTests(likeness.cosines, likeness.leaf_of, partial(_stream, seed, there), likeness.strata)
+    if len(there) < reach.FEWEST_LEAVES or len(likeness.leaf_of) < reach.FEWEST_CLIENTS:
         return (
             f"whether there are groups can be tested from {reach.FEWEST_LEAVES} leaves and "
             f"{reach.FEWEST_CLIENTS} clients on that train from one start"
         )
-    level = reach.level_in_force(config.level, sizes[sizes > 0].tolist())
-    rng = numpy_stream(seed, Purpose.CLUSTERING, 1)
-    return deals.divide(likeness.cosines, likeness.leaf_of, range(leaves), level, rng)
+    if tests.floor(there) == 1:
+        return "whether there are groups cannot be tested where no client could stand under another leaf"
+    return ClosedTest(tests, there, config.level).chain()
+
+
+def p_of_cut(likeness: Likeness, leaves: Sequence[int], part: Sequence[int], seed: int) -> float:
+    """Return p of one cut of some leaves, among all cuts that their clients' deals have.
+
+    Args:
+        likeness: of updates from one start.
+        leaves: that are cut, in order.
+        part: those of one side.
+        seed: root of the run's streams.
+    """
+    mine = np.flatnonzero(np.isin(likeness.leaf_of, leaves))
+    there = np.unique(likeness.leaf_of[mine])
+    own = np.searchsorted(there, likeness.leaf_of[mine])
+    inner = [cosines[np.ix_(mine, mine)] for cosines in likeness.cosines]
+    strata = None if likeness.strata is None else likeness.strata[mine]
+    rng = numpy_stream(seed, Purpose.CLUSTERING, 3, *leaves)
+    return deals.deal_test(inner, own, rng, strata=strata, cut=np.isin(there, part))[2]
+
+
+def _stream(seed: int, everyone: tuple[int, ...], leaves: tuple[int, ...]) -> np.random.Generator:
+    """Return what draws the deals of some leaves; the same in every round."""
+    return numpy_stream(seed, Purpose.CLUSTERING, 1, *(() if leaves == everyone else leaves))
 
 
 def _tests(

@@ -20,9 +20,14 @@ AUTO = "auto"  # a limit that is set by a rule
 _STILL, _PULL, _APART = 0.1, 6.0, 0.1  # of CFL: eps1 / largest norm, eps2 / eps1, the angle between the parts
 
 
-def _starts(_: ClusterConfig) -> frozenset[Need]:
-    """Need the models with which the leaves began: updates are compared."""
-    return frozenset({"starts"})
+def one_start(_: ClusterConfig) -> frozenset[Need]:
+    """Need one model with which all leaves began: their updates are compared."""
+    return frozenset({"starts", "one-start"})
+
+
+def _cluster_start(_: ClusterConfig) -> frozenset[Need]:
+    """Need one model with which the leaves of a cluster began: updates are compared inside of clusters."""
+    return frozenset({"starts", "cluster-start"})
 
 
 @method(compares="nothing")
@@ -50,7 +55,7 @@ def _truth(evidence: Evidence) -> np.ndarray:
     return evidence.truth
 
 
-@method(_starts, "update")
+@method(_cluster_start, "update")
 def cfl(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
     """Cut a cluster in two once its own training stands still while its leaves still pull.
 
@@ -109,7 +114,7 @@ def _in_two(similarity: np.ndarray) -> np.ndarray:
     return second
 
 
-@method(_starts, "update", {"cut": ("tau", "gap")})
+@method(one_start, "update", {"cut": ("tau", "gap")})
 def flhc(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None, cut: str = "tau") -> Grouping:
     """Average all leaves until round `split-round`; group them then, once, by their updates; go on apart.
 
@@ -152,7 +157,7 @@ def widest_gap(similarity: np.ndarray) -> float:
     return 1 - float(heights[widest] + heights[widest + 1]) / 2
 
 
-@method(_starts, "update")
+@method(one_start, "update")
 def kmeans(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
     """Average all leaves until round `split-round`; group them then, once, by k-means on their updates.
 

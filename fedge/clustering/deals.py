@@ -20,33 +20,35 @@ them are worked out. Beyond `MOST_LEAVES_FOR_ALL_CUTS` leaves the cuts are those
 of the leaves' similarity propose and every single leaf, proposed anew in every deal.
 
 Several similarities (of parameters, of BatchNorm statistics) are tested together by the largest of their
-statistics, over the same deals. Parts that come of a cut are tested by deals inside the part and share the
-level by their clients, so that no true null is rejected anywhere with a larger probability than the level
-(Meinshausen 2008); a part too small to be rejected takes no share (Tarone 1990).
+statistics, over the same deals. Into how many groups leaves may be parted is a matter of several such tests
+(`fedge.clustering.closed`).
+
+Where clients differ in size, which is known and is no group, they are dealt among clients of about their size
+(strata, `fedge.clustering.updates.size_strata`): a leaf of large clients alone is the same in every deal, and
+no evidence.
 
 What it cannot know: the smallest p of one leaf against the rest is the chance to deal its clients to one leaf
 (`fedge.clustering.reach`), however many rounds or windows there are.
 
 Sources: Fisher 1935, The Design of Experiments (randomisation tests); Phipson and Smyth 2010, Permutation
-p-values should never be zero; Meinshausen 2008, Hierarchical testing of variable importance, Biometrika 95;
-Tarone 1990, A modified Bonferroni method for discrete data, Biometrics 46.
+p-values should never be zero; Good 2005, Permutation, Parametric and Bootstrap Tests of Hypotheses (deals
+inside of blocks).
 Shape letters: S leaf servers, K clients, D deals, Q cuts, M similarities.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, product
 from math import factorial, prod
 from typing import Any
 
 import numpy as np
 
 from fedge.clustering.affinity import effects
-from fedge.clustering.reach import FEWEST_CLIENTS, FEWEST_LEAVES, levels_of_parts
+from fedge.clustering.reach import FEWEST_CLIENTS, FEWEST_LEAVES, MOST_DEALS_TO_ENUMERATE
 from fedge.clustering.similarity import number_by_first_appearance
 
 DRAWS = 1999
-MOST_DEALS_TO_ENUMERATE = 6000
 MOST_LEAVES_FOR_ALL_CUTS = 12  # 2,047 cuts
 _EIGENVECTORS = 2  # of the leaves' similarity, by which cuts are proposed where there are too many
 _ROUNDING = 1e-9  # by which equal statistics may differ
@@ -123,14 +125,19 @@ def deal_test(
     leaf_of: np.ndarray,
     rng: np.random.Generator,
     draws: int = DRAWS,
+    strata: np.ndarray | None = None,
+    cut: np.ndarray | None = None,
 ) -> tuple[np.ndarray, float, float, int, bool]:
-    """Return the best cut of S ≥ 3 leaves in two and the p-value of there being one.
+    """Return the best cut of S leaves in two and the p-value of there being one.
 
     Args:
         similarities: M matrices (K, K) of the clients, made from one common start; larger is more alike.
         leaf_of: (K,) leaf of each client, 0..S-1, each leaf with a client.
         rng: draws deals where there are too many.
         draws: how many then; p is at least 1 / (draws + 1).
+        strata: (K,) clients are dealt among those of their number; None for all among all.
+        cut: (S,) bool, True for the leaves of one part: p is that of this cut, among all cuts of the deals;
+            None for the best.
 
     Returns:
         (S,) int64 labels 0 and 1, leaf 0 in part 0; the statistic; p; the deals looked at; whether all.
@@ -147,22 +154,77 @@ def deal_test(
     if not all(np.isfinite(similarity).all() for similarity in similarities):
         raise ValueError("a deal test needs finite similarities")
     pairs = np.stack([without_client_effects(similarity) for similarity in similarities])
-    every = all_deals(sizes)
-    exact = every is not None
-    if every is None:
-        drawn = rng.permuted(np.broadcast_to(leaf_of, (draws, len(leaf_of))), axis=1)
-        deals = np.concatenate([leaf_of[None], drawn])
-    else:  # the observed deal is among them, perhaps with other names of leaves of one size
-        deals = np.concatenate([leaf_of[None], every])
+    deals, exact = _deals(leaf_of, strata, rng, draws)
     of_kinds, cuts = _best_cuts(pairs, deals, sizes)
-    separations = of_kinds.max(axis=1)
     first = 1 if exact else 0  # of the deals that are the null
-    spread = separations[first:].std(axis=0)
-    scaled = (separations - separations[first:].mean(axis=0)) / np.where(spread > _ROUNDING, spread, 1.0)
-    statistics = scaled.max(axis=1)
-    p = float((statistics[first:] >= statistics[0] - _ROUNDING).mean())
-    labels = number_by_first_appearance(cuts[_least_likely(of_kinds, first)].astype(np.int64))
+    null = of_kinds[first:].max(axis=1)
+    middle, spread = null.mean(axis=0), null.std(axis=0)
+    spread = np.where(spread > _ROUNDING, spread, 1.0)
+    if cut is None:
+        labels = cuts[_least_likely(of_kinds, first)].astype(np.int64)
+    else:
+        labels = cut.astype(np.int64)
+        of_kinds[0] = _only(pairs, leaf_of, cut)  # the null is that of any cut
+    statistics = ((of_kinds.max(axis=1) - middle) / spread).max(axis=1)
+    reached = ((null - middle) / spread).max(axis=1) >= statistics[0] - _ROUNDING
+    reached[: 1 - first] = True  # the deal that was made is one of those that were drawn
+    p = float(reached.mean())
+    labels = number_by_first_appearance(labels)
     return labels, float(f"{statistics[0]:.9g}"), p, len(deals) - first, exact
+
+
+def _deals(
+    leaf_of: np.ndarray, strata: np.ndarray | None, rng: np.random.Generator, draws: int
+) -> tuple[np.ndarray, bool]:
+    """Return deals (D, K), the one that was made first, and whether the others are all there are."""
+    if strata is None or (strata == strata[0]).all():
+        every = all_deals(np.bincount(leaf_of))
+        groups = [np.arange(len(leaf_of))]
+    else:
+        groups = [np.flatnonzero(strata == stratum) for stratum in np.unique(strata)]
+        every = _all_deals_inside(leaf_of, groups)
+    if every is not None:  # the observed deal is among them, perhaps with other names of leaves of one size
+        return np.concatenate([leaf_of[None], every]), True
+    drawn = np.empty((draws, len(leaf_of)), dtype=leaf_of.dtype)
+    for group in groups:
+        drawn[:, group] = rng.permuted(np.broadcast_to(leaf_of[group], (draws, len(group))), axis=1)
+    return np.concatenate([leaf_of[None], drawn]), False
+
+
+def _all_deals_inside(leaf_of: np.ndarray, groups: Sequence[np.ndarray]) -> np.ndarray | None:
+    """Return every deal (D, K) of each group's clients among themselves, or None if there are too many."""
+    counts = [np.bincount(leaf_of[group]) for group in groups]
+    ways = prod(factorial(int(n.sum())) // prod(factorial(int(k)) for k in n) for n in counts)
+    if ways > MOST_DEALS_TO_ENUMERATE:
+        return None
+    of_groups = [list(_arrangements(tuple(leaf_of[group].tolist()))) for group in groups]
+    deals = np.empty((ways, len(leaf_of)), dtype=leaf_of.dtype)
+    for at, dealt in enumerate(product(*of_groups)):
+        for group, hand in zip(groups, dealt, strict=True):
+            deals[at, group] = hand
+    return deals
+
+
+def _arrangements(items: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Yield every order of some numbers, of which equal ones are not told apart."""
+    if not items:
+        yield ()
+    for first in sorted(set(items)):
+        rest = list(items)
+        rest.remove(first)
+        for others in _arrangements(tuple(rest)):
+            yield (first, *others)
+
+
+def _only(pairs: np.ndarray, leaf_of: np.ndarray, cut: np.ndarray) -> np.ndarray:
+    """Return (M, S // 2) separations of one cut, -inf where it parts another number of leaves."""
+    sizes = np.bincount(leaf_of)
+    blocks = _between_leaves(pairs, leaf_of[None], len(sizes))
+    found = np.full((len(pairs), len(sizes) // 2), -np.inf)
+    leaves = int(cut.sum())
+    apart = null_spread(pairs)[:, int(sizes[cut].sum())]
+    found[:, min(leaves, len(sizes) - leaves) - 1] = -_sums_between(blocks, cut[None])[:, 0, 0] / apart
+    return found
 
 
 def _least_likely(separations: np.ndarray, first: int) -> tuple[int, int]:
@@ -331,47 +393,6 @@ def _sums_between(blocks: np.ndarray, cuts: np.ndarray) -> np.ndarray:
         return flat
     inside = cuts.astype(np.float64)
     return np.einsum("dqs,mdst,dqt->mdq", inside, blocks, 1 - inside, optimize=True)
-
-
-def divide(
-    similarities: Sequence[np.ndarray] | np.ndarray,
-    leaf_of: np.ndarray,
-    leaves: Sequence[int],
-    level: float,
-    rng: np.random.Generator,
-    draws: int = DRAWS,
-) -> list[Deal]:
-    """Return the tests of some leaves and of the parts that they come apart in, each before its parts'.
-
-    Parts share the level of the cut that made them (`fedge.clustering.reach.levels_of_parts`).
-
-    Args:
-        similarities: M matrices (K, K) of all clients.
-        leaf_of: (K,) leaf of each client.
-        leaves: to be divided; those without a client take no part.
-        level: of the test of all of them.
-        rng: draws deals.
-        draws: how many, where there are too many to enumerate.
-    """
-    there = [leaf for leaf in leaves if (leaf_of == leaf).any()]
-    mine = np.flatnonzero(np.isin(leaf_of, there))
-    if len(there) < FEWEST_LEAVES or len(mine) < FEWEST_CLIENTS:
-        return []
-    own = np.searchsorted(there, leaf_of[mine])
-    inner = [similarity[np.ix_(mine, mine)] for similarity in similarities]
-    labels, statistic, p, deals, exact = deal_test(inner, own, rng, draws)
-    if p <= level and len(there) > MOST_LEAVES_FOR_ALL_CUTS:
-        pairs = np.stack([without_client_effects(similarity) for similarity in inner])
-        labels = number_by_first_appearance(refined(pairs, own, labels == 1).astype(np.int64))
-    first, second = (tuple(there[at] for at in np.flatnonzero(labels == k)) for k in (0, 1))
-    test = Deal(tuple(there), (first, second), statistic, p, level, deals, exact)
-    if not test.stands:
-        return [test]
-    tests = [test]
-    levels = levels_of_parts(level, [np.bincount(leaf_of)[list(part)].tolist() for part in test.parts])
-    for part, its_level in zip(test.parts, levels, strict=True):
-        tests += divide(similarities, leaf_of, part, its_level, rng, draws)
-    return tests
 
 
 def leaf_similarity(

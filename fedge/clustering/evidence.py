@@ -14,12 +14,25 @@ import numpy as np
 
 from fedge.clustering.updates import Likeness
 from fedge.exchange.evaluate import EvaluateReply
-from fedge.metrics.scores import accuracy
 from fedge.states.averaging import State
 
 
 class NotComparable(Exception):
     """This step's evidence does not allow a comparison; the message says why."""
+
+
+class Withheld(Sequence[State]):
+    """In place of models that must not be compared: whoever looks at one is told why not."""
+
+    def __init__(self, reason: str) -> None:
+        """Keep why."""
+        self._reason = reason
+
+    def __len__(self) -> int:
+        raise NotComparable(self._reason)
+
+    def __getitem__(self, _: Any) -> Any:
+        raise NotComparable(self._reason)
 
 
 Questions = Sequence[Mapping[str, State]]
@@ -38,7 +51,8 @@ class Answers:
         downlink_bytes: of the models that were sent.
         clients: (K,) partition ids, ascending.
         moments: role → (K, numbers) descriptions of windows (`fedge.training.describe`); NaN where unknown.
-        accuracies: role → (K,) share of the same windows that the model gets right; NaN as for losses.
+        accuracies: role → (K,) the task's first score on the same windows, turned so that more is better: at
+            classification the share that the model gets right; NaN as for losses.
     """
 
     losses: Mapping[str, np.ndarray]
@@ -72,7 +86,8 @@ class Evidence:
 
     Attributes:
         models: per leaf the model that it ended its leaf rounds with.
-        starts: per leaf the model that it began the global round with; None where the method needs none.
+        starts: per leaf the model that it began the global round with; None where the method needs none, and
+            `Withheld` where it needs starts that are alike, and they are not.
         weights: per leaf its number of training windows.
         parameter_names: the trainable entries of a model, in layer order.
         common_start: whether all leaves began the global round from one model.
@@ -106,7 +121,9 @@ class Evidence:
 
     def read_only(self) -> "Evidence":
         """Return the same, in which nobody can change a model by mistake: for code of the user's."""
-        starts = None if self.starts is None else [_read_only(start) for start in self.starts]
+        starts = self.starts
+        if starts is not None and not isinstance(starts, Withheld):
+            starts = [_read_only(start) for start in starts]
         return replace(self, models=[_read_only(model) for model in self.models], starts=starts)
 
     @property
@@ -169,7 +186,9 @@ def collect_answers(
                 shape = (len(clients), len(evaluation.moments))
                 moments.setdefault(role, np.full(shape, np.nan))[at] = evaluation.moments
             right = accuracies.setdefault(role, np.full(len(clients), np.nan))
-            right[at] = accuracy(evaluation.confusion) if np.isfinite(evaluation.loss) else np.nan
+            right[at] = (
+                evaluation.task.scores[0].merit(evaluation.score) if np.isfinite(evaluation.loss) else np.nan
+            )
     return Answers(
         losses,
         np.array([windows[client] for client in clients], dtype=np.int64),

@@ -95,7 +95,8 @@ def towards(
 
     A cluster that is to come apart into more than two does so one cut at a time, the coarsest first, so that
     each cut earns its own trial. Where that cut was refused all of its parts are proposed at once: it may
-    part groups of two kinds each, which only finer cuts tell.
+    part groups of two kinds each, which only finer cuts tell. Where they were refused, too, so are the groups
+    between: every trial is of a partition that the tests allow.
 
     Args:
         target: (S,) that the tests have found.
@@ -107,22 +108,24 @@ def towards(
     for change in changes_between(present, target):
         step = change
         if change.kind == "split" and len(change.after) > 2:
-            coarse = _coarsest(change, tests)
-            if coarse is not None and coarse not in refused:
-                step = coarse
+            coarse, *between = _coarser(change, tests) or [change]
+            order = [coarse, change, *between]
+            step = next((each for each in order if each not in refused), change)
         found = applied(found, [step])
     return found
 
 
-def _coarsest(change: Change, tests: Sequence[Deal]) -> Change | None:
-    """Return the split of a cluster by the first cut that parts it."""
+def _coarser(change: Change, tests: Sequence[Deal]) -> list[Change]:
+    """Return the splits of a cluster by the first cut that parts it, by the first two, …, but the last."""
     (cluster,) = change.before
+    groups, found = [cluster], []
     for test in tests:
-        second = tuple(leaf for leaf in cluster if leaf in test.parts[1])
-        first = tuple(leaf for leaf in cluster if leaf not in second)
-        if test.stands and second and first and any(leaf in test.parts[0] for leaf in first):
-            return Change("split", change.before, tuple(sorted((first, second))))
-    return None
+        parts = [tuple(leaf for leaf in cluster if leaf in part) for part in test.parts]
+        whole = next((group for group in groups if set(group) == {*parts[0], *parts[1]}), None)
+        if test.stands and all(parts) and whole is not None:
+            groups = sorted([*(group for group in groups if group != whole), *parts])
+            found.append(Change("split", change.before, tuple(groups)))
+    return [split for split in found if split != change]
 
 
 class Docket:

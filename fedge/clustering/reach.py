@@ -6,18 +6,27 @@ rest is the chance to deal its clients to one leaf.
 
 from collections import Counter
 from collections.abc import Sequence
-from math import comb
+from math import comb, factorial, prod, sqrt
 
-FEWEST_LEAVES = 3
+FEWEST_LEAVES = 2
+MOST_DEALS_TO_ENUMERATE = 6000
 STRONG, WEAK = 0.01, 0.05  # levels of cluster.level = "auto"
 FEWEST_CLIENTS = 5  # of fewer, what a client has in common with all others explains nearly everything
 
 
-def smallest_p(sizes: Sequence[int]) -> float:
+_DRAWS = (1999, 19_999, 49_999)  # deals that are drawn where there are too many to be worked out
+_SURE = 3.1  # standard deviations by which a perfect leaf's p must lie below the level: it is lost in .1 %
+
+Count = int | tuple[int, ...]
+"""Clients of a leaf; of each stratum, where clients are dealt inside of strata only."""
+
+
+def smallest_p(sizes: Sequence[Count]) -> float:
     """Return the smallest p that one leaf against all others can have: the chance of its very deal.
 
     A leaf of n clients is set apart with the same statistic wherever its clients are dealt to one leaf of n;
-    with `same` such leaves and K clients that is same / C(K, n). The smallest over the leaves.
+    with `same` such leaves and K clients that is same / C(K, n), over strata the product. The smallest over
+    the leaves.
 
     Args:
         sizes: clients of each leaf that train; at least two leaves.
@@ -25,63 +34,79 @@ def smallest_p(sizes: Sequence[int]) -> float:
     >>> round(smallest_p([3, 3, 3]), 3), round(smallest_p([3] * 6), 4), round(smallest_p([4, 4, 4]), 3)
     (0.036, 0.0074, 0.006)
     """
-    clients, sizes = sum(sizes), list(sizes)
-    if len(sizes) == 2:  # the other leaf is set apart by the same deals
-        return (2 if sizes[0] == sizes[1] else 1) / comb(clients, sizes[0])
-    return min(sizes.count(size) / comb(clients, size) for size in set(sizes))
+    counts = [_strata(size) for size in sizes]
+    ways = {count: _ways(counts, count) for count in set(counts)}
+    if len(counts) == 2:  # the other leaf is set apart by the same deals
+        return (2 if counts[0] == counts[1] else 1) / ways[counts[0]]
+    return min(counts.count(count) / ways[count] for count in ways)
 
 
-def smallest_p_of_any_cut(sizes: Sequence[int]) -> float:
+def _strata(size: Count) -> tuple[int, ...]:
+    return size if isinstance(size, tuple) else (size,)
+
+
+def _ways(counts: Sequence[tuple[int, ...]], chosen: tuple[int, ...]) -> int:
+    """Return in how many ways so many clients of each stratum can be chosen."""
+    return prod(comb(sum(kind), n) for kind, n in zip(zip(*counts, strict=True), chosen, strict=True))
+
+
+def smallest_p_of_any_cut(sizes: Sequence[Count]) -> float:
     """Return the smallest p that a test of leaves can have, whichever of its cuts is the groups.
 
     A cut that sets k of K clients apart has its largest separation in every deal in which some cut sets these
-    k apart: as many of C(K, k) as there are cuts that part k clients from the rest.
+    k apart: as many of C(K, k) as there are cuts that part k clients from the rest; k and K - k are one cut.
 
     Args:
         sizes: clients of each leaf that train.
 
+    Returns:
+        A probability; 1 where no test can be made.
+
     >>> round(smallest_p_of_any_cut([3, 3, 3]), 3), round(smallest_p_of_any_cut([3, 3, 3, 3]), 4)
     (0.036, 0.0065)
+    >>> round(smallest_p_of_any_cut([5, 5]), 4)  # one of 126
+    0.0079
     """
-    clients = sum(sizes)
-    if len(sizes) < FEWEST_LEAVES or clients < FEWEST_CLIENTS:
+    counts = [_strata(size) for size in sizes]
+    clients = sum(map(sum, counts))
+    if len(counts) < FEWEST_LEAVES or clients < FEWEST_CLIENTS:
         return 1.0
-    apart = Counter({0: 1})  # clients → ways to choose leaves that have so many
-    for size in sizes:
-        apart += Counter({count + size: ways for count, ways in apart.items()})
-    return min(ways / comb(clients, count) for count, ways in apart.items() if 1 < count < clients - 1)
+    apart = Counter(
+        {(0,) * len(counts[0]): 1}
+    )  # clients of each stratum → ways to choose leaves that have so many
+    for count in counts:
+        further: Counter[tuple[int, ...]] = Counter()
+        for have, ways in apart.items():
+            further[tuple(a + b for a, b in zip(have, count, strict=True))] += ways
+        apart = apart + further
+    able = [
+        min(1.0, ways / _ways(counts, have)) for have, ways in apart.items() if 1 < sum(have) < clients - 1
+    ]
+    return min(able, default=1.0)
 
 
-def levels_of_parts(level: float, parts: Sequence[Sequence[int]]) -> list[float]:
-    """Return the levels at which the parts that a cut has made are tested; of those that can, in all `level`.
+def draws_for(floor: float) -> int:
+    """Return how many deals are drawn so that a leaf that differs entirely is hardly ever lost by chance.
 
-    Each part's share is its share of the clients; but a part that cannot have a p as small as its share could
-    never be rejected, and costs nothing (Tarone 1990, A modified Bonferroni method for discrete data): the
-    others share the level without it.
+    p of such a leaf is 1 + a binomial count, over the draws + 1. Where its smallest p is close to the level,
+    1,999 draws would often put it above (in 11 % of tests at six leaves of three clients).
 
     Args:
-        level: of the test of all of them.
-        parts: per part the clients of each of its leaves.
+        floor: smallest p of one leaf.
 
-    Returns:
-        A level per part; where it cannot be reached, the one that the part would have had.
+    >>> draws_for(0.00056), draws_for(0.00735), draws_for(0.0182)
+    (1999, 19999, 1999)
     """
-    floors = [smallest_p_of_any_cut(sizes) for sizes in parts]
-    sharing = list(range(len(parts)))
-    levels = [0.0] * len(parts)
-    while sharing:
-        clients = sum(sum(parts[part]) for part in sharing)
-        for part in sharing:
-            levels[part] = level * sum(parts[part]) / clients
-        out = [part for part in sharing if floors[part] > levels[part]]
-        if not out:
-            break
-        sharing.remove(max(out, key=lambda part: floors[part]))
-    return levels
+    return next((draws for draws in _DRAWS if _is_sure(floor, draws)), _DRAWS[-1 if floor <= WEAK else 0])
+
+
+def _is_sure(floor: float, draws: int) -> bool:
+    level = STRONG if floor <= STRONG else WEAK
+    return level * (draws + 1) - 1 - draws * floor >= _SURE * sqrt(draws * floor * (1 - floor))
 
 
 def clients_per_leaf_needed(leaves: int, level: float) -> int:
-    """Return how many clients each of `leaves` ≥ 3 leaves needs for one of them to be seen at `level`.
+    """Return how many clients each of `leaves` leaves needs for one of them to be seen at `level`.
 
     >>> clients_per_leaf_needed(3, 0.01), clients_per_leaf_needed(6, 0.01), clients_per_leaf_needed(3, 0.05)
     (4, 3, 3)
@@ -92,8 +117,11 @@ def clients_per_leaf_needed(leaves: int, level: float) -> int:
     return size
 
 
-def level_in_force(level: float | str, sizes: Sequence[int]) -> float:
+def level_in_force(level: float | str, sizes: Sequence[Count]) -> float:
     """Return the level of a test of leaves: "auto" is 0.01 where a lone leaf can reach it, else 0.05.
+
+    It can where a leaf that differs entirely has a p below it in all but .1 % of tests, however deals are
+    drawn.
 
     Args:
         level: `cluster.level`.
@@ -101,7 +129,18 @@ def level_in_force(level: float | str, sizes: Sequence[int]) -> float:
     """
     if not isinstance(level, str):
         return level
-    return STRONG if smallest_p(sizes) <= STRONG else WEAK
+    floor = smallest_p(sizes)
+    return STRONG if floor <= STRONG and (is_exact(sizes) or _is_sure(floor, _DRAWS[-1])) else WEAK
+
+
+def is_exact(sizes: Sequence[Count]) -> bool:
+    """Tell whether all deals are worked out, so that p is exact: there are at most 6,000."""
+    counts = [_strata(size) for size in sizes]
+    several = len(counts[0]) > 1
+    found = prod(factorial(sum(kind)) // prod(map(factorial, kind)) for kind in zip(*counts, strict=True))
+    if not several:
+        found //= prod(factorial(counts.count(count)) for count in set(counts))
+    return found <= MOST_DEALS_TO_ENUMERATE
 
 
 def out_of_reach(level: float | str, sizes: Sequence[int]) -> str | None:
@@ -112,7 +151,7 @@ def out_of_reach(level: float | str, sizes: Sequence[int]) -> str | None:
         sizes: clients of each leaf that train.
     """
     if len(sizes) < FEWEST_LEAVES:
-        there = "is one leaf" if len(sizes) == 1 else f"are {len(sizes)} leaves"
+        there = "is one leaf"
         return (
             f"whether there are groups can be tested from {FEWEST_LEAVES} leaves on, and there {there}: all "
             'stay one cluster; raise hierarchy.num-servers, or set cluster.count="threshold"'

@@ -1,7 +1,8 @@
 """How leaves are grouped: methods, each a function from evidence to labels.
 
 `cluster.method` names one of `fedge.config.parts.GROUPINGS`, whose code is loaded when a cloud first asks for
-it. A method says what it needs, so that the cloud gathers nothing in vain.
+it. A method says what it needs, so that the cloud gathers nothing in vain, and withholds what does not hold:
+`NEEDS` is the one place where all needs stand, with what clients send because of each.
 Shape letter: S leaf servers.
 """
 
@@ -20,7 +21,37 @@ from fedge.config.parts import BY_TIME, GROUPINGS
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.states.averaging import State
 
-Need = Literal["starts", "cross-losses", "pool", "updates", "description"]
+Need = Literal["starts", "one-start", "cluster-start", "cross-losses", "pool", "updates", "description"]
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """One thing that a method can need.
+
+    Attributes:
+        what: it is.
+        sent: what leaves clients because of it, beside their models; empty for nothing.
+    """
+
+    what: str
+    sent: str = ""
+
+
+NEEDS: Mapping[Need, Meaning] = {
+    "starts": Meaning("the models with which the leaves began the round"),
+    "one-start": Meaning("one model with which all leaves began the round"),
+    "cluster-start": Meaning("one model with which all leaves of a cluster began the round"),
+    "cross-losses": Meaning("losses at each other's clients", "losses and accuracies of the leaves' models"),
+    "pool": Meaning("models of the cloud's own", "losses and accuracies of the cloud's models"),
+    "updates": Meaning(
+        "clients' updates of one model",
+        "updates of single clients, without the leaf's noise; losses and accuracies of models on trial",
+    ),
+    "description": Meaning(
+        "what windows look like to a model", "class-wise means and deviations of features"
+    ),
+}
+"""What each need means. Privacy, memory and documents follow from it."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +96,21 @@ class GroupingMethod:
     needs: Needs
     compares: str = ""
     by_time: bool = False
+
+
+def sent_for(config: ClusterConfig) -> tuple[str, ...]:
+    """Return what clients send, beside their models, for the method in force; in the order of `NEEDS`."""
+    if not config.enabled:
+        return ()
+    needs = method_named(config).needs(config)
+    return tuple(meaning.sent for need, meaning in NEEDS.items() if need in needs and meaning.sent)
+
+
+def own_models(config: ClusterConfig) -> int:
+    """Return how many models of its own the cloud keeps for the method in force."""
+    if not config.enabled or "pool" not in method_named(config).needs(config):
+        return 0
+    return config.fixed_count or 0
 
 
 def nothing(_: ClusterConfig) -> frozenset[Need]:

@@ -16,19 +16,14 @@ cluster models to a global one (there, μ/2 |w − ω|² with μ = 0.1). Shape l
 
 import numpy as np
 
-from fedge.clustering.baselines import cosines_of, inner_products
+from fedge.clustering.baselines import cosines_of, inner_products, one_start
 from fedge.clustering.evidence import Evidence
-from fedge.clustering.registry import Grouping, Need, method
+from fedge.clustering.registry import Grouping, method
 from fedge.clustering.similarity import number_by_first_appearance
 from fedge.config.sections.cluster import ClusterConfig
 
 
-def _starts(_: ClusterConfig) -> frozenset[Need]:
-    """Need the models with which the leaves began: updates are compared."""
-    return frozenset({"starts"})
-
-
-@method(_starts, "update of the first model")
+@method(one_start, "update of the first model")
 def stocfl(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
     """Join clusters whose mean updates of the first model have a cosine of at least `cluster.tau`."""
     gram = np.array(evidence.kept["gram"]) if "gram" in evidence.kept else inner_products(evidence)

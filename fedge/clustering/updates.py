@@ -23,11 +23,18 @@ class Likeness:
         cosines: (M, K, K) float64, of parameters and, where a model has them, of BatchNorm statistics.
         leaf_of: (K,) int64, the leaf of each client, in order of the clients' ids.
         global_round: in which the updates were made.
+        windows: (K,) int64 that each client trained on; None where nobody has said.
     """
 
     cosines: np.ndarray
     leaf_of: np.ndarray
     global_round: int
+    windows: np.ndarray | None = None
+
+    @property
+    def strata(self) -> np.ndarray | None:
+        """(K,) clients that are dealt among each other, by their windows; None for all among all."""
+        return None if self.windows is None else size_strata(self.windows)
 
     def to_state(self) -> State:
         """Return it as arrays by name, for `from_state`."""
@@ -35,12 +42,15 @@ class Likeness:
             "cosines": self.cosines,
             "leaf_of": self.leaf_of,
             "global_round": np.array([self.global_round], dtype=np.int64),
+            **({} if self.windows is None else {"windows": self.windows}),
         }
 
     @classmethod
     def from_state(cls, state: State) -> "Likeness":
         """Return what `to_state` gave."""
-        return cls(np.array(state["cosines"]), np.array(state["leaf_of"]), int(state["global_round"][0]))
+        windows = np.array(state["windows"]) if "windows" in state else None
+        cosines, leaf_of = np.array(state["cosines"]), np.array(state["leaf_of"])
+        return cls(cosines, leaf_of, int(state["global_round"][0]), windows)
 
 
 class Updates:
@@ -58,42 +68,59 @@ class Updates:
         self._start = start
         self._kinds = [names for names in kinds if names]
         self._global_round = global_round
-        self._seen: dict[int, tuple[int, list[np.ndarray]]] = {}
+        self._seen: dict[int, tuple[int, int, list[np.ndarray]]] = {}
 
-    def note(self, client: int, leaf: int, state: State) -> None:
-        """Take in what a client of a leaf has trained; nothing of it, if it is not finite."""
+    def note(self, client: int, leaf: int, state: State, windows: int) -> None:
+        """Take in what a client of a leaf has trained on its windows; nothing of it, if it is not finite."""
         start = self._start
         summaries = [
             sketch([np.subtract(state[name], start[name], dtype=np.float64) for name in names])
             for names in self._kinds
         ]
         if all(np.isfinite(summary).all() for summary in summaries):
-            self._seen[client] = leaf, summaries
+            self._seen[client] = leaf, windows, summaries
 
     def summaries(self) -> dict[int, list[np.ndarray]]:
-        """Return client → the summary of each kind of its update, in float64."""
-        return {client: list(kinds) for client, (_, kinds) in self._seen.items()}
+        """Return client → the summary of each kind of its update, and its windows (1,), in float64."""
+        return {
+            client: [*kinds, np.array([windows], dtype=np.float64)]
+            for client, (_, windows, kinds) in self._seen.items()
+        }
 
     def take(self, client: int, leaf: int, summaries: Sequence[np.ndarray]) -> None:
-        """Take in what `summaries` gave of a client, elsewhere: (P,) float64 of each kind."""
-        self._seen[client] = leaf, list(summaries)
+        """Take in what `summaries` gave of a client elsewhere, with the same shapes and dtypes."""
+        *kinds, windows = summaries
+        self._seen[client] = leaf, int(windows[0]), kinds
 
     def likeness(self) -> Likeness:
         """Return how alike all that have come are."""
-        clients = sorted(self._seen)
+        seen = [self._seen[client] for client in sorted(self._seen)]
+        leaves, windows, summaries = zip(*seen, strict=True)
         return Likeness(
-            np.stack(
-                [
-                    cosines(np.stack([self._seen[client][1][kind] for client in clients]))
-                    for kind in range(len(self._kinds))
-                ]
-            ),
-            np.array([self._seen[client][0] for client in clients], dtype=np.int64),
+            np.stack([cosines(np.stack(of_kind)) for of_kind in zip(*summaries, strict=True)]),
+            np.array(leaves, dtype=np.int64),
             self._global_round,
+            np.array(windows, dtype=np.int64),
         )
 
     def __len__(self) -> int:
         return len(self._seen)
+
+
+def size_strata(windows: np.ndarray) -> np.ndarray:
+    """Return (K,) int64: clients with one number have about as many windows as each other.
+
+    A stratum spans a factor of two, the median in the middle of one of them: people who gave somewhat more
+    or less are dealt together, clients of two users, or with five times the windows, are not.
+
+    Args:
+        windows: (K,) that each client trains on.
+
+    >>> size_strata(np.array([90, 100, 110, 200, 1500])).tolist()
+    [0, 0, 0, 1, 4]
+    """
+    ratio = np.log2(np.maximum(windows, 1) / np.median(np.maximum(windows, 1)))
+    return np.floor(ratio + 0.5).astype(np.int64)
 
 
 def _statistics(state: State, parameter_names: Sequence[str]) -> list[str]:

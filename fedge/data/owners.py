@@ -64,7 +64,7 @@ def deal_by_source(windows: Windows, planted: Scenario, order: DealOrder) -> np.
                 f"{windows.user[rows[0]].split(SEPARATOR)[0]} has {count} users for {len(mine)} clients at "
                 f"{planted.groups.count(group)} leaves; use a smaller federation, or scenario-sizes"
             )
-        client[rows] = mine[order.of(count, group)[owner] % len(mine)]
+        client[rows] = mine[spread(order.of(count, group)[owner], count, len(mine))]
     return client
 
 
@@ -77,7 +77,7 @@ def deal_owners(
     num_owners = int(owner.max()) + 1
     owner = order.of(num_owners)[owner]
     if num_owners >= num_clients:
-        client = owner % num_clients
+        client = spread(owner, num_owners, num_clients)
     elif not config.partition.split_users:
         raise ConfigError(
             f"partition.kind={what} needs at least one {what} per client, but there are {num_owners} "
@@ -88,6 +88,26 @@ def deal_owners(
         client = _cut_owners(windows, owner, num_clients, kind, config)
     # One motion may be recorded on several devices: then its split must be the same at every client.
     return client, client if what == "user" else codes(windows.user)
+
+
+def spread(owner: np.ndarray, num_owners: int, num_clients: int) -> np.ndarray:
+    """Client of each owner, an integer array of the shape of `owner`: all clients get as many, to one.
+
+    The owners that are left over once every client has the same number go to clients at equal distances. With
+    the first clients they would all stand under the first leaves, whose clients would differ from the others'
+    for no other reason, and a test of leaves would find that.
+
+    Args:
+        owner: numbers of owners, 0..num_owners − 1, of any shape.
+        num_owners: at least `num_clients`.
+        num_clients: at least 1.
+
+    >>> spread(np.arange(10), 10, 4).tolist()
+    [0, 1, 2, 3, 0, 1, 2, 3, 0, 2]
+    """
+    even = num_owners // num_clients * num_clients
+    left = max(num_owners - even, 1)
+    return np.where(owner < even, owner % num_clients, (owner - even) * num_clients // left)
 
 
 def _cut_owners(

@@ -121,22 +121,22 @@ def likeness(groups, clients=4):
 
 @pytest.mark.parametrize("groups", [[0, 1, 1], [0, 0, 1, 0], [0, 1, 0, 1, 0, 1], [0, 0, 0, 1, 1, 1, 2, 2, 2]])
 def test_dealt_groups_are_those_of_the_updates(groups):
-    found = dealt_tests(likeness(groups), DEAL, len(groups), 0)
+    found = dealt_tests(likeness(groups), DEAL, 0)
     assert labels_after(found, np.zeros(len(groups), dtype=np.int64)).tolist() == groups
     assert found[0].p <= found[0].level == 0.01
 
 
 def test_without_groups_the_deal_test_finds_none():
-    found = dealt_tests(likeness([0] * 6), DEAL, 6, 0)
+    found = dealt_tests(likeness([0] * 6), DEAL, 0)
     assert [test.stands for test in found] == [False]
 
 
 def test_equal_updates_have_equal_tests_whatever_the_round():
     alike = likeness([0, 0, 0, 1, 1, 1])
     later = replace(alike, global_round=9)
-    assert dealt_tests(alike, DEAL, 6, 5) == dealt_tests(later, DEAL, 6, 5)
+    assert dealt_tests(alike, DEAL, 5) == dealt_tests(later, DEAL, 5)
 
 
 def test_too_few_updates_are_said():
-    found = dealt_tests(likeness([0, 1], clients=2), DEAL, 3, 0)
-    assert "from 3 leaves and 5 clients on" in found
+    found = dealt_tests(likeness([0, 1], clients=2), DEAL, 0)
+    assert "from 2 leaves and 5 clients on" in found

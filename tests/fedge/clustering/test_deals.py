@@ -1,6 +1,5 @@
 """The deal test: by hand, against brute force, and its level in simulation where it assumes nothing."""
 
-import tracemalloc
 from itertools import permutations
 from math import comb, sqrt
 
@@ -11,18 +10,17 @@ from hypothesis import strategies as st
 
 from fedge.clustering.deals import (
     Deal,
+    _deals,
     _least_likely,
     all_deals,
     deal_test,
-    divide,
     labels_after,
     null_spread,
     refined,
     without_client_effects,
 )
 from fedge.clustering.reach import smallest_p
-from fedge.clustering.sketch import cosines
-from fedge.metrics.agreement import agreement
+from fedge.clustering.updates import size_strata
 
 
 def alike(types, noise, rng):
@@ -186,52 +184,54 @@ def test_many_leaves_are_cut_where_they_differ():
         assert (p, deals, exact) == (1 / 200, 200, False)
 
 
-def test_parts_are_divided_at_a_share_of_the_level():
-    """Three groups of four leaves each: two cuts stand, and no part comes apart further.
+def test_one_cut_has_a_p_of_its_own():
+    """Three leaves of four: leaf 2 differs. The cut of leaf 0 is not what was found, and has a larger p."""
+    leaf_of = np.repeat(np.arange(3), 4)
+    rng = np.random.default_rng(4)
+    types = rng.normal(size=(12, 3)) * 0.2 + 2 * (leaf_of == 2)[:, None] * [1, 0, 0]
+    similarity = [alike(types, 0.2, rng)]
+    labels, statistic, p, *_ = deal_test(similarity, leaf_of, rng)
+    found = deal_test(similarity, leaf_of, rng, cut=labels == 1)
+    assert (found[0].tolist(), found[1:3]) == (labels.tolist(), (statistic, p))
+    assert p == 3 / comb(12, 4)
+    assert deal_test(similarity, leaf_of, rng, cut=np.array([True, False, False]))[2] > 0.2
 
-    Eight leaves and four, of four clients each, can all be rejected: they share the level by their clients.
+
+def test_deals_inside_of_strata_by_hand():
+    """Leaf 0 has clients of strata 0 and 1, leaf 1 two of stratum 0 and one of 1, leaf 2 two of stratum 1.
+
+    Stratum 0: one client to leaf 0 of three, the others to leaf 1. Stratum 1: 4! / 2! ways.
     """
-    rng = np.random.default_rng(3)
-    leaf_of = np.repeat(np.arange(12), 4)
-    groups = np.arange(12) // 4
-    types = rng.normal(size=(48, 3)) * 0.2 + 2 * np.eye(3)[groups[leaf_of]]
-    tests = divide([alike(types, 0.2, rng)], leaf_of, range(12), 0.01, rng, draws=999)
-    assert labels_after(tests, np.zeros(12, dtype=np.int64)).tolist() == groups.tolist()
-    assert [round(t.level, 6) for t in tests[:1]] == [0.01]
-    assert all(t.level == pytest.approx(0.01 * len(t.leaves) / 12) for t in tests)
-    assert sum(t.stands for t in tests) == 2
-    assert tests[0].to_json()["parts"] == [list(part) for part in tests[0].parts]
+    leaf_of, strata = np.array([0, 0, 1, 1, 1, 2, 2]), np.array([0, 1, 0, 0, 1, 1, 1])
+    deals, exact = _deals(leaf_of, strata, np.random.default_rng(0), 99)
+    assert (len(deals) - 1, exact) == (3 * 12, True)
+    assert deals[0].tolist() == leaf_of.tolist()
+    assert len({tuple(deal) for deal in deals}) == 36
+    for deal in deals:
+        assert all(sorted(deal[strata == k]) == sorted(leaf_of[strata == k]) for k in (0, 1))
 
 
-def test_a_part_that_cannot_be_rejected_takes_no_share():
-    """Four groups of three leaves of three clients. Three leaves can have p = .036 at best: never at .01."""
-    rng = np.random.default_rng(5)
-    leaf_of = np.repeat(np.arange(12), 3)
-    groups = np.arange(12) // 3
-    types = rng.normal(size=(36, 4)) * 0.2 + 2 * np.eye(4)[groups[leaf_of]]
-    tests = divide([alike(types, 0.2, rng)], leaf_of, range(12), 0.01, rng, draws=499)
-    assert labels_after(tests, np.zeros(12, dtype=np.int64)).tolist() == groups.tolist()
-    levels = {len(test.leaves): test.level for test in tests if len(test.leaves) != 3}
-    assert set(levels.values()) <= {0.01, 0.005}  # halves where twelve come apart into six and six
-    assert all(test.p > test.level for test in tests if len(test.leaves) == 3)
+def test_a_leaf_of_large_clients_alone_is_no_evidence():
+    """All clients of leaf 0 are large, and alike for that: no deal changes them."""
+    rng, leaf_of = np.random.default_rng(5), np.repeat(np.arange(3), 4)
+    types = rng.normal(size=(12, 3)) * 0.2 + 2 * (leaf_of == 0)[:, None] * [1, 0, 0]
+    similarity = [alike(types, 0.2, rng)]
+    assert deal_test(similarity, leaf_of, rng)[2] < 0.01
+    assert deal_test(similarity, leaf_of, rng, strata=size_strata(np.where(leaf_of == 0, 900, 100)))[2] > 0.05
 
 
-@pytest.mark.whole_runs  # seconds of simulation
-def test_parts_of_a_true_cut_are_parted_no_more_often_than_the_level():
-    """Three leaves of another kind beside six that mean nothing: these split in at most the level's share.
-
-    Of 150 at .05 more than 15 come by chance in less than one of a hundred.
-    """
-    rng = np.random.default_rng(6)
-    leaf_of = np.repeat(np.arange(9), 3)
-    wrong = 0
-    for _ in range(150):
-        types = rng.normal(size=(27, 3)) * 0.5
-        types[leaf_of < 3, 0] += 4
-        tests = divide([alike(types, 0.3, rng)], leaf_of, range(9), 0.05, rng, draws=99)
-        assert {frozenset(part) for part in tests[0].parts} == {frozenset(range(3)), frozenset(range(3, 9))}
-        wrong += any(test.stands for test in tests[1:])
-    assert wrong <= 15
+@pytest.mark.parametrize(
+    ("windows", "strata"),
+    [
+        ([100] * 5, [0] * 5),
+        ([72, 100, 100, 141], [0, 0, 0, 0]),  # within a factor of √2 of the median
+        ([100, 100, 100, 200, 200], [0, 0, 0, 1, 1]),
+        ([100, 100, 100, 500, 1500], [0, 0, 0, 2, 4]),
+        ([0, 10, 10], [-3, 0, 0]),
+    ],
+)
+def test_strata_of_size_by_hand(windows, strata):
+    assert size_strata(np.array(windows)).tolist() == strata
 
 
 def test_a_cut_that_does_not_stand_changes_nothing():
@@ -247,10 +247,10 @@ def test_pairs_that_do_not_differ_say_nothing():
     assert len(labels) == 3
 
 
-@pytest.mark.parametrize("leaf_of", [[0, 0, 0, 1, 1, 1], [0, 1, 2], [0, 0, 0, 2, 2, 2]])
+@pytest.mark.parametrize("leaf_of", [[0, 0, 0, 0, 0, 0], [0, 1, 2], [0, 0, 0, 2, 2, 2]])
 def test_too_little_for_a_test_is_refused(leaf_of):
     leaf_of = np.array(leaf_of)
-    with pytest.raises(ValueError, match="deal test needs 3 leaves"):
+    with pytest.raises(ValueError, match="deal test needs 2 leaves"):
         deal_test([np.eye(len(leaf_of))], leaf_of, np.random.default_rng(0))
 
 
@@ -314,22 +314,3 @@ def test_a_cut_that_single_leaves_make_better():
     wrong = np.array([True, True, False, True, False, False])
     assert refined(pairs, leaf_of, wrong).tolist() in (side.tolist(), (~side).tolist())
     assert refined(pairs, leaf_of, side).tolist() == side.tolist()
-
-
-@pytest.mark.slow
-def test_sixty_four_leaves_in_bounded_memory():
-    """Four groups of 16 leaves of two clients, dealt in parts: found, in less than 100 MB however many deals.
-
-    Deals that are worked out together hold at most 32 MB in one array, a few of which are there at a time.
-    """
-    leaf_of = np.repeat(np.arange(64), 2)
-    groups = np.arange(64) % 4
-    rng = np.random.default_rng(0)
-    traits = rng.normal(size=(128, 8)) + 4 * np.eye(8)[groups[leaf_of]]
-    similarity = cosines(traits)
-    tracemalloc.start()
-    tests = divide(similarity[None], leaf_of, range(64), 0.01, rng, draws=399)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert agreement(groups, labels_after(tests, np.zeros(64, dtype=np.int64))).ari >= 0.95
-    assert peak < 200e6

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from fedge.clustering.evidence import Evidence, NotComparable
-from fedge.clustering.registry import Grouping, method_named
+from fedge.clustering.registry import NEEDS, Grouping, method_named, own_models, sent_for
 from fedge.clustering.signals import similarity_of
 from fedge.config.option import ConfigError
-from fedge.config.parts import GROUPINGS, SIGNALS
+from fedge.config.parts import BY_THRESHOLD_ONLY, GROUPINGS, SIGNALS
 from fedge.config.sections.cluster import ClusterConfig
 
 MODELS = [{"head": np.full((2, 2), float(leaf), np.float32)} for leaf in range(3)]
@@ -98,3 +98,24 @@ def test_what_cannot_be_compared_yet_goes_on_as_such(carry_out):
 
     with pytest.raises(NotComparable, match="too early"):
         carry_out(not_yet)
+
+
+def test_what_clients_send_follows_from_what_a_method_needs():
+    sent = {name: sent_for(ClusterConfig(method=name, count="2")) for name in ("clove", "feddrift", "ifca")}
+    assert set(sent.values()) == {(NEEDS["pool"].sent,)}
+    assert sent_for(ClusterConfig(method="flux")) == (NEEDS["description"].sent,)
+    assert sent_for(ClusterConfig(method="cfl")) == ()
+    assert sent_for(ClusterConfig(signal="cross-loss")) == (NEEDS["cross-losses"].sent,)
+    assert sent_for(ClusterConfig(method="flux", enabled=False)) == ()
+
+
+def test_every_method_needs_only_what_is_declared():
+    for name in GROUPINGS.names:
+        counted = {} if GROUPINGS.has(name, BY_THRESHOLD_ONLY) else {"count": "2"}
+        assert method_named(ClusterConfig(method=name, **counted)).needs(ClusterConfig()) <= set(NEEDS)
+
+
+def test_the_clouds_own_models_are_counted():
+    assert own_models(ClusterConfig(method="clove", count="3")) == 3
+    assert own_models(ClusterConfig(method="kmeans", count="3")) == 0
+    assert own_models(ClusterConfig(method="ifca", count="3", enabled=False)) == 0

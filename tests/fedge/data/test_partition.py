@@ -7,6 +7,7 @@ from fedge.config.flat import from_run_config
 from fedge.config.option import ConfigError
 from fedge.config.parts import PARTITIONS
 from fedge.config.topology import clients_per_leaf
+from fedge.data.owners import spread
 from fedge.data.partition import Partition, partition
 from fedge.data.split import TEST, TRAIN, VAL
 from hhar.synthetic.generate import synthetic_windows
@@ -381,11 +382,10 @@ def test_real_people_are_dealt_one_by_one_and_more_clients_are_refused(real):
     for clients in (9, users):
         dealt = partition(windows, config, clients_per_leaf(config.hierarchy, clients), 42)
         client, split = holders(dealt, len(windows))
+        of_user = spread(np.arange(users), users, clients)
         for k in range(clients):
-            assert set(np.unique(client[np.isin(windows.user, np.unique(windows.user)[k::clients])])) <= {
-                -1,
-                k,
-            }
+            mine = np.isin(windows.user, np.unique(windows.user)[of_user == k])
+            assert set(np.unique(client[mine])) <= {-1, k}
         used = split[split >= 0]
         assert (used == TRAIN).mean() > 0.5
         assert 0.1 < (used == VAL).mean() < 0.25
@@ -429,3 +429,23 @@ def test_a_deal_of_the_users_must_name_a_client_for_every_window(make_windows, d
             deal(windows, [1, 1], partition__kind=kind)
     finally:
         PARTITIONS.forget(kind)
+
+
+@given(st.integers(1, 40), st.integers(0, 80))
+def test_surplus_users_are_spread_over_all_leaves(clients, more):
+    """All clients get as many users, to one; as many as there are for each are dealt in turn, as ever."""
+    owners = np.arange(clients + more)
+    client = spread(owners, len(owners), clients)
+    counts = np.bincount(client, minlength=clients)
+    assert counts.max() - counts.min() <= 1
+    even = len(owners) // clients * clients
+    assert (client[:even] == owners[:even] % clients).all()
+    for leaf in (2, 4):  # leaves of that many clients differ by one user at most
+        if clients % leaf == 0:
+            of_leaves = counts.reshape(-1, leaf).sum(axis=1)
+            assert of_leaves.max() - of_leaves.min() <= 1
+
+
+def test_thirty_users_on_six_leaves_of_four_are_five_each():
+    counts = np.bincount(spread(np.arange(30), 30, 24))
+    assert counts.reshape(6, 4).tolist() == [[2, 1, 1, 1]] * 6

@@ -1,0 +1,284 @@
+"""Into which groups may leaves be parted? A closed test of partitions, each by deals inside of its groups.
+
+The true groups are a partition P* of the leaves; inside of each its clients are as good as dealt. For every
+partition P of the leaves let H_P be that: inside of each group of P leaves mean nothing. To part leaves into
+the groups of Q is *allowed* if every H_P is rejected of which Q is a refinement, the partition of all leaves
+in one group among them. Each H_P has one test of its own, at its own level, whatever Q is:
+
+    p of a group     the deal test of its leaves, by deals of its clients (`fedge.clustering.deals`)
+    p of H_P         of groups whose smallest possible p fit into the level together: the least p times
+                     level over share; a group's share is its smallest possible p, and of what is left as
+                     much as it has of the clients (Bonferroni's inequality with weights; Tarone 1990: a group
+                     that cannot have a p as small as the level takes no share). Else Fisher's combination of
+                     the groups' p, which are independent, since deals inside of different groups are
+
+So Q may be chosen by looking at the data: if it parts what belongs together, as a strict refinement of P*,
+then H_P* was rejected, whose test is fixed beforehand; the chance of that is at most its level. Where nothing
+is planted every split is such an error. This is closed testing (Marcus, Peritz and Gabriel 1976) on the
+hypotheses that are implied by a claim, as Einot and Gabriel (1975) and Begun and Gabriel (1981) use it
+for groups of means. It says nothing of a leaf on the wrong side of a cut between groups that do differ.
+
+Partitions are looked at along a chain: all leaves; the best cut of them; the best cut of one of the two, and
+so on to every leaf alone, as long as the next is allowed. What is not allowed ends one branch of the chain.
+Beyond `MOST_GROUPS` groups the implied hypotheses are too many; then a part is cut by its own test at its
+share of the level by clients (Meinshausen 2008), which is as much for a hierarchy that was fixed beforehand.
+
+Sources: Marcus, Peritz and Gabriel 1976, On closed testing procedures with special reference to ordered
+analysis of variance, Biometrika 63; Einot and Gabriel 1975, A study of the powers of several methods of
+multiple comparisons, JASA 70; Begun and Gabriel 1981, Closure of the Newman-Keuls multiple comparisons
+procedure, JASA 76; Tarone 1990, A modified Bonferroni method for discrete data, Biometrics 46; Fisher 1932,
+Statistical Methods for Research Workers; Meinshausen 2008, Hierarchical testing of variable importance,
+Biometrika 95.
+Shape letters: S leaf servers, K clients, M similarities.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import log
+
+import numpy as np
+
+from fedge.clustering.deals import MOST_LEAVES_FOR_ALL_CUTS, Deal, deal_test, refined, without_client_effects
+from fedge.clustering.reach import STRONG, WEAK, draws_for, level_in_force, smallest_p, smallest_p_of_any_cut
+from fedge.clustering.similarity import number_by_first_appearance
+
+Leaves = tuple[int, ...]
+Partition = tuple[Leaves, ...]
+
+MOST_GROUPS, MOST_GROUPS_OF_MANY = 7, 4  # of which all coarser partitions are tested; of more than 12 leaves
+_SAME = 1e-12  # by which two numbers that are to be equal may differ
+
+
+@dataclass(frozen=True)
+class Tested:
+    """The deal test of one set of leaves: as in `Deal`, without a level."""
+
+    parts: tuple[Leaves, Leaves]
+    statistic: float
+    p: float
+    deals: int
+    exact: bool
+
+
+class DealTests:
+    """Deal tests of sets of leaves, each made once; each draws from a stream of its own."""
+
+    def __init__(
+        self,
+        similarities: Sequence[np.ndarray] | np.ndarray,
+        leaf_of: np.ndarray,
+        stream: Callable[[Leaves], np.random.Generator],
+        strata: np.ndarray | None = None,
+        draws: int | None = None,
+    ) -> None:
+        """Keep what is dealt.
+
+        Args:
+            similarities: M matrices (K, K) of all clients.
+            leaf_of: (K,) leaf of each client.
+            stream: a set of leaves → what draws its deals.
+            strata: (K,) clients are dealt among those of their number; None for one stratum.
+            draws: of deals, where there are too many; None for as many as are worth it.
+        """
+        self._similarities, self._leaf_of, self._stream = similarities, leaf_of, stream
+        self._strata = np.zeros_like(leaf_of) if strata is None else strata
+        self._draws = draws
+        self._known: dict[Leaves, Tested] = {}
+        self._floors: dict[Leaves, float] = {}
+
+    def clients(self, leaves: Leaves) -> int:
+        """Return how many clients some leaves have."""
+        return int(np.isin(self._leaf_of, leaves).sum())
+
+    def floor(self, leaves: Leaves) -> float:
+        """Return the smallest p that a test of some leaves can have; 1 where they cannot be tested."""
+        if leaves not in self._floors:
+            self._floors[leaves] = smallest_p_of_any_cut(self.counts(leaves))
+        return self._floors[leaves]
+
+    def counts(self, leaves: Leaves) -> list[tuple[int, ...]]:
+        """Return per leaf how many clients of each stratum it has."""
+        kinds = np.unique(self._strata)
+        return [
+            tuple(int(((self._leaf_of == leaf) & (self._strata == kind)).sum()) for kind in kinds)
+            for leaf in leaves
+        ]
+
+    def of(self, leaves: Leaves) -> Tested:
+        """Return the test of at least two leaves."""
+        if leaves not in self._known:
+            mine = np.flatnonzero(np.isin(self._leaf_of, leaves))
+            own = np.searchsorted(leaves, self._leaf_of[mine])
+            inner = [similarity[np.ix_(mine, mine)] for similarity in self._similarities]
+            draws = self._draws or draws_for(smallest_p(self.counts(leaves)))
+            labels, statistic, p, deals, exact = deal_test(
+                inner, own, self._stream(leaves), draws, self._strata[mine]
+            )
+            if len(leaves) > MOST_LEAVES_FOR_ALL_CUTS and p <= WEAK:
+                pairs = np.stack([without_client_effects(similarity) for similarity in inner])
+                labels = number_by_first_appearance(refined(pairs, own, labels == 1).astype(np.int64))
+            first, second = (tuple(leaves[at] for at in np.flatnonzero(labels == k)) for k in (0, 1))
+            self._known[leaves] = Tested((first, second), statistic, p, deals, exact)
+        return self._known[leaves]
+
+
+def partitions_of(items: Sequence[Leaves]) -> Iterator[list[list[Leaves]]]:
+    """Yield every partition of some items; with three there are five.
+
+    >>> sum(1 for _ in partitions_of([(0,), (1,), (2,), (3,)]))
+    15
+    """
+    if not items:
+        yield []
+        return
+    first, *others = items
+    for rest in partitions_of(others):
+        yield [[first], *rest]
+        for at, group in enumerate(rest):
+            yield [*rest[:at], [first, *group], *rest[at + 1 :]]
+
+
+def shares(floors: Sequence[float], clients: Sequence[int], level: float) -> list[float] | None:
+    """Return the level of each group's own test in the test of a partition; None where Fisher's is taken.
+
+    Args:
+        floors: the smallest p that each group can have.
+        clients: of each group.
+        level: of the partition.
+
+    >>> [round(share, 4) for share in shares([0.0286, 0.0005], [8, 16], 0.05)]
+    [0.0356, 0.0144]
+    >>> shares([0.0286, 0.0286], [8, 8], 0.05) is None
+    True
+    """
+    can = [floor <= level for floor in floors]
+    taken = sum(floor for floor, fits in zip(floors, can, strict=True) if fits)
+    if taken > level + _SAME:
+        return None
+    there = sum(count for count, fits in zip(clients, can, strict=True) if fits)
+    left = max(0.0, level - taken)
+    return [
+        floor + left * count / there if fits else 0.0
+        for floor, count, fits in zip(floors, clients, can, strict=True)
+    ]
+
+
+def fisher(ps: Sequence[float]) -> float:
+    """Return Fisher's combination of independent p-values: the chance of a product as small.
+
+    >>> round(fisher([0.2, 0.05]), 4), fisher([0.03])
+    (0.0561, 0.03)
+    """
+    if len(ps) == 1:
+        return ps[0]
+    total = -sum(log(p) for p in ps)
+    term = found = 1.0
+    for k in range(1, len(ps)):  # the upper tail of χ² with 2 len(ps) degrees of freedom at 2 total
+        term *= total / k
+        found += term
+    return min(1.0, float(np.exp(-total) * found))
+
+
+class ClosedTest:
+    """The tests of partitions of some leaves."""
+
+    def __init__(self, tests: DealTests, leaves: Leaves, level: float | str) -> None:
+        """Keep what is tested.
+
+        Args:
+            tests: of sets of leaves.
+            leaves: all of them, at least two.
+            level: `cluster.level`: of every partition; "auto": 0.01 where its groups can reach that together,
+                else 0.05.
+        """
+        self._tests, self._leaves, self._level = tests, leaves, level
+        self._known: dict[frozenset[Leaves], tuple[float, float]] = {}
+
+    def level_of(self, groups: Sequence[Leaves]) -> float:
+        """Return the level of the partition whose groups of two leaves and more are given."""
+        if not isinstance(self._level, str):
+            return self._level
+        floors = [self._tests.floor(group) for group in groups]
+        if len(groups) == 1 and groups[0] == self._leaves:
+            return level_in_force(self._level, [self._tests.clients((leaf,)) for leaf in self._leaves])
+        return STRONG if sum(floors) <= STRONG else WEAK
+
+    def of(self, partition: Sequence[Leaves]) -> tuple[float, float]:
+        """Return p and level of a partition's hypothesis; p is 1 where nothing in it can be tested.
+
+        Of a partition that is rejected by one group the others are not looked at: then p is an upper bound.
+        """
+        groups = sorted((g for g in partition if len(g) > 1), key=lambda g: (-self._tests.clients(g), g))
+        key = frozenset(groups)
+        if key not in self._known:
+            level = self.level_of(groups)
+            groups = [group for group in groups if self._tests.floor(group) < 1]
+            self._known[key] = (self._p(groups, level), level)
+        return self._known[key]
+
+    def _p(self, groups: Sequence[Leaves], level: float) -> float:
+        """Return p of the hypothesis that leaves mean nothing inside of some groups that can be tested."""
+        if not groups:
+            return 1.0
+        if len(groups) == 1:
+            return self._tests.of(groups[0]).p
+        floors = [self._tests.floor(group) for group in groups]
+        levels = shares(floors, [self._tests.clients(group) for group in groups], level)
+        if levels is None:
+            return fisher([self._tests.of(group).p for group in groups])
+        least = 1.0
+        for group, share in zip(groups, levels, strict=True):
+            p = self._tests.of(group).p if share > 0 else 1.0
+            if p <= share:
+                return min(level, p * level / share)
+            least = min(least, p * level / share if share > 0 else 1.0)
+        return least
+
+    def hardest(self, partition: Sequence[Leaves]) -> tuple[float, float]:
+        """Return p and level of the hypothesis that is hardest to reject of those that a partition refines.
+
+        The first that is not rejected, if there is one: then the others are not looked at.
+        """
+        found = (0.0, 1.0)
+        for groups in partitions_of(partition):
+            if len(groups) < len(partition):
+                p, level = self.of(
+                    [tuple(sorted(leaf for part in group for leaf in part)) for group in groups]
+                )
+                if p > level:
+                    return p, level
+                if p * found[1] > found[0] * level:
+                    found = (p, level)
+        return found
+
+    def chain(self) -> list[Deal]:
+        """Return the cuts from all leaves on, each with the p by which it is allowed or not."""
+        groups: list[Leaves] = [self._leaves]
+        closed: set[Leaves] = set()
+        made: list[Deal] = []
+        most = MOST_GROUPS if len(self._leaves) <= MOST_LEAVES_FOR_ALL_CUTS else MOST_GROUPS_OF_MANY
+        while True:
+            group = self._next(groups, closed)
+            if group is None:
+                return made
+            tested = self._tests.of(group)
+            first, second = tested.parts
+            after = [first, second, *(other for other in groups if other != group)]
+            if len(after) <= most:
+                p, level = self.hardest(after)
+            else:
+                share = self._tests.clients(group) / self._tests.clients(self._leaves)
+                p, level = tested.p, self.level_of([self._leaves]) * share
+            deal = Deal(group, (first, second), tested.statistic, p, level, tested.deals, tested.exact)
+            made.append(deal)
+            if deal.stands:
+                groups = after
+            else:
+                closed.add(group)
+
+    def _next(self, groups: Sequence[Leaves], closed: set[Leaves]) -> Leaves | None:
+        """Return the group that is to be cut next: the one whose own test has the smallest p."""
+        open_ = [g for g in groups if len(g) > 1 and g not in closed and self._tests.floor(g) < 1]
+        rated = [(self._tests.of(g), g) for g in open_]
+        ranked = sorted((tested.p, -tested.statistic, group) for tested, group in rated)
+        return ranked[0][2] if ranked else None
