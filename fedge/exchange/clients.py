@@ -32,6 +32,7 @@ from fedge.exchange.returning import Returning
 from fedge.exchange.roll import Among, Question, Roll
 from fedge.exchange.round_context import is_of_version
 from fedge.states.averaging import State
+from fedge.states.challenge import answer_to
 from fedge.timing.laps import LapClock
 from fedge.timing.timeline import ExchangeTimes
 
@@ -385,7 +386,8 @@ def _clients(engine: Engine, roll: Roll) -> Clients:
             f"and partition {min(hellos.keys() - told.keys())} does not; add data-folder, own-data or data "
             f"to its --node-config"
         )
-    sharing = {roll.node_of[partition] for partition, hello in hellos.items() if hello.shares}
+    sees = answer_to(roll.challenge)
+    sharing = {roll.node_of[partition] for partition, hello in hellos.items() if sees and hello.seen == sees}
     known = () if engine.spans_machines() else sharing
     devices = Counter(hello.device for hello in hellos.values() if hello.device)
     return Clients(engine, dict(sorted(roll.node_of.items())), known, told or None, roll, devices)

@@ -229,14 +229,6 @@ def whole(metrics: MetricRecord, name: str) -> int:
     return value
 
 
-def wholes(metrics: MetricRecord, name: str) -> list[int]:
-    """Return a list of whole numbers of a metric record."""
-    values = metrics[name]
-    if not isinstance(values, list) or not set(map(type, values)) <= {int}:
-        raise TypeError(f"{name} must be whole numbers, but is {shown(values)}")
-    return [int(value) for value in values]
-
-
 def numbers_of(metrics: MetricRecord, name: str) -> np.ndarray | None:
     """Return a list of numbers of a metric record, float64 (numbers,), or None if there is none."""
     if name not in metrics:
@@ -245,13 +237,3 @@ def numbers_of(metrics: MetricRecord, name: str) -> np.ndarray | None:
     if found.ndim != 1:
         raise TypeError(f"{name} must be a list of numbers, but is {shown(metrics[name])}")
     return found
-
-
-def pair_of(metrics: MetricRecord, name: str) -> tuple[int, int] | None:
-    """Return two whole numbers of a metric record, or None if it has none of that name."""
-    if name not in metrics:
-        return None
-    pair = wholes(metrics, name)
-    if len(pair) != 2:
-        raise TypeError(f"{name} must be two whole numbers, but is {shown(pair)}")
-    return pair[0], pair[1]

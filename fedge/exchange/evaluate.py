@@ -7,6 +7,7 @@ from typing import Any, Final, Literal, cast
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
+from fedge.config.option import shown
 from fedge.exchange.content import (
     CONFIG,
     METRICS,
@@ -15,13 +16,14 @@ from fedge.exchange.content import (
     metrics_of,
     number,
     numbers_of,
-    pair_of,
-    wholes,
+    whole,
 )
 from fedge.exchange.round_context import VERSION, RoundContext
-from fedge.metrics.scores import accuracy, macro_f1
 from fedge.states.averaging import State
 from fedge.states.records import fill
+from fedge.tasks.chosen import CLASSIFICATION
+from fedge.tasks.classification import CONFUSION
+from fedge.tasks.task import Sums, Task, added
 
 EVALUATE = "evaluate"
 SPLITS = "splits"
@@ -42,31 +44,86 @@ class Evaluation:
     """One model on one split of one client.
 
     Attributes:
-        confusion: (classes, classes) int64, rows true, columns predicted.
-        loss: mean cross entropy per window.
-        only_one_right: on validation windows, beside the own model: on how many windows only the own model
-            is right, and on how many only this one.
+        sums: what the task adds up over the windows.
+        loss: mean per window.
+        windows: how many.
+        differences: on validation windows, beside the own model: the sum, and the sum of squares, of what
+            windows gain by this model in the values by which the task's first score goes.
         moments: the description of the windows by the model (`fedge.training.describe`), of the role
             `DESCRIBED` alone.
+        task: of the run.
     """
 
-    confusion: np.ndarray
+    sums: Sums
     loss: float
-    only_one_right: tuple[int, int] | None = None
+    windows: int
+    differences: tuple[float, float] | None = None
     moments: np.ndarray | None = None
+    task: Task = CLASSIFICATION
+
+    @property
+    def confusion(self) -> np.ndarray | None:
+        """(classes, classes) int64, rows true, columns predicted; None where the task has none."""
+        return self.sums.get(CONFUSION)
+
+    @property
+    def score(self) -> float:
+        """The task's first score."""
+        return self.task.score(self.sums)
+
+    @property
+    def further(self) -> dict[str, float]:
+        """The task's other scores, by name."""
+        return {score.name: score(self.sums) for score in self.task.scores[1:]}
 
 
-def pooled(evaluations: Sequence[Evaluation]) -> tuple[float, float, float] | None:
-    """Return (accuracy, loss, macro F1) over the windows of all evaluations; None without any.
+def differences(own: np.ndarray, other: np.ndarray) -> tuple[float, float]:
+    """Return the sum and the sum of squares of what windows gain by another model.
 
-    Sample-weighted by construction: the confusion matrices are added.
+    Of right and wrong, with b windows that only the own model has right and c that only the other one has,
+    they are c − b and b + c.
+
+    Args:
+        own: (N,) window by window what the first score goes by, of the own model.
+        other: (N,) the same windows, of the other model.
+
+    >>> differences(np.array([True, True, False]), np.array([True, False, False]))
+    (-1.0, 1.0)
+    """
+    gains = other.astype(np.float64) - own.astype(np.float64)
+    return float(gains.sum()), float((gains**2).sum())
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """One model on the windows of several clients.
+
+    Attributes:
+        score: the task's first.
+        loss: mean per window.
+        further: the other scores, by name.
+        merit: the first score so that more is better.
+    """
+
+    score: float
+    loss: float
+    further: Mapping[str, float]
+    merit: float
+
+
+def pooled(evaluations: Sequence[Evaluation]) -> Pooled | None:
+    """Return scores and loss over the windows of all evaluations; None without any.
+
+    Sample-weighted by construction: what clients have added up is added.
     """
     if not evaluations:
         return None
-    sizes = [int(j.confusion.sum()) for j in evaluations]
-    confusion = np.sum([j.confusion for j in evaluations], axis=0)
-    loss = sum(j.loss * n for j, n in zip(evaluations, sizes, strict=True)) / sum(sizes)
-    return accuracy(confusion), loss, macro_f1(confusion)
+    task = evaluations[0].task
+    sums = added([j.sums for j in evaluations])
+    loss = sum(j.loss * j.windows for j in evaluations) / sum(j.windows for j in evaluations)
+    score, *further = [score(sums) for score in task.scores]
+    names = [score.name for score in task.scores[1:]]
+    return Pooled(score, loss, dict(zip(names, further, strict=True)), task.scores[0].merit(score))
 
 
 EvaluateReply = dict[tuple[str, SplitName], Evaluation]  # by role and split
@@ -120,9 +177,11 @@ def evaluate_reply(
     values: dict[str, Any] = {VERSION: RoundContext.of(message).version}
     for (role, split), evaluation in evaluations.items():
         values[f"{role}/{split}/loss"] = float(evaluation.loss)
-        values[f"{role}/{split}/confusion"] = evaluation.confusion.ravel().tolist()
-        if evaluation.only_one_right is not None:
-            values[f"{role}/{split}/only-one-right"] = list(evaluation.only_one_right)
+        values[f"{role}/{split}/windows"] = evaluation.windows
+        for name, array in evaluation.sums.items():
+            values[f"{role}/{split}/sums/{name}"] = array.ravel().tolist()
+        if evaluation.differences is not None:
+            values[f"{role}/{split}/differences"] = list(evaluation.differences)
         if evaluation.moments is not None:
             values[f"{role}/{split}/moments"] = evaluation.moments.tolist()
     if work is not None:
@@ -130,19 +189,49 @@ def evaluate_reply(
     return Message(RecordDict({METRICS: fill(MetricRecord(), values)}), reply_to=message)
 
 
-def read_evaluate(reply: Message) -> EvaluateReply:
-    """Read a client's answer to an evaluate message."""
+def read_evaluate(reply: Message, task: Task = CLASSIFICATION, outputs: int = 0) -> EvaluateReply:
+    """Read a client's answer to an evaluate message.
+
+    Args:
+        reply: the answer.
+        task: of the run.
+        outputs: of its models.
+
+    Raises:
+        Exception: it is none; whatever a client can put into a message.
+    """
     metrics = metrics_of(reply)
+    form = task.form(outputs)
     evaluations: EvaluateReply = {}
     for name in metrics:
         if name.endswith("/loss"):
             role, split, _ = name.rsplit("/", 2)
-            cells = np.array(wholes(metrics, f"{role}/{split}/confusion"), dtype=np.int64)
-            classes = round(len(cells) ** 0.5)
+            at = f"{role}/{split}"
             evaluations[role, cast(SplitName, split)] = Evaluation(
-                cells.reshape(classes, classes),
+                {name: _sum(metrics, f"{at}/sums/{name}", zeros) for name, zeros in form.items()},
                 number(metrics, name),
-                pair_of(metrics, f"{role}/{split}/only-one-right"),
-                numbers_of(metrics, f"{role}/{split}/moments"),
+                whole(metrics, f"{at}/windows"),
+                _differences(metrics, f"{at}/differences"),
+                numbers_of(metrics, f"{at}/moments"),
+                task,
             )
     return evaluations
+
+
+def _sum(metrics: MetricRecord, name: str, zeros: np.ndarray) -> np.ndarray:
+    """Return a sum of a metric record, of the shape and dtype of `zeros`."""
+    values = metrics[name]
+    kinds: set[type] = {int} if zeros.dtype == np.int64 else {int, float}
+    if not isinstance(values, list) or not set(map(type, values)) <= kinds or len(values) != zeros.size:
+        raise TypeError(f"{name} must be {zeros.size} numbers of {zeros.dtype}, but is {shown(values)}")
+    return np.array(values, dtype=zeros.dtype).reshape(zeros.shape)
+
+
+def _differences(metrics: MetricRecord, name: str) -> tuple[float, float] | None:
+    """Return the two numbers of a metric record, or None if it has none of that name."""
+    found = numbers_of(metrics, name)
+    if found is None:
+        return None
+    if len(found) != 2:
+        raise TypeError(f"{name} must be two numbers, but is {shown(metrics[name])}")
+    return float(found[0]), float(found[1])

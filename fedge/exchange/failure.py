@@ -70,6 +70,19 @@ def no_reply_within(timeout_s: float) -> Failure:
     return Failure(NO_REPLY, f"within {timeout_s:g} s, which is guard.client-timeout")
 
 
+def limit_in(text: str | None) -> float | None:
+    """Seconds that a text names, positive and finite; None where it names none.
+
+    >>> [limit_in(text) for text in ("5", "0.5", "1.2.3", "not a number", "nan", "-1", None)]
+    [5.0, 0.5, None, None, None, None, None]
+    """
+    try:
+        seconds = float(text or "")
+    except ValueError:
+        return None
+    return seconds if 0 < seconds < float("inf") else None
+
+
 def worker_died() -> Failure:
     """Return the failure of a client whose process ended."""
     return Failure(WORKER_DIED, "its process was killed, ran out of memory or crashed")

@@ -25,30 +25,31 @@ class Hello:
     Attributes:
         partition_id: the partition that it holds.
         num_partitions: of how many.
-        shares: whether it sees the server's folder of state files.
+        seen: its answer to the server's challenge, by which it is known to see the server's folder of state
+            files; empty if it does not.
         told: what it tells of its windows, where its node names its own; None where the server has them.
         device: what it computes on: "cpu", or the name of a GPU; empty where that is not known.
     """
 
     partition_id: int
     num_partitions: int
-    shares: bool = False
+    seen: str = ""
     told: Told | None = None
     device: str = CPU
 
 
-def hello_message(node_id: int, probe: str = "", seed: int = 0, options: str = "") -> Message:
-    """Ask a node who it is, whether it sees the file `probe`, and what it holds in a run with a seed.
+def hello_message(node_id: int, challenge: str = "", seed: int = 0, options: str = "") -> Message:
+    """Ask a node who it is, whether it can answer a challenge, and what it holds in a run with a seed.
 
     `options` are those of the run, where the node has others (`fedge.exchange.content.options_of`).
     """
-    asked = ConfigRecord({"probe": probe, "seed": seed, OPTIONS: options})
+    asked = ConfigRecord({"challenge": challenge, "seed": seed, OPTIONS: options})
     return Message(RecordDict({CONFIG: asked}), node_id, HELLO)
 
 
-def probe_of(message: Message) -> str:
-    """Return the path of the file that a hello asks about; empty for none."""
-    return str(config_of(message)["probe"])
+def challenge_of(message: Message) -> str:
+    """Challenge that a hello puts (`fedge.states.challenge`); empty for none."""
+    return str(config_of(message)["challenge"])
 
 
 def seed_of(message: Message) -> int:
@@ -58,7 +59,7 @@ def seed_of(message: Message) -> int:
 
 def hello_reply(hello: Hello, message: Message) -> Message:
     """Answer a hello."""
-    told = ConfigRecord({name: getattr(hello, name) for name in ("partition_id", "num_partitions", "shares")})
+    told = ConfigRecord({name: getattr(hello, name) for name in ("partition_id", "num_partitions", "seen")})
     if hello.told is not None:
         told["told"] = hello.told.to_text()
     if hello.device != CPU:
@@ -80,7 +81,7 @@ def read_hello(reply: Message) -> Hello:
         raise ValueError(f"partition {shown(partition_id)} of {shown(num_partitions)}")
     told = Told.of_text(str(record["told"])) if "told" in record else None
     device = printable(str(record.get("device", CPU))[:_LONGEST])
-    return Hello(partition_id, num_partitions, record["shares"] is True, told, device)
+    return Hello(partition_id, num_partitions, str(record["seen"])[:_LONGEST], told, device)
 
 
 def expect_windows(message: Message, fingerprint: str) -> None:

@@ -29,12 +29,12 @@ class Question:
     """What every node is asked at its first call.
 
     Attributes:
-        probe: path of a file that lies where state files would.
+        challenge: that whoever sees the server's state files can answer.
         seed: of the run.
         options: of the run, as JSON, where nodes have others.
     """
 
-    probe: str = ""
+    challenge: str = ""
     seed: int = 0
     options: str = ""
 
@@ -83,6 +83,11 @@ class Roll:
         return bool(self.expected) and len(self.node_of) >= len(self.wanted)
 
     @property
+    def challenge(self) -> str:
+        """What clients were asked to answer who see the server's state files."""
+        return self._question.challenge
+
+    @property
     def wanted(self) -> Collection[int]:
         """The partitions that have to be there; none while nobody has said how many there are."""
         return self._among.partitions if self._among else range(self.expected)
@@ -93,7 +98,7 @@ class Roll:
         if new:
             self._asked.update(new)
             asked = self._question
-            messages = [hello_message(node, asked.probe, asked.seed, asked.options) for node in new]
+            messages = [hello_message(node, asked.challenge, asked.seed, asked.options) for node in new]
             self._pending.update(zip(self._engine.push_messages(messages), new, strict=True))
 
     def ask_again(self, node: int) -> None:
@@ -116,6 +121,7 @@ class Roll:
             failure = self._engine.failure_of(reply)
             if failure.kind == NODE_GONE:
                 logger.warning("a node is gone before its first answer: %s", failure)
+                self._asked.discard(node)  # its key gives it the same id when it is back
                 return
             raise RunError(f"a client failed at its first call: {failure}")
         hello = _read(reply)
@@ -161,7 +167,10 @@ class Roll:
     def come_back(self, node: int, reply: Message) -> None:
         """Take in the first answer of a node that came while the run went on, or say why it stays out."""
         if reply.has_error():
-            logger.warning("a node that came later stays out: %s", self._engine.failure_of(reply))
+            failure = self._engine.failure_of(reply)
+            if failure.kind == NODE_GONE:
+                self._asked.discard(node)  # its key gives it the same id when it is back
+            logger.warning("a node that came later stays out: %s", failure)
             return
         try:
             hello = _read(reply)

@@ -19,14 +19,19 @@ import numpy as np
 from flwr.app import Message
 
 from fedge.config.option import shown
-from fedge.exchange.evaluate import DESCRIBED, OWN, EvaluateReply, read_evaluate
+from fedge.exchange.algorithm import ReplyForm, other_extra
+from fedge.exchange.evaluate import DESCRIBED, OWN, EvaluateReply, Evaluation, read_evaluate
 from fedge.exchange.failure import rejected, words_of
 from fedge.exchange.train import TrainReply, read_train
+from fedge.metrics.scores import counts_of
 from fedge.states.averaging import State, batches
+from fedge.tasks.chosen import CLASSIFICATION
+from fedge.tasks.task import Task
 
-_LARGEST_LOSS = 1e39  # cross entropy of float32 numbers cannot be larger
+_LARGEST_LOSS = 1e39  # no mean loss of float32 numbers is larger
 _LATE_S = 30.0  # that a client may have worked beyond its time until somebody noticed
 _SUMMABLE = 2**20
+_MOST_STEPS = 2**31
 
 _Read = TypeVar("_Read")
 
@@ -51,6 +56,9 @@ class TrainTask:
         timeout_s: seconds that the client might take.
         variances: entries of the model that cannot be negative (BatchNorm's running variances).
         says_clipped: whether the client has to say if it clipped its update.
+        least_loss: the smallest that can be.
+        form: what its algorithm sends; None for the model alone, trained for as many steps as options say.
+        keeps: whether it is to have kept a memory.
     """
 
     model: State
@@ -60,6 +68,9 @@ class TrainTask:
     timeout_s: float = math.inf
     variances: Collection[str] = ()
     says_clipped: bool = False
+    least_loss: float = 0.0
+    form: ReplyForm | None = None
+    keeps: bool = False
 
     def steps(self, samples: int) -> int:
         """Return the optimiser steps that a number of windows takes: epochs × ⌈n / batch⌉."""
@@ -87,7 +98,11 @@ def admit_train(message: Message, task: TrainTask, folder: Path | None = None) -
 
 
 def admit_evaluations(
-    message: Message, roles: Collection[str], windows: Mapping[str, int], classes: int
+    message: Message,
+    roles: Collection[str],
+    windows: Mapping[str, int],
+    classes: int,
+    task: Task = CLASSIFICATION,
 ) -> EvaluateReply:
     """Return a client's answer to an evaluate message.
 
@@ -95,27 +110,22 @@ def admit_evaluations(
         message: the answer.
         roles: the models that the client was to evaluate.
         windows: split → windows of the client.
-        classes: of the data.
+        classes: of the data, as many as a model has outputs.
+        task: of the run.
 
     Raises:
         ReplyRejected: it is not what was asked for.
     """
 
     def read() -> EvaluateReply:
-        evaluations = read_evaluate(message)
-        check_evaluations(
-            {(role, split): evaluation.confusion for (role, split), evaluation in evaluations.items()},
-            roles, windows, classes,
-        )  # fmt: skip
+        evaluations = read_evaluate(message, task, classes)
+        check_evaluations(evaluations, roles, windows)
         for (role, split), evaluation in evaluations.items():
-            check_evaluated_loss(evaluation.loss, f"{role} model, {split} windows")
-            check_moments(evaluation.moments, f"{role} model, {split} windows", role == DESCRIBED, classes)
+            where = f"{role} model, {split} windows"
+            check_evaluated_loss(evaluation.loss, where, task.least_loss)
+            check_moments(evaluation.moments, where, role == DESCRIBED, classes)
         on_val = {role: evaluation for (role, split), evaluation in evaluations.items() if split == "val"}
-        check_only_one_right(
-            {role: evaluation.only_one_right for role, evaluation in on_val.items()},
-            {role: evaluation.confusion for role, evaluation in on_val.items()},
-            OWN,
-        )
+        check_differences(on_val, OWN)
         return evaluations
 
     return _admitted(read)
@@ -137,22 +147,51 @@ def check_train(reply: TrainReply, task: TrainTask) -> None:
         raise ReplyRejected(
             "samples out of range", f"{shown(reply.samples)}, but 1 to {task.samples} were given"
         )
-    steps = task.steps(reply.samples)
+    steps, least_loss = task.steps(reply.samples), task.least_loss
+    if task.form is not None:
+        steps, least_loss = _steps_of_algorithm(reply), -_LARGEST_LOSS
     if type(reply.steps) is not int or reply.steps != steps:
         raise ReplyRejected(
             "steps out of range", f"{shown(reply.steps)}, but {reply.samples} windows take {steps}"
         )
     if not _is_number(reply.loss) or reply.loss in (math.inf, -math.inf):
         raise ReplyRejected("loss not finite", shown(reply.loss))
-    if not 0 <= reply.loss <= _LARGEST_LOSS:
-        raise ReplyRejected("loss out of range", f"{shown(reply.loss)}, but cross entropy is 0 or more")
+    if not max(least_loss, -_LARGEST_LOSS) <= reply.loss <= _LARGEST_LOSS:
+        raise ReplyRejected("loss out of range", f"{shown(reply.loss)}, but a loss is {least_loss:g} or more")
     longest_s = task.timeout_s + _LATE_S
     if not 0 <= reply.seconds <= longest_s:
         raise ReplyRejected("seconds out of range", f"{shown(reply.seconds)}, but there were {longest_s:g}")
     if task.says_clipped and reply.clipped is None:
         raise ReplyRejected("other entries", "whether the update was clipped is missing")
-    check_form(reply.state, task.model)
-    check_values(reply.state, task.model, task.variances, steps, windows=task.epochs * reply.samples)
+    _check_beside(reply, task)
+    model, windows = task.model, task.epochs * reply.samples
+    if task.form is not None:
+        model, windows = {name: model[name] for name in task.form.entries}, steps * task.batch_size
+    check_form(reply.state, model)
+    check_values(reply.state, model, task.variances, steps, windows=windows)
+
+
+def _steps_of_algorithm(reply: TrainReply) -> int:
+    """Return the steps that a reply says, of which an algorithm may take any number."""
+    if type(reply.steps) is not int or not 1 <= reply.steps <= _MOST_STEPS:
+        raise ReplyRejected(
+            "steps out of range", f"{shown(reply.steps)}, but 1 to {_MOST_STEPS} are possible"
+        )
+    return reply.steps
+
+
+def _check_beside(reply: TrainReply, task: TrainTask) -> None:
+    """Raise ReplyRejected unless what comes beside the model is what the algorithm sends."""
+    weight = reply.weight
+    if weight is not None and (task.form is None or not 0 < weight <= reply.samples):
+        raise ReplyRejected("weight out of range", f"{shown(weight)} of {reply.samples} windows")
+    differs = other_extra(reply.extra, {} if task.form is None else task.form.arrays)
+    if differs:
+        raise ReplyRejected("other entries", f"beside the model: {differs}"[:200])
+    for name, array in reply.extra.items():
+        _check_size(name, array.reshape(-1))
+    if (reply.kept is not None) != task.keeps:
+        raise ReplyRejected("other entries", "a memory that is missing, or that nobody asked for")
 
 
 def _is_number(value: float) -> bool:
@@ -228,33 +267,25 @@ def _check_size(name: str, part: np.ndarray) -> None:
         raise ReplyRejected("too large", f"entry {name!r}: {largest:.4g}")
 
 
-def check_evaluations(
-    confusions: Mapping[tuple[str, str], np.ndarray],
-    roles: Iterable[str],
-    windows: Mapping[str, int],
-    classes: int,
-) -> None:
+def check_evaluations(evaluations: EvaluateReply, roles: Iterable[str], windows: Mapping[str, int]) -> None:
     """Raise ReplyRejected unless an evaluate reply says what was asked.
 
     Args:
-        confusions: (model role, split) → confusion matrix, (classes, classes) int64.
+        evaluations: (model role, split) → evaluation, its sums of the form that the task says.
         roles: the models that the client was to evaluate.
         windows: split → windows of the client.
-        classes: of the run.
     """
     wanted = {(role, split) for role in roles for split in windows}
-    if confusions.keys() != wanted:
-        odd = sorted(f"{role} {split}" for role, split in confusions.keys() ^ wanted)
+    if evaluations.keys() != wanted:
+        odd = sorted(f"{role} {split}" for role, split in evaluations.keys() ^ wanted)
         raise ReplyRejected("other entries", ", ".join(odd))
-    for (role, split), confusion in confusions.items():
-        where = f"{role} model, {split} windows"
-        if confusion.shape != (classes, classes):
-            raise ReplyRejected("other shape", f"{where}: {confusion.shape} for {classes} classes")
-        if ((confusion < 0) | (confusion > windows[split])).any():
-            raise ReplyRejected("count out of range", f"{where}: {confusion.min()} to {confusion.max()}")
-        if int(confusion.sum()) != windows[split]:
-            counted = int(confusion.sum())
-            raise ReplyRejected("other number of windows", f"{where}: {counted} of {windows[split]}")
+    for (role, split), evaluation in evaluations.items():
+        where, count = f"{role} model, {split} windows", windows[split]
+        if evaluation.windows != count:
+            raise ReplyRejected("other number of windows", f"{where}: {evaluation.windows} of {count}")
+        wrong = evaluation.task.impossible(evaluation.sums, count)
+        if wrong is not None:
+            raise ReplyRejected(wrong[0], f"{where}: {wrong[1]}")
 
 
 def check_moments(moments: np.ndarray | None, where: str, asked: bool, classes: int) -> None:
@@ -276,45 +307,60 @@ def check_moments(moments: np.ndarray | None, where: str, asked: bool, classes: 
         raise ReplyRejected("description not finite", where)
 
 
-def check_only_one_right(
-    counts: Mapping[str, tuple[int, int] | None], confusions: Mapping[str, np.ndarray], own: str
-) -> None:
-    """Raise ReplyRejected unless the counts of windows that only one of two models has right add up.
+def check_differences(on_val: Mapping[str, Evaluation], own: str) -> None:
+    """Raise ReplyRejected unless what windows gain beside the own model can be.
 
-    Of N windows, of which the own model has `a` right and another one `b`: only the own has at most `a`, only
-    the other one at most N − a, and their difference is a − b.
+    Of N windows, the square of a sum is at most N times the sum of squares (Cauchy and Schwarz). Of right
+    and wrong they are counts: with `a` windows that the own model has right, of which another one has b
+    wrong, and c that only the other has right, b ≤ a, c ≤ N − a, and c − b is what it has right beyond a.
 
     Args:
-        counts: model role → (only the own model is right, only this one is), on validation windows.
-        confusions: model role → confusion matrix (classes, classes) int64 on validation windows, as
-            `check_evaluations` lets through.
-        own: role of the own model; where it was not asked about, nobody can count.
+        on_val: model role → evaluation on validation windows, as `check_evaluations` lets through.
+        own: role of the own model; where it was not asked about, nobody can compare.
     """
-    for role, pair in counts.items():
-        if (pair is not None) != (own in confusions and role != own):
+    for role, evaluation in on_val.items():
+        pair = evaluation.differences
+        if (pair is not None) != (own in on_val and role != own):
             raise ReplyRejected("other entries", f"{role} beside {own}: {pair}")
         if pair is None:
             continue
-        only_own, only_this = pair
-        right_own, right_this = int(np.trace(confusions[own])), int(np.trace(confusions[role]))
-        windows = int(confusions[own].sum())
-        fits = 0 <= only_own <= right_own and 0 <= only_this <= windows - right_own
-        if not fits or only_own - only_this != right_own - right_this:
-            raise ReplyRejected(
-                "counts do not add up",
-                f"{role} beside {own}: {only_own} and {only_this}, right are {right_this} and {right_own}",
-            )
+        total, squares = pair
+        if not (abs(total) <= _LARGEST_LOSS and 0 <= squares <= _LARGEST_LOSS**2):
+            raise ReplyRejected("differences out of range", f"{role} beside {own}: {total:g}, {squares:g}")
+        if total**2 > evaluation.windows * squares * (1 + 1e-9):
+            raise ReplyRejected("differences do not add up", f"{role} beside {own}: {total:g}, {squares:g}")
+        mine, this = on_val[own].confusion, evaluation.confusion
+        if mine is not None and this is not None:
+            _check_counts(role, own, pair, int(np.trace(mine)), int(np.trace(this)), evaluation.windows)
 
 
-def check_evaluated_loss(loss: float, where: str) -> None:
-    """Raise ReplyRejected unless a mean cross entropy can be one: 0 or more, or that of a diverged model.
+def _check_counts(
+    role: str, own: str, pair: tuple[float, float], right_own: int, right_this: int, windows: int
+) -> None:
+    """Raise ReplyRejected unless differences of right and wrong are counts that add up."""
+    only_own, only_this = counts_of(pair)
+    fits = 0 <= only_own <= right_own and 0 <= only_this <= windows - right_own
+    if (
+        not fits
+        or (only_this - only_own, only_this + only_own) != pair
+        or only_own - only_this != right_own - right_this
+    ):
+        raise ReplyRejected(
+            "counts do not add up",
+            f"{role} beside {own}: {only_own} and {only_this}, right are {right_this} and {right_own}",
+        )
+
+
+def check_evaluated_loss(loss: float, where: str, least: float = 0.0) -> None:
+    """Raise ReplyRejected unless a mean loss can be one: at least the task's least, or of a diverged model.
 
     Args:
         loss: infinite or NaN where the model has diverged; that is noted, and the evaluation counts.
         where: for the message.
+        least: the smallest that can be.
     """
-    if _is_number(loss) and loss != math.inf and not 0 <= loss <= _LARGEST_LOSS:
-        raise ReplyRejected("loss out of range", f"{where}: {shown(loss)}, but cross entropy is 0 or more")
+    if _is_number(loss) and loss != math.inf and not max(least, -_LARGEST_LOSS) <= loss <= _LARGEST_LOSS:
+        raise ReplyRejected("loss out of range", f"{where}: {shown(loss)}, but a loss is {least:g} or more")
 
 
 def not_finite_losses(losses: Mapping[tuple[str, str], float]) -> Sequence[str]:

@@ -2,12 +2,13 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from fedge.config.option import shown
+from fedge.exchange.algorithm import EXTRA, KEPT, kept_record, read_extra, read_kept
 from fedge.exchange.content import (
     ARRAYS,
     CONFIG,
@@ -25,12 +26,14 @@ from fedge.exchange.content import (
 from fedge.exchange.round_context import VERSION, RoundContext
 from fedge.states.averaging import State
 from fedge.states.files import StateFileError, state_bytes, write_state
+from fedge.states.memory import Kept
 from fedge.states.records import fill, to_record
 from fedge.training.local import TrainResult
 
 logger = logging.getLogger(__name__)
 
 TRAIN = "train"
+WEIGHT = "weight"  # among the metrics: in the leaf's means, where it is not the number of windows
 KEY_CLIPPING_NORM, KEY_NORM_BIT = "clipping_norm", "norm_bit"  # as Flower's own wrappers call them
 
 
@@ -47,6 +50,9 @@ class TrainReply:
         uplink_bytes: size of the arrays in the reply.
         clipped: whether the client had to clip its update; None where it does not say.
         version: of the model that it started from, as the question said.
+        weight: in the leaf's means; None for its windows.
+        extra: arrays beside the model, packed.
+        kept: the version of its memory that it has kept; None without one.
     """
 
     state: State
@@ -57,6 +63,14 @@ class TrainReply:
     uplink_bytes: int
     clipped: bool | None = None
     version: int = 0
+    weight: float | None = None
+    extra: State = field(default_factory=dict, repr=False)
+    kept: Kept | None = None
+
+    @property
+    def mean_weight(self) -> float:
+        """Its weight in the leaf's means."""
+        return float(self.samples) if self.weight is None else self.weight
 
 
 def train_messages(node_ids: Sequence[int], model: ArrayRecord, round_context: RoundContext) -> list[Message]:
@@ -72,6 +86,9 @@ def train_reply(
     seconds: float,
     clipped: bool | None = None,
     work: Callable[[], list[float]] = list,
+    weight: float | None = None,
+    extra: State | None = None,
+    kept: Kept | None = None,
 ) -> Message:
     """Answer a train message; a model that came as a file goes back as one.
 
@@ -82,6 +99,9 @@ def train_reply(
         seconds: that the client took.
         clipped: whether it clipped its update, if it was asked to.
         work: tells, once all else is done, what it did with its time.
+        weight: in means; None for its windows.
+        extra: arrays beside the model, packed.
+        kept: the version of its memory that it has kept.
     """
     values = {
         VERSION: RoundContext.of(message).version,
@@ -92,6 +112,8 @@ def train_reply(
     }
     if clipped is not None:
         values[KEY_NORM_BIT] = int(clipped)
+    if weight is not None:
+        values[WEIGHT] = weight
     arrays: ArrayRecord | ConfigRecord = to_record(result.state)
     came_as = ticket_of(message, ARRAYS)
     if came_as:
@@ -101,22 +123,31 @@ def train_reply(
         except StateFileError as error:
             logger.warning("%s; the model goes in the message", error)
     metrics = fill(MetricRecord(), {**values, **about_itself(work)})
-    return Message(RecordDict({ARRAYS: arrays, METRICS: metrics}), reply_to=message)
+    content: dict[str, ArrayRecord | ConfigRecord | MetricRecord] = {ARRAYS: arrays, METRICS: metrics}
+    if extra:
+        content[EXTRA] = to_record(extra)
+    if kept is not None:
+        content[KEPT] = kept_record(kept)
+    return Message(RecordDict(content), reply_to=message)
 
 
 def read_train(reply: Message, folder: Path | None = None) -> TrainReply:
     """Read a client's answer to a train message; its model may lie in `folder`, where there is one."""
     metrics = metrics_of(reply)
-    state = replied_state(reply, folder)
+    state, extra = replied_state(reply, folder), read_extra(reply)
+    version = whole(metrics, VERSION)
     return TrainReply(
         state=state,
         samples=whole(metrics, NUM_EXAMPLES),
         steps=whole(metrics, "steps"),
         loss=number(metrics, "train-loss"),
         seconds=number(metrics, "train-seconds"),
-        uplink_bytes=state_bytes(state),
+        uplink_bytes=state_bytes(state) + state_bytes(extra),
         clipped=_flag(metrics, KEY_NORM_BIT),
-        version=whole(metrics, VERSION),
+        version=version,
+        weight=number(metrics, WEIGHT) if WEIGHT in metrics else None,
+        extra=extra,
+        kept=read_kept(reply, version),
     )
 
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from evaluations import classified
 
 from fedge.exchange.evaluate import (
     OWN,
-    Evaluation,
     evaluate_messages,
     evaluate_reply,
     models_to_evaluate,
@@ -37,19 +37,20 @@ def test_models_come_one_by_one_under_their_roles(asked):
 
 
 def test_evaluations_come_back(asked):
-    own = Evaluation(np.array([[3, 1], [0, 2]]), 0.5)
-    offered = Evaluation(np.array([[2, 2], [1, 1]]), 0.75, only_one_right=(2, 0))
-    found = read_evaluate(evaluate_reply(asked, {(OWN, "val"): own, ("offered", "val"): offered}))
+    own = classified(np.array([[3, 1], [0, 2]]), 0.5)
+    offered = classified(np.array([[2, 2], [1, 1]]), 0.75, only_one_right=(2, 0))
+    reply = evaluate_reply(asked, {(OWN, "val"): own, ("offered", "val"): offered})
+    found = read_evaluate(reply, outputs=2)
     assert found.keys() == {(OWN, "val"), ("offered", "val")}
     assert np.array_equal(found["offered", "val"].confusion, offered.confusion)
-    assert (found[OWN, "val"].loss, found[OWN, "val"].only_one_right) == (0.5, None)
-    assert found["offered", "val"].only_one_right == (2, 0)
+    assert (found[OWN, "val"].loss, found[OWN, "val"].differences) == (0.5, None)
+    assert found["offered", "val"].differences == (-2.0, 2.0)
 
 
 def test_scores_are_pooled_over_windows():
     """5 of 6 windows right with loss 0.5, 1 of 2 with loss 1.5: 6 of 8, (6·0.5 + 2·1.5) / 8."""
-    first = Evaluation(np.array([[3, 1], [0, 2]]), 0.5)
-    second = Evaluation(np.array([[1, 0], [1, 0]]), 1.5)
-    accuracy, loss, _ = pooled([first, second])
-    assert (accuracy, loss) == (0.75, 0.75)
+    first = classified(np.array([[3, 1], [0, 2]]), 0.5)
+    second = classified(np.array([[1, 0], [1, 0]]), 1.5)
+    found = pooled([first, second])
+    assert (found.score, found.loss) == (0.75, 0.75)
     assert pooled([]) is None

@@ -10,12 +10,12 @@ from fedge.data.own import Told
 from fedge.data.scaling import ChannelSums
 from fedge.exchange.hello import (
     Hello,
+    challenge_of,
     end_capture_message,
     end_capture_reply,
     expect_windows,
     hello_message,
     hello_reply,
-    probe_of,
     read_end_capture,
     read_hello,
     refuse_other_windows,
@@ -30,11 +30,11 @@ def numbered(message):
 
 
 def test_a_hello_comes_back_as_it_was_said():
-    asked = numbered(hello_message(7, "/somewhere/owner", seed=2**40))
+    asked = numbered(hello_message(7, "/somewhere/challenge-1", seed=2**40))
     assert asked.metadata.dst_node_id == 7
-    assert probe_of(asked) == "/somewhere/owner"
+    assert challenge_of(asked) == "/somewhere/challenge-1"
     assert seed_of(asked) == 2**40
-    said = Hello(partition_id=3, num_partitions=9, shares=True)
+    said = Hello(partition_id=3, num_partitions=9, seen="5e" * 32)
     assert read_hello(hello_reply(said, asked)) == said
     sums = ChannelSums(4, (0.1,), (1e-300,))
     counts = {"train": (1, 2), "val": (1, 0), "test": (0, 1)}

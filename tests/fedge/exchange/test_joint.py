@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from evaluations import classified
 
 from fedge.exchange.content import ARRAYS, METRICS, arrays_of, total_payload_bytes
 from fedge.exchange.evaluate import (
     OWN,
-    Evaluation,
     evaluate_messages,
     evaluate_reply,
     models_to_evaluate,
@@ -24,7 +24,7 @@ NOW = RoundContext(42, 3, 3, "/data", "/run.log", 99, 1.5)
 NEXT = RoundContext(42, 4, 4, "/data", "/run.log", 99, 1.5)
 OFFERED = {"w": np.full(1000, 2, np.float32)}
 MODELS = {OWN: {"w": np.ones(1000, np.float32)}, "offered": OFFERED}
-EVALUATIONS = {(OWN, "val"): Evaluation(np.array([[3, 1], [0, 2]]), 0.5)}
+EVALUATIONS = {(OWN, "val"): classified(np.array([[3, 1], [0, 2]]), 0.5)}
 
 
 def asked_apart():
@@ -85,7 +85,7 @@ def test_a_reply_is_both(question):
     assert not is_of_version(evaluated, question)
     assert list(training.content) == [ARRAYS, METRICS]
     assert (read_train(training).steps, read_train(training).samples) == (12, 100)
-    assert read_evaluate(evaluated)[OWN, "val"].loss == 0.5
+    assert read_evaluate(evaluated, outputs=2)[OWN, "val"].loss == 0.5
     assert training.metadata.reply_to_message_id == evaluated.metadata.reply_to_message_id == "1"
 
 
@@ -96,7 +96,7 @@ def test_what_fails_in_training_leaves_the_evaluation(question):
     evaluation = evaluate_reply(evaluate_part(question), EVALUATIONS)
     training, evaluated = parts_of(joint_reply(question, evaluation, fail))
     assert training is None
-    assert read_evaluate(evaluated)[OWN, "val"].loss == 0.5
+    assert read_evaluate(evaluated, outputs=2)[OWN, "val"].loss == 0.5
 
 
 def test_a_client_that_only_trains_leaves_the_evaluation_open(question):

@@ -219,3 +219,26 @@ def test_partitions_of_a_run_that_goes_on_wait_for_their_nodes():
     come(script, roll, 12, Hello(3, 9, told=replace(TOLD, fingerprint="e" * 64)))
     roll.rebind(script.get_node_ids(), lambda _: None)
     assert (roll.away(), roll.node_of[4]) == ([3], 11)
+
+
+def test_a_node_that_goes_before_its_first_answer_is_asked_again_under_its_id():
+    """Its key gives it the same id when it is back; before the run begins, and while it goes on."""
+    script, engine = deployment(0, 1)
+    roll = Roll(engine, Question())
+    roll.ask(script.get_node_ids())
+    script.go(11)
+    script.say_hello(12)
+    for node, reply in roll.answers():
+        roll.enter(node, reply)
+    script.nodes[11] = Hello(0, 2)
+    enter_all(script, roll)
+    assert roll.node_of == {1: 12, 0: 11}
+
+    script.nodes[21] = Hello(1, 2)
+    roll.ask(script.get_node_ids())
+    script.go(21)
+    for node, reply in roll.answers():
+        roll.come_back(node, reply)
+    assert len(come(script, roll, 21, Hello(1, 2))) == 1
+    script.go(12)
+    assert roll.rebind(script.get_node_ids(), lambda line: None) == {1: 12}

@@ -6,26 +6,26 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from any_states import states
+from evaluations import classified
 from flwr.app import Message, MetricRecord, RecordDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedge.exchange.evaluate import OWN, Evaluation, evaluate_messages, evaluate_reply
+from fedge.exchange.evaluate import OWN, differences, evaluate_messages, evaluate_reply
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.schema import (
     ReplyRejected,
     TrainTask,
     admit_evaluations,
     admit_train,
+    check_differences,
     check_evaluations,
     check_form,
-    check_only_one_right,
     check_train,
     check_values,
     not_finite_losses,
 )
 from fedge.exchange.train import TrainReply, train_messages, train_reply
-from fedge.metrics.scores import only_one_right
 from fedge.states.averaging import weighted_mean
 from fedge.states.records import to_record
 from fedge.training.local import TrainResult
@@ -79,9 +79,9 @@ def test_what_the_leaf_asked_for_passes():
         ({"steps": 4.0}, "steps out of range (4.0, but 5 windows take 4)"),
         ({"steps": 5}, "steps out of range (5, but 5 windows take 4)"),
         ({"samples": 4}, "steps out of range (4, but 4 windows take 2)"),
-        ({"loss": -0.1}, "loss out of range (-0.1, but cross entropy is 0 or more)"),
-        ({"loss": -1e308}, "loss out of range (-1e+308, but cross entropy is 0 or more)"),
-        ({"loss": 2e39}, "loss out of range (2e+39, but cross entropy is 0 or more)"),
+        ({"loss": -0.1}, "loss out of range (-0.1, but a loss is 0 or more)"),
+        ({"loss": -1e308}, "loss out of range (-1e+308, but a loss is 0 or more)"),
+        ({"loss": 2e39}, "loss out of range (2e+39, but a loss is 0 or more)"),
         ({"seconds": -1.0}, "seconds out of range (-1.0, but there were 90)"),
         ({"seconds": math.nan}, "seconds out of range (nan, but there were 90)"),
         ({"seconds": 91}, "seconds out of range (91, but there were 90)"),
@@ -317,12 +317,22 @@ def test_whatever_a_metric_is_the_reply_is_read_or_refused(name, value):
 
 
 @given(
-    st.sampled_from(["own/val/loss", "own/val/confusion", "own/test/loss", "x/loss", "/loss", "loss"]),
+    st.sampled_from(
+        [
+            "own/val/loss",
+            "own/val/sums/confusion",
+            "own/val/windows",
+            "own/test/loss",
+            "x/loss",
+            "/loss",
+            "loss",
+        ]
+    ),
     anything,
 )
 def test_whatever_an_evaluation_is_it_is_read_or_refused(name, value):
     (asked,) = evaluate_messages([1], {OWN: to_record(MODEL)}, ("val", "test"), CONTEXT)
-    good = {(OWN, split): Evaluation(np.array([[1, 1], [0, 1]]), 0.5) for split in ("val", "test")}
+    good = {(OWN, split): classified(np.array([[1, 1], [0, 1]]), 0.5) for split in ("val", "test")}
     made = evaluate_reply(numbered(asked), good)
     made.content["metrics"].__dict__["_data"][name] = value
     admitted = admitted_or_refused(lambda: admit_evaluations(made, (OWN,), {"val": 3, "test": 3}, 2))
@@ -364,7 +374,13 @@ def confusions(**changes):
         ("own", "val"): np.array([[1, 1], [0, 1]]),
         ("own", "test"): np.array([[2, 0], [1, 2]]),
     }
-    return {**good, **{("own", split): np.array(matrix) for split, matrix in changes.items()}}
+    all_of_them = {**good, **{("own", split): np.array(matrix) for split, matrix in changes.items()}}
+    return {at: counted(matrix, WINDOWS[at[1]]) for at, matrix in all_of_them.items()}
+
+
+def counted(matrix, windows):
+    """Return an evaluation that says how many windows it is of, whatever its confusion matrix says."""
+    return replace(classified(matrix, 0.5), windows=windows)
 
 
 @pytest.mark.parametrize(
@@ -376,15 +392,14 @@ def confusions(**changes):
             confusions(test=[[2**63 - 1, 5], [1, 0]]),
             f"count out of range (own model, test windows: 0 to {2**63 - 1})",
         ),
-        (confusions(val=[[3]]), "other shape (own model, val windows: (1, 1) for 2 classes)"),
         ({("own", "val"): confusions()["own", "val"]}, "other entries (own test)"),
         ({**confusions(), ("offered", "val"): confusions()["own", "val"]}, "other entries (offered val)"),
     ],
 )
 def test_evaluate_replies_by_hand(given_, kind):
-    check_evaluations(confusions(), ("own",), WINDOWS, 2)
+    check_evaluations(confusions(), ("own",), WINDOWS)
     with pytest.raises(ReplyRejected) as caught:
-        check_evaluations(given_, ("own",), WINDOWS, 2)
+        check_evaluations(given_, ("own",), WINDOWS)
     assert str(caught.value) == f"rejected: {kind}"
 
 
@@ -393,11 +408,11 @@ def test_any_split_of_the_windows_over_the_cells_passes(classes, count, data):
     """Property: what adds up passes; one window more or less in any cell does not."""
     cells = data.draw(st.lists(st.integers(0, classes**2 - 1), min_size=count, max_size=count))
     matrix = np.bincount(cells, minlength=classes**2).reshape(classes, classes)
-    check_evaluations({("own", "val"): matrix}, ("own",), {"val": count}, classes)
+    check_evaluations({("own", "val"): counted(matrix, count)}, ("own",), {"val": count})
     changed = matrix.copy()
     changed.reshape(-1)[data.draw(st.integers(0, classes**2 - 1))] += data.draw(st.sampled_from([1, -1]))
     with pytest.raises(ReplyRejected):
-        check_evaluations({("own", "val"): changed}, ("own",), {"val": count}, classes)
+        check_evaluations({("own", "val"): counted(changed, count)}, ("own",), {"val": count})
 
 
 def test_losses_of_diverged_models_are_named():
@@ -408,10 +423,13 @@ def test_losses_of_diverged_models_are_named():
 # --- windows that only one of two models has right ------------------------------------------------------
 
 
-def evaluated(own, this, windows=10):
-    """Return confusion matrices of an own and an offered model with so many of 10 windows right."""
+def evaluated(own, this, pairs, windows=10):
+    """Return evaluations of an own and an offered model with so many of 10 windows right.
+
+    `pairs` says of each on how many windows only the own model is right, and on how many only this one.
+    """
     return {
-        role: np.array([[right, windows - right], [0, 0]])
+        role: classified(np.array([[right, windows - right], [0, 0]]), 0.5, pairs[role])
         for role, right in (("own", own), ("offered", this))
     }
 
@@ -419,27 +437,37 @@ def evaluated(own, this, windows=10):
 def test_counts_that_add_up_pass():
     """Own 6 of 10 right, offered 7: only own 2 and only offered 3, or 0 and 1; at most 4 are only offered."""
     for pair in ((2, 3), (0, 1), (3, 4)):
-        check_only_one_right({"own": None, "offered": pair}, evaluated(6, 7), "own")
-    check_only_one_right(
-        {"leaf-1": None}, {"leaf-1": evaluated(6, 7)["own"]}, "own"
-    )  # own was not asked about
+        check_differences(evaluated(6, 7, {"own": None, "offered": pair}), "own")
+    alone = evaluated(6, 7, {"own": None, "offered": None})["own"]
+    check_differences({"leaf-1": alone}, "own")  # own was not asked about
 
 
 @pytest.mark.parametrize("pair", [(2, 2), (-1, 0), (4, 5), (7, 8), (3, 2)])
 def test_counts_that_do_not_add_up_are_refused(pair):
-    with pytest.raises(ReplyRejected, match="counts do not add up") as caught:
-        check_only_one_right({"own": None, "offered": pair}, evaluated(6, 7), "own")
-    assert caught.value.failure.kind == "rejected: counts do not add up"
+    with pytest.raises(ReplyRejected, match=r"do not add up|out of range"):
+        check_differences(evaluated(6, 7, {"own": None, "offered": pair}), "own")
 
 
-@pytest.mark.parametrize("counts", [{"own": (0, 0), "offered": (2, 3)}, {"own": None, "offered": None}])
-def test_counts_that_are_missing_or_too_many_are_refused(counts):
+@pytest.mark.parametrize(
+    "pair", [(0.5, 0.5), (math.nan, 1.0), (1.0, math.inf), (0.0, -1.0), (5.0, 2.0), (1.0, 2.0)]
+)
+def test_differences_that_cannot_be_are_refused(pair):
+    """Not counts; no numbers; a negative square; (Σd)² > n Σd² or beyond the counts; of another parity."""
+    found = evaluated(6, 7, {"own": None, "offered": (2, 3)})
+    found["offered"] = replace(found["offered"], differences=pair)
+    with pytest.raises(ReplyRejected, match=r"do not add up|out of range"):
+        check_differences(found, "own")
+
+
+@pytest.mark.parametrize("pairs", [{"own": (0, 0), "offered": (2, 3)}, {"own": None, "offered": None}])
+def test_counts_that_are_missing_or_too_many_are_refused(pairs):
     with pytest.raises(ReplyRejected, match="other entries"):
-        check_only_one_right(counts, evaluated(6, 7), "own")
+        check_differences(evaluated(6, 7, pairs), "own")
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=30))
 def test_what_is_counted_passes(windows):
     own, other = np.array(windows).T
-    matrices = evaluated(int(own.sum()), int(other.sum()), len(windows))
-    check_only_one_right({"own": None, "offered": only_one_right(own, other)}, matrices, "own")
+    found = evaluated(int(own.sum()), int(other.sum()), {"own": None, "offered": (0, 0)}, len(windows))
+    found["offered"] = replace(found["offered"], differences=differences(own, other))
+    check_differences(found, "own")

@@ -1,0 +1,72 @@
+"""A method at the client: what it trains, sends, keeps, and is evaluated with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from fedge.algorithm.descent import Fit
+from fedge.states.averaging import State
+from fedge.states.named import Memory, Value
+
+if TYPE_CHECKING:
+    from fedge.algorithm.client import Client
+    from fedge.algorithm.leaf_part import LeafPart
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What a client sends to its leaf.
+
+    Attributes:
+        fit: the model, whole; its loss goes into the tables.
+        only: names of the model's entries that travel; None for all. The others stay what the leaf has.
+        weight: in the leaf's means, above 0 and at most the client's windows; None for its windows.
+        arrays: further ones by name: arrays, states or numbers, sent as floating point.
+    """
+
+    fit: Fit
+    only: Sequence[str] | None = None
+    weight: float | None = None
+    arrays: Mapping[str, Value] = field(default_factory=dict)
+
+
+class Algorithm:
+    """A client's algorithm; derive from it and write `train`.
+
+    One object serves all clients of a process, one after the other: what one of them keeps goes into
+    ``client.memory``, never into the object. Its constructor takes the arguments of `train.algorithm-args`.
+
+    Attributes:
+        leaf: class of what the leaf does beside it; None for a mean.
+        corrected: whether it adds SCAFFOLD's ``client.correction``; else `scaffold.enabled` is refused.
+        reads: keys of a strategy's config record that it reads from ``client.config``.
+    """
+
+    leaf: ClassVar[type[LeafPart] | None] = None
+    corrected: ClassVar[bool] = False
+    reads: ClassVar[frozenset[str]] = frozenset()
+
+    def start(self, client: Client) -> Memory:
+        """Memory of a client that has none yet: arrays, states and numbers by name; none by default."""
+        return {}
+
+    def train(self, client: Client) -> Fit | Sent:
+        """One leaf round of a client, which may change its memory; names, shapes and dtypes stay."""
+        raise NotImplementedError
+
+    def models(self, client: Client) -> Mapping[str, State]:
+        """Models that the client is evaluated with beside the served one, ``client.received``, by name."""
+        return {}
+
+    def unseen(self, client: Client) -> Mapping[str, State]:
+        """The same of an unseen client, which has trained nothing; it may adapt on its training windows."""
+        return {}
+
+
+def picked(state: Mapping[str, np.ndarray], names: Sequence[str]) -> State:
+    """Entries of a state (name → array of any shape and dtype), in the order of the names."""
+    return {name: state[name] for name in names}

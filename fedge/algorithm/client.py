@@ -1,0 +1,247 @@
+"""A client as its algorithm sees it: what it was sent, its windows, what it keeps, and local training."""
+
+from __future__ import annotations
+
+import copy
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedge.algorithm.descent import BatchLoss, Changes, Fit, Trainer, descend, frozen_but, shuffled
+from fedge.seeding import Purpose, numpy_stream, torch_stream
+from fedge.states.averaging import State
+from fedge.states.named import Memory
+from fedge.training.local import TrainResult
+from fedge.training.models import head_names, layer_names
+from fedge.training.module_state import load_state
+from fedge.training.own_models import OwnDraws
+from fedge.training.settings import LocalTraining
+
+Plain = Callable[[State, LocalTraining, "torch.Generator", "State | None"], TrainResult]
+"""(start, settings, order of windows, correction) → Fedge's own local training, by whatever computes it."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the random streams of a client stand: seed of the run, leaf round, client and so on."""
+
+    seed: int
+    where: tuple[int, ...]
+    evaluates: bool = False  # streams of evaluation are others than those of training
+
+
+@dataclass
+class Client:
+    """One client in one leaf round.
+
+    Attributes:
+        received: the leaf's model, name → array; read only.
+        beside: what the leaf part sent beside it, by name.
+        memory: what this client keeps, by name: arrays, states (name → array) and numbers.
+        x: training windows, (N, …); read only.
+        y: their labels, (N, …).
+        network: the network of this worker, a workspace: its weights are whatever was trained last.
+        settings: of local training in this round, from the section `train` of the configuration.
+        global_round: 1, 2, …
+        leaf_round: counted through the run.
+        correction: SCAFFOLD's c − c_i where `scaffold.enabled`, else None.
+        config: what a leaf's strategy has put into its config record, by key.
+    """
+
+    received: State
+    x: Tensor
+    y: Tensor
+    network: nn.Module
+    settings: LocalTraining
+    place: Place
+    plain: Plain
+    global_round: int = 1
+    leaf_round: int = 1
+    beside: Memory = field(default_factory=dict)
+    memory: Memory = field(default_factory=dict)
+    correction: State | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    draws: torch.Generator | None = None
+
+    def __post_init__(self) -> None:
+        self._streams: dict[str, torch.Generator] = {}
+        self._fitted = 0
+        self._trainers: list[Trainer] = []
+
+    @property
+    def steps(self) -> int:
+        """Optimiser steps taken in this leaf round, by whatever was trained."""
+        return self._fitted + sum(trainer.steps for trainer in self._trainers)
+
+    @property
+    def windows(self) -> int:
+        """Training windows: the client's weight in means, unless it says otherwise."""
+        return len(self.y)
+
+    @property
+    def lr(self) -> float:
+        """Step size of the round."""
+        return self.settings.lr
+
+    @property
+    def head(self) -> list[str]:
+        """Entries of the model's last layer with a weight matrix."""
+        return layer_names(self.network, ("head",))
+
+    @property
+    def base(self) -> list[str]:
+        """All other entries of the model."""
+        head = set(self.head)
+        return [name for name in self.received if name not in head]
+
+    @property
+    def parameters(self) -> list[str]:
+        """Entries that train."""
+        return [name for name, p in self.network.named_parameters() if p.requires_grad]
+
+    def stream(self, name: str = "") -> torch.Generator:
+        """A random stream of this client in this leaf round; it goes on from call to call.
+
+        Args:
+            name: "" for the order of windows as without any algorithm, any other for a stream of its own.
+        """
+        if name not in self._streams:
+            place = self.place
+            purpose, where = (
+                Purpose.ALGORITHM,
+                (*place.where, zlib.crc32(name.encode()), int(place.evaluates)),
+            )
+            if not name and not place.evaluates:
+                purpose, where = Purpose.BATCHES, place.where
+            self._streams[name] = torch_stream(place.seed, purpose, *where)
+        return self._streams[name]
+
+    def rng(self, name: str) -> np.random.Generator:
+        """A NumPy stream of this client in this leaf round, from its beginning."""
+        where = (*self.place.where, zlib.crc32(name.encode()), 2 + int(self.place.evaluates))
+        return numpy_stream(self.place.seed, Purpose.ALGORITHM, *where)
+
+    def fit(
+        self,
+        start: State | None = None,
+        *,
+        steps: int | None = None,
+        pull: tuple[float, State] | Sequence[tuple[float, State]] = (),
+        correction: State | None = None,
+        only: Sequence[str] | None = None,
+        loss: BatchLoss | None = None,
+        penalty: BatchLoss | None = None,
+        after: Callable[[Trainer], None] | None = None,
+        stream: str = "",
+        **changed: Any,
+    ) -> Fit:
+        """Train a model on this client's windows, by `fedge.training.local` as far as nothing is changed.
+
+        Args:
+            start: weights to begin with; by default those received.
+            steps: optimiser steps in place of epochs.
+            pull: (μ, weights) or several: μ (w − weights) is added to every gradient, after clipping.
+            correction: added to every gradient, after clipping; name → array.
+            only: parameters that train, by name; the others stay.
+            loss: (network, x, y) → scalar in place of the run's loss.
+            penalty: (network, x, y) → scalar that is added to the loss.
+            after: called after every step with the `Trainer`.
+            stream: name of the random stream that orders the windows.
+            **changed: settings of local training that differ: epochs, lr, momentum, weight_decay, …
+
+        Raises:
+            ValueError: names or values do not fit.
+            FloatingPointError: a loss or a weight is not finite.
+        """
+        start = self.received if start is None else start
+        settings = replace(self.settings, **changed)
+        pulls: list[Any] = [pull] if pull and isinstance(pull[0], (int, float)) else list(pull)
+        if len(pulls) == 1 and pulls[0][1] is start and not settings.prox_mu:  # FedProx: as the option
+            settings, pulls = replace(settings, prox_mu=pulls[0][0]), []
+        changes = Changes(pulls, correction, only, loss, penalty, after)
+        if steps is None and not changes.needs_torch:
+            made = self.plain(start, settings, self.stream(stream), correction)
+            self._fitted += made.steps
+            return Fit(made.state, made.loss, made.steps)
+        load_state(self.network, start)
+        draws = None if self.draws is None else OwnDraws(self.draws)
+        found = descend(
+            self.network, self.x, self.y, settings, self.stream(stream), changes, steps=steps, draws=draws
+        )
+        self._fitted += found.steps
+        return found
+
+    def trainer(self, start: State, *, only: Sequence[str] | None = None, **changed: Any) -> Trainer:
+        """A network of its own that is trained step by step, for methods that train several at once.
+
+        Args:
+            start: weights to begin with.
+            only: parameters that train, by name; the others are frozen.
+            **changed: settings of local training that differ.
+        """
+        network = self.network_with(start).train()
+        draws = None if self.draws is None else OwnDraws(self.draws)
+        with frozen_but(network, only):
+            made = Trainer(network, replace(self.settings, **changed), Changes(), draws)
+        self._trainers.append(made)
+        return made
+
+    def batches(self, epochs: int | None = None, stream: str = "") -> Iterator[tuple[Tensor, Tensor]]:
+        """Batches (x, y) of this client's windows in seeded order, on the network's device.
+
+        Args:
+            epochs: passes over the windows; by default `train.local-epochs`.
+            stream: name of the random stream that orders them.
+        """
+        for _ in range(self.settings.epochs if epochs is None else epochs):
+            for batch in shuffled(self.windows, self.settings.batch_size, self.stream(stream)):
+                yield self.windows_at(batch)
+
+    def windows_at(self, batch: Tensor) -> tuple[Tensor, Tensor]:
+        """Windows and labels of some indices (B,), copied to the network's device."""
+        device = next(self.network.parameters()).device
+        return self.x.index_select(0, batch).to(device), self.y.index_select(0, batch).to(device)
+
+    def network_with(self, state: State) -> nn.Module:
+        """A copy of the network with the weights of a state, as in use: dropout off, statistics fixed."""
+        network = copy.deepcopy(self.network)
+        load_state(network, state)
+        return network.eval()
+
+    def features(self, network: nn.Module) -> Features:
+        """What comes into the head of a network, for every batch that passes through it from now on."""
+        return Features(network)
+
+
+class Features:
+    """What comes into the head of a network: of the batch that went through it last.
+
+    Attributes:
+        last: (B, F), with the gradient that it had; None before the first batch.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        """Look at every batch that passes through `network`, until `close`."""
+        layer = head_names(network)[0].rpartition(".")[0]
+        self._network = network
+        self.last: Tensor | None = None
+        self._hook = network.get_submodule(layer).register_forward_pre_hook(self._note)
+
+    def _note(self, _: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        self.last = inputs[0]
+
+    def of(self, x: Tensor) -> Tensor:
+        """Features of a batch x (B, …), without gradient; (B, F)."""
+        with torch.no_grad():
+            self._network(x)
+        assert self.last is not None
+        return self.last
+
+    def close(self) -> None:
+        """Look no more."""
+        self._hook.remove()

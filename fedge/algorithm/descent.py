@@ -1,0 +1,223 @@
+"""Local training with what methods change about it: loss, pulls, which parameters train, calls after steps.
+
+The step is that of `fedge.training.sgd`, with pulls after the correction: g ← g + Σ_j μ_j (w − w_j).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedge.states.averaging import State
+from fedge.training.host import keep_freed_memory, torch_threads
+from fedge.training.local import epoch_loss
+from fedge.training.module_state import get_state, tensor_of
+from fedge.training.own_models import OwnDraws
+from fedge.training.settings import LocalTraining, check_data
+from fedge.training.sgd import Sgd, trained
+
+BatchLoss = Callable[[nn.Module, Tensor, Tensor], Tensor]
+"""(network, x (B, …), y (B, …)) → a scalar that can be differentiated."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What local training has made.
+
+    Attributes:
+        state: the whole model; copies.
+        loss: mean over all windows of all epochs during training, with what a method added to it.
+        steps: optimiser steps taken.
+    """
+
+    state: State = field(repr=False)
+    loss: float
+    steps: int
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What a method changes about local training.
+
+    Attributes:
+        pulls: (μ_j, w_j): strengths, at least 0, and weights by name; parameters that w_j lacks are free.
+        correction: added to every gradient, one array per parameter that trains.
+        only: names of the parameters that train; None for all that do anyway.
+        loss: in place of the run's.
+        penalty: added to the loss.
+        after: called after every step with the `Trainer`.
+    """
+
+    pulls: Sequence[tuple[float, State]] = ()
+    correction: State | None = None
+    only: Sequence[str] | None = None
+    loss: BatchLoss | None = None
+    penalty: BatchLoss | None = None
+    after: Callable[[Trainer], None] | None = None
+
+    @property
+    def needs_torch(self) -> bool:
+        """Whether the step is another than `fedge.training.local.train` takes."""
+        return bool(
+            self.pulls or self.only is not None or self.loss or self.penalty or self.after is not None
+        )
+
+
+class Trainer(Sgd):
+    """A network that is trained step by step.
+
+    Attributes:
+        names, weights: of the parameters that train, in one order; the weights may be changed in place.
+        steps: taken.
+    """
+
+    def __init__(
+        self, network: nn.Module, settings: LocalTraining, changes: Changes, draws: OwnDraws | None = None
+    ) -> None:
+        """Train `network` from the weights that it has: those of its parameters that are not frozen."""
+        super().__init__(network, settings, _restricted(network, changes.correction), draws)
+        self._changes = changes
+        self.pull_to(*changes.pulls)
+
+    def pull_to(self, *pulls: tuple[float, Mapping[str, np.ndarray | Tensor]]) -> None:
+        """Pull to other weights from now on: (strength, name → array of the parameter's shape) each."""
+        self._pulls = []
+        for strength, state in pulls:
+            if not 0 <= strength < float("inf"):
+                raise ValueError(f"a pull must be at least 0 and finite, but is {strength}")
+            here = [i for i, name in enumerate(self.names) if name in state]
+            targets = [_copied(state[self.names[i]], self.weights[i]) for i in here]
+            self._pulls.append((strength, here, targets))
+
+    def step(self, x: Tensor, y: Tensor) -> Tensor:
+        """One update of the weights from a batch x (B, …), y (B, …); its loss before the update, a scalar."""
+        loss = super().step(x, y)
+        self.steps += 1
+        if self._changes.after is not None:
+            self._changes.after(self)
+        return loss
+
+    def move(self, gradients: Sequence[Tensor]) -> None:
+        """One update of the weights from gradients of their shapes, with all that options and pulls add."""
+        with torch.no_grad():
+            self.optimizer.move(self._corrected(tuple(gradients)))
+        self.steps += 1
+
+    def state(self) -> State:
+        """The whole network as it is; copies.
+
+        Raises:
+            FloatingPointError: a weight is not finite.
+        """
+        self.check_finite()
+        return get_state(self.model)
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        """The loss of a batch x (B, …), y (B, …) with what the method changes, a scalar with gradient."""
+        changes = self._changes
+        loss = super().loss(x, y) if changes.loss is None else changes.loss(self.model, x, y)
+        return loss if changes.penalty is None else loss + changes.penalty(self.model, x, y)
+
+    def _corrected(self, gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """As of `Sgd`, then the pulls."""
+        found = list(super()._corrected(gradients))
+        for strength, here, targets in self._pulls:
+            for i, target in zip(here, targets, strict=True):
+                found[i] = found[i] + strength * (self.weights[i] - target)
+        return tuple(found)
+
+
+def _copied(value: np.ndarray | Tensor, like: Tensor) -> Tensor:
+    """A copy of an array or tensor, where and in what precision another tensor is."""
+    given = value.detach() if isinstance(value, Tensor) else tensor_of(np.array(value))
+    return given.to(like.device, like.dtype, copy=True)
+
+
+def _restricted(network: nn.Module, correction: State | None) -> State | None:
+    """The part of a correction that concerns what trains."""
+    return None if correction is None else {name: correction[name] for name in trained(network)}
+
+
+def descend(
+    network: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    settings: LocalTraining,
+    generator: torch.Generator,
+    changes: Changes,
+    steps: int | None = None,
+    draws: OwnDraws | None = None,
+) -> Fit:
+    """Train a network on all windows, for epochs or for a number of steps.
+
+    Args:
+        network: with the weights to start from; it is left in training mode with the new ones.
+        x: (N, …), any device.
+        y: (N, …).
+        settings: of the run, with its number of epochs.
+        generator: one permutation per epoch.
+        changes: of the method.
+        steps: in place of epochs; the last epoch may stop in the middle.
+        draws: for a model that draws in training.
+
+    Raises:
+        ValueError: there is no window, or names do not fit.
+        FloatingPointError: a loss or a weight is not finite.
+    """
+    check_data(x, y)
+    keep_freed_memory()
+    with torch_threads(settings.threads), frozen_but(network, changes.only):
+        device = next(network.parameters()).device
+        x, y = x.to(device), y.to(device)
+        network.train()
+        trainer = Trainer(network, settings, changes, draws)
+        losses = []
+        left = steps
+        epoch = 0
+        while epoch < settings.epochs if steps is None else left:
+            batches = list(shuffled(len(y), settings.batch_size, generator))[:left]
+            rows = [batch.to(device) for batch in batches]
+            found = [trainer.step(x.index_select(0, at), y.index_select(0, at)) for at in rows]
+            seen = sum(map(len, batches))
+            left = None if left is None else left - len(batches)
+            losses.append(
+                epoch_loss(torch.stack(found).double().cpu().numpy(), seen, settings.batch_size, epoch)
+            )
+            epoch += 1
+        return Fit(trainer.state(), float(np.mean(losses)), trainer.steps)
+
+
+def shuffled(windows: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Indices of the batches of one epoch, (B,) each; the last may be smaller."""
+    yield from torch.randperm(windows, generator=generator).split(batch_size)
+
+
+@contextmanager
+def frozen_but(network: nn.Module, only: Sequence[str] | None) -> Iterator[None]:
+    """Let no parameters but those named be trained meanwhile; None lets all that do anyway.
+
+    Raises:
+        ValueError: a name is of no parameter that trains, or there is none.
+    """
+    named = trained(network)
+    if only is None:
+        yield
+        return
+    unknown = sorted(set(only) - set(named))
+    if unknown or not only:
+        raise ValueError(
+            f"only must name parameters that train, but has {repr(unknown[0]) if unknown else 'none'}"
+        )
+    others = [p for name, p in named.items() if name not in set(only)]
+    for parameter in others:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in others:
+            parameter.requires_grad_(True)

@@ -1,0 +1,80 @@
+"""Algorithms and leaf parts as the configuration names them, made once per process."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from fedge.algorithm.algorithm import Algorithm
+from fedge.algorithm.leaf_part import LeafPart
+from fedge.config.option import ConfigError, arguments_of, shown
+from fedge.config.parts import ALGORITHMS
+from fedge.config.register import refuse_misfit
+from fedge.config.sections.train import TrainConfig
+
+
+def algorithm_of(config: TrainConfig) -> Algorithm:
+    """The algorithm of a run's clients.
+
+    Raises:
+        ConfigError: it cannot be imported or made, or is none.
+    """
+    return _made(config.algorithm, config.algorithm_args, ALGORITHMS.load(config.algorithm))
+
+
+@lru_cache(maxsize=4)
+def _made(name: str, arguments: str, code: Any) -> Algorithm:
+    """The algorithm; `code` is there so that a notebook may define it anew."""
+    what = f"train.algorithm {name}"
+    if not (inspect.isclass(code) and issubclass(code, Algorithm)):
+        raise ConfigError(
+            f"{what} must be a class derived from fedge.algorithm.Algorithm, but is {shown(code)}; see "
+            f"docs/own-method.md"
+        )
+    if code.train is Algorithm.train:
+        raise ConfigError(f"{what} must have a method train(client), but has none; see docs/own-method.md")
+    part = code.leaf
+    if part is not None and not (inspect.isclass(part) and issubclass(part, LeafPart)):
+        raise ConfigError(
+            f"leaf of {what} must be a class derived from fedge.algorithm.LeafPart, but is {shown(part)}; "
+            f"see docs/own-method.md"
+        )
+    given = _keywords(arguments)
+    of_leaf = {key for key in given if part is not None and _takes(part, key)}
+    for_client = {key: value for key, value in given.items() if _takes(code, key) or key not in of_leaf}
+    refuse_misfit(code, what, "train.algorithm-args", for_client, ())
+    return _called(code, what, for_client)
+
+
+def leaf_part_of(config: TrainConfig) -> LeafPart:
+    """A fresh leaf part of a run's algorithm; one that does nothing where the method has none.
+
+    Raises:
+        ConfigError: it cannot be made.
+    """
+    part = type(algorithm_of(config)).leaf or LeafPart
+    given = {k: v for k, v in _keywords(config.algorithm_args).items() if _takes(part, k)}
+    return _called(part, f"leaf of train.algorithm {config.algorithm}", given)
+
+
+def _keywords(arguments: str) -> Mapping[str, Any]:
+    """Arguments of a table as Python's keywords."""
+    return {k.replace("-", "_"): v for k, v in arguments_of(arguments, "train.algorithm-args").items()}
+
+
+def _takes(code: Any, key: str) -> bool:
+    """Tell whether a class takes a keyword argument."""
+    parameters = inspect.signature(code).parameters
+    return key in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
+def _called(code: Any, what: str, arguments: Mapping[str, Any]) -> Any:
+    try:
+        return code(**arguments)
+    except Exception as error:
+        raise ConfigError(
+            f"{what} cannot be made: {type(error).__name__}: {' '.join(str(error).split())}; mend it, or "
+            f"change train.algorithm-args"
+        ) from error

@@ -1,0 +1,157 @@
+"""What a client's algorithm adds to messages: arrays of its leaf part, which memory counts, its own arrays.
+
+Down go ``beside``, arrays of the leaf part, and ``algorithm``: where the client's memory lies and which
+version of it counts. Up come ``extra``, arrays beside the model, and ``kept``: the checksum of the new
+version.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+
+from fedge.config.option import shown
+from fedge.exchange.content import arrays_of
+from fedge.states.averaging import State
+from fedge.states.memory import Kept
+from fedge.states.named import form_of
+from fedge.states.records import from_record, to_record
+
+BESIDE, TOLD = "beside", "algorithm"  # records of a question
+EXTRA, KEPT = "extra", "kept"  # records of a reply
+OWN_MODELS = (
+    "algorithm"  # role of the served model where clients evaluate their algorithm's models in its place
+)
+
+Form = Mapping[str, tuple[tuple[int, ...], str]]
+"""Name → shape and dtype."""
+
+
+@dataclass(frozen=True)
+class ReplyForm:
+    """What clients send by their algorithm, as the trial before the first round has found it.
+
+    Attributes:
+        entries: of the model that travel.
+        arrays: beside the model.
+        keeps: whether clients keep a memory.
+        models: names of the models that a client is evaluated with beside the served one.
+        unseen: whether unseen clients are, too.
+    """
+
+    entries: tuple[str, ...]
+    arrays: Form = field(default_factory=dict)
+    keeps: bool = False
+    models: tuple[str, ...] = ()
+    unseen: bool = False
+
+    def roles(self) -> list[str]:
+        """Roles of the models that a client evaluates."""
+        return [f"{OWN_MODELS}/{name}" for name in self.models]
+
+
+@dataclass(frozen=True)
+class MemoryPlace:
+    """Where a client's memory lies, and which version of it counts.
+
+    Attributes:
+        folder: of all clients' files; empty where clients keep none.
+        kept: the version; None for none yet.
+        keep: whether a new version is to be kept.
+        unseen: the client has trained nothing.
+    """
+
+    folder: str = ""
+    kept: Kept | None = None
+    keep: bool = False
+    unseen: bool = False
+
+
+def tell_algorithm(
+    messages: Iterable[Message],
+    folder: str,
+    kept: Mapping[int, Kept],
+    beside: State | None = None,
+    keep: bool = False,
+    unseen: bool = False,
+) -> None:
+    """Tell clients what their leaf part sends, and which version of their memory counts.
+
+    Args:
+        messages: train or evaluate messages, which may share their content.
+        folder: of the memories; empty where clients keep none.
+        kept: node id → version, of those that have one.
+        beside: arrays of the leaf part, packed; None or empty for none.
+        keep: whether clients are to keep a new version.
+        unseen: whether they are unseen clients.
+    """
+    record = to_record(beside) if beside else None
+    for message in messages:
+        values: dict[str, Any] = {"folder": folder, "keep": keep, "unseen": unseen}
+        version = kept.get(message.metadata.dst_node_id)
+        if version is not None:
+            values |= {
+                "round": version.leaf_round,
+                "checksum": version.checksum,
+                "bytes": version.array_bytes,
+            }
+        added: dict[str, ArrayRecord | ConfigRecord] = {TOLD: ConfigRecord(values)}
+        if record is not None:
+            added[BESIDE] = record
+        message.content = RecordDict({**message.content, **added})
+
+
+def memory_place(message: Message) -> MemoryPlace:
+    """What a message says of the client's memory."""
+    record = message.content.get(TOLD)
+    if not isinstance(record, ConfigRecord):
+        return MemoryPlace()
+    values: dict[str, Any] = dict(record)
+    kept = Kept(values["round"], values["checksum"], values["bytes"]) if "round" in values else None
+    return MemoryPlace(values["folder"], kept, values["keep"], values["unseen"])
+
+
+def beside_of(message: Message) -> State:
+    """Arrays of the leaf part in a message, packed; empty without any."""
+    return arrays_of(message, BESIDE) or {}
+
+
+def kept_record(kept: Kept) -> ConfigRecord:
+    """What a reply says of the memory that the client has kept."""
+    return ConfigRecord({"checksum": kept.checksum, "bytes": kept.array_bytes})
+
+
+def read_extra(reply: Message) -> State:
+    """Arrays beside the model in a reply, packed; empty without any."""
+    record = reply.content.get(EXTRA)
+    if record is None:
+        return {}
+    if not isinstance(record, ArrayRecord):
+        raise TypeError(f"{EXTRA} must be arrays, but is {type(record).__name__}")
+    return {str(name): np.asarray(array) for name, array in from_record(record).items()}
+
+
+def read_kept(reply: Message, leaf_round: int) -> Kept | None:
+    """The version of its memory that a client has kept in a leaf round, or None."""
+    record = reply.content.get(KEPT)
+    if record is None:
+        return None
+    if not isinstance(record, ConfigRecord):
+        raise TypeError(f"{KEPT} must be a checksum, but is {type(record).__name__}")
+    checksum, size = record.get("checksum"), record.get("bytes")
+    if not isinstance(checksum, str) or len(checksum) != 64 or not set(checksum) <= set("0123456789abcdef"):
+        raise ValueError(f"the checksum of a memory must be 64 digits, but is {shown(checksum)}")
+    if type(size) is not int or size < 0:
+        raise ValueError(f"the size of a memory must be a whole number of bytes, but is {shown(size)}")
+    return Kept(leaf_round, checksum, size)
+
+
+def other_extra(extra: State, wanted: Form) -> str:
+    """How arrays differ in form from what the trial found; "" for not at all."""
+    found = form_of(extra)
+    for name in sorted(found.keys() | wanted.keys()):
+        if found.get(name) != wanted.get(name):
+            return f"{name!r} is {found.get(name, 'absent')} instead of {wanted.get(name, 'absent')}"
+    return ""

@@ -1,0 +1,120 @@
+"""The leaf's side of a client's algorithm: its leaf part with what that keeps, and which memories count."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from flwr.app import Message
+
+from fedge.algorithm.leaf_part import Brought, LeafPart, LeafRound
+from fedge.exchange.algorithm import ReplyForm, tell_algorithm
+from fedge.exchange.train import TrainReply
+from fedge.states.averaging import State, weighted_mean
+from fedge.states.memory import Kept
+from fedge.states.named import other_form, packed, unpacked
+
+
+class LeafAlgorithm:
+    """What one leaf keeps of a client's algorithm.
+
+    Attributes:
+        form: of what clients send.
+        folder: where clients of this run keep their memories; empty where they keep none.
+        memory: of the leaf part, packed.
+        kept: client → the version of its memory that counts, of those that have one.
+    """
+
+    def __init__(
+        self, part: LeafPart, form: ReplyForm, folder: str, model: State, parameters: Sequence[str]
+    ) -> None:
+        """Begin with the memory that the leaf part begins with.
+
+        Args:
+            part: of the method.
+            form: of what clients send.
+            folder: of clients' memories.
+            model: of the run's kind.
+            parameters: names of the entries that train.
+        """
+        self.form = form
+        self.folder = folder if form.keeps else ""
+        self.kept: dict[int, Kept] = {}
+        self._part = part
+        self._parameters = tuple(parameters)
+        self.memory: State = packed(part.start(model), "memory of the leaf")
+
+    def copied(self) -> LeafAlgorithm:
+        """One of which nothing comes back; arrays are shared, for nobody writes to them."""
+        other = copy.copy(self)
+        other.kept = dict(self.kept)
+        return other
+
+    def tell(
+        self,
+        messages: Iterable[Message],
+        nodes: Mapping[int, int],
+        keep: bool = False,
+        evaluate: bool = False,
+        unseen: bool = False,
+    ) -> None:
+        """Add to messages what clients must know.
+
+        Args:
+            messages: to clients of the leaf.
+            nodes: client → its node.
+            keep: they are to keep what they remember: nothing comes of any line but the leaf's own model.
+            evaluate: they are evaluate messages, in which the leaf part sends nothing.
+            unseen: the clients have trained nothing.
+        """
+        kept = {node: self.kept[client] for client, node in nodes.items() if client in self.kept}
+        beside = None if evaluate else packed(self._part.send(unpacked(self.memory)), "what the leaf sends")
+        tell_algorithm(messages, self.folder, kept, beside, keep and self.form.keeps, unseen)
+
+    def combined(
+        self, model: State, made: State, replies: Mapping[int, TrainReply], clients: int, lr: float
+    ) -> State:
+        """The leaf's new model; the memory of the leaf part goes on.
+
+        Args:
+            model: with which the round began.
+            made: by the leaf's strategy.
+            replies: client → reply, of those that count, in order.
+            clients: that train under the leaf.
+            lr: step size of the round.
+
+        Raises:
+            ValueError: the leaf part changes a form.
+            FloatingPointError: its memory is not finite.
+        """
+        brought = [Brought(c, r.state, r.mean_weight, r.extra) for c, r in replies.items()]
+        means = weighted_mean([one.arrays for one in brought], [one.weight for one in brought])
+        memory = unpacked(self.memory)
+        leaf = LeafRound(model, made, means, brought, memory, self._parameters, clients, lr)
+        found = self._part.combine(leaf)
+        changed = other_form(made, found)
+        if changed:
+            raise ValueError(f"combine must keep the model's names, shapes and dtypes, but {changed}")
+        after = packed(leaf.memory, "memory of the leaf")
+        changed = other_form(self.memory, after)
+        if changed:
+            raise ValueError(f"the leaf's memory must keep its names, shapes and dtypes, but {changed}")
+        self.memory = after
+        return {name: found[name] for name in made}
+
+    def note_kept(self, replies: Mapping[int, TrainReply]) -> None:
+        """Take in which versions of memories count from now on."""
+        self.kept |= {client: reply.kept for client, reply in replies.items() if reply.kept is not None}
+
+    def facts(self) -> dict[str, Any]:
+        """What it keeps beside the leaf part's memory, as JSON."""
+        return {
+            str(client): [kept.leaf_round, kept.checksum, kept.array_bytes]
+            for client, kept in sorted(self.kept.items())
+        }
+
+    def restore(self, memory: State, facts: Mapping[str, Any]) -> None:
+        """Go on with a leaf part's memory and what `facts` gave."""
+        self.memory = memory
+        self.kept = {int(client): Kept(*values) for client, values in facts.items()}

@@ -1,0 +1,161 @@
+"""A client's algorithm tried out before the first round: two clients, two leaf rounds, a few windows.
+
+What it sends, keeps and is evaluated with has the form that it has here, in every round and at every client;
+what differs later is refused where it comes up.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from fedge.algorithm.client import Client, Place
+from fedge.algorithm.making import algorithm_of, leaf_part_of
+from fedge.algorithm.taking_part import TakenPart, own_models, plain_training, take_part
+from fedge.config.config import Config
+from fedge.config.option import ConfigError
+from fedge.exchange.algorithm import ReplyForm
+from fedge.exchange.train import TrainReply
+from fedge.leaf.algorithm import LeafAlgorithm
+from fedge.leaf.checks import first_not_finite
+from fedge.states.averaging import State, weighted_mean
+from fedge.states.named import Memory, form_of, packed, unpacked
+from fedge.training.module_state import get_state, tensor_of
+from fedge.training.schedule import local_training
+
+WINDOWS = 10  # that are tried: 6 of one client, 4 of the other
+_SHARES = (slice(0, 6), slice(6, 10))
+
+
+def try_algorithm(config: Config, network: nn.Module, x: np.ndarray, y: np.ndarray) -> ReplyForm:
+    """What clients of a run send by its algorithm.
+
+    Args:
+        config: of the run.
+        network: of the run's kind, on the CPU; it is trained.
+        x: (10, …) windows of the run, or like them.
+        y: (10, …) their labels.
+
+    Raises:
+        ConfigError: the algorithm fails, or sends or keeps what it may not.
+    """
+    name = config.train.algorithm
+    try:
+        return _Trial(config, network, x, y).form()
+    except ConfigError:
+        raise
+    except Exception as error:
+        words = " ".join(str(error).split())
+        raise ConfigError(
+            f"train.algorithm {name} fails in a trial of two rounds on a few windows: "
+            f"{type(error).__name__}: {words}; mend it (docs/own-method.md)"
+        ) from error
+
+
+class _Trial:
+    """One leaf with two clients."""
+
+    def __init__(self, config: Config, network: nn.Module, x: np.ndarray, y: np.ndarray) -> None:
+        self._config, self._network = config, network
+        self._algorithm, self._part = algorithm_of(config.train), leaf_part_of(config.train)
+        self._windows = [(x[share], y[share]) for share in _SHARES]
+        self._settings = replace(
+            local_training(config.train, 1), batch_size=2, epochs=min(config.train.local_epochs, 2)
+        )
+        self._model: State = get_state(network)
+        self._names = [name for name, p in network.named_parameters() if p.requires_grad]
+
+    def form(self) -> ReplyForm:
+        """Carry out both rounds."""
+        memories: list[Memory | None] = [None, None]
+        found: ReplyForm | None = None
+        leaf: LeafAlgorithm | None = None
+        beside = packed(
+            self._part.send(unpacked(packed(self._part.start(self._model), "memory of the leaf"))),
+            "what the leaf sends",
+        )
+        sends = form_of(beside)
+        for leaf_round in (1, 2):
+            parts = []
+            for client, memory in enumerate(memories):
+                stands = self._client(client, leaf_round, beside)
+                parts.append(take_part(self._algorithm, stands, memory))
+                memories[client] = unpacked(parts[-1].memory)
+            forms = [ReplyForm(tuple(p.sent), form_of(p.arrays), bool(p.memory)) for p in parts]
+            found = found or forms[0]
+            _refuse_other_forms(found, forms)
+            leaf = leaf or LeafAlgorithm(self._part, found, "", self._model, self._names)
+            self._model = self._combined(leaf, parts)
+            beside = packed(self._part.send(unpacked(leaf.memory)), "what the leaf sends")
+            if form_of(beside) != sends:
+                raise ValueError(
+                    "what the leaf sends must keep its names, shapes and dtypes, but they change"
+                )
+        assert found is not None
+        return self._with_models(found, memories)
+
+    def _client(self, client: int, leaf_round: int, beside: State, evaluates: bool = False) -> Client:
+        x, y = (tensor_of(a) for a in self._windows[client])
+        draws = torch.Generator()
+        return Client(
+            received=self._model, x=x, y=y, network=self._network, settings=self._settings,
+            place=Place(0, (leaf_round, client), evaluates), plain=plain_training(self._network, x, y, draws),
+            global_round=leaf_round, leaf_round=leaf_round, beside=unpacked(beside), draws=draws,
+        )  # fmt: skip
+
+    def _combined(self, leaf: LeafAlgorithm, parts: list[TakenPart]) -> State:
+        """Combine what both sent, as `fedge.leaf` does."""
+        replies: dict[int, TrainReply] = {}
+        for client, part in enumerate(parts):
+            state = {name: part.sent.get(name, own) for name, own in self._model.items()}
+            for what in (state, part.arrays):
+                if (entry := first_not_finite(what)) is not None:
+                    raise FloatingPointError(f"{entry!r} of what it sends is not finite")
+            count = len(self._windows[client][1])
+            replies[client] = TrainReply(
+                state, count, part.steps, part.loss, 1.0, 0, weight=part.weight, extra=part.arrays
+            )
+        mean = weighted_mean([r.state for r in replies.values()], [r.mean_weight for r in replies.values()])
+        made = leaf.combined(self._model, mean, replies, len(replies), self._settings.lr)
+        if (entry := first_not_finite(made)) is not None:
+            raise FloatingPointError(f"entry {entry!r} of the leaf's model is not finite")
+        return made
+
+    def _with_models(self, form: ReplyForm, memories: list[Memory | None]) -> ReplyForm:
+        """The form with the names of the models that clients are evaluated with."""
+        known = self._models(0, memories[0])
+        other = self._models(1, memories[1])
+        if known.keys() != other.keys():
+            raise ValueError(
+                "models must have the same names at all clients, but "
+                f"{sorted(known.keys() ^ other.keys())[0]!r} differs"
+            )
+        unseen = self._models(0, None, unseen=True)
+        if unseen and unseen.keys() != known.keys():
+            raise ValueError(
+                f"unseen must return none or all of {', '.join(known) or 'no models'}, but returned "
+                f"{', '.join(unseen)}"
+            )
+        return replace(form, models=tuple(known), unseen=bool(unseen))
+
+    def _models(self, client: int, memory: Memory | None, unseen: bool = False) -> Mapping[str, Any]:
+        return own_models(self._algorithm, self._client(client, 3, {}, evaluates=True), memory, unseen)
+
+
+def _refuse_other_forms(wanted: ReplyForm, forms: list[ReplyForm]) -> None:
+    """Raise ValueError when clients or rounds differ in what is sent."""
+    for form in forms:
+        if form.entries != wanted.entries:
+            raise ValueError(
+                "only must name the same entries in every round and at every client, but they differ"
+            )
+        for name in sorted(form.arrays.keys() | wanted.arrays.keys()):
+            if form.arrays.get(name) != wanted.arrays.get(name):
+                shapes = [of.arrays[name][0] if name in of.arrays else "absent" for of in (wanted, form)]
+                raise ValueError(
+                    f"arrays must keep their shapes in every round and at every client, but {name!r} is "
+                    f"{shapes[0]} and {shapes[1]}"
+                )

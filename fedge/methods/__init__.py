@@ -1,0 +1,6 @@
+"""Methods of federated learning, one file each: what a client does, and where needed what its leaf does.
+
+`methods.toml` lists them by name (``fedge methods`` prints it); nothing outside this folder names one.
+
+Imports only from below: `algorithm`, `exchange`, `inference`, `parallel` and what is under them.
+"""

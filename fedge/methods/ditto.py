@@ -1,0 +1,51 @@
+"""Ditto: beside the leaf's model every client trains one of its own, pulled to the leaf's.
+
+    v_i ← v_i − η (∇f_i(v_i) + λ (v_i − w)),  s epochs, w as received;   w_i as in FedAvg
+
+The client is served v_i, which starts as the first model it receives and never leaves it.
+
+Source: Li, Hu, Beirami, Smith 2021, "Ditto: Fair and Robust Federated Learning Through Personalization",
+arXiv:2012.04221, Algorithm 1. The personal steps come first, as in PFLlib; they do not depend on the others.
+λ is 1 here; PFLlib's default is 0, which is local training alone.
+"""
+
+from collections.abc import Mapping
+
+from fedge.algorithm.algorithm import Algorithm
+from fedge.algorithm.client import Client
+from fedge.algorithm.descent import Fit
+from fedge.states.averaging import State
+from fedge.states.named import Memory
+
+
+class Ditto(Algorithm):
+    """A personal model pulled to the leaf's.
+
+    Args:
+        strength: λ, at least 0.
+        epochs: of the personal model per leaf round; 0 for `train.local-epochs`.
+    """
+
+    def __init__(self, strength: float = 1.0, epochs: int = 0) -> None:
+        self._strength, self._epochs = strength, epochs
+
+    def start(self, client: Client) -> Memory:
+        """The personal model begins as the leaf's."""
+        return {"v": client.received}
+
+    def train(self, client: Client) -> Fit:
+        """Train the personal model, then the leaf's."""
+        pull = (self._strength, client.received)
+        epochs = self._epochs or client.settings.epochs
+        client.memory["v"] = client.fit(client.memory["v"], pull=pull, epochs=epochs, stream="v").state
+        return client.fit()
+
+    def models(self, client: Client) -> Mapping[str, State]:
+        """The personal model."""
+        return {"personal": client.memory["v"]}
+
+    def unseen(self, client: Client) -> Mapping[str, State]:
+        """A personal model made on the spot: from the served one, pulled to it."""
+        epochs = self._epochs or client.settings.epochs
+        pull = (self._strength, client.received)
+        return {"personal": client.fit(pull=pull, epochs=epochs, stream="v").state}

@@ -1,0 +1,28 @@
+"""FedAvg: every client trains its leaf's model on its windows; the leaf takes the mean weighted by windows.
+
+    w_i ← K steps of SGD on f_i from w;   w ← Σ_i n_i w_i / Σ_i n_i
+
+With `scaffold.enabled` every step is y ← y − η (g(y) − c_i + c): SCAFFOLD (Karimireddy et al. 2020), whose
+control variates the leaf keeps. With `train.prox-mu` it is FedProx (Li et al. 2020).
+
+Source: McMahan et al. 2017, "Communication-Efficient Learning of Deep Networks from Decentralized Data",
+Algorithm 1.
+"""
+
+from typing import ClassVar
+
+from fedge.algorithm.algorithm import Algorithm
+from fedge.algorithm.client import Client
+from fedge.algorithm.descent import Fit
+
+
+class FedAvg(Algorithm):
+    """Local training as `train` says; "proximal-mu" of a strategy stands in for `train.prox-mu`."""
+
+    corrected: ClassVar[bool] = True
+    reads: ClassVar[frozenset[str]] = frozenset({"proximal-mu"})
+
+    def train(self, client: Client) -> Fit:
+        """Train the leaf's model."""
+        mu = float(client.config.get("proximal-mu", client.settings.prox_mu))
+        return client.fit(correction=client.correction, prox_mu=mu)

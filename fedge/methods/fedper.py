@@ -1,0 +1,39 @@
+"""FedPer: the last layer is every client's own; the layers below are shared.
+
+    (base_i, head_i) ← K steps of SGD on f_i from (base, head_i);   base ← Σ_i n_i base_i / Σ_i n_i
+
+Only the base travels to the leaf; the head stays, and begins as the initial model's. An unseen client trains
+a head on the served base.
+
+Source: Arivazhagan et al. 2019, "Federated Learning with Personalization Layers", arXiv:1912.00818,
+Algorithms 1 and 2. The paper also tries several personal layers; here it is one.
+"""
+
+from collections.abc import Mapping
+
+from fedge.algorithm.algorithm import Algorithm, Sent, picked
+from fedge.algorithm.client import Client
+from fedge.states.averaging import State
+from fedge.states.named import Memory
+
+
+class FedPer(Algorithm):
+    """An own head."""
+
+    def start(self, client: Client) -> Memory:
+        """The head begins as the leaf's."""
+        return {"head": picked(client.received, client.head)}
+
+    def train(self, client: Client) -> Sent:
+        """Train the shared base and the own head together; send the base."""
+        fit = client.fit({**client.received, **client.memory["head"]})
+        client.memory["head"] = picked(fit.state, client.head)
+        return Sent(fit, only=client.base)
+
+    def models(self, client: Client) -> Mapping[str, State]:
+        """The served base under the own head."""
+        return {"personal": {**client.received, **client.memory["head"]}}
+
+    def unseen(self, client: Client) -> Mapping[str, State]:
+        """The served base under a head that is trained now."""
+        return {"personal": client.fit(only=client.head).state}

@@ -1,0 +1,51 @@
+"""FedRep: an own last layer is fitted to the shared base, then the base to it.
+
+    head_i ← E_h epochs on f_i(base, ·);   base_i ← E_b epochs on f_i(·, head_i)
+    base ← Σ_i n_i base_i / Σ_i n_i
+
+Only the base travels to the leaf; the head stays. Statistics of a frozen BatchNorm still follow the windows.
+
+Source: Collins, Hassani, Mokhtari, Shakkottai 2021, "Exploiting Shared Representations for Personalized
+Federated Learning", arXiv:2102.07078, Algorithm 1. E_h = 10 and E_b = 1 as there; PFLlib has 1 and 1.
+"""
+
+from collections.abc import Mapping
+
+from fedge.algorithm.algorithm import Algorithm, Sent, picked
+from fedge.algorithm.client import Client
+from fedge.states.averaging import State
+from fedge.states.named import Memory
+
+
+class FedRep(Algorithm):
+    """Head first, then base.
+
+    Args:
+        head_epochs: E_h, at least 1.
+        base_epochs: E_b, at least 1.
+    """
+
+    def __init__(self, head_epochs: int = 10, base_epochs: int = 1) -> None:
+        self._head_epochs, self._base_epochs = head_epochs, base_epochs
+
+    def start(self, client: Client) -> Memory:
+        """The head begins as the leaf's."""
+        return {"head": picked(client.received, client.head)}
+
+    def train(self, client: Client) -> Sent:
+        """Train the head, then the base; send the base."""
+        head = client.head
+        whole = {**client.received, **client.memory["head"]}
+        fitted = client.fit(whole, only=head, epochs=self._head_epochs, stream="head")
+        base = [name for name in client.parameters if name not in head]
+        fit = client.fit(fitted.state, only=base, epochs=self._base_epochs)
+        client.memory["head"] = picked(fit.state, head)
+        return Sent(fit, only=client.base)
+
+    def models(self, client: Client) -> Mapping[str, State]:
+        """The served base under the own head."""
+        return {"personal": {**client.received, **client.memory["head"]}}
+
+    def unseen(self, client: Client) -> Mapping[str, State]:
+        """The served base under a head that is trained now."""
+        return {"personal": client.fit(only=client.head, epochs=self._head_epochs).state}

@@ -1,0 +1,145 @@
+"""A method named by `train.algorithm` in a run: whether it fits what else is asked for."""
+
+from typing import TYPE_CHECKING
+
+from fedge.config.config import Config
+from fedge.config.option import ConfigError
+from fedge.config.sections.train import TrainConfig
+from fedge.data.prepared import DataShape
+from hhar.windows.window_file import Windows
+
+if TYPE_CHECKING:  # torch, which most runs need not wait for here
+    from fedge.exchange.algorithm import ReplyForm
+
+_DEFAULT = TrainConfig.__dataclass_fields__["algorithm"].default
+
+
+def is_default(config: Config) -> bool:
+    """Tell whether clients do nothing but what the options of `train` and `scaffold` say."""
+    return bool(config.train.algorithm == _DEFAULT)
+
+
+def refuse_algorithm(config: Config) -> None:
+    """Raise ConfigError when an algorithm cannot be imported or made, or not be beside other options."""
+    if is_default(config) and not config.train.algorithm_args:
+        return
+    from fedge.algorithm.making import algorithm_of, leaf_part_of
+
+    algorithm, part = algorithm_of(config.train), leaf_part_of(config.train)
+    if is_default(config):
+        return
+    what = f"train.algorithm {config.train.algorithm}"
+    if config.scaffold.enabled and not algorithm.corrected:
+        raise ConfigError(
+            f"{what} does not use SCAFFOLD's control variates, but scaffold.enabled is true; add "
+            f"scaffold.enabled=false"
+        )
+    if config.train.processes > 1:
+        raise ConfigError(
+            f"{what} needs train.processes to be 1, because several processes train by the options alone, "
+            f"but it is {config.train.processes}; set train.processes=1"
+        )
+    if config.asynchrony.is_on:
+        raise ConfigError(
+            f"{what} needs rounds in which all clients of a leaf begin together, but asynchrony.rule is "
+            f'{config.asynchrony.rule}; set asynchrony.rule="off"'
+        )
+    if part.combines() and config.leaf.strategy != "fedavg":
+        raise ConfigError(
+            f"{what} makes the leaf's model itself, so leaf.strategy must be fedavg, but it is "
+            f"{config.leaf.strategy}; set one of them otherwise"
+        )
+
+
+def refuse_unread(config: Config) -> None:
+    """Raise ConfigError when a leaf's strategy tells clients what their algorithm does not read."""
+    from fedge.algorithm.making import algorithm_of
+    from fedge.leaf.rules import refuse_keys_that_nobody_reads
+
+    refuse_keys_that_nobody_reads(config, algorithm_of(config.train).reads)
+
+
+def form_of_algorithm(config: Config, shape: DataShape, windows: Windows | None) -> "ReplyForm | None":
+    """Return what clients send by their algorithm, found in a trial; None where the options say all.
+
+    Args:
+        config: of the run.
+        shape: sizes of the data.
+        windows: of the run; None where clients own them.
+
+    Raises:
+        ConfigError: the algorithm fails, or sends what the run cannot take.
+    """
+    if is_default(config):
+        return None
+    from torch import Generator
+
+    from fedge.leaf.trial import try_algorithm
+    from fedge.training.models import build_model
+
+    train = config.train
+    network = build_model(
+        train.model, shape.input_shape, shape.classes, Generator(), train.arguments("model")
+    )
+    form = try_algorithm(config, network, *_some_windows(shape, windows))
+    _refuse_what_privacy_does_not_cover(config, form)
+    return form
+
+
+def _some_windows(shape: DataShape, windows: Windows | None):  # type: ignore[no-untyped-def]
+    """Return ten windows and labels: of the run, or noise of their shape."""
+    import numpy as np
+
+    from fedge.leaf.trial import WINDOWS
+
+    if windows is None:
+        rng = np.random.default_rng(0)
+        x = rng.standard_normal((WINDOWS, *shape.input_shape)).astype(np.float32)
+        return x, np.arange(WINDOWS) % shape.classes
+    at = np.linspace(0, len(windows.y) - 1, WINDOWS).astype(np.int64)
+    x = np.array(windows.x[at])
+    spread = x.std() if x.std() > 0 else 1.0
+    return ((x - x.mean()) / spread).astype(x.dtype), np.array(windows.y[at])
+
+
+def _refuse_what_privacy_does_not_cover(config: Config, form: "ReplyForm") -> None:
+    """Raise ConfigError when something beside the model would leave a client without noise."""
+    if config.privacy.kind == "off":
+        return
+    from fedge.algorithm.making import leaf_part_of
+
+    what, kind = f"train.algorithm {config.train.algorithm}", config.privacy.kind
+    if form.arrays:
+        raise ConfigError(
+            f"privacy.kind {kind} clips and noises the model alone, but {what} also sends "
+            f"{next(iter(form.arrays))}; use another method"
+        )
+    if kind != "local" and leaf_part_of(config.train).combines():
+        raise ConfigError(
+            f"privacy.kind {kind} adds its noise to the leaf's mean, but {what} makes the leaf's model from "
+            f"single replies; use another method"
+        )
+
+
+def refuse_where_it_cannot_be(config: Config, form: "ReplyForm | None", place: str) -> None:
+    """Raise ConfigError when clients cannot do what an algorithm needs where they are.
+
+    Args:
+        config: of the run.
+        form: of what they send; None for the default.
+        place: "leaf servers", "owners" or "cluster".
+    """
+    if form is None:
+        return
+    what = f"train.algorithm {config.train.algorithm}"
+    if place == "leaf servers":
+        raise ConfigError(
+            f"{what} needs leaf servers that are a part of the run's process, but they are processes of "
+            f"their own; use fedge run without them"
+        )
+    if form.keeps:
+        where = "on other machines" if place == "cluster" else "on SuperNodes that own their data"
+        raise ConfigError(
+            f"{what} keeps a memory in files of the run folder, which clients {where} do not see; use "
+            f"clients of one machine"
+        )

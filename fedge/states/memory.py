@@ -1,0 +1,122 @@
+"""What a client keeps between rounds: a state per client and leaf round, in a file of the run folder.
+
+A client cannot know whether its reply counted. So a leaf round leaves a new version beside the older ones,
+and the next message says which version counts: that of the client's last reply that did. A round that is
+asked for again starts from the same version; one that was refused, or undone by a crash, leaves no trace.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedge.states.averaging import State
+from fedge.states.files import FileState, StateFileError, Ticket, open_state, write_state
+
+FOLDER = "memory"  # in the run folder
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A version of a client's memory.
+
+    Attributes:
+        leaf_round: that left it.
+        checksum: of its file.
+        array_bytes: of its arrays.
+    """
+
+    leaf_round: int
+    checksum: str
+    array_bytes: int
+
+
+def path_of(folder: Path, client: int, leaf_round: int) -> Path:
+    """File of a version of a client's memory."""
+    return folder / f"client-{client:06d}" / f"round-{leaf_round:06d}.safetensors"
+
+
+def read_memory(folder: Path, client: int, kept: Kept) -> FileState:
+    """A version of a client's memory, mapped.
+
+    Raises:
+        StateFileError: it is gone or damaged.
+    """
+    path = path_of(folder, client, kept.leaf_round)
+    return open_state(Ticket(str(path), kept.checksum, kept.array_bytes))
+
+
+def write_memory(folder: Path, client: int, leaf_round: int, memory: State) -> Kept:
+    """Write a version of a client's memory, packed; a version of the same round is replaced.
+
+    Raises:
+        StateFileError: the disk is full or gone.
+    """
+    path = path_of(folder, client, leaf_round)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StateFileError(f"cannot write memory {path}: {error.strerror}") from error
+    ticket = write_state(path, memory)
+    return Kept(leaf_round, ticket.checksum, ticket.array_bytes)
+
+
+class MemoryKeeper:
+    """The server's hand on the files of clients' memory in its run folder: which versions stay."""
+
+    def __init__(self, folder: Path, checkpoints: int) -> None:
+        """Keep what `checkpoints` of the newest checkpoints need.
+
+        Args:
+            folder: of all clients' files.
+            checkpoints: that stay; one more is kept for, as the oldest goes after the newest is written.
+        """
+        self.folder = folder
+        self._pinned: deque[frozenset[Path]] = deque(maxlen=checkpoints + 1)
+
+    def begin(self, counted: Mapping[int, Kept]) -> None:
+        """Begin a run, or go on with one: later versions go, and what counted must be there.
+
+        Args:
+            counted: client → the version that counts; empty in a new run.
+
+        Raises:
+            StateFileError: a version is gone or damaged.
+        """
+        if not counted:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            return
+        for client, kept in counted.items():
+            read_memory(self.folder, client, kept)
+        newest = max(kept.leaf_round for kept in counted.values())
+        files = self._files()
+        for path in [path for path in files if _round_of(path) > newest]:
+            path.unlink(missing_ok=True)
+        self._pinned.append(frozenset(path for path in files if _round_of(path) <= newest))
+
+    def pin(self, counted: Mapping[int, Kept]) -> list[Path]:
+        """Keep the versions that a checkpoint needs; returns their files, to be made durable with it."""
+        paths = self._paths(counted)
+        self._pinned.append(frozenset(paths))
+        return paths
+
+    def sweep(self, counted: Mapping[int, Kept]) -> None:
+        """Remove versions that neither count now nor belong to a checkpoint."""
+        stay = set(self._paths(counted)).union(*self._pinned)
+        for path in self._files():
+            if path not in stay:
+                path.unlink(missing_ok=True)
+
+    def _paths(self, counted: Mapping[int, Kept]) -> list[Path]:
+        return [path_of(self.folder, client, kept.leaf_round) for client, kept in counted.items()]
+
+    def _files(self) -> list[Path]:
+        return sorted(self.folder.glob("client-*/round-*.safetensors"))
+
+
+def _round_of(path: Path) -> int:
+    """Leaf round that a file's name says."""
+    return int(path.stem.removeprefix("round-"))

@@ -1,0 +1,101 @@
+"""Arrays, numbers and states by name as one state, as files and messages hold it, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fedge.config.option import shown
+from fedge.states.averaging import State
+
+Value = Any
+"""An array, a number, or a state (name → array)."""
+Memory = dict[str, Any]
+"""Name → array, number, or state (name → array)."""
+
+_SEPARATOR = "/"
+_KINDS = "fiub"  # of dtypes that a file holds
+
+
+def packed(values: Mapping[str, Value], what: str) -> State:
+    """Arrays, numbers and states as one state: states under "name/entry", numbers without axes.
+
+    Args:
+        values: by name.
+        what: it is called in errors.
+
+    Raises:
+        TypeError: one is none of these.
+        FloatingPointError: one is not finite.
+
+    >>> packed({"v": {"w": np.zeros(2)}, "alpha": 0.5}, "memory")
+    {'v/w': array([0., 0.]), 'alpha': array(0.5)}
+    """
+    if not isinstance(values, Mapping):
+        raise TypeError(f"{what} must be a mapping of arrays and numbers by name, but is {shown(values)}")
+    flat: dict[str, np.ndarray] = {}
+    for name, value in values.items():
+        if type(name) is not str or not name or _SEPARATOR in name:
+            raise TypeError(f"{what} must have names without '/', but has {shown(name)}")
+        if isinstance(value, Mapping):
+            flat.update({f"{name}{_SEPARATOR}{inner}": _array(a, what, name) for inner, a in value.items()})
+        else:
+            flat[name] = _array(value, what, name)
+    return flat
+
+
+def _array(value: object, what: str, name: str) -> np.ndarray:
+    """A value as an array of numbers, all of them finite."""
+    array = np.array(value) if isinstance(value, (np.ndarray, np.generic, bool, int, float)) else None
+    if array is None or array.dtype.kind not in _KINDS:
+        raise TypeError(f"{what} {name!r} must be an array or a number, but is {shown(value)}")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise FloatingPointError(f"{what} {name!r} is not finite")
+    return array
+
+
+def unpacked(state: Mapping[str, np.ndarray]) -> Memory:
+    """What `packed` was given, in arrays of one's own.
+
+    >>> unpacked({"v/w": np.zeros(2), "alpha": np.array(0.5)})
+    {'v': {'w': array([0., 0.])}, 'alpha': 0.5}
+    """
+    values: Memory = {}
+    for name, array in state.items():
+        head, separator, inner = name.partition(_SEPARATOR)
+        if separator:
+            into = values.setdefault(head, {})
+            assert isinstance(into, dict)
+            into[inner] = np.array(array)
+        else:
+            values[name] = array.item() if array.shape == () else np.array(array)
+    return values
+
+
+def form_of(state: Mapping[str, np.ndarray]) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Name → shape and dtype."""
+    return {name: (tuple(array.shape), array.dtype.str) for name, array in state.items()}
+
+
+def other_form(before: State, after: State, under: str = "") -> str:
+    """The first difference of form between two states in words; "" for none.
+
+    Args:
+        before: as it was.
+        after: as it is.
+        under: the name under which `after` has the state that is compared.
+    """
+    was, now = form_of(before), form_of(after)
+    if under:
+        now = {name.removeprefix(f"{under}{_SEPARATOR}"): form for name, form in now.items()}
+    for name in sorted(was.keys() | now.keys()):
+        if was.get(name) != now.get(name):
+            return f"{name!r} was {_words(was.get(name))} and became {_words(now.get(name))}"
+    return ""
+
+
+def _words(form: tuple[tuple[int, ...], str] | None) -> str:
+    """A form in words."""
+    return "absent" if form is None else f"{np.dtype(form[1])} {form[0]}"

@@ -1,0 +1,53 @@
+"""Versions of clients' memories: which stay, and what is said of one that is gone."""
+
+import numpy as np
+import pytest
+
+from fedge.states.files import StateFileError
+from fedge.states.memory import MemoryKeeper, path_of, read_memory, write_memory
+
+
+def state(number):
+    return {"v": np.full(3, float(number)), "n": np.array(number)}
+
+
+def test_a_version_is_read_as_it_was_written(tmp_path):
+    kept = write_memory(tmp_path, 4, 7, state(1))
+    found = read_memory(tmp_path, 4, kept)
+    assert kept.leaf_round == 7
+    assert {name: array.tolist() for name, array in found.items()} == {"v": [1.0] * 3, "n": 1}
+
+
+def test_a_version_that_is_gone_or_changed_is_an_error(tmp_path):
+    kept = write_memory(tmp_path, 0, 1, state(1))
+    write_memory(tmp_path, 0, 1, state(2))
+    with pytest.raises(StateFileError, match="damaged"):
+        read_memory(tmp_path, 0, kept)
+    path_of(tmp_path, 0, 1).unlink()
+    with pytest.raises(StateFileError, match="round-000001"):
+        read_memory(tmp_path, 0, kept)
+
+
+def test_versions_go_when_neither_a_round_nor_a_checkpoint_needs_them(tmp_path):
+    keeper, there = (
+        MemoryKeeper(tmp_path, checkpoints=1),
+        lambda: sorted(p.stem for p in tmp_path.rglob("*.saf*")),
+    )
+    keeper.begin({})
+    for leaf_round in (1, 2, 3, 4, 5):
+        counted = {0: write_memory(tmp_path, 0, leaf_round, state(leaf_round))}
+        keeper.pin(counted)
+        keeper.sweep(counted)
+    assert there() == [
+        "round-000004",
+        "round-000005",
+    ]  # one checkpoint, and the one before while it is written
+
+
+def test_rounds_that_were_undone_go_and_what_counted_must_be_there(tmp_path):
+    versions = {n: write_memory(tmp_path, 0, n, state(n)) for n in (1, 2, 3)}
+    MemoryKeeper(tmp_path, 1).begin({0: versions[2]})
+    assert not path_of(tmp_path, 0, 3).exists()
+    path_of(tmp_path, 0, 2).unlink()
+    with pytest.raises(StateFileError):
+        MemoryKeeper(tmp_path, 1).begin({0: versions[2]})

@@ -1,0 +1,50 @@
+"""Arrays, numbers and states by name, as one state and back."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedge.states.named import form_of, other_form, packed, unpacked
+
+names = st.text("abc", min_size=1, max_size=3)
+numbers = st.one_of(st.integers(-(2**40), 2**40), st.floats(allow_nan=False, allow_infinity=False))
+
+
+@given(
+    st.dictionaries(names, st.one_of(numbers, st.dictionaries(names, numbers.map(np.float64), min_size=1)))
+)
+def test_what_was_packed_comes_back(values):
+    found = unpacked(packed(values, "memory"))
+    assert found.keys() == values.keys()
+    for name, value in values.items():
+        if isinstance(value, dict):
+            assert {key: float(array) for key, array in found[name].items()} == value
+        else:
+            assert found[name] == value
+            assert type(found[name]) is type(value)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"v": "words"}, {"v": None}, {"a/b": 1.0}, {1: 1.0}, {"v": np.array("x")}, 5]
+)
+def test_other_things_are_refused(wrong):
+    with pytest.raises(TypeError, match=r"memory must|memory 'v' must"):
+        packed(wrong, "memory")
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_is_refused(number):
+    with pytest.raises(FloatingPointError, match="'v' is not finite"):
+        packed({"v": {"w": np.array([1.0, number])}}, "memory")
+
+
+def test_forms_are_compared():
+    before = {"a": np.zeros(2), "n": np.array(1)}
+    assert other_form(before, {"a": np.ones(2), "n": np.array(5)}) == ""
+    assert (
+        other_form(before, {"a": np.ones(3), "n": np.array(5)})
+        == "'a' was float64 (2,) and became float64 (3,)"
+    )
+    assert other_form(before, {"a": np.ones(2)}) == "'n' was int64 () and became absent"
+    assert form_of(before)["n"] == ((), "<i8")
