@@ -1,4 +1,4 @@
-"""Losses and confusion matrices of one model: arrays in, arrays out.
+"""Losses of one model and what its task adds up: arrays in, arrays out.
 
 Shape letters: N windows, C channels, T samples; images are (N, C, H, W).
 """
@@ -6,44 +6,59 @@ Shape letters: N windows, C channels, T samples; images are (N, C, H, W).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedge.metrics import scores
 from fedge.native.training import evaluated
+from fedge.tasks.chosen import CLASSIFICATION
+from fedge.tasks.classification import CONFUSION
+from fedge.tasks.task import Sums, Task, added
 from fedge.training.host import keep_freed_memory, torch_threads
-from fedge.training.kernels import native_plan
+from fedge.training.kernels import TORCH, native_plan
 from fedge.training.settings import check_data
 
 
 @dataclass(frozen=True)
 class EvalResult:
-    """What evaluation measures; sums of several clients' confusions are again a confusion."""
+    """What evaluation measures of N windows."""
 
     samples: int  # N
-    loss: float  # mean cross entropy, no label smoothing
-    confusion: np.ndarray  # int64 (classes, classes): rows true, columns predicted
-    right: np.ndarray  # bool (N,): window by window whether the prediction is right
+    loss: float  # the mean, without label smoothing
+    sums: Sums  # what the task adds up over the windows
+    values: np.ndarray  # (N,): window by window what the first score goes by; whether the prediction is right
+    task: Task = CLASSIFICATION
+
+    @property
+    def confusion(self) -> np.ndarray:
+        """At classification, int64 (classes, classes): rows true, columns predicted."""
+        return self.sums[CONFUSION]
 
     @property
     def accuracy(self) -> float:
-        """Share of windows on the diagonal, in [0, 1]."""
+        """At classification, the share of windows on the diagonal, in [0, 1]."""
         return scores.accuracy(self.confusion)
 
     @property
     def macro_f1(self) -> float:
-        """Unweighted mean F1 over the classes that occur as truth or prediction, in [0, 1]."""
+        """At classification, the mean F1 over the classes that occur as truth or prediction, in [0, 1]."""
         return scores.macro_f1(self.confusion)
 
 
-def evaluate(model: nn.Module, x: Tensor, y: Tensor, batch_size: int = 512, threads: int = 1) -> EvalResult:
-    """Loss and confusion matrix on x (N, C, T) float32, y (N,) int64: `evaluate_parts` with a single part."""
-    return evaluate_parts(model, x, y, [len(y)], batch_size, threads)[0]
+def evaluate(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    batch_size: int = 512,
+    threads: int = 1,
+    task: Task = CLASSIFICATION,
+) -> EvalResult:
+    """What is measured on x (N, …) float32 or int64, y (N, …): `evaluate_parts` with a single part."""
+    return evaluate_parts(model, x, y, [len(y)], batch_size, threads, task=task)[0]
 
 
 @torch.inference_mode()
@@ -55,19 +70,21 @@ def evaluate_parts(
     batch_size: int = 512,
     threads: int = 1,
     kernel: str = "torch",
+    task: Task = CLASSIFICATION,
 ) -> list[EvalResult]:
-    """Loss and confusion matrix of `model` on consecutive parts of the windows; the model's mode is put back.
+    """What is measured of `model` on consecutive parts of the windows; the model's mode is put back.
 
     BatchNorm uses its running statistics and does not change them.
 
     Args:
         model: on the device to evaluate on.
-        x: float32 (N, C, T), N ≥ 1; any device; read only.
-        y: int64 (N).
+        x: float32 or int64 (N, …), N ≥ 1; any device; read only.
+        y: (N, …), as the task takes it.
         sizes: windows of each part, e.g. validation and test; each at least 1, N in sum.
-        batch_size: windows per forward pass; changes speed and memory only (and last bits of the loss).
+        batch_size: windows per forward pass; changes speed and memory only (and last bits of sums).
         threads: torch threads on the CPU.
         kernel: as in `LocalTraining`.
+        task: whose loss and sums.
 
     Raises:
         ValueError: there is no window, or shapes or sizes do not fit.
@@ -77,43 +94,56 @@ def evaluate_parts(
     if sum(sizes) != len(y) or min(sizes) < 1:
         raise ValueError(f"sizes must be positive and sum to {len(y)} windows, got {list(sizes)}")
     keep_freed_memory()
-    plan = native_plan(model, tuple(x.shape[1:]), kernel)
+    plan = native_plan(model, tuple(x.shape[1:]), kernel if task.native else TORCH)
     if plan is None:
-        losses, cells, classes = _evaluated_by_torch(model, x, y, batch_size, threads)
+        losses, values, sums = _evaluated_by_torch(model, x, y, sizes, batch_size, threads, task)
     else:
         losses, predictions = evaluated(plan, model, x, y)
-        cells, classes = y * plan.classes + predictions, plan.classes
-    parts = zip(losses.split(list(sizes)), cells.split(list(sizes)), strict=True)
-    return [_eval_result(part_losses, part_cells, classes) for part_losses, part_cells in parts]
+        values = predictions == y
+        by_part = zip(predictions.split(list(sizes)), y.split(list(sizes)), strict=True)
+        sums = [_arrays(task.sums_of(said, true, plan.classes)) for said, true in by_part]
+    parts = zip(losses.split(list(sizes)), values.split(list(sizes)), sums, strict=True)
+    return [_eval_result(*part, task) for part in parts]
 
 
 def _evaluated_by_torch(
-    model: nn.Module, x: Tensor, y: Tensor, batch_size: int, threads: int
-) -> tuple[Tensor, Tensor, int]:
-    """Return each window's loss (float64), its cell of the confusion matrix, row by row, and the classes."""
+    model: nn.Module, x: Tensor, y: Tensor, sizes: Sequence[int], batch_size: int, threads: int, task: Task
+) -> tuple[Tensor, Tensor, list[Sums]]:
+    """Return each window's loss (float64) and value, and each part's sums."""
     device = next(model.parameters()).device
     was_training = model.training
+    ends = np.cumsum(sizes).tolist()
     model.eval()
     try:
         with torch_threads(threads):
-            losses, cells, classes = [], [], 0
+            losses, values = [], []
+            found: list[list[Sums]] = [[] for _ in sizes]
             for first in range(0, len(y), batch_size):
                 inputs = x[first : first + batch_size].to(device, copy=True)
                 labels = y[first : first + batch_size].to(device)
-                logits = model(inputs)
-                classes = logits.shape[1]
-                losses.append(F.cross_entropy(logits, labels, reduction="none"))
-                cells.append(labels * classes + logits.argmax(dim=1))
-            return torch.cat(losses).double().cpu(), torch.cat(cells).cpu(), classes
+                answers = model(inputs)
+                losses.append(task.losses(answers, labels))
+                values.append(task.values(answers, labels))
+                for part, (end, size) in enumerate(zip(ends, sizes, strict=True)):
+                    rows = slice(max(0, end - size - first), max(0, min(end - first, len(labels))))
+                    if rows.start < rows.stop:
+                        found[part].append(_arrays(task.sums(answers[rows], labels[rows])))
+            return torch.cat(losses).double().cpu(), torch.cat(values).cpu(), [added(each) for each in found]
     finally:
         model.train(was_training)
 
 
-def _eval_result(losses: Tensor, cells: Tensor, classes: int) -> EvalResult:
-    """The result of one part from each window's loss and cell of the confusion matrix, row by row."""
+def _arrays(sums: Mapping[str, Tensor]) -> Sums:
+    """Return sums as arrays, int64 or float64."""
+    return {
+        name: value.cpu().numpy().astype(np.float64 if value.is_floating_point() else np.int64)
+        for name, value in sums.items()
+    }
+
+
+def _eval_result(losses: Tensor, values: Tensor, sums: Sums, task: Task) -> EvalResult:
+    """The result of one part from each window's loss and value, and its sums."""
     loss = float(losses.mean())
     if not math.isfinite(loss):
         raise FloatingPointError(f"evaluation: loss is {loss} over {len(losses)} windows")
-    confusion = torch.bincount(cells, minlength=classes * classes).reshape(classes, classes)
-    right = cells // classes == cells % classes
-    return EvalResult(len(losses), loss, confusion.numpy(), right.numpy())
+    return EvalResult(len(losses), loss, sums, values.numpy(), task)

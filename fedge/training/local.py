@@ -20,7 +20,7 @@ from fedge.native.plan import Plan
 from fedge.native.training import Descent, training
 from fedge.training.cuda_graph import Step
 from fedge.training.host import keep_freed_memory, torch_threads
-from fedge.training.kernels import native_plan
+from fedge.training.kernels import TORCH, native_plan
 from fedge.training.module_state import State, get_state, load_state
 from fedge.training.own_models import OwnDraws
 from fedge.training.settings import LocalTraining, check_data
@@ -32,7 +32,7 @@ class TrainResult:
     """What local training leaves behind."""
 
     state: State  # the whole state dict, buffers included; copies
-    loss: float  # mean over all windows of all epochs of the (smoothed) cross entropy during training
+    loss: float  # mean over all windows of all epochs of the task's (smoothed) loss during training
     steps: int  # K, optimiser steps taken
 
 
@@ -54,8 +54,8 @@ def train(
 
     Args:
         model: on the device to train on.
-        x: float32 (N, C, T), N ≥ 1; any device; read only, may be a memory-mapped file.
-        y: int64 (N), labels in 0 … classes − 1.
+        x: float32 or int64 (N, …), N ≥ 1; any device; read only, may be a memory-mapped file.
+        y: (N, …), as the task takes it.
         settings: step size, options and threads.
         generator: a CPU generator; it advances by one permutation per epoch.
         correction: SCAFFOLD's c − c_i, one array per trainable parameter; None for none.
@@ -72,7 +72,8 @@ def train(
     if state is not None:
         load_state(model, state)
     keep_freed_memory()
-    plan = native_plan(model, tuple(x.shape[1:]), settings.kernel, settings.precision)
+    kernel = settings.kernel if settings.task.native else TORCH
+    plan = native_plan(model, tuple(x.shape[1:]), kernel, settings.precision)
     with torch_threads(settings.threads):
         device = next(model.parameters()).device
         x, y = x.to(device), y.to(device)

@@ -9,14 +9,17 @@ from a stream of the client's own (`OwnDraws`). So equal seeds give equal bits o
 import inspect
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, get_type_hints
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fedge.config.option import ConfigError
+from fedge.config.option import ConfigError, shown
+from fedge.config.parts import MODELS
+from fedge.config.register import refuse_misfit
 
 Shape = tuple[int, ...]
 """Of one input: (C, T) or (C, H, W)."""
@@ -24,6 +27,8 @@ Shape = tuple[int, ...]
 BATCH_NORMS = (_BatchNorm,)  # of any number of axes
 
 _LARGE = 10_000_000  # numbers; the gradient of a larger model is not made whole to try it
+
+_PLAIN = (bool, int, float, str)
 
 _global_stream = threading.Lock()
 
@@ -77,6 +82,57 @@ def _called(
     if takes_num_classes(factory):
         return factory(num_classes=classes, **arguments)
     return factory(input_shape, classes, **arguments)
+
+
+def refuse_no_network(name: str, factory: Any) -> None:
+    """Raise ConfigError for code that a file names as a network and that does not declare to make one.
+
+    A subclass of `nn.Module` does, and a function whose annotation says that it returns one, as torchvision's
+    have; an entry point of the group "fedge.models" is its package's declaration. Nothing is called.
+    """
+    if inspect.isclass(factory) and issubclass(factory, nn.Module):
+        return
+    if MODELS.is_declared(name):
+        return
+    if inspect.isfunction(factory):
+        with suppress(Exception):  # annotations are others' code
+            made = get_type_hints(factory).get("return")
+            if inspect.isclass(made) and issubclass(made, nn.Module):
+                return
+    raise _refusal(
+        name,
+        "must be a subclass of torch.nn.Module, or a function that is annotated to return one, where a file "
+        f"names it, but is {type(factory).__name__} {getattr(factory, '__name__', '')}".rstrip(),
+        None,
+        "annotate it as `-> nn.Module`, or do not use this file",
+    )
+
+
+def refuse_other_types(name: str, factory: Any, arguments: Mapping[str, Any]) -> None:
+    """Raise ConfigError for an argument that a file gives a network and that is not of the kind it takes.
+
+    That kind is the annotation's where it is bool, int, float or str, else that of the default where that is
+    one of these; a whole number passes as a float. What has neither is left to the network.
+    """
+    if not arguments:
+        return
+    by_keyword = takes_num_classes(factory)
+    given = {**arguments, "num_classes": 1} if by_keyword else arguments
+    positions = () if by_keyword else ("input_shape", "classes")
+    refuse_misfit(factory, f"train.model {name}", "train.model-args", given, positions)
+    hints: Mapping[str, Any] = {}
+    with suppress(Exception):  # annotations are others' code
+        hints = get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
+    for key, value in arguments.items():
+        parameter = inspect.signature(factory).parameters.get(key)
+        default = None if parameter is None or parameter.default is parameter.empty else parameter.default
+        kind = hints.get(key) if hints.get(key) in _PLAIN else type(default)
+        fits = type(value) is kind or (kind is float and type(value) is int)
+        if kind in _PLAIN and not fits:
+            raise ConfigError(
+                f"train.model-args.{key} must be {kind.__name__} for train.model {name}, but is "
+                f"{shown(value)}; get another file of models"
+            )
 
 
 def takes_num_classes(factory: Callable[..., Any]) -> bool:

@@ -1,6 +1,7 @@
 """How clients train in a given global round: the run's configuration with the step size of that round."""
 
 from fedge.config.sections.train import TrainConfig
+from fedge.tasks.chosen import task_of
 from fedge.training.optimizers import SGD
 from fedge.training.settings import LocalTraining
 
@@ -28,6 +29,7 @@ def local_training(config: TrainConfig, global_round: int) -> LocalTraining:
         precision=config.precision,
         cuda_graph=config.cuda_graph == "auto",
         optimizer=config.optimizer,
+        task=task_of(config),
     )
 
 

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedge.tasks.chosen import CLASSIFICATION
+from fedge.tasks.task import Task
+
 
 @dataclass(frozen=True)
 class LocalTraining:
@@ -26,6 +29,7 @@ class LocalTraining:
     precision: str = "float32"  # "bf16": the native step rounds factors of products; others do nothing here
     cuda_graph: bool = True  # on a GPU, record the step once and replay it
     optimizer: str = "sgd"  # or "adam", see `fedge.training.optimizers`
+    task: Task = CLASSIFICATION  # whose loss is minimised
 
     def __post_init__(self) -> None:
         _require(0 < self.lr < math.inf, "lr", "must be positive and finite", self.lr)
@@ -39,13 +43,11 @@ class LocalTraining:
 
 
 def check_data(x: Tensor, y: Tensor) -> None:
-    """Raise ValueError unless x is float32 (N, C, T) or (N, C, H, W), y int64 (N,) and N at least 1."""
-    if x.dim() not in (3, 4) or x.dtype != torch.float32:
-        raise ValueError(
-            f"x must be float32 of shape (N, C, T) or (N, C, H, W), got {x.dtype} {tuple(x.shape)}"
-        )
-    if y.dtype != torch.int64 or tuple(y.shape) != (len(x),):
-        raise ValueError(f"y must be int64 of shape ({len(x)},), got {y.dtype} {tuple(y.shape)}")
+    """Raise ValueError unless x is float32 or int64 (N, …), y int64 or float32 (N, …), N at least 1."""
+    if x.dim() < 2 or x.dtype not in (torch.float32, torch.int64):
+        raise ValueError(f"x must be float32 or int64 of shape (N, …), got {x.dtype} {tuple(x.shape)}")
+    if y.dim() < 1 or y.dtype not in (torch.float32, torch.int64) or len(y) != len(x):
+        raise ValueError(f"y must be int64 or float32 of shape ({len(x)}, …), got {y.dtype} {tuple(y.shape)}")
     if len(y) == 0:
         raise ValueError("there is no window to train on or evaluate: x has shape (0, …)")
 

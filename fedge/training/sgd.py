@@ -2,7 +2,7 @@
 
 One step, in this order, for the trainable parameters w (w₀ at the start of the call):
 
-    g ← ∇ cross entropy(w)               of one batch
+    g ← ∇ loss(w)                        of one batch, as the task says (`fedge.tasks`)
     g ← g · min(1, clip_norm / (|g| + 1e-6))    over all parameters together, as `clip_grad_norm_`
     g ← g + prox_mu (w − w₀)
     g ← g + correction                   SCAFFOLD's c − c_i
@@ -29,7 +29,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedge.training.cuda_graph import Step, graphed_or_plain
@@ -82,8 +81,8 @@ class Sgd:
         return loss.detach(), tuple(g.contiguous() for g in found)
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
-        """The mean (smoothed) cross entropy of x (B, …), y (B,), a scalar that can be differentiated."""
-        return F.cross_entropy(self._logits(x), y, label_smoothing=self.settings.label_smoothing)
+        """The task's mean loss of x (B, …), y (B, …), a scalar that can be differentiated."""
+        return self.settings.task.loss(self._logits(x), y, self.settings.label_smoothing)
 
     def _logits(self, x: Tensor) -> Tensor:
         """The model's answer; what it draws, if it draws in its first step, comes from its own stream."""

@@ -227,7 +227,9 @@ def test_evaluation_uses_running_statistics_and_changes_nothing() -> None:
 
 def test_scores_by_hand() -> None:
     """Class 0: TP 2, FN 1, FP 0, F1 4/5. Class 1: TP 1, FP 1, F1 2/3. Class 2 is absent from both."""
-    result = EvalResult(4, 0.0, np.array([[2, 1, 0], [0, 1, 0], [0, 0, 0]]), np.array([1, 1, 0, 1], bool))
+    result = EvalResult(
+        4, 0.0, {"confusion": np.array([[2, 1, 0], [0, 1, 0], [0, 0, 0]])}, np.array([1, 1, 0, 1], bool)
+    )
     assert result.accuracy == 0.75
     assert result.macro_f1 == pytest.approx((4 / 5 + 2 / 3) / 2)
 

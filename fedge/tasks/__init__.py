@@ -1,0 +1,19 @@
+"""What is learned: which y, what loss, what clients add up over a split, and the scores made of that.
+
+`task` says what a task is, `classification` is Fedge's, `chosen` extends it by a loss or scores of the
+user's. What a client adds up are arrays of a fixed form, whose sums over clients are those of all their
+examples: a score of many clients is never a mean of scores.
+
+Imports only from below: `states`, `timing`, `metrics`, `native` and what is under them; PyTorch only where a
+loss is computed.
+"""
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach(
+    __name__,
+    submod_attrs={
+        "chosen": ["CLASSIFICATION", "task_of"],
+        "task": ["Score", "Sums", "Task", "added"],
+    },
+)

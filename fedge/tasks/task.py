@@ -1,0 +1,152 @@
+"""What a task says, and the scores that are made of what clients add up.
+
+Shape letters: N examples of a batch or a split, U outputs (as many as `classes` names).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Sums = Mapping[str, np.ndarray]
+"""What is added up over examples: name → float64 or int64 array of a fixed shape."""
+
+_LARGEST_SUM = 1e60  # squares of float32 numbers of a million examples are smaller
+
+
+@dataclass(frozen=True)
+class Score:
+    """A number by which models are compared, made of sums over examples.
+
+    Attributes:
+        name: as tables have it: small letters, digits and underscores.
+        of: sums over at least one example → the number.
+        higher_is_better: which direction is better.
+        unit: of the number; "share" for one of 0..1.
+        words: as pages have it; empty: the name with blanks.
+        lowest, highest: its range.
+    """
+
+    name: str
+    of: Callable[[Sums], float]
+    higher_is_better: bool
+    unit: str = ""
+    words: str = ""
+    lowest: float = -math.inf
+    highest: float = math.inf
+
+    def __call__(self, sums: Sums) -> float:
+        """Return the score of sums over at least one example."""
+        return float(self.of(sums))
+
+    @property
+    def said(self) -> str:
+        """The words for it."""
+        return self.words or self.name.replace("_", " ")
+
+    def merit(self, value: float) -> float:
+        """Return a value of this score so that more is better.
+
+        >>> Score("rmse", lambda sums: 0.0, higher_is_better=False).merit(2.0)
+        -2.0
+        """
+        return value if self.higher_is_better else -value
+
+
+def added(parts: Sequence[Sums]) -> dict[str, np.ndarray]:
+    """Return sums over the examples of all parts, at least one, added up in the order given.
+
+    >>> added([{"n": np.array(2)}, {"n": np.array(3)}])
+    {'n': np.int64(5)}
+    """
+    return {name: np.sum([part[name] for part in parts], axis=0) for name in parts[0]}
+
+
+class Task:
+    """One task; derive from it to write one. Everything is a function of its arguments: a task keeps nothing.
+
+    Attributes:
+        scores: the first one decides: gates, personal models, comparisons go by it.
+        takes: the y that it takes, in words.
+        smooths: whether its loss knows `train.label-smoothing`.
+        least_loss: the smallest loss that can be.
+        loss_unit: of its loss.
+        has_classes: whether y is one class per example, by which windows can be dealt and counted.
+        native: whether the native step computes its loss.
+    """
+
+    scores: Sequence[Score] = ()
+    takes: str = "any y"
+    smooths: bool = False
+    least_loss: float = 0.0
+    loss_unit: str = ""
+    has_classes: bool = False
+    native: bool = False
+
+    def refuse(self, y: np.ndarray, outputs: int) -> None:
+        """Raise ValueError with the rule and what was found, unless y (N, …) is what this task takes.
+
+        Args:
+            y: of all examples of a data set, or of a client.
+            outputs: U.
+        """
+
+    def answer_shape(self, outputs: int, y_shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of a model's answer to one example whose y has a shape; (U,) by default."""
+        return (outputs,)
+
+    def losses(self, answers: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
+        """Return the loss of each example, (N,), that can be differentiated.
+
+        Args:
+            answers: of the model, float32 (N, …).
+            y: (N, …).
+            smoothing: `train.label-smoothing`, for tasks that know it.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must have losses(answers, y, smoothing)")
+
+    def loss(self, answers: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
+        """Return the mean loss of a batch, a float32 scalar; see `losses`."""
+        return self.losses(answers, y, smoothing).mean()
+
+    def form(self, outputs: int) -> Sums:
+        """Return zeros of the names, shapes and dtypes of `sums`."""
+        raise NotImplementedError(f"{type(self).__name__} must have form(outputs)")
+
+    def sums(self, answers: Tensor, y: Tensor) -> Mapping[str, Tensor]:
+        """Return what is added up over examples, of the names and shapes of `form`."""
+        raise NotImplementedError(f"{type(self).__name__} must have sums(answers, y)")
+
+    def sums_of(self, predicted: Tensor, y: Tensor, outputs: int) -> Mapping[str, Tensor]:
+        """Return `sums` of predicted classes (N,) int64, for a task that the native step computes."""
+        raise NotImplementedError(f"{type(self).__name__} is not native")
+
+    def values(self, answers: Tensor, y: Tensor) -> Tensor:
+        """Return a number for each example, (N,), by whose sum the first score rises, or falls, at fixed y.
+
+        Gates that pair windows go by differences of it between two models.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must have values(answers, y)")
+
+    def impossible(self, sums: Sums, examples: int) -> tuple[str, str] | None:
+        """Return what is wrong with sums that a client sends, as (kind, detail), or None.
+
+        Args:
+            sums: of the names, shapes and dtypes of `form`; the numbers may be anything.
+            examples: that the client was asked about.
+        """
+        for name, array in sums.items():
+            if not (np.abs(array.astype(np.float64)) <= _LARGEST_SUM).all():
+                return "sum out of range", f"{name}: not finite, or beyond {_LARGEST_SUM:g}"
+        return None
+
+    def score(self, sums: Sums) -> float:
+        """Return the first score of sums over at least one example."""
+        return self.scores[0](sums)

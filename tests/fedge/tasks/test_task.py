@@ -1,0 +1,29 @@
+"""A score's direction, what a task must say, and sums that are added up."""
+
+import numpy as np
+import pytest
+
+from fedge.tasks.task import Score, Task, added
+
+
+def test_merit_turns_a_score_so_that_more_is_better():
+    rising, falling = (Score("s", lambda sums: 0.0, up) for up in (True, False))
+    assert (rising.merit(2.0), falling.merit(2.0)) == (2.0, -2.0)
+    named = Score("f", lambda sums: 0.0, True, words="F")
+    assert (Score("macro_f1", lambda sums: 0.0, True).said, named.said) == ("macro f1", "F")
+
+
+def test_sums_keep_their_shapes_and_add_up_in_order():
+    found = added([{"a": np.array([1.0, 2.0])}, {"a": np.array([0.5, 0.5])}])
+    assert found["a"].tolist() == [1.5, 2.5]
+
+
+def test_a_task_without_parts_says_which():
+    for call in (lambda t: t.losses(None, None), lambda t: t.form(2), lambda t: t.sums(None, None)):
+        with pytest.raises(NotImplementedError, match="Task must have"):
+            call(Task())
+
+
+def test_sums_that_are_no_numbers_are_impossible():
+    assert Task().impossible({"a": np.array([np.nan])}, 1)[0] == "sum out of range"
+    assert Task().impossible({"a": np.array([1.0])}, 1) is None
