@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedge.cloud.memory import CloudMemory
+from fedge.cloud.starts import began_alike
 from fedge.cloud.step import CloudRound, CloudSetting
 from fedge.clustering.evidence import Answers, Evidence, Questions
 from fedge.clustering.ifca import Pool
@@ -72,11 +73,12 @@ class CloudAggregator:
         """
         memory, setting = self._memory, self._setting
         kept = list(starts) if memory.needs("starts") else None
-        one_start = _all_equal(starts)
+        began = began_alike(starts)
+        one_start = not began.any()
         updates = None
         if memory.needs("updates") and one_start and global_round == 1:
             updates = Updates(starts[0], setting.parameter_names, global_round)
-        return CloudRound(setting, memory, one_start, kept, updates, self._first)
+        return CloudRound(setting, memory, one_start, kept, updates, self._first, began)
 
     def states(self) -> dict[str, State]:
         """Return the arrays that the next cloud step needs of those before, by name."""
@@ -118,9 +120,3 @@ class FirstChoice:
         assert found.takes is not None
         assert self.memory.pool is not None
         return found.labels, self.memory.pool.take(found.takes)
-
-
-def _all_equal(states: Sequence[State]) -> bool:
-    """Tell whether all states hold the same bits (or are one object)."""
-    first = states[0]
-    return all(s is first or all(np.array_equal(s[name], first[name]) for name in first) for s in states[1:])

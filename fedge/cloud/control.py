@@ -1,9 +1,9 @@
-"""SCAFFOLD between leaves and cloud: the correction of client drift that each leaf's clients are told.
+"""SCAFFOLD between servers: the correction of client drift that each leaf's clients are told.
 
-The formulas are in `fedge.training.scaffold`. A leaf's *drift* is how far it moves from one cloud step to the
-next, over all leaf rounds between them. After the gates of a cloud step, leaf j gets the correction
-u_j = d − d_j, where d is the mean over those leaves with which it stands together now and stood together when
-the drift began:
+Here a leaf is any child of the server whose round has ended: a leaf server, or a region. The formulas are in
+`fedge.training.scaffold`. A leaf's *drift* is how far it moves from one cloud step to the next, over all leaf
+rounds between them. After the gates of a cloud step, leaf j gets the correction u_j = d − d_j, where d is the
+mean over those leaves with which it stands together now and stood together when the drift began:
 
 - leaves stand together if they go on with one cluster's offer of one cloud step (before the first, all do);
   with several λ (`fedge.cloud.offers`) also with the same λ, and with λ = 0 all leaves that do, as their
@@ -15,7 +15,8 @@ the drift began:
 - leaves that come into a cluster together bring their corrections towards each other along;
 - entries that leaves keep as their own (`personal.layers`) are never corrected: they are not averaged.
 
-Between cloud steps the corrections stay.
+Between cloud steps the corrections stay. In a deeper tree every server between cloud and leaves does the same
+with the servers below it, at the end of each of its rounds, and clients are told the sum along their path.
 """
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
@@ -24,14 +25,14 @@ import numpy as np
 
 from fedge.cloud.offers import Offer
 from fedge.leaf.drift import Drift
-from fedge.leaf.leaf import Leaf
+from fedge.leaf.server import Server
 from fedge.states.averaging import State, batches, part_of
 from fedge.training.scaffold import leaf_control, leaf_corrections
 
 _NOBODY = -1  # the group of a leaf that stands alone
 
 
-def arrive(leaves: Sequence[Leaf]) -> None:
+def arrive(leaves: Sequence[Server]) -> None:
     """See the models that the leaves bring to a cloud step, before any of them moves to another."""
     for leaf in leaves:
         if leaf.drift is not None:
@@ -52,7 +53,7 @@ def group_of(label: int, model: State, offers: Mapping[str, Offer]) -> Hashable 
     return None
 
 
-def depart(leaves: Sequence[Leaf], groups: Sequence[Hashable | None], kept: Collection[str] = ()) -> None:
+def depart(leaves: Sequence[Server], groups: Sequence[Hashable | None], kept: Collection[str] = ()) -> None:
     """Let the leaves begin new drifts from their present models, with corrections for them.
 
     Args:
@@ -66,21 +67,21 @@ def depart(leaves: Sequence[Leaf], groups: Sequence[Hashable | None], kept: Coll
     for together in _standing_together(leaves, numbered):
         made = _corrections([leaves[index] for index in together], kept)
         corrections.update(zip(together, made, strict=True))
-    for leaf, number in zip(leaves, numbered, strict=True):
-        leaf.drift = Drift(leaf.model, 0.0, number, corrections.get(leaf.index))
+    for at, (leaf, number) in enumerate(zip(leaves, numbered, strict=True)):
+        leaf.drift = Drift(leaf.model, 0.0, number, corrections.get(at))
 
 
-def _standing_together(leaves: Sequence[Leaf], groups: Sequence[int]) -> list[list[int]]:
+def _standing_together(leaves: Sequence[Server], groups: Sequence[int]) -> list[list[int]]:
     """Return the sets of two or more leaves that stood together before, trained, and stand together now."""
     sets: dict[Hashable, list[int]] = {}
-    for leaf, group in zip(leaves, groups, strict=True):
+    for at, (leaf, group) in enumerate(zip(leaves, groups, strict=True)):
         assert leaf.drift is not None
         if leaf.drift.length > 0 and _NOBODY not in (leaf.drift.group, group):
-            sets.setdefault((leaf.drift.group, group), []).append(leaf.index)
+            sets.setdefault((leaf.drift.group, group), []).append(at)
     return [members for members in sets.values() if len(members) > 1]
 
 
-def _corrections(leaves: Sequence[Leaf], kept: Collection[str]) -> list[State]:
+def _corrections(leaves: Sequence[Server], kept: Collection[str]) -> list[State]:
     """Return u_j of leaves that stand together, worked out in parts: models may be large."""
     assert leaves[0].control is not None
     whole = leaves[0].control
@@ -95,7 +96,7 @@ def _corrections(leaves: Sequence[Leaf], kept: Collection[str]) -> list[State]:
     return list(made)
 
 
-def _control(leaf: Leaf, batch: dict[str, slice]) -> State:
+def _control(leaf: Server, batch: dict[str, slice]) -> State:
     """Return a part of d_j."""
     drift = leaf.drift
     assert drift is not None and drift.end is not None  # noqa: PT018

@@ -14,14 +14,14 @@ Shape letters: S leaf servers, K clients.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
 from fedge.cloud.forks import Forks
 from fedge.clustering import deals
-from fedge.clustering.auto import dealt_tests
+from fedge.clustering.auto import dealt_tests, p_of_cut
 from fedge.clustering.deals import Deal
 from fedge.clustering.evidence import Answers
 from fedge.clustering.proposals import Change, Docket, applied, changes_between, towards
@@ -69,6 +69,7 @@ class DealtGroups:
         self.is_open = False
         self.too_few = ""
         self._losses: dict[int, float] = {}
+        self._seed = 0
         self._since_change = 0
         self._changed: list[int] = []  # leaves whose data have, since groups last did
         self._jumped: list[int] = []
@@ -116,14 +117,14 @@ class DealtGroups:
 
     # --- a cloud step -------------------------------------------------------------------------------
 
-    def hear_updates(self, likeness: Likeness, leaves: int, seed: int) -> None:
+    def hear_updates(self, likeness: Likeness, seed: int) -> None:
         """Take in updates from the run's first model; those that are as before leave the verdict as it is."""
         old, self.likeness = self.likeness, likeness
         if old is not None and old.cosines.shape == likeness.cosines.shape:
             same = np.array_equal(old.leaf_of, likeness.leaf_of)
             if same and np.array_equal(old.cosines, likeness.cosines):
                 return
-        found = dealt_tests(likeness, self._config, leaves, seed)
+        found = dealt_tests(likeness, self._config, seed)
         self.too_few = found if isinstance(found, str) else ""
         self.tests, self.is_open = ([], False) if isinstance(found, str) else (found, True)
 
@@ -144,6 +145,7 @@ class DealtGroups:
             folds: leaf → what its clients made without each other.
             where: seed and global round, by which models are drawn where there are too many.
         """
+        self._seed = where[0]
         labels = self.docket.present(len(models))
         self._forks.back(forks, folds)
         self._asking = Asking(
@@ -177,8 +179,7 @@ class DealtGroups:
         self._entering, self._by_forks = [], {}
         for change in adopted:
             worth = worths[change]
-            wrong = [] if said is None else misplaced(change, said, config.min_gain)
-            self._place(change, wrong)
+            wrong = [] if said is None else self._placed(change, misplaced(change, said, config.min_gain))
             self._note_who_brings_what(change, () if worth is None else worth.home, wrong)
             if wrong:
                 facts["misplaced"] = facts.get("misplaced", []) + wrong
@@ -262,17 +263,33 @@ class DealtGroups:
         for change in changes_between(labels, self._towards_verdict(labels)):
             self.docket.agreed.setdefault(change, self._config.patience)
 
-    def _place(self, change: Change, wrong: Sequence[int]) -> None:
-        """Put leaves of a split that was adopted on its other side, in force and in the verdict."""
+    def _placed(self, change: Change, wrong: Sequence[int]) -> list[int]:
+        """Put leaves of a split that was adopted on its other side, in force and in the verdict; return them.
+
+        Only if the cut that is made of it stands in the deal test, too: what is adopted is what was tested. A
+        leaf that does not may go by its losses, later.
+        """
         labels = self.docket.labels
         assert labels is not None
+        if not wrong:
+            return []
+        first = {leaf for leaf in change.after[0] if leaf not in wrong}
+        first |= {leaf for leaf in change.after[1] if leaf in wrong}
+        test = next((t for t in self.tests if set(t.leaves) == set(change.leaves)), None)
+        if test is None or self.likeness is None or not 0 < len(first) < len(change.leaves):
+            return []
+        p = p_of_cut(self.likeness, change.leaves, sorted(first), self._seed)
+        if p > test.level:
+            return []
         for leaf in wrong:
             (other,) = (part for part in change.after if leaf not in part)
             stay = next(at for at in other if at not in wrong or len(other) == 1)
             labels[leaf] = labels[stay]
             self.tests = [deals.with_leaf_beside(test, leaf, stay) for test in self.tests]
-        if wrong:
-            self.docket.labels = applied(labels, [])
+        own = set(change.leaves)
+        self.tests = [replace(test, p=p) if set(test.leaves) == own else test for test in self.tests]
+        self.docket.labels = applied(labels, [])
+        return list(wrong)
 
     def _told(self, worths: Mapping[Change, Worth | None]) -> dict[str, Any]:
         """Return the facts of the trials of a step."""

@@ -17,17 +17,19 @@ import numpy as np
 
 from fedge.cloud.dealt import DealtGroups
 from fedge.cloud.memory import CloudMemory
+from fedge.cloud.starts import usable
 from fedge.clustering import trial
 from fedge.clustering.cadence import splits_now
 from fedge.clustering.deals import leaf_similarity
-from fedge.clustering.evidence import Answers, Evidence, Questions, all_to_all
+from fedge.clustering.evidence import Answers, Evidence, NotComparable, Questions, all_to_all
+from fedge.clustering.hierarchical import skipped
 from fedge.clustering.membership import events_between
 from fedge.clustering.registry import Grouping
 from fedge.clustering.signals import loss_matrix
 from fedge.clustering.strangers import Folds
 from fedge.clustering.updates import Updates
 from fedge.exchange.evaluate import DESCRIBED
-from fedge.leaf.aggregation import Contribution, mean_of
+from fedge.leaf.aggregation import Contribution, group_means, mean_of
 from fedge.states.averaging import State, cluster_means
 
 
@@ -107,6 +109,7 @@ class CloudRound:
         starts: per leaf the model with which it began; None where the method needs none: they may be large.
         updates: takes in what clients make of one start in the first leaf round; None where nobody needs it.
         first: the model that the run began with; None where nobody needs it.
+        began: (S,) of `fedge.cloud.starts.began_alike`.
     """
 
     setting: CloudSetting
@@ -115,6 +118,7 @@ class CloudRound:
     starts: Sequence[State] | None = field(repr=False)
     updates: Updates | None = None
     first: State | None = field(default=None, repr=False)
+    began: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
 
     @property
     def alone(self) -> frozenset[int]:
@@ -192,7 +196,7 @@ class Meeting:
         if updates is not None and len(updates):
             memory.likeness = updates.likeness()
             if memory.dealt is not None:
-                memory.dealt.hear_updates(memory.likeness, len(self.models), self.begun.setting.seed)
+                memory.dealt.hear_updates(memory.likeness, self.begun.setting.seed)
         pool = memory.pool
         if pool is not None:
             pool.average(self.models, self.weights)
@@ -251,22 +255,24 @@ class Hearing:
         Raises:
             ValueError: what is compared is not finite in a leaf (the leaf is named).
         """
-        models, weights, memory = self.met.models, self.met.weights, self._memory
+        brought, memory = self.met.brought, self._memory
+        models, weights = self.met.models, self.met.weights
         config, common_start = memory.config, self.met.begun.common_start
         if memory.dealt is not None and memory.compares:
             found = self._settle_dealt(memory.dealt, answers)
             labels, facts = found.labels, dict(found.facts)
-            models, weights = memory.dealt.brought(models, weights)
+            given = zip(brought, *memory.dealt.brought(models, weights), strict=True)
+            brought = [replace(each, state=state, weight=weight) for each, state, weight in given]
         elif memory.compares:
             evidence = self._evidence(answers)
-            found = memory.method.group(evidence, config, memory.membership.labels)
+            found = self._grouped(evidence)
             memory.kept = memory.kept if found.kept is None else found.kept
             labels, facts = self._settle(found, evidence)
             common_start = evidence.common_start
         else:
             found = _without_comparison(memory, len(models))
             labels, facts = found.labels, dict(found.facts)
-        offers = cluster_means(labels, models, weights)
+        offers = group_means(labels, brought)
         if memory.pool is not None:
             assert found.takes is not None
             if found.models is not None:
@@ -285,6 +291,15 @@ class Hearing:
             trials=self._trials(),
             folds=self._folds(),
         )
+
+    def _grouped(self, evidence: Evidence) -> Grouping:
+        """Return what the method finds; the groups in force, and why, where it must not compare."""
+        memory = self._memory
+        present = memory.membership.labels
+        try:
+            return memory.method.group(evidence, memory.config, present)
+        except NotComparable as reason:
+            return skipped(evidence, present, str(reason))
 
     def _settle_dealt(self, dealt: DealtGroups, answers: Answers | None) -> Grouping:
         """Return the groups where the deal test tells them from chance, and what is to be kept."""
@@ -323,8 +338,10 @@ class Hearing:
         begun, memory = self.met.begun, self._memory
         truth = begun.setting.truth
         groups = None if truth is None else np.array(truth(self.met.global_round), dtype=np.int64)
+        needs = memory.method.needs(memory.config)
+        starts = usable(begun.starts, begun.began, needs, memory.membership.labels)
         evidence = Evidence(
-            self.met.models, begun.starts, self.met.weights, begun.setting.parameter_names,
+            self.met.models, starts, self.met.weights, begun.setting.parameter_names,
             begun.common_start, answers, groups, self.met.global_round, begun.setting.seed,
             tuple(memory.recent), None if memory.pool is None else memory.pool.taken, memory.likeness,
             memory.kept, () if memory.pool is None else memory.pool.models,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 def refuse_contradictions(config: "Config") -> None:
     """Raise ConfigError for the first pair of settings that cannot both be meant."""
+    _refuse_what_deeper_trees_cannot_have(config)
     _refuse_groups_that_are_not_there(config)
     _refuse_scaffold_beside_other_averages(config)
     _refuse_what_needs_sgd(config)
@@ -32,6 +33,36 @@ def refuse_contradictions(config: "Config") -> None:
     _refuse_personal_layers_that_the_model_lacks(config)
     _refuse_what_has_no_meaning_on_the_virtual_clock(config)
     _refuse_what_processes_cannot_share(config)
+
+
+_TWO_TIERS_ONLY: tuple[tuple[str, str, Callable[["Config"], bool]], ...] = (
+    ('asynchrony.rule="off"', "the virtual clock knows leaves under one cloud",
+     lambda config: config.asynchrony.is_on),
+    ('a cluster.count other than "auto"', "a trial of new groups takes forks of leaves",
+     lambda config: config.cluster.enabled and config.cluster.count == BY_TEST),
+    ("a cluster.method that finds groups", "true groups are planted in leaves, not in regions",
+     lambda config: config.cluster.enabled and parts.GROUPINGS.has(config.cluster.method, parts.TRUTH)),
+    ('gate.rule="published" or another without a round of trial', "an own line beside an offer is a leaf's",
+     lambda config: config.gate.enabled and config.gate.is_tentative),
+    ('personal.layers="none"', "a region has no layers of its own to keep",
+     lambda config: config.personal.layers != "none"),
+)  # fmt: skip
+
+
+def _refuse_what_deeper_trees_cannot_have(config: "Config") -> None:
+    """Raise ConfigError for what only leaves under one cloud can have, and for levels without a tier."""
+    hierarchy, levels = config.hierarchy, config.scaffold.levels
+    if levels > hierarchy.tiers:
+        raise ConfigError(
+            f"scaffold.levels must be at most {hierarchy.tiers}, the tiers of servers, but is {levels}; "
+            f"lower it, or set a deeper hierarchy.tree"
+        )
+    for remedy, why, is_set in _TWO_TIERS_ONLY if hierarchy.tiers > 2 else ():
+        if is_set(config):
+            raise ConfigError(
+                f"hierarchy.tree {shown(hierarchy.tree)} needs {remedy}, because {why}; set that, or a tree "
+                f"of leaves under one cloud"
+            )
 
 
 def _refuse_groups_that_are_not_there(config: "Config") -> None:
@@ -58,6 +89,11 @@ def _refuse_scaffold_beside_other_averages(config: "Config") -> None:
 def _refuse_what_needs_sgd(config: "Config") -> None:
     """Raise ConfigError when something is asked for that takes a client's way for a sum of gradients."""
     optimizer = config.train.optimizer
+    if config.train.kernel == "native" and config.train.loss != parts.OF_THE_TASK:
+        raise ConfigError(
+            f"train.kernel native needs train.loss to be auto, cross entropy, which is all that the native "
+            f"step knows, but it is {config.train.loss}; set train.kernel=torch"
+        )
     if optimizer == "sgd":
         return
     if config.scaffold.enabled:
@@ -74,17 +110,18 @@ def _refuse_what_needs_sgd(config: "Config") -> None:
 
 def _refuse_clusters_that_leaves_cannot_form(config: "Config") -> None:
     """Raise ConfigError when there are too few leaves for what is asked of the cloud."""
-    cluster, leaves = config.cluster, config.hierarchy.num_servers
+    cluster, leaves = config.cluster, config.hierarchy.branches
     if not cluster.enabled:
         return
+    of = "hierarchy.num-servers" if config.hierarchy.tiers == 2 else "the cloud's children (hierarchy.tree)"
     if cluster.fixed_count and cluster.fixed_count > leaves:
         raise ConfigError(
-            f"cluster.count must be at most hierarchy.num-servers, but is {cluster.fixed_count} for "
+            f"cluster.count must be at most {of}, but is {cluster.fixed_count} for "
             f"{leaves}; change one of them"
         )
     if parts.SIGNALS.has(cluster.signal, parts.FOUR_LEAVES) and cluster.count != BY_TEST and leaves < 4:
         raise ConfigError(
-            f"cluster.signal {cluster.signal} needs hierarchy.num-servers of at least 4, because among fewer "
+            f"cluster.signal {cluster.signal} needs {of} of at least 4, because among fewer "
             f"leaves everything is explained by models and clients, but it is {leaves}; use cross-loss"
         )
 
@@ -257,6 +294,11 @@ def _refuse_what_processes_cannot_share(config: "Config") -> None:
     train = config.train
     if train.processes == 1:
         return
+    if train.loss != parts.OF_THE_TASK:
+        raise ConfigError(
+            f"train.loss {train.loss} needs train.processes to be 1, because several processes know cross "
+            f"entropy alone, but it is {train.processes}; set train.processes=1"
+        )
     if train.kernel == "native":
         raise ConfigError(
             f"train.kernel native needs train.processes to be 1, because the native step exchanges no "

@@ -109,6 +109,10 @@ def _clock(needs: str, holds: Holds = lambda _: True) -> Effect:
     return Effect(words, lambda config: config.asynchrony.is_on and holds(config))
 
 
+_without_rounds = _clock(
+    "a rule without rounds",
+    lambda config: not parts.SERVER_RULES.has(config.asynchrony.rule, parts.ROUNDS),
+)
 _in_rounds = Effect(
     f"asynchrony.rule {' or '.join(parts.SERVER_RULES.having(parts.ROUNDS))}",
     lambda config: parts.SERVER_RULES.has(config.asynchrony.rule, parts.ROUNDS),
@@ -166,6 +170,9 @@ EFFECTS: dict[str, Effect] = {
         ),
     ),
     "train.cuda-graph": _gpu,
+    "hierarchy.region-rounds": Effect(
+        "servers between cloud and leaves (hierarchy.tree)", lambda config: config.hierarchy.tiers > 2
+    ),
     "scaffold.levels": Effect("scaffold.enabled", lambda config: config.scaffold.enabled),
     "cluster.regroup-every": _method(*_SETTLING),
     "cluster.tau": _cluster(
@@ -218,11 +225,14 @@ EFFECTS: dict[str, Effect] = {
     "devices.availability": _clock(""),
     "devices.dropout": _clock(""),
     "devices.traced": _clock(""),
+    "devices.selection": _clock(""),
+    "devices.train-watts": _clock(""),
+    "devices.radio-watts": _clock(""),
     "asynchrony.concurrency": _clock(""),
-    "asynchrony.max-staleness": _clock(
-        "a rule without rounds",
-        lambda config: not parts.SERVER_RULES.has(config.asynchrony.rule, parts.ROUNDS),
-    ),
+    "asynchrony.refill": _without_rounds,
+    "asynchrony.timeout-s": _without_rounds,
+    **{f"asynchrony.end-{what}": _clock("") for what in ("versions", "updates", "megabytes", "joules")},
+    "asynchrony.max-staleness": _without_rounds,
     "asynchrony.over-selection": _in_rounds,
     "asynchrony.deadline-s": _in_rounds,
     "asynchrony.evaluate-every-s": _clock(""),

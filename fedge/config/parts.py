@@ -6,10 +6,17 @@ code is loaded stands in its traits (`fedge.config.contradictions` and the secti
 
 import difflib
 import inspect
+import sys
+from pathlib import Path
 from typing import Any
 
 from fedge.config.option import ConfigError, arguments_of, shown
 from fedge.config.register import Entry, Register
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 # --- traits -------------------------------------------------------------------------------------------
 
@@ -62,6 +69,20 @@ MODELS = Register(
     ),
     Entry("cnn2d", "for images: Conv–ReLU–MaxPool twice, one hidden layer", f"{_NETS}:Cnn2d", _with(IMAGES)),
 )
+
+OF_THE_TASK = "auto"
+LOSSES = Register("train.loss", "fedge.losses", Entry(OF_THE_TASK, "cross entropy"))
+METRICS = Register("train.metrics", "fedge.metrics")
+
+
+def _methods() -> list[Entry]:
+    """The methods of `fedge.methods`, which lists them itself."""
+    file = Path(__file__).parents[1] / "methods" / "methods.toml"
+    listed = tomllib.loads(file.read_text(encoding="utf-8"))
+    return [Entry(name, method["doc"], method["class"]) for name, method in listed.items()]
+
+
+ALGORITHMS = Register("train.algorithm", "fedge.algorithms", *_methods())
 
 _FLWR = "flwr.serverapp.strategy"
 RULES = Register(
@@ -231,6 +252,20 @@ AVAILABILITY = Register(
     Entry("markov", "for exponential times on and off", f"{_TIMES}:markov"),
 )
 
+_SELECTIONS = "fedge.devices.selection"
+SELECTIONS = Register(
+    "devices.selection",
+    "fedge.selections",
+    Entry("uniform", "each that is idle and there is as likely", f"{_SELECTIONS}:uniform"),
+    Entry("balanced", "who has had the fewest jobs", f"{_SELECTIONS}:balanced"),
+    Entry("without-reuse", "each a limited number of times", f"{_SELECTIONS}:without_reuse"),
+    Entry(
+        "oort",
+        "who loses most and is quick, and now and then somebody new (Lai et al. 2021)",
+        f"{_SELECTIONS}:oort",
+    ),
+)
+
 _TRACKERS = "fedge.trackers"
 TRACKERS = Register(
     "tracker",
@@ -337,6 +372,6 @@ def refuse_input_shape(model: str, input_shape: tuple[int, ...]) -> None:
 
 
 REGISTERS = (
-    MODELS, RULES, SIGNALS, GROUPINGS, GATES, PARTITIONS, SCENARIOS, DATASETS, TRACKERS, CALLBACKS,
-    SERVER_RULES, CLOUD_RULES, DEVICES, AVAILABILITY,
+    MODELS, ALGORITHMS, LOSSES, METRICS, RULES, SIGNALS, GROUPINGS, GATES, PARTITIONS, SCENARIOS, DATASETS,
+    TRACKERS, CALLBACKS, SERVER_RULES, CLOUD_RULES, DEVICES, AVAILABILITY, SELECTIONS,
 )  # fmt: skip

@@ -86,6 +86,10 @@ class Register:
         """Tell whether a name stands for a part that does not come with Fedge."""
         return name not in self._entries
 
+    def is_declared(self, name: str) -> bool:
+        """Tell whether an installed package's entry point brings a part of this name."""
+        return self.is_own(name) and name in importlib.metadata.entry_points(group=self.group).names
+
     def is_code(self, name: str) -> bool:
         """Tell whether a text names code, of Fedge or of others, rather than something else, as a file."""
         if name in self._entries:
@@ -143,7 +147,7 @@ class Register:
             )
         if not entry.origin:
             look_in(Path.cwd())
-            _extend_path()
+            extend_path()
         return self._imported(name, module, path)
 
     def _imported(self, name: str, module: str, path: str) -> Any:
@@ -194,6 +198,12 @@ class Register:
         if module is None or module.__name__ == "__main__":
             return False
         return getattr(module, getattr(part, "__qualname__", ""), None) is part
+
+    def is_given(self, name: str) -> bool:
+        """Tell whether a name stands for an object of this process, or of its notebook or script."""
+        module, _, path = name.partition(":")
+        main = sys.modules.get("__main__")
+        return name in self._given or (module == "__main__" and path.isidentifier() and hasattr(main, path))
 
     def forget(self, name: str) -> None:
         """Let a name that `given` made stand for nothing but what can be imported."""
@@ -273,7 +283,7 @@ def look_in(*folders: "Path | str") -> None:
             _looked_in.append(path)
 
 
-def _extend_path() -> None:
+def extend_path() -> None:
     """Put the folders to look in on Python's path: only for runs with code of the user's."""
     for path in _looked_in:
         if path not in sys.path:

@@ -16,6 +16,7 @@ from fedge.exchange.evaluate import EvaluateReply, Evaluation
 from fedge.exchange.failure import Failure
 from fedge.rounds.book import RoundBook
 from fedge.states.averaging import State
+from fedge.tasks.task import Task
 from fedge.timing.timeline import ExchangeTimes
 
 TELL, BEGIN, TRAIN, PROBE, EVALUATE = "tell", "begin", "train", "probe", "evaluate"  # questions
@@ -101,7 +102,7 @@ def _moved(rows: np.ndarray, by_s: float) -> np.ndarray:
 
 
 def packed_summaries(seen: Mapping[int, Sequence[np.ndarray]]) -> dict[str, State]:
-    """Return summaries of clients' updates, each an array (P,) float64 per kind, as states."""
+    """Return summaries (`fedge.clustering.updates.Updates.summaries`) as states; dtypes stay."""
     return {
         f"{_SUMMARY}{client}": {str(kind): array for kind, array in enumerate(arrays)}
         for client, arrays in seen.items()
@@ -109,7 +110,7 @@ def packed_summaries(seen: Mapping[int, Sequence[np.ndarray]]) -> dict[str, Stat
 
 
 def summaries_of(states: Mapping[str, State]) -> dict[int, list[np.ndarray]]:
-    """Return client → summaries of its update, (P,) float64 of each kind."""
+    """Return client → the summaries of its update, arrays of float64."""
     return {
         int(name.removeprefix(_SUMMARY)): [state[str(kind)] for kind in range(len(state))]
         for name, state in states.items()
@@ -123,20 +124,40 @@ def summaries_of(states: Mapping[str, State]) -> dict[int, list[np.ndarray]]:
 def packed_evaluations(found: Mapping[int, EvaluateReply]) -> list[Any]:
     """Return clients' evaluations as JSON."""
     return [
-        [client, role, split, e.confusion.tolist(), float(e.loss), e.only_one_right]
+        [
+            client,
+            role,
+            split,
+            {name: array.tolist() for name, array in e.sums.items()},
+            float(e.loss),
+            e.windows,
+            e.differences,
+        ]
         for client, reply in found.items()
         for (role, split), e in reply.items()
     ]
 
 
-def evaluations_of(told: Iterable[Any]) -> dict[int, EvaluateReply]:
-    """Return client → its evaluations."""
+def evaluations_of(told: Iterable[Any], task: Task, outputs: int) -> dict[int, EvaluateReply]:
+    """Return client → its evaluations.
+
+    Args:
+        told: what `packed_evaluations` returned.
+        task: of the run.
+        outputs: of its models.
+    """
+    form = task.form(outputs)
     found: dict[int, EvaluateReply] = {}
-    for client, role, split, confusion, loss, pair in told:
+    for client, role, split, sums, loss, windows, pair in told:
         evaluation = Evaluation(
-            np.array(confusion, dtype=np.int64),
+            {
+                name: np.array(sums[name], dtype=zeros.dtype).reshape(zeros.shape)
+                for name, zeros in form.items()
+            },
             float(loss),
-            None if pair is None else (int(pair[0]), int(pair[1])),
+            int(windows),
+            None if pair is None else (float(pair[0]), float(pair[1])),
+            task=task,
         )
         found.setdefault(int(client), {})[str(role), split] = evaluation
     return found

@@ -27,10 +27,13 @@ from fedge.rounds.evaluation import Asked
 from fedge.rounds.lines import TrainingLine
 from fedge.rounds.port import Around, RunFacts
 from fedge.states.averaging import State
+from fedge.tasks.chosen import task_of
 from fedge.timing.timeline import ExchangeTimes
 
 logger = logging.getLogger(__name__)
 
+_BY_CLIENT = ("train_loss", "train_seconds", "failures")  # rows of a leaf server's book
+_MOST_BEGINNINGS = 10  # of a run at one leaf server for one order
 LEAF_GONE = "leaf server gone"
 _LOOK_S = 0.25
 
@@ -45,6 +48,7 @@ class EdgeLeaves:
         self._leaves = list(around.leaves)
         self._transport = around.transport
         self._held_out = around.task.held_out
+        self._learned, self._outputs = task_of(around.task.config.train), around.task.classes
         self._patience_s = around.task.config.guard.start_timeout
         self._versions = dict.fromkeys(range(len(self._leaves)), 0)  # of client controls, per leaf
         self._in_checkpoints: list[dict[int, int]] = []
@@ -97,7 +101,7 @@ class EdgeLeaves:
             told = {**told, "train_loss": []}
         orders.add_to_book(book, index, told)
         if training.line == LEAF and book.updates is not None:
-            _take_summaries(book.updates, leaf, answer)
+            _take_summaries(book.updates, book.branch(leaf), answer)
         if facts["folds"]:
             there = {name: orders.KeptThere(name, leaf.model) for _, name in facts["folds"]}
             book.folds[index] = {int(client): there[name] for client, name in facts["folds"]}
@@ -121,7 +125,7 @@ class EdgeLeaves:
             if answer is not None:
                 orders.add_to_book(self._transport.book, leaf.index, answer.facts["book"])
                 if updates is not None:
-                    _take_summaries(updates, leaf, answer)
+                    _take_summaries(updates, self._transport.book.branch(leaf), answer)
         return Probe(start, models, updates)
 
     def evaluate(self, asked: Asked, phase: str = "") -> dict[int, EvaluateReply]:
@@ -135,7 +139,7 @@ class EdgeLeaves:
         found: dict[int, EvaluateReply] = {}
         for index, answer in self._all(packets, who, phase).items():
             orders.add_to_book(self._transport.book, index, answer.facts["book"])
-            found |= orders.evaluations_of(answer.facts["evaluated"])
+            found |= orders.evaluations_of(answer.facts["evaluated"], self._learned, self._outputs)
         return dict(sorted(found.items()))
 
     def _evaluate_order(
@@ -192,7 +196,9 @@ class EdgeLeaves:
         answers, times = {}, ExchangeTimes([(began, ended)])
         for leaf, future in sorted(running.items()):
             try:
-                answers[leaf] = self._checked(leaf, future.result())
+                answer = self._checked(leaf, future.result())
+                _refuse_others(leaf, answer, clients[leaf])
+                answers[leaf] = answer
             except LeafGone as error:
                 logger.warning("global round %d: %s", transport.book.global_round, error)
                 for client in clients[leaf]:
@@ -220,7 +226,7 @@ class EdgeLeaves:
 
     def _ask(self, leaf: int, packet: Packet, on_note: Callable[[Packet], None]) -> Packet:
         """Give one leaf server an order; tell it of the run first if it knows nothing of it."""
-        while True:
+        for _ in range(_MOST_BEGINNINGS):
             answer = self._gate.ask(leaf, packet, self._patience_s, on_note)
             if answer.kind != orders.UNKNOWN:
                 return answer
@@ -228,6 +234,9 @@ class EdgeLeaves:
                 leaf, Packet(orders.BEGIN, self._begin_facts(leaf)), self._patience_s, on_note
             )
             self._checked(leaf, told)
+        raise LeafGone(
+            f"leaf server {leaf} was told of the run {_MOST_BEGINNINGS} times and knows nothing of it"
+        )
 
     def _begin_facts(self, leaf: int) -> dict[str, Any]:
         """Return what one leaf server is told of the run: of windows what its own clients have said."""
@@ -301,7 +310,21 @@ class _Progress:
         return Standing(self._kind, asked, back, failed - back)
 
 
-def _take_summaries(updates: Updates, leaf: Leaf, answer: Packet) -> None:
-    """Take in the summaries of clients' updates that an answer has."""
+def _refuse_others(leaf: int, answer: Packet, asked: Sequence[int]) -> None:
+    """Raise LeafGone where an answer speaks of clients that the leaf server was not to ask."""
+    try:
+        book = answer.facts["book"]
+        rows = [row for what in _BY_CLIENT for row in book[what]]
+        rows += [row for what in ("evaluated", "folds") for row in answer.facts.get(what, ())]
+        named = {row[0] for row in rows}
+        others = sorted(named - set(asked))
+    except (KeyError, TypeError, IndexError, AttributeError):
+        raise LeafGone(f"leaf server {leaf} answered with rows that name no clients") from None
+    if others:
+        raise LeafGone(f"leaf server {leaf} answered for clients {others[:3]}, which it was not to ask")
+
+
+def _take_summaries(updates: Updates, branch: int, answer: Packet) -> None:
+    """Take in the summaries of clients' updates that an answer has, of a child of the cloud."""
     for client, summaries in sorted(orders.summaries_of(answer.states).items()):
-        updates.take(client, leaf.index, summaries)
+        updates.take(client, branch, summaries)

@@ -1,20 +1,23 @@
-"""Aggregation of children, one notion for all tiers: a leaf over its clients, the cloud over its leaves.
+"""Aggregation of children, one notion for all tiers: a leaf over clients, a region over servers, the cloud.
 
 A server asks its children, some of what they bring counts, it is combined, and the children are told with
 what correction to go on:
 
-    question               a leaf, over its clients                   the cloud, over its leaves
-    who is asked           a sample (`fedge.rounds.training`)         all, when a cloud step is due
-    which replies count    checks, counting, quorum (`fedge.leaf`)    all: a leaf has a model at any time
-    how they combine       Flower's strategies (`fedge.leaf.rules`)   means of groups (`fedge.cloud.step`)
+    question               a leaf, over its clients                   above it, over servers
+    who is asked           a sample (`fedge.rounds.training`)         all, when a round of the server ends
+    which replies count    checks, counting, quorum (`fedge.leaf`)    all: a server has a model at any time
+    how they combine       Flower's strategies (`fedge.leaf.rules`)   means: of groups at the cloud
+                                                                      (`fedge.cloud.step`), of all in a region
     with what correction   c_j − c_i (`fedge.training.scaffold`)      u_j (`fedge.cloud.control`)
 
-What a child brings has one form, so a server's result can be its contribution to the server above it. It
+What a child brings has one form, so a server's result is its contribution to the server above it. It
 names the version of the model that it started from: here all of a round started from the present one.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from fedge.states.averaging import State, weighted_mean
 
@@ -28,21 +31,46 @@ class Contribution:
         state: the model that it made.
         weight: its training windows.
         version: of the model that it started from: the round of the server above it.
+        parts: what a region's state is the mean of. A mean further up is taken over them and rounded once, so
+            a region that makes one round in one of the cloud changes no bit of the cloud's mean.
     """
 
     child: int
     state: State = field(repr=False)
     weight: float
     version: int
+    parts: "tuple[Contribution, ...]" = field(default=(), repr=False)
+
+    @property
+    def leaves(self) -> "tuple[Contribution, ...]":
+        """What it is made of in the end: itself, or the leaves' of all its parts, in order."""
+        return tuple(leaf for part in self.parts for leaf in part.leaves) or (self,)
 
 
 def mean_of(contributions: Iterable[Contribution]) -> State:
-    """Return the mean of what children bring, weighted by their windows, in the order given.
+    """Mean of what children bring, weighted by their windows, in the order given.
 
     Raises:
         ValueError: there are none.
 
     Source: McMahan et al. 2017, Algorithm 1, server update.
     """
-    given = list(contributions)
+    given = [leaf for each in contributions for leaf in each.leaves]
     return weighted_mean([each.state for each in given], [each.weight for each in given])
+
+
+def group_means(labels: np.ndarray, brought: Sequence[Contribution]) -> list[State | None]:
+    """Per child the mean of what its group brings, one object for all of it; None for a child alone.
+
+    Args:
+        labels: (S,) group of each child.
+        brought: per child, in order.
+    """
+    means: list[State | None] = [None] * len(brought)
+    for group in np.unique(labels):
+        members = [int(child) for child in np.flatnonzero(labels == group)]
+        if len(members) > 1:
+            mean = mean_of(brought[member] for member in members)
+            for member in members:
+                means[member] = mean
+    return means

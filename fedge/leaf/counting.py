@@ -1,7 +1,7 @@
 """Which training replies count at a leaf, and their mean: what `fedge.leaf.checks` checks, put together."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flwr.app import Message
@@ -14,6 +14,7 @@ from fedge.leaf.checks import finite_mean
 from fedge.leaf.leaf import Leaf
 from fedge.states.averaging import State
 from fedge.states.norms import update_norm
+from fedge.tasks.chosen import task_of
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Counted:
 def contributions(replies: Mapping[int, TrainReply]) -> list[Contribution]:
     """Return what clients bring to their leaf, in the order of their replies."""
     return [
-        Contribution(client, reply.state, float(reply.samples), reply.version)
+        Contribution(client, reply.state, reply.mean_weight, reply.version)
         for client, reply in replies.items()
     ]
 
@@ -65,6 +66,7 @@ def checked_reply(
     config: Config,
     folder: Path | None = None,
     model: State | None = None,
+    keeps: bool = False,
 ) -> Checked | ReplyRejected:
     """Return a client's answer to a train message, looked through by itself, or why it does not count.
 
@@ -75,8 +77,9 @@ def checked_reply(
         config: its `train`, `guard` and `privacy` sections are read.
         folder: where clients may put their models as files; None: nowhere.
         model: that was sent; the leaf's, unless said otherwise.
+        keeps: whether the client was to keep what its algorithm remembers.
     """
-    model = leaf.model if model is None else model
+    model, algorithm = leaf.model if model is None else model, leaf.algorithm
     task = TrainTask(
         model,
         leaf.train_samples[client],
@@ -85,11 +88,16 @@ def checked_reply(
         config.guard.client_timeout,
         leaf.variances,
         says_clipped=config.privacy.kind == "client-adaptive",
+        least_loss=task_of(config.train).least_loss,
+        form=None if algorithm is None else algorithm.form,
+        keeps=keeps and algorithm is not None and algorithm.form.keeps,
     )
     try:
         reply = admit_train(message, task, folder)
     except ReplyRejected as rejected:
         return rejected
+    if len(reply.state) < len(model):  # what did not travel is the leaf's
+        reply = replace(reply, state={name: reply.state.get(name, own) for name, own in model.items()})
     return Checked(reply, update_norm(reply.state, model) if config.guard.max_norm_factor else None)
 
 

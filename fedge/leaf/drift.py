@@ -1,9 +1,11 @@
-"""How far a leaf has moved since the last cloud step: what SCAFFOLD on two levels corrects.
+"""How far a server has moved since the last round of the server above: what SCAFFOLD on two levels corrects.
 
 Source: Fang et al. 2024, MTGC; the formulas are in `fedge.training.scaffold`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from fedge.states.averaging import State
 
@@ -12,13 +14,13 @@ EVERYBODY = 0  # the group in which all leaves begin
 
 @dataclass
 class Drift:
-    """What a leaf has done since the last cloud step.
+    """What a leaf, or a region, has done since the last round of the server above it.
 
     Attributes:
         start: the model with which it began; no copy.
-        length: Γ_j so far, as `fedge.training.scaffold.drift_length` counts; 0 as long as no leaf round
-            counted.
-        group: of leaves that began together; equal numbers stand together, −1 stands alone.
+        length: Γ_j so far, as `fedge.training.scaffold.drift_length` counts, of a region the mean of those of
+            the servers below it, weighted as their models; 0 as long as no leaf round counted.
+        group: of servers that began together; equal numbers stand together, −1 stands alone.
         correction: u_j, in force during the drift; None for zero.
         end: the model with which it arrived at the cloud step; None before.
     """
@@ -28,3 +30,23 @@ class Drift:
     group: int = EVERYBODY
     correction: State | None = None
     end: State | None = None
+
+    def states(self) -> dict[str, State]:
+        """States that outlive a process: a start is the present model until there is some length."""
+        correction = {} if self.correction is None else {"correction": self.correction}
+        return correction | ({"start": self.start} if self.length > 0 else {})
+
+    def facts(self) -> list[Any]:
+        """What else does, as JSON."""
+        return [self.length, self.group]
+
+    @classmethod
+    def restored(cls, states: Mapping[str, State], facts: Any, model: State) -> "Drift":
+        """Drift that `states` and `facts` gave, of a server that stands at `model`."""
+        length, group = facts
+        return cls(states.get("start", model), float(length), int(group), states.get("correction"))
+
+
+def added(control: State, correction: State) -> State:
+    """c_j + u_j, entry by entry."""
+    return {name: c + correction[name] for name, c in control.items()}

@@ -15,6 +15,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
+from fedge.config.tree import Path
 from fedge.exchange.content import CONTROL
 from fedge.exchange.engine import RunError
 from fedge.exchange.failure import words_of
@@ -22,12 +23,14 @@ from fedge.exchange.round_context import LEAF, RoundContext
 from fedge.exchange.schema import ReplyRejected
 from fedge.exchange.train import TrainReply
 from fedge.leaf.aggregation import Contribution
+from fedge.leaf.algorithm import LeafAlgorithm
 from fedge.leaf.checks import NormHistory, first_not_finite
 from fedge.leaf.controls import CONTROL_PART, Controls, moved_control
-from fedge.leaf.drift import Drift
+from fedge.leaf.drift import Drift, added
 from fedge.leaf.grid import LeafGrid
 from fedge.leaf.models import LeafModels
 from fedge.leaf.rules import combine, keeps_nothing
+from fedge.leaf.server import Server
 from fedge.leaf.strategy_state import numbers_of, put_back, states_of
 from fedge.states.averaging import State, in_parts, part_of
 from fedge.states.due import made
@@ -50,6 +53,7 @@ class _Step:
     strategy: Strategy
     control: State | None
     model: State
+    algorithm: LeafAlgorithm | None
 
 
 class Leaf:
@@ -57,6 +61,7 @@ class Leaf:
 
     Attributes:
         index: 0, 1, …
+        path: from the root of the tree down; of leaves under one cloud their index.
         clients: partition ids of those that train, ascending.
         unseen_clients: partition ids of those that only evaluate the models that the leaf would give them.
         train_samples: partition id → training windows.
@@ -67,6 +72,7 @@ class Leaf:
             last leaf round that counted; of others it is zero.
         norms: of the recent updates that counted.
         variances: entries of its model that cannot be negative.
+        algorithm: what it keeps of its clients' algorithm; None where that needs nothing of a leaf.
     """
 
     def __init__(
@@ -79,6 +85,7 @@ class Leaf:
         scaffold_levels: int,
         unseen_clients: Sequence[int] = (),
         variances: Sequence[str] = (),
+        algorithm: LeafAlgorithm | None = None,
     ) -> None:
         """Start with `model`.
 
@@ -91,8 +98,10 @@ class Leaf:
             scaffold_levels: 0 without SCAFFOLD, 1 between leaf and clients, 2 between cloud and leaf, too.
             unseen_clients: partition ids of those that do not train.
             variances: entries of the model that cannot be negative.
+            algorithm: the leaf's side of its clients' algorithm.
         """
         self.index = index
+        self.path: Path = (index,)
         self.train_samples = dict(sorted(train_samples.items()))
         self.clients = tuple(self.train_samples)
         self.unseen_clients = tuple(sorted(unseen_clients))
@@ -105,6 +114,8 @@ class Leaf:
         self.control: State | None = zero_control(self._parameters(model)) if scaffold_levels else None
         self.drift = Drift(model) if scaffold_levels > 1 else None
         self._told: State | None = self.control
+        self.algorithm = algorithm
+        self._above: State | None = None
         self._is_fork = False
 
     def fork(self, model: State, scaffold: bool, without: Collection[int] = ()) -> "Leaf":
@@ -121,7 +132,7 @@ class Leaf:
         samples = {c: n for c, n in self.train_samples.items() if c not in without}
         fork = Leaf(
             self.index, samples, model, self._parameter_names, copy.deepcopy(self._strategy), 0,
-            self.unseen_clients, self.variances,
+            self.unseen_clients, self.variances, self.algorithm and self.algorithm.copied(),
         )  # fmt: skip
         fork.client_controls = self.client_controls
         fork.norms = copy.deepcopy(self.norms)
@@ -148,8 +159,17 @@ class Leaf:
         return Contribution(self.index, self.model, self.weight, version)
 
     @property
+    def below(self) -> Sequence[Server]:
+        """No servers: clients stand below."""
+        return ()
+
+    def be_corrected(self, above: State | None) -> None:
+        """Take in the sum of the corrections of servers above; `keep_states` adds it to what is told."""
+        self._above = above
+
+    @property
     def told_control(self) -> State | None:
-        """What its clients are told as the server's control: c_j, and with two levels c_j + u_j."""
+        """What its clients are told as the server's control: c_j + u_j + those of servers above."""
         return self._told
 
     def begin(self, model: State, group: int = 0) -> None:
@@ -219,7 +239,9 @@ class Leaf:
             return {client: rejected for client, rejected in alone.items() if rejected is not None}
         if self.control is not None and not self._is_fork:
             self._move_client_controls(replies, settings, keep)
-        self._strategy, self.control = step.strategy, step.control
+        self._strategy, self.control, self.algorithm = step.strategy, step.control, step.algorithm
+        if self.algorithm is not None and not self._is_fork:
+            self.algorithm.note_kept(replies)
         if self.drift is not None:
             steps, samples = zip(*((reply.steps, reply.samples) for reply in replies.values()), strict=True)
             self.drift.length += drift_length(steps, samples, settings.lr, settings.momentum)
@@ -257,11 +279,14 @@ class Leaf:
         model = combine(
             strategy, self.model, mean, list(replies.values()), self._parameter_names, settings, seed, where
         )
+        algorithm = self.algorithm and self.algorithm.copied()
+        if algorithm is not None:
+            model = algorithm.combined(self.model, model, replies, len(self.clients), settings.lr)
         for state in (model, control or {}):
             name = first_not_finite(state)
             if name is not None:
                 raise FloatingPointError(f"entry {name!r} would not be finite")
-        return _Step(strategy, control, model)
+        return _Step(strategy, control, model, algorithm)
 
     def _fails_alone(
         self, client: int, reply: TrainReply, settings: LocalTraining, seed: int, where: tuple[int, ...]
@@ -285,26 +310,31 @@ class Leaf:
         self._told = self.control
         if self.control is not None and self.drift is not None and self.drift.correction is not None:
             self.drift.correction = keep(self.drift.correction)
-            self._told = keep(_sum(self.control, self.drift.correction))
+            self._told = added(self.control, self.drift.correction)
+        if self._told is not None and self._above is not None:
+            self._told = added(self._told, self._above)
+        if self._told is not None and self._told is not self.control:
+            self._told = keep(self._told)
 
     def states(self) -> dict[str, State]:
         """Return the states that the leaf keeps from round to round: models, controls, its strategy's."""
         control: dict[str, State] = {} if self.control is None else {"control": self.control}
-        if self.drift is not None and self.drift.correction is not None:
-            control["correction"] = self.drift.correction
-        if self.drift is not None and self.drift.length > 0:  # between two cloud steps
-            control["start"] = self.drift.start
+        if self.drift is not None:
+            control |= self.drift.states()
+        if self.algorithm is not None and self.algorithm.memory:
+            control["algorithm"] = self.algorithm.memory
         own = {f"strategy.{name}": state for name, state in states_of(self._strategy).items()}
         return {**self.models.states(), **control, **own}
 
     def facts(self) -> dict[str, Any]:
         """Return what else the leaf keeps from round to round, as JSON."""
-        drift = {} if self.drift is None else {"drift": [self.drift.length, self.drift.group]}
+        drift = {} if self.drift is None else {"drift": self.drift.facts()}
         return {
             "repeated": self.models.repeated(),
             "norms": list(self.norms.norms),
             "strategy": numbers_of(self._strategy),
             **drift,
+            **({} if self.algorithm is None else {"algorithm": self.algorithm.facts()}),
         }
 
     def restore(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
@@ -312,9 +342,9 @@ class Leaf:
         self.models.restore(states, facts["repeated"])
         self.control = states.get("control")
         if self.drift is not None:
-            length, group = facts["drift"]
-            start = states.get("start", self.model)
-            self.drift = Drift(start, float(length), int(group), states.get("correction"))
+            self.drift = Drift.restored(states, facts["drift"], self.model)
+        if self.algorithm is not None:
+            self.algorithm.restore(states.get("algorithm", {}), facts["algorithm"])
         self.norms.norms.extend(facts["norms"])
         own = {n.removeprefix("strategy."): s for n, s in states.items() if n.startswith("strategy.")}
         put_back(self._strategy, own, facts["strategy"])
@@ -367,8 +397,3 @@ class Leaf:
     def _parameters(self, state: State) -> State:
         """Return the trainable entries of a state."""
         return {name: state[name] for name in self._parameter_names}
-
-
-def _sum(control: State, correction: State) -> State:
-    """Return c_j + u_j."""
-    return {name: c + correction[name] for name, c in control.items()}

@@ -6,20 +6,21 @@ optimisers (Reddi et al. 2021), q-FedAvg (Li et al. 2020).
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, cast
 
 import numpy as np
-from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import Bulyan, FedAvg, FedAvgM, Krum, MultiKrum, QFedAvg, Strategy
 from flwr.serverapp.strategy.fedopt import FedOpt
 
 from fedge.config.config import Config
 from fedge.config.option import ConfigError, shown
 from fedge.config.parts import RULES
-from fedge.exchange.content import ARRAYS, METRICS, NUM_EXAMPLES
-from fedge.exchange.train import TrainReply
+from fedge.exchange.content import ARRAYS, CONFIG, METRICS, NUM_EXAMPLES
+from fedge.exchange.train import KEY_CLIPPING_NORM, TrainReply
 from fedge.leaf.checks import first_not_finite
+from fedge.leaf.grid import LeafGrid
 from fedge.leaf.private_mean import PrivateMean
 from fedge.states.averaging import State, weighted_mean
 from fedge.states.records import from_record, to_record
@@ -161,6 +162,38 @@ def refuse_strategy_that_fails(config: Config, model: State, names: Sequence[str
         name = first_not_finite(made)
         if name is not None:
             raise FloatingPointError(f"entry {name!r} of what it makes of {clients} replies is not finite")
+
+
+_READ_ANYWAY = {"server-round", KEY_CLIPPING_NORM}  # of every strategy of Flower, of its privacy wrappers
+
+
+def refuse_keys_that_nobody_reads(config: Config, reads: Collection[str]) -> None:
+    """Raise ConfigError when a strategy tells clients something that their algorithm does not read.
+
+    Args:
+        config: its `leaf`, `privacy` and `train` sections are read.
+        reads: keys that the algorithm reads.
+    """
+    strategy = make_strategy(config, 1)
+    try:
+        messages = list(
+            strategy.configure_train(1, ArrayRecord(), ConfigRecord(), LeafGrid(cast(Any, None), [1]))
+        )
+    except Exception:  # one of the user's may need more than that; its trial tells
+        return
+    found = messages[0].content.get(CONFIG) if messages else None
+    keys = set(found) if isinstance(found, ConfigRecord) else set()
+    unread = sorted(keys - _READ_ANYWAY - set(reads))
+    if unread:
+        raise ConfigError(
+            f"leaf.strategy {config.leaf.strategy} sends clients {unread[0]}, which train.algorithm "
+            f"{config.train.algorithm} does not read; use another of the two (docs/own-method.md)"
+        )
+    if "proximal-mu" in keys and config.train.prox_mu:
+        raise ConfigError(
+            f"train.prox-mu must be 0 with leaf.strategy {config.leaf.strategy}, which says proximal-mu "
+            f"itself, but is {config.train.prox_mu:g}; set train.prox-mu=0"
+        )
 
 
 def keeps_nothing(strategy: Strategy) -> bool:

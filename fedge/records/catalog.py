@@ -7,7 +7,9 @@ docs/tables.md anew. Shares are 0..1. Loads neither torch nor Polars.
 
 from fedge.records.columns import INT, TEXT, Column, Table, at, described
 from fedge.records.device_tables import DEVICE_TABLES
+from fedge.records.model_tables import CLIENT_MODELS
 from fedge.records.round_tables import CLIENTS, GLOBAL, LEAF
+from fedge.records.server_table import SERVERS
 from fedge.records.timing_tables import MEMORY, MESSAGES, TIMING, WORKERS
 
 PARTITION = Table(
@@ -33,8 +35,11 @@ PARTITION = Table(
         ),
     ),
 )
-ROUND_TABLES = (GLOBAL, LEAF, CLIENTS, TIMING, WORKERS, MEMORY)  # those that grow with every global round
-TABLES = (GLOBAL, LEAF, CLIENTS, PARTITION, TIMING, WORKERS, MESSAGES, MEMORY, *DEVICE_TABLES)
+ROUND_TABLES = (GLOBAL, LEAF, SERVERS, CLIENTS, TIMING, WORKERS, MEMORY)  # a row or more per global round
+TABLES = (
+    GLOBAL, LEAF, SERVERS, CLIENTS, CLIENT_MODELS, PARTITION, TIMING, WORKERS, MESSAGES, MEMORY,
+    *DEVICE_TABLES,
+)  # fmt: skip
 _PAGE = """# The tables of a run
 
 <!-- printed by `fedge tables`, from fedge/records/catalog.py -->

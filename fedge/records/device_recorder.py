@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from fedge.process.durable import write_bytes
 from fedge.records.columns import Table
-from fedge.records.device_tables import DEVICE_TOTALS, GROWING, JOBS, STALENESS, VERSIONS
+from fedge.records.device_tables import DEVICE_TOTALS, JOBS, STALENESS, VERSIONS, growing
 from fedge.records.recorder import Recorder
+from fedge.tasks.chosen import CLASSIFICATION
+from fedge.tasks.task import Task
 
 if TYPE_CHECKING:
     from fedge.devices.ledger import DeviceTotals
-    from fedge.devices.procedure import JobRow
     from fedge.devices.results import VersionRow
+    from fedge.devices.world import JobRow
 
 
 class DeviceRecorder(Recorder):
@@ -23,9 +25,10 @@ class DeviceRecorder(Recorder):
         folder: Path,
         offsets: Mapping[str, int] | None = None,
         manifest: Mapping[str, Any] | None = None,
+        learned: Task = CLASSIFICATION,
     ) -> None:
         """Open the tables of `folder`; arguments as of `Recorder`."""
-        super().__init__(folder, offsets, manifest, GROWING)
+        super().__init__(folder, offsets, manifest, growing(learned.scores[0]), learned)
 
     def write_version(self, row: "VersionRow") -> None:
         """Append an evaluation; `write_round`, which comes next, hands it to the system."""

@@ -4,9 +4,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from fedge.records.columns import FLOAT, INT, TEXT, Column, Table, at
+from fedge.tasks.chosen import CLASSIFICATION
+from fedge.tasks.task import Score
 
 if TYPE_CHECKING:
-    from fedge.devices.procedure import JobRow
+    from fedge.devices.world import JobRow
 
 _SECOND_US = 1_000_000
 
@@ -21,57 +23,104 @@ def _outcome(row: "JobRow") -> str:
     return row.outcome
 
 
-_SERVED = "mean over clients of the model's test accuracy"
-
-VERSIONS = Table(
-    "devices/versions.csv",
-    "A row per evaluation of a run on the virtual clock; totals are of the run so far.",
-    (
-        Column(
-            "evaluation", INT, "", "number, from 1: the global round of the other tables", at("evaluation")
-        ),
-        Column("virtual_s", FLOAT, "virtual s", "when", at("virtual_s")),
-        Column("version", INT, "", "models that the server had made", at("version")),
-        Column("updates", INT, "jobs", "whose results it had taken in", at("updates")),
-        Column("jobs", INT, "jobs", "that had ended", at("jobs")),
-        Column("seen_accuracy", FLOAT, "share", f"{_SERVED}, users seen in training", at("seen_accuracy")),
-        Column(
-            "unseen_accuracy", FLOAT, "share", f"{_SERVED}, users unseen in training", at("unseen_accuracy")
-        ),
-        Column("uplink_bytes", INT, "bytes", "models from devices", at("up")),
-        Column("downlink_bytes", INT, "bytes", "models to devices", at("down")),
-        Column("cloud_uplink_bytes", INT, "bytes", "models from leaves to the cloud", at("cloud_up")),
-        Column("cloud_downlink_bytes", INT, "bytes", "models from the cloud to leaves", at("cloud_down")),
-        Column(
-            "mean_staleness",
-            FLOAT,
-            "versions",
-            "made between start and arrival, over all arrivals",
-            at("mean_staleness"),
-        ),
-        Column(
-            "utilisation",
-            FLOAT,
-            "share",
-            "of the places' time in which a device was at work",
-            at("utilisation"),
-        ),
-        Column(
-            "wasted", FLOAT, "share", "of the time at work that went into jobs that were lost", at("wasted")
-        ),
-        Column("gini", FLOAT, "", "Gini coefficient of the devices' numbers of updates", at("gini")),
-        Column("events", INT, "events", "of the virtual clock", at("events")),
-        Column(
-            "server_busy",
-            FLOAT,
-            "share",
-            "of virtual time in which rules occupied their leaves",
-            at("server_busy"),
-        ),
-        Column("in_line", INT, "jobs", "that had ended and waited for a busy leaf", at("in_line")),
+_ON_TWO_TIERS = (
+    Column("at_work", INT, "clients", "at this moment", at("at_work")),
+    Column("leaf_versions", INT, "", "models that leaves had made, over all leaves", at("leaf_versions")),
+    Column(
+        "cloud_staleness",
+        FLOAT,
+        "versions",
+        "made by the cloud between the start and the arrival of a leaf's model, mean over all arrivals",
+        at("cloud_staleness"),
     ),
-    always=False,
+    Column(
+        "cloud_busy",
+        FLOAT,
+        "share",
+        "of virtual time in which rules occupied the cloud; groups add up",
+        at("cloud_busy"),
+    ),
+    Column("cloud_in_line", INT, "", "of leaves that waited for a busy cloud", at("cloud_in_line")),
+    Column(
+        "joules",
+        FLOAT,
+        "",
+        "joules spent on jobs that had ended; empty where power is not known",
+        at("joules"),
+    ),
 )
+
+
+def _versions(score: Score) -> Table:
+    """Return the table of evaluations, whose columns have the name of the task's first score."""
+    served = f"mean over clients of the model's test {score.said}"
+    return Table(
+        "devices/versions.csv",
+        "A row per evaluation of a run on the virtual clock; totals are of the run so far.",
+        (
+            Column(
+                "evaluation",
+                INT,
+                "",
+                "number, from 1: the global round of the other tables",
+                at("evaluation"),
+            ),
+            Column("virtual_s", FLOAT, "virtual s", "when", at("virtual_s")),
+            Column("version", INT, "", "models that the server had made", at("version")),
+            Column("updates", INT, "jobs", "whose results it had taken in", at("updates")),
+            Column("jobs", INT, "jobs", "that had ended", at("jobs")),
+            Column(
+                f"seen_{score.name}", FLOAT, score.unit, f"{served}, users seen in training", at("seen_score")
+            ),
+            Column(
+                f"unseen_{score.name}",
+                FLOAT,
+                score.unit,
+                f"{served}, users unseen in training",
+                at("unseen_score"),
+            ),
+            Column("uplink_bytes", INT, "bytes", "models from devices", at("up")),
+            Column("downlink_bytes", INT, "bytes", "models to devices", at("down")),
+            Column("cloud_uplink_bytes", INT, "bytes", "models from leaves to the cloud", at("cloud_up")),
+            Column("cloud_downlink_bytes", INT, "bytes", "models from the cloud to leaves", at("cloud_down")),
+            Column(
+                "mean_staleness",
+                FLOAT,
+                "versions",
+                "made between start and arrival, over all arrivals",
+                at("mean_staleness"),
+            ),
+            Column(
+                "utilisation",
+                FLOAT,
+                "share",
+                "of the places' time in which a device was at work",
+                at("utilisation"),
+            ),
+            Column(
+                "wasted",
+                FLOAT,
+                "share",
+                "of the time at work that went into jobs that were lost",
+                at("wasted"),
+            ),
+            Column("gini", FLOAT, "", "Gini coefficient of the devices' numbers of updates", at("gini")),
+            Column("events", INT, "events", "of the virtual clock", at("events")),
+            Column(
+                "server_busy",
+                FLOAT,
+                "share",
+                "of virtual time in which rules occupied their leaves",
+                at("server_busy"),
+            ),
+            Column("in_line", INT, "jobs", "that had ended and waited for a busy leaf", at("in_line")),
+            *_ON_TWO_TIERS,
+        ),
+        always=False,
+    )
+
+
+VERSIONS = _versions(CLASSIFICATION.scores[0])
 
 JOBS = Table(
     "devices/jobs.csv",
@@ -87,7 +136,8 @@ JOBS = Table(
             "outcome",
             TEXT,
             "",
-            "`updates`: taken in; or lost: `dropped`, `away`, `late` for its round, too `stale`, `failed`",
+            "`updates`: taken in; or lost: `dropped`, `away`, `late` for its round or its timeout, "
+            "too `stale`, `failed`",
             _outcome,
         ),
         Column(
@@ -113,7 +163,7 @@ DEVICE_TOTALS = Table(
         _count("updates", "whose results were taken in"),
         _count("dropped", "in which it dropped out"),
         _count("away", "in which it went away (`devices.availability`)"),
-        _count("late", "that were stopped, because their round was over"),
+        _count("late", "that were stopped: their round was over, or `asynchrony.timeout-s`"),
         _count("stale", "whose results were too old (`asynchrony.max-staleness`)"),
         _count("failed", "that failed for real"),
         Column("busy_s", FLOAT, "virtual s", "at work", at("busy_s")),
@@ -133,6 +183,12 @@ STALENESS = Table(
     ),
     always=False,
 )
+
+
+def growing(score: Score) -> tuple[Table, Table]:
+    """Return the tables that grow with a run by whose first score columns are named."""
+    return _versions(score), JOBS
+
 
 GROWING = (VERSIONS, JOBS)  # while the run goes on
 DEVICE_TABLES = (VERSIONS, JOBS, DEVICE_TOTALS, STALENESS)

@@ -128,6 +128,11 @@ def _with(**kinds: Callable[[Any], bool]) -> Callable[[Any], bool]:
     )
 
 
+def _are_names(value: Any) -> bool:
+    """Tell whether a value is a list of texts that differ, as columns must."""
+    return _list_of(_is_text)(value) and len(set(value)) == len(value)
+
+
 def _are_eras(value: Any) -> bool:
     """Tell whether a value is [global round, group of each leaf] of every time at which groups change."""
     pairs = _list_of(lambda pair: isinstance(pair, list) and len(pair) == 2)(value)
@@ -147,7 +152,7 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "versions": _table_of(_is_text),
     "data": _with(
         name=_is_text, fingerprint=_is_text, synthetic=_is_bool, windows=_is_count,
-        classes=_list_of(_is_text), channels=_list_of(_is_text), split=_is_text,
+        classes=_are_names, channels=_are_names, split=_is_text,
     ),
     "clients_per_leaf": _list_of(_is_count),
     "unseen_clients": _list_of(_is_count),

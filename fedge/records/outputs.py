@@ -7,6 +7,7 @@ from typing import Any
 from fedge.records.catalog import PARTITION, ROUND_TABLES
 from fedge.records.device_tables import DEVICE_TABLES
 from fedge.records.growing import digest_of
+from fedge.records.model_tables import CLIENT_MODELS
 
 CLUSTERS = "clusters.jsonl"
 CONFUSION = "metrics/confusion.json"
@@ -18,7 +19,8 @@ OUTPUTS = (
     PARTITION.path,
     MODELS,
 )
-_ON_CLOCK = tuple(table.path for table in DEVICE_TABLES)  # of a run on the virtual clock, too
+# of a run on the virtual clock, or with models of its algorithm, too
+_ON_CLOCK = (*(table.path for table in DEVICE_TABLES), CLIENT_MODELS.path)
 
 
 def checksums(folder: Path) -> dict[str, str]:

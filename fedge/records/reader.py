@@ -20,15 +20,19 @@ from safetensors.numpy import load_file
 from fedge.clustering.membership import words
 from fedge.records.catalog import PARTITION, TABLES
 from fedge.records.columns import FLOAT, INT, TEXT, Table
-from fedge.records.device_tables import DEVICE_TOTALS, JOBS, STALENESS, VERSIONS
+from fedge.records.device_tables import DEVICE_TOTALS, JOBS, STALENESS, VERSIONS, growing
 from fedge.records.manifest import MANIFEST, RunFolderError, read_manifest
 from fedge.records.message_log import message_files
+from fedge.records.model_tables import CLIENT_MODELS
 from fedge.records.outputs import MODELS, fits
-from fedge.records.round_tables import CLIENTS, GLOBAL, LEAF
+from fedge.records.round_tables import CLIENTS, GLOBAL, LEAF, round_tables
 from fedge.records.rows import rows_of
+from fedge.records.server_table import SERVERS
 from fedge.records.shown import run_html
 from fedge.records.timing_tables import MEMORY, MESSAGES, TIMING, WORKERS
 from fedge.states.averaging import State
+from fedge.tasks.chosen import scores_of
+from fedge.tasks.task import Score
 
 if TYPE_CHECKING:
     from fedge.inference.models import Models, Prediction
@@ -63,6 +67,7 @@ class RunData:
         manifest: manifest.json, as `fedge.records.manifest.read_manifest` gives it.
         rounds: metrics/global_rounds.csv.
         leaves: metrics/leaf_rounds.csv.
+        servers: metrics/servers.csv; empty in folders of earlier versions and on the virtual clock.
         clients: metrics/clients.csv; unseen clients are among them, see `known_clients` and `unseen_clients`.
         clusters: clusters.jsonl; `labels` and `similarity` are lists; its round is named "global_round";
             `compared` is false where no comparison was due, `changes` says in words what happened,
@@ -73,6 +78,7 @@ class RunData:
         workers: timing/workers.csv: a worker's seconds of the wait per timeline.
         messages: when every message was under way, of the first, the slowest and the newest round.
         memory: memory.csv.
+        client_models: metrics/client_models.csv; empty where clients have no models of their algorithm.
         versions: devices/versions.csv, an evaluation per row; this and what follows are empty of a run that
             is not on the virtual clock.
         jobs: devices/jobs.csv, of a few devices.
@@ -87,6 +93,7 @@ class RunData:
     manifest: Mapping[str, Any]
     rounds: pl.DataFrame
     leaves: pl.DataFrame
+    servers: pl.DataFrame
     clients: pl.DataFrame
     clusters: pl.DataFrame
     partition: pl.DataFrame
@@ -94,6 +101,7 @@ class RunData:
     workers: pl.DataFrame
     messages: pl.DataFrame
     memory: pl.DataFrame
+    client_models: pl.DataFrame
     versions: pl.DataFrame
     jobs: pl.DataFrame
     devices: pl.DataFrame
@@ -128,8 +136,9 @@ class RunData:
         text = f"RunData {self.folder}: {self.status}, {len(self.rounds)} of {planned} rounds"
         if self.rounds.is_empty():
             return text
-        mean, worst = (self.rounds[f"test_accuracy_{what}"][-1] for what in ("mean", "worst"))
-        return text if mean is None else f"{text}, test accuracy {mean:.3f}, worst client {worst:.3f}"
+        first = self.scores[0]
+        mean, worst = (self.rounds[f"test_{first.name}_{what}"][-1] for what in ("mean", "worst"))
+        return text if mean is None else f"{text}, test {first.said} {mean:.3f}, worst client {worst:.3f}"
 
     def _repr_html_(self) -> str:
         """Return what Jupyter shows: how the run ended, and a row per leaf."""
@@ -140,6 +149,11 @@ class RunData:
         """Every option of the run, flat: ``{"train.lr": 0.05, …}``."""
         config: Mapping[str, Any] = self.manifest.get("config", {})
         return config
+
+    @property
+    def scores(self) -> tuple[Score, ...]:
+        """The scores of the run's task, by which columns are named; models are compared by the first."""
+        return scores_of(self.manifest.get("task"))[0]
 
     @property
     def known_clients(self) -> pl.DataFrame:
@@ -166,7 +180,12 @@ class RunData:
         return [(1, list(scenario["groups"])), *later]
 
     def predict(
-        self, x: Any, leaf: int | None = None, client: int | None = None, unseen: bool = False
+        self,
+        x: Any,
+        leaf: int | None = None,
+        client: int | None = None,
+        unseen: bool = False,
+        trust_code: bool = False,
     ) -> "Prediction":
         """Classify raw windows with the run's models: labels, probabilities, names of classes (docs/use.md).
 
@@ -175,15 +194,19 @@ class RunData:
             leaf: with the model of this leaf for the clients that it knows; with `unseen`, for others.
             client: with the model that this client of the run is served.
             unseen: with the model that somebody outside training is served; so it is where nothing is said.
+            trust_code: import the code of a network that is not Fedge's, from now on (docs/use.md).
 
         Raises:
             ConfigError: the models are not there, or not for such windows.
         """
-        models = self.opened_models()
+        models = self.opened_models(trust_code)
         return models.predict(np.asarray(x), models.choose(leaf, client, unseen))
 
-    def opened_models(self) -> "Models":
+    def opened_models(self, trust_code: bool = False) -> "Models":
         """Return the run's models and what they say about themselves.
+
+        Args:
+            trust_code: as in `predict`.
 
         Raises:
             ConfigError: as `models`, or they say nothing.
@@ -191,7 +214,7 @@ class RunData:
         from fedge.inference.models import Models  # torch: most readers of runs need none
 
         self._refuse_other_models()
-        return Models(self.folder / MODELS)
+        return Models(self.folder / MODELS, self.folder, trust_code)
 
     def models(self) -> list[State]:
         """Return what each leaf serves the clients that it knows, name → array; every call loads it anew.
@@ -244,12 +267,20 @@ def load_run(path: str | Path) -> RunData:
     folder = Path(path).resolve()  # "latest" is a link: its target has the run's name
     manifest = read_manifest(folder)
     problems: list[str] = []
-    tables = {t.path: _read_table(folder / t.path, t, problems) for t in TABLES if t is not MESSAGES}
+    scores, loss_unit = scores_of(manifest.get("task"))
+    named = round_tables(scores, loss_unit)
+    own = {t.path: t for t in (named.rounds, named.leaves, named.clients, growing(scores[0])[0])}
+    tables = {
+        t.path: _read_table(folder / t.path, own.get(t.path, t), problems)
+        for t in TABLES
+        if t is not MESSAGES
+    }
     return RunData(
         folder=folder,
         manifest=manifest,
         rounds=tables[GLOBAL.path],
         leaves=tables[LEAF.path],
+        servers=tables[SERVERS.path],
         clients=tables[CLIENTS.path],
         clusters=_read_clusters(folder / "clusters.jsonl", problems),
         partition=tables[PARTITION.path],
@@ -257,6 +288,7 @@ def load_run(path: str | Path) -> RunData:
         workers=tables[WORKERS.path],
         messages=_read_messages(folder, problems),
         memory=tables[MEMORY.path],
+        client_models=tables[CLIENT_MODELS.path],
         versions=tables[VERSIONS.path],
         jobs=tables[JOBS.path],
         devices=tables[DEVICE_TOTALS.path],

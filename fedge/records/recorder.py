@@ -23,15 +23,19 @@ from fedge.records.folder import write_whole
 from fedge.records.growing import GrowingFile, digest_of
 from fedge.records.manifest import MANIFEST, write_manifest
 from fedge.records.message_log import MessageLog
+from fedge.records.model_tables import CLIENT_MODELS, ModelRow
 from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, checksums
 from fedge.records.private import PRIVATE, write_private
-from fedge.records.round_tables import CLIENTS, GLOBAL, LEAF, ClientRow, GlobalRow, LeafRow
+from fedge.records.round_tables import CLIENTS, GLOBAL, LEAF, ClientRow, GlobalRow, LeafRow, tables_of
 from fedge.records.rows import records_of
+from fedge.records.server_table import SERVERS, ServerRow
 from fedge.records.timing_tables import MEMORY, TIMING, WORKERS, MemoryRow, WorkerRow, timing_row
 from fedge.rounds.results import RoundResult
 from fedge.states.averaging import State
 from fedge.states.checkpoint import FOLDER, checkpoints
 from fedge.states.files import write_state
+from fedge.tasks.chosen import CLASSIFICATION
+from fedge.tasks.task import Task
 from fedge.timing.timeline import TIMELINE_PARTS, RoundTimelines
 
 
@@ -48,6 +52,7 @@ class Recorder:
         offsets: Mapping[str, int] | None = None,
         manifest: Mapping[str, Any] | None = None,
         more: Sequence[Table] = (),
+        learned: Task = CLASSIFICATION,
     ) -> None:
         """Open the tables of `folder`, which `create_run_folder` has made.
 
@@ -57,14 +62,17 @@ class Recorder:
                 that are not in it are begun anew.
             manifest: of a run that goes on, its entries so far.
             more: tables beside those of every run.
+            learned: the task of the run, by whose scores columns are named.
         """
         self.folder = folder
+        self._tables = tables_of(learned)
         self._files: dict[str, GrowingFile] = {}
         self._manifest = dict(manifest or {})
         self._manifest_lock = threading.RLock()  # the watchdog and signal handlers write it, too
         self._ended = False
         with self._explained("tables"):
-            tables = {table.path: table for table in (*ROUND_TABLES, *more)}
+            of_task = (self._tables.rounds, self._tables.leaves, self._tables.clients)
+            tables = {table.path: table for table in (*ROUND_TABLES, *of_task, *more)}
             for name, table in {**tables, CLUSTERS: None}.items():
                 if offsets is not None and name not in offsets:
                     _set_aside(folder / name)
@@ -212,7 +220,12 @@ class Recorder:
         number = result.global_round
         self._files[GLOBAL.path].append_rows([GlobalRow(result, sum(laps.values()))])
         self._files[LEAF.path].append_rows([LeafRow(number, leaf) for leaf in result.leaves])
+        self._files[SERVERS.path].append_rows(
+            [ServerRow(number, server, result.tier_names) for server in result.servers]
+        )
         self._files[CLIENTS.path].append_rows([ClientRow(number, client) for client in result.clients])
+        if result.models:
+            self._files[CLIENT_MODELS.path].append_rows([ModelRow(number, one) for one in result.models])
         self._files[MEMORY.path].append_rows([MemoryRow(number, process) for process in memory])
         if result.cloud is not None:
             self._files[CLUSTERS].append(json.dumps(_cluster_entry(result)) + "\n")

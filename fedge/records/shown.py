@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedge.records.reader import RunData
 
-# heading → column of leaf_rounds.csv; columns without a value are left out
-_COLUMNS: Mapping[str, str] = {
-    "leaf": "leaf",
-    "cluster": "cluster",
-    "clients": "num_clients",
-    "test accuracy": "test_accuracy",
-    "macro-F1": "macro_f1",
-    "unseen clients": "unseen_clients",
-    "their accuracy": "unseen_accuracy",
-    "gate": "gate",
-}
+
+def _columns(run: "RunData") -> dict[str, str]:
+    """Return heading → column of leaf_rounds.csv; columns without a value are left out."""
+    first, *others = run.scores
+    return {
+        "leaf": "leaf",
+        "cluster": "cluster",
+        "clients": "num_clients",
+        f"test {first.said}": f"test_{first.name}",
+        **{score.said: score.name for score in others},
+        "unseen clients": "unseen_clients",
+        f"their {first.said}": f"unseen_{first.name}",
+        "gate": "gate",
+    }
 
 
 def run_html(run: "RunData") -> str:
@@ -26,7 +29,7 @@ def run_html(run: "RunData") -> str:
     if not run.leaves.is_empty():
         newest = run.leaves["global_round"].max()
         rows = run.leaves.filter(run.leaves["global_round"] == newest).to_dicts()
-        lines.append(html_table(_with_values(rows)))
+        lines.append(html_table(_with_values(rows, _columns(run))))
     report = run.folder / "report.html"
     if report.is_file():
         lines.append(f"<p>{escape(str(report))}</p>")
@@ -40,12 +43,12 @@ def html_table(rows: Sequence[Mapping[str, Any]]) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _with_values(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _with_values(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return the rows with headings, without columns in which nothing stands."""
     unseen = any(row.get("unseen_clients") for row in rows)
     there = [
         (head, name)
-        for head, name in _COLUMNS.items()
+        for head, name in columns.items()
         if any(row.get(name) is not None for row in rows) and (unseen or not name.startswith("unseen"))
     ]
     return [{head: row[name] for head, name in there} for row in rows]
@@ -61,10 +64,10 @@ def _scores(run: "RunData") -> str:
     text = f", {len(run.rounds)} of {escape(str(run.config.get('num-server-rounds', '?')))} rounds"
     if run.rounds.is_empty():
         return text
-    mean, worst, unseen = (
-        run.rounds[name][-1] for name in ("test_accuracy_mean", "test_accuracy_worst", "unseen_accuracy_mean")
-    )
-    text += "" if mean is None else f", test accuracy {mean:.4f}, worst client {worst:.4f}"
+    first = run.scores[0]
+    names = (f"test_{first.name}_mean", f"test_{first.name}_worst", f"unseen_{first.name}_mean")
+    mean, worst, unseen = (run.rounds[name][-1] for name in names)
+    text += "" if mean is None else f", test {first.said} {mean:.4f}, worst client {worst:.4f}"
     return text if unseen is None else f"{text}, unseen clients {unseen:.4f}"
 
 

@@ -5,28 +5,31 @@ Kept by `fedge.rounds.strategy` while the round goes on; its result is written b
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 
 import numpy as np
 
 from fedge.cloud.offers import Offers
+from fedge.cloud.region import Region
 from fedge.cloud.step import CloudStep
 from fedge.clustering.evidence import Questions
 from fedge.clustering.updates import Updates
+from fedge.config.tree import Path
 from fedge.exchange.evaluate import EvaluateReply, Evaluation, SplitName, pooled
 from fedge.exchange.failure import Failure
 from fedge.exchange.round_context import LEAF, PERSONAL, Line
 from fedge.exchange.train import TrainReply
 from fedge.leaf.leaf import Leaf
+from fedge.leaf.server import Server
 from fedge.metrics.agreement import churn
-from fedge.metrics.scores import accuracy, macro_f1
-from fedge.rounds.results import ClientResult, LeafResult, RoundResult
+from fedge.rounds.results import ClientResult, LeafResult, ModelResult, RoundResult, Traffic
 from fedge.serving.gate import GateResult
 from fedge.serving.personal import PersonalResult, compared
 from fedge.serving.roles import served_role
 from fedge.states.averaging import State
 from fedge.states.distinct import Distinct
 from fedge.states.files import state_bytes
+from fedge.tasks.chosen import CLASSIFICATION
+from fedge.tasks.task import Task
 from fedge.timing.timeline import ExchangeTimes
 
 
@@ -39,21 +42,23 @@ class RoundBook:
         train_loss: client → mean loss of its last leaf round that counted.
         train_seconds: client → over all leaf rounds.
         evaluated: client → its evaluations of its leaf's models.
-        offers: per leaf, in order, what it is offered, by role; empty without a cloud step.
-        gates: per leaf, in order, its decision.
+        offers: per child of the cloud, in order, what it is offered, by role; empty without a cloud step.
+        gates: per child of the cloud, in order, its decision.
         personal: leaf → what fine-tuning gave, in a round with it.
         failures: client → its first failure.
         kept_model: leaf → leaf rounds in which too few replies counted.
         step: the cloud step, if there was one.
         uplink_bytes, downlink_bytes: arrays from and to clients.
-        cloud_uplink_bytes, cloud_downlink_bytes: arrays from leaves to the cloud and back.
-        received: leaf → the models that it got from the cloud for its clients to evaluate.
+        traffic: path of a server → arrays to and from the server above it.
+        received: child of the cloud → the models that it got from there for its clients to evaluate.
         labels_before: the leaves' clusters that this round's are compared with; None before there are any.
         began: when the round did, by the clock of the exchanges.
         exchanges: when whose messages were worked on.
         updates: takes in those of clients that train from one start, for the cloud; None where it needs none.
         alone: leaves of which the cloud wants to know what clients make without each other.
         folds: leaf → client → what the other clients made in the newest leaf round, of these leaves.
+        models: clients with the models of their algorithm.
+        branch_of: leaf → child of the cloud above it, where that is not the leaf itself.
     """
 
     global_round: int
@@ -68,8 +73,7 @@ class RoundBook:
     step: CloudStep | None = None
     uplink_bytes: int = 0
     downlink_bytes: int = 0
-    cloud_uplink_bytes: int = 0
-    cloud_downlink_bytes: int = 0
+    traffic: dict[Path, Traffic] = field(default_factory=dict)
     received: dict[int, Distinct] = field(default_factory=dict)
     labels_before: np.ndarray | None = None
     began: float = 0.0
@@ -77,6 +81,40 @@ class RoundBook:
     updates: Updates | None = None
     alone: frozenset[int] = frozenset()
     folds: dict[int, Mapping[int, State]] = field(default_factory=dict)
+    models: list[ModelResult] = field(default_factory=list)
+    branch_of: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def cloud_uplink_bytes(self) -> int:
+        """Bytes of arrays from servers to those above them."""
+        return sum(each.up for each in self.traffic.values())
+
+    @property
+    def cloud_downlink_bytes(self) -> int:
+        """Bytes of arrays from servers to those below them."""
+        return sum(each.down for each in self.traffic.values())
+
+    def branch(self, leaf: Leaf) -> int:
+        """Which child of the cloud a leaf stands under, or is."""
+        return self.branch_of.get(leaf.index, leaf.index)
+
+    def gate(self, leaf: Leaf) -> GateResult:
+        """Decision of the gate at the child of the cloud that a leaf stands under, or is."""
+        return self.gates[self.branch(leaf)]
+
+    def note_sent(self, server: Server, up: int = 0, down: int = 0) -> None:
+        """Take in arrays between a server and the one above it; what comes down goes on to all below."""
+        self.traffic.setdefault(server.path, Traffic()).add(up, down)
+        if down:
+            for each in server.below:
+                self.note_sent(each, 0, down)
+
+    def note_region(self, region: Region) -> None:
+        """Take in the bytes of a region's round: models up, their mean down, and corrections."""
+        for server in region.below:
+            size = state_bytes(server.model)
+            self.note_sent(server, size, size)
+            self.note_correction(server)
 
     def note_trained(self, client: int, reply: TrainReply, line: Line) -> None:
         """Take in a training reply that counts; the loss of a fork is not the leaf's."""
@@ -84,8 +122,8 @@ class RoundBook:
             self.train_loss[client] = reply.loss
         self.train_seconds[client] = self.train_seconds.get(client, 0.0) + reply.seconds
 
-    def offers_to(self, leaf: Leaf) -> Offers:
-        """Return what a leaf is offered, by role."""
+    def offers_to(self, leaf: Server) -> Offers:
+        """Return what a child of the cloud is offered, by role."""
         return self.offers[leaf.index] if self.offers else {}
 
     def note_personal(self, leaf: Leaf, evaluated: Mapping[int, EvaluateReply]) -> bool:
@@ -99,18 +137,36 @@ class RoundBook:
             if client in self.evaluated and client in evaluated:
                 self.evaluated[client] = {**self.evaluated[client], **evaluated[client]}
         both = [j for j in self.evaluations_at(leaf) if (PERSONAL, "val") in j]
-        before = pooled([j[self.gates[leaf.index].role, "val"] for j in both])
+        before = pooled([j[self.gate(leaf).role, "val"] for j in both])
         after = pooled([j[PERSONAL, "val"] for j in both])
         if before is None or after is None:
             return False
-        self.personal[leaf.index] = compared(before[0], after[0])
+        self.personal[leaf.index] = compared(before, after)
         return self.personal[leaf.index].serves
+
+    def note_models(self, leaves: Sequence[Leaf], evaluated: Mapping[int, EvaluateReply]) -> None:
+        """Take in how clients evaluate the models of their algorithm, on test windows.
+
+        Args:
+            leaves: in order.
+            evaluated: client → its evaluations.
+        """
+        leaf_of = {client: leaf for leaf in leaves for client in (*leaf.clients, *leaf.unseen_clients)}
+        for client, found in sorted(evaluated.items()):
+            leaf = leaf_of[client]
+            for (role, _), one in found.items():
+                self.models.append(
+                    ModelResult(
+                        client, leaf.index, role.rpartition("/")[2], one.windows,
+                        one.score, one.loss, client in leaf.unseen_clients,
+                    )
+                )  # fmt: skip
 
     def role_at(self, leaf: Leaf, unseen_clients: bool = False) -> str:
         """Return the role of the model that a leaf serves."""
-        return served_role(self.gates[leaf.index], self.personal.get(leaf.index), unseen_clients)
+        return served_role(self.gate(leaf), self.personal.get(leaf.index), unseen_clients)
 
-    def note_questions(self, questions: Questions, leaves: Sequence[Leaf]) -> None:
+    def note_questions(self, questions: Questions, leaves: Sequence[Server]) -> None:
         """Take in the bytes of models that leaves get from the cloud for their clients to evaluate.
 
         A leaf has its own model, and one leaf alone has no cloud above it.
@@ -118,10 +174,10 @@ class RoundBook:
         if len(leaves) > 1:
             for leaf, asked in zip(leaves, questions, strict=True):
                 others = Distinct(model for model in asked.values() if model is not leaf.model)
-                self.cloud_downlink_bytes += sum(map(state_bytes, others))
+                self.note_sent(leaf, down=sum(map(state_bytes, others)))
                 self.received.setdefault(leaf.index, Distinct()).update(others)
 
-    def note_cloud_step(self, step: CloudStep, offers: list[Offers], leaves: Sequence[Leaf]) -> None:
+    def note_cloud_step(self, step: CloudStep, offers: list[Offers], leaves: Sequence[Server]) -> None:
         """Take in a cloud step and the bytes that it moves: a model up per leaf, at most two down.
 
         Down go the cluster's model, unless the leaf has it from a question, and, where offers are mixed with
@@ -130,22 +186,23 @@ class RoundBook:
         """
         self.step, self.offers = step, offers
         if len(leaves) > 1:
-            self.cloud_uplink_bytes += sum(state_bytes(leaf.model) for leaf in leaves)
-            for leaf, cluster, mine in zip(leaves, step.offers, offers, strict=True):
+            for leaf, cluster, mine, trial in zip(leaves, step.offers, offers, step.trials, strict=True):
                 is_mixed = any(offer.blend < 1 for offer in mine.values())
                 is_new = cluster is not None and cluster not in self.received.get(leaf.index, ())
-                self.cloud_downlink_bytes += state_bytes(leaf.model) * (is_new + is_mixed)
-            forks = [each for leaf in leaves for each in (leaf.models.trial, *leaf.models.folds) if each]
-            self.cloud_uplink_bytes += sum(map(state_bytes, forks))
-            starts = [*filter(None, step.trials), *chain(*step.folds.values())]
-            self.cloud_downlink_bytes += sum(map(state_bytes, starts))
+                forks = [each for each in (leaf.models.trial, *leaf.models.folds) if each]
+                starts = [each for each in (trial, *step.folds.get(leaf.index, ())) if each]
+                self.note_sent(
+                    leaf,
+                    up=state_bytes(leaf.model) + sum(map(state_bytes, forks)),
+                    down=state_bytes(leaf.model) * (is_new + is_mixed) + sum(map(state_bytes, starts)),
+                )
 
-    def note_correction(self, leaf: Leaf) -> None:
-        """Take in the bytes of the correction that a leaf gets for its new drift, if it gets one."""
+    def note_correction(self, leaf: Server) -> None:
+        """Take in the bytes of the correction that a server gets for its new drift, if it gets one."""
         if leaf.drift is not None and leaf.drift.correction is not None:
-            self.cloud_downlink_bytes += state_bytes(leaf.drift.correction)
+            self.note_sent(leaf, down=state_bytes(leaf.drift.correction))
 
-    def evaluations_at(self, leaf: Leaf) -> list[EvaluateReply]:
+    def evaluations_at(self, leaf: Server) -> list[EvaluateReply]:
         """Return what the known clients of a leaf evaluated, in order of their ids, without failed ones."""
         return [self.evaluated[client] for client in leaf.clients if client in self.evaluated]
 
@@ -160,6 +217,12 @@ class RoundBook:
         members = leaf.unseen_clients if unseen_clients else leaf.clients
         return {c: self.evaluated[c][key] for c in members if key in self.evaluated.get(c, {})}
 
+    def validated(self, leaf: Leaf, unseen_clients: bool = False) -> dict[int, Evaluation]:
+        """Return client → evaluation of the model that it is served, on validation windows; see `served`."""
+        key: tuple[str, SplitName] = (self.role_at(leaf, unseen_clients), "val")
+        members = leaf.unseen_clients if unseen_clients else leaf.clients
+        return {c: self.evaluated[c][key] for c in members if key in self.evaluated.get(c, {})}
+
     def before_and_after(self, client: int, leaf: Leaf) -> tuple[Evaluation, Evaluation] | None:
         """Return how a client evaluates, on test windows, what its leaf fine-tuned and what came of it.
 
@@ -167,30 +230,42 @@ class RoundBook:
         """
         evaluated = self.evaluated.get(client, {})
         shared, tuned = (
-            evaluated.get((self.gates[leaf.index].role, "test")),
+            evaluated.get((self.gate(leaf).role, "test")),
             evaluated.get((PERSONAL, "test")),
         )
         return None if shared is None or tuned is None else (shared, tuned)
 
     def result(
-        self, leaves: Sequence[Leaf], labels: np.ndarray, truth: Sequence[int] | None = None
+        self,
+        leaves: Sequence[Leaf],
+        labels: np.ndarray,
+        truth: Sequence[int] | None = None,
+        learned: Task = CLASSIFICATION,
     ) -> RoundResult:
         """Return the rows of the round.
 
         Args:
             leaves: in order.
-            labels: (S,) the cluster that each leaf is in after the round.
-            truth: (S,) the group that each leaf is truly in, or None where nobody knows.
+            labels: (S,) the cluster that each child of the cloud is in after the round.
+            truth: per leaf the group that it is truly in, or None where nobody knows.
+            learned: the task of the run.
         """
-        tests = {c: t for leaf in leaves for who in (False, True) for c, t in self.served(leaf, who).items()}
+        both = (False, True)
+        tests = {c: t for leaf in leaves for who in both for c, t in self.served(leaf, who).items()}
+        vals = {c: t for leaf in leaves for who in both for c, t in self.validated(leaf, who).items()}
         members = sorted(
             (client, leaf) for leaf in leaves for client in (*leaf.clients, *leaf.unseen_clients)
         )
         return RoundResult(
             global_round=self.global_round,
-            clients=[self._client_row(client, leaf, tests.get(client)) for client, leaf in members],
+            clients=[
+                self._client_row(client, leaf, tests.get(client), vals.get(client))
+                for client, leaf in members
+            ],
             leaves=[
-                self._leaf_row(leaf, int(labels[leaf.index]), None if truth is None else truth[leaf.index])
+                self._leaf_row(
+                    leaf, int(labels[self.branch(leaf)]), None if truth is None else truth[leaf.index]
+                )
                 for leaf in leaves
             ],
             cloud=self.step
@@ -205,46 +280,56 @@ class RoundBook:
             truth=truth,
             began=self.began,
             exchanges=self.exchanges,
+            learned=learned,
+            models=self.models,
         )
 
-    def _client_row(self, client: int, leaf: Leaf, test: Evaluation | None) -> ClientResult:
-        """Return the row of one client, given its evaluation of the model that it is served."""
+    def _client_row(
+        self, client: int, leaf: Leaf, test: Evaluation | None, val: Evaluation | None
+    ) -> ClientResult:
+        """Return the row of one client, given its evaluations of the model that it is served."""
         both = self.before_and_after(client, leaf)
         return ClientResult(
             client=client,
             leaf=leaf.index,
             train_samples=leaf.train_samples.get(client, 0),
             train_loss=self.train_loss.get(client),
-            test_samples=int(test.confusion.sum()) if test else 0,
-            test_accuracy=accuracy(test.confusion) if test else None,
+            test_samples=test.windows if test else 0,
+            test_score=test.score if test else None,
             test_loss=test.loss if test else None,
-            macro_f1=macro_f1(test.confusion) if test else None,
+            further=test.further if test else {},
             train_seconds=self.train_seconds.get(client),
             confusion=test.confusion if test else None,
             unseen_client=client in leaf.unseen_clients,
-            shared_accuracy=accuracy(both[0].confusion) if both else None,
-            tuned_accuracy=accuracy(both[1].confusion) if both else None,
+            shared_score=both[0].score if both else None,
+            tuned_score=both[1].score if both else None,
+            val_samples=val.windows if val else 0,
+            val_score=val.score if val else None,
+            val_loss=val.loss if val else None,
         )
 
     def _leaf_row(self, leaf: Leaf, cluster: int, group: int | None) -> LeafResult:
         """Return the row of one leaf."""
         test = pooled(list(self.served(leaf).values()))
         unseen = pooled(list(self.served(leaf, unseen_clients=True).values()))
+        val = pooled(list(self.validated(leaf).values()))
         return LeafResult(
             leaf=leaf.index,
             cluster=cluster,
-            gate=self.gates[leaf.index],
-            test_accuracy=test[0] if test else None,
-            test_loss=test[1] if test else None,
-            macro_f1=test[2] if test else None,
+            gate=self.gate(leaf),
+            test_score=test.score if test else None,
+            test_loss=test.loss if test else None,
+            further=test.further if test else {},
             num_clients=len(leaf.clients),
             train_samples=leaf.weight,
             kept_model=self.kept_model.get(leaf.index, 0),
             personal=self.personal.get(leaf.index),
             serves=self.role_at(leaf),
-            unseen_accuracy=unseen[0] if unseen else None,
-            unseen_loss=unseen[1] if unseen else None,
-            unseen_macro_f1=unseen[2] if unseen else None,
+            unseen_score=unseen.score if unseen else None,
+            unseen_loss=unseen.loss if unseen else None,
+            unseen_further=unseen.further if unseen else {},
             unseen_clients=len(leaf.unseen_clients),
             group=group,
+            val_score=val.score if val else None,
+            val_loss=val.loss if val else None,
         )

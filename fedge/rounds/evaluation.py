@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 from flwr.app import Message
 
+from fedge.cloud.region import leaves_below
+from fedge.exchange.algorithm import OWN_MODELS
 from fedge.exchange.evaluate import (
     EvaluateReply,
     SplitName,
@@ -18,10 +20,13 @@ from fedge.exchange.evaluate import (
 from fedge.exchange.failure import loss_not_finite
 from fedge.exchange.schema import ReplyRejected, admit_evaluations, not_finite_losses
 from fedge.leaf.leaf import Leaf
+from fedge.leaf.server import Server
 from fedge.rounds.transport import Transport
 from fedge.states.averaging import State
 from fedge.states.distinct import Once
 from fedge.states.records import to_record
+from fedge.tasks.chosen import CLASSIFICATION
+from fedge.tasks.task import Task
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,19 @@ class Asked:
         by_leaf = self.unseen_clients if self.unseen_clients and client not in leaf.clients else self.models
         return by_leaf[leaf.index]
 
+    def of_leaves(self, servers: Sequence[Server]) -> "Asked":
+        """What is asked of leaves when this is asked of the servers above them, or of themselves."""
+
+        def spread(by_server: Mapping[int, Mapping[str, State]]) -> dict[int, Mapping[str, State]]:
+            return {
+                leaf.index: by_server[server.index]
+                for server in servers
+                if server.index in by_server
+                for leaf in leaves_below(server)
+            }
+
+        return Asked(spread(self.models), self.splits, spread(self.unseen_clients))
+
 
 class Evaluating:
     """Asks the clients of all leaves to evaluate models, and reads their answers."""
@@ -53,6 +71,7 @@ class Evaluating:
         leaves: Sequence[Leaf],
         held_out: Mapping[int, Mapping[str, int]],
         classes: int,
+        learned: Task = CLASSIFICATION,
     ) -> None:
         """Keep what stays the same through the run.
 
@@ -61,12 +80,14 @@ class Evaluating:
             leaves: in order; together they hold every client once, unseen clients included.
             held_out: partition id → windows of its "train", "val" and "test" split.
             classes: of the data.
+            learned: the task of the run.
         """
         self._transport = transport
         self._leaves = leaves
         self._leaf_of = {client: leaf for leaf in leaves for client in (*leaf.clients, *leaf.unseen_clients)}
         self._held_out = held_out
         self._classes = classes
+        self._learned = learned
 
     def ask(self, asked: Asked, phase: str = "") -> dict[int, EvaluateReply]:
         """Let clients evaluate models; return the evaluations that count, client by client.
@@ -96,11 +117,16 @@ class Evaluating:
                 (leaf.clients, asked.models),
                 (leaf.unseen_clients, asked.unseen_clients),
             ):
-                if not by_leaf or not members:
+                if leaf.index not in by_leaf or not members:
                     continue
                 nodes, models = [clients.node(client) for client in members], by_leaf[leaf.index]
                 of_role = {role: record(model) for role, model in models.items()}
                 made = evaluate_messages(nodes, of_role, asked.splits, context)
+                if OWN_MODELS in models and leaf.algorithm is not None:
+                    of_clients = {client: clients.node(client) for client in members}
+                    leaf.algorithm.tell(
+                        made, of_clients, evaluate=True, unseen=members is leaf.unseen_clients
+                    )
                 clients.send_tickets(made, {evaluated_record(role): m for role, m in models.items()})
                 messages += made
         return messages
@@ -118,9 +144,9 @@ class Evaluating:
         for message in replies:
             client = self._transport.clients.partition(message.metadata.src_node_id)
             windows: dict[str, int] = {split: self._held_out[client][split] for split in asked.splits}
-            roles = asked.of(client, self._leaf_of[client])
+            roles = _roles(asked.of(client, self._leaf_of[client]), self._leaf_of[client])
             try:
-                evaluated[client] = admit_evaluations(message, roles, windows, self._classes)
+                evaluated[client] = admit_evaluations(message, roles, windows, self._classes, self._learned)
             except ReplyRejected as rejected:
                 self._transport.note_failure(client, rejected.failure)
                 continue
@@ -130,3 +156,9 @@ class Evaluating:
             for at in not_finite_losses(losses):
                 self._transport.note_failure(client, loss_not_finite(at))
         return evaluated
+
+
+def _roles(models: Mapping[str, State], leaf: Leaf) -> list[str]:
+    """Return the roles that a client answers for: all models of its algorithm in the place of theirs."""
+    own = leaf.algorithm.form.roles() if leaf.algorithm is not None else []
+    return [role for asked in models for role in (own if asked == OWN_MODELS else [asked])]

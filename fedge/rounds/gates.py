@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from fedge.cloud.offers import Offer
 from fedge.config.config import Config
-from fedge.leaf.leaf import Leaf
+from fedge.leaf.server import Server
 from fedge.rounds.book import RoundBook
 from fedge.rounds.evaluation import Asked
 from fedge.serving import decision as choosing
@@ -17,7 +17,7 @@ from fedge.serving.gate import GateResult
 from fedge.states.averaging import State
 
 
-def asked_for_gates(config: Config, leaves: Sequence[Leaf], book: RoundBook) -> Asked:
+def asked_for_gates(config: Config, leaves: Sequence[Server], book: RoundBook) -> Asked:
     """Return the models that gates choose from, and those that unseen clients are served.
 
     Args:
@@ -35,7 +35,7 @@ def asked_for_gates(config: Config, leaves: Sequence[Leaf], book: RoundBook) -> 
     return Asked(models, ("val", "test"), unseen_clients)
 
 
-def is_foreseen(config: Config, leaves: Sequence[Leaf], book: RoundBook) -> bool:
+def is_foreseen(config: Config, leaves: Sequence[Server], book: RoundBook) -> bool:
     """Tell whether every leaf will go on with the same model, whatever its clients' evaluations say.
 
     Args:
@@ -49,7 +49,7 @@ def is_foreseen(config: Config, leaves: Sequence[Leaf], book: RoundBook) -> bool
     )
 
 
-def decide_gates(config: Config, leaves: Sequence[Leaf], book: RoundBook, asked: Asked) -> None:
+def decide_gates(config: Config, leaves: Sequence[Server], book: RoundBook, asked: Asked) -> None:
     """Let every leaf's gate decide on its clients' evaluations, and the leaf go on accordingly.
 
     Where all is foreseen, this may come before anybody has evaluated (`decide_again`).
@@ -69,7 +69,7 @@ def decide_gates(config: Config, leaves: Sequence[Leaf], book: RoundBook, asked:
         book.gates.append(replace(decision, unseen_role=role))
 
 
-def decide_again(config: Config, leaves: Sequence[Leaf], book: RoundBook) -> None:
+def decide_again(config: Config, leaves: Sequence[Server], book: RoundBook) -> None:
     """Put what clients have evaluated into decisions that were foreseen; leaves have gone on already.
 
     Args:
@@ -83,7 +83,7 @@ def decide_again(config: Config, leaves: Sequence[Leaf], book: RoundBook) -> Non
         book.gates[number] = replace(decision, unseen_role=before.unseen_role)
 
 
-def _decided(config: Config, leaf: Leaf, book: RoundBook) -> tuple[tuple[str, Offer] | None, GateResult]:
+def _decided(config: Config, leaf: Server, book: RoundBook) -> tuple[tuple[str, Offer] | None, GateResult]:
     """Return the offer that a leaf considers, if any, and its gate's decision."""
     evaluated = book.evaluations_at(leaf)
     offer = choosing.best_offer(book.offers_to(leaf), evaluated)

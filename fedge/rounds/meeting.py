@@ -1,4 +1,6 @@
-"""What passes between leaves and cloud around a cloud step: probes, questions, offers.
+"""What passes between the cloud and its children around a cloud step: probes, questions, offers.
+
+Children are leaves, or in a deeper tree regions; what a region is asked, the clients of all its leaves are.
 
 What the cloud makes of it stands in `fedge.cloud.step`, how offers are mixed in `fedge.cloud.offers`.
 """
@@ -10,13 +12,15 @@ import numpy as np
 
 from fedge.cloud import control as cloud_control
 from fedge.cloud.offers import Offers, blends_of, make_offers
-from fedge.cloud.step import CloudRound, CloudStep
+from fedge.cloud.region import leaves_below
+from fedge.cloud.step import CloudRound, CloudStep, Probe
 from fedge.clustering.evidence import Answers, Questions, collect_answers
 from fedge.config.config import Config
 from fedge.exchange.evaluate import SplitName
 from fedge.exchange.round_context import PROBE
+from fedge.leaf.aggregation import Contribution, mean_of
 from fedge.leaf.folds import by_client
-from fedge.leaf.leaf import Leaf
+from fedge.leaf.server import Server
 from fedge.rounds.evaluation import Asked
 from fedge.rounds.port import LeafPort
 from fedge.rounds.transport import Transport
@@ -30,7 +34,7 @@ class Meetings:
     def __init__(
         self,
         config: Config,
-        leaves: Sequence[Leaf],
+        leaves: Sequence[Server],
         transport: Transport,
         port: LeafPort,
         own_layers: Collection[str],
@@ -39,7 +43,7 @@ class Meetings:
 
         Args:
             config: its sections on hierarchy and clustering are read.
-            leaves: in order.
+            leaves: children of the cloud, in order.
             transport: has the book of the round.
             port: makes probes, and puts the cloud's questions to clients.
             own_layers: entries of a model that a leaf keeps as its own when it takes an offer.
@@ -49,6 +53,7 @@ class Meetings:
         self._transport = transport
         self._port = port
         self._own_layers = own_layers
+        self._leaf_of = {client: leaf.index for leaf in leaves for client in leaf.clients}
 
     def hold(self, begun: CloudRound) -> CloudStep:
         """Let the cloud cluster the leaves, and give them what it makes of it.
@@ -58,16 +63,15 @@ class Meetings:
         """
         leaves, book = self._leaves, self._transport.book
         brought = [leaf.contribution(version=book.global_round) for leaf in leaves]
-        leaf_of = {client: leaf.index for leaf in leaves for client in leaf.clients}
-        losses = {client: (leaf_of[client], loss) for client, loss in book.train_loss.items()}
+        losses = {client: (self._leaf_of[client], loss) for client, loss in book.train_loss.items()}
         meeting = begun.meet(brought, book.global_round, losses)
         start = meeting.probe_start()
-        last_leaf_round = book.global_round * self._config.hierarchy.leaf_rounds
+        last_leaf_round = book.global_round * self._config.hierarchy.leaf_rounds_per_global
         probe = None
         if start is not None:
             updates = begun.probed_updates(start, book.global_round)
             as_first = start is begun.first  # then clients draw what they drew in the first leaf round
-            probe = (
+            probe = self._of_children(
                 self._port.probe(start, 1, updates, PROBE)
                 if as_first
                 else self._port.probe(start, last_leaf_round, updates)
@@ -82,6 +86,15 @@ class Meetings:
                 cluster if leaf.unseen_clients else None, trial, step.folds.get(leaf.index, ())
             )
         return step
+
+    def _of_children(self, probe: Probe) -> Probe:
+        """Probe of the cloud's children, given one of all leaves: of a region the mean over its leaves."""
+        models: list[State] = []
+        for server in self._leaves:
+            below = leaves_below(server)
+            brought = [Contribution(leaf.index, probe.models[leaf.index], leaf.weight, 0) for leaf in below]
+            models.append(mean_of(brought) if server.below else brought[0].state)
+        return replace(probe, models=models)
 
     def _all_folds(self) -> dict[int, Mapping[int, State]]:
         """Return leaf → client → what was made without it: by forks where there are any."""
@@ -101,10 +114,11 @@ class Meetings:
         }
         book.note_questions([models[leaf.index] for leaf in self._leaves], self._leaves)
         bytes_before = book.downlink_bytes
-        evaluated = self._port.evaluate(Asked(models, (split,)), phase="cluster")
+        asked = Asked(models, (split,)).of_leaves(self._leaves)
+        evaluated = self._port.evaluate(asked, phase="cluster")
         return collect_answers(
             evaluated,
-            leaf_of={client: leaf.index for leaf in self._leaves for client in leaf.clients},
+            leaf_of=self._leaf_of,
             windows=self._port.windows(split),
             downlink_bytes=book.downlink_bytes - bytes_before,
         )
@@ -142,5 +156,6 @@ class Meetings:
         ]
         cloud_control.depart(self._leaves, groups, self._own_layers)
         for leaf in self._leaves:
+            leaf.be_corrected(None)  # by nobody above the cloud: a region tells those below of its own
             leaf.keep_states(self._transport.shared.keep)
             book.note_correction(leaf)

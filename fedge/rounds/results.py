@@ -4,18 +4,23 @@ Built by `fedge.rounds.strategy`, written by `fedge.records.recorder`, printed b
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from fedge.cloud.step import CloudStep
+from fedge.config.tree import Path
 from fedge.exchange.evaluate import OWN
 from fedge.exchange.failure import Failure
 from fedge.metrics.scores import Spread, spread
 from fedge.serving.gate import GateResult
 from fedge.serving.personal import PersonalResult
+from fedge.tasks.chosen import CLASSIFICATION
+from fedge.tasks.task import Task
 from fedge.timing.timeline import ExchangeTimes
+
+_FIRST_SCORES = ("test_score", "unseen_score", "val_score", "shared_score", "tuned_score")
 
 
 @dataclass(frozen=True)
@@ -25,14 +30,15 @@ class ClientResult:
     Attributes:
         train_loss: mean loss of its last leaf round's training.
         test_samples: test windows.
-        test_accuracy: of its leaf's served model on its test windows, 0..1.
-        macro_f1: unweighted mean F1 over the classes that occur.
+        test_score: the task's first, of its leaf's served model on its test windows.
+        further: the task's other scores of the same, by name.
         train_seconds: over all leaf rounds of the global round.
         confusion: of the served model on its test windows, (classes, classes), rows true, columns predicted.
         unseen_client: whether it holds users whom no leaf has seen; it does not train, so it has no
             train_samples.
-        shared_accuracy: like test_accuracy, but of the model that its leaf fine-tuned in this round.
-        tuned_accuracy: of what came of it, whether or not the leaf serves it. Both or neither: None without
+        val_samples, val_score, val_loss: the same of its validation windows.
+        shared_score: like test_score, but of the model that its leaf fine-tuned in this round.
+        tuned_score: of what came of it, whether or not the leaf serves it. Both or neither: None without
             fine-tuning, and where it did not evaluate both models (unseen clients, who get another one).
     """
 
@@ -41,14 +47,30 @@ class ClientResult:
     train_samples: int
     train_loss: float | None
     test_samples: int
-    test_accuracy: float | None
+    test_score: float | None
     test_loss: float | None
-    macro_f1: float | None
+    further: Mapping[str, float]
     train_seconds: float | None
     confusion: np.ndarray | None = None
     unseen_client: bool = False
-    shared_accuracy: float | None = None
-    tuned_accuracy: float | None = None
+    shared_score: float | None = None
+    tuned_score: float | None = None
+    val_samples: int = 0
+    val_score: float | None = None
+    val_loss: float | None = None
+
+
+@dataclass(frozen=True)
+class ModelResult:
+    """One client with one model of its algorithm, on its test windows; see `ClientResult`."""
+
+    client: int
+    leaf: int
+    model: str
+    test_samples: int
+    test_score: float
+    test_loss: float
+    unseen_client: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,10 +78,11 @@ class LeafResult:
     """One leaf in one global round; scores are pooled over the test windows of its clients.
 
     Attributes:
-        test_accuracy, test_loss, macro_f1: of the clients that it knows.
+        test_score, test_loss, further: of the clients that it knows; the task's first score, the others.
+        val_score, val_loss: of the same clients' validation windows.
         num_clients: that it knows.
         kept_model: leaf rounds in which it kept its model because too few replies counted.
-        unseen_accuracy, unseen_loss, unseen_macro_f1: of its unseen clients; None without any.
+        unseen_score, unseen_loss, unseen_further: of its unseen clients; None without any.
         unseen_clients: how many it has.
         personal: what fine-tuning gave; None in a round without it.
         serves: role of the model that its clients are served.
@@ -69,19 +92,58 @@ class LeafResult:
     leaf: int
     cluster: int
     gate: GateResult
-    test_accuracy: float | None
+    test_score: float | None
     test_loss: float | None
-    macro_f1: float | None
+    further: Mapping[str, float]
     num_clients: int
     train_samples: int
     kept_model: int = 0
-    unseen_accuracy: float | None = None
+    unseen_score: float | None = None
     unseen_loss: float | None = None
-    unseen_macro_f1: float | None = None
+    unseen_further: Mapping[str, float] = field(default_factory=dict)
     unseen_clients: int = 0
     personal: PersonalResult | None = None
     serves: str = OWN
     group: int | None = None
+    val_score: float | None = None
+    val_loss: float | None = None
+
+
+@dataclass
+class Traffic:
+    """Bytes of arrays between a server and the one above it."""
+
+    up: int = 0
+    down: int = 0
+
+    def add(self, up: int, down: int) -> None:
+        """Take in what was sent."""
+        self.up += up
+        self.down += down
+
+
+@dataclass(frozen=True)
+class ServerResult:
+    """One server of any tier in one global round; scores are pooled over the clients below it.
+
+    Attributes:
+        path: from the root down; () is the root.
+        cluster: of the child of the cloud that it stands under, or is; None for the root.
+        gate: decision of a child of the cloud; None for other servers.
+        uplink_bytes, downlink_bytes: arrays to and from the server above; None where nothing was sent.
+        num_clients: below it, that train.
+        train_samples: of those.
+    """
+
+    path: Path
+    cluster: int | None
+    gate: GateResult | None
+    uplink_bytes: int | None
+    downlink_bytes: int | None
+    num_clients: int
+    train_samples: int
+    test_score: float | None
+    unseen_score: float | None
 
 
 @dataclass(frozen=True)
@@ -93,14 +155,18 @@ class RoundResult:
         clients_ok: clients whose every exchange of the round succeeded.
         failures: client → its first failure in the round.
         uplink_bytes, downlink_bytes: arrays from and to clients, all exchanges of the round.
-        cloud_uplink_bytes, cloud_downlink_bytes: arrays from leaves to the cloud and back.
+        cloud_uplink_bytes, cloud_downlink_bytes: arrays from servers to those above them and back.
+        servers: from the root down; empty on the virtual clock.
+        tier_names: of the servers, from the root down.
         churn: of a cloud step, against the labels before it (`fedge.metrics.agreement.churn`); None for the
             first.
         truth: (S,) true group of each leaf, or None where nobody knows.
         began: when the round did, by the clock of the exchanges.
         exchanges: when whose messages were worked on.
         releases: leaf rounds of the run so far, those that fine-tune included.
+        models: clients with the models of their algorithm; empty where it has none.
         epsilon_spent: what clients have spent by then at the configured delta; None where nobody adds it up.
+        learned: the task of the run; by its first score models are compared.
     """
 
     global_round: int
@@ -119,6 +185,10 @@ class RoundResult:
     exchanges: Sequence[ExchangeTimes] = ()
     releases: int = 0
     epsilon_spent: float | None = None
+    learned: Task = CLASSIFICATION
+    models: Sequence[ModelResult] = ()
+    servers: Sequence[ServerResult] = ()
+    tier_names: Sequence[str] = ()
 
     @property
     def failure_kinds(self) -> dict[str, int]:
@@ -129,12 +199,21 @@ class RoundResult:
         """Return one of ClientResult's numbers over the clients that have it, or None without any.
 
         Args:
-            name: of the number.
+            name: of the number, or of one of its further scores.
             unseen_clients: over unseen clients instead of the clients that train.
         """
-        found = [getattr(c, name) for c in self.clients if c.unseen_client == unseen_clients]
+        return self._spread([c for c in self.clients if c.unseen_client == unseen_clients], name)
+
+    def over_leaves(self, name: str) -> Spread | None:
+        """Return one of LeafResult's numbers over the leaves that have it, or None without any."""
+        return self._spread(self.leaves, name)
+
+    def _spread(self, rows: Sequence[ClientResult] | Sequence[LeafResult], name: str) -> Spread | None:
+        """Return the spread of a number over rows that have it; where a score falls, worst is the largest."""
+        found = [getattr(row, name, None) if hasattr(row, name) else row.further.get(name) for row in rows]
         values = [value for value in found if value is not None]
-        return spread(values) if values else None
+        falls = name in _FIRST_SCORES and not self.learned.scores[0].higher_is_better
+        return spread(values, higher_is_better=not falls) if values else None
 
     @property
     def labels(self) -> list[int]:

@@ -22,6 +22,7 @@ from fedge.rounds.lines import TrainingLine
 from fedge.rounds.port import Around
 from fedge.rounds.training import LeafRounds
 from fedge.states.averaging import State
+from fedge.tasks.chosen import task_of
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,9 @@ class RoutedLeaves:
         self._transport = transport
         self._has_controls = task.config.scaffold.enabled
         self._leaf_rounds = LeafRounds(task.config, task.seed, leaves, transport)
-        self._evaluating = Evaluating(transport, leaves, task.held_out, task.classes)
+        self._evaluating = Evaluating(
+            transport, leaves, task.held_out, task.classes, task_of(task.config.train)
+        )
         self._ahead: _Ahead | None = None
 
     def train(self, training: TrainingLine, leaf_round: int) -> int:

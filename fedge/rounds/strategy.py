@@ -1,31 +1,38 @@
-"""HierarchicalStrategy: clients under leaf servers, leaf servers under a cloud.
+"""HierarchicalStrategy: clients under leaf servers, leaf servers under a cloud, or under regions below it.
 
 One global round (Liu et al. 2020, HierFAVG, for the two levels) is `HierarchicalStrategy.global_round`:
 
     leaf rounds   all leaves train at once, `leaf-rounds` times          fedge.rounds.training
-    cloud step    the cloud groups the leaves and makes offers           fedge.rounds.meeting
+    regions       take the mean of the servers below them, each as often as `region-rounds` says
+                                                                         fedge.cloud.region
+    cloud step    the cloud groups its children and makes offers         fedge.rounds.meeting
     gates         clients evaluate own and offered models, leaves decide fedge.rounds.gates
     fine-tuning   for the clients that a leaf knows                      fedge.rounds.lines
 
-The strategy holds the leaves and says what comes after what; what clients do it asks of leaf servers, through
-`fedge.rounds.port`. Flower's strategies know one model and one exchange per round: they serve each leaf
-(`fedge.leaf.rules`).
+The strategy holds the servers and says what comes after what; what clients do it asks of leaf servers,
+through `fedge.rounds.port`. Flower's strategies know one model and one exchange per round: they serve each
+leaf (`fedge.leaf.rules`).
 """
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from fedge.cloud.aggregator import CloudAggregator
+from fedge.cloud.region import Region, all_regions, leaves_below
 from fedge.cloud.step import CloudRound
 from fedge.config.config import Config
 from fedge.config.parts import RULES
+from fedge.config.tree import dotted
+from fedge.exchange.algorithm import OWN_MODELS
 from fedge.exchange.engine import RunError
 from fedge.exchange.round_context import PERSONAL
 from fedge.leaf.leaf import Leaf
+from fedge.leaf.server import Server
 from fedge.rounds import lines
 from fedge.rounds.evaluation import Asked
 from fedge.rounds.gates import asked_for_gates, decide_again, decide_gates, is_foreseen
@@ -33,9 +40,12 @@ from fedge.rounds.meeting import Meetings
 from fedge.rounds.port import Around, PortMaker, TrainsAhead
 from fedge.rounds.results import RoundResult
 from fedge.rounds.routed import RoutedLeaves
+from fedge.rounds.server_rows import server_rows
 from fedge.rounds.transport import Facilities, Transport
 from fedge.serving import personal
 from fedge.states.averaging import State
+from fedge.states.memory import Kept
+from fedge.tasks.chosen import task_of
 
 logger = logging.getLogger(__name__)
 
@@ -67,16 +77,17 @@ class Task:
 
 
 class HierarchicalStrategy:
-    """Holds the leaves and the cloud, and carries out global rounds.
+    """Holds the servers, and carries out global rounds.
 
     Attributes:
         leaves: in order.
+        branches: children of the cloud, in order: the leaves, or the regions of a deeper tree.
     """
 
     def __init__(
         self,
         task: Task,
-        leaves: Sequence[Leaf],
+        branches: Sequence[Server],
         cloud: CloudAggregator,
         facilities: Facilities,
         on_round: RoundHook,
@@ -86,23 +97,27 @@ class HierarchicalStrategy:
 
         Args:
             task: what is learnt.
-            leaves: in order; together they hold every client once, unseen clients included.
-            cloud: meets the leaves after the leaf rounds of every global round in which it is due.
+            branches: children of the cloud, in order; together they hold every client once, unseen clients
+                included.
+            cloud: meets its children after the leaf rounds of every global round in which it is due.
             facilities: what the rounds stand on.
             on_round: called with every round's result and laps.
             make_port: gives the leaf servers; by default they are a part of this process.
         """
         config = task.config
-        self.leaves = list(leaves)
+        self.branches = list(branches)
+        self.leaves = [leaf for branch in branches for leaf in leaves_below(branch)]
+        self._regions = all_regions(self.branches)
         self._task = task
         self._config = config
         self._cloud = cloud
         self._on_round = on_round
-        samples = {c: count for leaf in leaves for c, count in leaf.train_samples.items()}
-        self._transport = Transport(facilities, samples, config.guard.retries)
+        samples = {c: count for leaf in self.leaves for c, count in leaf.train_samples.items()}
+        branch_of = {leaf.index: branch.index for branch in branches for leaf in leaves_below(branch)}
+        self._transport = Transport(facilities, samples, config.guard.retries, branch_of)
         self._port = make_port(Around(task, self.leaves, self._transport))
-        self._meetings = Meetings(config, self.leaves, self._transport, self._port, task.own_layers)
-        self._labels = np.arange(len(self.leaves))  # until the first cloud step every leaf stands alone
+        self._meetings = Meetings(config, self.branches, self._transport, self._port, task.own_layers)
+        self._labels = np.arange(len(self.branches))  # until the first cloud step each stands alone
         self._releases = 0  # leaf rounds so far, of whatever trained
         self._restored: int | None = None  # the global round after which this run goes on
 
@@ -130,10 +145,11 @@ class HierarchicalStrategy:
         keep = self._transport.shared.keep
         initial = keep(dict(initial))  # the cloud's own is another, as it is after a resume
         self._cloud.know_first(initial)
-        for leaf in self.leaves:
+        for branch in self.branches:
             if self._restored is None:
-                leaf.begin(initial)
-            leaf.keep_states(keep)
+                branch.begin(initial)
+            branch.be_corrected(None)
+            branch.keep_states(keep)
         for global_round in range((self._restored or 0) + 1, num_rounds + 1):
             result = self.global_round(global_round, num_rounds)
             self._transport.lap("report")
@@ -151,7 +167,7 @@ class HierarchicalStrategy:
         self._transport.hooks.begin_round(global_round)
         if global_round == 1:
             self._choose_first()
-        begun = self._cloud.begin([leaf.model for leaf in self.leaves], global_round)
+        begun = self._cloud.begin([branch.model for branch in self.branches], global_round)
         self._transport.book.updates, self._transport.book.alone = begun.updates, begun.alone
         self._train(global_round)
         if self._cloud.is_due(global_round):
@@ -160,17 +176,22 @@ class HierarchicalStrategy:
         self._let_gates_decide(self._trains_ahead(global_round, num_rounds))
         if personal.is_due(self._config.personal, global_round, num_rounds):
             self._personalise(global_round)
+        self._evaluate_models()
         truth = None if self._task.truth is None else self._task.truth(global_round)
-        result = self._transport.book.result(self.leaves, self._labels, truth)
-        return replace(result, releases=self._releases)
+        learned = task_of(self._config.train)
+        book = self._transport.book
+        result = book.result(self.leaves, self._labels, truth, learned)
+        servers = server_rows(book, self.branches, self._labels)
+        names = self._config.hierarchy.tier_names
+        return replace(result, servers=servers, releases=self._releases, tier_names=names)
 
     def _choose_first(self) -> None:
-        """Before the first round: where the cloud has several models, let every leaf choose one."""
-        choice = self._cloud.first_choice(len(self.leaves))
+        """Before the first round: where the cloud has several models, let every child choose one."""
+        choice = self._cloud.first_choice(len(self.branches))
         if choice is not None:
             self._labels, models = choice.choose(self._meetings.ask(choice.questions))
-            for leaf, model in zip(self.leaves, models, strict=True):
-                leaf.begin(model, int(self._labels[leaf.index]))
+            for branch, model in zip(self.branches, models, strict=True):
+                branch.begin(model, int(self._labels[branch.index]))
 
     def _train(self, global_round: int) -> None:
         """Let leaves train: their models, and what stands beside them.
@@ -178,7 +199,7 @@ class HierarchicalStrategy:
         Raises:
             RunError: no client could train.
         """
-        per_global = self._config.hierarchy.leaf_rounds
+        per_global = self._config.hierarchy.leaf_rounds_per_global
         hooks, book = self._transport.hooks, self._transport.book
         for leaf_round in range((global_round - 1) * per_global + 1, global_round * per_global + 1):
             hooks.begin_leaf_round(global_round, leaf_round)
@@ -194,6 +215,19 @@ class HierarchicalStrategy:
                 )
             book.updates = None  # later leaf rounds start from different models
             hooks.end_leaf_round(global_round, leaf_round, counted, book.train_loss, book.failures)
+            self._combine(leaf_round)
+
+    def _combine(self, leaf_round: int) -> None:
+        """Let those regions take the mean of the servers below them whose round ends with a leaf round.
+
+        Raises:
+            FloatingPointError: a mean is not finite.
+        """
+        rounds = self._config.hierarchy.rounds_of_tiers
+        for region in self._regions:  # lowest tier first
+            if leaf_round % (self._config.hierarchy.leaf_rounds * prod(rounds[len(region.path) :])) == 0:
+                region.combine(self._transport.book.global_round, self._transport.shared.keep)
+                self._transport.book.note_region(region)
 
     def _leaf_round(self, training: lines.TrainingLine, leaf_round: int) -> int:
         """Let leaves, or forks of them, train for a leaf round; return how many replies count."""
@@ -216,18 +250,19 @@ class HierarchicalStrategy:
         round before it begins, and the row of the round does not wait long for it. Where a client has just
         failed, one thing is asked after the other.
         """
-        config, leaves, book = self._config, self.leaves, self._transport.book
+        config, leaves, book = self._config, self.branches, self._transport.book
         return (
             global_round < num_rounds
             and isinstance(self._port, TrainsAhead)
             and self._transport.has_trained_soon
-            and self._transport.can_hold_replies(leaves[0].model)
+            and self._transport.can_hold_replies(self.leaves[0].model)
             and not config.callbacks
+            and all(leaf.algorithm is None for leaf in self.leaves)  # a memory, or models to evaluate
             and not RULES.is_own(config.leaf.strategy)
             and not personal.is_due(config.personal, global_round, num_rounds)
             and not book.failures
             and is_foreseen(config, leaves, book)
-            and not lines.any_beside(leaves)
+            and not lines.any_beside(self.leaves)
         )
 
     def _let_gates_decide(self, trains_ahead: bool) -> None:
@@ -237,17 +272,20 @@ class HierarchicalStrategy:
             trains_ahead: in the same exchange clients train for the next global round.
         """
         book = self._transport.book
-        asked = asked_for_gates(self._config, self.leaves, book)
+        asked = asked_for_gates(self._config, self.branches, book)
+        of_leaves = asked.of_leaves(self.branches)
         if not trains_ahead:
-            book.evaluated = self._port.evaluate(asked)
-        decide_gates(self._config, self.leaves, book, asked)
-        if book.step and self._config.scaffold.levels > 1:
+            book.evaluated = self._port.evaluate(of_leaves)
+        decide_gates(self._config, self.branches, book, asked)
+        if book.step and self.branches[0].drift is not None:
             self._meetings.begin_new_drifts(self._labels)
+        for region in self._regions:
+            region.depart()
         if trains_ahead:
             assert isinstance(self._port, TrainsAhead)
-            first = book.global_round * self._config.hierarchy.leaf_rounds + 1
-            book.evaluated = self._port.evaluate_and_train(asked, lines.own_models(self.leaves), first)
-            decide_again(self._config, self.leaves, book)
+            first = book.global_round * self._config.hierarchy.leaf_rounds_per_global + 1
+            book.evaluated = self._port.evaluate_and_train(of_leaves, lines.own_models(self.leaves), first)
+            decide_again(self._config, self.branches, book)
         self._transport.lap("gate")
 
     def _personalise(self, global_round: int) -> None:
@@ -264,6 +302,21 @@ class HierarchicalStrategy:
                 leaf.models.serve_personal(fork.model)
         self._transport.lap("gate")
 
+    def _evaluate_models(self) -> None:
+        """Let clients evaluate the models that their algorithm makes of what they are served."""
+        leaves = [leaf for leaf in self.leaves if leaf.algorithm is not None and leaf.algorithm.form.models]
+        if not leaves:
+            return
+        models = {leaf.index: {OWN_MODELS: leaf.models.served} for leaf in leaves}
+        unseen = {
+            leaf.index: {OWN_MODELS: leaf.models.served if leaf.models.unseen is None else leaf.models.unseen}
+            for leaf in leaves
+            if leaf.algorithm is not None and leaf.algorithm.form.unseen
+        }
+        found = self._port.evaluate(Asked(models, ("test",), unseen))
+        self._transport.book.note_models(leaves, found)
+        self._transport.lap("gate")
+
     # --- what survives the process --------------------------------------------------------------------
 
     def unseen_models(self) -> dict[int, State]:
@@ -272,13 +325,18 @@ class HierarchicalStrategy:
         return {i: m.unseen for i, m in models.items() if m.unseen is not None and m.unseen is not m.served}
 
     def states(self) -> dict[str, State]:
-        """Return the states that the next global round starts from: ``<leaf>/<kind>``, ``cloud/<kind>``."""
-        own = {f"{leaf.index}/{kind}": s for leaf in self.leaves for kind, s in leaf.states().items()}
+        """States that the next global round starts from: ``<path>/<kind>``, ``cloud/<kind>``."""
+        servers: list[Leaf | Region] = [*self.leaves, *self._regions]
+        own = {f"{dotted(each.path)}/{kind}": s for each in servers for kind, s in each.states().items()}
         return own | {_CLOUD + kind: state for kind, state in self._cloud.states().items()}
 
     def client_controls(self) -> dict[int, State]:
         """Return partition id → SCAFFOLD's c_i, of clients whose c_i is not zero, in order."""
         return {c: leaf.client_controls[c] for leaf in self.leaves for c in sorted(leaf.client_controls)}
+
+    def kept_memories(self) -> dict[int, Kept]:
+        """Return partition id → the version of its memory that counts, of clients that have one."""
+        return {c: kept for leaf in self.leaves if leaf.algorithm for c, kept in leaf.algorithm.kept.items()}
 
     def restore_client_controls(self, controls: Mapping[int, State]) -> None:
         """Go on with the c_i of clients; the arrays become the leaves' own."""
@@ -291,6 +349,7 @@ class HierarchicalStrategy:
             "labels": self._labels.tolist(),
             "leaves": [leaf.facts() for leaf in self.leaves],
             "cloud": self._cloud.facts(),
+            **({"regions": [region.facts() for region in self._regions]} if self._regions else {}),
             "releases": self._releases,
             "port": self._port.facts(),
         }
@@ -298,7 +357,9 @@ class HierarchicalStrategy:
     def restore(self, global_round: int, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
         """Go on after `global_round` with what `states` and `facts` gave."""
         for leaf, own_facts in zip(self.leaves, facts["leaves"], strict=True):
-            leaf.restore(_under(f"{leaf.index}/", states), own_facts)
+            leaf.restore(_under(f"{dotted(leaf.path)}/", states), own_facts)
+        for region, own_facts in zip(self._regions, facts.get("regions", ()), strict=True):
+            region.restore(_under(f"{dotted(region.path)}/", states), own_facts)
         self._labels = np.array(facts["labels"], dtype=np.int64)
         self._cloud.restore(_under(_CLOUD, states), facts["cloud"])
         self._releases = int(facts.get("releases", 0))

@@ -73,6 +73,9 @@ class LeafRounds:
             nodes = [clients.node(client) for client in self._sample(leaf, context)]
             made = leaf.configure_train(grid, nodes, context)
             clients.send_tickets(made, {ARRAYS: leaf.model, CONTROL: leaf.told_control})
+            if leaf.algorithm is not None:
+                of_clients = {client: clients.node(client) for client in leaf.clients}
+                leaf.algorithm.tell(made, of_clients, keep=training.line == LEAF)
             if leaf.told_control is not None:
                 own_of = {clients.node(client): own for client, own in leaf.client_controls.items()}
                 tell_controls(made, leaf.told_control, own_of, clients.shares)
@@ -111,7 +114,7 @@ class LeafRounds:
                     break
                 counted = counted.without(refused)
             if training.line == LEAF:
-                _note_updates(self._transport.book.updates, leaf, counted.replies)
+                self._note_updates(self._transport.book.updates, leaf, counted.replies)
                 if leaf.index in self._transport.book.alone:
                     self._transport.book.folds[leaf.index] = _folds(counted.replies)
             self._note(training, leaf, checked, counted)
@@ -127,15 +130,17 @@ class LeafRounds:
         All trained `model`, or each its leaf's.
         """
         transport = self._transport
+        keeps = training.line == LEAF and model is None
 
         def checked_one(message: Message) -> Checked | ReplyRejected:
             client = transport.clients.partition(message.metadata.src_node_id)
             leaf = training.leaf_at(self._leaf_of[client])
-            return checked_reply(message, client, leaf, self._config, transport.shared.folder, model)
+            folder = transport.shared.folder
+            return checked_reply(message, client, leaf, self._config, folder, model, keeps)
 
         per_leaf: dict[int, dict[int, Checked]] = {leaf.index: {} for leaf in training.leaves}
         messages = list(messages)
-        each = in_threads if transport.shared.probe else map  # checksums are worth threads
+        each = in_threads if transport.shared.may_keep else map  # checksums are worth threads
         for message, checked in zip(messages, each(checked_one, messages), strict=True):
             client = transport.clients.partition(message.metadata.src_node_id)
             if isinstance(checked, ReplyRejected):
@@ -187,15 +192,26 @@ class LeafRounds:
         nodes = [transport.clients.node(client) for leaf in self._leaves for client in leaf.clients]
         messages = train_messages(nodes, to_record(start), transport.context(leaf_round, line))
         transport.clients.send_tickets(messages, {ARRAYS: start})
+        by_node = {message.metadata.dst_node_id: message for message in messages}
+        for leaf in self._leaves:
+            if leaf.algorithm is not None:
+                of_clients = {client: transport.clients.node(client) for client in leaf.clients}
+                leaf.algorithm.tell([by_node[node] for node in of_clients.values()], of_clients)
         exchange = transport.train(messages, phase="cluster")
         per_leaf = self._checked_replies(own_models(self._leaves), exchange.replies.values(), start)
         means: list[State | None] = []
         for leaf in self._leaves:
             replies = {client: checked.reply for client, checked in per_leaf[leaf.index].items()}
             transport.book.uplink_bytes += sum(reply.uplink_bytes for reply in replies.values())
-            _note_updates(updates, leaf, replies)
+            self._note_updates(updates, leaf, replies)
             means.append(finite_mean(contributions(replies))[0])
         return Probe(start, [start if mean is None else keep(mean) for mean in means], updates)
+
+    def _note_updates(self, updates: Updates | None, leaf: Leaf, replies: Mapping[int, TrainReply]) -> None:
+        """Take in what the clients of a leaf have trained, where somebody needs it."""
+        if updates is not None:
+            for client, reply in replies.items():
+                updates.note(client, self._transport.book.branch(leaf), reply.state, reply.samples)
 
 
 def _folds(replies: Mapping[int, TrainReply]) -> dict[int, State]:
@@ -204,10 +220,3 @@ def _folds(replies: Mapping[int, TrainReply]) -> dict[int, State]:
         {client: reply.state for client, reply in replies.items()},
         {client: float(reply.samples) for client, reply in replies.items()},
     )
-
-
-def _note_updates(updates: Updates | None, leaf: Leaf, replies: Mapping[int, TrainReply]) -> None:
-    """Take in what the clients of a leaf have trained, where somebody needs it."""
-    if updates is not None:
-        for client, reply in replies.items():
-            updates.note(client, leaf.index, reply.state)

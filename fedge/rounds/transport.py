@@ -62,18 +62,26 @@ class Transport:
         timeout_s: seconds that a client may take for one message.
     """
 
-    def __init__(self, facilities: Facilities, train_samples: Mapping[int, int], retries: int) -> None:
+    def __init__(
+        self,
+        facilities: Facilities,
+        train_samples: Mapping[int, int],
+        retries: int,
+        branch_of: Mapping[int, int] | None = None,
+    ) -> None:
         """Stand ready.
 
         Args:
             facilities: of the run.
             train_samples: partition id → training windows, by which the largest client is sent to work first.
             retries: how often a message is sent again to a client that failed.
+            branch_of: leaf → child of the cloud above it; each is its own by default.
         """
         self.clients = facilities.clients
         self.shared = facilities.shared
         self.hooks = facilities.hooks
-        self.book = RoundBook(0)
+        self._branch_of = dict(branch_of or {})
+        self.book = RoundBook(0, branch_of=self._branch_of)
         self.seconds_per_window = _NO_TIME
         self.train_s = 0.0
         self.timeout_s = _TIMEOUT_S
@@ -85,7 +93,7 @@ class Transport:
 
     def begin_round(self, global_round: int) -> None:
         """Open the book of a global round."""
-        self.book = RoundBook(global_round, began=self._clock.began)
+        self.book = RoundBook(global_round, began=self._clock.began, branch_of=self._branch_of)
 
     def context(self, leaf_round: int, line: Line = LEAF, global_round: int | None = None) -> RoundContext:
         """Return what clients must know in an exchange.

@@ -245,11 +245,6 @@ def write_state(
     return Ticket(str(path), digest.hexdigest(), state_bytes(state))
 
 
-def sees(probe: str) -> bool:
-    """Tell, at a client, whether the server's folder is here and can be written to."""
-    return bool(probe) and Path(probe).is_file() and os.access(Path(probe).parent, os.W_OK)
-
-
 def state_bytes(state: Mapping[str, np.ndarray]) -> int:
     """Return the bytes of all arrays of a state (name → array), of any shapes and dtypes."""
     if isinstance(state, FileState):

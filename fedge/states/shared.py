@@ -18,6 +18,7 @@ import sys
 import tempfile
 import weakref
 from collections.abc import Iterable
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import TextIO
@@ -26,6 +27,7 @@ import psutil
 
 from fedge.process.reaper import remove_at_end
 from fedge.states.averaging import State
+from fedge.states.challenge import challenge_of_process, write_challenge
 from fedge.states.files import REPLY, FileState, StateFileError, state_bytes, write_state
 
 if sys.platform != "win32":  # there, neither is a mapped file removable nor a lock gone with its owner
@@ -37,7 +39,6 @@ MEMORY = Path("/dev/shm")  # a file system in memory, on Linux
 _IN_MESSAGES = "from now on models go in messages, which takes longer"
 _IN_MEMORY = "from now on models stay in memory"
 _PREFIX = "fedge-states-"
-_LOG = "run.log"  # of a run folder
 _OWNER = "owner"  # locked as long as the run lives; holds the path of its run folder
 
 
@@ -68,10 +69,12 @@ class SharedStates:
         self._lock: TextIO | None = None
         self._above_bytes = math.inf
         self._numbers = count(1)
+        self._challenge = ""
         if sys.platform != "win32":
             remove_abandoned([self._memory, *run_folder.parent.glob("*")])
         if self._may_keep and not in_one_process:
             _ = self._claim(self._memory) or self._claim(run_folder)
+        self._put_challenge()
 
     def _claim(self, parent: Path) -> bool:
         """Make and lock a folder of our own; tell whether that was possible."""
@@ -100,14 +103,34 @@ class SharedStates:
         return self._folder
 
     @property
-    def probe(self) -> str:
-        """Path of a file that a client on this machine sees and no other; empty when nothing is shared.
+    def challenge(self) -> str:
+        """What a client on this machine can answer and no other (`fedge.states.challenge`), until `prepare`.
 
-        In one process the run's log, since nobody knows yet whether there will be a folder.
+        Empty when nothing is shared. In one process no file: nobody knows yet whether there is a folder.
         """
+        return self._challenge
+
+    @property
+    def may_keep(self) -> bool:
+        """Whether states may come to lie in files."""
+        return self._may_keep and (self.in_one_process or self._folder is not None)
+
+    def _put_challenge(self) -> None:
+        """Put the challenge where clients that are to share see it."""
         if self._may_keep and self.in_one_process:
-            return str(self._run_folder / _LOG)
-        return "" if self._folder is None else str(self._folder / _OWNER)
+            self._challenge = challenge_of_process()
+        elif self._folder is not None:
+            try:
+                self._challenge = write_challenge(self._folder)
+            except OSError as error:
+                logger.info("no challenge in %s: %s", self._folder, error)
+
+    def _take_challenge_back(self) -> None:
+        """Remove the challenge: whoever could answer it has."""
+        if self._challenge and not self.in_one_process:
+            with suppress(OSError):
+                Path(self._challenge).unlink()
+        self._challenge = ""
 
     def prepare(self, above_bytes: float, model_bytes: int, round_bytes: int) -> None:
         """Decide what is shared from now on.
@@ -118,6 +141,7 @@ class SharedStates:
             round_bytes: bytes that the files of a round take.
         """
         self._above_bytes = above_bytes
+        self._take_challenge_back()
         if model_bytes <= above_bytes or not self._may_keep:
             self.close()
             return
@@ -176,6 +200,7 @@ class SharedStates:
 
     def close(self) -> None:
         """Remove the folder with all that is in it."""
+        self._take_challenge_back()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None

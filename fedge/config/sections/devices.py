@@ -27,6 +27,18 @@ class DevicesConfig(Section):
     )  # fmt: skip
     availability_args: str = option("", "keyword arguments of the availability, as a table", table=True)
     dropout: float = option(0.0, "probability that a device drops out in a job", minimum=0.0, maximum=0.99)
+    selection: str = option(
+        "uniform", "who of the devices that are idle and there is given work", register=parts.SELECTIONS
+    )
+    selection_args: str = option("", "keyword arguments of the selection, as a table", table=True)
+    train_watts: float = option(
+        0.0,
+        "watts that a device takes while it trains, where the preset says none; 0: not known",
+        minimum=0.0,
+    )
+    radio_watts: float = option(
+        0.0, "watts that a device takes while it receives or sends, likewise", minimum=0.0
+    )
     traced: int = option(8, "devices whose jobs are listed one by one in devices/jobs.csv", minimum=0)
 
 
@@ -41,6 +53,13 @@ class AsynchronyConfig(Section):
     )  # fmt: skip
     rule_args: str = option("", "keyword arguments of the rule, as a table: rule-args.buffer=10", table=True)
     concurrency: int = option(10, "devices at work at a time, over all leaves", minimum=1)
+    refill: int = option(
+        1, "free places of a leaf at which it gives out work again; rounds begin anew as a whole", minimum=1
+    )
+    timeout_s: float = option(
+        0.0, "virtual seconds after which a server without rounds gives a job up; 0: never", minimum=0.0,
+        maximum=1e9,
+    )  # fmt: skip
     max_staleness: int = option(
         0, "updates that a server has made since, with more of which an arrival is dropped; 0: any",
         minimum=0,
@@ -58,7 +77,16 @@ class AsynchronyConfig(Section):
         10.0, "virtual seconds from one evaluation to the next: a row of global_rounds.csv each",
         minimum=0.001, maximum=1e9,
     )  # fmt: skip
-
+    end_versions: int = option(
+        0, "models made by the servers whose models are served, after which the run ends; 0: any", minimum=0
+    )
+    end_updates: int = option(0, "results taken in, after which the run ends; 0: any", minimum=0)
+    end_megabytes: float = option(
+        0.0, "10^6 bytes of models moved on both tiers, after which the run ends; 0: any", minimum=0.0
+    )
+    end_joules: float = option(
+        0.0, "joules that devices spend on jobs, after which the run ends; 0: any", minimum=0.0
+    )
     groups: str = option(
         "",
         'leaves that share a model at the cloud, as "0,0,1,1"; empty: all, or as cluster.enabled finds at '

@@ -1,9 +1,14 @@
 """Options of the tree: who stands under whom, and how a leaf combines its clients' models."""
 
 from dataclasses import dataclass
+from functools import cached_property
+from math import prod
 
 from fedge.config import parts
-from fedge.config.option import Section, option
+from fedge.config.option import ConfigError, Section, option, shown
+from fedge.config.tree import Tree, names_of_tiers, numbers_of_tiers, parsed
+
+_SERVERS = 3  # leaf servers where nobody says otherwise
 
 
 @dataclass(frozen=True)
@@ -11,7 +16,7 @@ class HierarchyConfig(Section):
     """Who stands under whom, and how often they talk."""
 
     SECTION = "hierarchy"
-    num_servers: int = option(3, "leaf servers", minimum=1)
+    num_servers: int = option(_SERVERS, "leaf servers", minimum=1)
     clients_per_server: str = option(
         "auto", '"auto" splits the clients evenly over the leaves; or one number per leaf, as "4,3,2"'
     )
@@ -19,6 +24,70 @@ class HierarchyConfig(Section):
     fraction_train: float = option(
         1.0, "share of each leaf's clients that train in a leaf round", above=0.0, maximum=1.0
     )
+    tree: str = option(
+        "", 'servers to any depth: "2x3x4" for 2 regions of 3 leaves of 4 clients each, "2x3x*" for clients '
+        'that are split evenly, or the clients of every leaf, as "((3,3),(2,2,2))"; empty: leaves and a cloud'
+    )  # fmt: skip
+    names: str = option("", 'names of the tiers of servers in tables and pages, as "cloud,region,leaf"')
+    region_rounds: str = option(
+        "1",
+        "rounds that servers between cloud and leaves make in one of the server above: one number for all "
+        'tiers, or one per tier from the cloud down, as "2,3"',
+    )
+
+    def __post_init__(self) -> None:
+        """Take leaf servers and clients from the tree, if there is one.
+
+        Raises:
+            ConfigError: the options cannot be, or contradict each other.
+        """
+        super().__post_init__()
+        if self.tree:
+            for name, default, value in (
+                ("num_servers", _SERVERS, len(list(self.shape.leaves()))),
+                ("clients_per_server", "auto", self.shape.clients_per_server),
+            ):
+                given = getattr(self, name)
+                if given not in (default, value):
+                    key = f"hierarchy.{name.replace('_', '-')}"
+                    raise ConfigError(
+                        f"{key} must not contradict hierarchy.tree, which says {shown(value)}, but is "
+                        f"{shown(given)}; leave one of them out"
+                    )
+                object.__setattr__(self, name, value)
+        _ = self.rounds_of_tiers, self.tier_names
+
+    @cached_property
+    def shape(self) -> Tree:
+        """Servers under servers; without `tree` leaves under one cloud."""
+        return parsed(self.tree) if self.tree else Tree((Tree(),) * self.num_servers)
+
+    @property
+    def tiers(self) -> int:
+        """Tiers of servers: 2 for a cloud and leaves, however many."""
+        return (
+            max(2, self.shape.tiers) if self.tree else 2
+        )  # as many leaves as a number can say: no tree of them
+
+    @property
+    def branches(self) -> int:
+        """Children of the cloud: its leaves, or in a deeper tree its regions."""
+        return max(1, len(self.shape.children)) if self.tree else self.num_servers
+
+    @property
+    def rounds_of_tiers(self) -> tuple[int, ...]:
+        """Rounds of each tier between cloud and leaves, from the cloud down, in one of the server above."""
+        return numbers_of_tiers(self.region_rounds, self.tiers - 2, "hierarchy.region-rounds")
+
+    @property
+    def leaf_rounds_per_global(self) -> int:
+        """Leaf rounds in a global round."""
+        return self.leaf_rounds * prod(self.rounds_of_tiers)
+
+    @property
+    def tier_names(self) -> list[str]:
+        """Name of each tier, from the cloud down."""
+        return names_of_tiers(self.names, self.tiers)
 
 
 @dataclass(frozen=True)

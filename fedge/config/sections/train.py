@@ -13,6 +13,21 @@ class TrainConfig(Section):
     SECTION = "train"
     model: str = option("cnn", "network; see fedge/training/models.py", register=parts.MODELS)
     model_args: str = option("", "keyword arguments of a model of one's own, as a table", table=True)
+    loss: str = option(
+        parts.OF_THE_TASK, "auto: cross entropy; or code of one's own: (answers, y) to a loss per example",
+        register=parts.LOSSES,
+    )  # fmt: skip
+    loss_args: str = option("", "keyword arguments of a loss of one's own, as a table", table=True)
+    metrics: str = option(
+        "", "scores of one's own, of confusion matrices, with commas between; they become columns",
+        register=parts.METRICS, many=True,
+    )  # fmt: skip
+    algorithm: str = option(
+        "fedavg",
+        "what every client does; `fedge methods` lists them; see docs/own-method.md",
+        register=parts.ALGORITHMS,
+    )
+    algorithm_args: str = option("", "keyword arguments of a method, as a table", table=True)
     optimizer: str = option(
         "sgd",
         "what moves the weights by a gradient; begins anew in every leaf round",
@@ -63,10 +78,13 @@ class TrainConfig(Section):
 
 @dataclass(frozen=True)
 class ScaffoldConfig(Section):
-    """SCAFFOLD (Karimireddy et al. 2020) between a leaf and its clients, and between cloud and leaves."""
+    """SCAFFOLD (Karimireddy et al. 2020) between a leaf and its clients, and between servers."""
 
     SECTION = "scaffold"
     enabled: bool = option(True, "control variates at every leaf")
     levels: int = option(
-        1, "1: between leaf and clients; 2: between cloud and leaves, too (MTGC)", minimum=1, maximum=2
+        1,
+        "1: between leaf and clients; 2: also between leaves and the server above them (MTGC); in a deeper "
+        "tree 3 and more: also between the servers above those",
+        minimum=1,
     )

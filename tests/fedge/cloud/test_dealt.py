@@ -50,7 +50,7 @@ def test_groups_of_three_are_found_one_cut_after_the_other():
     """Three groups of two leaves: a cut found in step 1, tried in 2, the next one tried at once in 3."""
     dealt = DealtGroups(CONFIG)
     groups = [0, 0, 1, 1, 2, 2]
-    dealt.hear_updates(likeness(groups, clients=6), 6, 0)
+    dealt.hear_updates(likeness(groups, clients=6), 0)
     labels, _ = step(dealt, 6)
     assert labels.tolist() == [0] * 6
     assert [len(change.after) for change in dealt.docket.on_trial] == [2]
@@ -66,7 +66,7 @@ def test_groups_of_three_are_found_one_cut_after_the_other():
 
 def test_what_is_averaged_after_a_split_are_its_forks():
     dealt = DealtGroups(CONFIG)
-    dealt.hear_updates(likeness([0, 0, 0, 1, 1, 1]), 6, 0)
+    dealt.hear_updates(likeness([0, 0, 0, 1, 1, 1]), 0)
     step(dealt, 6)
     starts = dealt.forks(models(6), [1.0] * 6)
     assert [float(start["w"][0]) for start in starts] == pytest.approx([1.0] * 3 + [4.0] * 3)
@@ -79,14 +79,14 @@ def test_what_is_averaged_after_a_split_are_its_forks():
 def test_equal_updates_ask_nothing_anew():
     """A probe of clients whose data are as before: the verdict stands as it was, reached or not."""
     dealt = DealtGroups(CONFIG)
-    dealt.hear_updates(likeness([0] * 6), 6, 0)
+    dealt.hear_updates(likeness([0] * 6), 0)
     step(dealt, 6)
     assert not dealt.is_open
     before = dealt.tests
-    dealt.hear_updates(likeness([0] * 6), 6, 0)
+    dealt.hear_updates(likeness([0] * 6), 0)
     assert dealt.tests is before
     assert not dealt.is_open
-    dealt.hear_updates(likeness([0] * 6, seed=1), 6, 0)
+    dealt.hear_updates(likeness([0] * 6, seed=1), 0)
     assert dealt.tests is not before
     assert dealt.is_open
 
@@ -148,7 +148,7 @@ def test_clusters_that_are_as_good_for_each_other_become_one():
 def test_forks_of_a_useful_split_train_on_while_a_part_loses():
     """Leaves 3 to 5 lose 1.2 / 1 by a split that the others gain much by; then they gain, and it counts."""
     dealt = DealtGroups(CONFIG)
-    dealt.hear_updates(likeness([0, 0, 0, 1, 1, 1]), 6, 0)
+    dealt.hear_updates(likeness([0, 0, 0, 1, 1, 1]), 0)
     step(dealt, 6)
 
     def young(role, leaf):
@@ -164,7 +164,7 @@ def test_forks_of_a_useful_split_train_on_while_a_part_loses():
 def test_doubts_do_not_last():
     """One part goes on losing: the third trial decides by the mean of both."""
     dealt = DealtGroups(CONFIG)
-    dealt.hear_updates(likeness([0, 0, 0, 1, 1, 1]), 6, 0)
+    dealt.hear_updates(likeness([0, 0, 0, 1, 1, 1]), 0)
     step(dealt, 6)
     losses = {PRESENT: 1.0}
 
@@ -175,10 +175,23 @@ def test_doubts_do_not_last():
     assert found == [0, 0, 1]
 
 
-def test_a_leaf_on_the_wrong_side_is_put_right_when_the_cut_is_adopted():
-    """The updates put leaf 2 beside 0 and 1; its clients go on doing far better with the other's forks."""
+def beside(place):
+    """Return the likeness of leaves 0, 1 and 3, 4, 5, which are two groups, and of leaf 2 between them."""
+    alike = likeness([0, 0, 0, 1, 1, 1], clients=6)
+    x = np.array([0, 0, place, 1, 1, 1])[alike.leaf_of]
+    return Likeness(alike.cosines - np.abs(x[:, None] - x)[None], alike.leaf_of, 1)
+
+
+@pytest.mark.parametrize(("place", "stands"), [(0.45, True), (None, False)])
+def test_a_leaf_on_the_wrong_side_is_put_right_only_if_that_cut_stands_too(place, stands):
+    """Leaf 2 was put beside 0 and 1; its clients go on doing far better with the other's forks.
+
+    Where its updates are nearly as much like the others', so is the test of that cut. Else what is adopted
+    is what was tested.
+    """
     dealt = DealtGroups(CONFIG)
-    dealt.hear_updates(likeness([0, 0, 0, 1, 1, 1]), 6, 0)
+    plain = likeness([0, 0, 0, 1, 1, 1])
+    dealt.hear_updates(beside(place) if stands else plain, 0)
     step(dealt, 6)
 
     def loss(role, leaf):
@@ -190,12 +203,13 @@ def test_a_leaf_on_the_wrong_side_is_put_right_when_the_cut_is_adopted():
         labels, facts = step(dealt, 6, loss, models(6, 10.0))
         assert labels.max() == 0
     labels, facts = step(dealt, 6, loss, models(6, 10.0))
-    assert labels.tolist() == [0, 0, 1, 1, 1, 1]
-    assert facts["misplaced"] == [2]
-    for _ in range(3):  # and the verdict does not fetch it back
-        assert (
-            step(dealt, 6, lambda role, leaf: 1.0 if role == PRESENT else 2.0)[0].tolist() == labels.tolist()
-        )
+    assert labels.tolist() == ([0, 0, 1, 1, 1, 1] if stands else [0, 0, 0, 1, 1, 1])
+    assert facts.get("misplaced") == ([2] if stands else None)
+    assert dealt.tests[0].stands
+    if stands:
+        for _ in range(3):  # and the verdict does not fetch it back
+            settled = step(dealt, 6, lambda role, leaf: 1.0 if role == PRESENT else 2.0)[0]
+            assert settled.tolist() == labels.tolist()
 
 
 @settings(max_examples=20, deadline=None)
@@ -203,7 +217,7 @@ def test_a_leaf_on_the_wrong_side_is_put_right_when_the_cut_is_adopted():
 def test_all_of_it_survives(seed, useful):
     """After any step a copy that was restored goes on as the original does."""
     dealt = DealtGroups(CONFIG)
-    dealt.hear_updates(likeness([0, 0, 1, 1, 2, 2], clients=4, seed=seed), 6, 0)
+    dealt.hear_updates(likeness([0, 0, 1, 1, 2, 2], clients=4, seed=seed), 0)
     loss = better if useful else (lambda role, leaf: 1.0)
     for _ in range(4):
         copy = DealtGroups(CONFIG)
@@ -228,7 +242,7 @@ def test_simulated_nulls_split_no_more_often_than_the_level(leaves):
         traits = rng.normal(size=(leaves * 3, 4))
         cosines = traits @ traits.T + 0.3 * (noise := rng.normal(size=(leaves * 3,) * 2)) + 0.3 * noise.T
         dealt = DealtGroups(config)
-        dealt.hear_updates(Likeness(cosines[None], np.repeat(np.arange(leaves), 3), 1), leaves, seed)
+        dealt.hear_updates(Likeness(cosines[None], np.repeat(np.arange(leaves), 3), 1), seed)
         for _ in range(3):
             labels, _ = step(dealt, leaves, better, models(leaves, 10.0))
         split += bool(labels.any())

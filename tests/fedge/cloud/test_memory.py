@@ -31,7 +31,7 @@ def test_what_is_off_needs_and_compares_nothing():
 def test_a_test_for_groups_takes_four_leaves():
     assert [memory(**AUTO).can_compare(leaves) for leaves in (3, 4)] == [False, True]
     assert memory().can_compare(2)
-    assert [memory(**DEAL).can_compare(leaves) for leaves in (2, 3)] == [False, True]
+    assert [memory(**DEAL).can_compare(leaves) for leaves in (1, 2)] == [False, True]
 
 
 def test_the_deal_test_asks_for_losses_only_from_different_starts():

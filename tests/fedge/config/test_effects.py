@@ -58,6 +58,7 @@ CASES = {
     "train.lr-decay": (0.5, {}, {"num-server-rounds": 1}),
     "train.precision": ("tf32", {}, {"train.device": "cpu"}),
     "train.cuda-graph": ("off", {}, {"train.device": "cpu"}),
+    "hierarchy.region-rounds": ("2", {"hierarchy.tree": "3x1x3"}, {}),
     "scaffold.levels": (2, {"num-server-rounds": 3, "gate.enabled": False}, NO_SCAFFOLD),
     "cluster.regroup-every": (3, {"num-server-rounds": 7}, OFF),
     "cluster.tau": (1.01, {}, {"cluster.method": "alone"}),
@@ -98,7 +99,16 @@ CASES = {
     "devices.availability": ("markov", CLOCK, {}),
     "devices.dropout": (0.5, CLOCK, {}),
     "devices.traced": (2, CLOCK, {}),
+    "devices.selection": ("without-reuse", CLOCK, {}),
+    "devices.train-watts": (2.0, CLOCK, {}),
+    "devices.radio-watts": (2.0, CLOCK, {}),
     "asynchrony.concurrency": (3, CLOCK, {}),
+    "asynchrony.refill": (3, CLOCK, ROUNDS),
+    "asynchrony.timeout-s": (0.05, CLOCK, ROUNDS),
+    "asynchrony.end-versions": (1, CLOCK, {}),
+    "asynchrony.end-updates": (1, CLOCK, {}),
+    "asynchrony.end-megabytes": (0.001, CLOCK, {}),
+    "asynchrony.end-joules": (0.1, {**CLOCK, "devices.train-watts": 2.0}, {}),
     "asynchrony.max-staleness": (1, CLOCK, ROUNDS),
     "asynchrony.over-selection": (2.0, ROUNDS, CLOCK),
     "asynchrony.deadline-s": (0.1, ROUNDS, CLOCK),
@@ -124,17 +134,21 @@ SHOWN_ELSEWHERE = {
     "checkpoint.keep": "tests/fedge/states/test_checkpoint.py",
     "devices.availability": "tests/fedge/devices/test_procedure.py",
     "devices.traced": "tests/fedge/run/test_asynchronous.py",
+    "devices.train-watts": "tests/fedge/devices/test_fleet.py",
+    "devices.radio-watts": "tests/fedge/devices/test_fleet.py",
 }
 
 REFUSED = ("scaffold.levels", "cluster.probe-every")  # the run would be taken for another one
 
 ALWAYS = {
     "seed": 4, "num-server-rounds": 1, "clients": 6, "scenario": "gain", "hierarchy.num-servers": 2,
+    "hierarchy.tree": "((4,3),(2))",
     "hierarchy.clients-per-server": "5,2,2", "hierarchy.leaf-rounds": 2, "hierarchy.fraction-train": 0.4,
     "leaf.strategy": "fedmedian", "data.path": "synthetic", "data.split": "blocks", "data.val-fraction": 0.4,
     "data.test-fraction": 0.4, "data.normalize": False, "partition.kind": "iid",
     "partition.unseen-clients": 1,
-    "train.model": "mlp-tiny", "train.lr": 0.01, "train.optimizer": "adam", "train.weight-decay": 0.1,
+    "train.model": "mlp-tiny", "train.algorithm": "feddyn",
+    "train.lr": 0.01, "train.optimizer": "adam", "train.weight-decay": 0.1,
     "train.clip-norm": 0.01, "train.label-smoothing": 0.3, "train.local-epochs": 2, "train.batch-size": 4,
     "train.prox-mu": 1.0, "scaffold.enabled": False, "cluster.enabled": False, "cluster.start-round": 2,
     "cluster.every": 2, "gate.enabled": False, "personal.leaf-rounds": 1, "privacy.kind": "server-fixed",
@@ -142,6 +156,7 @@ ALWAYS = {
 }  # fmt: skip
 NEEDS = {
     "leaf.strategy": NO_SCAFFOLD, "privacy.kind": NO_SCAFFOLD, "train.optimizer": NO_SCAFFOLD,
+    "train.algorithm": NO_SCAFFOLD,
     "cluster.enabled": APART, "gate.enabled": {"gate.min-gain": 1.0},
     "train.prox-mu": {"train.local-epochs": 2}, "asynchrony.rule": {**CLOCK, "asynchrony.rule-args": ""},
 }  # fmt: skip
@@ -154,6 +169,8 @@ NO_RESULT = {
     "guard.retries", "guard.min-clients",
     "guard.max-norm-factor", "transfer.share-above-mb", "transfer.spill-above-mb", "checkpoint.every",
     "callbacks",
+    "hierarchy.names",  # of tiers, in tables
+    "train.loss", "train.metrics",  # code of one's own: tests/fedge/tasks
 }  # fmt: skip
 
 

@@ -41,6 +41,16 @@ def allowed(key):
         return st.booleans()
     if key == "cluster.count":
         return st.sampled_from(["threshold", "auto", "1", "3", "12"])
+    if key == "train.metrics":
+        return st.sampled_from(["", "my:one", "my:one,my:other"])
+    if key == "hierarchy.tree":
+        return st.sampled_from(["", "2x3x4", "((3,3),(2,2,2))"])
+    if key == "hierarchy.names":
+        return st.sampled_from(["", "cloud,edge", "root,leaf"])
+    if key == "hierarchy.region-rounds":
+        return st.integers(1, 9).map(str)
+    if key == "scaffold.levels":
+        return st.integers(1, 2)  # as many as there are tiers of servers
     if key == "partition.deal":
         return st.sampled_from(["seed", "sorted", "0", "17"])
     if key == "train.lr":

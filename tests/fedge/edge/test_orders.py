@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
+from evaluations import classified
 
 from fedge.edge import orders
-from fedge.exchange.evaluate import Evaluation
 from fedge.exchange.failure import Failure
 from fedge.link.frames import Packet, chunks_of, packet_of
 from fedge.rounds.book import RoundBook
 from fedge.states.files import state_bytes
+from fedge.tasks.chosen import CLASSIFICATION
 from fedge.timing.timeline import ExchangeTimes
 
 
@@ -41,18 +42,18 @@ def test_a_leaf_s_book_is_taken_into_the_round_s():
 def test_evaluations_arrive_as_they_were():
     found = {
         3: {
-            ("own", "val"): Evaluation(np.array([[1, 2], [3, 4]]), 1 / 3),
-            ("offered", "val"): Evaluation(np.array([[2, 1], [3, 4]]), float("inf"), (0, 1)),
+            ("own", "val"): classified(np.array([[1, 2], [3, 4]]), 1 / 3),
+            ("offered", "val"): classified(np.array([[2, 1], [3, 4]]), float("inf"), (0, 1)),
         }
     }
     facts, _ = sent({"evaluated": orders.packed_evaluations(found)})
-    back = orders.evaluations_of(facts["evaluated"])
+    back = orders.evaluations_of(facts["evaluated"], CLASSIFICATION, 2)
     assert back.keys() == found.keys()
     for key, evaluation in found[3].items():
         got = back[3][key]
         assert got.confusion.dtype == np.int64
         assert got.confusion.tolist() == evaluation.confusion.tolist()
-        assert (got.loss, got.only_one_right) == (evaluation.loss, evaluation.only_one_right)
+        assert (got.loss, got.differences) == (evaluation.loss, evaluation.differences)
 
 
 def test_summaries_arrive_as_they_were():

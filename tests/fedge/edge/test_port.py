@@ -127,6 +127,61 @@ def test_a_leaf_server_that_cannot_go_on_ends_the_run(port):
         made.train(own_models(leaves), 1)
 
 
+class AnswersFor(Scripted):
+    """A leaf server whose book or other rows speak of one more client."""
+
+    def __init__(self, leaf, what, row):
+        super().__init__(leaf)
+        self.what, self.row = what, row
+
+    def answer(self, packet, note):
+        answer = super().answer(packet, note)
+        if answer.kind == orders.DONE and packet.kind == orders.TRAIN:
+            rows = answer.facts if self.what in answer.facts else answer.facts["book"]
+            rows[self.what] = [*rows[self.what], self.row]
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("what", "row"),
+    [
+        ("train_loss", [0, 1e9]),
+        ("train_seconds", [0, 1e9]),
+        ("failures", [0, "train", "as leaf 1 says"]),
+        ("folds", [1, "fold-1-1"]),
+        ("train_loss", [99, 1.0]),
+        ("train_loss", ["0", 1.0]),
+        ("failures", []),
+        ("failures", [[2]]),
+        ("folds", 7),
+    ],
+)
+def test_a_leaf_server_that_answers_for_clients_of_others_is_as_one_that_is_gone(port, what, row):
+    leaves, transport, made = port(Scripted(0), AnswersFor(1, what, row))
+    assert made.train(own_models(leaves), 5) == 2
+    assert [float(leaf.model["w"][0]) for leaf in leaves] == [10, 1]
+    assert transport.book.kept_model == {1: 1}
+    assert not transport.book.train_loss
+    assert not transport.book.train_seconds
+    assert {client: failure.kind for client, failure in transport.book.failures.items()} == {
+        2: LEAF_GONE, 3: LEAF_GONE,
+    }  # fmt: skip
+
+
+def test_a_leaf_server_that_never_knows_the_run_is_as_one_that_is_gone(port):
+    class Forgetful(Scripted):
+        def answer(self, packet, note):
+            self.knows = False
+            return super().answer(packet, note)
+
+    hosts = [Scripted(0), Forgetful(1)]
+    leaves, transport, made = port(*hosts)
+    assert made.train(own_models(leaves), 5) == 2
+    assert [float(leaf.model["w"][0]) for leaf in leaves] == [10, 1]
+    assert sorted(transport.book.failures) == [2, 3]
+    assert [packet.kind for packet in hosts[1].asked] == [orders.TRAIN, orders.BEGIN] * 10
+
+
 def test_nobody_is_asked_where_there_is_nothing_to_ask(port):
     _, _, made = port(Scripted(0), Scripted(1))
     assert made.evaluate(Asked({0: {}, 1: {}}, ("val",))) == {}

@@ -28,13 +28,14 @@ HEADERS = {
     "test_accuracy_jain,unseen_accuracy_mean,unseen_accuracy_std,unseen_accuracy_worst,unseen_accuracy_p10,"
     "unseen_accuracy_jain,unseen_loss_mean,unseen_macro_f1_mean,cloud_uplink_bytes,cloud_downlink_bytes,"
     "churn,ari,nmi,homogeneity,completeness,shared_accuracy_mean,shared_accuracy_worst,tuned_accuracy_mean,"
-    "tuned_accuracy_worst,epsilon_spent",
+    "tuned_accuracy_worst,epsilon_spent,val_accuracy_mean,val_accuracy_std,val_accuracy_worst,val_loss_mean,"
+    "leaf_accuracy_mean,leaf_accuracy_std,leaf_accuracy_worst,leaf_accuracy_p10,leaf_accuracy_jain",
     "metrics/leaf_rounds.csv": "global_round,leaf,cluster,val_accuracy_own,val_accuracy_offered,gate,"
     "test_accuracy,test_loss,macro_f1,num_clients,train_samples,kept_model,unseen_accuracy,unseen_loss,"
     "unseen_macro_f1,unseen_clients,serves,blend,val_windows,val_only_own,val_only_offered,val_standard_error,"
-    "val_p_value,val_accuracy_before,val_accuracy_personal,group",
+    "val_p_value,val_accuracy_before,val_accuracy_personal,group,val_accuracy,val_loss",
     "metrics/clients.csv": "global_round,client,leaf,train_samples,train_loss,test_samples,test_accuracy,"
-    "macro_f1,train_seconds,test_loss,unseen_client,shared_accuracy,tuned_accuracy",
+    "macro_f1,train_seconds,test_loss,unseen_client,shared_accuracy,tuned_accuracy,val_samples,val_accuracy,val_loss",
     "timing.csv": "global_round,configure,push,wait,check,aggregate,cluster,gate,record,checkpoint,"
     "other,total,report,workers,timeline_idle,timeline_deserialise,timeline_load,timeline_train,timeline_evaluate,timeline_serialise,"
     "queue_p50,queue_p90,queue_p99,queue_max,dispatch_p50,dispatch_p90,dispatch_p99,dispatch_max,"
@@ -74,16 +75,17 @@ def test_rows_by_hand(recorder, make_result):
     loss = repr((0.9 + 0.3) / 2)
     assert lines(recorder.folder, "metrics/global_rounds.csv")[1:] == [
         f"1,0.75,0.25,0.5,{loss},0.625,1.75,2,0 1,1,1,2,1,1000,2000,1.75,exception 1,0.55,0.9,,,,,,,,0,0"
-        + 10 * ","
+        + 14 * ","
+        + ",0.75,0.0,0.75,0.75,1.0"
     ]
     assert lines(recorder.folder, "metrics/leaf_rounds.csv")[1:] == [
-        "1,0,0,0.5,0.75,accepted,0.75,0.6,0.7,2,40,0,,,,0,own,,,,,,,,,",
-        "1,1,1,0.5,0.75,rejected,,,,1,20,0,,,,0,own,,,,,,,,,",
+        "1,0,0,0.5,0.75,accepted,0.75,0.6,0.7,2,40,0,,,,0,own,,,,,,,,,,,",
+        "1,1,1,0.5,0.75,rejected,,,,1,20,0,,,,0,own,,,,,,,,,,,",
     ]
     assert lines(recorder.folder, "metrics/clients.csv")[1:] == [
-        "1,0,0,10,1.0,4,0.5,0.25,1.5,0.9,0,,",
-        "1,1,0,30,2.0,4,1.0,1.0,2.5,0.3,0,,",
-        "1,2,1,20,,0,,,,,0,,",
+        "1,0,0,10,1.0,4,0.5,0.25,1.5,0.9,0,,,0,,",
+        "1,1,0,30,2.0,4,1.0,1.0,2.5,0.3,0,,,0,,",
+        "1,2,1,20,,0,,,,,0,,,0,,",
     ]
     assert lines(recorder.folder, "timing.csv")[1:] == [
         "1,0.0,0.0,1.5,0.0,0.0,0.0,0.0,0.0,0.0,0.25,1.75,0.0" + 23 * ","
@@ -114,7 +116,11 @@ def test_unseen_clients_and_truth_by_hand(recorder, make_result):
     result = make_result()
     result.clients[1] = dataclasses.replace(result.clients[1], unseen_client=True)
     result.leaves[0] = dataclasses.replace(
-        result.leaves[0], unseen_accuracy=1.0, unseen_loss=0.3, unseen_macro_f1=0.875, unseen_clients=1
+        result.leaves[0],
+        unseen_score=1.0,
+        unseen_loss=0.3,
+        unseen_further={"macro_f1": 0.875},
+        unseen_clients=1,
     )
     result = dataclasses.replace(
         result, truth=(0, 0), churn=0.5, cloud_uplink_bytes=30, cloud_downlink_bytes=40
@@ -124,13 +130,13 @@ def test_unseen_clients_and_truth_by_hand(recorder, make_result):
     assert row[1:4] == ["0.5", "0.0", "0.5"]
     assert row[17:] == [
         "0.5", "1.0", "1.0", "0.0", "1.0", "1.0", "1.0", "0.3", "1.0", "30", "40", "0.5", "0.0", "0.0",
-        "1.0", "0.0", "", "", "", "", "",
+        "1.0", "0.0", "", "", "", "", "", "", "", "", "", "0.75", "0.0", "0.75", "0.75", "1.0",
     ]  # fmt: skip
     assert lines(recorder.folder, "metrics/leaf_rounds.csv")[1].endswith(
-        ",2,40,0,1.0,0.3,0.875,1,own,,,,,,,,,"
+        ",2,40,0,1.0,0.3,0.875,1,own,,,,,,,,,,,"
     )
     cells = [line.split(",") for line in lines(recorder.folder, "metrics/clients.csv")[1:]]
-    assert [row[10:] for row in cells] == [["0", "", ""], ["1", "", ""], ["0", "", ""]]
+    assert [row[10:13] for row in cells] == [["0", "", ""], ["1", "", ""], ["0", "", ""]]
 
 
 def test_fine_tuning_by_hand(recorder, make_result):
@@ -143,13 +149,13 @@ def test_fine_tuning_by_hand(recorder, make_result):
         [(0.5, 0.75, False), (1.0, 0.0, True), (0.25, 0.5, False)]
     ):
         result.clients[client] = dataclasses.replace(
-            result.clients[client], shared_accuracy=shared, tuned_accuracy=tuned, unseen_client=unseen_client
+            result.clients[client], shared_score=shared, tuned_score=tuned, unseen_client=unseen_client
         )
     recorder.write_round(result, LAPS, [])
     row = lines(recorder.folder, "metrics/global_rounds.csv")[1].split(",")
-    assert row[33:] == ["0.375", "0.25", "0.625", "0.5", ""]
+    assert row[33:38] == ["0.375", "0.25", "0.625", "0.5", ""]
     cells = [line.split(",") for line in lines(recorder.folder, "metrics/clients.csv")[1:]]
-    assert [row[10:] for row in cells] == [["0", "0.5", "0.75"], ["1", "1.0", "0.0"], ["0", "0.25", "0.5"]]
+    assert [row[10:13] for row in cells] == [["0", "0.5", "0.75"], ["1", "1.0", "0.0"], ["0", "0.25", "0.5"]]
 
 
 def test_workers_by_hand(recorder, make_result):
@@ -211,7 +217,7 @@ def test_every_round_is_on_disk_before_the_next(recorder, make_result):
 def test_floats_round_trip(tmp_path_factory, make_result, loss, accuracy, seconds):
     result = make_result()
     object.__setattr__(result.clients[0], "train_loss", np.float64(loss))
-    object.__setattr__(result.clients[0], "test_accuracy", accuracy)
+    object.__setattr__(result.clients[0], "test_score", accuracy)
     folder = tmp_path_factory.mktemp("run")
     with Recorder(folder) as recorder:
         recorder.write_round(result, LAPS | {"wait": seconds}, [])
@@ -225,7 +231,7 @@ def test_what_is_not_a_number_is_left_empty(recorder, make_result):
     result = make_result()
     object.__setattr__(result.clients[0], "train_loss", float("nan"))
     recorder.write_round(result, LAPS, [])
-    assert lines(recorder.folder, "metrics/clients.csv")[1] == "1,0,0,10,,4,0.5,0.25,1.5,0.9,0,,"
+    assert lines(recorder.folder, "metrics/clients.csv")[1] == "1,0,0,10,,4,0.5,0.25,1.5,0.9,0,,,0,,"
 
 
 def test_equal_rounds_give_equal_bytes(tmp_path, make_result):

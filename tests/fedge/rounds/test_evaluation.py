@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from evaluations import classified
 from flwr.serverapp.strategy import FedAvg
 
 from fedge.exchange.clients import Clients
-from fedge.exchange.evaluate import Evaluation, evaluate_reply, models_to_evaluate, splits_to_evaluate
+from fedge.exchange.evaluate import evaluate_reply, models_to_evaluate, splits_to_evaluate
 from fedge.exchange.round_context import RoundContext
 from fedge.leaf.leaf import Leaf
 from fedge.rounds.evaluation import Asked, Evaluating
@@ -44,7 +45,7 @@ def asked_of(messages):
 
 
 def right(count, windows, loss=1.0):
-    return Evaluation(np.array([[count, windows - count], [0, 0]]), loss)
+    return classified(np.array([[count, windows - count], [0, 0]]), loss)
 
 
 def test_known_and_unseen_clients_evaluate_their_own_models(evaluating):

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from evaluations import classified
 from flwr.serverapp.strategy import FedAvg
 
 from fedge.cloud.offers import Offer
 from fedge.config.flat import from_run_config
-from fedge.exchange.evaluate import Evaluation
 from fedge.leaf.leaf import Leaf
 from fedge.rounds.book import RoundBook
 from fedge.rounds.gates import asked_for_gates, decide_again, decide_gates, is_foreseen
@@ -17,7 +17,7 @@ def state(value):
 
 
 def evaluation(right, beside_own=None):
-    return Evaluation(np.array([[right, 10 - right], [0, 0]]), 1.0, beside_own)
+    return classified(np.array([[right, 10 - right], [0, 0]]), 1.0, beside_own)
 
 
 @pytest.fixture
@@ -84,4 +84,4 @@ def test_without_a_gate_leaves_go_on_before_anybody_has_evaluated(round_):
     book.evaluated = evaluated
     decide_again(config, leaves, book)
     assert [(g.role, g.unseen_role, g.serves_offer) for g in book.gates] == foreseen
-    assert [(g.accuracy_own, g.accuracy_offered) for g in book.gates] == [(0.4, 0.6), (0.7, None)]
+    assert [(g.score_own, g.score_offered) for g in book.gates] == [(0.4, 0.6), (0.7, None)]

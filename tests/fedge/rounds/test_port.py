@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from evaluations import classified
 from flwr.serverapp.strategy import FedAvg
 
 from fedge.cloud.aggregator import CloudAggregator
@@ -9,7 +10,6 @@ from fedge.cloud.step import CloudSetting
 from fedge.config.flat import from_run_config
 from fedge.exchange.clients import Clients
 from fedge.exchange.engine import RunError
-from fedge.exchange.evaluate import Evaluation
 from fedge.exchange.failure import Failure
 from fedge.exchange.round_context import LEAF, RoundContext
 from fedge.leaf.leaf import Leaf
@@ -39,8 +39,8 @@ class WrittenDown:
 
     def evaluate(self, asked, phase=""):
         self.asked.append(sorted(asked.models[0]))
-        right = Evaluation(np.array([[10, 0], [0, 0]]), 0.5)
-        beside = Evaluation(right.confusion, 0.5, (0, 0))
+        right = classified(np.array([[10, 0], [0, 0]]), 0.5)
+        beside = classified(right.confusion, 0.5, (0, 0))
         return {
             leaf.index: {
                 (role, split): beside if role != "own" and split == "val" else right

@@ -2,13 +2,14 @@ import dataclasses
 
 import numpy as np
 import pytest
+from evaluations import classified
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from sklearn.metrics import accuracy_score, f1_score
 
-from fedge.exchange.evaluate import Evaluation, pooled
-from fedge.metrics.scores import accuracy, macro_f1, only_one_right, spread
+from fedge.exchange.evaluate import differences, pooled
+from fedge.metrics.scores import accuracy, counts_of, macro_f1, spread
 
 LABELS = st.integers(1, 30).flatmap(lambda n: hnp.arrays(np.int64, (2, n), elements=st.integers(0, 4)))
 CONFUSIONS = hnp.arrays(np.int64, (3, 3), elements=st.integers(0, 20)).filter(lambda c: c.sum() > 0)
@@ -57,33 +58,32 @@ def test_pooling_by_hand():
     """Client 0: 1 of 2 right, loss 4; client 1: 6 of 6 right, loss 0. Pooled: 7/8 (not 3/4) and (2·4 + 6·0)/8
     = 1.
     """
-    one = Evaluation(np.array([[1, 1], [0, 0]]), 4.0)
-    other = Evaluation(np.array([[3, 0], [0, 3]]), 0.0)
+    one = classified(np.array([[1, 1], [0, 0]]), 4.0)
+    other = classified(np.array([[3, 0], [0, 3]]), 0.0)
     found = pooled([one, other])
-    assert found[:2] == (7 / 8, 1.0)
-    assert found[2] == pytest.approx((8 / 9 + 6 / 7) / 2)
+    assert (found.score, found.loss) == (7 / 8, 1.0)
+    assert found.further["macro_f1"] == pytest.approx((8 / 9 + 6 / 7) / 2)
     assert pooled([]) is None
 
 
 @given(st.lists(CONFUSIONS, min_size=1, max_size=4), st.randoms(use_true_random=False))
 def test_pooling_weighs_by_windows_in_any_order(confusions, rng):
-    evaluations = [Evaluation(c, float(i)) for i, c in enumerate(confusions)]
+    evaluations = [classified(c, float(i)) for i, c in enumerate(confusions)]
     sizes = [c.sum() for c in confusions]
     found = pooled(evaluations)
-    assert found[0] == pytest.approx(np.average([accuracy(c) for c in confusions], weights=sizes))
-    assert found[1] == pytest.approx(np.average(range(len(sizes)), weights=sizes))
-    assert found[2] == macro_f1(sum(confusions))
+    assert found.score == pytest.approx(np.average([accuracy(c) for c in confusions], weights=sizes))
+    assert found.loss == pytest.approx(np.average(range(len(sizes)), weights=sizes))
+    assert found.further["macro_f1"] == macro_f1(sum(confusions))
     rng.shuffle(evaluations)
-    assert pooled(evaluations) == pytest.approx(found)
+    again = pooled(evaluations)
+    assert (again.score, again.loss) == pytest.approx((found.score, found.loss))
 
 
 @given(CONFUSIONS, st.floats(0, 10))
 def test_a_single_client_is_its_own_pool(confusion, loss):
-    assert pooled([Evaluation(confusion, loss)]) == (
-        accuracy(confusion),
-        pytest.approx(loss),
-        macro_f1(confusion),
-    )
+    found = pooled([classified(confusion, loss)])
+    assert (found.score, found.loss) == (accuracy(confusion), pytest.approx(loss))
+    assert found.further == {"macro_f1": macro_f1(confusion)}
 
 
 def test_a_round_by_hand(make_result):
@@ -93,17 +93,17 @@ def test_a_round_by_hand(make_result):
     Test loss: plain mean 0.6. Training loss: (10·1 + 30·2)/40 = 1.75.
     """
     result = make_result()
-    accuracies = result.over_clients("test_accuracy")
+    accuracies = result.over_clients("test_score")
     assert (accuracies.n, accuracies.mean, accuracies.worst) == (2, 0.75, 0.5)
     assert result.over_clients("test_loss").mean == pytest.approx(0.6)
-    assert result.over_clients("test_accuracy", unseen_clients=True) is None
+    assert result.over_clients("test_score", unseen_clients=True) is None
     assert result.train_loss == 1.75
 
 
 def test_a_round_without_anyone(make_result):
     result = make_result()
     empty = dataclasses.replace(result, clients=result.clients[2:])
-    assert empty.over_clients("test_accuracy") is None
+    assert empty.over_clients("test_score") is None
     assert empty.over_clients("macro_f1") is None
     assert empty.train_loss is None
 
@@ -112,8 +112,8 @@ def test_unseen_clients_stand_apart(make_result):
     """Client 1 as an unseen client: seen is client 0 alone, unseen is client 1 alone."""
     result = make_result()
     result.clients[1] = dataclasses.replace(result.clients[1], unseen_client=True)
-    assert result.over_clients("test_accuracy").mean == 0.5
-    assert result.over_clients("test_accuracy", unseen_clients=True).mean == 1.0
+    assert result.over_clients("test_score").mean == 0.5
+    assert result.over_clients("test_score", unseen_clients=True).mean == 1.0
     assert result.over_clients("macro_f1").n == 1
 
 
@@ -143,5 +143,5 @@ def test_spread_is_bounded_and_knows_no_order(scores, rng):
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1))
 def test_windows_that_only_one_model_has_right(windows):
     own, other = np.array(windows).T
-    assert only_one_right(own, other) == (windows.count((True, False)), windows.count((False, True)))
-    assert only_one_right(own, own) == (0, 0)
+    assert counts_of(differences(own, other)) == (windows.count((True, False)), windows.count((False, True)))
+    assert counts_of(differences(own, own)) == (0, 0)

@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
+from evaluations import classified
 from flwr.clientapp import ClientApp
 
 from fedge.config.flat import from_run_config
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.clients import Clients
 from fedge.exchange.content import ARRAYS, arrays_of
-from fedge.exchange.evaluate import Evaluation, evaluate_reply, models_to_evaluate
+from fedge.exchange.evaluate import evaluate_reply, models_to_evaluate
 from fedge.exchange.joint import evaluate_part, joint_reply
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import train_reply
@@ -69,7 +70,7 @@ def right_of(message):
     """Return evaluations that tell the model's number."""
     right = int(next(models_to_evaluate(message))[1]["w"][0])
     confusion = np.array([[right, 9 - right], [0, 0]])
-    return {("own", "test"): Evaluation(confusion, 1.0)}
+    return {("own", "test"): classified(confusion, 1.0)}
 
 
 @pytest.fixture

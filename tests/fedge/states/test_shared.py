@@ -17,11 +17,12 @@ from fedge.client_app import app as client_app
 from fedge.engine.flower_engine import FlowerEngine
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.clients import find_clients
-from fedge.exchange.hello import HELLO, Hello, hello_reply
+from fedge.exchange.hello import HELLO, Hello, challenge_of, hello_reply
 from fedge.exchange.roll import Question
 from fedge.exchange.train import TRAIN
 from fedge.run.run import IN_PROCESS, run
 from fedge.states import shared as shared_states
+from fedge.states.challenge import answer_to, write_challenge
 from fedge.states.files import REPLY, FileState
 from fedge.states.shared import SharedStates
 
@@ -56,8 +57,9 @@ def shared(memory, run_folder):
 
 
 def files(folder):
-    """Return the names of all files in the state folders in `folder`, without the owner."""
-    return sorted(p.name for p in folder.glob("*states*/*") if p.name != "owner")
+    """Return the names of all files in the state folders in `folder`, without owner and challenge."""
+    own = ("owner", "challenge-")
+    return sorted(p.name for p in folder.glob("*states*/*") if not p.name.startswith(own))
 
 
 # --- what is kept -------------------------------------------------------------------------------------
@@ -118,16 +120,16 @@ def test_the_folder_goes_at_the_end(shared, memory):
     shared.close()
     shared.close()
     assert list(memory.iterdir()) == []
-    assert shared.probe == ""
+    assert shared.challenge == ""
     assert shared.keep(STATE) is STATE
     np.testing.assert_array_equal(kept["weight"], STATE["weight"])
 
 
 def test_a_model_that_is_not_above_the_limit_leaves_no_folder(memory, run_folder):
     made = SharedStates(run_folder)
-    assert os.path.isfile(made.probe)
+    assert os.path.isfile(made.challenge)
     made.prepare(24, 24, 1000)
-    assert (list(memory.iterdir()), list(run_folder.iterdir()), made.probe) == ([], [], "")
+    assert (list(memory.iterdir()), list(run_folder.iterdir()), made.challenge) == ([], [], "")
     assert made.keep(STATE) is STATE
 
 
@@ -147,13 +149,14 @@ def test_where_there_is_no_room(memory, run_folder, monkeypatch, caplog):
     monkeypatch.setattr(shared_states, "_room", lambda folder, in_memory: room[in_memory])
     made = SharedStates(run_folder)
     made.prepare(20, 24, 1000)
-    assert made.probe.startswith(str(run_folder))
+    assert str(made.folder).startswith(str(run_folder))
+    assert made.challenge == "", "whoever could answer has"
     assert list(memory.iterdir()) == []
     made.close()
     room[False] = 999
     other = SharedStates(run_folder)
     other.prepare(20, 24, 1000)
-    assert (other.probe, list(memory.iterdir()), list(run_folder.iterdir())) == ("", [], [])
+    assert (other.challenge, list(memory.iterdir()), list(run_folder.iterdir())) == ("", [], [])
     (warning,) = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
     assert "has room for them; from now on models go in messages" in warning
 
@@ -175,7 +178,7 @@ import sys
 from pathlib import Path
 from fedge.states.shared import SharedStates
 shared = SharedStates(Path(sys.argv[1]), memory=Path(sys.argv[2]))
-print(shared.probe, flush=True)
+print(shared.challenge, flush=True)
 sys.stdin.read()
 """
 
@@ -193,8 +196,8 @@ def other_run(tmp_path, memory):
             [sys.executable, "-c", OWNER, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         started.append(process)
-        probe = process.stdout.readline().strip()
-        return process, os.path.dirname(probe)
+        path = process.stdout.readline().strip()
+        return process, os.path.dirname(path)
 
     yield start
     for process in started:
@@ -239,21 +242,25 @@ def answering(shares):
         if message.metadata.message_type == HELLO:
             node = context.node_config
             partition = int(node["partition-id"])
-            return hello_reply(Hello(partition, int(node["num-partitions"]), partition in shares), message)
+            seen = answer_to(challenge_of(message)) if partition in shares else ""
+            return hello_reply(Hello(partition, int(node["num-partitions"]), seen), message)
         return client_app(message, context)
 
     return app
 
 
-def test_clients_say_whether_they_see_the_probe(tmp_path):
+def test_clients_show_whether_they_see_the_challenge(tmp_path):
+    """What they say of themselves is compared with what only a reader of the file can say."""
+    told = write_challenge(tmp_path)
     (tmp_path / "owner").write_text("")
-    for probe, expected in (
-        (str(tmp_path / "owner"), True),
-        (str(tmp_path / "elsewhere"), False),
+    for challenge, expected in (
+        (told, True),
+        (f"{told[:-1]}x", False),
+        (str(tmp_path / "owner"), False),
         ("", False),
     ):
         with InProcessGrid(client_app, 2, {}, 1) as grid:
-            clients = find_clients(grid, 10, Question(probe))
+            clients = find_clients(grid, 10, Question(challenge))
             assert [clients.shares(node) for node in grid.get_node_ids()] == [expected] * 2
             assert clients.any_shares is expected
 
@@ -264,9 +271,9 @@ def test_nobody_shares_when_ray_spreads_over_machines(tmp_path, monkeypatch, mac
     nodes = [{"Alive": True}] * machines + [{"Alive": False}]
     ray = SimpleNamespace(is_initialized=lambda: True, nodes=lambda: nodes)
     monkeypatch.setitem(sys.modules, "ray", ray)
-    (tmp_path / "owner").write_text("")
+    told = write_challenge(tmp_path)
     with InProcessGrid(client_app, 2, {}, 1) as grid:
-        assert find_clients(FlowerEngine(grid), 10, Question(str(tmp_path / "owner"))).any_shares is expected
+        assert find_clients(FlowerEngine(grid), 10, Question(told)).any_shares is expected
 
 
 # --- whole runs: the in-process engine under another name uses files, as other processes would -------

@@ -1,0 +1,196 @@
+"""The tree of servers as a user writes it: who stands under whom, from the cloud down to leaves and clients.
+
+A node is named by its path: () the root, (1, 0) the first child of its second child. All leaves have the same
+depth, so servers of one depth form a tier: tier 0 is the root, the last one the leaves.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fedge.config.option import ConfigError, shown
+
+Path = tuple[int, ...]
+"""From the root down: which child, then which child of that, …"""
+
+_EXAMPLE = 'set for example hierarchy.tree="2x3x4"'
+_MOST_TIERS = 8
+_MOST_LEAVES = 100_000
+
+
+def dotted(path: Path) -> str:
+    """Path as tables and files have it: "1.0"; nothing for the root."""
+    return ".".join(map(str, path))
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Servers under servers.
+
+    Attributes:
+        children: per child of the root its own tree; empty for a leaf, whose children are clients.
+        clients: of a leaf; 0 where they are dealt evenly over the leaves.
+    """
+
+    children: tuple["Tree", ...] = ()
+    clients: int = 0
+
+    @property
+    def tiers(self) -> int:
+        """Tiers of servers, the root's and the leaves' included; 1 for a leaf alone."""
+        return 1 + (self.children[0].tiers if self.children else 0)
+
+    def leaves(self) -> Iterator["Tree"]:
+        """Leaves, from left to right."""
+        if not self.children:
+            yield self
+        for child in self.children:
+            yield from child.leaves()
+
+    def paths(self, tier: int, at: Path = ()) -> list[Path]:
+        """Paths of all servers of a tier, from left to right.
+
+        >>> parsed("2x2x4").paths(2)
+        [(0, 0), (0, 1), (1, 0), (1, 1)]
+        """
+        if tier == 0:
+            return [at]
+        return [path for n, child in enumerate(self.children) for path in child.paths(tier - 1, (*at, n))]
+
+    @property
+    def clients_per_server(self) -> str:
+        """What `hierarchy.clients-per-server` says of it."""
+        counts = [leaf.clients for leaf in self.leaves()]
+        return ",".join(map(str, counts)) if all(counts) else "auto"
+
+
+def parsed(text: str) -> Tree:
+    """Tree that "2x3x4" or "((3,3),(2,2,2))" says.
+
+    In the first form numbers of children stand from the root down, the clients of each leaf last, or "*" for
+    clients that are split evenly; in the second the clients of every leaf.
+
+    Raises:
+        ConfigError: it says no tree.
+
+    >>> parsed("2x3x4") == parsed("((4,4,4),(4,4,4))")
+    True
+    >>> parsed("((3,3),(2,2,2))").clients_per_server, parsed("3x*").clients_per_server, parsed("9").tiers
+    ('3,3,2,2,2', 'auto', 1)
+    """
+    compact = re.sub(r"\s", "", text)
+    if re.fullmatch(r"([1-9][0-9]{0,4}x)*([1-9][0-9]{0,5}|\*)", compact):
+        tree = _even(compact.split("x"))
+    elif re.fullmatch(r"[(),0-9]+", compact) and len(compact) < 10**6:
+        tree = _nested(compact, text)
+    else:
+        raise _misread(text)
+    return tree
+
+
+def _even(words: list[str]) -> Tree:
+    """Tree in which all servers of a tier have as many children."""
+    servers = 1
+    for word in words[:-1]:
+        servers *= int(word)
+    if len(words) > _MOST_TIERS or servers > _MOST_LEAVES:
+        raise ConfigError(
+            f"hierarchy.tree must have at most {_MOST_TIERS} tiers and {_MOST_LEAVES} leaves, but "
+            f"{shown('x'.join(words))} has {len(words)} and {servers}; use a smaller one"
+        )
+    tree = Tree(clients=0 if words[-1] == "*" else int(words[-1]))
+    for word in reversed(words[:-1]):
+        tree = Tree((tree,) * int(word))
+    return tree
+
+
+def _nested(compact: str, text: str) -> Tree:
+    """Tree of numbers of clients in brackets."""
+    stack: list[list[Tree]] = [[]]
+    for token in re.findall(r"[(),]|[0-9]+", _with_separators(compact, text)):
+        if token == "(":
+            stack.append([])
+            if len(stack) > _MOST_TIERS + 1:
+                raise _misread(text)
+        elif token == ")":
+            children = stack.pop()
+            if not stack or not children:
+                raise _misread(text)
+            stack[-1].append(Tree(tuple(children)))
+        elif token != ",":
+            if not 0 < int(token[:10]) < 10**6:
+                raise _misread(text)
+            stack[-1].append(Tree(clients=int(token)))
+    if len(stack) != 1 or len(stack[0]) != 1:
+        raise _misread(text)
+    tree = stack[0][0]
+    if len(set(_depths(tree))) > 1:
+        raise ConfigError(
+            f"hierarchy.tree must have all leaves at one depth, but {shown(text)} has some higher up; "
+            f"put a server between, as ((2,2),(3)) for ((2,2),3)"
+        )
+    return tree
+
+
+def _with_separators(compact: str, text: str) -> str:
+    """The text, once every comma stands between two children and every bracket where one may stand."""
+    if re.search(r"\(,|,\)|,,|\)\(|[0-9]\(|\)[0-9]|^,|,$", compact):
+        raise _misread(text)
+    return compact
+
+
+def _depths(tree: Tree) -> Iterator[int]:
+    """Depth of every leaf."""
+    if not tree.children:
+        yield 0
+    for child in tree.children:
+        yield from (depth + 1 for depth in _depths(child))
+
+
+def _misread(text: str) -> ConfigError:
+    return ConfigError(
+        f'hierarchy.tree must be numbers of children from the cloud down as "2x3x4", or the clients of every '
+        f'leaf in brackets as "((3,3),(2,2,2))", but is {shown(text)}; {_EXAMPLE}'
+    )
+
+
+def numbers_of_tiers(text: str, count: int, key: str) -> tuple[int, ...]:
+    """A whole number for each of `count` tiers: "2,3" as (2, 3), "2" for all of them.
+
+    Raises:
+        ConfigError: there are more or fewer, or one is none.
+    """
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() and len(word) < 7 and int(word) > 0 for word in words):
+        raise ConfigError(
+            f"{key} must be whole numbers from 1 with commas between, from the cloud's children down, but is "
+            f'{shown(text)}; set for example {key}="2"'
+        )
+    if len(words) not in (1, count):
+        raise ConfigError(
+            f"{key} must be one number, or one for each of {count} tiers between cloud and leaves, but "
+            f"{shown(text)} has {len(words)}; change it, or hierarchy.tree"
+        )
+    return tuple(map(int, words)) if len(words) == count else (int(words[0]),) * count
+
+
+def names_of_tiers(text: str, tiers: int) -> list[str]:
+    """Name of each tier, from the root down; by default cloud, region, …, leaf.
+
+    Raises:
+        ConfigError: `hierarchy.names` names more or fewer.
+
+    >>> names_of_tiers("", 3), names_of_tiers("", 4)
+    (['cloud', 'region', 'leaf'], ['cloud', 'region-1', 'region-2', 'leaf'])
+    """
+    if not text:
+        between = ["region"] if tiers == 3 else [f"region-{tier}" for tier in range(1, tiers - 1)]
+        return ["cloud", *between, "leaf"][-tiers:]
+    names = [name.strip() for name in text.split(",")]
+    if len(names) != tiers or len(set(names)) != tiers or not all(re.fullmatch(r"[\w -]+", n) for n in names):
+        raise ConfigError(
+            f"hierarchy.names must be different names for {tiers} tiers of servers, from the root down and "
+            f'with commas between, but is {shown(text)}; set for example hierarchy.names="'
+            f'{",".join(names_of_tiers("", tiers))}"'
+        )
+    return names

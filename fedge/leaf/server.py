@@ -1,0 +1,68 @@
+"""A server as the one above sees it: a leaf over clients, or a region over servers (`fedge.cloud.region`)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from fedge.config.tree import Path
+from fedge.leaf.aggregation import Contribution
+from fedge.leaf.drift import Drift
+from fedge.leaf.models import LeafModels
+from fedge.states.averaging import State
+
+
+class Server(Protocol):
+    """Child of a server.
+
+    Attributes:
+        path: from the root down: which child, then which child of that, …
+        index: of a leaf among all leaves, of a region among the children of the server above it.
+        drift: since the last round of the server above, or None where SCAFFOLD does not reach that high.
+    """
+
+    path: Path
+    index: int
+    drift: Drift | None
+
+    @property
+    def clients(self) -> Sequence[int]:
+        """Partition ids of all clients below that train, ascending."""
+
+    @property
+    def unseen_clients(self) -> Sequence[int]:
+        """Partition ids of all clients below that only evaluate."""
+
+    @property
+    def train_samples(self) -> Mapping[int, int]:
+        """Partition id → training windows of the clients that train."""
+
+    @property
+    def models(self) -> LeafModels:
+        """What it trains and serves; transitions reach all servers below."""
+
+    @property
+    def model(self) -> State:
+        """The model with which it goes on."""
+
+    @property
+    def weight(self) -> int:
+        """Training windows of all clients below that train: its weight at the server above."""
+
+    @property
+    def control(self) -> State | None:
+        """SCAFFOLD's c of a leaf (of a region: of its first leaf), or None when SCAFFOLD is off."""
+
+    @property
+    def below(self) -> Sequence["Server"]:
+        """Servers whose result it combines; none for a leaf."""
+
+    def contribution(self, version: int) -> Contribution:
+        """What it brings to the server above, whose round is `version`."""
+
+    def begin(self, model: State, group: int = 0) -> None:
+        """Begin the run with a model."""
+
+    def be_corrected(self, above: State | None) -> None:
+        """Take in the sum of the corrections of all servers above; None for zero."""
+
+    def keep_states(self, keep: Callable[[State], State]) -> None:
+        """Let `keep` decide where its states, and those of all servers below, lie."""

@@ -1,0 +1,241 @@
+"""The table of global rounds: a row per round; see `catalog`."""
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from fedge.metrics.agreement import Agreement, agreement
+from fedge.metrics.scores import Spread
+from fedge.records.columns import FLOAT, INT, ROUND, TEXT, Column, Table, at
+from fedge.records.score_words import TEST_LOSS, VAL_LOSS, ScoreWords, of_test
+
+if TYPE_CHECKING:
+    from fedge.rounds.results import RoundResult
+
+
+class GlobalRow:
+    """What a row of global_rounds.csv is made from; every spread is computed once."""
+
+    def __init__(self, result: "RoundResult", seconds: float) -> None:
+        """Take in a round that took `seconds`."""
+        self.result = result
+        self.seconds = seconds
+        self._spreads: dict[tuple[str, bool], Spread | None] = {}
+
+    def spread(self, name: str, unseen: bool) -> Spread | None:
+        """Return a client's number over the known clients, or over the unseen ones; None without any."""
+        key = (name, unseen)
+        if key not in self._spreads:
+            self._spreads[key] = self.result.over_clients(name, unseen)
+        return self._spreads[key]
+
+    @cached_property
+    def agreement(self) -> Agreement | None:
+        """How far the clusters are the planted groups; None without any."""
+        truth = self.result.truth
+        return None if truth is None else agreement(truth, self.result.labels)
+
+    @cached_property
+    def over_leaves(self) -> Spread | None:
+        """The spread of the first score over leaves; None without any."""
+        return self.result.over_leaves("test_score")
+
+    def decided(self, decision: str) -> int:
+        """Return how many gates decided so."""
+        return sum(leaf.gate.decision == decision for leaf in self.result.leaves)
+
+
+_STATISTICS = {
+    "mean": "mean", "std": "population standard deviation", "worst": "smallest", "p10": "10th percentile",
+    "jain": "Jain's fairness index (Σx)² / (n Σx²)",
+}  # fmt: skip
+
+
+_FALLING = {"worst": "largest", "p10": "90th percentile"}  # of a score of which less is better
+
+
+def _words_of(statistic: str, higher_is_better: bool) -> str:
+    """Return what a statistic is."""
+    words = _STATISTICS if higher_is_better else _STATISTICS | _FALLING
+    return words[statistic]
+
+
+def _over(
+    column: str,
+    statistic: str,
+    number: str,
+    what: str,
+    unit: str = "share",
+    unseen: bool = False,
+    always: bool = True,
+    higher_is_better: bool = True,
+) -> Column:
+    """Return the column of a statistic over clients, each of which counts the same."""
+
+    def value(row: GlobalRow) -> float | None:
+        found = row.spread(number, unseen)
+        return None if found is None else float(getattr(found, statistic))
+
+    clients = "unseen clients" if unseen else "known clients"
+    meaning = f"{_words_of(statistic, higher_is_better)} over {clients} of {what}"
+    return Column(f"{column}_{statistic}", FLOAT, "" if statistic == "jain" else unit, meaning, value, always)
+
+
+def _over_leaves(w: ScoreWords, statistic: str) -> Column:
+    """Return the column of a statistic over leaves, each of which counts the same."""
+
+    def value(row: GlobalRow) -> float | None:
+        found = row.over_leaves
+        return None if found is None else float(getattr(found, statistic))
+
+    unit = "" if statistic == "jain" else w.unit
+    meaning = (
+        f"{_words_of(statistic, w.higher_is_better)} over leaves of {w.test}, pooled over their known clients"
+    )
+    return Column(f"leaf_{w.name}_{statistic}", FLOAT, unit, meaning, value, always=False)
+
+
+def global_table(w: ScoreWords) -> Table:
+    """Return the table for the scores of a task."""
+    return Table(
+        "metrics/global_rounds.csv",
+        "A row per global round. Known clients are those that train; unseen clients hold users out of "
+        "training.",
+        (
+            Column("global_round", INT, "", ROUND, at("result.global_round")),
+            *(
+                _over(f"test_{w.name}", of, "test_score", w.test, w.unit, higher_is_better=w.higher_is_better)
+                for of in ("mean", "std", "worst")
+            ),
+            _over("test_loss", "mean", "test_loss", TEST_LOSS, w.nat),
+            *(_over(f.name, "mean", f.name, of_test(f), f.unit) for f in w.further),
+            Column(
+                "train_loss_mean",
+                FLOAT,
+                w.nat,
+                "training loss, weighted by training windows",
+                at("result.train_loss"),
+            ),
+            Column("num_clusters", INT, "", "clusters after the round", lambda r: len(set(r.result.labels))),
+            Column(
+                "cluster_labels",
+                TEXT,
+                "",
+                "cluster of each leaf, separated by spaces",
+                lambda r: " ".join(map(str, r.result.labels)),
+            ),
+            Column(
+                "gate_accepted", INT, "leaves", "took what they were offered", lambda r: r.decided("accepted")
+            ),
+            Column("gate_rejected", INT, "leaves", "kept their own model", lambda r: r.decided("rejected")),
+            Column("clients_ok", INT, "clients", "whose every exchange succeeded", at("result.clients_ok")),
+            Column(
+                "clients_failed",
+                INT,
+                "clients",
+                "that failed at least once",
+                lambda r: len(r.result.failures),
+            ),
+            Column("uplink_bytes", INT, "bytes", "arrays from clients to leaves", at("result.uplink_bytes")),
+            Column(
+                "downlink_bytes", INT, "bytes", "arrays from leaves to clients", at("result.downlink_bytes")
+            ),
+            Column("seconds", FLOAT, "s", "wall time", at("seconds")),
+            Column(
+                "failures",
+                TEXT,
+                "clients",
+                'kinds of failures and how many, as "exception 1; rejected 2"',
+                lambda r: "; ".join(f"{kind} {count}" for kind, count in r.result.failure_kinds.items()),
+                always=False,
+            ),
+            *(
+                _over(f"test_{w.name}", of, "test_score", w.test, w.unit, higher_is_better=w.higher_is_better)
+                for of in ("p10", "jain")
+            ),
+            *(
+                _over(
+                    f"unseen_{w.name}",
+                    statistic,
+                    "test_score",
+                    w.test,
+                    w.unit,
+                    unseen=True,
+                    higher_is_better=w.higher_is_better,
+                )
+                for statistic in ("mean", "std", "worst", "p10", "jain")
+            ),
+            _over("unseen_loss", "mean", "test_loss", TEST_LOSS, w.nat, unseen=True),
+            *(_over(f"unseen_{f.name}", "mean", f.name, of_test(f), f.unit, unseen=True) for f in w.further),
+            Column(
+                "cloud_uplink_bytes",
+                INT,
+                "bytes",
+                "arrays from leaves to the cloud",
+                at("result.cloud_uplink_bytes"),
+            ),
+            Column(
+                "cloud_downlink_bytes",
+                INT,
+                "bytes",
+                "arrays from the cloud to leaves",
+                at("result.cloud_downlink_bytes"),
+            ),
+            Column(
+                "churn",
+                FLOAT,
+                "share",
+                "pairs of leaves that a cloud step joined or parted; empty for the first and without one",
+                at("result.churn"),
+            ),
+            *(
+                Column(
+                    name,
+                    FLOAT,
+                    "",
+                    f"{words} of clusters and planted groups; empty without a scenario",
+                    at(f"agreement.{name}"),
+                )
+                for name, words in (
+                    ("ari", "adjusted Rand index"),
+                    ("nmi", "normalised mutual information"),
+                    ("homogeneity", "homogeneity"),
+                    ("completeness", "completeness"),
+                )
+            ),
+            *(
+                _over(
+                    f"{which}_{w.name}",
+                    statistic,
+                    f"{which}_score",
+                    what,
+                    w.unit,
+                    always=False,
+                    higher_is_better=w.higher_is_better,
+                )
+                for which, what in (("shared", w.shared), ("tuned", w.tuned))
+                for statistic in ("mean", "worst")
+            ),
+            Column(
+                "epsilon_spent",
+                FLOAT,
+                "",
+                "ε that clients have spent so far at privacy.delta; empty without privacy or dp-accounting",
+                at("result.epsilon_spent"),
+                always=False,
+            ),
+            *(
+                _over(
+                    f"val_{w.name}",
+                    statistic,
+                    "val_score",
+                    w.val,
+                    w.unit,
+                    always=False,
+                    higher_is_better=w.higher_is_better,
+                )
+                for statistic in ("mean", "std", "worst")
+            ),
+            _over("val_loss", "mean", "val_loss", VAL_LOSS, w.nat, always=False),
+            *(_over_leaves(w, statistic) for statistic in ("mean", "std", "worst", "p10", "jain")),
+        ),
+    )

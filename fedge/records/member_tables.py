@@ -1,0 +1,206 @@
+"""The tables of leaves and of clients: a row per leaf, or client, per global round; see `catalog`."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fedge.records.columns import FLOAT, INT, ROUND, TEXT, Column, Table, at, later
+from fedge.records.score_words import TEST_LOSS, VAL_LOSS, ScoreWords, further, of_test
+
+if TYPE_CHECKING:
+    from fedge.rounds.results import ClientResult, LeafResult
+
+
+@dataclass(frozen=True)
+class LeafRow:
+    """What a row of leaf_rounds.csv is made from."""
+
+    global_round: int
+    leaf: "LeafResult"
+
+
+def leaf_table(w: ScoreWords) -> Table:
+    """Return the table of leaves for the scores of a task."""
+    return Table(
+        "metrics/leaf_rounds.csv",
+        "A row per leaf per global round; test scores are pooled over the windows of its clients.",
+        (
+            Column("global_round", INT, "", ROUND, at("global_round")),
+            Column("leaf", INT, "", "number of the leaf, from 0", at("leaf.leaf")),
+            Column("cluster", INT, "", "its cluster after the round", at("leaf.cluster")),
+            Column(
+                f"val_{w.name}_own",
+                FLOAT,
+                w.unit,
+                f"validation {w.said} of its own model, pooled over its clients",
+                at("leaf.gate.score_own"),
+            ),
+            Column(
+                f"val_{w.name}_offered",
+                FLOAT,
+                w.unit,
+                "the same of the offered model; empty without an offer",
+                at("leaf.gate.score_offered"),
+            ),
+            Column(
+                "gate",
+                TEXT,
+                "",
+                "`accepted`, `rejected`, or `off` where it did not decide",
+                at("leaf.gate.decision"),
+            ),
+            Column(f"test_{w.name}", FLOAT, w.unit, f"{w.test}, known clients", at("leaf.test_score")),
+            Column("test_loss", FLOAT, w.nat, f"{TEST_LOSS}, known clients", at("leaf.test_loss")),
+            *(
+                Column(f.name, FLOAT, f.unit, f"{of_test(f)}, known clients", further("leaf.further", f.name))
+                for f in w.further
+            ),
+            Column("num_clients", INT, "clients", "known clients", at("leaf.num_clients")),
+            Column(
+                "train_samples", INT, "windows", "training windows of its clients", at("leaf.train_samples")
+            ),
+            later(
+                "kept_model",
+                INT,
+                "leaf rounds",
+                "in which too few replies counted, so it kept its model",
+                at("leaf.kept_model"),
+            ),
+            Column(f"unseen_{w.name}", FLOAT, w.unit, f"{w.test}, unseen clients", at("leaf.unseen_score")),
+            Column("unseen_loss", FLOAT, w.nat, f"{TEST_LOSS}, unseen clients", at("leaf.unseen_loss")),
+            *(
+                Column(
+                    f"unseen_{f.name}",
+                    FLOAT,
+                    f.unit,
+                    f"{of_test(f)}, unseen clients",
+                    further("leaf.unseen_further", f.name),
+                )
+                for f in w.further
+            ),
+            Column("unseen_clients", INT, "clients", "unseen clients", at("leaf.unseen_clients")),
+            later(
+                "serves", TEXT, "", "role of the model that its known clients are served", at("leaf.serves")
+            ),
+            later(
+                "blend",
+                FLOAT,
+                "share",
+                "of the cluster's model in the offer, the rest is the mean of all leaves",
+                at("leaf.gate.blend"),
+            ),
+            later(
+                "val_windows",
+                INT,
+                "windows",
+                "validation windows on which both models were compared",
+                at("leaf.gate.pair.windows"),
+            ),
+            later(
+                "val_only_own",
+                INT,
+                "windows",
+                "of these only its own model has right",
+                at("leaf.gate.pair.only_own"),
+            ),
+            later(
+                "val_only_offered",
+                INT,
+                "windows",
+                "of these only the offered model has right",
+                at("leaf.gate.pair.only_offered"),
+            ),
+            later(
+                "val_standard_error",
+                FLOAT,
+                w.unit,
+                f"standard error of offered − own {w.said}",
+                at("leaf.gate.pair.standard_error"),
+            ),
+            later(
+                "val_p_value",
+                FLOAT,
+                "",
+                "of McNemar's one-sided test that own is no better",
+                at("leaf.gate.pair.p_value"),
+            ),
+            later(
+                f"val_{w.name}_before",
+                FLOAT,
+                w.unit,
+                f"validation {w.said} before fine-tuning",
+                at("leaf.personal.score_before"),
+            ),
+            later(
+                f"val_{w.name}_personal",
+                FLOAT,
+                w.unit,
+                f"validation {w.said} after it",
+                at("leaf.personal.score"),
+            ),
+            later(
+                "group", INT, "", "planted group in this round; empty without a scenario", at("leaf.group")
+            ),
+            later(f"val_{w.name}", FLOAT, w.unit, f"{w.val}, known clients", at("leaf.val_score")),
+            later("val_loss", FLOAT, w.nat, f"{VAL_LOSS}, known clients", at("leaf.val_loss")),
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class ClientRow:
+    """What a row of clients.csv is made from."""
+
+    global_round: int
+    client: "ClientResult"
+
+
+def client_table(w: ScoreWords) -> Table:
+    """Return the table of clients for the scores of a task."""
+    return Table(
+        "metrics/clients.csv",
+        "A row per client per global round, unseen clients among them; a cell is empty where a client did "
+        "not take part or failed.",
+        (
+            Column("global_round", INT, "", ROUND, at("global_round")),
+            Column("client", INT, "", "its partition id, from 0", at("client.client")),
+            Column("leaf", INT, "", "number of its leaf", at("client.leaf")),
+            Column(
+                "train_samples",
+                INT,
+                "windows",
+                "that it trains on; 0 for an unseen client",
+                at("client.train_samples"),
+            ),
+            Column(
+                "train_loss", FLOAT, w.nat, "mean of its last leaf round's training", at("client.train_loss")
+            ),
+            Column("test_samples", INT, "windows", "that it was tested on", at("client.test_samples")),
+            Column(f"test_{w.name}", FLOAT, w.unit, w.test, at("client.test_score")),
+            *(
+                Column(f.name, FLOAT, f.unit, of_test(f), further("client.further", f.name))
+                for f in w.further
+            ),
+            Column(
+                "train_seconds", FLOAT, "s", "of its training, all leaf rounds", at("client.train_seconds")
+            ),
+            Column("test_loss", FLOAT, w.nat, TEST_LOSS, at("client.test_loss")),
+            Column(
+                "unseen_client",
+                INT,
+                "",
+                "1: holds users out of training; 0: trains",
+                lambda r: int(r.client.unseen_client),
+            ),
+            later(
+                f"shared_{w.name}",
+                FLOAT,
+                w.unit,
+                f"{w.shared}; empty in other rounds",
+                at("client.shared_score"),
+            ),
+            later(f"tuned_{w.name}", FLOAT, w.unit, w.tuned, at("client.tuned_score")),
+            later("val_samples", INT, "windows", "that it was validated on", at("client.val_samples")),
+            later(f"val_{w.name}", FLOAT, w.unit, w.val, at("client.val_score")),
+            later("val_loss", FLOAT, w.nat, VAL_LOSS, at("client.val_loss")),
+        ),
+    )

@@ -1,0 +1,47 @@
+"""The table of clients with the models of their algorithm; see `catalog`."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fedge.records.columns import FLOAT, INT, ROUND, TEXT, Column, Table, at
+
+if TYPE_CHECKING:
+    from fedge.rounds.results import ModelResult
+
+
+@dataclass(frozen=True)
+class ModelRow:
+    """What a row of client_models.csv is made from."""
+
+    global_round: int
+    one: "ModelResult"
+
+
+CLIENT_MODELS = Table(
+    "metrics/client_models.csv",
+    "A row per client, model of its algorithm (`train.algorithm`) and global round, on the client's test "
+    "windows; only where the algorithm has such models. A client without a row failed.",
+    (
+        Column("global_round", INT, "", ROUND, at("global_round")),
+        Column("client", INT, "", "its partition id, from 0", at("one.client")),
+        Column("leaf", INT, "", "number of its leaf", at("one.leaf")),
+        Column("model", TEXT, "", "as the algorithm calls it", at("one.model")),
+        Column("test_samples", INT, "windows", "that it was tested on", at("one.test_samples")),
+        Column(
+            "test_score",
+            FLOAT,
+            "",
+            "first score of the task; of classification accuracy, 0..1",
+            at("one.test_score"),
+        ),
+        Column("test_loss", FLOAT, "", "mean test loss, in the loss's unit", at("one.test_loss")),
+        Column(
+            "unseen_client",
+            INT,
+            "",
+            "1: holds users out of training; 0: trains",
+            lambda row: int(row.one.unseen_client),
+        ),
+    ),
+    always=False,
+)

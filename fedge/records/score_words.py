@@ -1,0 +1,38 @@
+"""How the columns of global rounds are named, and what they mean, for the scores of a task."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fedge.records.columns import at
+from fedge.tasks.task import Score
+
+TEST_LOSS = "mean test loss of the served model"
+VAL_LOSS = "mean validation loss of the served model"
+
+
+class ScoreWords:
+    """How columns are named and what they mean for a task's scores."""
+
+    def __init__(self, scores: Sequence[Score], loss_unit: str) -> None:
+        """Take in the scores, the first of which decides, and the unit of the loss."""
+        first, *self.further = scores
+        self.name, self.unit, self.nat = first.name, first.unit, loss_unit
+        self.higher_is_better = first.higher_is_better
+        self.test = f"test {first.said} of the served model"
+        self.val = f"validation {first.said} of the served model"
+        self.shared = f"test {first.said} of the model that was fine-tuned, before it was"
+        self.tuned = f"test {first.said} of the fine-tuned model, whether it is served or not"
+        self.said = first.said
+        if not first.higher_is_better:
+            self.test += ", of which less is better"
+
+
+def of_test(score: Score) -> str:
+    """Return what a further score is of."""
+    return f"{score.said} of the served model on test windows"
+
+
+def further(path: str, name: str) -> Callable[[Any], Any]:
+    """Return what looks up a further score."""
+    look_up = at(path)
+    return lambda row: look_up(row).get(name)

@@ -1,0 +1,57 @@
+"""The table of servers of any tier: a row per server per global round; see `catalog`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fedge.records.columns import FLOAT, INT, ROUND, TEXT, Column, Table, at
+
+if TYPE_CHECKING:
+    from fedge.rounds.results import ServerResult
+
+
+def _path(row: "ServerRow") -> str:
+    """Path of a server as text."""
+    return "/" + "/".join(map(str, row.server.path))
+
+
+@dataclass(frozen=True)
+class ServerRow:
+    """What a row of servers.csv is made from."""
+
+    global_round: int
+    server: "ServerResult"
+    names: Sequence[str]
+
+    @property
+    def tier(self) -> int:
+        """How deep the server stands; the root is 0."""
+        return len(self.server.path)
+
+
+SERVERS = Table(
+    "metrics/servers.csv",
+    "A row per server of any tier per global round, from the root down; leaf_rounds.csv has more on leaves. "
+    "Scores are pooled over the windows of all clients below.",
+    (
+        Column("global_round", INT, "", ROUND, at("global_round")),
+        Column("path", TEXT, "", "/ is the root, /1/0 the first child of its second", _path),
+        Column("tier", INT, "", "0 is the root", at("tier")),
+        Column("name", TEXT, "", "of the tier", lambda r: r.names[r.tier]),
+        Column("cluster", INT, "", "of the child of the cloud that it is, or is under", at("server.cluster")),
+        Column("gate", TEXT, "", "decision of a child of the cloud", at("server.gate.decision")),
+        Column("uplink_bytes", INT, "bytes", "arrays to the server above", at("server.uplink_bytes")),
+        Column("downlink_bytes", INT, "bytes", "arrays from the server above", at("server.downlink_bytes")),
+        Column("num_clients", INT, "clients", "known clients below", at("server.num_clients")),
+        Column("train_samples", INT, "windows", "training windows below", at("server.train_samples")),
+        Column(
+            "test_score",
+            FLOAT,
+            "",
+            "the task's first score of what is served, known clients",
+            at("server.test_score"),
+        ),
+        Column("unseen_score", FLOAT, "", "the same of unseen clients", at("server.unseen_score")),
+    ),
+    always=False,
+)

@@ -1,0 +1,61 @@
+"""Rows of servers of any tier, from what a global round has measured."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedge.cloud.region import leaves_below
+from fedge.config.tree import Path
+from fedge.exchange.evaluate import pooled
+from fedge.leaf.leaf import Leaf
+from fedge.leaf.server import Server
+from fedge.rounds.book import RoundBook
+from fedge.rounds.results import ServerResult
+from fedge.serving.gate import GateResult
+
+
+def server_rows(book: RoundBook, servers: Sequence[Server], labels: np.ndarray) -> list[ServerResult]:
+    """Rows of all servers, from the root down; a server is followed by those below it.
+
+    Args:
+        book: of the round, gates decided.
+        servers: children of the cloud, in order.
+        labels: (S,) cluster of each of them.
+    """
+    leaves = [leaf for server in servers for leaf in leaves_below(server)]
+    gates = dict(enumerate(book.gates))
+    rows = [_row(book, (), leaves)]
+    for number, server in enumerate(servers):
+        rows += _rows_below(book, server, int(labels[number]), gates.get(number))
+    return rows
+
+
+def _rows_below(book: RoundBook, server: Server, cluster: int, gate: GateResult | None) -> list[ServerResult]:
+    """Row of a server, and of those below it; only a child of the cloud has a gate."""
+    row = _row(book, server.path, leaves_below(server), cluster, gate)
+    return [row, *(each for below in server.below for each in _rows_below(book, below, cluster, None))]
+
+
+def _row(
+    book: RoundBook,
+    path: Path,
+    leaves: Sequence[Leaf],
+    cluster: int | None = None,
+    gate: GateResult | None = None,
+) -> ServerResult:
+    """Row of one server over leaves, or of one leaf."""
+    known, unseen = (
+        pooled([each for leaf in leaves for each in book.served(leaf, who).values()]) for who in (False, True)
+    )
+    traffic = book.traffic.get(path)
+    return ServerResult(
+        path=path,
+        cluster=cluster,
+        gate=gate,
+        uplink_bytes=None if traffic is None else traffic.up,
+        downlink_bytes=None if traffic is None else traffic.down,
+        num_clients=sum(len(leaf.clients) for leaf in leaves),
+        train_samples=sum(leaf.weight for leaf in leaves),
+        test_score=known.score if known else None,
+        unseen_score=unseen.score if unseen else None,
+    )

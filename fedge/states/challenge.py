@@ -1,0 +1,63 @@
+"""Proof that a client sees a folder of the server's: a secret lies there, and the answer takes reading it.
+
+The server names a file that it wrote for this purpose alone. Its name says what it is, so a client can answer
+without telling anybody about any other file: whatever path it is asked about, nothing is opened unless it is
+called like a challenge, and nothing is answered unless it is a regular file of a challenge's size.
+"""
+
+import hashlib
+import os
+import re
+import secrets
+from pathlib import Path
+
+_NAME = re.compile(r"challenge-[0-9a-f]{32}")
+_BYTES = 32
+_of_this_process: set[str] = set()
+
+
+def write_challenge(folder: Path) -> str:
+    """Write a new secret into a folder; returns the path of the file.
+
+    Raises:
+        OSError: the folder cannot be written to.
+    """
+    path = folder / f"challenge-{secrets.token_hex(16)}"
+    number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(number, "wb") as file:
+        file.write(secrets.token_bytes(_BYTES))
+    return str(path)
+
+
+def challenge_of_process() -> str:
+    """Make a challenge that clients in this process can answer, and nobody else; returns its name."""
+    name = f"challenge-{secrets.token_hex(16)}"
+    _of_this_process.add(name)
+    return name
+
+
+def answer_to(challenge: str) -> str:
+    """Answer to a challenge, as a hash in hex; empty for what is none, or is not seen here.
+
+    The folder must be one that can be written to as well: a client's trained model goes there.
+    """
+    path = Path(challenge)
+    if not _NAME.fullmatch(path.name):
+        return ""
+    if challenge in _of_this_process:
+        return _hash_of(challenge.encode())
+    if not path.is_absolute():
+        return ""
+    try:
+        number = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+        with open(number, "rb") as file:
+            secret = file.read(_BYTES + 1)
+    except (OSError, ValueError):
+        return ""
+    if len(secret) != _BYTES or not os.access(path.parent, os.W_OK):
+        return ""
+    return _hash_of(secret)
+
+
+def _hash_of(secret: bytes) -> str:
+    return hashlib.sha256(b"fedge: seen " + secret).hexdigest()

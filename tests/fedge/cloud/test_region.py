@@ -1,0 +1,191 @@
+"""Servers between cloud and leaves: means, corrections worked out by hand, what a tree keeps."""
+
+import numpy as np
+import pytest
+
+from fedge.cloud import control
+from fedge.cloud.region import Region, all_regions, leaves_below
+from fedge.config.flat import from_run_config
+from fedge.exchange.round_context import RoundContext
+from fedge.exchange.train import TrainReply
+from fedge.leaf.aggregation import mean_of
+from fedge.leaf.leaf import Leaf
+from fedge.leaf.rules import make_strategy
+from fedge.rounds.book import RoundBook
+from fedge.run.build import make_branches
+from fedge.training import scaffold
+from fedge.training.settings import LocalTraining
+
+LR = 0.5
+
+
+def state(value, dtype=np.float64):
+    return {"w": np.array([value], dtype)}
+
+
+def same(kept):
+    return kept
+
+
+def tree_of(gradients, levels, tree="2x2x1", samples=1):
+    """Return the cloud's children over leaves of one client each, whose gradient is the same everywhere."""
+    config = from_run_config({"hierarchy.tree": tree, "scaffold.levels": levels})
+    strategy = make_strategy(config, 1)
+    leaves = [Leaf(j, {j: samples}, state(0.0), ["w"], strategy, levels) for j in range(len(gradients))]
+    return make_branches(config, leaves), leaves
+
+
+def train(leaves, gradients):
+    """A leaf round of one step, as clients and leaves carry it out."""
+    for leaf, gradient in zip(leaves, gradients, strict=True):
+        own = leaf.client_controls.get(leaf.index, state(0.0))
+        correction = leaf.told_control["w"] - own["w"]
+        reply = TrainReply({"w": leaf.model["w"] - LR * (gradient + correction)}, 1, 1, 0.0, 0.0, 0)
+        context = RoundContext(0, 1, 1, "", "", 0, 1.0)
+        leaf.aggregate_train(context, {leaf.index: reply}, reply.state, LocalTraining(lr=LR), seed=0)
+        leaf.keep_states(same)
+
+
+def cloud_round(branches):
+    """The cloud takes the mean of its children, corrects them, and all go on from it."""
+    control.arrive(branches)
+    mean = mean_of(branch.contribution(1) for branch in branches)
+    for branch in branches:
+        branch.models.go_on_with(mean)
+    control.depart(branches, [0] * len(branches))
+    for branch in branches:
+        branch.be_corrected(None)
+        branch.keep_states(same)
+        branch.depart()
+
+
+def models(leaves):
+    return [float(leaf.model["w"][0]) for leaf in leaves]
+
+
+def test_a_round_of_scaffold_on_three_tiers_worked_out_by_hand():
+    """Gradients 1, 3 | 5, 11 under two regions; two rounds of a region in one of the cloud; η = ½, one step.
+
+    Round 1 of the regions: leaves move to −½, −1½ | −2½, −5½, regions to −1 | −4. Leaves' drifts are
+    d = 1, 3 | 5, 11, so u = 2 − d = 1, −1 and 8 − d = 3, −3. Round 2: all leaves of a region move alike, by
+    −½ · 2 and −½ · 8, to −2 | −8: corrections stay. The regions have moved by −2 and −8 on drifts of length
+    ½ + ½, so d = 2, 8 and v = 5 − d = 3, −3; the cloud stands at −5. Then every client steps with its
+    gradient + u + v = 5, the mean over all, to −7½.
+    """
+    gradients = [1.0, 3.0, 5.0, 11.0]
+    branches, leaves = tree_of(gradients, levels=3)
+    train(leaves, gradients)
+    assert models(leaves) == [-0.5, -1.5, -2.5, -5.5]
+    for region in branches:
+        region.combine(1, same)
+    assert models(leaves) == [-1.0, -1.0, -4.0, -4.0]
+    assert [float(leaf.drift.correction["w"][0]) for leaf in leaves] == [1.0, -1.0, 3.0, -3.0]
+    train(leaves, gradients)
+    assert models(leaves) == [-2.0, -2.0, -8.0, -8.0]
+    for region in branches:
+        region.combine(1, same)
+    assert [region.drift.length for region in branches] == [1.0, 1.0]
+    cloud_round(branches)
+    assert models(leaves) == [-5.0] * 4
+    assert [float(region.drift.correction["w"][0]) for region in branches] == [3.0, -3.0]
+    told = [float(leaf.told_control["w"][0] - g) for leaf, g in zip(leaves, gradients, strict=True)]
+    assert told == [4.0, 2.0, 0.0, -6.0]  # u + v
+    assert [float(leaf.drift.start["w"][0]) for leaf in leaves] == [-5.0] * 4
+    train(leaves, gradients)
+    assert models(leaves) == [-7.5] * 4
+
+
+def test_corrections_of_a_tier_move_no_mean():
+    """Over siblings u and v sum to zero, so a region's and the cloud's mean move as gradients say."""
+    gradients = [0.3, -1.7, 2.2, 5.1]
+    branches, leaves = tree_of(gradients, levels=3)
+    for _ in range(3):
+        train(leaves, gradients)
+        for region in branches:
+            region.combine(1, same)
+            assert sum(leaf.drift.correction["w"][0] for leaf in region.below) == pytest.approx(0, abs=1e-12)
+        cloud_round(branches)
+        assert sum(region.drift.correction["w"][0] for region in branches) == pytest.approx(0, abs=1e-12)
+    assert models(leaves) == pytest.approx([-3 * LR * np.mean(gradients)] * 4)
+
+
+@pytest.mark.parametrize(
+    ("levels", "corrected"), [(1, [0, 0, 0]), (2, [0, 0, 1]), (3, [0, 1, 1]), (4, [1, 1, 1])]
+)
+def test_levels_count_from_below(levels, corrected):
+    """Drifts in a tree of cloud, two tiers of regions and leaves: from the cloud down."""
+    branches, leaves = tree_of([0.0] * 8, levels, "2x2x2x1")
+    tiers = [branches, branches[0].below, leaves]
+    assert [int(tier[0].drift is not None) for tier in tiers] == corrected
+
+
+def test_a_region_hands_on_what_it_is_made_of():
+    """Means over regions and over their leaves directly have the same bits, also in float32."""
+    rng = np.random.default_rng(0)
+    branches, leaves = tree_of([0.0] * 4, levels=1)
+    for leaf in leaves:
+        leaf.models.trained("leaf", {"w": rng.normal(size=1000).astype(np.float32)})
+    direct = mean_of(leaf.contribution(1) for leaf in leaves)
+    brought = [region.contribution(1) for region in branches if region.combine(1, same) is None]
+    assert (mean_of(brought)["w"] == direct["w"]).all()
+    rounded = mean_of([each.__class__(each.child, each.state, each.weight, 1) for each in brought])
+    assert (rounded["w"] != direct["w"]).any()  # with means that were rounded between it is another number
+
+
+def test_what_a_region_serves_all_below_serve():
+    branches, leaves = tree_of([0.0] * 8, 1, "2x2x2x1")
+    served, unseen = state(3.0), state(4.0)
+    branches[1].models.go_on_with(served)
+    branches[1].models.serve_unseen(unseen)
+    assert [leaf.models.served is served for leaf in leaves] == [False] * 4 + [True] * 4
+    assert [leaf.models.unseen is unseen for leaf in leaves] == [False] * 4 + [True] * 4
+    branches[0].begin(unseen)
+    assert all(leaf.model is unseen for leaf in leaves[:4])
+
+
+def test_a_region_knows_who_is_below():
+    branches, leaves = tree_of([0.0] * 8, 1, "2x2x2x1", samples=3)
+    assert [region.path for region in all_regions(branches)] == [(0, 0), (0, 1), (1, 0), (1, 1), (0,), (1,)]
+    assert leaves_below(branches[1]) == leaves[4:]
+    assert (branches[1].clients, branches[1].weight) == ((4, 5, 6, 7), 12)
+    assert [leaf.path for leaf in leaves[:3]] == [(0, 0, 0), (0, 0, 1), (0, 1, 0)]
+
+
+def test_a_region_s_states_come_back():
+    """With a correction in force, and in the middle of a drift."""
+    gradients = [1.0, 3.0, 5.0, 11.0]
+    branches, leaves = tree_of(gradients, levels=3)
+    train(leaves, gradients)
+    for region in branches:
+        region.combine(1, same)
+    cloud_round(branches)
+    train(leaves, gradients)
+    branches[0].combine(2, same)
+    again, _ = tree_of(gradients, levels=3)
+    region: Region = again[0]
+    region.restore(branches[0].states(), branches[0].facts())
+    assert region.model["w"] == branches[0].model["w"]
+    assert region.drift.length == branches[0].drift.length > 0
+    assert region.drift.start["w"] == branches[0].drift.start["w"] != region.model["w"]
+    assert region.drift.correction["w"] == branches[0].drift.correction["w"]
+
+
+def test_models_of_a_region_s_round_go_up_once_and_down_to_every_leaf():
+    """Models of 8 bytes: leaves bring theirs, regions their mean; both means go down to leaves."""
+    branches, leaves = tree_of([0.0] * 8, 1, "2x2x2x1")
+    book = RoundBook(1)
+    for region in all_regions(branches):
+        region.combine(1, same)
+        book.note_region(region)
+    assert {path: (t.up, t.down) for path, t in book.traffic.items()} == {
+        **{leaf.path: (8, 16) for leaf in leaves},
+        **dict.fromkeys([(0, 0), (0, 1), (1, 0), (1, 1)], (8, 8)),
+    }
+    assert (book.cloud_uplink_bytes, book.cloud_downlink_bytes) == (12 * 8, 8 * 16 + 4 * 8)
+
+
+def test_zero_controls_stand_still():
+    branches, leaves = tree_of([0.0] * 4, levels=3)
+    train(leaves, [0.0] * 4)
+    branches[0].combine(1, same)
+    assert (leaves[0].told_control["w"] == scaffold.zero_control(state(0.0))["w"]).all()
