@@ -121,7 +121,7 @@ def _without_a_word(said: _Said, app: Sequence[str], address: str, told: Mapping
     what = (
         "the run's server was killed or has crashed"
         if is_there("address", address)
-        else f"nobody answers at {address} any more; start flower-superlink there again"
+        else f"nobody answers at {address} any more; start fedge superlink there again"
     )
     log = f"flwr log {said.run_id} {' '.join(_at(app))}"
     return f"{what}; go on with: {_go_on(app, address, told)}; what it said: {log}"
@@ -147,7 +147,7 @@ def _refuse_unreachable(project: Project, federation: str, address: str) -> None
     if not (refuse_other_authority(name, address, authority) if has_tls else is_there(name, address)):
         raise ConfigError(
             f"{name} must be a SuperLink's Control API, but nobody answers at {address}; start "
-            f"flower-superlink there (docs/machines.md)"
+            f"fedge superlink there (docs/machines.md)"
         )
 
 

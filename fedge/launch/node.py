@@ -29,6 +29,7 @@ from typing import Any
 from fedge.config.option import ConfigError
 from fedge.flower import has_one_port
 from fedge.launch.superlink import KEEP_ENVIRONMENT
+from fedge.link.own_account import guarded_words
 from fedge.link.reach import free_port
 from fedge.process import exits
 from fedge.process.parent import end_with_parent
@@ -69,7 +70,7 @@ def serve_node(words: Sequence[str], owns_process: bool) -> int:
     if exit_code > 0:
         print(
             f"fedge: the SuperNode ended, with exit code {exit_code}: the lines above have its words; a key "
-            f"gets in once it is registered (flwr supernode register KEY.pub . FEDERATION)",
+            f"gets in once its .pub lies in the folder of certificates of fedge superlink, or fedge leaf",
             file=sys.stderr, flush=True,
         )  # fmt: skip
     return exit_code
@@ -100,8 +101,8 @@ def _start(words: Sequence[str], folder: Path) -> "subprocess.Popen[bytes]":
     given = [] if any(word in words for word in (here[0], "--port")) else here
     try:
         return subprocess.Popen(
-            ["flower-supernode", *words, *given], env=own, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            preexec_fn=end_with_parent,
+            [*guarded_words("flower-supernode"), *words, *given], env=own, stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE, preexec_fn=end_with_parent,
         )  # fmt: skip
     except OSError as error:
         raise ConfigError(

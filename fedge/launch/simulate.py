@@ -15,6 +15,7 @@ from fedge.client_app import app as client_app
 from fedge.config.flat import fold_tables
 from fedge.config.option import ConfigError, shown
 from fedge.config.parts import (
+    ALGORITHMS,
     CALLBACKS,
     DATASETS,
     GATES,
@@ -48,6 +49,7 @@ def simulate(
     num_supernodes: int | None = None,
     clients: int | None = None,
     model: Any = None,
+    algorithm: Any = None,
     rule: Any = None,
     signal: Any = None,
     grouping: Any = None,
@@ -68,6 +70,7 @@ def simulate(
         clients: the same; wins.
         model: class or function of a network, in place of `train.model`; see docs/extend.md for this and what
             follows, each of which may also be a name.
+        algorithm: subclass of `fedge.algorithm.Algorithm`, in place of `train.algorithm`.
         rule: subclass of Flower's Strategy, in place of `leaf.strategy`.
         signal: function, in place of `cluster.signal`.
         grouping: function, in place of `cluster.method`.
@@ -97,7 +100,8 @@ def simulate(
     data = _data_given(data)
     _refuse_network(model)
     given = (
-        (MODELS, model), (RULES, rule), (SIGNALS, signal), (GROUPINGS, grouping), (GATES, gate),
+        (MODELS, model), (ALGORITHMS, algorithm), (RULES, rule),
+        (SIGNALS, signal), (GROUPINGS, grouping), (GATES, gate),
         (PARTITIONS, partition), (SCENARIOS, scenario), (DATASETS, data),
     )  # fmt: skip
     named = {register.option: register.given(part) for register, part in given if part is not None}

@@ -1,23 +1,27 @@
 """Certificates and node keys for trials: one authority, who serves, who dials, all in one folder.
 
-    ca.crt, ca.key          the authority that signs all others
-    superlink.crt, .key     of a SuperLink; every host that it is reached by is in it
-    cloud.crt, .key         of the cloud that leaf servers dial; they know it by the name "cloud"
-    leaf-0.crt, .key, …     of leaf servers: shown to the cloud, which knows each by the certificate's common
-                            name, and to their own SuperNodes
-    node-0, node-0.pub, …   key pairs of SuperNodes, as OpenSSH writes them: what Flower registers
+    ca.crt, ca.key              the authority that signs all others; ca.key stays where it was made
+    superlink.crt, .key         of a SuperLink: a server, by its own hosts
+    cloud.crt, .key             of the cloud: a server, by its own hosts; leaf servers know it as "cloud"
+    leaf-0.crt, .key, …         of leaf servers as the cloud's clients; it knows each by the common name
+    leaf-0-server.crt, .key, …  of leaf servers as servers of SuperNodes, by their own hosts
+    node-0, node-0.pub, …       key pairs of SuperNodes, as OpenSSH writes them: what Flower registers
+    revoked.pem                 the authority's list of certificates that count no more, once there is one
+
+A certificate is for one role: it names the hosts of that server alone, and is good for a server or for a
+client, never for both (extended key usage). So whoever has one machine's key can be that machine only.
 
 All keys are on NIST's curves (P-256 for TLS, P-384 for nodes, as Flower suggests), unencrypted, and readable
-by their owner alone. What is there and good stays, so that leaves, nodes and hosts can be added, and what
-has run out is made anew. For anything but a trial use certificates of an authority of your own, with these
-names.
+by their owner alone. What is there and good stays, so that leaves, nodes and hosts can be added; what has run
+out, or has less than a third of its days left, is made anew. For anything but a trial use certificates of an
+authority of your own, with these names and uses.
 """
 
 import ipaddress
 import os
 import ssl
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -27,9 +31,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from fedge.config.option import ConfigError
+from fedge.config.option import ConfigError, shown
 
 AUTHORITY, SUPERLINK, CLOUD = "ca", "superlink", "cloud"
+HERE = ("localhost", "127.0.0.1")  # every server is reached so by its own machine
 _CLOCKS_DIFFER = timedelta(hours=1)  # between machines
 _AUTHORITY_DAYS = 3650
 _Key = ec.EllipticCurvePrivateKey
@@ -40,37 +45,92 @@ class Wanted:
     """What a folder of certificates is to hold.
 
     Attributes:
-        hosts: names and addresses by which servers are reached.
+        hosts: role (superlink, cloud, leaf-0, …) → names and addresses by which that server is reached; its
+            own machine reaches each by `HERE`, too.
         leaves: leaf servers.
         nodes: SuperNodes.
         days: for which a certificate is valid.
     """
 
-    hosts: Sequence[str] = ("localhost", "127.0.0.1")
+    hosts: Mapping[str, Sequence[str]] = field(default_factory=dict)
     leaves: int = 0
     nodes: int = 0
     days: int = 30
 
 
 def leaf_name(leaf: int) -> str:
-    """Return the common name of a leaf server's certificate, which is that of its files, too."""
+    """Common name of a leaf server's certificate as the cloud's client, which is that of its files, too."""
     return f"leaf-{leaf}"
+
+
+def server_name(leaf: int) -> str:
+    """Common name of a leaf server's certificate as a server of SuperNodes, and of its files."""
+    return f"leaf-{leaf}-server"
+
+
+@dataclass(frozen=True)
+class _Role:
+    """What one certificate is for.
+
+    Attributes:
+        name: common name, and name of the files.
+        hosts: that it is to be good for; none for a client.
+        is_server: whether it is a server's.
+    """
+
+    name: str
+    hosts: tuple[str, ...]
+    is_server: bool
+
+    @property
+    def alternatives(self) -> list[x509.GeneralName]:
+        """Names and addresses in the certificate; only the cloud's has that role's name."""
+        more = (*HERE, *((CLOUD,) if self.name == CLOUD else ())) if self.is_server else ()
+        return [_alternative(host) for host in dict.fromkeys((*self.hosts, *more))]
+
+    @property
+    def usage(self) -> x509.ExtendedKeyUsage:
+        """What it may be used for."""
+        of = ExtendedKeyUsageOID
+        return x509.ExtendedKeyUsage([of.SERVER_AUTH if self.is_server else of.CLIENT_AUTH])
+
+
+def _roles(wanted: Wanted) -> list[_Role]:
+    """All certificates that are wanted.
+
+    Raises:
+        ConfigError: hosts are said for a server that there is none of, or are another role's.
+    """
+    servers = {SUPERLINK: SUPERLINK, CLOUD: CLOUD}
+    servers |= {leaf_name(leaf): server_name(leaf) for leaf in range(wanted.leaves)}
+    for role, hosts in wanted.hosts.items():
+        if role not in servers:
+            raise ConfigError(
+                f"--hosts must say whose they are, one of {', '.join(servers)}, but says {shown(role)}; "
+                f"write them as cloud=cloud.example.org,10.0.0.1, or ask for more --leaves"
+            )
+        if role != CLOUD and CLOUD in hosts:
+            raise ConfigError(
+                f"the host {CLOUD} must be the cloud's, by which leaves know it, but is {role}'s"
+            )
+    made = [_Role(name, tuple(wanted.hosts.get(role, ())), True) for role, name in servers.items()]
+    return [*made, *(_Role(leaf_name(leaf), (), False) for leaf in range(wanted.leaves))]
 
 
 def make_certificates(folder: Path, wanted: Wanted) -> list[Path]:
     """Write what is wanted and not there yet; returns the files that were written.
 
     Raises:
-        ConfigError: the folder cannot be written, or its authority cannot be read.
+        ConfigError: the folder cannot be written, its authority cannot be read, or hosts are nobody's.
     """
     written: list[Path] = []
+    roles = _roles(wanted)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         key, authority = _authority(folder, written)
-        servers = [SUPERLINK, CLOUD, *(leaf_name(leaf) for leaf in range(wanted.leaves))]
-        for name in servers:
-            if not _is_good(folder / f"{name}.crt", wanted.hosts, authority):
-                _certify(folder, name, wanted, key, authority, written)
+        for role in roles:
+            if not _is_good(folder / f"{role.name}.crt", role, wanted.days, authority):
+                _certify(folder, role, wanted.days, key, authority, written)
         for node in range(wanted.nodes):
             if not (folder / f"node-{node}.pub").exists():
                 _node_keys(folder, f"node-{node}", written)
@@ -113,38 +173,47 @@ def _read_authority(key_file: Path, file: Path) -> tuple[_Key, x509.Certificate]
     return key, authority
 
 
-def _is_good(file: Path, hosts: Sequence[str], authority: x509.Certificate) -> bool:
-    """Tell whether a certificate with its key is there, names all hosts and is valid for an hour at least."""
+def _is_good(file: Path, role: _Role, days: int, authority: x509.Certificate) -> bool:
+    """Tell whether a role's certificate and key are there and good, with a third of the days left."""
     if not (file.exists() and file.with_suffix(".key").exists()):
         return False
     try:
         found = x509.load_pem_x509_certificate(file.read_bytes())
         found.verify_directly_issued_by(authority)
-        named = set(found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+        usage = found.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+        named = set(_names_in(found))
     except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
         return False
-    lasts = found.not_valid_after_utc > datetime.now(timezone.utc) + _CLOCKS_DIFFER
-    return lasts and named >= {_alternative(host) for host in hosts}
+    left = min(timedelta(days=days) / 3, timedelta(days=_AUTHORITY_DAYS / 3))
+    lasts = found.not_valid_after_utc > datetime.now(timezone.utc) + max(left, _CLOCKS_DIFFER)
+    return lasts and usage == role.usage and named >= set(role.alternatives)
+
+
+def _names_in(certificate: x509.Certificate) -> list[x509.GeneralName]:
+    """Names and addresses that a certificate is for; none for a client's."""
+    try:
+        return list(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+    except x509.ExtensionNotFound:
+        return []
 
 
 def _certify(
-    folder: Path, name: str, wanted: Wanted, key: _Key, authority: x509.Certificate, written: list[Path]
+    folder: Path, role: _Role, days: int, key: _Key, authority: x509.Certificate, written: list[Path]
 ) -> None:
-    """Write the key and the certificate of one server, which is a client elsewhere."""
+    """Write the key and the certificate of one role."""
     own = ec.generate_private_key(ec.SECP256R1())
-    alternatives = x509.SubjectAlternativeName([_alternative(host) for host in (*wanted.hosts, name)])
-    usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
     made = (
-        _builder(_named(name), authority.subject, own, wanted.days)
+        _builder(_named(role.name), authority.subject, own, days)
         .add_extension(x509.BasicConstraints(False, None), critical=True)
         .add_extension(_key_usage(signs_certificates=False), critical=True)
-        .add_extension(usage, critical=False)
-        .add_extension(alternatives, critical=False)
+        .add_extension(role.usage, critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False)
     )
-    _write_secret(folder / f"{name}.key", _pem_of(own), written)
+    if role.is_server:
+        made = made.add_extension(x509.SubjectAlternativeName(role.alternatives), critical=False)
+    _write_secret(folder / f"{role.name}.key", _pem_of(own), written)
     signed = made.sign(key, hashes.SHA256())
-    _write(folder / f"{name}.crt", signed.public_bytes(serialization.Encoding.PEM), written)
+    _write(folder / f"{role.name}.crt", signed.public_bytes(serialization.Encoding.PEM), written)
 
 
 def _builder(subject: x509.Name, issuer: x509.Name, key: _Key, days: int) -> x509.CertificateBuilder:
@@ -173,7 +242,7 @@ def _alternative(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
     except ValueError as error:
         raise ConfigError(
-            f"--hosts must be names or addresses, but one is {host!r}; write them as 127.0.0.1,cloud.local"
+            f"--hosts must be names or addresses, but one is {host!r}; write them as cloud=one.local,10.0.0.1"
         ) from error
 
 
@@ -218,6 +287,53 @@ def _write(
     with open(path, "wb", opener=opener) as file:
         file.write(content)
     written.append(path)
+
+
+def read_certificate(path: Path) -> x509.Certificate:
+    """Read the first certificate of a file.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes())
+    except (ValueError, OSError) as error:
+        raise ConfigError(f"{path} must be a certificate, but: {error}; bring it anew") from error
+
+
+def revoke(folder: Path, names: Sequence[str]) -> list[str]:
+    """Let certificates, or keys of nodes, count no more; `make_certificates` makes new ones then.
+
+    A certificate comes on the list of `fedge.link.revoked`; a node's public key goes, so that no SuperLink
+    that starts lets it in.
+
+    Args:
+        folder: of the authority.
+        names: as leaf-0, cloud or node-3.
+
+    Returns:
+        The names.
+
+    Raises:
+        ConfigError: there is none of a name.
+    """
+    from fedge.link.revoked import write_list
+
+    serials, files = set(), []
+    for name in names:
+        found = [folder / f"{name}{kind}" for kind in (".crt", ".key", ".pub", "")]
+        if name == AUTHORITY or "/" in name or not (found[0].is_file() or found[2].is_file()):
+            raise ConfigError(f"--revoke must name a certificate or node of {folder}, but is {shown(name)}")
+        if found[0].is_file():
+            serials.add(read_certificate(found[0]).serial_number)
+        files += found
+    if serials:
+        key, authority = _read_authority(folder / f"{AUTHORITY}.key", folder / f"{AUTHORITY}.crt")
+        write_list(folder, serials, key, authority)
+    for file in files:
+        if file.is_file():
+            file.unlink()
+    return list(names)
 
 
 def refuse_unusable(certificate: Path, key: Path, authority: Path) -> None:

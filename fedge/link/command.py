@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fedge.config.option import ConfigError
+from fedge.config.option import ConfigError, shown
 
 _MOST = 10_000  # leaves or nodes; files are made one by one
 
@@ -17,12 +17,22 @@ def add_commands(commands: Any) -> None:
     )
     certs.add_argument(
         "--hosts",
-        default="localhost,127.0.0.1",
-        help="names and addresses of all servers, with commas between (default: localhost,127.0.0.1)",
+        action="append",
+        default=[],
+        metavar="ROLE=HOST,…",
+        help="names and addresses of one server: superlink, cloud, leaf-0, …; repeatable (its own machine "
+        "reaches each by localhost and 127.0.0.1 anyway)",
     )
     certs.add_argument("--leaves", type=int, default=0, metavar="N", help="leaf servers (default: 0)")
     certs.add_argument("--nodes", type=int, default=0, metavar="N", help="SuperNodes (default: 0)")
     certs.add_argument("--days", type=int, default=30, help="for which they are valid (default: 30)")
+    certs.add_argument(
+        "--revoke",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="let leaf-0, cloud, node-3, … count no more",
+    )
     certs.set_defaults(command=_make)
 
 
@@ -32,12 +42,30 @@ def _make(options: argparse.Namespace) -> int:
         value = getattr(options, name)
         if not least <= value <= most:
             raise ConfigError(f"--{name} must be {least} to {most}, but is {value}")
-    from fedge.link.certificates import Wanted, make_certificates  # loads cryptography
+    from fedge.link.certificates import Wanted, make_certificates, revoke  # loads cryptography
 
-    hosts = tuple(host.strip() for host in options.hosts.split(",") if host.strip())
+    if options.revoke:
+        for name in revoke(options.folder, options.revoke):
+            print(f"{name} counts no more; new files, and revoked.pem, go to the machines that have the old")
+        return 0
+    hosts = _hosts(options.hosts)
     written = make_certificates(options.folder, Wanted(hosts, options.leaves, options.nodes, options.days))
     for file in written:
         print(file)
     if not written:
         print(f"{options.folder} has all of them already")
     return 0
+
+
+def _hosts(given: list[str]) -> dict[str, list[str]]:
+    """Role → hosts, of arguments as cloud=cloud.example,10.0.0.1."""
+    found: dict[str, list[str]] = {}
+    for text in given:
+        role, sign, hosts = text.partition("=")
+        if not sign:
+            raise ConfigError(
+                f"--hosts must say whose they are, as cloud={text} or superlink={text}, but is "
+                f"{shown(text)}; each server's certificate names its own hosts alone"
+            )
+        found.setdefault(role.strip(), []).extend(host.strip() for host in hosts.split(",") if host.strip())
+    return found

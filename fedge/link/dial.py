@@ -1,9 +1,9 @@
 """A leaf server's end of its link to the cloud: it dials, answers what it is asked, and dials again.
 
 One channel for as long as the leaf server lives: gRPC connects it anew by itself. Only where a stream is not
-welcomed and does not end either, as one may that was opened while its connection went, does a new channel
-take the old one's place. The answer to the last question is kept until the next one comes, so that a stream
-that breaks in between costs no work.
+welcomed and does not end either, as one may that was opened while its connection went, or where a stream has
+ended and the files of certificates have changed, does a new channel take the old one's place. The answer to
+the last question is kept until the next one comes, so that a stream that breaks in between costs no work.
 """
 
 import logging
@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 import grpc  # type: ignore[import-untyped]
 
+from fedge.config.option import ConfigError
 from fedge.link.certificates import AUTHORITY, CLOUD, leaf_name, refuse_unusable
 from fedge.link.frames import LinkError, Packet, chunks_of, packet_of
 from fedge.link.gate import METHOD, NOTE, NUMBER, OPTIONS, OVER, PROCESS, SERVICE, WELCOME
@@ -95,7 +96,8 @@ class Link:
             ConfigError: a file of TLS is not usable.
         """
         self.address = address
-        self._credentials = _credentials(certificates, leaf)
+        self._files = _files(certificates, leaf)
+        refuse_unusable(*self._files)
         self._process = uuid.uuid4().hex
         self._stopped = threading.Event()
         self._is_over = False
@@ -129,11 +131,12 @@ class Link:
         self._is_over = False
         self._lost = _Lost(lost_s)
         while not (self._stopped.is_set() or self._is_over):
-            with grpc.secure_channel(self.address, self._credentials, options=_OPTIONS) as channel:
-                self._keep_attached(channel.stream_stream(f"/{SERVICE}/{METHOD}"), answering)
+            shown = _contents(self._files)
+            with grpc.secure_channel(self.address, _credentials(shown), options=_OPTIONS) as channel:
+                self._keep_attached(channel.stream_stream(f"/{SERVICE}/{METHOD}"), answering, shown)
 
-    def _keep_attached(self, attach: Any, answering: Answering) -> None:
-        """Hold one stream after another until it is over, or one says nothing."""
+    def _keep_attached(self, attach: Any, answering: Answering, shown: list[bytes]) -> None:
+        """Hold one stream after another until it is over, one says nothing, or the files are others."""
         self._is_silent = False
         while not (self._stopped.is_set() or self._is_over or self._is_silent):
             was_there = self._attached(attach, answering)
@@ -141,6 +144,8 @@ class Link:
                 raise Refused(f"the cloud at {self.address} was away for more than {self._lost.limit_s:g} s")
             if not self._is_over:
                 self._stopped.wait(self._lost.pause_s)
+                if _have_changed(self._files, shown):
+                    return
 
     def _attached(self, attach: Any, answering: Answering) -> bool:
         """Hold one stream until it ends; tell whether the cloud was there."""
@@ -272,9 +277,29 @@ class Link:
         self._told = code
 
 
-def _credentials(folder: Path, leaf: int) -> grpc.ChannelCredentials:
-    """Return what a leaf server shows, and by whom the cloud must be certified."""
+def _files(folder: Path, leaf: int) -> tuple[Path, Path, Path]:
+    """Certificate and key of a leaf server, and the authority of the cloud's."""
     name = leaf_name(leaf)
-    certificate, key, authority = folder / f"{name}.crt", folder / f"{name}.key", folder / f"{AUTHORITY}.crt"
-    refuse_unusable(certificate, key, authority)
-    return grpc.ssl_channel_credentials(authority.read_bytes(), key.read_bytes(), certificate.read_bytes())
+    return folder / f"{name}.crt", folder / f"{name}.key", folder / f"{AUTHORITY}.crt"
+
+
+def _contents(files: Sequence[Path]) -> list[bytes]:
+    return [path.read_bytes() for path in files]
+
+
+def _have_changed(files: tuple[Path, Path, Path], shown: Sequence[bytes]) -> bool:
+    """Tell whether others are there that can be used; while they are being changed, not yet."""
+    try:
+        if _contents(files) == shown:
+            return False
+        refuse_unusable(*files)
+    except (ConfigError, OSError):
+        return False
+    logger.info("certificates have changed, and are taken from now on")
+    return True
+
+
+def _credentials(shown: Sequence[bytes]) -> grpc.ChannelCredentials:
+    """What a leaf server shows, and by whom the cloud must be certified."""
+    certificate, key, authority = shown
+    return grpc.ssl_channel_credentials(authority, key, certificate)

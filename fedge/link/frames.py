@@ -69,8 +69,12 @@ def chunks_of(packet: Packet) -> Iterator[bytes]:
                 yield _DATA + flat[at : at + CHUNK_BYTES]
 
 
-def packet_of(chunks: Iterator[bytes]) -> Packet | None:
-    """Return the next packet that comes in chunks, with read-only arrays; None where nothing comes any more.
+def packet_of(chunks: Iterator[bytes], most_bytes: int = _MOST_BYTES) -> Packet | None:
+    """Next packet that comes in chunks, with read-only arrays; None where nothing comes any more.
+
+    Args:
+        chunks: of it and of others after it.
+        most_bytes: bytes of its head, and of all its arrays, at most.
 
     Raises:
         LinkError: it is none, or ends half way.
@@ -79,24 +83,26 @@ def packet_of(chunks: Iterator[bytes]) -> Packet | None:
     if first is None:
         return None
     try:
-        return _packet_of(chain([first], chunks))
+        return _packet_of(chain([first], chunks), most_bytes)
     except StopIteration:
         raise LinkError("a message ends half way") from None
 
 
-def _packet_of(chunks: Iterator[bytes]) -> Packet:
+def _packet_of(chunks: Iterator[bytes], most_bytes: int) -> Packet:
     """Return the packet that comes; StopIteration where it ends half way."""
     words = bytearray()
     while True:
         chunk = next(chunks)
-        if chunk[:1] != _HEAD or len(words) > _MOST_HEAD_BYTES:
+        if chunk[:1] != _HEAD or len(words) + len(chunk) > min(_MOST_HEAD_BYTES, most_bytes):
             raise LinkError("a message does not begin with its head")
         if len(chunk) == 1:
             break
         words += chunk[1:]
     try:
         head = json.loads(words)
-        states = {number: _state_of(entries, chunks) for number, entries in _checked(head).items()}
+        states = {
+            number: _state_of(entries, chunks) for number, entries in _checked(head, most_bytes).items()
+        }
         named = {str(name): states[number] for name, number in head["states"].items()}
         return Packet(str(head["kind"]), dict(head["facts"]), named)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -106,7 +112,7 @@ def _packet_of(chunks: Iterator[bytes]) -> Packet:
 _Entries = dict[str, tuple[np.dtype, tuple[int, ...]]]
 
 
-def _checked(head: Any) -> dict[str, _Entries]:
+def _checked(head: Any, most_bytes: int) -> dict[str, _Entries]:
     """Return state → entry → (dtype, shape), all of which can be."""
     found: dict[str, _Entries] = {}
     total = 0
@@ -118,7 +124,7 @@ def _checked(head: Any) -> dict[str, _Entries]:
             dtype = np.dtype(code)
             total += math.prod(shape) * dtype.itemsize
             found[number][entry] = dtype, tuple(shape)
-    if total > _MOST_BYTES:
+    if total > most_bytes:
         raise ValueError(f"its arrays are {total} bytes")
     return found
 

@@ -2,9 +2,13 @@
 
 A leaf server needs no open port: it dials (`fedge.link.dial`) and holds one stream as long as both live. Both
 sides show certificates of one authority (mutual TLS), and the cloud knows a leaf by the common name of its
-certificate: no other can take its place. A question is answered by one packet, after any number of notes on
-how far it is. Where the stream breaks, the leaf dials again and the question is put again under its number: a
-leaf that has answered it gives the same answer, one that was started anew works it out again.
+certificate: no other can take its place. Certificates, the authority and its list of those that count no more
+are read again when their files change, so they are exchanged while a run goes on. Of streams with one
+certificate that have not said hello only the newest few stay, for some seconds.
+
+A question is answered by one packet, after any number of notes on how far it is. Where the stream breaks, the
+leaf dials again and the question is put again under its number: a leaf that has answered it gives the same
+answer, one that was started anew works it out again.
 
 gRPC carries it, which Flower brings: streams with flow control, TLS and keep-alive.
 """
@@ -14,16 +18,22 @@ import queue
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 
 import grpc  # type: ignore[import-untyped]
+from cryptography import x509
 
-from fedge.link.certificates import AUTHORITY, CLOUD, leaf_name, refuse_unusable
+from fedge.config.option import ConfigError
+from fedge.link.certificates import AUTHORITY, CLOUD, leaf_name, read_certificate, refuse_unusable
 from fedge.link.frames import LinkError, Packet, chunks_of, packet_of
+from fedge.link.revoked import Revoked
+from fedge.process.escape import printable
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +51,10 @@ OPTIONS = (
 )
 _LOOK_S = 0.1  # how often a waiting thread sees whether its stream still lives
 _LEAVE_S = 2.0
+_HELLO_S = 10.0  # within which a leaf server that has attached says hello; it does at once
+_MOST_SILENT = 2  # streams of one certificate that have not said hello
+_MOST_HELLO_BYTES = 2**24
+_LONGEST = 200  # characters of what a stranger calls itself
 
 
 class LeafGone(RuntimeError):
@@ -136,15 +150,17 @@ class LeafGate:
         self._is_closing = False
         self._changed = threading.Condition()
         self._name, self._numbers = uuid.uuid4().hex, count(1)
-        # a stream holds a thread; while one takes another's place both live
-        self._pool = ThreadPoolExecutor(2 * leaves + 2, "leaf-link")
+        self._silent = _Silent()
+        # a stream holds a thread: one that serves, one that takes its place, those that have not said hello
+        self._pool = ThreadPoolExecutor((4 + _MOST_SILENT) * leaves + 2, "leaf-link")
         self._server = grpc.server(self._pool, options=(*OPTIONS, ("grpc.so_reuseport", 0)))
         handler = grpc.stream_stream_rpc_method_handler(self._attach)
         handlers = grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler})
         self._server.add_generic_rpc_handlers((handlers,))
-        credentials = _credentials(certificates)
+        files = _Files(certificates)
+        self._revoked = files.revoked
         try:
-            port = self._server.add_secure_port(address, credentials)
+            port = self._server.add_secure_port(address, files.credentials())
         except RuntimeError as error:
             raise LinkError(f"{address} cannot be listened on: {error}") from error
         self.address = f"{address.rpartition(':')[0]}:{port}"
@@ -227,8 +243,9 @@ class LeafGate:
     def _attach(self, chunks: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         """Serve a leaf server as long as its stream lives."""
         leaf = self._who(context)
-        hello = packet_of(chunks)
-        if hello is None or hello.kind != HELLO:
+        with self._silent.one_more(leaf, context):
+            hello = _hello(chunks)
+        if hello is None:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a leaf server says hello first")
             raise AssertionError
         stream = _Stream(leaf, context)
@@ -267,21 +284,101 @@ class LeafGate:
 
     def _who(self, context: grpc.ServicerContext) -> int:
         """Return the leaf whose certificate the other side has shown; end the stream of anybody else."""
-        names = [name.decode(errors="replace") for name in context.auth_context().get("x509_common_name", [])]
+        shown = context.auth_context()
+        names = [name.decode(errors="replace") for name in shown.get("x509_common_name", [])]
+        why = f"no leaf server of this run: {', '.join(names)}"
         if len(names) == 1 and names[0] in self._leaf_of:
-            return self._leaf_of[names[0]]
-        logger.warning("%s does not get in: its certificate is for %s", context.peer(), names)
-        context.abort(grpc.StatusCode.PERMISSION_DENIED, f"no leaf server of this run: {', '.join(names)}")
+            if not self._is_revoked(shown.get("x509_pem_cert", [])):
+                return self._leaf_of[names[0]]
+            why = f"the certificate of {names[0]} was revoked"
+        logger.warning("%s does not get in: %s", context.peer(), printable(why[:_LONGEST]))
+        context.abort(grpc.StatusCode.PERMISSION_DENIED, why)
         raise AssertionError
 
+    def _is_revoked(self, pems: Sequence[bytes]) -> bool:
+        """Tell whether a certificate counts no more; one that cannot be read does not."""
+        try:
+            return any(
+                x509.load_pem_x509_certificate(pem).serial_number in self._revoked.serials() for pem in pems
+            )
+        except ValueError:
+            return True
 
-def _credentials(folder: Path) -> grpc.ServerCredentials:
-    """Return what the cloud shows, and by whom others must be certified."""
-    certificate, key, authority = (
-        folder / f"{CLOUD}.crt",
-        folder / f"{CLOUD}.key",
-        folder / f"{AUTHORITY}.crt",
-    )
-    refuse_unusable(certificate, key, authority)
-    pair = (key.read_bytes(), certificate.read_bytes())
-    return grpc.ssl_server_credentials([pair], authority.read_bytes(), require_client_auth=True)
+
+class _Silent:
+    """Streams that have not said hello, by leaf: the newest few stay, for some seconds."""
+
+    def __init__(self) -> None:
+        self._of: defaultdict[int, list[grpc.ServicerContext]] = defaultdict(list)
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def one_more(self, leaf: int, context: grpc.ServicerContext) -> Iterator[None]:
+        """Take a stream in as long as it says nothing; the oldest of too many ends, and each in time."""
+        with self._lock:
+            self._of[leaf].append(context)
+            oldest = self._of[leaf][0] if len(self._of[leaf]) > _MOST_SILENT else None
+            if oldest is not None:
+                self._of[leaf].remove(oldest)
+        if oldest is not None:
+            oldest.cancel()
+        late = threading.Timer(_HELLO_S, context.cancel)
+        late.daemon = True
+        late.start()
+        try:
+            yield
+        finally:
+            late.cancel()
+            with self._lock, suppress(ValueError):  # it was the oldest of too many
+                self._of[leaf].remove(context)
+
+
+def _hello(chunks: Iterator[bytes]) -> Packet | None:
+    """What a leaf server says first, or None where it is no hello."""
+    try:
+        found = packet_of(chunks, _MOST_HELLO_BYTES)
+    except LinkError:
+        return None
+    return found if found is not None and found.kind == HELLO else None
+
+
+class _Files:
+    """What the cloud shows, and by whom others must be certified, as the files say by now."""
+
+    def __init__(self, folder: Path) -> None:
+        """Read them.
+
+        Raises:
+            ConfigError: one of them is not usable.
+        """
+        self._names = (folder / f"{CLOUD}.crt", folder / f"{CLOUD}.key", folder / f"{AUTHORITY}.crt")
+        refuse_unusable(*self._names)
+        self.revoked = Revoked(folder, read_certificate(self._names[-1]))
+        self._seen = self._stamps()
+        self._now = self._configuration()
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """Credentials that follow the files."""
+        return grpc.dynamic_ssl_server_credentials(self._now, self._changed, True)
+
+    def _stamps(self) -> list[int]:
+        return [path.stat().st_mtime_ns for path in self._names]
+
+    def _configuration(self) -> grpc.ServerCertificateConfiguration:
+        certificate, key, authority = (path.read_bytes() for path in self._names)
+        return grpc.ssl_server_certificate_configuration([(key, certificate)], authority)
+
+    def _changed(self) -> grpc.ServerCertificateConfiguration | None:
+        """What is to be shown from now on; None for what was. Files that do not fit are looked at again."""
+        try:
+            stamps = self._stamps()
+            if stamps == self._seen:
+                return None
+            refuse_unusable(*self._names)
+            found = self._configuration()
+        except (ConfigError, OSError) as error:
+            logger.warning("certificates have changed, and are not taken: %s", error)
+            return None
+        self._seen = stamps
+        logger.info("certificates have changed, and are taken from now on")
+        return found

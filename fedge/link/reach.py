@@ -48,7 +48,7 @@ def refuse_other_authority(name: str, address: str, authority: Path | None) -> b
         raise ConfigError(
             f"{name} must show a certificate for {host} that {authority or 'the system'} vouches for, but at "
             f"{address}: {error.verify_message.rstrip('.')}; bring ca.crt of its `fedge certs`, with "
-            f"--hosts {host}"
+            f"--hosts ROLE={host}"
         ) from error
     except ssl.SSLError as error:
         raise ConfigError(

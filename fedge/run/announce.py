@@ -7,6 +7,7 @@ from functools import partial
 
 from fedge.callbacks.calls import Stop
 from fedge.clustering.reach import out_of_reach
+from fedge.clustering.registry import sent_for
 from fedge.config.effects import options_without_effect
 from fedge.config.topology import known_per_leaf
 from fedge.console.lines import Console, final_table
@@ -71,6 +72,7 @@ class Announcer:
         self._memory = MemoryWatch()
         self._growth = GrowthWatch()
         self._account: Account | None = None
+        self._sent: tuple[str, ...] = ()
         self.remarks = Remarks()
         self.table: Callable[[], Sequence[str]] = list
 
@@ -194,15 +196,16 @@ class Announcer:
         """Say and record what privacy promises, and begin to add up what is spent."""
         config = self._plan.config
         known = known_per_leaf(sizes, config.partition.unseen_clients)
+        self._sent = sent_for(config.cluster)
         account = Account(config.privacy, [(num_training(config, clients), clients) for clients in known])
         self._recorder.update_manifest(
             privacy={
                 "promise": coverage.promise(config.privacy.kind),
-                "not_covered": coverage.not_covered(config),
+                "not_covered": coverage.not_covered(config, self._sent),
                 "accountant": account.library,
             }
         )
-        line = coverage.at_start(config, account.library)
+        line = coverage.at_start(config, account.library, self._sent)
         self._console.say(f"note: {line}")
         logger.warning(line)
         self._account = account
@@ -223,7 +226,7 @@ class Announcer:
         if self._account is not None:
             result = replace(result, epsilon_spent=self._account.spent(result.releases))
             self.remarks.on_privacy = coverage.at_end(
-                self._plan.config, result.epsilon_spent, result.releases
+                self._plan.config, result.epsilon_spent, result.releases, self._sent
             )
         elsewhere, of_nodes = self._grid.look_elsewhere(), self._nodes.round(result.exchanges)
         clocks = {machine: Clock(name=name) for machine, name in self._nodes.names.items()}

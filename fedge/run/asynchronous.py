@@ -3,26 +3,38 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 
-from fedge.callbacks.calls import Callbacks
-from fedge.config.parts import AVAILABILITY, CLOUD_RULES, DEVICES, ROUNDS, SERVER_RULES, TELLS_CLASSES
+from fedge.callbacks.calls import Callbacks, Stop
+from fedge.config.parts import (
+    AVAILABILITY,
+    CLOUD_RULES,
+    DEVICES,
+    ROUNDS,
+    SELECTIONS,
+    SERVER_RULES,
+    TELLS_CLASSES,
+)
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape
+from fedge.devices.availability import Presence
 from fedge.devices.cloud import Cloud, cloud_arguments
 from fedge.devices.evaluation import Evaluating
-from fedge.devices.fleet import Fleet, check_fleet
+from fedge.devices.fleet import Fleet, check_fleet, with_power
 from fedge.devices.groups import Groups
 from fedge.devices.limits import Limits
 from fedge.devices.lookahead import LookAhead, Waiting
 from fedge.devices.model_facts import ModelFacts
-from fedge.devices.outlook import jobs_expected, nothing_made, refuse_vain_deadline
-from fedge.devices.procedure import Hooks, JobRow, Procedure, World
+from fedge.devices.outlook import jobs_expected, nothing_made, refuse_unknown_power, refuse_vain_deadline
+from fedge.devices.periods import moment
+from fedge.devices.procedure import Procedure
 from fedge.devices.results import Population, VersionRow
 from fedge.devices.server import Server
 from fedge.devices.snapshot import restore, snapshot
 from fedge.devices.vectors import Version, version_of
+from fedge.devices.world import Hooks, JobRow, World
 from fedge.exchange.clients import Clients
 from fedge.exchange.engine import LookAheadEngine
 from fedge.process.watchdog import note_progress
@@ -34,6 +46,7 @@ from fedge.run.prepare import Deal
 from fedge.run.served import Members, with_served
 from fedge.seeding import Purpose, numpy_stream
 from fedge.states.checkpoint import FOLDER, prune, write_checkpoint
+from fedge.tasks.chosen import task_of
 from fedge.training.models import parameter_names, variance_names
 from fedge.training.module_state import get_state
 
@@ -106,23 +119,24 @@ class AsynchronousSteps(Steps):
         arguments = config.asynchrony.arguments("rule")
         fleet = self._fleet()
         refuse_vain_deadline(fleet, who, config, initial.nbytes)
+        refuse_unknown_power(fleet, config)
         world = World(
             config, plan.seed, who, fleet,
-            AVAILABILITY.load(config.devices.availability)(
-                len(who.leaf_of), plan.seed, **config.devices.arguments("availability")
-            ),
+            self._presence(who),
             LookAhead(
                 engine, clients, config, contexts, who.windows, variances, waiting, plan.clock
             ),
             Evaluating(
                 engine, clients, contexts, tests, shape.classes, waiting,
                 {client: len(val) for client, (_, val, _) in enumerate(dealt.clients)},
+                task_of(config.train),
             ),
             traced(sorted(who.windows), config.devices.traced), plan.clock,
             Hooks(lambda *rows: self._on_evaluation(procedure, *rows), self._write_job),
+            SELECTIONS.load(config.devices.selection), config.devices.arguments("selection"),
         )  # fmt: skip
         if not SERVER_RULES.has(config.asynchrony.rule, ROUNDS):
-            self._expected = jobs_expected(fleet, who, config, initial.nbytes)
+            self._expected = jobs_expected(fleet, who, config, initial.nbytes, self._presence(who))
         facts = self._facts(initial, shape)
         servers = [
             Server(initial, rule, arguments, len(who.devices_of(leaf)), replace(facts, server=leaf))
@@ -133,6 +147,13 @@ class AsynchronousSteps(Steps):
             groups = Groups(config, parameter_names(network), plan.seed, who.truth)
         procedure = Procedure(world, servers, self._cloud(who, facts, groups), groups)
         return procedure
+
+    def _presence(self, who: Population) -> Presence:
+        """When devices are there, as asked from the beginning on."""
+        devices = self._plan.config.devices
+        return cast(Presence, AVAILABILITY.load(devices.availability)(
+            len(who.leaf_of), self._plan.seed, **devices.arguments("availability")
+        ))  # fmt: skip
 
     def _facts(self, initial: Version, shape: DataShape) -> ModelFacts:
         """Return what rules can know of the model."""
@@ -150,13 +171,14 @@ class AsynchronousSteps(Steps):
         if groups is None:
             return None
         config = self._plan.config.asynchrony
-        arguments = cloud_arguments(config.cloud_rule, config.arguments("cloud_rule"))
+        rule = CLOUD_RULES.load(config.cloud_rule)
+        arguments = cloud_arguments(rule, config.arguments("cloud_rule"))
         windows = np.zeros((who.leaves, len(who.leaf_of)))
         for device, count in who.windows.items():
             windows[who.leaf_of[device], device] = count
         weights = windows.sum(1)
         of_leaves = replace(facts, shares=windows @ facts.shares / weights[:, None], server=who.leaves)
-        server = Server(facts.version, CLOUD_RULES.load(config.cloud_rule), arguments, who.leaves, of_leaves)
+        server = Server(facts.version, rule, arguments, who.leaves, of_leaves)
         return Cloud(config, server, weights.tolist(), groups.labels.tolist())
 
     def _fleet(self) -> Fleet:
@@ -164,7 +186,8 @@ class AsynchronousSteps(Steps):
         devices = self._plan.config.devices
         rng = numpy_stream(self._plan.seed, Purpose.DEVICES)
         made = DEVICES.load(devices.preset)(self._owners, rng, **devices.arguments("preset"))
-        return check_fleet(made, len(self._owners), f"devices.preset {devices.preset}")
+        checked = check_fleet(made, len(self._owners), f"devices.preset {devices.preset}")
+        return with_power(checked, devices.train_watts, devices.radio_watts)
 
     def _say(self, who: Population) -> None:
         """Say what the virtual clock is about, and what devices give away beyond their models."""
@@ -191,8 +214,9 @@ class AsynchronousSteps(Steps):
         limits = Limits(dict(self._spent), workers, self._plan.config.asynchrony.concurrency)
         self._recorder.update_manifest(limits=limits.facts())
         self._console.say(limits.line())
-        if procedure.server_busy > _BUSY:
-            self._announcer.note(_BEHIND.format(share=procedure.server_busy, jobs=procedure.in_line))
+        row = moment(procedure)
+        if row.server_busy > _BUSY:
+            self._announcer.note(_BEHIND.format(share=row.server_busy, jobs=row.in_line))
 
     # --- checkpoints --------------------------------------------------------------------------------
 
@@ -249,6 +273,8 @@ class AsynchronousSteps(Steps):
         self._announcer.round(result, laps)
         self._global_round = result.global_round
         callbacks.end_round(result, sum(laps.values()), row)
+        if procedure.ending and callbacks.stop is None:
+            callbacks.stop = Stop("asynchrony", result.global_round, procedure.ending)
         is_last = callbacks.stop is not None
         self._plan.clock.lap("report")
         self._keep(procedure, self._announcer.table())

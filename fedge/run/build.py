@@ -6,21 +6,28 @@ from pathlib import Path
 
 from torch import nn
 
+from fedge.algorithm.making import leaf_part_of
 from fedge.cloud.aggregator import CloudAggregator
 from fedge.cloud.offers import blends_of
+from fedge.cloud.region import Region
 from fedge.cloud.step import CloudSetting
+from fedge.clustering.registry import own_models
 from fedge.config.choices import BY_TEST
 from fedge.config.config import Config
 from fedge.config.option import ConfigError
+from fedge.config.parts import OF_THE_TASK
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape
 from fedge.data.scaling import Scale
+from fedge.exchange.algorithm import ReplyForm
 from fedge.exchange.clients import Clients
 from fedge.exchange.hello import CPU
 from fedge.exchange.round_context import RoundContext
+from fedge.leaf.algorithm import LeafAlgorithm
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.quorum import num_training
 from fedge.leaf.rules import make_strategy
+from fedge.leaf.server import Server
 from fedge.process.behind import Behind
 from fedge.process.identity import process_name
 from fedge.rounds.hooks import Hooks
@@ -32,6 +39,7 @@ from fedge.seeding import Purpose, torch_stream
 from fedge.serving.roles import models_beside
 from fedge.states.averaging import State
 from fedge.states.files import state_bytes
+from fedge.states.memory import FOLDER as MEMORIES
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
 from fedge.training.kernels import TORCH, Kernel, kernel_of
@@ -40,6 +48,7 @@ from fedge.training.module_state import get_state
 from fedge.training.optimizers import SGD
 
 _NOBODY = Hooks()
+AlgorithmMaker = Callable[[State, Sequence[str]], "LeafAlgorithm | None"]
 
 
 @dataclass(frozen=True)
@@ -57,6 +66,7 @@ class Plan:
         owners_scale: by what clients scale their windows where they own them; None where the server has them.
         options: of the run, as JSON, where clients have others.
         behind: writes checkpoints while clients are at work.
+        form: what clients send by their algorithm; None where the options say all.
     """
 
     config: Config
@@ -69,6 +79,7 @@ class Plan:
     owners_scale: Scale | None = None
     options: str = ""
     behind: Behind = field(default_factory=Behind)
+    form: ReplyForm | None = None
 
 
 def build_strategy(
@@ -99,7 +110,9 @@ def build_strategy(
     config = plan.config
     model = network_of(plan, shape)
     state, trainable = get_state(model), parameter_names(model)
-    leaves = make_leaves(config, dealt, clients_per_leaf, state, trainable, variance_names(model))
+    leaves = make_leaves(
+        config, dealt, clients_per_leaf, state, trainable, variance_names(model), algorithm_maker(plan)
+    )
     _prepare_sharing(plan, clients, leaves)
     held_out = windows_of_splits(dealt)
     truth = None if dealt.scenario is None else dealt.scenario.groups_in
@@ -110,7 +123,9 @@ def build_strategy(
     own_layers = layer_names(model, config.personal.kept)
     task = Task(config, plan.seed, held_out, shape.classes, truth, own_layers)
     facilities = Facilities(clients, round_contexts(plan), plan.clock, plan.shared, hooks, plan.behind)
-    strategy = HierarchicalStrategy(task, leaves, cloud, facilities, on_round, make_port)
+    strategy = HierarchicalStrategy(
+        task, make_branches(config, leaves), cloud, facilities, on_round, make_port
+    )
     return strategy, state
 
 
@@ -139,6 +154,8 @@ def kernel_of_run(plan: Plan, shape: DataShape, devices: Collection[str] = ()) -
         return Kernel(TORCH, "clients train on a GPU")
     if train.processes > 1:
         return Kernel(TORCH, "several processes train a client's model (train.processes)")
+    if train.loss != OF_THE_TASK:
+        return Kernel(TORCH, f"the native step has no train.loss {train.loss}")
     if train.optimizer != SGD:
         return Kernel(TORCH, f"the native step has no train.optimizer {train.optimizer}")
     return kernel_of(network_of(plan, shape), shape.input_shape, train.kernel, train.precision)
@@ -159,6 +176,7 @@ def make_leaves(
     state: State,
     trainable: Sequence[str],
     variances: Sequence[str],
+    make_algorithm: AlgorithmMaker = lambda state, trainable: None,
 ) -> list[Leaf]:
     """Return all leaves with their clients: those that train, weighed by training windows, and the unseen."""
     leaves, first = [], 0
@@ -169,9 +187,38 @@ def make_leaves(
         samples = {client: len(parts[client][0]) for client in members if client not in unseen}
         rule = make_strategy(config, num_training(config, len(samples)))
         unseen_here = [client for client in members if client in unseen]
-        leaves.append(Leaf(index, samples, state, trainable, rule, levels, unseen_here, variances))
+        algorithm = make_algorithm(state, trainable)
+        leaves.append(Leaf(index, samples, state, trainable, rule, levels, unseen_here, variances, algorithm))
         first += size
     return leaves
+
+
+def algorithm_maker(plan: Plan) -> AlgorithmMaker:
+    """Return what gives a leaf its side of the clients' algorithm; None where that needs nothing of it."""
+    form = plan.form
+    if form is None:
+        return lambda state, trainable: None
+
+    def make(state: State, trainable: Sequence[str]) -> LeafAlgorithm:
+        folder = str(plan.folder / MEMORIES)
+        return LeafAlgorithm(leaf_part_of(plan.config.train), form, folder, state, trainable)
+
+    return make
+
+
+def make_branches(config: Config, leaves: Sequence[Leaf]) -> list[Server]:
+    """Children of the cloud: the leaves, or regions over them, or regions over those."""
+    hierarchy, levels = config.hierarchy, config.scaffold.levels if config.scaffold.enabled else 0
+    servers: list[Server] = list(leaves)
+    paths = hierarchy.shape.paths(hierarchy.tiers - 1) if hierarchy.tiers > 2 else []
+    for leaf, path in zip(leaves, paths, strict=bool(paths)):
+        leaf.path = path
+    for tier in range(hierarchy.tiers - 2, 0, -1):
+        servers = [
+            Region(path, [s for s in servers if s.path[:-1] == path], levels > hierarchy.tiers - tier)
+            for path in hierarchy.shape.paths(tier)
+        ]
+    return servers
 
 
 def round_contexts(plan: Plan) -> Callable[[int, int], RoundContext]:
@@ -229,5 +276,4 @@ def _models_at_once(config: Config, clients: int, leaves: int) -> int:
     cluster = config.cluster
     per_leaf = 2 + len(blends_of(cluster.blend)) + models_beside(config)
     per_leaf += 4 * (cluster.count == BY_TEST) + bool(cluster.probe_every) + (config.scaffold.levels > 1)
-    own = cluster.fixed_count or 0 if cluster.enabled and cluster.method == "ifca" else 0
-    return clients + per_leaf * leaves + 2 * own
+    return clients + per_leaf * leaves + 2 * own_models(cluster)

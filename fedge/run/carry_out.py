@@ -25,6 +25,7 @@ from fedge.rounds.port import LeafEngine, PortMaker, RunFacts
 from fedge.rounds.results import RoundResult
 from fedge.rounds.routed import RoutedLeaves
 from fedge.rounds.strategy import HierarchicalStrategy
+from fedge.run.algorithms import form_of_algorithm, refuse_where_it_cannot_be
 from fedge.run.announce import Announcer
 from fedge.run.build import Plan, build_strategy, kernel_of_run
 from fedge.run.facts import data_of_owners, facts_of_deal
@@ -33,6 +34,9 @@ from fedge.run.prepare import Deal, Prepared, deal_data
 from fedge.run.served import card_of, with_served
 from fedge.run.snapshot import Snapshots, go_on
 from fedge.states.checkpoint import FOLDER, prune
+from fedge.states.memory import FOLDER as MEMORIES
+from fedge.states.memory import MemoryKeeper
+from fedge.tasks.chosen import task_of
 
 
 class Steps:
@@ -99,7 +103,9 @@ class Steps:
             plan, clients, dealt, sizes, shape, self._on_round, callbacks, self._port_maker(clients)
         )
         done = self._global_round = self._prepare_checkpoints(strategy)
-        self._console.begin([leaf.clients for leaf in strategy.leaves], config.hierarchy.leaf_rounds, done)
+        self._console.begin(
+            [leaf.clients for leaf in strategy.leaves], config.hierarchy.leaf_rounds_per_global, done
+        )
         last = self._begin_callbacks(callbacks, sizes)
         plan.clock.finish()
         with plan.behind:
@@ -113,9 +119,18 @@ class Steps:
         config, done = self._plan.config, self._global_round
         # a run may have been killed after a callback had ended it
         last = done if callbacks.stop else config.num_server_rounds
-        given = MappingProxyType(to_run_config(config))
+        given, score = MappingProxyType(to_run_config(config)), task_of(config.train).scores[0]
         callbacks.begin_run(
-            Run(self._plan.folder, given, self._plan.seed, tuple(sizes), config.num_server_rounds, done)
+            Run(
+                self._plan.folder,
+                given,
+                self._plan.seed,
+                tuple(sizes),
+                config.num_server_rounds,
+                done,
+                score.name,
+                score.higher_is_better,
+            )
         )
         return last
 
@@ -173,8 +188,8 @@ class Steps:
     def _find_clients(self) -> Clients:
         """Wait until all clients are there."""
         self._console.phase("waiting for clients")
-        limit_s, probe = self._plan.config.guard.start_timeout, self._plan.shared.probe
-        question = Question(probe, self._plan.seed)
+        limit_s = self._plan.config.guard.start_timeout
+        question = Question(self._plan.shared.challenge, self._plan.seed)
         clients = find_clients(self._grid, limit_s, question, self._console.tick)
         clients.watch(self._console.follow)
         clients.wait_for_gone(self._plan.config.guard.return_timeout)
@@ -199,7 +214,12 @@ class Steps:
         self._note_deal(deal)
         self._fingerprint = deal.source.fingerprint
         shape = write_client_data(plan.data_folder, deal.windows, deal.partition, plan.config.data.normalize)
-        self._plan = replace(plan, handed_out=self._grid.hand_out(plan.data_folder))
+        handed_out = self._grid.hand_out(plan.data_folder)
+        self._plan = replace(plan, handed_out=handed_out, form=deal.form)
+        if isinstance(self._grid, LeafEngine):
+            refuse_where_it_cannot_be(plan.config, deal.form, "leaf servers")
+        elif handed_out:
+            refuse_where_it_cannot_be(plan.config, deal.form, "cluster")
         facts = facts_of_deal(plan.config, deal)
         self._card = card_of(plan.config, facts, shape)
         forget_source(deal.windows)
@@ -211,7 +231,11 @@ class Steps:
         """Go by what clients tell of windows that they own (partition id → it); returns the same."""
         plan = self._plan
         data = data_of_owners(plan.config, plan.seed, told, self._opened.resumption)
-        self._plan = replace(plan, owners_scale=data.scale)
+        form = form_of_algorithm(plan.config, data.shape, None)
+        refuse_where_it_cannot_be(
+            plan.config, form, "leaf servers" if isinstance(self._grid, LeafEngine) else "owners"
+        )
+        self._plan = replace(plan, owners_scale=data.scale, form=form)
         self._card = card_of(plan.config, data.facts, data.shape)
         note_progress()
         self._announcer.data(data.facts, self._prepared.seed_source)
@@ -224,6 +248,9 @@ class Steps:
         """Go on from a checkpoint, or write the first; returns the global rounds that are done."""
         plan, remarks, callbacks = self._plan, self._announcer.remarks, self._callbacks
         assert callbacks is not None
+        memories = None
+        if plan.form is not None and plan.form.keeps:
+            memories = MemoryKeeper(plan.folder / MEMORIES, plan.config.checkpoint.keep)
         self._snapshots = Snapshots(
             plan.config.checkpoint,
             plan.config.num_server_rounds,
@@ -232,13 +259,18 @@ class Steps:
             remarks,
             callbacks,
             plan.behind,
+            memories,
         )
         found = self._opened.take_resumption()
         if found is None:
+            if memories is not None:
+                memories.begin({})
             self._snapshots.after(0, list)
             plan.behind.finish()  # the leaves are about to get their first models
             return 0
         lines = go_on(found.checkpoint, strategy, remarks)
+        if memories is not None:
+            memories.begin(strategy.kept_memories())
         callbacks.restore(found.checkpoint.facts.get("callbacks", {}))
         self._announcer.table = lambda: lines
         if self._recorder.refitted:

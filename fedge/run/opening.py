@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from fedge.config.flat import to_run_config
+from fedge.config.trust import remember_parts
 from fedge.process.versions import versions
 from fedge.records.folder import create_run_folder, find_run, point_latest
 from fedge.records.lock import RunLock
 from fedge.records.private import without_places
 from fedge.records.recorder import utc_now
-from fedge.run.parts import changed_parts, described_parts
+from fedge.run.parts import changed_parts, described_parts, own_parts
 from fedge.run.prepare import Prepared
 from fedge.run.resume import Resumption, find_resumption, is_as_found
+from fedge.tasks.chosen import described
 
 
 @dataclass
@@ -44,10 +46,13 @@ class Opened:
 def open_folder(prepared: Prepared) -> Opened:
     """Return the run's folder, new or that of the run to go on with, locked.
 
+    Code of the user's that this run carries out is code that the user has said yes to.
+
     Raises:
         ConfigError: it cannot be made, is in use, or the run cannot go on.
     """
     config = prepared.config
+    remember_parts(own_parts(config))
     if not config.resume:
         folder = create_run_folder(config.runs_dir, config.run_name, prepared.seed)
         return Opened(folder, RunLock(folder))
@@ -89,5 +94,6 @@ def first_manifest(
         "config": without_places(to_run_config(prepared.config)),
         "versions": versions(),
         "parts": described_parts(prepared.config),
+        "task": described(prepared.config.train),
         "started": utc_now(),
     }

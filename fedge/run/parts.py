@@ -5,9 +5,11 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedge.callbacks.calls import refuse_other_columns
 from fedge.config.config import Config
 from fedge.config.option import ConfigError, arguments_of, nearest, shown
 from fedge.config.parts import (
+    ALGORITHMS,
     AVAILABILITY,
     BATCH_NORM,
     CALLBACKS,
@@ -16,10 +18,14 @@ from fedge.config.parts import (
     DEVICES,
     GATES,
     GROUPINGS,
+    LOSSES,
+    METRICS,
     MODELS,
+    OF_THE_TASK,
     PARTITIONS,
     RULES,
     SCENARIOS,
+    SELECTIONS,
     SERVER_RULES,
     SIGNALS,
     TRACKERS,
@@ -31,6 +37,8 @@ from fedge.config.parts import (
 from fedge.config.register import Register, refuse_misfit, source_sha256
 from fedge.data.prepared import DataShape
 from fedge.native.library import UnavailableError, best_kernel
+from fedge.run.algorithms import refuse_algorithm, refuse_unread
+from fedge.tasks.chosen import refuse_task_that_fails
 
 _MOST_TRIED = 2**28  # bytes of made-up replies with which a leaf rule is tried out
 
@@ -39,6 +47,8 @@ def own_parts(config: Config) -> dict[str, tuple[Register, str]]:
     """Return option → register and name of every part that does not come with Fedge and has a say."""
     named = {
         "train.model": (MODELS, config.train.model),
+        "train.loss": (LOSSES, config.train.loss),
+        "train.algorithm": (ALGORITHMS, config.train.algorithm),
         "leaf.strategy": (RULES, config.leaf.strategy),
         "cluster.signal": (SIGNALS, config.cluster.signal),
         "cluster.method": (GROUPINGS, config.cluster.method),
@@ -50,9 +60,12 @@ def own_parts(config: Config) -> dict[str, tuple[Register, str]]:
         "asynchrony.cloud-rule": (CLOUD_RULES, config.asynchrony.cloud_rule),
         "devices.preset": (DEVICES, config.devices.preset),
         "devices.availability": (AVAILABILITY, config.devices.availability),
+        "devices.selection": (SELECTIONS, config.devices.selection),
     }
     if DATASETS.is_code(config.data.path):  # and no file
         named["data.path"] = (DATASETS, config.data.path)
+    for number, name in enumerate(names_in(config.train.metrics)):
+        named[f"train.metrics[{number}]"] = (METRICS, name)
     for number, name in enumerate(names_in(config.callbacks)):
         named[f"callbacks[{number}]"] = (CALLBACKS, name)
     return {option: (register, name) for option, (register, name) in named.items() if register.is_own(name)}
@@ -80,12 +93,15 @@ def refuse_parts_that_do_not_fit(config: Config) -> None:
     _refuse_arguments_of_what_takes_none(config)
     _refuse_callbacks_that_cannot_be(config)
     _refuse_kernel_that_is_not_there(config)
+    refuse_algorithm(config)
     if config.asynchrony.is_on:
         _refuse_clock_parts_that_do_not_fit(config)
     if RULES.is_own(config.leaf.strategy) or config.leaf.strategy_args:
         from fedge.leaf.rules import make_strategy  # Flower, which a refused run need not wait for
 
         make_strategy(config, 1)
+        if RULES.is_own(config.leaf.strategy):
+            refuse_unread(config)
 
 
 def _refuse_kernel_that_is_not_there(config: Config) -> None:
@@ -124,7 +140,9 @@ def _refuse_clock_parts_that_do_not_fit(config: Config) -> None:
     SERVER_RULES.refuse_wrong_arguments(asynchrony.rule, rule, "model", "memory", "arrival")
     DEVICES.refuse_wrong_arguments(devices.preset, preset, "owner", "rng")
     AVAILABILITY.refuse_wrong_arguments(devices.availability, availability, "devices", "seed")
-    from fedge.devices.trying import try_availability, try_preset, try_rule
+    selection = devices.arguments("selection")
+    SELECTIONS.refuse_wrong_arguments(devices.selection, selection, "there", "history", "turn")
+    from fedge.devices.trying import try_availability, try_preset, try_rule, try_selection
 
     try_rule(asynchrony.rule, rule)
     if config.hierarchy.num_servers > 1:
@@ -137,6 +155,7 @@ def _refuse_clock_parts_that_do_not_fit(config: Config) -> None:
             refuse_needs_of_rounds(config.cluster)
     try_preset(devices.preset, preset)
     try_availability(devices.availability, availability)
+    try_selection(devices.selection, selection)
 
 
 def _refuse_arguments_of_what_takes_none(config: Config) -> None:
@@ -161,7 +180,7 @@ def _refuse_callbacks_that_cannot_be(config: Config) -> None:
         if inspect.isclass(code) or hasattr(code, "part"):
             refuse_uncalled(getattr(code, "part", code), name)
         if not CALLBACKS.is_own(name):
-            code(**arguments)
+            refuse_other_columns(code(**arguments), config)
     given = arguments_of(config.callbacks_args, "callbacks-args")
     heads = set(names) | {name.split(".")[0] for name in names}
     unknown = next((key for key in given if key not in heads), None)
@@ -181,6 +200,8 @@ def refuse_model_that_does_not_fit(config: Config, shape: DataShape) -> None:
     """
     name = config.train.model
     refuse_input_shape(name, shape.input_shape)
+    if config.train.loss != OF_THE_TASK or config.train.metrics:
+        refuse_task_that_fails(config.train, shape.classes)
     if not MODELS.is_own(name) and not config.train.model_args:
         return
     from torch import Generator  # and PyTorch neither

@@ -5,7 +5,7 @@ Loads no torch: most of what a user can get wrong is found here, and is to be sa
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fedge.config.config import Config
 from fedge.config.flat import from_run_config
@@ -14,11 +14,15 @@ from fedge.data.devices import deal_devices
 from fedge.data.partition import Partition, partition
 from fedge.data.prepared import DataShape, DataSource, load_source
 from fedge.leaf.quorum import refuse_missing_quorum
+from fedge.run.algorithms import form_of_algorithm
 from fedge.run.parts import refuse_last_batch_of_one, refuse_model_that_does_not_fit, refuse_rule_that_fails
 from fedge.run.population import clients_for, refuse_other_number
 from fedge.run.resume import Resumption, refuse_other_data
 from fedge.seeding import resolve_seed
 from hhar.windows.window_file import Windows
+
+if TYPE_CHECKING:
+    from fedge.exchange.algorithm import ReplyForm
 
 _T = TypeVar("_T")
 Load = Callable[[Config, int], tuple[Windows, DataSource]]
@@ -44,12 +48,14 @@ class Deal:
         source: where they come from.
         partition: per client its windows.
         clients_per_leaf: number of clients of each leaf.
+        form: what clients send by their algorithm; None where the options say all.
     """
 
     windows: Windows
     source: DataSource
     partition: Partition
     clients_per_leaf: list[int]
+    form: "ReplyForm | None" = None
 
 
 @dataclass(frozen=True)
@@ -124,7 +130,7 @@ def deal_data(
     trained = {c: len(part[0]) for c, part in enumerate(dealt.clients) if c not in dealt.unseen_clients}
     refuse_last_batch_of_one(config, shape, trained)
     refuse_rule_that_fails(config, shape, known)
-    return Deal(windows, source, dealt, sizes)
+    return Deal(windows, source, dealt, sizes, form_of_algorithm(config, shape, windows))
 
 
 def clients_of_data(config: Config, there: int, load: Load = load_source) -> int:

@@ -37,7 +37,6 @@ class Remarks:
 
     def observe(self, result: RoundResult) -> None:
         """Take in one global round."""
-        self._num_leaves = len(result.leaves)
         decisions = [leaf.gate.decision for leaf in result.leaves]
         self._accepted += decisions.count("accepted")
         self._rejected += decisions.count("rejected")
@@ -60,6 +59,7 @@ class Remarks:
         self._lowest_p = _ends([*self._lowest_p, *(test["p"] for test in cloud.facts.get("tests", ()))])[:1]
         if cloud.similarity is not None:
             self._cluster_counts = _ends([*self._cluster_counts, int(cloud.labels.max()) + 1])
+            self._num_leaves = len(cloud.labels)
             above_diagonal = cloud.similarity[np.triu_indices(self._num_leaves, k=1)]
             self._similarities = _ends([*self._similarities, *map(float, above_diagonal)])
 

@@ -17,6 +17,7 @@ from fedge.records.device_tables import GROWING
 from fedge.records.folder import find_run, short
 from fedge.records.foreign import refuse_links, refuse_odd_files
 from fedge.records.manifest import RunFolderError, read_manifest
+from fedge.records.model_tables import CLIENT_MODELS
 from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, damaged_outputs, fits
 from fedge.records.private import places_of
 from fedge.states.checkpoint import FOLDER, Checkpoint, CheckpointError, newest_good
@@ -164,7 +165,9 @@ def _newest_that_fits(
     """
     checkpoint, damaged = newest_good(folder / FOLDER)
     while checkpoint is not None:
-        needed = [table.path for table in (*ROUND_TABLES, *GROWING) if not table.optional] + [CLUSTERS]
+        needed = [table.path for table in (*ROUND_TABLES, *GROWING, CLIENT_MODELS) if not table.optional] + [
+            CLUSTERS
+        ]
         if confusion_is_due(folder, checkpoint):
             needed.append(CONFUSION)
         misfits = _misfits(folder, checkpoint, needed)

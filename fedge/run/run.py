@@ -17,8 +17,10 @@ from fedge.process.watchdog import stall_limit_s, watching
 from fedge.records.device_recorder import DeviceRecorder
 from fedge.records.folder import client_data_folder, data_folders, remove_client_data, short
 from fedge.records.manifest import read_manifest
+from fedge.records.model_tables import CLIENT_MODELS
 from fedge.records.recorder import Recorder, RecordError
 from fedge.report.at_end import report_at_end
+from fedge.run.algorithms import is_default
 from fedge.run.announce import Announcer
 from fedge.run.build import Plan
 from fedge.run.carry_out import Steps
@@ -28,6 +30,7 @@ from fedge.run.parts import refuse_virtual_clock
 from fedge.run.prepare import Prepared, prepare
 from fedge.run.resume import Resumption
 from fedge.states.shared import SharedStates
+from fedge.tasks.chosen import task_of
 from fedge.timing.laps import LapClock
 from fedge.trackers.tracking import FINISH_FAILED_S, Tracking
 
@@ -136,7 +139,18 @@ def _carry_out(
     data_folder = client_data_folder(around.folder, len(manifest.get("resumed", [])))
     limit_s, start_s = stall_limit_s(config.guard), config.guard.start_timeout
     on_clock = config.asynchrony.is_on
-    with (DeviceRecorder if on_clock else Recorder)(around.folder, opened.offsets, manifest) as recorder:
+    recorder = (
+        DeviceRecorder(around.folder, opened.offsets, manifest, learned=task_of(config.train))
+        if on_clock
+        else Recorder(
+            around.folder,
+            opened.offsets,
+            manifest,
+            () if is_default(config) else (CLIENT_MODELS,),
+            learned=task_of(config.train),
+        )
+    )
+    with recorder:
         ending = Ending(recorder, around.console, around.clean_up, owns_process)
         try:
             recorder.begin(to_run_config(config))

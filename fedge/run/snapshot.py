@@ -13,6 +13,7 @@ files of a round change in the same order as if the server had waited.
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from fedge.rounds.strategy import HierarchicalStrategy
 from fedge.run.remarks import Remarks
 from fedge.states.averaging import State
 from fedge.states.checkpoint import FOLDER, Checkpoint, Groups, prune, write_checkpoint
+from fedge.states.memory import MemoryKeeper
 
 _LEAVES, _CLIENTS = "leaves", "clients"  # groups
 
@@ -41,6 +43,7 @@ class Snapshots:
         remarks: Remarks,
         callbacks: Callbacks,
         behind: Behind,
+        memories: MemoryKeeper | None = None,
     ) -> None:
         """Watch the parts of a run.
 
@@ -49,6 +52,7 @@ class Snapshots:
             num_rounds: the last global round, which is always kept unless none is.
             recorder, strategy, remarks: of the run.
             callbacks: of the run.
+            memories: keeps the files of clients' memories; None where clients keep none.
             behind: writes; what it raises is a CheckpointError: the disk is full or gone.
         """
         self._config = config
@@ -58,6 +62,7 @@ class Snapshots:
         self._remarks = remarks
         self._callbacks = callbacks
         self._behind = behind
+        self._memories = memories
 
     def after(self, global_round: int, table: Callable[[], Sequence[str]], is_last: bool = False) -> None:
         """Begin to write the checkpoint of a global round if one is due, and to remove old ones.
@@ -67,6 +72,8 @@ class Snapshots:
             table: gives the lines of the final table, should this be the last round.
             is_last: it is, although others were planned.
         """
+        if self._memories is not None:
+            self._memories.sweep(self._strategy.kept_memories())
         every = self._config.every
         if every and (global_round % every == 0 or global_round == self._num_rounds or is_last):
             self.write(global_round, table)
@@ -79,14 +86,17 @@ class Snapshots:
             "callbacks": self._callbacks.facts(),
             "table": list(table()),
         }
+        pinned = [] if self._memories is None else self._memories.pin(self._strategy.kept_memories())
         groups = {
             _LEAVES: self._strategy.states(),
             _CLIENTS: {str(client): control for client, control in self._strategy.client_controls().items()},
         }
         run, as_they_are = self._recorder.manifest, json.dumps(facts)  # both may change from now on
-        self._behind.begin(partial(self._write, global_round, groups, run, as_they_are))
+        self._behind.begin(partial(self._write, global_round, groups, run, as_they_are, pinned))
 
-    def _write(self, global_round: int, groups: Groups, run: Mapping[str, Any], facts: str) -> None:
+    def _write(
+        self, global_round: int, groups: Groups, run: Mapping[str, Any], facts: str, pinned: Sequence[Path]
+    ) -> None:
         """Write a checkpoint; the tables, and these states, stay as they are meanwhile."""
         about_tables = {
             "run": run,
@@ -95,7 +105,7 @@ class Snapshots:
         }
         parent = self._recorder.folder / FOLDER
         all_facts = about_tables | json.loads(facts)
-        write_checkpoint(parent, global_round, groups, all_facts, beside=self._recorder.unsynced)
+        write_checkpoint(parent, global_round, groups, all_facts, beside=[*self._recorder.unsynced, *pinned])
         prune(parent, self._config.keep)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from fedge.config.option import ConfigError
 from fedge.config.register import look_in
+from fedge.config.trust import FLAG, own_folders
 from fedge.process.escape import cell
 from fedge.records.folder import find_run
 from fedge.records.private import code_folders_of
@@ -56,16 +57,19 @@ def add_commands(commands: Any) -> None:
         parser.add_argument(
             "--runs-dir", type=Path, default=Path("runs"), help="folder of all run folders (default: runs)"
         )
+        parser.add_argument(
+            FLAG, action="store_true", help="import the network's code where it is not Fedge's; remembered"
+        )
 
 
 def _opened(options: argparse.Namespace) -> "Models":
     """Return the models of the run that is meant."""
     folder = find_run(options.run, options.runs_dir)
-    # where the run found code of the user's, and a project's runs lie in its folder
-    look_in(*code_folders_of(folder), *folder.parents[1:2], Path.cwd())
+    # where the run found code of the user's, as far as these are folders of the user's own runs
+    look_in(*own_folders(code_folders_of(folder)), Path.cwd())
     from fedge.records.reader import load_run
 
-    return load_run(folder).opened_models()
+    return load_run(folder).opened_models(options.trust_code)
 
 
 def _chosen(options: argparse.Namespace) -> "tuple[Models, Choice]":

@@ -76,7 +76,7 @@ def test_whom_a_superlink_is_certified_by_is_a_file_of_the_project(project, tmp_
 @pytest.mark.parametrize(
     ("address", "resume", "telling"),
     [
-        ("127.0.0.1:{}", "", "nobody answers at 127.0.0.1:{} any more; start flower-superlink there again; "
+        ("127.0.0.1:{}", "", "nobody answers at 127.0.0.1:{} any more; start fedge superlink there again; "
          "go on with: fedge resume /r/x --app . --federation there; what it said: flwr log 7 . there"),
         ("127.0.0.1:{}", "/r/y", "fedge resume /r/y --app . --federation there; what"),
         ("127.0.0.2:{}", "", "fedge run . there -c 'resume=\"x\"' with the options of the run;"),

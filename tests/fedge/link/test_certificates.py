@@ -13,13 +13,21 @@ from cryptography.hazmat.primitives import serialization
 from flwr.supercore.primitives.asymmetric import uses_nist_ec_curve
 
 from fedge.config.option import ConfigError
-from fedge.link.certificates import Wanted, leaf_name, make_certificates, refuse_unusable
+from fedge.link.certificates import (
+    Wanted,
+    leaf_name,
+    make_certificates,
+    read_certificate,
+    refuse_unusable,
+    revoke,
+)
+from fedge.link.revoked import Revoked
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("tls") / "certs"
-    make_certificates(made, Wanted(("localhost", "127.0.0.1"), leaves=2, nodes=2))
+    make_certificates(made, Wanted({"cloud": ["cloud.example"]}, leaves=2, nodes=2))
     return made
 
 
@@ -75,7 +83,7 @@ def test_nobody_else_gets_in(folder, tmp_path, stranger):
 
 def test_keys_are_their_owner_s_alone(folder):
     secret = [p for p in folder.iterdir() if p.suffix not in (".crt", ".pub")]
-    assert len(secret) == 1 + 2 + 2 + 2
+    assert len(secret) == 1 + 2 + 2 * 2 + 2
     assert {stat.S_IMODE(path.stat().st_mode) for path in secret} == {0o600}
 
 
@@ -91,18 +99,21 @@ def test_what_is_there_stays_and_what_is_missing_comes(tmp_path):
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert make_certificates(tmp_path, Wanted(leaves=1)) == []
     added = make_certificates(tmp_path, Wanted(leaves=2, nodes=1))
-    assert {path.name for path in added} == {"leaf-1.crt", "leaf-1.key", "node-0", "node-0.pub"}
+    assert {path.name for path in added} == {
+        *(f"leaf-1{part}" for part in (".crt", ".key", "-server.crt", "-server.key")), "node-0", "node-0.pub",
+    }  # fmt: skip
     assert before.items() <= {path.name: path.read_bytes() for path in tmp_path.iterdir()}.items()
 
 
 def test_certificates_that_lack_a_host_or_their_key_are_made_anew(tmp_path):
-    make_certificates(tmp_path, Wanted(("localhost",)))
+    make_certificates(tmp_path, Wanted())
     authority = (tmp_path / "ca.crt").read_bytes()
-    anew = make_certificates(tmp_path, Wanted(("cloud.example", "::1")))
-    assert {path.name for path in anew} == {"cloud.crt", "cloud.key", "superlink.crt", "superlink.key"}
+    hosts = {"cloud": ("cloud.example", "::1")}
+    anew = make_certificates(tmp_path, Wanted(hosts))
+    assert {path.name for path in anew} == {"cloud.crt", "cloud.key"}
     assert (tmp_path / "ca.crt").read_bytes() == authority
     (tmp_path / "cloud.key").unlink()
-    assert [path.name for path in make_certificates(tmp_path, Wanted(("::1",)))] == ["cloud.key", "cloud.crt"]
+    assert [path.name for path in make_certificates(tmp_path, Wanted(hosts))] == ["cloud.key", "cloud.crt"]
     refuse_unusable(*pair(tmp_path, "cloud"), tmp_path / "ca.crt")
 
 
@@ -137,3 +148,82 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path):
     (tmp_path / "certs").write_text("")
     with pytest.raises(ConfigError, match="must be writable"):
         make_certificates(tmp_path / "certs", Wanted())
+
+
+@pytest.mark.parametrize("name", ["leaf-0", "leaf-0-server", "superlink", "leaf-1-server"])
+def test_no_other_machine_s_key_makes_a_cloud(folder, name):
+    """A leaf knows the cloud by the name "cloud" in a server's certificate."""
+    seen = shaken_hands(pair(folder, name), pair(folder, "leaf-1"), folder / "ca.crt", "cloud")
+    assert any(isinstance(each, ssl.SSLCertVerificationError) for each in seen)
+
+
+@pytest.mark.parametrize("name", ["cloud", "superlink", "leaf-1-server"])
+def test_no_server_s_key_makes_a_leaf(folder, name):
+    seen = shaken_hands(pair(folder, "cloud"), pair(folder, name), folder / "ca.crt", "cloud")
+    assert any(isinstance(each, OSError) for each in seen)
+
+
+def test_a_certificate_names_its_own_hosts_alone(tmp_path):
+    hosts = {"cloud": ["cloud.example"], "superlink": ["10.0.0.1"], "leaf-1": ["leaf-1.example"]}
+    make_certificates(tmp_path, Wanted(hosts, leaves=2))
+
+    def named(name):
+        found = x509.load_pem_x509_certificate((tmp_path / f"{name}.crt").read_bytes())
+        try:
+            names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        except x509.ExtensionNotFound:
+            return set()
+        return {str(name.value) for name in names}
+
+    here = {"localhost", "127.0.0.1"}
+    assert named("cloud") == {"cloud.example", "cloud"} | here
+    assert named("superlink") == {"10.0.0.1"} | here
+    assert named("leaf-0-server") == here
+    assert named("leaf-1-server") == {"leaf-1.example"} | here
+    assert named("leaf-0") == named("leaf-1") == set()
+
+
+@pytest.mark.parametrize(
+    ("hosts", "telling"),
+    [
+        (
+            {"leaf-2": ["a"]},
+            "--hosts must say whose they are, one of superlink, cloud, leaf-0, leaf-1, but says",
+        ),
+        ({"superlink": ["cloud"]}, "the host cloud must be the cloud's"),
+        ({"cloud": ["bücher"]}, "--hosts must be names or addresses"),
+    ],
+)
+def test_hosts_that_are_nobody_s_are_refused(tmp_path, hosts, telling):
+    with pytest.raises(ConfigError, match=telling):
+        make_certificates(tmp_path, Wanted(hosts, leaves=2))
+
+
+def test_certificates_for_both_ways_are_made_anew(tmp_path):
+    """As they were before there were roles."""
+    make_certificates(tmp_path, Wanted(leaves=1))
+    for kind in ("crt", "key"):
+        (tmp_path / f"leaf-0.{kind}").write_bytes((tmp_path / f"leaf-0-server.{kind}").read_bytes())
+    assert [path.name for path in make_certificates(tmp_path, Wanted(leaves=1))] == [
+        "leaf-0.key",
+        "leaf-0.crt",
+    ]
+
+
+def test_what_has_less_than_a_third_of_its_days_left_is_made_anew(tmp_path):
+    make_certificates(tmp_path, Wanted(days=9))
+    assert make_certificates(tmp_path, Wanted(days=26)) == []
+    assert len(make_certificates(tmp_path, Wanted(days=28))) == 4
+
+
+def test_what_is_revoked_is_made_anew_and_the_old_one_is_on_the_list(tmp_path):
+    make_certificates(tmp_path, Wanted(leaves=1, nodes=2))
+    old = read_certificate(tmp_path / "leaf-0.crt")
+    authority = read_certificate(tmp_path / "ca.crt")
+    assert revoke(tmp_path, ["leaf-0", "node-1"]) == ["leaf-0", "node-1"]
+    assert Revoked(tmp_path, authority).serials() == {old.serial_number}
+    anew = make_certificates(tmp_path, Wanted(leaves=1, nodes=2))
+    assert {path.name for path in anew} == {"leaf-0.crt", "leaf-0.key", "node-1", "node-1.pub"}
+    for name in ("leaf-7", "ca", "../x", ""):
+        with pytest.raises(ConfigError, match="--revoke must name a certificate or node"):
+            revoke(tmp_path, [name])

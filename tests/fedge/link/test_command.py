@@ -10,7 +10,7 @@ def test_certs_are_written_and_named(tmp_path, capsys):
         "certs",
         str(tmp_path / "tls"),
         "--hosts",
-        "cloud.example, 10.1.2.3",
+        "cloud=cloud.example, 10.1.2.3",
         "--leaves",
         "1",
         "--nodes",
@@ -19,9 +19,10 @@ def test_certs_are_written_and_named(tmp_path, capsys):
     assert main(words) == 0
     assert {p.name for p in (tmp_path / "tls").iterdir()} == {
         "ca.crt", "ca.key", "cloud.crt", "cloud.key", "superlink.crt", "superlink.key",
-        "leaf-0.crt", "leaf-0.key", "node-0", "node-0.pub", "node-1", "node-1.pub",
+        "leaf-0.crt", "leaf-0.key", "leaf-0-server.crt", "leaf-0-server.key",
+        "node-0", "node-0.pub", "node-1", "node-1.pub",
     }  # fmt: skip
-    assert len(capsys.readouterr().out.splitlines()) == 12
+    assert len(capsys.readouterr().out.splitlines()) == 14
     assert main(words) == 0
     assert "has all of them already" in capsys.readouterr().out
 
@@ -31,7 +32,9 @@ def test_certs_are_written_and_named(tmp_path, capsys):
     [
         (["--leaves", "-1"], "--leaves must be 0 to 10000, but is -1"),
         (["--days", "0"], "--days must be 1 to 3650, but is 0"),
-        (["--hosts", "bücher"], "--hosts must be names or addresses"),
+        (["--hosts", "cloud=bücher"], "--hosts must be names or addresses"),
+        (["--hosts", "a.example"], "--hosts must say whose they are, as cloud=a.example"),
+        (["--revoke", "leaf-0"], "--revoke must name a certificate or node"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(tmp_path, capsys, words, telling):

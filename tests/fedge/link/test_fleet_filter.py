@@ -48,7 +48,7 @@ def port(certs):
     """Where the filter listens, before a SuperLink of its own."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), SuperLink)
     shown = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    pair = certs / "leaf-0.crt", certs / "leaf-0.key"
+    pair = certs / "leaf-0-server.crt", certs / "leaf-0-server.key"
     shown.load_cert_chain(*pair)
     server.socket = shown.wrap_socket(server.socket, server_side=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -130,13 +130,13 @@ def test_who_speaks_no_tls_keeps_nobody_waiting(node, port):
 
 
 def test_a_port_that_is_taken_is_refused(certs, port):
-    pair = certs / "leaf-0.crt", certs / "leaf-0.key"
+    pair = certs / "leaf-0-server.crt", certs / "leaf-0-server.key"
     with pytest.raises(ConfigError, match="--nodes must be an address of this machine that is free"):
         FleetFilter("--nodes", "192.0.2.1:1", pair, (port, certs / "ca.crt"))
 
 
 def test_a_superlink_that_has_gone_is_no_end_of_the_filter(certs):
-    pair = certs / "leaf-0.crt", certs / "leaf-0.key"
+    pair = certs / "leaf-0-server.crt", certs / "leaf-0-server.key"
     with FleetFilter("--nodes", f"127.0.0.1:{free_port()}", pair, (1, certs / "ca.crt")) as fleet:
         context = ssl.create_default_context(cafile=certs / "ca.crt")
         for _ in range(2):

@@ -1,5 +1,6 @@
 """A cloud and leaf servers in threads, over real TLS on the loopback."""
 
+import shutil
 import threading
 import time
 
@@ -8,7 +9,8 @@ import numpy as np
 import pytest
 
 from fedge.config.option import ConfigError
-from fedge.link.certificates import Wanted, make_certificates
+from fedge.link import gate as gate_module
+from fedge.link.certificates import Wanted, make_certificates, revoke
 from fedge.link.dial import Link, Refused
 from fedge.link.frames import LinkError, Packet
 from fedge.link.gate import HELLO, LeafGate, LeafGone
@@ -201,3 +203,100 @@ def test_nothing_is_left_when_a_gate_is_closed(certificates, attached):
     while threading.active_count() > before and time.monotonic() < deadline:
         time.sleep(0.05)
     assert threading.active_count() <= before + 1  # gRPC keeps a thread of its own that polls
+
+
+# --- who has a certificate, and misuses it ------------------------------------------------------------------
+
+
+def knock(gate, folder, name="leaf-0", chunks=()):
+    """Attach by hand; gives the call, and what keeps it open."""
+    authority, key, shown = (
+        (folder / file).read_bytes() for file in ("ca.crt", f"{name}.key", f"{name}.crt")
+    )
+    options = [("grpc.ssl_target_name_override", "cloud"), ("grpc.use_local_subchannel_pool", 1)]
+    channel = grpc.secure_channel(gate.address, grpc.ssl_channel_credentials(authority, key, shown), options)
+    go_on = threading.Event()
+
+    def said():
+        yield from chunks
+        go_on.wait(60)
+
+    return channel.stream_stream("/fedge.Leaves/Attach")(said()), channel, go_on
+
+
+def test_silent_streams_of_one_certificate_keep_no_leaf_out(certificates, attached):
+    """Thirty, before and after the leaf whose certificate it is has come; neither it nor another notices."""
+    with LeafGate("127.0.0.1:0", certificates, 2, WELCOME) as gate:
+        knocking = [knock(gate, certificates) for _ in range(15)]
+        began = time.monotonic()
+        for leaf in (1, 0):
+            attached(gate, leaf, Doubling())
+            assert gate.ask(leaf, Packet("train"), 60.0).kind == "answer"
+        knocking += [knock(gate, certificates) for _ in range(15)]
+        for leaf in (1, 0):
+            assert gate.ask(leaf, Packet("train"), 60.0).kind == "answer"
+        assert time.monotonic() - began < gate_module._HELLO_S
+        for call, channel, go_on in knocking:
+            go_on.set()
+            call.cancel()
+            channel.close()
+
+
+def test_who_says_no_hello_is_let_go(certificates, monkeypatch):
+    monkeypatch.setattr(gate_module, "_HELLO_S", 0.3)
+    with LeafGate("127.0.0.1:0", certificates, 1, WELCOME) as gate:
+        call, channel, go_on = knock(gate, certificates)
+        with pytest.raises(grpc.RpcError, match="CANCELLED"):
+            next(call)
+        go_on.set()
+        channel.close()
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [(b"D123",), (b"H{}", b"H"), (b"H" + b" " * 2**20,) * 20, (b'H{"kind": "note"', b"H")],
+    ids=["no head", "none", "endless", "cut"],
+)
+def test_what_is_no_hello_is_refused(certificates, chunks):
+    with LeafGate("127.0.0.1:0", certificates, 1, WELCOME) as gate:
+        call, channel, go_on = knock(gate, certificates, chunks=chunks)
+        with pytest.raises(grpc.RpcError, match="a leaf server says hello first"):
+            next(call)
+        go_on.set()
+        channel.close()
+        assert gate.hellos() == {}
+
+
+def test_a_revoked_certificate_does_not_get_in_while_the_cloud_runs(tmp_path, attached):
+    make_certificates(tmp_path, Wanted(leaves=2))
+    with LeafGate("127.0.0.1:0", tmp_path, 2, WELCOME) as gate:
+        shutil.copytree(tmp_path, tmp_path / "old")
+        attached(gate, 0, Doubling(), tmp_path)
+        gate.ask(0, Packet("train"), 60.0)
+        revoke(tmp_path, ["leaf-1"])
+        _, thread, failures = attached(gate, 1, Doubling(), tmp_path / "old")
+        thread.join(20)
+        assert "the certificate of leaf-1 was revoked" in str(failures[0])
+        make_certificates(tmp_path, Wanted(leaves=2))
+        attached(gate, 1, Doubling(), tmp_path)
+        assert gate.ask(1, Packet("train"), 60.0).kind == "answer"
+
+
+def test_certificates_are_exchanged_while_cloud_and_leaf_live(tmp_path, attached):
+    """Another authority altogether: a leaf that stays gets in by its new files, an old one does not."""
+    folder = tmp_path / "now"
+    make_certificates(folder, Wanted(leaves=2))
+    shutil.copytree(folder, tmp_path / "old")
+    with LeafGate("127.0.0.1:0", folder, 2, WELCOME) as gate:
+        answering = Doubling()
+        attached(gate, 0, answering, folder, lost_s=60.0)
+        gate.ask(0, Packet("train"), 60.0)
+        make_certificates(tmp_path / "new", Wanted(leaves=2))
+        for file in (tmp_path / "new").iterdir():
+            shutil.copy(file, folder / file.name)
+        gate._streams[0].cut()
+        assert gate.ask(0, Packet("next"), 60.0).kind == "answer"
+        assert answering.asked == ["train", "next"]
+        _, thread, failures = attached(gate, 1, Doubling(), tmp_path / "old", lost_s=0.5)
+        thread.join(20)
+        assert "was away" in str(failures[0])

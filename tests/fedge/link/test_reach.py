@@ -22,9 +22,9 @@ def certs(tmp_path_factory):
 
 
 @contextmanager
-def server(folder=None):
+def server(folder=None, host="127.0.0.1"):
     """Listen on loopback, with TLS where a folder of certificates is given; gives the address."""
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener = socket.create_server((host, 0))
 
     def serve():
         with suppress(OSError):  # it is closed at the end
@@ -40,7 +40,7 @@ def server(folder=None):
     thread = threading.Thread(target=serve)
     thread.start()
     try:
-        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        yield f"{host}:{listener.getsockname()[1]}"
     finally:
         listener.close()
         thread.join(10)
@@ -64,8 +64,9 @@ def test_another_authority_is_refused(certs):
 
 
 def test_a_host_that_the_certificate_does_not_name_is_refused(tmp_path):
-    make_certificates(tmp_path, Wanted(("elsewhere.example",)))
-    with server(tmp_path) as address, pytest.raises(ConfigError, match=r"with --hosts 127\.0\.0\.1$"):
+    make_certificates(tmp_path, Wanted({"superlink": ("elsewhere.example",)}))
+    telling = r"with --hosts ROLE=127\.0\.0\.2$"
+    with server(tmp_path, "127.0.0.2") as address, pytest.raises(ConfigError, match=telling):
         refuse_other_authority("--superlink", address, tmp_path / "ca.crt")
 
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shutil
 import sys
 
 import numpy as np
@@ -11,6 +12,8 @@ from small_runs import small_config
 
 from fedge import load_run
 from fedge.cli import main
+from fedge.records.outputs import MODELS
+from fedge.states.files import map_state, write_state
 from hhar.windows.window_file import load_windows
 
 NET = """
@@ -102,7 +105,10 @@ def test_code_that_has_changed_is_said_and_gone_code_is_one_line(project, reques
     file = project / "used_net.py"
     request.addfinalizer(lambda: (file.write_text(NET), sys.modules.pop("used_net", None)))
     file.write_text(NET + "\n# a remark\n")
-    assert main(["predict", "r", "small.npz", "-o", "o.csv"]) == 0
+    sys.modules.pop("used_net", None)
+    assert main(["predict", "r", "small.npz", "-o", "o.csv"]) == 4  # the yes was to other bytes
+    assert "add --trust-code, once" in capsys.readouterr().err
+    assert main(["predict", "r", "small.npz", "-o", "o.csv", "--trust-code"]) == 0
     assert "note: the code of used_net:Net has changed since the run" in capsys.readouterr().err
     sys.modules.pop("used_net")
     file.unlink()
@@ -115,3 +121,75 @@ def test_another_folder_finds_the_code_beside_the_run(project, tmp_path, monkeyp
     sys.modules.pop("used_net", None)
     assert main(["predict", str(project / "runs" / "r"), str(project / "small.npz")]) == 0
     assert capsys.readouterr().out.startswith("index,user,class,")
+
+
+def forged(project, runs, **card):
+    """Copy the run, and let its models say something else of themselves; returns the folder."""
+    folder = runs / "forged"
+    shutil.copytree(project / "runs" / "r", folder)
+    path = folder / MODELS
+    state = map_state(path)
+    said = {**json.loads(state.metadata["fedge"]), **card}
+    write_state(
+        folder / "new", {name: np.array(state[name]) for name in state}, metadata={"fedge": json.dumps(said)}
+    )
+    (folder / "new").replace(path)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["outputs"][MODELS]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder
+
+
+@pytest.mark.parametrize("words", [[], ["--trust-code"]])
+def test_a_command_in_place_of_a_network_is_not_carried_out(project, tmp_path, capsys, words):
+    """`input_shape` as the words of a command, and one that has the kind of a shape."""
+    for shape in (["sh", "-c", f"touch {tmp_path}/canary"], [2, 16]):
+        folder = forged(project, tmp_path, model="subprocess:Popen", input_shape=shape, arguments={})
+        assert main(["export", str(folder), "--torchscript", str(tmp_path / "m.pt"), *words]) == 4
+        assert len(capsys.readouterr().err.splitlines()) <= 2
+        shutil.rmtree(folder)
+    assert not (tmp_path / "canary").exists()
+
+
+def test_code_that_makes_no_network_is_not_called(project, tmp_path, capsys):
+    """Looked at after a yes to import it, and before it is called: it is no subclass of nn.Module."""
+    (project / "no_net.py").write_text(
+        f"def run(*_, **__): open({str(tmp_path / 'canary')!r}, 'w').close()\n"
+        f"def honest(input_shape, classes, **more) -> 'torch.nn.Module': return None\nimport torch\n"
+    )
+    folder = forged(project, tmp_path, model="no_net:run", arguments={})
+    assert main(["predict", str(folder), "small.npz", "--trust-code"]) == 4
+    assert "must be a subclass of torch.nn.Module" in capsys.readouterr().err
+    assert not (tmp_path / "canary").exists()
+    shutil.rmtree(folder)
+    folder = forged(project, tmp_path, model="no_net:honest", arguments={})
+    assert main(["predict", str(folder), "small.npz", "--trust-code"]) == 4
+    assert "but made NoneType" in capsys.readouterr().err
+
+
+def test_code_beside_a_run_that_is_no_project_of_this_user_is_not_taken(
+    project, tmp_path, monkeypatch, capsys
+):
+    """A folder from elsewhere: its runs, and code that they name beside them."""
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "runs").mkdir(parents=True)
+    for place in (elsewhere, elsewhere / "runs"):
+        (place / "other_net.py").write_text(f"open({str(tmp_path / 'canary')!r}, 'w').close()\n" + NET)
+    folder = forged(project, elsewhere / "runs", model="other_net:Net")
+    (folder / "other_net.py").write_text(f"open({str(tmp_path / 'canary')!r}, 'w').close()\n" + NET)
+    private = json.loads((folder / "private.json").read_text())
+    (folder / "private.json").write_text(json.dumps({**private, "code": [str(elsewhere), str(folder)]}))
+    for words in ([], ["--trust-code"]):
+        assert main(["predict", str(folder), "small.npz", *words]) == 4
+        assert "there is no module other_net" in capsys.readouterr().err
+    assert not (tmp_path / "canary").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"width": "5"}, {"width": [5]}, {"width": True}, {"depth": 5}, {"width": None}]
+)
+def test_arguments_of_another_kind_are_one_line(project, tmp_path, capsys, arguments):
+    folder = forged(project, tmp_path, arguments=arguments)
+    assert main(["predict", str(folder), "small.npz"]) == 4
+    said = capsys.readouterr().err.splitlines()
+    assert len([line for line in said if not line.startswith("model: ")]) == 1

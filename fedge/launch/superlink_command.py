@@ -1,0 +1,104 @@
+"""The command ``fedge superlink``: a SuperLink that SuperNodes reach, and nobody else."""
+
+import argparse
+import sys
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedge.config.option import ConfigError
+from fedge.process import exits
+
+if TYPE_CHECKING:
+    from fedge.launch.fleet import SuperLink
+
+_LOOK_S = 2.0  # between looks for keys that have come, and whether it lives
+_NAME = "fedge"  # of the SuperLink, as Flower's commands are told of it
+_LOOPBACK = ("127.0.0.1", "localhost")
+
+
+def add_superlink(commands: Any) -> None:
+    """Add ``superlink`` to the parsers of `fedge`."""
+    parser = commands.add_parser(
+        "superlink", help="be the server of a deployment: Flower's SuperLink, reached by its SuperNodes alone"
+    )
+    parser.add_argument(
+        "--nodes",
+        default="0.0.0.0:9092",
+        metavar="HOST:PORT",
+        help="where SuperNodes (fedge node) dial (default: 0.0.0.0:9092)",
+    )
+    parser.add_argument(
+        "--control",
+        default="127.0.0.1:9093",
+        metavar="HOST:PORT",
+        help="where fedge run of this account on this machine reaches it (default: 127.0.0.1:9093)",
+    )
+    parser.add_argument(
+        "--certs", type=Path, default=Path("certs"),
+        help="folder of fedge certs, with ca.crt, superlink.crt, superlink.key, node-N.pub (default: certs)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--keys", metavar="N-M", help="whose keys get in, as 0-4,7 (default: all that are in --certs)"
+    )
+    parser.add_argument(
+        "--folder", type=Path, default=Path("superlink"),
+        help="for its database, its log and what Flower keeps (default: superlink)",
+    )  # fmt: skip
+    parser.set_defaults(command=_serve)
+
+
+def _serve(options: argparse.Namespace) -> int:
+    """Carry out ``fedge superlink``."""
+    from fedge.link.reach import host_and_port
+
+    host, port = host_and_port("--control", options.control)
+    if host not in _LOOPBACK:
+        raise ConfigError(
+            f"--control must be of the loopback interface, as 127.0.0.1:{port}, because whoever reaches it "
+            f"may have code carried out, but is {options.control}; start fedge run on this machine"
+        )
+    from fedge.launch.fleet import Place, SuperLink, await_free, keys_of, let_in
+    from fedge.link.certificates import SUPERLINK
+    from fedge.process.reaper import start_reaper
+
+    place = Place("--nodes", options.nodes, port, options.certs, SUPERLINK, options.folder.absolute(), _NAME)
+    place.prepare()
+    keys = [] if _is_first(options) else keys_of(options.certs, options.keys, "fedge superlink")
+    start_reaper()  # nothing of a SuperLink ends with who started it
+    with exits.signals_as_exceptions(exits.LEAVE_S) if options.owns_process else nullcontext():
+        await_free("--nodes", place.reached)
+        await_free("--control", options.control)
+        let_in(keys, place)
+        if not keys:
+            print(f"no keys of nodes are in {options.certs} yet; they get in when they are", flush=True)
+        with SuperLink(place) as link:
+            print(
+                f"SuperNodes dial {options.nodes}; fedge run on this machine reaches the SuperLink at "
+                f"{options.control}; its folder is {place.folder}", flush=True,
+            )  # fmt: skip
+            return _follow(link, options, set(keys))
+
+
+def _is_first(options: argparse.Namespace) -> bool:
+    """Tell whether keys are still to come: none are there, none was asked for."""
+    return options.keys is None and not any(options.certs.glob("node-*.pub"))
+
+
+def _follow(link: "SuperLink", options: argparse.Namespace, known: set[Path]) -> int:
+    """Let keys in that come while it lives; returns the exit code when it has ended."""
+    while link.is_alive:
+        time.sleep(_LOOK_S)
+        if options.keys is not None or not (new := sorted(set(options.certs.glob("node-*.pub")) - known)):
+            continue
+        known.update(new)
+        try:
+            link.let_in(new)
+        except ConfigError as error:
+            print(f"fedge: {error}", file=sys.stderr, flush=True)
+    print(
+        f"fedge: the SuperLink was killed or has crashed; start it again; what it said: {link.log}",
+        file=sys.stderr, flush=True,
+    )  # fmt: skip
+    return exits.FAILED

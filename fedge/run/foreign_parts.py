@@ -1,0 +1,32 @@
+"""Parts of the user's own that a run folder names, refused unless this user has said yes to their code."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedge.config.flat import from_run_config
+from fedge.config.parts import MODELS
+from fedge.config.trust import load_trusted
+from fedge.run.parts import own_parts
+
+
+def refuse_code_of_others(named: Mapping[str, Any], run_config: Mapping[str, Any], trust: bool) -> None:
+    """Raise ConfigError for code that a run to go on names and to which this user has not said yes.
+
+    Nothing of it is imported before; what the user names on the command line is the user's own word.
+
+    Args:
+        named: options as the run folder has them, with the folder as `resume`.
+        run_config: options with which the run is to go on.
+        trust: say yes to all of it, from now on.
+    """
+    folder = Path(str(named["resume"]))
+    before = {option: name for option, (_, name) in own_parts(from_run_config(named)).items()}
+    for option, (register, name) in own_parts(from_run_config(run_config)).items():
+        if before.get(option) != name:
+            continue
+        code, has_run = load_trusted(register, name, never_in=folder, trust=trust)
+        if register is MODELS and not has_run:
+            from fedge.training.own_models import refuse_no_network  # PyTorch, which few runs need here
+
+            refuse_no_network(name, code)
