@@ -257,7 +257,7 @@ BY_HAND = {
     "negative loss": ("train", metric("train-loss", -5.0)),
     "loss beyond floats": ("evaluate", metric("own/val/loss", 10**400)),
     "loss of -1e308": ("evaluate", metric("own/val/loss", -1e308)),
-    "windows by halves": ("evaluate", metric("own/val/confusion", [0.5] * 36)),
+    "windows by halves": ("evaluate", metric("own/val/sums/confusion", [0.5] * 36)),
 }
 
 

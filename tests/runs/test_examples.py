@@ -17,6 +17,7 @@ from hhar import Windows
 
 pytestmark = pytest.mark.whole_runs
 
+PYTHON = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 FENCED = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PARTS = {
@@ -42,10 +43,12 @@ def project(tmp_path, monkeypatch):
     """Return a copy of the examples, in which the test works."""
     folder = tmp_path / "my-study"
     shutil.copytree(EXAMPLES, folder, ignore=shutil.ignore_patterns("__pycache__", "runs"))
+    page = (EXAMPLES.parent / "docs" / "own-method.md").read_text()
+    (folder / "mine.py").write_text("\n\n".join(PYTHON.findall(page)[:2]))  # the page's file of that name
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield folder
-    for name in PARTS:
+    for name in (*PARTS, "mine"):
         sys.modules.pop(name, None)
 
 

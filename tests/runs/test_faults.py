@@ -226,7 +226,7 @@ def test_a_training_fault_costs_one_client_one_round(in_process, what, kind, tel
         ("too-many", "rejected: count out of range", False),
         ("no-own", "rejected: other entries", False),
         ("wrong-counts", "rejected: counts do not add up", False),
-        ("half-counts", "rejected: not readable", False),
+        ("half-counts", "rejected: counts do not add up", False),
         ("evaluated-nan", "loss not finite", True),
     ],
 )

@@ -62,10 +62,10 @@ class Deployment:
         self.nodes = {}
         self.mark = f"deployed-{os.getpid()}-{folder.name}"
         self.certs = folder / "certs"
-        make_certificates(self.certs, Wanted(hosts))
+        make_certificates(self.certs, Wanted({"superlink": hosts}))
         self._listen, self._control_at = listen, control_at
         self.control, self.fleet, self.server_io = free_ports(3)
-        if ONE_PORT:
+        if ONE_PORT and control_at != "127.0.0.1":
             self.control = self.fleet
         self._options = options
         self._logs = []
@@ -125,8 +125,20 @@ class Deployment:
             stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
 
-    def start_superlink(self, *more):
-        """Start the SuperLink and wait until it listens."""
+    def start_superlink(self):
+        """Start the SuperLink and wait until it listens: `fedge superlink`, or Flower's own command.
+
+        Flower's where the Control API is to be reached from other machines.
+        """
+        if self._control_at == "127.0.0.1":
+            (self.folder / "superlink.log").write_text("")
+            self.superlink = self.start("superlink", [
+                "fedge", "superlink", "--nodes", f"{self._listen}:{self.fleet}",
+                "--control", f"127.0.0.1:{self.control}", "--certs", self.certs, "--folder", "own",
+            ])  # fmt: skip
+            wait_until(lambda: self.is_open() or self.superlink.poll() is not None, 120, "it listens")
+            assert self.superlink.poll() is None, (self.folder / "superlink.log").read_text()
+            return
         ports = ["--host", self._listen, "--port", self.fleet]
         if not ONE_PORT:
             ports = ["--control-api-address", f"{self._control_at}:{self.control}",
@@ -135,9 +147,13 @@ class Deployment:
         self.superlink = self.start("superlink", [
             "flower-superlink", "--ssl-ca-certfile", self.certs / "ca.crt",
             "--ssl-certfile", self.certs / "superlink.crt", "--ssl-keyfile", self.certs / "superlink.key",
-            *ports, "--enable-supernode-auth", *more,
+            *ports, "--enable-supernode-auth",
         ])  # fmt: skip
         wait_until(lambda: listens(self.control) and listens(self.fleet), 60, "the SuperLink listens")
+
+    def is_open(self):
+        """Tell whether `fedge superlink` has said that SuperNodes may dial."""
+        return "SuperNodes dial " in (self.folder / "superlink.log").read_text()
 
     def start_node(self, partition, partitions, folder, name="", certs=None):
         """Start `fedge node` for a partition whose windows are in a folder; its output goes to NAME.log.
@@ -172,6 +188,11 @@ class Deployment:
     def register(self, nodes):
         """Make keys of so many nodes and let them in."""
         make_certificates(self.certs, Wanted(nodes=nodes))
+        if self._control_at == "127.0.0.1":  # fedge superlink sees them
+            record = self.folder / "superlink" / "own" / "keys-let-in"
+            keys = {(self.certs / f"node-{node}.pub").read_text().strip() for node in range(nodes)}
+            wait_until(lambda: record.is_file() and keys <= set(record.read_text().splitlines()), 120, "keys")
+            return
         at, home = [str(self.app)], self.folder / "registrar"
         if moves_federations():  # Flower's own configuration names the SuperLink, not the project
             at = ["deployed"]

@@ -198,11 +198,11 @@ CHANGES = {
     "half-sample": metric(NUM_EXAMPLES, 0.5),
     "no-steps": metric("steps", 0),
     "nan-loss": metric("train-loss", float("nan")),
-    "negative-count": lambda start, end, m: m["own/val/confusion"].__setitem__(0, -1),
-    "too-many": lambda start, end, m: m["own/test/confusion"].__setitem__(0, 10**6),
+    "negative-count": lambda start, end, m: m["own/val/sums/confusion"].__setitem__(0, -1),
+    "too-many": lambda start, end, m: m["own/test/sums/confusion"].__setitem__(0, 10**6),
     "no-own": lambda start, end, m: m.pop("own/val/loss"),
-    "wrong-counts": metric("offered/val/only-one-right", [0, 10**6]),
-    "half-counts": metric("offered/val/only-one-right", [0.5, 0.5]),
+    "wrong-counts": metric("offered/val/differences", [0.0, 1e6]),
+    "half-counts": metric("offered/val/differences", [0.5, 0.5]),
     "evaluated-nan": metric("own/test/loss", float("nan")),
 }
 

@@ -38,7 +38,7 @@ class Leaves:
         given = folder / "dealt.toml"
         given.write_text(toml_of({key: value for key, value in options.items() if key != "clients"}))
         command("deal", folder / "dealt", "--clients", clients, "-c", given)
-        command("certs", self.certs, "--leaves", leaves, "--nodes", clients, "--hosts", "127.0.0.1,localhost")
+        command("certs", self.certs, "--leaves", leaves, "--nodes", clients)
         self.options = {**options, "runs-dir": str(folder / "runs")}
         self.options |= {"data.path": "nowhere.npz"} if of_nodes else {}
         cloud, *self._fleets = free_ports(1 + leaves)

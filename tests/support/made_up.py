@@ -33,13 +33,13 @@ def make_result(global_round=1, decisions=("accepted", "rejected"), failures=Non
     return RoundResult(
         global_round=global_round,
         clients=[
-            ClientResult(0, 0, 10, 1.0, 4, 0.5, 0.9, 0.25, 1.5),
-            ClientResult(1, 0, 30, 2.0, 4, 1.0, 0.3, 1.0, 2.5),
-            ClientResult(2, 1, 20, None, 0, None, None, None, None),
+            ClientResult(0, 0, 10, 1.0, 4, 0.5, 0.9, {"macro_f1": 0.25}, 1.5),
+            ClientResult(1, 0, 30, 2.0, 4, 1.0, 0.3, {"macro_f1": 1.0}, 2.5),
+            ClientResult(2, 1, 20, None, 0, None, None, {}, None),
         ],
         leaves=[
-            LeafResult(0, 0, gates[0], 0.75, 0.6, 0.7, 2, 40),
-            LeafResult(1, 1, gates[1], None, None, None, 1, 20),
+            LeafResult(0, 0, gates[0], 0.75, 0.6, {"macro_f1": 0.7}, 2, 40),
+            LeafResult(1, 1, gates[1], None, None, {}, 1, 20),
         ],
         cloud=CloudStep("weights", labels, similarity, 0.7, True, offers) if cloud else None,
         clients_ok=3 - len(failures or {}),

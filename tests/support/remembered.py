@@ -12,7 +12,7 @@ from copy import deepcopy
 import planted
 from flwr.app import ArrayRecord, Message
 
-_OF_THE_PROCESS = "server"  # the only entry of a message that is another in each process
+_OF_THE_PROCESS = ("server", "challenge")  # entries of a message that are others in each process
 _held = {}  # digest of all that an answer depends on → the answer, and what the client keeps
 
 
@@ -56,5 +56,5 @@ def _take_up(record, digest):
         if isinstance(record, ArrayRecord):
             array = value.numpy()
             digest.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())
-        elif name != _OF_THE_PROCESS:
+        elif name not in _OF_THE_PROCESS:
             digest.update(repr((name, value)).encode())

@@ -65,7 +65,8 @@ def round_result(
     clients = [
         ClientResult(
             k, k // 2, 0 if k in unseen_clients else 20, None if k in unseen_clients else 0.5 + k,
-            0 if score is None else 20, score, None if score is None else 1 - score, score, 1.5, matrices[k],
+            0 if score is None else 20, score, None if score is None else 1 - score,
+            {} if score is None else {"macro_f1": score}, 1.5, matrices[k],
             k in unseen_clients,
             *(() if tuned is None or score is None or k in unseen_clients else (shared[k] / 10, score)),
         )
@@ -81,8 +82,9 @@ def round_result(
         gate = GateResult(decisions[leaf], 0.5, None if decisions[leaf] == "off" else 0.75, True)
         leaves.append(
             LeafResult(
-                leaf, labels[leaf], gate, mean, mean and 1 - mean, mean, 2 - len(new), 40, 0,
-                unseen, unseen and 1 - unseen, unseen, len(new),
+                leaf, labels[leaf], gate, mean, mean and 1 - mean,
+                {"macro_f1": mean} if own else {}, 2 - len(new), 40, 0,
+                unseen, unseen and 1 - unseen, {"macro_f1": unseen} if new else {}, len(new),
             )
         )  # fmt: skip
     matrix = np.array([[1.0, similarity], [similarity, 1.0]])

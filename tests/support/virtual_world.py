@@ -6,27 +6,28 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from evaluations import classified
 from flwr.clientapp import ClientApp
 from torch import nn
 
 from fedge.config.flat import from_run_config
 from fedge.config.leaf_groups import static_groups
-from fedge.config.parts import AVAILABILITY, CLOUD_RULES, DEVICES, SERVER_RULES
+from fedge.config.parts import AVAILABILITY, CLOUD_RULES, DEVICES, SELECTIONS, SERVER_RULES
 from fedge.devices.cloud import Cloud, cloud_arguments
 from fedge.devices.evaluation import Evaluating
 from fedge.devices.groups import Groups
 from fedge.devices.lookahead import LookAhead, Waiting
 from fedge.devices.model_facts import ModelFacts
-from fedge.devices.procedure import Hooks, Procedure, World
+from fedge.devices.procedure import Procedure
 from fedge.devices.results import Population
 from fedge.devices.server import Server
 from fedge.devices.vectors import version_of
+from fedge.devices.world import Hooks, World
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.clients import Clients
 from fedge.exchange.content import ARRAYS, arrays_of
 from fedge.exchange.evaluate import (
     OWN,
-    Evaluation,
     evaluate_reply,
     models_to_evaluate,
     splits_to_evaluate,
@@ -92,7 +93,7 @@ def app(fails=(), losses=None):
     def evaluate(message, context):
         device = int(context.node_config["partition-id"])
         return evaluate_reply(message, {
-            (role, split): Evaluation(
+            (role, split): classified(
                 np.array([[1, 1], [0, 2]]), losses(role, device) if losses and role != OWN else 0.5
             )
             for role, _ in models_to_evaluate(message) for split in splits_to_evaluate(message)
@@ -166,6 +167,7 @@ def world(
                 Evaluating(
                     grid, clients, contexts, {0: 4}, 2, waiting, dict.fromkeys(range(devices), WINDOWS)
                 ), known, clock, noted.hooks,
+                SELECTIONS.load(config.devices.selection), config.devices.arguments("selection"),
             ),
             [
                 Server(initial, rule, arguments, devices // leaves, facts_of(initial, seed, devices, leaf))
@@ -181,9 +183,10 @@ def cloud_of(config, initial, devices, seed):
     leaves, asynchrony = config.hierarchy.num_servers, config.asynchrony
     if leaves == 1:
         return None
-    arguments = cloud_arguments(asynchrony.cloud_rule, asynchrony.arguments("cloud_rule"))
+    rule = CLOUD_RULES.load(asynchrony.cloud_rule)
+    arguments = cloud_arguments(rule, asynchrony.arguments("cloud_rule"))
     facts = facts_of(initial, seed, leaves, leaves)
-    server = Server(initial, CLOUD_RULES.load(asynchrony.cloud_rule), arguments, leaves, facts)
+    server = Server(initial, rule, arguments, leaves, facts)
     labels = static_groups(asynchrony.groups, leaves)
     return Cloud(asynchrony, server, [devices * WINDOWS / leaves] * leaves, labels)
 

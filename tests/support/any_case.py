@@ -1,0 +1,231 @@
+"""Any case of the virtual clock, and what Fedge makes of it, where nobody trains for real."""
+
+import json
+import math
+from itertools import pairwise
+
+import numpy as np
+from hypothesis import strategies as st
+from independent_rules import Case, trained
+
+from fedge.config.flat import from_run_config
+from fedge.config.parts import AVAILABILITY, CLOUD_RULES, SELECTIONS, SERVER_RULES
+from fedge.devices.cloud import Cloud, cloud_arguments
+from fedge.devices.fleet import Fleet
+from fedge.devices.procedure import Procedure
+from fedge.devices.results import Population
+from fedge.devices.server import Server
+from fedge.devices.vectors import version_of
+from fedge.devices.world import Hooks, World
+from fedge.exchange.train import TrainReply
+from fedge.timing.laps import LapClock
+
+ENDS = ("versions", "updates", "megabytes", "joules")
+
+
+class Trained:
+    """Results as the second simulator has them; notes which jobs were handed over."""
+
+    def __init__(self, case):
+        self.case, self.asked, self.used = case, [], []
+
+    def begin(self, job):
+        assert job.fate == "trains"
+        self.asked.append(job.number)
+
+    def __contains__(self, job):
+        return False
+
+    def result(self, job):
+        self.used.append(job.number)
+        end, loss = trained(job.start.vector, job.device, job.attempt, self.case.variances)
+        whole = len(end) - len(self.case.variances)
+        state = {"w": end[:whole], "v": end[whole:]}
+        return TrainReply(state, 1, 1, loss, 0.0, self.case.nbytes)
+
+
+class Nobody:
+    """Clients that hold no test windows."""
+
+    def evaluate(self, served, number):
+        return {}, {}
+
+    def validate(self, served, number):
+        return {}, {}
+
+
+class Told:
+    """What a run told of."""
+
+    def __init__(self, case):
+        self.case, self.ended, self.curve, self.procedure = case, [], [], None
+
+    def on_job(self, row):
+        job = row.job
+        self.ended.append((
+            job.number, job.device, job.server, job.attempt, job.period, job.staleness_from, job.began_us,
+            job.end_us, row.outcome, row.staleness,
+        ))  # fmt: skip
+
+    def on_evaluation(self, result, row, laps):
+        of = self.procedure
+        self.curve.append({
+            "now": of.clock.now_us, "leaves": [server.version.vector for server in of.servers],
+            "top": of.tops[0].version.vector, "version": of.tops[0].number,
+            "versions": [server.number for server in of.servers], "ended": len(self.ended),
+            "moved": dict(of.ledger.moved), "at work": row.at_work, "joules": row.joules or 0.0,
+        })  # fmt: skip
+        return False
+
+
+def config_of_case(case):
+    """The configuration of a case."""
+    return from_run_config({
+        "scaffold.enabled": False, "cluster.enabled": False, "gate.enabled": False, "report": False,
+        "hierarchy.num-servers": len(case.leaves), "clients": max(len(case.windows), len(case.leaves)),
+        "train.local-epochs": 1, "num-server-rounds": case.evaluations, "devices.dropout": case.dropout,
+        "asynchrony.rule": case.rule, "asynchrony.rule-args": json.dumps(case.arguments),
+        "asynchrony.concurrency": case.places, "asynchrony.evaluate-every-s": case.every,
+        "asynchrony.max-staleness": case.max_staleness, "asynchrony.timeout-s": case.timeout,
+        "asynchrony.refill": case.refill, "asynchrony.over-selection": case.over,
+        "asynchrony.deadline-s": case.deadline, "asynchrony.cloud-rule": case.cloud_rule,
+        "asynchrony.cloud-rule-args": json.dumps(case.cloud_arguments),
+        "asynchrony.cloud-every": case.cloud_every, "asynchrony.cloud-delay-s": case.cloud_delay,
+        "asynchrony.cloud-megabytes-s": case.cloud_megabytes,
+        **{f"asynchrony.end-{name}": most for name, most in case.ends.items()},
+    })  # fmt: skip
+
+
+def procedure_of(case):
+    """Fedge's own run of a case, before its first event, and what it will tell."""
+    config, count = config_of_case(case), len(case.windows)
+    leaf_of = {device: leaf for leaf, devices in enumerate(case.leaves) for device in devices}
+    who = Population(leaf_of, dict(enumerate(case.windows)), frozenset(), len(case.leaves))
+    columns = {name: np.array(values) for name, values in case.fleet.items() if isinstance(values, list)}
+    fleet = Fleet(
+        **columns, noise=case.fleet["noise"], sigma=case.fleet["sigma"],
+        train_watts=np.full(count, case.watts[0]), radio_watts=np.full(count, case.watts[1]),
+    )  # fmt: skip
+    whole = len(case.start) - len(case.variances)
+    start = version_of(
+        {"w": case.start[:whole], "v": case.start[whole:]}, {"v"} if len(case.variances) else ()
+    )
+    told, ahead = Told(case), Trained(case)
+    presence = AVAILABILITY.load(case.availability)(count, case.seed, **case.availability_arguments)
+    world = World(
+        config, case.seed, who, fleet, presence, ahead, Nobody(), frozenset(range(count)), LapClock(), told,
+        SELECTIONS.load(case.selection), case.selection_arguments,
+    )  # fmt: skip
+    world = World(**{**vars(world), "hooks": Hooks(told.on_evaluation, told.on_job)})
+    rule = SERVER_RULES.load(case.rule)
+    servers = [Server(start, rule, case.arguments, len(devices)) for devices in case.leaves]
+    told.procedure = Procedure(world, servers, _cloud(case, config, start))
+    return told.procedure, told, ahead
+
+
+def _cloud(case, config, start):
+    """The cloud above several leaves; its rule may be one of a user's that takes time."""
+    if len(case.leaves) == 1:
+        return None
+    rule = CLOUD_RULES.load(case.cloud_rule)
+    if case.own_cloud_rule_is_busy:
+        fedges = rule
+
+        def rule(model, memory, arrival, **arguments):
+            return fedges(model, memory, arrival, **arguments)
+
+        rule.seconds_of = lambda memory, arguments: case.own_cloud_rule_is_busy
+    arguments = cloud_arguments(rule, case.cloud_arguments)
+    weights = [float(sum(case.windows[device] for device in devices)) for devices in case.leaves]
+    return Cloud(config.asynchrony, Server(start, rule, arguments, len(case.leaves)), weights)
+
+
+def _arguments(draw, rule, most):
+    """Any arguments of a rule; its buffer holds at most so many."""
+    one_of = st.sampled_from
+    found = {}
+    if rule in ("fedbuff", "ca2fl", "fedfa"):
+        found["buffer"] = draw(st.integers(1, most))
+    if rule in ("fedbuff", "ca2fl"):
+        found["lr"] = draw(one_of([0.3, 1.0, 1.7]))
+    if rule == "fedavg":
+        found["lr"] = draw(one_of([0.5, 1.0, 1.3]))
+    if rule in ("fedasync", "fedbuff"):
+        kinds = ["constant", "polynomial", "hinge", "cosine"]
+        found |= {
+            "staleness": draw(one_of(kinds)),
+            "a": draw(one_of([0.5, 10.0])),
+            "b": draw(one_of([2.0, 4.0])),
+        }
+    if rule == "fedasync":
+        found["alpha"] = draw(one_of([0.3, 0.9, 1.0]))
+    if rule == "fedrevive":  # of no network is anything known here: nothing is distilled, but time passes
+        found |= {"buffer": draw(st.integers(1, most)), "lr": 0.5, "s_max": draw(one_of([1.5, 5.0]))}
+        found |= {"freeze": draw(one_of([0, 3])), "warmup": draw(one_of([0, 4]))}
+        found |= {"server_s": draw(one_of([0.0, 0.07, 0.4])), "distil": draw(st.booleans())}
+    return found
+
+
+def _fleet(draw, rng, count):
+    """Any speeds; equal ones, too."""
+    noise = draw(st.sampled_from(["log-normal", "log-normal", "exponential", "half-normal", "equal"]))
+    nothing = [0.0] * count
+    if noise == "equal":
+        return {
+            "per_window_s": nothing, "per_job_s": [1.0] * count, "down": [math.inf] * count,
+            "up": [math.inf] * count, "down_s": nothing, "up_s": nothing, "noise": "log-normal", "sigma": 0.0,
+        }  # fmt: skip
+    spread = {"per_window_s": (0.02, 0.8), "per_job_s": (0.1, 0.5), "down": (1e4, 1.0), "up": (5e3, 1.0),
+              "down_s": (0.05, 0.0), "up_s": (0.01, 0.3)}  # fmt: skip
+    found = {name: (middle * np.exp(sigma * rng.standard_normal(count))).tolist()
+             for name, (middle, sigma) in spread.items()}  # fmt: skip
+    return {
+        **found,
+        "noise": noise,
+        "sigma": draw(st.sampled_from([0.0, 0.2])) if noise == "log-normal" else 0.0,
+    }
+
+
+@st.composite
+def cases(draw, rules=("fedavg", "fedasync", "fedbuff", "ca2fl", "fedfa", "fedrevive")):
+    """Any case: rule, selection, timeout, refill, availability, limit, one level or two."""
+    one_of = st.sampled_from
+    sizes = draw(st.lists(st.integers(1, 12), min_size=1, max_size=4))
+    ends = np.cumsum([0, *sizes]).tolist()
+    leaves = [list(range(first, end)) for first, end in pairwise(ends)]
+    count, levels = ends[-1], len(sizes)
+    seed = draw(st.integers(0, 9999))
+    rng = np.random.default_rng(seed)
+    rule, cloud_rule = draw(one_of(rules)), draw(one_of(rules))
+    variances = draw(one_of([0, 0, 2]))
+    start = rng.standard_normal(9).astype(np.float32)
+    start[9 - variances :] = np.abs(start[9 - variances :])
+    availability = draw(one_of(["always", "diurnal", "markov"]))
+    availability_arguments = {
+        "always": {},
+        "diurnal": {"day_s": draw(one_of([3.0, 20.0])), "share": draw(one_of([0.02, 0.3, 0.8]))},
+        "markov": {"on_s": draw(one_of([1.0, 5.0])), "off_s": draw(one_of([0.5, 20.0]))},
+    }[availability]  # fmt: skip
+    selection = draw(one_of(["uniform", "uniform", "balanced", "without-reuse", "oort"]))
+    selection_arguments = {
+        "without-reuse": {"times": draw(st.integers(1, 9))}, "oort": {"least": draw(one_of([0.2, 0.6]))}
+    }.get(selection, {})  # fmt: skip
+    in_rounds = rule == "fedavg"
+    end = draw(one_of([None, None, None, *ENDS]))
+    most = {"versions": 9, "updates": 37, "megabytes": 0.004, "joules": 40.0}
+    own_busy = draw(one_of([0.0, 0.0, 0.35])) if levels > 1 and cloud_rule != "fedrevive" else 0.0
+    return Case(
+        leaves, rng.integers(1, 60, size=count).tolist(), seed, rule, _arguments(draw, rule, 8),
+        draw(st.integers(levels, min(sizes) * levels)), _fleet(draw, rng, count), start,
+        np.arange(9 - variances, 9), availability, availability_arguments, selection, selection_arguments,
+        dropout=draw(one_of([0.0, 0.1, 0.6])), max_staleness=0 if in_rounds else draw(one_of([0, 0, 2])),
+        timeout=draw(one_of([0.0, 0.0, 0.9, 2.5])),
+        refill=1 if in_rounds else draw(one_of([1, 1, 2, 30])),
+        over=draw(one_of([1.0, 1.3, 2.0])) if in_rounds else 1.0,
+        deadline=draw(one_of([0.0, 0.5, 2.0])) if in_rounds else 0.0,
+        cloud_rule=cloud_rule, cloud_arguments=_arguments(draw, cloud_rule, levels) if levels > 1 else {},
+        cloud_every=draw(st.integers(1, 3)), cloud_delay=draw(one_of([0.0, 0.3, 1.0])),
+        cloud_megabytes=draw(one_of([10.0, 0.001])), every=draw(one_of([1.0, 3.0])),
+        evaluations=draw(one_of([5, 12])), ends={} if end is None else {end: most[end]},
+        watts=draw(one_of([(0.0, 0.0), (2.0, 0.5)])), own_cloud_rule_is_busy=own_busy,
+    )  # fmt: skip
