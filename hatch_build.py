@@ -26,7 +26,8 @@ class NativeStep(BuildHookInterface):
         except native.BuildError as error:
             self.app.display_warning(f"fedge: without the native step: {error}; training goes on in PyTorch")
             return
-        build_data["artifacts"].append(str(library.relative_to(self.root)))
+        for file in (library, native.digest_file(library)):
+            build_data["artifacts"].append(str(file.relative_to(self.root)))
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
 

@@ -30,6 +30,7 @@ from fedge.launch.new_project import new_project
 from fedge.launch.node_command import add_node
 from fedge.launch.packaged import described
 from fedge.launch.project import CLIENT_APP, Project, parse_override
+from fedge.launch.superlink_command import add_superlink
 from fedge.link.command import add_commands as add_link_commands
 from fedge.process import exits
 from fedge.process.collection import spared_imports
@@ -121,6 +122,10 @@ def _add_run_commands(commands: Any) -> None:
     )
     resume.add_argument("--app", default=".", help="flower: folder of pyproject.toml (default: .)")
     resume.add_argument("--federation", help="flower: name in [tool.flwr.federations] (default: its default)")
+    resume.add_argument(
+        "--trust-code", action="store_true",
+        help="import code that the run names and that is not Fedge's; remembered",
+    )  # fmt: skip
     add_leaves(resume)
     resume.set_defaults(command=_resume)
     sweep = commands.add_parser(
@@ -183,6 +188,7 @@ def _add_project_commands(commands: Any) -> None:
     new = commands.add_parser("new", help="write a small project with its own model, options and federations")
     new.add_argument("folder", type=Path, help="its folder, new or empty, which gives its name: my-study")
     new.set_defaults(command=_new)
+    add_superlink(commands)
     add_leaf(commands)
     add_node(commands)
     configs = commands.add_parser("configs", help="list the configurations that come with Fedge, for -c")
@@ -198,6 +204,8 @@ def _add_project_commands(commands: Any) -> None:
         help="print a JSON schema instead, with which editors check a file for -c, or pyproject.toml",
     )  # fmt: skip
     options.set_defaults(command=_print_options)
+    methods = commands.add_parser("methods", help="list what clients can do, by name (train.algorithm)")
+    methods.set_defaults(command=_print_methods)
     tables = commands.add_parser("tables", help="print what every column of a run's tables means (Markdown)")
     tables.set_defaults(command=_print_tables)
 
@@ -296,10 +304,14 @@ def _resume(options: argparse.Namespace) -> int:
     """Carry out ``fedge resume``: the run's own configuration, with `options` on top."""
     _check_workers(options.workers)
     run_config, engine, federation = _as_it_began(options.run)
+    named = dict(run_config)
     for text in options.run_config:
         override = parse_override(text)
         check_keys(list(override))
         run_config = fold_tables({**run_config, **override})
+    from fedge.run.foreign_parts import refuse_code_of_others
+
+    refuse_code_of_others(named, run_config, options.trust_code)
     options.engine = options.engine or engine
     if options.engine == "flower":
         project = _project(options)
@@ -312,12 +324,13 @@ def _resume(options: argparse.Namespace) -> int:
 def _as_it_began(run: str) -> "tuple[dict[str, Scalar], str, Federation]":
     """Return configuration, last engine and federation of the run that a word names."""
     from fedge.config.register import look_in
+    from fedge.config.trust import own_folders
     from fedge.engine.federation import Federation
     from fedge.records.private import code_folders_of
     from fedge.run.resume import open_resumption, run_config_of
 
     found = open_resumption(find_run(run, str(all_options()["runs-dir"][0])))
-    look_in(*code_folders_of(found.folder))
+    look_in(*own_folders(code_folders_of(found.folder)))
     last = [{**found.run, **found.manifest}, *found.manifest.get("resumed", [])][-1]
     described = found.run["federation"]
     federation = Federation(described["num-supernodes"], described["num-cpus"], described["num-gpus"])
@@ -459,6 +472,16 @@ def _print_options(options: argparse.Namespace) -> int:
         print(json.dumps(schema, indent=2))
     else:
         print(option_table())
+    return 0
+
+
+def _print_methods(_: argparse.Namespace) -> int:
+    """Print what stands behind every name of `train.algorithm`."""
+    from fedge.config.parts import ALGORITHMS
+
+    width = max(map(len, ALGORITHMS.names))
+    for entry in ALGORITHMS:
+        print(f"{entry.name:{width}}  {entry.doc}")
     return 0
 
 

@@ -1,7 +1,7 @@
 """Flower entry of a client: a message comes in, one pure call is made, a reply goes out."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import count
@@ -11,7 +11,12 @@ import numpy as np
 import torch
 from flwr.app import Context, Message
 
+from fedge.algorithm.client import Client as AlgorithmClient
+from fedge.algorithm.client import Place
+from fedge.algorithm.making import algorithm_of
+from fedge.algorithm.taking_part import own_models, plain_training, take_part
 from fedge.client.guarded_app import GuardedApp
+from fedge.client.memory import keep_memory, memory_in
 from fedge.client.privacy import private_state
 from fedge.client.together import train_together
 from fedge.config.config import Config
@@ -34,13 +39,15 @@ from fedge.engine.ray_workers import (
     restart_dead_workers,
 )
 from fedge.engine.worker_pool import spare_dead_workers
-from fedge.exchange.content import ARRAYS, CONTROL, OWN_CONTROL, arrays_of, options_of
+from fedge.exchange.algorithm import OWN_MODELS, beside_of, memory_place
+from fedge.exchange.content import ARRAYS, CONTROL, OWN_CONTROL, arrays_of, config_of, options_of
 from fedge.exchange.evaluate import (
     DESCRIBED,
     OWN,
     EvaluateReply,
     Evaluation,
     SplitName,
+    differences,
     evaluate_reply,
     models_to_evaluate,
     splits_to_evaluate,
@@ -48,31 +55,33 @@ from fedge.exchange.evaluate import (
 from fedge.exchange.hello import (
     CPU,
     Hello,
+    challenge_of,
     end_capture_reply,
     hello_reply,
-    probe_of,
     refuse_other_windows,
     seed_of,
 )
 from fedge.exchange.joint import evaluate_part, joint_reply
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import clip_norm_of, train_reply
-from fedge.metrics.scores import only_one_right
 from fedge.process.identity import process_name
 from fedge.process.logs import log_worker_to
 from fedge.seeding import Purpose, torch_stream
 from fedge.states.averaging import State
+from fedge.states.challenge import answer_to
 from fedge.states.due import DueState, kinds_of
-from fedge.states.files import sees
+from fedge.states.named import unpacked
+from fedge.tasks.chosen import task_of
 from fedge.timing.calls import DESERIALISE, EVALUATE, LOAD, TRAIN, WorkClock
 from fedge.training.describe import describe
 from fedge.training.evaluation import EvalResult, evaluate_parts
 from fedge.training.gpu import settle_gpus
-from fedge.training.local import train
+from fedge.training.local import TrainResult, train
 from fedge.training.models import build_model
 from fedge.training.module_state import load_state, tensor_of
 from fedge.training.scaffold import correction
 from fedge.training.schedule import local_training, step_kernel
+from fedge.training.settings import LocalTraining
 from fedge.training.unsaved import Unsaved
 
 app = GuardedApp()
@@ -100,7 +109,7 @@ def hello(message: Message, context: Context) -> Message:
     if names_own_data(node):
         told = own_data(node, _config_of(message, context), seed_of(message)).told
     device = device_name(str(_options(message, context).get("train.device", "auto")))
-    return hello_reply(Hello(partition, partitions, sees(probe_of(message)), told, device), message)
+    return hello_reply(Hello(partition, partitions, answer_to(challenge_of(message)), told, device), message)
 
 
 @app.query("end_capture")
@@ -130,26 +139,44 @@ def _trained(message: Message, context: Context, clock: WorkClock) -> Message:
     assert start is not None
     added = _correction(message)
     clock.lap(DESERIALISE)
-    settings = local_training(config.train, round_context.round_of_steps)
-    order = torch_stream(round_context.seed, Purpose.BATCHES, *round_context.stream_of(client))
     draws = _draws(config.train, round_context, client)
     x, y = data.train
-    if config.train.processes > 1:
-        where = next(model.parameters()).device.type
-        limit_s = round_context.timeout_s
-        result = train_together(config.train, data, where, start, settings, order, added, draws, limit_s)
-    else:
-        load_state(model, start)
+
+    def plain(
+        begin: State, settings: LocalTraining, order: torch.Generator, correction: State | None
+    ) -> TrainResult:
+        if config.train.processes > 1:
+            where, limit_s = next(model.parameters()).device.type, round_context.timeout_s
+            return train_together(
+                config.train, data, where, begin, settings, order, correction, draws, limit_s
+            )
+        load_state(model, begin)
         clock.lap(LOAD)
-        result = train(model, tensor_of(x), tensor_of(y), settings, order, correction=added, draws=draws)
+        return train(model, tensor_of(x), tensor_of(y), settings, order, correction=correction, draws=draws)
+
+    stands = AlgorithmClient(
+        received=start, x=tensor_of(x), y=tensor_of(y), network=model,
+        settings=local_training(config.train, round_context.round_of_steps),
+        place=Place(round_context.seed, round_context.stream_of(client)), plain=plain,
+        global_round=round_context.global_round, leaf_round=round_context.leaf_round,
+        beside=unpacked(beside_of(message)), correction=added, config=config_of(message), draws=draws,
+    )  # fmt: skip
+    place = memory_place(message)
+    part = take_part(algorithm_of(config.train), stands, memory_in(place, client))
     clock.lap(TRAIN)
+    sent_of = start if len(part.sent) == len(start) else {name: start[name] for name in part.sent}
     state, clipped = private_state(
-        config.privacy, clip_norm_of(message), start, result.state,
+        config.privacy, clip_norm_of(message), sent_of, dict(part.sent),
         (round_context.seed, *round_context.stream_of(client)),
     )  # fmt: skip
     clock.lap(TRAIN)
-    result = replace(result, state=state)
-    return train_reply(message, result, len(y), clock.seconds - before_s, clipped, clock.finish)
+    result = TrainResult(state, part.loss, part.steps)
+    kept = keep_memory(place, client, round_context.leaf_round, part.memory)
+    clock.lap(TRAIN)
+    return train_reply(
+        message, result, len(y), clock.seconds - before_s, clipped, clock.finish,
+        part.weight, part.arrays, kept,
+    )  # fmt: skip
 
 
 @app.evaluate()
@@ -168,13 +195,19 @@ def _evaluated(message: Message, context: Context, clock: WorkClock) -> Evaluate
     clock.lap(LOAD)
     found: dict[tuple[str, SplitName], EvalResult] = {}
     described: list[float] | None = None
-    for role, state in models_to_evaluate(message):
+    for role, state in _models(message, context, model, clock):
         clock.lap(DESERIALISE)
         _forget(model)
         load_state(model, state)
         clock.lap(LOAD)
         parts = evaluate_parts(
-            model, x, y, sizes, threads=config.train.threads, kernel=step_kernel(config.train)
+            model,
+            x,
+            y,
+            sizes,
+            threads=config.train.threads,
+            kernel=step_kernel(config.train),
+            task=task_of(config.train),
         )
         found.update({(role, split): part for split, part in zip(splits, parts, strict=True)})
         if role == DESCRIBED:
@@ -187,14 +220,40 @@ def _evaluated(message: Message, context: Context, clock: WorkClock) -> Evaluate
     return evaluations
 
 
+def _models(
+    message: Message, context: Context, model: torch.nn.Module, clock: WorkClock
+) -> Iterator[tuple[str, State]]:
+    """Yield (role, model) to evaluate; in place of the role of an algorithm's models, all of these."""
+    for role, state in models_to_evaluate(message):
+        if role != OWN_MODELS:
+            yield role, state
+            continue
+        round_context, config, data, client = _open(message, context)
+        _forget(model)
+        (x, y), draws = data.train, _draws(config.train, round_context, client)
+        stands = AlgorithmClient(
+            received=state, x=tensor_of(x), y=tensor_of(y), network=model,
+            settings=local_training(config.train, round_context.round_of_steps),
+            place=Place(round_context.seed, round_context.stream_of(client), evaluates=True),
+            plain=plain_training(model, tensor_of(x), tensor_of(y), draws),
+            global_round=round_context.global_round, leaf_round=round_context.leaf_round, draws=draws,
+        )  # fmt: skip
+        place = memory_place(message)
+        made = own_models(algorithm_of(config.train), stands, memory_in(place, client), place.unseen)
+        clock.lap(TRAIN)
+        yield from ((f"{OWN_MODELS}/{name}", own) for name, own in made.items())
+
+
 def _evaluations(found: Mapping[tuple[str, SplitName], EvalResult]) -> EvaluateReply:
     """Return what is reported: on validation windows also where the own model and another one differ."""
     own = found.get((OWN, "val"))
     return {
         (role, split): Evaluation(
-            part.confusion,
+            part.sums,
             part.loss,
-            only_one_right(own.right, part.right) if own and split == "val" and part is not own else None,
+            part.samples,
+            differences(own.values, part.values) if own and split == "val" and part is not own else None,
+            task=part.task,
         )
         for (role, split), part in found.items()
     }

@@ -36,6 +36,7 @@ class Purpose(IntEnum):
     DEVICE_PICKS = 14  # which idle device is given work
     AVAILABILITY = 15
     DISTILLATION = 16  # what a server makes up to learn from
+    ALGORITHM = 17  # what a method of the client draws beside the order of windows
 
 
 def numpy_stream(seed: int, purpose: Purpose, *where: int) -> np.random.Generator:

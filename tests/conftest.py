@@ -3,11 +3,14 @@
 import os
 import signal
 import sys
+import tempfile
 from itertools import chain
 from pathlib import Path
 
 os.environ["FLWR_TELEMETRY_ENABLED"] = "0"  # before Flower and Ray are imported
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+# what tests say yes to is not the user's (`fedge.config.trust`)
+os.environ["XDG_CONFIG_HOME"] = (_KEPT := tempfile.TemporaryDirectory(prefix="fedge-tests-config-")).name
 
 import pytest
 import torch

@@ -85,31 +85,15 @@ def test_kubernetes_objects_fit_each_other():
     assert leaves["spec"]["volumeClaimTemplates"][0]["metadata"]["name"] == leaf["volumeMounts"][1]["name"]
 
 
-def superlink_options(words):
-    """Return flower-superlink's options by name; those that stand alone are True.
-
-    They are of those that tests start a real one with.
-    """
-    assert words[0] == "flower-superlink"
-    started = ("tests/support/deployment.py", "tests/deployed/test_faults.py")
-    known = {word for file in started for word in re.findall(r'"(--[\w-]+)"', (ROOT / file).read_text())}
-    found, rest = {}, list(words[1:])
-    while rest:
-        name = rest.pop(0)
-        assert name in known, name
-        found[name] = rest.pop(0) if rest and not rest[0].startswith("--") else True
-    return found
-
-
 def test_compose_has_a_superlink_and_nodes_that_fit_each_other():
     compose = yaml.safe_load((DEPLOY / "superlink.yml").read_text(encoding="utf-8"))
     services = compose["services"]
-    options = superlink_options(services["superlink"]["command"])
+    server = understood(services["superlink"]["command"])
+    assert (server.nodes, server.control) == ("0.0.0.0:9092", "127.0.0.1:9093")
+    assert "ports" not in services["superlink"], "the Control API stays in the container"
     there = {volume.split(":")[1] for volume in services["superlink"]["volumes"]}
-    places = [value for name, value in options.items() if name.startswith("--ssl") or name == "--database"]
-    assert all(any(place.startswith(mount) for mount in there) for place in places)
-    assert options["--enable-supernode-auth"]
-    assert services["superlink"]["ports"] == ["127.0.0.1:9093:9093"], "the Control API is this machine's"
+    assert {f"/work/certs/{name}" for name in ("ca.crt", "superlink.crt", "superlink.key")} <= there
+    assert any(str(server.folder).startswith(f"{mount}/") for mount in there)
     nodes = {name: service for name, service in services.items() if name.startswith("node")}
     for number, (name, service) in enumerate(nodes.items()):
         node = understood(service["command"])
@@ -118,6 +102,7 @@ def test_compose_has_a_superlink_and_nodes_that_fit_each_other():
         mounts = dict(volume.split(":")[1::-1] for volume in service["volumes"])
         assert mounts[f"/work/certs/node-{number}"] == f"../certs/node-{number}"
         assert mounts[str(node.data_folder)] == f"../dealt/client-{number}"
+        assert f"/work/certs/node-{number}.pub" in there
         assert "/work" / node.certs / "ca.crt" == Path("/work/certs/ca.crt")
     named = {volume.split(":")[0] for volume in services["superlink"]["volumes"] if volume[0] != "."}
     assert named <= compose["volumes"].keys()
@@ -137,8 +122,9 @@ def test_a_superlink_and_nodes_on_kubernetes_fit_each_other():
         assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
     assert service["spec"]["selector"] == server["selector"]["matchLabels"]
     (container,) = server["template"]["spec"]["containers"]
-    assert {port["containerPort"] for port in container["ports"]} == set(ports.values())
-    assert superlink_options(container["command"])["--ssl-certfile"] == "/certs/superlink.crt"
+    assert {port["containerPort"] for port in container["ports"]} == set(ports.values()) == {9092}
+    link = understood(container["command"])
+    assert (link.nodes, str(link.certs)) == (f"0.0.0.0:{ports['fleet']}", "/certs")
     (container,) = nodes["template"]["spec"]["containers"]
     shell, _, line = container["command"]
     spelt = subprocess.run(
@@ -190,17 +176,57 @@ def test_fedges_commands_of_a_page_are_commands_of_fedge(page):
             understood(given)
 
 
-def test_flowers_commands_of_the_page_on_machines_are_those_that_tests_start():
-    (superlink,) = commands_of("docs/machines.md", "flower-superlink")
-    assert superlink_options(shlex.split(superlink))["--ssl-keyfile"] == "superlink.key"
-    (supernode,) = commands_of("docs/machines.md", "flower-supernode")
-    started = (ROOT / "tests/support/deployment.py").read_text(encoding="utf-8")
-    known = set(re.findall(r'"(--[\w-]+)"', started))
-    assert {word for word in shlex.split(supernode) if word.startswith("--")} <= known
-    assert commands_of("docs/machines.md", "flwr supernode") == [
-        "flwr supernode register certs/node-0.pub . deployed",
-        "flwr supernode register certs/node-0.pub deployed",  # from Flower 1.35 on
-    ]
+FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file())
+DOORS = ["README.md", *(f"docs/{name}.md" for name in ("machines", "leaf-servers", "clusters", "running"))]
+
+
+@pytest.mark.parametrize("file", [*FILES, *(ROOT / name for name in DOORS)], ids=lambda path: path.name)
+def test_nothing_starts_flower_s_own_superlink_which_leaves_a_port_open(file):
+    """Named it may be, with a warning; in a command or a shell block of a page it is not."""
+    text = file.read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if "flower-superlink" in line]
+    if file.suffix != ".md":
+        assert lines == []
+    assert [line for line in lines if re.search(r"flower-superlink -", line)] == []
+
+
+@pytest.mark.parametrize(
+    "file", [file for file in FILES if file.suffix == ".yml"], ids=lambda path: path.name
+)
+def test_no_container_gets_the_authority_s_key_nor_another_s(file):
+    """By files, never by a whole folder of certificates; of secrets each pod of a set sees its own part."""
+    text = file.read_text(encoding="utf-8")
+    assert "ca.key" not in text
+    assert not re.search(r"--from-file=certs(\s|$)", text)
+    for given in yaml.safe_load_all(text):
+        for name, service in given.get("services", {}).items():
+            mounted = [volume.split(":")[0] for volume in service["volumes"] if "certs" in volume]
+            keys = {Path(path).name for path in mounted if not path.endswith((".crt", ".pub"))}
+            assert keys == {name if name.startswith("node") else f"{name}.key"}
+        if given.get("kind") == "StatefulSet" and given["spec"]["replicas"] > 1:
+            pod = given["spec"]["template"]["spec"]
+            (volume,) = [one["secret"] for one in pod["volumes"] if "secret" in one]
+            (mount,) = [one for one in pod["containers"][0]["volumeMounts"] if one["name"] == "certs"]
+            assert mount["subPathExpr"] == "$(POD)"
+            for number in range(given["spec"]["replicas"]):
+                own = f"{given['metadata']['name']}-{number}/"
+                keys = {one["key"] for one in volume["items"] if one["path"].startswith(own)}
+                kind = given["metadata"]["name"].removeprefix("fedge-")
+                named = {f"{kind}-{number}.crt", f"{kind}-{number}.key"}
+                assert keys - {"ca.crt"} == ({f"{kind}-{number}"} if kind == "node" else named)
+
+
+def test_pods_can_read_their_keys_and_write_their_volumes():
+    """The image's user is in no group of root's: fsGroup names its own, and secrets are readable by that."""
+    dockerfile = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
+    (uid,) = re.findall(r"useradd .*--uid (\d+) fedge", dockerfile)
+    for file in (DEPLOY / "kubernetes").glob("*-*.yml"):
+        for one in yaml.safe_load_all(file.read_text(encoding="utf-8")):
+            pod = one["spec"].get("template", {}).get("spec")
+            if pod:
+                assert pod["securityContext"] == {"fsGroup": int(uid)}
+                assert {v["secret"]["defaultMode"] for v in pod["volumes"] if "secret" in v} == {0o440}
+                assert {c["imagePullPolicy"] for c in pod["containers"]} == {"IfNotPresent"}
 
 
 @pytest.fixture

@@ -158,6 +158,7 @@ def test_every_cited_contract_is_defined() -> None:
 ELSEWHERE = (
     {
         # entry points and what only a whole run shows
+        "fedge/devices/world.py": "fedge/devices/test_procedure.py",
         "fedge/client/together.py": "runs/test_processes.py",
         "fedge/server_app.py": "runs/test_flower.py",
         "fedge/run/served.py": "fedge/inference/test_card.py",
@@ -179,6 +180,9 @@ ELSEWHERE = (
         "fedge/parallel/sgd.py": "fedge/parallel/test_team.py",
         "fedge/native/operations.py": "fedge/native/test_trace.py",
         "fedge/clustering/evidence.py": "fedge/clustering/test_signals.py",
+        "fedge/records/global_table.py": "fedge/records/test_recorder.py",
+        "fedge/records/member_tables.py": "fedge/records/test_recorder.py",
+        "fedge/records/score_words.py": "fedge/records/test_recorder.py",
         "fedge/datasets/cards.py": "fedge/datasets/test_catalog.py",
         "fedge/datasets/columns.py": "fedge/datasets/test_frames.py",
         "fedge/datasets/tables.py": "fedge/datasets/test_motionsense.py",
@@ -191,6 +195,19 @@ ELSEWHERE = (
         "fedge/trackers/to_tensorboard.py": "fedge/trackers/test_tracking.py",
         "fedge/trackers/to_wandb.py": "fedge/trackers/test_tracking.py",
         "fedge/trackers/tracker.py": "fedge/trackers/test_tracking.py",
+        # a client's algorithm, as methods and whole runs show it
+        "fedge/algorithm/algorithm.py": "fedge/methods/test_witness.py",
+        "fedge/algorithm/client.py": "fedge/methods/test_witness.py",
+        "fedge/algorithm/descent.py": "fedge/methods/test_witness.py",
+        "fedge/algorithm/leaf_part.py": "fedge/methods/test_witness.py",
+        "fedge/algorithm/making.py": "runs/test_algorithms.py",
+        "fedge/algorithm/taking_part.py": "runs/test_algorithms.py",
+        "fedge/client/memory.py": "runs/test_algorithms.py",
+        "fedge/exchange/algorithm.py": "runs/test_algorithms.py",
+        "fedge/leaf/algorithm.py": "runs/test_algorithms.py",
+        "fedge/leaf/trial.py": "runs/test_algorithms.py",
+        "fedge/run/algorithms.py": "runs/test_algorithms.py",
+        "fedge/records/model_tables.py": "fedge/records/test_catalog.py",
         # pages, looked at as pages
         "fedge/report/at_end.py": "fedge/report/test_run_page.py",
         "fedge/report/commands.py": "fedge/report/test_run_page.py",
@@ -227,6 +244,8 @@ ELSEWHERE = (
         "fedge/data/window_split.py": "fedge/data/test_partition.py",
         # tables, as whole runs write them
         "fedge/records/round_tables.py": "fedge/records/test_catalog.py",
+        "fedge/records/server_table.py": "runs/test_trees.py",
+        "fedge/leaf/server.py": "fedge/cloud/test_region.py",
         "fedge/records/timing_tables.py": "fedge/records/test_catalog.py",
         "fedge/records/device_tables.py": "fedge/records/test_catalog.py",
         "fedge/records/device_recorder.py": "fedge/run/test_asynchronous.py",
@@ -235,6 +254,10 @@ ELSEWHERE = (
         "fedge/leaf/drift.py": "fedge/cloud/test_control.py",
         # options are read as a whole
         "fedge/config/config.py": "fedge/config/test_flat.py",
+    }
+    | {
+        f"fedge/methods/{file.name}": "runs/test_algorithms.py"
+        for file in (ROOT / "fedge" / "methods").glob("[a-z]*.py")
     }
     | {
         f"fedge/config/sections/{file.name}": "fedge/config/test_flat.py"

@@ -12,7 +12,7 @@ CLOUD=$(hostname)                 # the first node of the job, where this script
 LEAVES=$((SLURM_NTASKS - 1))
 
 for leaf in $(seq 0 $((LEAVES - 1))); do
-    srun --ntasks=1 --exact fedge leaf "$leaf" --cloud "$CLOUD:$PORT" --once --wait 600 --workers "$SLURM_CPUS_PER_TASK" &
+    srun --ntasks=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" --exact fedge leaf "$leaf" --cloud "$CLOUD:$PORT" --once --wait 600 --workers "$SLURM_CPUS_PER_TASK" &
 done
 fedge run "$@" -c "hierarchy.num-servers=$LEAVES" --leaves "0.0.0.0:$PORT"
 wait

@@ -21,6 +21,8 @@ class Run:
         clients_per_leaf: in the order of the leaves, unseen clients included.
         num_rounds: global rounds that are planned.
         rounds_done: global rounds that were done before; above 0 for a run that goes on.
+        score: name of the task's first score, as columns have it.
+        higher_is_better: which direction of it is better.
     """
 
     folder: Path
@@ -29,6 +31,8 @@ class Run:
     clients_per_leaf: Sequence[int]
     num_rounds: int
     rounds_done: int
+    score: str = "accuracy"
+    higher_is_better: bool = True
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,12 @@ from fedge.callbacks.callback import EndedRun, LeafRound, Round, Row, Run
 from fedge.config.config import Config
 from fedge.config.option import ConfigError, shown
 from fedge.config.parts import CALLBACKS, callback_arguments, names_in, refuse_uncalled
-from fedge.records.columns import Table
-from fedge.records.device_tables import VERSIONS
-from fedge.records.round_tables import CLIENTS, GLOBAL, LEAF, ClientRow, GlobalRow, LeafRow
+from fedge.records.columns import TEXT, Table
+from fedge.records.device_tables import growing
+from fedge.records.round_tables import ClientRow, GlobalRow, LeafRow, tables_of
 from fedge.rounds.hooks import Hooks
 from fedge.rounds.results import RoundResult
+from fedge.tasks.chosen import task_of
 
 
 class CallbackError(RuntimeError):
@@ -102,11 +103,13 @@ class Callbacks(Hooks):
         if not self._all:
             return
         number = result.global_round
-        (numbers,) = _rows(GLOBAL, [GlobalRow(result, seconds)])
-        leaves = _rows(LEAF, [LeafRow(number, leaf) for leaf in result.leaves])
-        clients = _rows(CLIENTS, [ClientRow(number, client) for client in result.clients])
-        versions = _rows(VERSIONS, [] if on_clock is None else [on_clock])
-        self._call("end_round", Round(number, self._num_rounds, numbers, leaves, clients, *versions))
+        tables = tables_of(result.learned)
+        (numbers,) = _rows(tables.rounds, [GlobalRow(result, seconds)])
+        leaves = _rows(tables.leaves, [LeafRow(number, leaf) for leaf in result.leaves])
+        clients = _rows(tables.clients, [ClientRow(number, client) for client in result.clients])
+        versions = growing(result.learned.scores[0])[0]
+        evaluations = _rows(versions, [] if on_clock is None else [on_clock])
+        self._call("end_round", Round(number, self._num_rounds, numbers, leaves, clients, *evaluations))
 
     def end_run(self, run: EndedRun) -> None:
         """Call all: the run is over."""
@@ -186,7 +189,15 @@ def made(name: str, config: Config) -> Any:
             f"change callbacks-args"
         ) from error
     refuse_uncalled(callback, name)
+    refuse_other_columns(callback, config)
     return callback
+
+
+def refuse_other_columns(callback: Any, config: Config) -> None:
+    """Raise ConfigError when a callback watches a column that global rounds of a run do not have."""
+    if hasattr(callback, "refuse_other_columns"):
+        columns = tables_of(task_of(config.train)).rounds.columns
+        callback.refuse_other_columns([column.name for column in columns if column.kind != TEXT])
 
 
 def _rows(table: Table, rows: Sequence[Any]) -> tuple[Row, ...]:

@@ -1,13 +1,12 @@
 """Callbacks that end a run: nothing gets better any more, or a budget is spent."""
 
 import math
+from collections.abc import Sequence
 
 from fedge.callbacks.callback import Callback, Round, Run
 from fedge.config.option import ConfigError, nearest, shown
-from fedge.records.columns import TEXT
-from fedge.records.round_tables import GLOBAL
 
-_NUMBERS = tuple(column.name for column in GLOBAL.columns if column.kind != TEXT)
+VALIDATION = "validation"
 _SMALLER_IS_BETTER = ("loss", "bytes", "seconds", "std", "failed", "churn", "epsilon")
 
 
@@ -19,7 +18,7 @@ class EarlyStopping(Callback):
 
     def __init__(
         self,
-        metric: str = "test_accuracy_mean",
+        metric: str = VALIDATION,
         patience: int = 10,
         min_delta: float = 0.0,
         mode: str = "auto",
@@ -27,7 +26,8 @@ class EarlyStopping(Callback):
         """Watch a column of metrics/global_rounds.csv.
 
         Args:
-            metric: the column.
+            metric: the column; "validation" for the mean validation score of served models, by the task's
+                first score. What test windows say is to be looked at, not chosen by.
             patience: global rounds in a row, at least 1, without a new best before the run ends.
             min_delta: by how much a new best must be better, at least 0.
             mode: whether larger ("max") or smaller ("min") is better; "auto" goes by the column's name.
@@ -35,7 +35,7 @@ class EarlyStopping(Callback):
         Raises:
             ConfigError: one of them cannot be.
         """
-        _refuse_no_column("early-stopping", "metric", metric)
+        _refuse_no_text("early-stopping", "metric", metric)
         if type(patience) is not int or patience < 1:
             raise ConfigError(
                 f"patience of early-stopping must be a whole number of at least 1, but is {shown(patience)}; "
@@ -49,29 +49,42 @@ class EarlyStopping(Callback):
         self.metric = metric
         self.patience = patience
         self.min_delta = min_delta
-        down = any(word in metric for word in _SMALLER_IS_BETTER)
-        self._sign = -1.0 if mode == "min" or (mode == "auto" and down) else 1.0
+        self.mode = mode
+        self._watch("accuracy", higher_is_better=True)
         self.best: float | None = None
         self.best_round = 0
 
     def begin_run(self, run: Run) -> None:
         """Begin anew in a new run, also where the object has been in another one."""
+        self._watch(run.score, run.higher_is_better)
         if run.rounds_done == 0:
             self.best = None
         if self.best is None:
             self.best_round = run.rounds_done
 
+    def _watch(self, score: str, higher_is_better: bool) -> None:
+        """Settle column and direction for the task's first score."""
+        self._column = f"val_{score}_mean" if self.metric == VALIDATION else self.metric
+        words = _SMALLER_IS_BETTER if higher_is_better else (*_SMALLER_IS_BETTER, score)
+        down = any(word in self._column for word in words)
+        self._sign = -1.0 if self.mode == "min" or (self.mode == "auto" and down) else 1.0
+
+    def refuse_other_columns(self, columns: Sequence[str]) -> None:
+        """Raise ConfigError unless what is watched is one of the columns of a run's global rounds."""
+        if self.metric != VALIDATION:
+            _refuse_no_column("early-stopping", "metric", self.metric, columns)
+
     def end_round(self, round_: Round) -> str | None:
         """Compare the round with the best so far; nothing measured is nothing better."""
-        value = round_.numbers[self.metric]
+        value = round_.numbers[self._column]
         if value is not None and (self.best is None or self._sign * (value - self.best) > self.min_delta):
             self.best, self.best_round = float(value), round_.global_round
         if round_.global_round - self.best_round < self.patience:
             return None
         if self.best is None:
-            return f"{self.metric} was not measured in {self.patience} global rounds"
+            return f"{self._column} was not measured in {self.patience} global rounds"
         return (
-            f"{self.metric} has not got better than {self.best:.4g}, of global round {self.best_round}, for "
+            f"{self._column} has not got better than {self.best:.4g}, of global round {self.best_round}, for "
             f"{self.patience} global rounds"
         )
 
@@ -91,11 +104,16 @@ class Budget(Callback):
         Raises:
             ConfigError: one of them cannot be.
         """
-        _refuse_no_column(self._NAME, "column", column)
+        _refuse_no_text(self._NAME, "column", column)
         _refuse_no_amount(self._NAME, "most", most, above=0.0)
         self.columns: tuple[str, ...] = (column,)
         self.most = most
         self.spent = 0.0
+
+    def refuse_other_columns(self, columns: Sequence[str]) -> None:
+        """Raise ConfigError unless what is added up are columns of a run's global rounds."""
+        for column in self.columns:
+            _refuse_no_column(self._NAME, "column", column, columns)
 
     def begin_run(self, run: Run) -> None:
         """Begin anew in a new run, also where the object has been in another one."""
@@ -139,12 +157,21 @@ class TimeBudget(Budget):
         super().__init__("seconds", most)
 
 
-def _refuse_no_column(name: str, argument: str, column: object) -> None:
+def _refuse_no_text(name: str, argument: str, column: object) -> None:
+    """Raise ConfigError when what must name a column is no text."""
+    if not isinstance(column, str):
+        raise ConfigError(
+            f"{argument} of {name} must be a column of metrics/global_rounds.csv, but is {shown(column)}; "
+            f"docs/tables.md lists them"
+        )
+
+
+def _refuse_no_column(name: str, argument: str, column: str, columns: Sequence[str]) -> None:
     """Raise ConfigError when there is no such column of numbers."""
-    if column not in _NUMBERS:
+    if column not in columns:
         raise ConfigError(
             f"{argument} of {name} must be a column of metrics/global_rounds.csv, but is {shown(column)}"
-            f"{nearest(str(column), _NUMBERS) or '; docs/tables.md lists them'}"
+            f"{nearest(column, columns) or '; docs/tables.md lists them'}"
         )
 
 

@@ -81,7 +81,7 @@ class Board:
         leaf_round: of the current global round.
         standing: of the exchange that goes on or was the last.
         result: of the last global round.
-        trends: test accuracies of the last rounds, per leaf and, last, of all.
+        trends: test scores of the last rounds, per leaf and, last, of all.
     """
 
     num_rounds: int
@@ -105,9 +105,9 @@ class Board:
         """Take in a global round."""
         self.result, self.done, self.leaf_round = result, result.global_round, 0
         for trend, leaf in zip(self.trends, result.leaves, strict=False):
-            if leaf.test_accuracy is not None:
-                trend.append(leaf.test_accuracy)
-        seen = result.over_clients("test_accuracy")
+            if leaf.test_score is not None:
+                trend.append(leaf.test_score)
+        seen = result.over_clients("test_score")
         if self.trends and seen:
             self.trends[-1].append(seen.mean)
 
@@ -213,7 +213,7 @@ def _leaf_row(board: Board, leaf: int, marks: Marks) -> _Row:
     short, long = _gate(result, marks)
     return row | {
         "cluster": Text.assemble((marks.cluster, colour(result.cluster)), f" {result.cluster}"),
-        "accuracy": Text(_score(result.test_accuracy), style="bold"),
+        "accuracy": Text(_score(result.test_score), style="bold"),
         "worst": _worst(board.result, leaf),
         "gate": short,
         "decision": long,
@@ -225,7 +225,7 @@ def _all_row(board: Board) -> _Row:
     row = {"leaf": Text("all")}
     if board.result is None:
         return row
-    seen = board.result.over_clients("test_accuracy")
+    seen = board.result.over_clients("test_score")
     return row | {
         "cluster": Text(str(len({leaf.cluster for leaf in board.result.leaves}))),
         "accuracy": Text(_score(seen.mean if seen else None), style="bold"),
@@ -233,33 +233,34 @@ def _all_row(board: Board) -> _Row:
     }
 
 
-def _score(accuracy: float | None) -> str:
-    return "-" if accuracy is None else f"{accuracy:.3f}"
+def _score(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
 
 
 def _worst(result: RoundResult, leaf: int | None) -> Text:
-    """Return accuracy and number of the worst client of a leaf, or of all."""
+    """Return score and number of the worst client of a leaf, or of all."""
     scores = [
-        (client.test_accuracy, client.client)
+        (client.test_score, client.client)
         for client in result.clients
-        if client.test_accuracy is not None and not client.unseen_client and leaf in (None, client.leaf)
+        if client.test_score is not None and not client.unseen_client and leaf in (None, client.leaf)
     ]
     if not scores:
         return Text("-")
-    accuracy, client = min(scores)
-    return Text.assemble(_score(accuracy), (f" c{client}", "dim"))
+    merit = result.learned.scores[0].merit
+    value, client = min(scores, key=lambda each: (merit(each[0]), each[1]))
+    return Text.assemble(_score(value), (f" c{client}", "dim"))
 
 
 def _gate(leaf: LeafResult, marks: Marks) -> tuple[Text, Text]:
-    """Return what a leaf's gate decided, without and with the validation accuracies that it compared."""
+    """Return what a leaf's gate decided, without and with the validation scores that it compared."""
     gate = leaf.gate
-    if gate.accuracy_offered is None:
+    if gate.score_offered is None:
         return Text("-", style="dim"), Text("-", style="dim")
     sign, word, style = (
         (marks.taken, "taken", "green") if gate.serves_offer else (marks.kept, "kept", "yellow")
     )
     short = Text.assemble((sign, style), f" {word}")
-    values = f"{gate.accuracy_own:.3f} {marks.to} {gate.accuracy_offered:.3f}"
+    values = f"{gate.score_own:.3f} {marks.to} {gate.score_offered:.3f}"
     return short, Text.assemble((sign, style), f" {word:<5}  ", (values, "dim"))
 
 

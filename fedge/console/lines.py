@@ -92,8 +92,9 @@ def round_line(
         left_s: seconds until the last round is done; None leaves this out.
         width: characters that it may have; the least important parts are left out for it.
     """
-    seen, unseen = (result.over_clients("test_accuracy", unseen_clients) for unseen_clients in (False, True))
-    score = f"accuracy {seen.mean:.3f} worst {seen.worst:.3f}" if seen else "accuracy -"
+    seen, unseen = (result.over_clients("test_score", unseen_clients) for unseen_clients in (False, True))
+    said = result.learned.scores[0].said
+    score = f"{said} {seen.mean:.3f} worst {seen.worst:.3f}" if seen else f"{said} -"
     if unseen:
         score += f"  unseen {unseen.mean:.3f}"
     parts = [
@@ -121,44 +122,45 @@ def _gates(result: RoundResult) -> str:
 def final_table(result: RoundResult) -> list[str]:
     """Return the lines of the final table: a row per leaf, then all clients; unseen clients stand apart."""
     any_unseen_clients = any(leaf.unseen_clients for leaf in result.leaves)
-    header = ("leaf", "cluster", "clients", "train windows", "accuracy", "worst client", "macro-F1")
-    rows: list[Sequence[str]] = [(*header, "unseen clients", "accuracy") if any_unseen_clients else header]
+    first, *others = result.learned.scores
+    said = (first.said, "worst client", *(score.said for score in others))
+    header = ("leaf", "cluster", "clients", "train windows", *said)
+    rows: list[Sequence[str]] = [(*header, "unseen clients", first.said) if any_unseen_clients else header]
     for leaf in result.leaves:
         worst = _worst_client(result, leaf.leaf)
-        unseen = (str(leaf.unseen_clients), _score(leaf.unseen_accuracy)) if any_unseen_clients else ()
+        unseen = (str(leaf.unseen_clients), _score(leaf.unseen_score)) if any_unseen_clients else ()
         rows.append(
             (
                 str(leaf.leaf),
                 str(leaf.cluster),
                 str(leaf.num_clients),
                 str(leaf.train_samples),
-                _score(leaf.test_accuracy),
-                f"{_score(worst.test_accuracy)} (client {worst.client})" if worst else "-",
-                _score(leaf.macro_f1),
+                _score(leaf.test_score),
+                f"{_score(worst.test_score)} (client {worst.client})" if worst else "-",
+                *(_score(leaf.further.get(score.name)) for score in others),
                 *unseen,
             )
         )
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     for who, unseen_clients in (("clients", False), ("clients on users unseen in training", True)):
-        if found := result.over_clients("test_accuracy", unseen_clients):
+        if found := result.over_clients("test_score", unseen_clients):
             lines.append(
-                f"all {found.n} {who}: test accuracy {found.mean:.4f} mean, {found.std:.4f} std, "
+                f"all {found.n} {who}: test {first.said} {found.mean:.4f} mean, {found.std:.4f} std, "
                 f"{found.worst:.4f} worst"
             )
     return lines
 
 
 def _worst_client(result: RoundResult, leaf: int) -> ClientResult | None:
-    """Return the known client of a leaf with the lowest test accuracy, or None without any."""
-    own = [
-        c for c in result.clients if c.leaf == leaf and not c.unseen_client and c.test_accuracy is not None
-    ]
-    return min(own, key=lambda c: c.test_accuracy or 0.0, default=None)
+    """Return the known client of a leaf with the worst test score, or None without any."""
+    own = [c for c in result.clients if c.leaf == leaf and not c.unseen_client and c.test_score is not None]
+    merit = result.learned.scores[0].merit
+    return min(own, key=lambda c: merit(c.test_score or 0.0), default=None)
 
 
 def _score(value: float | None) -> str:
-    """Return an accuracy with four digits, or a dash."""
+    """Return a score with four digits, or a dash."""
     return "-" if value is None else f"{value:.4f}"
 
 

@@ -147,10 +147,11 @@ def _write(
         raise HharError(f"{path} leads through a link out of {folder}; choose an empty folder")
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.part")
+    partial.unlink(missing_ok=True)  # it may be a link, through which nothing is to be written
     reader = opened.extractfile(member)
     assert reader is not None
     try:
-        with partial.open("wb") as stream:
+        with partial.open("xb") as stream:
             while block := reader.read(BLOCK_BYTES):
                 stream.write(block)
                 report(f"unpacking {path.name}", stream.tell(), member.size)

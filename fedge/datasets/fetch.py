@@ -6,6 +6,7 @@ one process at a time does it per folder, archives are unpacked, and who has no 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -78,7 +79,14 @@ def _with_other(card: Card, url: str, sha256: str) -> tuple[RemoteFile, ...]:
 def _alone_in(folder: Path) -> Iterator[None]:
     """Hold a folder's lock, so that two downloads do not write one part."""
     folder.mkdir(parents=True, exist_ok=True)
-    lock = os.open(folder / ".downloading", os.O_CREAT | os.O_RDWR, 0o644)
+    try:
+        lock = os.open(folder / ".downloading", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o644)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise HharError(
+            f"{folder / '.downloading'}: must be a file or not there, is a link; remove it"
+        ) from error
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

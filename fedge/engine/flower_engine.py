@@ -19,7 +19,16 @@ from fedge.engine.other_machines import look_elsewhere
 from fedge.engine.ray_objects import hand_out
 from fedge.engine.worker_pool import OverTimeError, limit_s
 from fedge.exchange.engine import Elsewhere, RunError
-from fedge.exchange.failure import LOST, Failure, no_reply_within, node_failed, node_gone, raised, worker_died
+from fedge.exchange.failure import (
+    LOST,
+    Failure,
+    limit_in,
+    no_reply_within,
+    node_failed,
+    node_gone,
+    raised,
+    worker_died,
+)
 from fedge.process.logs import first_engine_error
 
 _POLL_S = 0.01
@@ -136,8 +145,10 @@ class FlowerEngine:
             return node_failed(_OF_NODES[reply.error.code])
         if any(reason.startswith(f"<class 'ray.exceptions.{name}'>") for name in _DEAD_WORKER):
             return worker_died()
-        if over_time := _OVER_TIME.match(reason):
-            return no_reply_within(float(over_time[1]))
+        over_time = _OVER_TIME.match(reason)
+        limit_s = limit_in(over_time[1]) if over_time else None
+        if limit_s is not None:
+            return no_reply_within(limit_s)
         failure = raised(_OF_CLIENT_APP.sub(r"\1: ", reason))
         return Failure(failure.kind, failure.detail.removeprefix(_GUARD))
 

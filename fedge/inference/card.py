@@ -4,12 +4,15 @@ A safetensors header takes texts by name (``__metadata__``); this is one of them
 """
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedge.config.option import ConfigError
+import numpy as np
+
+from fedge.config.option import ConfigError, shown
 from fedge.states.files import StateFileError, map_state
 
 KEY = "fedge"
@@ -86,17 +89,147 @@ def read_card(path: Path) -> Card:
             f"with this one"
         )
     try:
-        said = json.loads(text)
-        served = {
-            name: Served(int(s["leaf"]), tuple(s["clients"]), bool(s["unseen"]), int(s["train_windows"]))
-            for name, s in said["served"].items()
-        }
-        texts: Any = {key: tuple(said[key]) for key in ("input_shape", "channels", "classes", "mean", "std")}
-        plain = {key: said[key] for key in ("fedge", "model", "arguments", "code", "dtype", "about")}
-        return Card(**plain, **texts, served=served)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return _card_of(json.loads(text))
+    except (ValueError, RecursionError) as error:
+        why = str(error) if isinstance(error, _OddCard) else "it is no JSON"
         raise ConfigError(
-            f"{path} must say what its models are, but {type(error).__name__}: {error} is no way of "
-            f"this Fedge to "
-            f"say it; use the version that wrote it"
+            f"{path} must say what its models are as this Fedge does, but {why}; use the version "
+            f"that wrote it"
         ) from error
+
+
+# --- a card comes from anybody: every entry is looked at here, and nowhere else ---------------------------
+
+_LONGEST_TEXT = 10_000  # characters
+_MOST_CELLS, _MOST_CLASSES, _MOST_WEIGHTS, _MOST_CLIENTS = 2**26, 2**16, 2**32, 2**24
+_DTYPES = ("float32", "uint8")
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+class _OddCard(ValueError):
+    """An entry of a card is not what it must be; says which."""
+
+
+def _card_of(said: Any) -> Card:
+    """The card that a JSON value holds.
+
+    Raises:
+        _OddCard: it holds none.
+    """
+    if not isinstance(said, dict):
+        raise _OddCard(f"it is a {type(said).__name__}")
+    if type(said.get("format")) is not int or said["format"] != _FORMAT:
+        raise _OddCard(f"format is {shown(said.get('format'))}, not {_FORMAT}")
+    shape = _wholes(said, "input_shape", 1, _MOST_CELLS)
+    if not 2 <= len(shape) <= 3 or math.prod(shape) > _MOST_CELLS:
+        raise _OddCard(f"input_shape is {shown(list(shape))}")
+    classes, channels = _texts(said, "classes"), _texts(said, "channels")
+    mean, std = _numbers(said, "mean"), _numbers(said, "std")
+    if not 1 <= len(classes) <= _MOST_CLASSES or math.prod(shape) * len(classes) > _MOST_WEIGHTS:
+        raise _OddCard(f"there are {len(classes)} classes of windows {shape}")
+    if len(channels) != shape[0]:
+        raise _OddCard(f"there are {len(channels)} names for {shape[0]} channels")
+    if len(mean) != len(std) or len(mean) not in (0, shape[0]) or not all(scale > 0 for scale in std):
+        raise _OddCard("mean and std are not one positive scale per channel")
+    if said.get("dtype") not in _DTYPES:
+        raise _OddCard(f"dtype is {shown(said.get('dtype'))}")
+    arguments = _table(said, "arguments", _is_argument, "a table of numbers, texts and lists of them")
+    if not all(name.isidentifier() for name in arguments):
+        raise _OddCard("arguments have a name that no argument can have")
+    found = _table(said, "served", lambda entry: isinstance(entry, dict), "a table of tables")
+    served = {name: _served(name, entry) for name, entry in found.items()}
+    _refuse_missing(served)
+    return Card(
+        fedge=_text(said, "fedge"),
+        model=_text(said, "model"),
+        arguments=arguments,
+        code=_table(said, "code", _is_text, "a table of texts"),
+        input_shape=shape,
+        dtype=said["dtype"],
+        channels=channels,
+        classes=classes,
+        mean=mean,
+        std=std,
+        about=_table(said, "about", _is_text, "a table of texts"),
+        served=served,
+    )
+
+
+def _served(name: str, said: Mapping[str, Any]) -> Served:
+    """Whom one stored model serves: "leaf-N" those of leaf N, "unseen-N" others there."""
+    leaf = _whole(said, "leaf", 0, _MOST_CLIENTS)
+    if name not in (f"leaf-{leaf}", f"unseen-{leaf}"):
+        raise _OddCard(f"served has {shown(name)} of leaf {leaf}")
+    if type(said.get("unseen")) is not bool:
+        raise _OddCard(f"unseen is {shown(said.get('unseen'))}")
+    clients = _wholes(said, "clients", 0, _MOST_CLIENTS)
+    return Served(leaf, clients, said["unseen"], _whole(said, "train_windows", 0, 2**62))
+
+
+def _refuse_missing(served: Mapping[str, Served]) -> None:
+    """Raise _OddCard unless every leaf has a model for its clients, and one for others."""
+    for entry in served.values():
+        known = served.get(f"leaf-{entry.leaf}")
+        if known is None or (not known.unseen and f"unseen-{entry.leaf}" not in served):
+            raise _OddCard(f"served lacks a model of leaf {entry.leaf}")
+    if not any(entry.unseen for entry in served.values()):
+        raise _OddCard("served has no model for clients outside training")
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= _LONGEST_TEXT
+
+
+def _is_argument(value: Any) -> bool:
+    if isinstance(value, list):
+        return len(value) <= _LONGEST_TEXT and all(map(_is_argument, value))
+    if type(value) in (int, float):
+        return abs(value) <= _LARGEST
+    return value is None or type(value) is bool or _is_text(value)
+
+
+def _text(said: Mapping[str, Any], key: str) -> str:
+    if not _is_text(said.get(key)) or not said[key]:
+        raise _OddCard(f"{key} is {shown(said.get(key))}, not a text")
+    return str(said[key])
+
+
+def _whole(said: Mapping[str, Any], key: str, least: int, most: int) -> int:
+    value = said.get(key)
+    if type(value) is not int or not least <= value <= most:
+        raise _OddCard(f"{key} is {shown(value)}, not a whole number from {least} to {most}")
+    return value
+
+
+def _list(said: Mapping[str, Any], key: str) -> list[Any]:
+    if not isinstance(said.get(key), list):
+        raise _OddCard(f"{key} is {shown(said.get(key))}, not a list")
+    return list(said[key])
+
+
+def _wholes(said: Mapping[str, Any], key: str, least: int, most: int) -> tuple[int, ...]:
+    values = _list(said, key)
+    if not all(type(value) is int and least <= value <= most for value in values):
+        raise _OddCard(f"{key} is {shown(values)}, not whole numbers from {least} to {most}")
+    return tuple(values)
+
+
+def _numbers(said: Mapping[str, Any], key: str) -> tuple[float, ...]:
+    values = _list(said, key)
+    if not all(type(value) in (int, float) and abs(value) <= _LARGEST for value in values):
+        raise _OddCard(f"{key} is {shown(values)}, not finite numbers")
+    return tuple(map(float, values))
+
+
+def _texts(said: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    values = _list(said, key)
+    if not all(map(_is_text, values)):
+        raise _OddCard(f"{key} is {shown(values)}, not a list of texts")
+    return tuple(values)
+
+
+def _table(said: Mapping[str, Any], key: str, kind: Callable[[Any], bool], words: str) -> dict[str, Any]:
+    value = said.get(key)
+    if not isinstance(value, dict) or not all(map(kind, value.values())) or not all(map(_is_text, value)):
+        raise _OddCard(f"{key} is {shown(value)}, not {words}")
+    return value

@@ -3,13 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fedge.config.option import ConfigError
-from fedge.config.parts import MODELS
+from fedge.config.parts import MODELS, refuse_input_shape
 from fedge.config.register import source_sha256
+from fedge.config.trust import load_trusted
 from fedge.inference.card import Card, Served, read_card
 from fedge.inference.network import Classifier, probabilities
 from fedge.inference.placement import best_fit, misfit
@@ -17,6 +20,7 @@ from fedge.inference.windows import checked
 from fedge.states.files import map_state
 from fedge.training.models import build_model, state_entries
 from fedge.training.module_state import load_state
+from fedge.training.own_models import refuse_no_network, refuse_other_types
 
 
 @dataclass(frozen=True)
@@ -56,14 +60,21 @@ class Models:
         card: what the file says about itself.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, folder: Path | None = None, trust_code: bool = False) -> None:
         """Open a run's final.safetensors.
+
+        Args:
+            path: of the file.
+            folder: of its run, in which no code is looked for; None: the file's own.
+            trust_code: import the code of a network that is not Fedge's, and remember that.
 
         Raises:
             ConfigError: it is not there, or does not say what it holds.
         """
         self.card: Card = read_card(path)
         self._path = path
+        self._folder = path.parent if folder is None else folder
+        self._trust_code = trust_code
 
     def choose(self, leaf: int | None = None, client: int | None = None, unseen: bool = False) -> Choice:
         """Return the model that serves somebody.
@@ -149,28 +160,43 @@ class Models:
         Raises:
             ConfigError: the network's code cannot be found, or takes other weights by now.
         """
-        card = self.card
-        network = build_model(
-            card.model, card.input_shape, len(card.classes), torch.Generator(), card.arguments
-        )
+        card, code = self.card, self._code()
         state = map_state(self._path)
         head = choice.name + "/"
         own = {name.removeprefix(head): np.array(state[name]) for name in state if name.startswith(head)}
-        there = {name: tuple(entry.shape) for name, entry in state_entries(network).items()}
-        if there != {name: array.shape for name, array in own.items()}:
-            raise ConfigError(
-                f"train.model {card.model} must have the entries that were trained, but its code "
-                f"makes others; "
-                f"bring back the code of the run"
+        if code is None:
+            _refuse_other_entries(card, _planned(card), own)
+        try:
+            network = build_model(
+                card.model, card.input_shape, len(card.classes), torch.Generator(), card.arguments
             )
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise _cannot_be_made(card, error) from error
+        _refuse_other_entries(card, state_entries(network), own)
         load_state(network, own)
         return Classifier(network, card.input_shape, card.mean, card.std, card.dtype)
 
+    def _code(self) -> Any:
+        """The network's class or function, after a yes, where it is not Fedge's; None where it is.
+
+        Raises:
+            ConfigError: there is no such network, or its code is not to be taken.
+        """
+        name = self.card.model
+        if not MODELS.is_own(name):
+            return None
+        code, has_run = load_trusted(MODELS, name, never_in=self._folder, trust=self._trust_code)
+        if not has_run:
+            refuse_no_network(name, code)
+        refuse_other_types(name, code, self.card.arguments)
+        return code
+
     def code_note(self) -> str:
         """Return a line where the code of a model of the user's is not that of the run; else nothing."""
-        if not MODELS.is_own(self.card.model):
+        code = self._code()
+        if code is None:
             return ""
-        before, now = self.card.code.get("sha256"), source_sha256(MODELS.load(self.card.model))
+        before, now = self.card.code.get("sha256"), source_sha256(code)
         return (
             "" if not before or before == now else f"the code of {self.card.model} has changed since the run"
         )
@@ -180,6 +206,42 @@ class Models:
         found = probabilities(self.classifier(choice), checked(x, self.card))
         found = found.reshape(len(x), len(self.card.classes))
         return Prediction(found.argmax(axis=1), found, self.card.classes, choice.why)
+
+
+def _planned(card: Card) -> Mapping[str, Tensor]:
+    """The entries that a network of Fedge's has, made without memory: a card may name any sizes.
+
+    Raises:
+        ConfigError: no network of Fedge's is made so.
+    """
+    factory = MODELS.load(card.model)
+    refuse_input_shape(card.model, card.input_shape)
+    refuse_other_types(card.model, factory, card.arguments)
+    try:
+        with torch.device("meta"):
+            return state_entries(factory(card.input_shape, len(card.classes), **card.arguments))
+    except (TypeError, ValueError, RuntimeError, OverflowError, ArithmeticError) as error:
+        raise _cannot_be_made(card, error) from error
+
+
+def _cannot_be_made(card: Card, error: Exception) -> ConfigError:
+    """What is wrong with a card whose network refuses to be made, in one line."""
+    if isinstance(error, ConfigError):
+        return error
+    why = " ".join(str(error).split())[:200] or type(error).__name__
+    return ConfigError(
+        f"train.model {card.model} cannot be made as the file of models says: {why}; get another"
+    )
+
+
+def _refuse_other_entries(card: Card, made: Mapping[str, Tensor], stored: Mapping[str, np.ndarray]) -> None:
+    """Raise ConfigError unless a network has the entries that are stored, in shapes and kinds of numbers."""
+    there = {name: (tuple(entry.shape), entry.dtype.is_floating_point) for name, entry in made.items()}
+    if there != {n: (array.shape, np.issubdtype(array.dtype, np.floating)) for n, array in stored.items()}:
+        raise ConfigError(
+            f"train.model {card.model} must have the entries that were trained, but its code makes others; "
+            f"bring back the code of the run"
+        )
 
 
 def _words(name: str, served: Served) -> str:

@@ -44,8 +44,8 @@ class Spread:
     Attributes:
         mean: of the scores.
         std: population standard deviation (divisor n).
-        worst: the smallest.
-        p10: 10th percentile, linear between neighbours: a tenth do worse.
+        worst: the smallest, or the largest where less is better.
+        p10: 10th percentile, linear between neighbours, or the 90th: a tenth do worse.
         jain: fairness index of Jain et al. 1984, (Σx)² / (n Σx²): 1 if all are equal, 1/n if one has all.
         n: number of scores.
     """
@@ -58,7 +58,7 @@ class Spread:
     n: int
 
 
-def spread(scores: Sequence[float]) -> Spread:
+def spread(scores: Sequence[float], higher_is_better: bool = True) -> Spread:
     """Return the spread of at least one score; scores that are all zero are equal, so their index is 1.
 
     >>> of = spread([0.5, 1.0])
@@ -69,16 +69,20 @@ def spread(scores: Sequence[float]) -> Spread:
     squares = len(values) * float((values**2).sum())
     jain = float(values.sum()) ** 2 / squares if squares else 1.0
     return Spread(
-        float(values.mean()), float(values.std()), float(values.min()), float(np.quantile(values, 0.1)),
-        jain, len(values),
+        float(values.mean()), float(values.std()),
+        float(values.min() if higher_is_better else values.max()),
+        float(np.quantile(values, 0.1 if higher_is_better else 0.9)), jain, len(values),
     )  # fmt: skip
 
 
-def only_one_right(own: np.ndarray, other: np.ndarray) -> tuple[int, int]:
+def counts_of(differences: tuple[float, float]) -> tuple[int, int]:
     """Return on how many windows only the own model is right, and on how many only the other one is.
 
     Args:
-        own: (N,) bool, window by window whether the own model is right.
-        other: (N,) bool, the same windows, of the other model.
+        differences: c − b and b + c: sum, and sum of squares, of right (1) less right (0 or 1) by window.
+
+    >>> counts_of((-1.0, 3.0))
+    (2, 1)
     """
-    return int((own & ~other).sum()), int((other & ~own).sum())
+    total, squares = differences
+    return int((squares - total) // 2), int((squares + total) // 2)

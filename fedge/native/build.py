@@ -12,6 +12,7 @@ import os
 import platform
 import shlex
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -59,8 +60,29 @@ def sources_digest() -> str:
 
 
 def is_built(library: Path = LIBRARY) -> bool:
-    """Tell whether a library is of the sources that lie here."""
-    return library.is_file() and sources_digest().encode() in library.read_bytes()
+    """Tell whether a library is of the sources that lie here, and is what was built of them."""
+    if not library.is_file() or not digest_file(library).is_file():
+        return False
+    content = library.read_bytes()
+    return sources_digest().encode() in content and written_digest(library) == digest_of(content)
+
+
+def digest_file(library: Path) -> Path:
+    """Where the SHA-256 of a library stands, in the form that `sha256sum -c` reads."""
+    return library.with_name(f"{library.name}.sha256")
+
+
+def digest_of(content: bytes) -> str:
+    """The SHA-256 of a library's bytes, in hex."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def written_digest(library: Path) -> str:
+    """The SHA-256 that stands beside a library; empty where none does."""
+    try:
+        return digest_file(library).read_text(encoding="ascii")[:64]
+    except (OSError, ValueError):
+        return ""
 
 
 def compiler() -> list[str]:
@@ -125,10 +147,20 @@ def build(
         linked = Path(folder) / "linked.so"
         kind = ["-shared"] if main is None else ["-std=c++17", "-O2", str(main)]
         _call([*call, *kind, *flags, *(str(job[0]) for job in jobs), "-o", str(linked)])
-        partial = library.with_name(f"{library.name}.{os.getpid()}")
-        shutil.copy(linked, partial)
-        os.replace(partial, library)
+        _put(linked, library)
+        if main is None:
+            digest = Path(folder) / "digest"
+            digest.write_text(f"{digest_of(linked.read_bytes())}  {library.name}\n", encoding="ascii")
+            _put(digest, digest_file(library))
     return library
+
+
+def _put(made: Path, place: Path) -> None:
+    """Put a file in its place as a whole, writable by its owner alone."""
+    partial = place.with_name(f"{place.name}.{os.getpid()}")
+    shutil.copy(made, partial)
+    partial.chmod(partial.stat().st_mode & ~(stat.S_IWGRP | stat.S_IWOTH))
+    os.replace(partial, place)
 
 
 def _compile(call: Sequence[str], compiled: Path, source: Path, options: Sequence[str]) -> None:

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import grp
 import os
+import pwd
+import stat
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from fedge.native.build import LIBRARY, SOURCES, sources_digest
+from fedge.native.build import LIBRARY, SOURCES, digest_of, sources_digest, written_digest
 
 KERNEL = "FEDGE_KERNEL"
 BF16 = "_bf16"  # at the end of the name of a kernel that rounds factors
@@ -66,6 +69,7 @@ def opened(path: Path) -> Library:
     """Return a library that lies elsewhere, as one built with sanitizers; see `open_library`."""
     if not path.is_file():
         raise UnavailableError("it is not built; install a C++ compiler and run python -m fedge.native.build")
+    _refuse_what_was_not_built(path)
     try:
         calls = ctypes.CDLL(str(path))
         _declare(calls)
@@ -76,6 +80,35 @@ def opened(path: Path) -> Library:
     if SOURCES.is_dir() and calls.fedge_sources().decode() != sources_digest():
         raise UnavailableError("it is of other sources than those here; run python -m fedge.native.build")
     return Library(calls, tuple(name for name in _kernels(calls) if not name.endswith(BF16)))
+
+
+def _refuse_what_was_not_built(path: Path) -> None:
+    """Raise UnavailableError for a file that others can change, or that is not what the compiler made.
+
+    Loading runs it: a file that is cut ends Python by a signal, and another account's does what it likes.
+    """
+    try:
+        about, content = path.stat(), path.read_bytes()
+    except OSError as error:
+        raise UnavailableError(
+            f"its library cannot be read ({error.strerror}); run python -m fedge.native.build"
+        ) from error
+    if about.st_uid not in (0, os.geteuid(), os.stat(__file__).st_uid):
+        raise UnavailableError("its library is another account's; run python -m fedge.native.build")
+    if about.st_mode & stat.S_IWOTH or (about.st_mode & stat.S_IWGRP and not _is_of_one(about)):
+        raise UnavailableError(f"other accounts can write to its library; run chmod go-w {path}")
+    if not written_digest(path):
+        raise UnavailableError("no digest lies beside its library; run python -m fedge.native.build")
+    if digest_of(content) != written_digest(path):
+        raise UnavailableError("its library is not what was built; run python -m fedge.native.build")
+
+
+def _is_of_one(about: os.stat_result) -> bool:
+    """Tell whether a file's group is its owner's own, as many systems give each account one: umask 002."""
+    try:
+        return grp.getgrgid(about.st_gid).gr_name == pwd.getpwuid(about.st_uid).pw_name
+    except KeyError:
+        return False
 
 
 def _declare(calls: ctypes.CDLL) -> None:

@@ -19,7 +19,7 @@ import time
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -181,7 +181,7 @@ class Team:
         layout = self._states.put({**start, **{f"correction {n}": a for n, a in (correction or {}).items()}})
         return {
             "kind": asdict(kind),
-            "settings": asdict(settings),
+            "settings": _sent(settings),
             "state": layout[: len(start)],
             "correction": None if correction is None else [
                 (name.removeprefix("correction "), *rest) for name, *rest in layout[len(start) :]
@@ -343,3 +343,8 @@ def _last_words(printed: BinaryIO) -> str:
 def _one_line(words: str) -> str:
     """Return words without their line breaks."""
     return " ".join(words.split())
+
+
+def _sent(settings: LocalTraining) -> dict[str, Any]:
+    """Settings as JSON: numbers and names, without the task, which every process has."""
+    return {each.name: getattr(settings, each.name) for each in fields(settings) if each.name != "task"}

@@ -3,7 +3,7 @@
 `mechanism` clips, averages and adds noise, `account` adds up what was spent, `coverage` says what is promised
 and what is not; docs/privacy.md says it at length.
 
-Imports only from below: `states`, `timing`, `metrics`, `native` and what is under them.
+Imports only from below: `tasks`, `states`, `timing`, `metrics`, `native` and what is under them.
 """
 
 import lazy_loader as lazy

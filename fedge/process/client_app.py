@@ -20,6 +20,7 @@ from fedge.process.memory import ProcessMemory, measure_these
 _CLIENT_APP = "flwr-clientapp"
 _PROGRAMS = ("flower-superexec", "flower-supernode")
 _ROLES = ("worker", "trainer", "node")
+_STARTED_WITH = ("-P", "-m", "fedge.link.own_account")  # that carries Flower's programs out
 _WIDTH = 5  # numbers of a process: role, pid, MiB, files, threads
 _MOST = 256  # processes of a node
 _LARGEST = 2.0**53
@@ -79,9 +80,9 @@ def _is_node(words: Sequence[str]) -> bool:
 
 def _called(words: Sequence[str]) -> list[str]:
     """Return the program of a command line and its first word, without the Python that carries it out."""
-    names = [Path(word).name for word in words[:4]]
+    names = [Path(word).name for word in words[:6]]
     if names and names[0].startswith("python"):
-        names = names[2:] if names[1:2] == ["-m"] else names[1:]
+        names = [name for name in names[1:] if name not in _STARTED_WITH]
     return names
 
 

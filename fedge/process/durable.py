@@ -41,6 +41,17 @@ def commit(temporary: Path, path: Path) -> None:
     sync(path.parent)
 
 
+def write_new(path: Path, content: bytes) -> None:
+    """Write a file that is to be moved; what lay in its place goes, and nothing is written through a link.
+
+    Raises:
+        OSError: the disk is full or gone.
+    """
+    path.unlink(missing_ok=True)
+    with path.open("xb") as file:
+        file.write(content)
+
+
 def write_bytes(path: Path, content: bytes, durably: bool = True) -> None:
     """Write a small file as a whole: whoever reads it sees the old or the new one.
 
@@ -54,7 +65,7 @@ def write_bytes(path: Path, content: bytes, durably: bool = True) -> None:
     """
     temporary = path.with_name(f"{path.name}.tmp")
     try:
-        temporary.write_bytes(content)
+        write_new(temporary, content)
         if durably:
             commit(temporary, path)
         else:

@@ -20,10 +20,12 @@ from fedge.cloud.offers import Offer, Offers
 from fedge.config.sections.serving import GateConfig
 from fedge.exchange.evaluate import OWN, EvaluateReply, pooled
 from fedge.exchange.round_context import OWN_LINE
-from fedge.leaf.leaf import Leaf
+from fedge.leaf.server import Server
+from fedge.metrics.scores import counts_of
 from fedge.serving import gate
 from fedge.serving.gate import GateResult, Paired
 from fedge.states.averaging import State
+from fedge.tasks.classification import CONFUSION
 
 
 def is_tentative(config: GateConfig) -> bool:
@@ -31,7 +33,7 @@ def is_tentative(config: GateConfig) -> bool:
     return config.is_tentative
 
 
-def candidates(leaf: Leaf, offers: Offers, config: GateConfig) -> dict[str, State]:
+def candidates(leaf: Server, offers: Offers, config: GateConfig) -> dict[str, State]:
     """Return the models that the leaf's clients are to evaluate, by role: its own and what it may take.
 
     A single offer that is taken tentatively need not be evaluated before.
@@ -56,9 +58,9 @@ def is_foreseen(config: GateConfig, offers: Offers, has_own_line: bool) -> bool:
 
 
 def best_offer(offers: Offers, evaluated: Sequence[EvaluateReply]) -> tuple[str, Offer] | None:
-    """Return the role and the offer with the highest validation accuracy, pooled; None without any offer.
+    """Return the role and the offer with the best validation score, pooled; None without any offer.
 
-    Of equal accuracies the lower loss counts, of equal losses the larger λ; so does it where nobody
+    Of equal scores the lower loss counts, of equal losses the larger λ; so does it where nobody
     evaluated.
     """
     if len(offers) < 2:
@@ -70,7 +72,7 @@ def best_offer(offers: Offers, evaluated: Sequence[EvaluateReply]) -> tuple[str,
         if scores is None:
             return 0.0, 0.0, offer.blend
         # the loss of a model that has diverged may be no number at all, which nothing compares with
-        return scores[0], -scores[1] if math.isfinite(scores[1]) else -math.inf, offer.blend
+        return scores.merit, -scores.loss if math.isfinite(scores.loss) else -math.inf, offer.blend
 
     return max(offers.items(), key=merit)
 
@@ -99,10 +101,10 @@ def decide(
         return GateResult("off", float("nan"), None, False, role=OWN_LINE if has_own_line else OWN)
     if is_tentative(config):
         if not has_own_line:
-            return GateResult("off", own[0], None, serves_offer=False, blend=blend)
+            return GateResult("off", own.score, None, serves_offer=False, blend=blend)
         return _result(paired(evaluated, OWN_LINE).swapped, config, (OWN_LINE, OWN), blend)
     if offer is None:
-        return GateResult("off", own[0], None, serves_offer=False)
+        return GateResult("off", own.score, None, serves_offer=False)
     return _result(paired(evaluated, role), config, (OWN, role), blend)
 
 
@@ -112,8 +114,8 @@ def _result(pair: Paired, config: GateConfig, roles: tuple[str, str], blend: flo
     decision: gate.Decision = "off" if not config.enabled else "accepted" if takes else "rejected"
     return GateResult(
         decision,
-        pair.accuracy_own,
-        pair.accuracy_offered,
+        pair.score_own,
+        pair.score_offered,
         takes,
         pair,
         blend,
@@ -123,18 +125,19 @@ def _result(pair: Paired, config: GateConfig, roles: tuple[str, str], blend: flo
 
 def paired(evaluated: Sequence[EvaluateReply], role: str) -> Paired:
     """Return how the model of a role does beside the own model on the validation windows of all clients."""
-    only_own = only_this = right_own = windows = 0
+    total = squares = 0.0
     for evaluations in evaluated:
-        counts = evaluations[role, "val"].only_one_right
-        assert counts is not None  # a reply without them has been refused
-        own = evaluations[OWN, "val"].confusion
-        only_own, only_this = only_own + counts[0], only_this + counts[1]
-        right_own, windows = right_own + int(own.trace()), windows + int(own.sum())
-    return Paired(right_own - only_own, only_own, only_this, windows)
+        pair = evaluations[role, "val"].differences
+        assert pair is not None  # a reply without them has been refused
+        total, squares = total + pair[0], squares + pair[1]
+    own = [evaluations[OWN, "val"] for evaluations in evaluated]
+    only_own, only_this = counts_of((total, squares))
+    right = sum(int(each.sums[CONFUSION].trace()) for each in own)
+    return Paired(right - only_own, only_own, only_this, sum(each.windows for each in own))
 
 
 def settle(
-    leaf: Leaf, decision: GateResult, offer: Offer | None, models: Mapping[str, State], tentatively: bool
+    leaf: Server, decision: GateResult, offer: Offer | None, models: Mapping[str, State], tentatively: bool
 ) -> None:
     """Let a leaf serve what the gate chose, and go on with it or, tentatively, with an offer.
 

@@ -55,18 +55,18 @@ class Paired:
         return Paired(self.both, self.only_offered, self.only_own, self.windows)
 
     @property
-    def accuracy_own(self) -> float:
+    def score_own(self) -> float:
         """Share of windows that the own model has right."""
         return (self.both + self.only_own) / self.windows
 
     @property
-    def accuracy_offered(self) -> float:
+    def score_offered(self) -> float:
         """Share of windows that the offered model has right."""
         return (self.both + self.only_offered) / self.windows
 
     @property
     def standard_error(self) -> float:
-        """Standard error of accuracy_offered − accuracy_own."""
+        """Standard error of score_offered − score_own."""
         b, c = self.only_own, self.only_offered
         return math.sqrt(b + c - (b - c) ** 2 / self.windows) / self.windows
 
@@ -86,18 +86,18 @@ class GateResult:
     Attributes:
         decision: "off" where the gate did not decide: it is disabled, or nothing else than the leaf's own
             model was there.
-        accuracy_own: validation accuracy of the leaf's own model, pooled over its clients' windows, 0..1.
-        accuracy_offered: the same of the offered model; None without an offer.
+        score_own: validation score of the leaf's own model, pooled over its clients' windows.
+        score_offered: the same of the offered model; None without an offer.
         serves_offer: whether the leaf goes on with the offered model.
-        pair: the windows behind the accuracies; None without an offer.
+        pair: the windows behind the scores; None without an offer.
         blend: λ of the offer; None without one (see `fedge.cloud.offers`).
         role: of the model that the leaf goes on with, as its clients evaluated it.
         unseen_role: of the model that unseen clients are served; None where it is the same.
     """
 
     decision: Decision
-    accuracy_own: float
-    accuracy_offered: float | None
+    score_own: float
+    score_offered: float | None
     serves_offer: bool
     pair: Paired | None = None
     blend: float | None = None
@@ -128,12 +128,12 @@ def published(pair: Paired, config: GateConfig) -> bool:
     >>> published(equal, GateConfig()), published(equal, GateConfig(min_gain=0.01))
     (True, False)
     """
-    return pair.accuracy_offered >= pair.accuracy_own + config.min_gain
+    return pair.score_offered >= pair.score_own + config.min_gain
 
 
 def one_standard_error(pair: Paired, config: GateConfig) -> bool:
     """Take it unless it gains less than min-gain by more than one standard error."""
-    return pair.accuracy_offered >= pair.accuracy_own + config.min_gain - pair.standard_error
+    return pair.score_offered >= pair.score_own + config.min_gain - pair.standard_error
 
 
 def not_significantly_worse(pair: Paired, config: GateConfig) -> bool:

@@ -9,6 +9,7 @@ next global round starts as if it had not been.
 from dataclasses import dataclass
 
 from fedge.config.sections.serving import PersonalConfig
+from fedge.exchange.evaluate import Pooled
 
 
 @dataclass(frozen=True)
@@ -16,14 +17,14 @@ class PersonalResult:
     """What fine-tuning gave at one leaf.
 
     Attributes:
-        accuracy_before: validation accuracy of the model that it began with, pooled over the windows of the
-            clients that evaluated both, 0..1.
-        accuracy: of the fine-tuned one.
+        score_before: validation score of the model that it began with, pooled over the windows of the
+            clients that evaluated both.
+        score: of the fine-tuned one.
         serves: whether known clients are served it.
     """
 
-    accuracy_before: float
-    accuracy: float
+    score_before: float
+    score: float
     serves: bool
 
 
@@ -34,11 +35,11 @@ def is_due(config: PersonalConfig, global_round: int, num_rounds: int) -> bool:
     return global_round == num_rounds or (config.every > 0 and global_round % config.every == 0)
 
 
-def compared(accuracy_before: float, accuracy: float) -> PersonalResult:
+def compared(before: Pooled, after: Pooled) -> PersonalResult:
     """Return whether a leaf serves its personal model: if it is at least as good on validation windows.
 
     Args:
-        accuracy_before: of the model that was fine-tuned, pooled over clients that evaluated both, 0..1.
-        accuracy: of the fine-tuned one.
+        before: of the model that was fine-tuned, over clients that evaluated both.
+        after: of the fine-tuned one.
     """
-    return PersonalResult(accuracy_before, accuracy, serves=accuracy >= accuracy_before)
+    return PersonalResult(before.score, after.score, serves=after.merit >= before.merit)

@@ -12,7 +12,7 @@ from fedge.config.config import Config
 from fedge.config.sections.serving import PersonalConfig
 from fedge.exchange.evaluate import CLUSTER, OWN
 from fedge.exchange.round_context import PERSONAL
-from fedge.leaf.leaf import Leaf
+from fedge.leaf.server import Server
 from fedge.serving.gate import GateResult
 from fedge.serving.personal import PersonalResult
 from fedge.states.averaging import State
@@ -24,7 +24,7 @@ def models_beside(config: Config) -> int:
     return own_line + (config.personal.leaf_rounds > 0) + (config.partition.unseen_clients > 0)
 
 
-def unseen_role(config: PersonalConfig, leaf: Leaf) -> str | None:
+def unseen_role(config: PersonalConfig, leaf: Server) -> str | None:
     """Return the role of the model that a leaf serves unseen clients; None where it is that of known clients.
 
     A leaf that is alone in its cluster, or before the first cloud step, is its own cluster.
@@ -35,7 +35,7 @@ def unseen_role(config: PersonalConfig, leaf: Leaf) -> str | None:
 
 
 def unseen_clients_evaluate(
-    config: PersonalConfig, leaf: Leaf, models: Mapping[str, State]
+    config: PersonalConfig, leaf: Server, models: Mapping[str, State]
 ) -> dict[str, State]:
     """Return the models that a leaf's unseen clients are to evaluate, by role.
 

@@ -20,7 +20,7 @@ from typing import Any
 from fedge.config.option import Scalar
 from fedge.process.watchdog import note_progress
 from fedge.records.folder import write_whole
-from fedge.records.round_tables import GLOBAL, LEAF, GlobalRow, LeafRow
+from fedge.records.round_tables import GlobalRow, LeafRow, tables_of
 from fedge.rounds.results import RoundResult
 from fedge.trackers.tracker import NONE, TrackedRun, open_tracker
 
@@ -38,10 +38,12 @@ def numbers_of(result: RoundResult, seconds: float) -> dict[str, float]:
 
     Left out are words, what never changes, and what was not measured. The round took `seconds`.
     """
-    tables = [("global", dict(zip(GLOBAL.names, GLOBAL.row(GlobalRow(result, seconds)), strict=True)))]
+    known = tables_of(result.learned)
+    row = known.rounds.row(GlobalRow(result, seconds))
+    tables = [("global", dict(zip(known.rounds.names, row, strict=True)))]
     for leaf in result.leaves:
-        row = dict(zip(LEAF.names, LEAF.row(LeafRow(result.global_round, leaf)), strict=True))
-        tables.append((f"leaf-{leaf.leaf}", row))
+        row = known.leaves.row(LeafRow(result.global_round, leaf))
+        tables.append((f"leaf-{leaf.leaf}", dict(zip(known.leaves.names, row, strict=True))))
     return {
         f"{table}/{column}": float(value)
         for table, row in tables

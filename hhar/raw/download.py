@@ -18,7 +18,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from hhar.errors import HharError
 from hhar.progress import ProgressCallback, no_progress
@@ -26,7 +26,8 @@ from hhar.windows.window_file import fingerprint
 
 UCI_URL = "https://archive.ics.uci.edu/static/public/344/heterogeneity+activity+recognition.zip"
 BLOCK_BYTES = 1 << 20
-_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EISDIR)
+_LONGEST_LENGTH = 18  # digits
+_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EISDIR, errno.EFBIG)
 
 
 def download(
@@ -56,10 +57,13 @@ def download(
     check_url(url)
     expected = _check_sha256(sha256)
     path = Path(target)
+    _refuse_link(_checksum_file(path))
     if path.is_file():
         return _known_file(path, expected)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
+    for file in (path, part, _tag_file(part), _checksum_file(path)):
+        _refuse_link(file)
     _receive(url, part, timeout_s, report)
     found = fingerprint(part)
     if expected is not None and found != expected:
@@ -70,16 +74,22 @@ def download(
         )
     os.replace(part, path)
     _forget(part)
-    _checksum_file(path).write_text(f"{found}  {path.name}\n")
+    _write_text(_checksum_file(path), f"{found}  {path.name}\n")
     return found
 
 
 def check_url(url: str) -> None:
-    """Raise `HharError` unless `url` is https, or http to a loopback address."""
-    parts = urllib.parse.urlsplit(url)
-    if parts.scheme == "https" and parts.hostname:
-        return
-    if parts.scheme == "http" and _is_loopback(parts.hostname or ""):
+    """Raise `HharError` unless `url` is a whole https address, or http to a loopback address."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError as error:
+        raise HharError(f"url: must be an https address, is {url[:200]!r} ({error}); mend it") from error
+    if not url.isascii() or any(c.isspace() or not c.isprintable() for c in url):
+        raise HharError(
+            f"url: must be of plain characters without spaces, is {url[:200]!a}; write others as %XX"
+        )
+    if host and (parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(host))):
         return
     raise HharError(f"url: must begin with https://, is {url[:200]!r}; use the https address of the archive")
 
@@ -114,6 +124,8 @@ def _receive(url: str, part: Path, timeout_s: float, report: ProgressCallback) -
         raise HharError(
             f"{url}: server must send the file, answers {error.code} {error.reason}; try again or use --url"
         ) from error
+    except (UnicodeError, http.client.InvalidURL) as error:
+        raise HharError(f"{url}: must be an address that can be asked for ({error}); mend it") from error
     except (OSError, http.client.HTTPException) as error:
         if getattr(error, "errno", None) in _OF_THE_DISK:  # what has come stays, too
             raise
@@ -130,7 +142,7 @@ def _receive(url: str, part: Path, timeout_s: float, report: ProgressCallback) -
 
 def _start_and_total(reply: Any, have: int, url: str) -> tuple[int, int]:
     """Where the reply's first byte belongs, and the size of the whole file (0: not told)."""
-    length = int(reply.headers.get("Content-Length") or 0)
+    length = _length(reply.headers.get("Content-Length"), url)
     if reply.status != 206:
         return 0, length
     answer = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", reply.headers.get("Content-Range", ""))
@@ -142,8 +154,24 @@ def _start_and_total(reply: Any, have: int, url: str) -> tuple[int, int]:
     return have, have + length
 
 
+def _length(told: str | None, url: str) -> int:
+    """How many bytes a server says that it sends; 0 where it does not say.
+
+    Raises:
+        HharError: it says what is no number of bytes.
+    """
+    if told is None or not told.strip():
+        return 0
+    text = told.strip()
+    if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_LENGTH):
+        raise HharError(
+            f"{url}: server must say how many bytes it sends, says {text[:40]!a}; use another --url"
+        )
+    return int(text)
+
+
 def _copy(reply: Any, part: Path, have: int, total: int, url: str, report: ProgressCallback) -> None:
-    with part.open("r+b" if have else "wb") as stream:
+    with _opened(part, keep=bool(have)) as stream:
         if have:
             stream.seek(have)
             stream.truncate()
@@ -167,7 +195,7 @@ def _known_file(path: Path, expected: str | None) -> str:
         raise HharError(
             f"{path}: sha256 must be {expected}, is {found}; delete the file to download it again"
         )
-    record.write_text(f"{found}  {path.name}\n")
+    _write_text(record, f"{found}  {path.name}\n")
     return found
 
 
@@ -209,9 +237,33 @@ def _write_tag(part: Path, reply: Any) -> None:
     if not tag.startswith('"'):
         tag = reply.headers.get("Last-Modified") or ""
     if tag:
-        _tag_file(part).write_text(tag)
+        _write_text(_tag_file(part), tag)
     else:
         _tag_file(part).unlink(missing_ok=True)
+
+
+def _refuse_link(path: Path) -> None:
+    """Raise `HharError` where a link stands in place of a file: what is written would go where it leads."""
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise HharError(f"{path}: must be a file or not there, is a link or something else; remove it")
+
+
+def _opened(path: Path, keep: bool) -> IO[bytes]:
+    """A file opened to be written, never through a link; as it is (`keep`), or empty."""
+    flags = os.O_RDWR | os.O_CREAT | (0 if keep else os.O_TRUNC)
+    try:
+        descriptor = os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o666)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EMLINK):
+            raise HharError(f"{path}: must be a file or not there, is a link; remove it") from error
+        raise
+    return os.fdopen(descriptor, "r+b")
+
+
+def _write_text(path: Path, text: str) -> None:
+    """Write a small text file, never through a link."""
+    with _opened(path, keep=False) as stream:
+        stream.write(text.encode())
 
 
 def _forget(part: Path) -> None:

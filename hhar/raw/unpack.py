@@ -175,7 +175,8 @@ def _unpack_member(
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.part")
     try:
-        with partial.open("wb") as stream:
+        partial.unlink(missing_ok=True)  # it may be a link, through which nothing is to be written
+        with partial.open("xb") as stream:
             _copy_member(opened, member, stream, budget)
         os.replace(partial, target)
     finally:

@@ -36,13 +36,13 @@ class Faults:
         self.deployment = Deployment(
             folder, {**options, "data.path": "nowhere.npz", "runs-dir": "runs", "guard.retries": 1}
         )
-        self.deployment.start_superlink("--database", folder / "superlink.db")
+        self.deployment.start_superlink()
         self.deployment.register(NODES)
 
     def mend(self, nodes=NODES):
         """Start what does not run."""
         if self.deployment.superlink.poll() is not None:
-            self.deployment.start_superlink("--database", self.folder / "superlink.db")
+            self.deployment.start_superlink()
         for node in range(nodes):
             self.start(node)
 
@@ -302,7 +302,7 @@ def test_the_superlink_is_killed_and_the_run_resumed(faults, run):
     faults.deployment.superlink.wait()
     code = run.wait()
     assert code == 4, run.said
-    assert "any more; start flower-superlink there again; go on with: fedge resume" in run.said
+    assert "any more; start fedge superlink there again; go on with: fedge resume" in run.said
     time.sleep(2)
     faults.mend()
     resumed(faults, run.folder)

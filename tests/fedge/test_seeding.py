@@ -45,6 +45,7 @@ def test_by_hand():
         ("DEVICE_PICKS", 14),
         ("AVAILABILITY", 15),
         ("DISTILLATION", 16),
+        ("ALGORITHM", 17),
     ]
 
 

@@ -18,6 +18,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from fedge.console.palette import css_variables
+from fedge.process.durable import write_new
 from fedge.report.html.points import Points
 from fedge.report.html.svg import to_svg
 from fedge.report.html.tables import Table
@@ -145,7 +146,7 @@ def write_page(page: Page, path: Path) -> None:
     """Write the page to `path`, whole or not at all."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_text(render(page), encoding="utf-8")
+        write_new(temporary, render(page).encode())
         temporary.replace(path)
     finally:
         with suppress(OSError):  # a disk that takes nothing says so above

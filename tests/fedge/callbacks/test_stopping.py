@@ -6,6 +6,8 @@ import pytest
 
 from fedge.callbacks import Budget, ByteBudget, EarlyStopping, TimeBudget
 from fedge.callbacks.callback import Round, Run
+from fedge.callbacks.calls import refuse_other_columns
+from fedge.config.config import Config
 from fedge.config.option import ConfigError
 
 
@@ -19,29 +21,34 @@ def ended(callback, **columns):
     return None
 
 
+def checked(callback):
+    """Let a callback see the columns of a run, as is done before one starts."""
+    refuse_other_columns(callback, Config())
+
+
 def run_after(rounds_done):
     return Run(None, {}, 1, (3,), 99, rounds_done)
 
 
 def test_patience_counts_rounds_since_the_best():
     rounds = [0.5, 0.6, 0.6, 0.55, 0.7, 0.7, 0.69, 0.7]
-    reason = "test_accuracy_mean has not got better than 0.7, of global round 5, for 3 global rounds"
-    assert ended(EarlyStopping(patience=3), test_accuracy_mean=rounds) == (8, reason)
-    assert ended(EarlyStopping(patience=2), test_accuracy_mean=rounds)[0] == 4
-    assert ended(EarlyStopping(patience=4), test_accuracy_mean=rounds) is None
+    reason = "val_accuracy_mean has not got better than 0.7, of global round 5, for 3 global rounds"
+    assert ended(EarlyStopping(patience=3), val_accuracy_mean=rounds) == (8, reason)
+    assert ended(EarlyStopping(patience=2), val_accuracy_mean=rounds)[0] == 4
+    assert ended(EarlyStopping(patience=4), val_accuracy_mean=rounds) is None
 
 
 def test_a_gain_must_be_larger_than_min_delta():
     rounds = [0.5, 0.55, 0.6, 0.65]
-    assert ended(EarlyStopping(patience=2, min_delta=0.06), test_accuracy_mean=rounds) is None
-    assert ended(EarlyStopping(patience=2, min_delta=0.2), test_accuracy_mean=rounds)[0] == 3
+    assert ended(EarlyStopping(patience=2, min_delta=0.06), val_accuracy_mean=rounds) is None
+    assert ended(EarlyStopping(patience=2, min_delta=0.2), val_accuracy_mean=rounds)[0] == 3
 
 
 def test_losses_are_better_when_they_fall_unless_one_says_otherwise():
     falling = [3.0, 2.0, 1.0]
     assert ended(EarlyStopping("test_loss_mean", patience=1), test_loss_mean=falling) is None
     assert ended(EarlyStopping("test_loss_mean", patience=1, mode="max"), test_loss_mean=falling)[0] == 2
-    assert ended(EarlyStopping(patience=1, mode="min"), test_accuracy_mean=falling) is None
+    assert ended(EarlyStopping(patience=1, mode="min"), val_accuracy_mean=falling) is None
 
 
 def test_what_is_not_measured_is_not_better():
@@ -55,12 +62,12 @@ def test_what_is_not_measured_is_not_better():
 
 def test_an_object_begins_anew_in_a_new_run_and_late_in_one_that_goes_on():
     watch = EarlyStopping(patience=2)
-    assert ended(watch, test_accuracy_mean=[0.9, 0.9, 0.9])[0] == 3
+    assert ended(watch, val_accuracy_mean=[0.9, 0.9, 0.9])[0] == 3
     watch.begin_run(run_after(0))
-    assert ended(watch, test_accuracy_mean=[0.1, 0.1, 0.1])[0] == 3
+    assert ended(watch, val_accuracy_mean=[0.1, 0.1, 0.1])[0] == 3
     late = EarlyStopping(patience=2)
     late.begin_run(run_after(50))
-    numbers = {"test_accuracy_mean": None}
+    numbers = {"val_accuracy_mean": None}
     assert [bool(late.end_round(Round(number, 99, numbers))) for number in (51, 52)] == [False, True]
 
 
@@ -90,10 +97,10 @@ def test_a_budget_of_an_object_begins_anew_in_a_new_run():
     ("make", "words"),
     [
         (
-            lambda: EarlyStopping("test_accuracy"),
+            lambda: checked(EarlyStopping("test_accuracy")),
             r"metric of early-stopping must be a column .* did you mean",
         ),
-        (lambda: EarlyStopping("cluster_labels"), "metric of early-stopping must be a column"),
+        (lambda: checked(EarlyStopping("cluster_labels")), "metric of early-stopping must be a column"),
         (
             lambda: EarlyStopping(patience=0),
             "patience of early-stopping must be a whole number of at least 1",
@@ -104,7 +111,7 @@ def test_a_budget_of_an_object_begins_anew_in_a_new_run():
         (lambda: ByteBudget(0), "most of byte-budget must be a number above 0"),
         (lambda: TimeBudget(float("nan")), "most of time-budget must be a number above 0"),
         (lambda: TimeBudget("5"), "most of time-budget must be a number above 0, but is '5'"),
-        (lambda: Budget("bytes", 5), "column of budget must be a column"),
+        (lambda: checked(Budget("bytes", 5)), "column of budget must be a column"),
     ],
 )
 def test_what_cannot_be_is_refused(make, words):

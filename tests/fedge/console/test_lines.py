@@ -52,9 +52,9 @@ def test_the_final_table_by_hand(make_result):
 def test_unseen_clients_stand_apart(make_result):
     """Client 1 of leaf 0 as an unseen one: neither in the mean of the known nor the worst of its leaf."""
     result = make_result()
-    result.clients[1] = dataclasses.replace(result.clients[1], unseen_client=True, test_accuracy=0.25)
+    result.clients[1] = dataclasses.replace(result.clients[1], unseen_client=True, test_score=0.25)
     result.leaves[0] = dataclasses.replace(
-        result.leaves[0], num_clients=1, unseen_accuracy=0.25, unseen_clients=1
+        result.leaves[0], num_clients=1, unseen_score=0.25, unseen_clients=1
     )
     assert "  accuracy 0.500 worst 0.500  unseen 0.250  clusters 2  " in round_line(result, 9, 1.0, 1.0)
     assert final_table(result) == [
@@ -71,7 +71,7 @@ def test_unseen_clients_stand_apart(make_result):
 
 def test_an_accuracy_of_zero_is_the_worst(make_result):
     result = make_result()
-    result.clients[1] = dataclasses.replace(result.clients[1], test_accuracy=0.0)
+    result.clients[1] = dataclasses.replace(result.clients[1], test_score=0.0)
     assert "0.0000 (client 1)" in final_table(result)[1]
 
 

@@ -9,6 +9,7 @@ import pytest
 from flwr.app import Error, Message, RecordDict
 
 from fedge.engine.flower_engine import FlowerEngine
+from fedge.engine.worker_pool import OverTimeError
 from fedge.exchange.engine import RunError
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import train_messages
@@ -116,3 +117,10 @@ def test_an_exception_in_a_deployment_is_its_class_and_words():
     reason = "<class 'fedge.config.option.ConfigError'>:<'windows must be there, but are not'>"
     failure = FlowerEngine(None, nodes_come_back=True).failure_of(failed(reason))
     assert failure.detail == "ConfigError: windows must be there, but are not"
+
+
+@pytest.mark.parametrize("said", ["1.2.3", "e", "...", "1e999", "0"])
+def test_a_limit_that_is_no_number_is_an_exception_as_any_other(said):
+    """What a client says in the words of Fedge's own limit ends nothing."""
+    failure = FlowerEngine(None).failure_of(failed(f"{OverTimeError}:<'{said}'>"))
+    assert failure.kind == "exception"

@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from flwr.app import Message
+from flwr.app import Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedge.client.guarded_app import GuardedApp
@@ -162,3 +162,12 @@ def test_what_is_no_reply_costs_its_client_only():
     assert list(exchange.replies) == [1, 2]
     assert all(reply.metadata.message_type == TRAIN for reply in exchange.replies.values())
     assert all(reply.content[METRICS]["steps"] == 4 for reply in exchange.replies.values())
+
+
+@pytest.mark.parametrize("said", ["not a number", "1.2.3", "nan", "", None])
+def test_a_client_that_says_it_was_given_up_has_failed_as_any_other(said):
+    """Its error carries the engine's own code, with what is no number of seconds."""
+    question = Message(RecordDict(), 1, "train")
+    reply = Message(Error(200, said), reply_to=question)
+    with InProcessGrid(ClientApp(), 1, {}, 1) as grid:
+        assert grid.failure_of(reply).kind == "exception"

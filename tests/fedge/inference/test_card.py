@@ -40,9 +40,11 @@ def test_the_models_of_a_run_say_what_they_are(used_run):
     ("metadata", "words"),
     [
         (None, "says nothing: an earlier Fedge wrote it; repeat the run"),
-        ({KEY: "{"}, "is no way of this Fedge to say it"),
-        ({KEY: "[]"}, "is no way of this Fedge to say it"),
-        ({KEY: '{"format": 1}'}, "is no way of this Fedge to say it"),
+        ({KEY: "{"}, "but it is no JSON; use the version that wrote it"),
+        ({KEY: "[" * 100_000}, "but it is no JSON; use the version that wrote it"),
+        ({KEY: "[]"}, "but it is a list; use the version that wrote it"),
+        ({KEY: '{"format": 2}'}, "but format is 2, not 1; use the version that wrote it"),
+        ({KEY: '{"format": 1}'}, "but input_shape is None, not a list"),
     ],
 )
 def test_a_file_that_says_nothing_or_nonsense_is_one_line(tmp_path, metadata, words):

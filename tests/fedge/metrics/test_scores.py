@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.metrics import confusion_matrix, f1_score
 
-from fedge.metrics.scores import accuracy, macro_f1, only_one_right, spread
+from fedge.metrics.scores import accuracy, counts_of, macro_f1, spread
 
 
 def test_by_hand():
@@ -32,10 +32,15 @@ def test_numbers_of_classes_do_not_matter(matrix, order):
     assert macro_f1(again) == pytest.approx(macro_f1(matrix))
 
 
-def test_only_one_right():
-    own, other = np.array([True, True, False, False, True]), np.array([True, False, True, False, False])
-    assert only_one_right(own, other) == (2, 1)
-    assert only_one_right(own, own) == (0, 0)
+def test_counts_of_differences():
+    """Two windows that only the own model has right and one that only the other has: 1 − 2, and 3 in all."""
+    assert counts_of((-1.0, 3.0)) == (2, 1)
+    assert counts_of((0.0, 0.0)) == (0, 0)
+
+
+def test_where_less_is_better_the_worst_is_the_largest():
+    found = spread([1.0, 2.0, 3.0], higher_is_better=False)
+    assert (found.worst, found.p10, found.mean) == (3.0, pytest.approx(2.8), 2.0)
 
 
 def test_spread_of_one_and_of_zeros():

@@ -78,7 +78,9 @@ def test_a_library_knows_its_sources(tmp_path):
     assert is_built(library)
     assert not is_built(tmp_path / "none.so")
     assert sources_digest().encode() in library.read_bytes()
-    assert os.listdir(tmp_path) == ["step.so"]
+    assert sorted(os.listdir(tmp_path)) == ["step.so", "step.so.sha256"]
+    library.write_bytes(library.read_bytes()[:-1])
+    assert not is_built(library)
 
 
 def test_the_processor_has_a_family():

@@ -1,5 +1,6 @@
 """The library of the native step: found, refused, named; what is no program is not carried out."""
 
+import os
 import time
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 import torch
 from any_networks import kernels, needs_native
 
-from fedge.native.build import LIBRARY
+from fedge.native.build import LIBRARY, digest_file, digest_of
 from fedge.native.library import (
     KERNEL,
     Session,
@@ -24,8 +25,15 @@ def test_what_is_not_built_says_what_to_do(tmp_path):
         opened(tmp_path / "none.so")
 
 
+def put(path, content):
+    """Write a library with a digest that is its own."""
+    path.write_bytes(content)
+    path.chmod(0o755)
+    digest_file(path).write_text(f"{digest_of(content)}  {path.name}\n")
+
+
 def test_what_is_no_library_is_refused(tmp_path):
-    (tmp_path / "text.so").write_text("no library")
+    put(tmp_path / "text.so", b"no library")
     with pytest.raises(UnavailableError, match="cannot be loaded"):
         opened(tmp_path / "text.so")
 
@@ -35,9 +43,45 @@ def test_a_library_of_other_sources_is_refused(tmp_path):
     """The digest in it is that of its sources."""
     library = LIBRARY.read_bytes()
     digest = open_library().calls.fedge_sources()
-    (tmp_path / "old.so").write_bytes(library.replace(digest, b"0" * len(digest)))
+    put(tmp_path / "old.so", library.replace(digest, b"0" * len(digest)))
     with pytest.raises(UnavailableError, match="other sources"):
         opened(tmp_path / "old.so")
+
+
+@needs_native
+def test_a_library_that_is_cut_or_changed_is_not_loaded(tmp_path):
+    """Loading a cut one would end this process by SIGBUS or SIGSEGV: 50 cuts, 50 changed bytes."""
+    whole, path = LIBRARY.read_bytes(), tmp_path / "cut.so"
+    rng = np.random.default_rng(0)
+    for at in rng.integers(0, len(whole), 50):
+        changed = bytearray(whole)
+        changed[at] ^= 1
+        for content in (whole[:at], bytes(changed)):
+            put(path, whole)
+            path.write_bytes(content)
+            with pytest.raises(UnavailableError, match="not what was built"):
+                opened(path)
+    digest_file(path).unlink()
+    with pytest.raises(UnavailableError, match="no digest"):
+        opened(path)
+
+
+@needs_native
+def test_a_library_that_others_can_write_to_is_not_loaded(tmp_path):
+    path = tmp_path / "open.so"
+    put(path, LIBRARY.read_bytes())
+    path.chmod(0o757)
+    with pytest.raises(UnavailableError, match="other accounts can write"):
+        opened(path)
+    if os.geteuid() == 0:
+        path.chmod(0o755)
+        os.chown(path, 12345, 12345)
+        with pytest.raises(UnavailableError, match="another account's"):
+            opened(path)
+        os.chown(path, 0, 12345)
+        path.chmod(0o775)
+        with pytest.raises(UnavailableError, match="other accounts can write"):
+            opened(path)
 
 
 @needs_native

@@ -1,9 +1,26 @@
 """What a run says of its privacy."""
 
+from dataclasses import fields
+
 import pytest
 
+from fedge.clustering.registry import method_named, sent_for
 from fedge.config.flat import from_run_config
-from fedge.privacy.coverage import at_end, at_start, not_covered, promise
+from fedge.config.parts import GROUPINGS
+from fedge.config.sections.cluster import ClusterConfig
+from fedge.privacy.coverage import (
+    CLIPPED,
+    LOSSES,
+    MODELS,
+    PLACES,
+    QUANTITIES,
+    Mark,
+    at_end,
+    at_start,
+    not_covered,
+    promise,
+    quantity_of,
+)
 
 CLOSED = {
     "privacy.kind": "server-fixed", "scaffold.enabled": False, "train.model": "linear",
@@ -25,8 +42,6 @@ def test_little_leaves_where_all_is_closed():
     [
         ({"data.normalize": True}, "data.normalize"),
         ({"gate.enabled": True}, "gate.enabled"),
-        ({"cluster.enabled": True, "cluster.method": "ifca", "cluster.count": "2"}, "cluster.method"),
-        ({"cluster.enabled": True, "cluster.signal": "cross-loss"}, "cluster.signal"),
         ({"cluster.blend": "auto"}, "cluster.blend"),
         ({"personal.leaf-rounds": 1}, "personal.leaf-rounds"),
     ],
@@ -37,9 +52,68 @@ def test_each_leak_is_said_with_its_option(changes, said):
     assert last == not_covered(config())[0]
 
 
-def test_signals_of_noisy_models_leak_nothing():
-    for signal in ("weights", "update", "update-head"):
-        assert len(not_covered(config(**{"cluster.enabled": True, "cluster.signal": signal}))) == 1
+GROUPED = {"cluster.enabled": True, "cluster.method": "agglomerative", "cluster.count": "2"}
+
+
+def test_what_clients_send_for_a_grouping_is_said_with_its_option():
+    said = not_covered(config(**GROUPED), ["losses of anything"])
+    assert "losses of anything, by which leaves are grouped (cluster.signal)" in said
+    assert not any("grouped" in line for line in not_covered(config(**GROUPED)))
+
+
+@pytest.mark.parametrize("name", list(GROUPINGS.names))
+def test_a_method_that_asks_clients_for_something_is_said(name):
+    """Of every method, by its needs alone: those that compare released models ask for nothing."""
+    section = ClusterConfig.__new__(ClusterConfig)
+    for field in fields(ClusterConfig):
+        object.__setattr__(section, field.name, field.default)
+    object.__setattr__(section, "method", name)
+    needs = method_named(section).needs(section)
+    assert bool(sent_for(section)) == bool(needs & {"cross-losses", "pool", "updates", "description"})
+
+
+def test_a_method_of_a_user_is_asked_as_any_other():
+    def own(evidence, config, before):
+        return [0] * len(evidence.models)
+
+    own.needs = {"description"}
+    name = GROUPINGS.given(own)
+    try:
+        cluster = config(**{"cluster.enabled": True, "cluster.method": name}).cluster
+        assert sent_for(cluster) == ("class-wise means and deviations of features",)
+    finally:
+        GROUPINGS.forget(name)
+
+
+def test_what_decides_by_plain_numbers_is_said():
+    assert any("(hierarchy.num-servers)" in line for line in not_covered(config(**GROUPED)))
+    assert any("(guard.min-clients)" in line for line in not_covered(config(**{"guard.min-clients": 2})))
+    assert any("(callbacks)" in line for line in not_covered(config(callbacks="early-stopping")))
+    local = {"privacy.kind": "local", "leaf.strategy": "qfedavg"}
+    assert any("(leaf.strategy)" in line for line in not_covered(config(**local)))
+
+
+def test_every_entry_of_a_reply_is_marked():
+    """By the end of its name; a new one without a mark is an error."""
+    for entry in (
+        "arrays",
+        "num-examples",
+        "own/val/sums/confusion",
+        "offered/val/differences",
+        "leaf-0/val/loss",
+        "described/val/moments",
+    ):
+        assert quantity_of(entry) in QUANTITIES
+    with pytest.raises(KeyError, match="without a mark"):
+        quantity_of("a-new-entry")
+
+
+def test_marks_follow_the_kind():
+    assert MODELS.mark("local") is Mark.NOISED
+    assert LOSSES.mark("local") is Mark.PLAIN
+    assert CLIPPED.mark("client-adaptive") is Mark.NOISED
+    assert CLIPPED.mark("client-fixed") is Mark.PLAIN
+    assert PLACES.mark("local") is Mark.PUBLIC
 
 
 def test_one_leaf_has_no_cloud_that_could_learn():

@@ -342,8 +342,8 @@ def test_clustering_off_and_one_leaf(tmp_path):
             status="completed", config={"gate.enabled": False}, data={}, clients_per_leaf=[1]
         )
         cloud = CloudStep("off", np.array([0]), None, 0.7, True, [])
-        client = ClientResult(0, 0, 5, 0.5, 4, 0.5, 0.7, 0.5, 1.0, np.array([[2, 2], [0, 0]]))
-        leaf = LeafResult(0, 0, GateResult("off", 0.5, None, False), 0.5, 0.7, 0.5, 1, 5)
+        client = ClientResult(0, 0, 5, 0.5, 4, 0.5, 0.7, {"macro_f1": 0.5}, 1.0, np.array([[2, 2], [0, 0]]))
+        leaf = LeafResult(0, 0, GateResult("off", 0.5, None, False), 0.5, 0.7, {"macro_f1": 0.5}, 1, 5)
         recorder.write_round(
             RoundResult(1, [client], [leaf], cloud, 1, {}, 1, 1), dict.fromkeys(PHASES, 0.0), []
         )
@@ -406,9 +406,21 @@ def test_many_leaves_and_clients(tmp_path):
             matrix = np.corrcoef(rng.normal(size=(25, 40)))
             labels = rng.integers(0, 9, 25)
             scores = rng.uniform(size=50)
-            clients = [ClientResult(k, k // 2, 5, 0.5, 4, s, 1 - s, s, 1.0) for k, s in enumerate(scores)]
+            clients = [
+                ClientResult(k, k // 2, 5, 0.5, 4, s, 1 - s, {"macro_f1": s}, 1.0)
+                for k, s in enumerate(scores)
+            ]
             leaves = [
-                LeafResult(k, int(labels[k]), GateResult("rejected", 0.5, 0.4, False), s, 1 - s, s, 2, 10)
+                LeafResult(
+                    k,
+                    int(labels[k]),
+                    GateResult("rejected", 0.5, 0.4, False),
+                    s,
+                    1 - s,
+                    {"macro_f1": s},
+                    2,
+                    10,
+                )
                 for k, s in enumerate(scores[::2])
             ]
             cloud = CloudStep("weights", labels, matrix, 0.7, False, [])

@@ -4,11 +4,11 @@ import math
 
 import numpy as np
 import pytest
+from evaluations import classified
 from flwr.serverapp.strategy import FedAvg
 
 from fedge.cloud.offers import Offer
 from fedge.config.sections.serving import GateConfig
-from fedge.exchange.evaluate import Evaluation
 from fedge.exchange.round_context import LEAF, OWN_LINE
 from fedge.leaf.leaf import Leaf
 from fedge.serving.decision import best_offer, candidates, decide, is_foreseen, is_tentative, paired, settle
@@ -23,7 +23,7 @@ def state(value):
 
 def evaluation(right, windows=10, loss=1.0, beside_own=None):
     """Return an evaluation of two classes, all windows of class 0."""
-    return Evaluation(np.array([[right, windows - right], [0, 0]]), loss, beside_own)
+    return classified(np.array([[right, windows - right], [0, 0]]), loss, beside_own)
 
 
 def reply(own, **others):
@@ -47,7 +47,7 @@ def test_pairs_are_pooled_over_clients():
     evaluated = [reply(8, offered=(2, 1)), reply(6, offered=(0, 3))]
     assert paired(evaluated, "offered") == Paired(12, 2, 4, 20)
     decision = decide(GateConfig(), ("offered", OFFER), False, evaluated)
-    assert (decision.decision, decision.accuracy_own, decision.accuracy_offered) == ("accepted", 0.7, 0.8)
+    assert (decision.decision, decision.score_own, decision.score_offered) == ("accepted", 0.7, 0.8)
     assert (decision.serves_offer, decision.role, decision.blend) == (True, "offered", 1.0)
 
 
@@ -65,16 +65,16 @@ def test_an_open_gate_takes_every_offer_whatever_the_rule():
     for rule in ("published", "after-round", "one-standard-error", "paired"):
         decision = decide(GateConfig(enabled=False, rule=rule), ("offered", OFFER), False, evaluated)
         assert (decision.decision, decision.serves_offer, decision.role) == ("off", True, "offered")
-        assert (decision.accuracy_own, decision.accuracy_offered) == (0.9, 0.0)
+        assert (decision.score_own, decision.score_offered) == (0.9, 0.0)
 
 
 @pytest.mark.parametrize("config", [GateConfig(), GateConfig(enabled=False), TENTATIVE])
 def test_without_an_offer_or_a_evaluation_there_is_nothing_to_decide(config):
     decision = decide(config, None, False, [reply(4)])
-    assert (decision.decision, decision.accuracy_own, decision.serves_offer) == ("off", 0.4, False)
-    assert (decision.accuracy_offered, decision.pair, decision.role) == (None, None, "own")
+    assert (decision.decision, decision.score_own, decision.serves_offer) == ("off", 0.4, False)
+    assert (decision.score_offered, decision.pair, decision.role) == (None, None, "own")
     nobody = decide(config, ("offered", OFFER), False, [])
-    assert math.isnan(nobody.accuracy_own)
+    assert math.isnan(nobody.score_own)
     takes = not config.enabled  # without a gate a leaf stays with its cluster, whoever has evaluated
     role = "offered" if takes else "own"
     assert (nobody.decision, nobody.serves_offer, nobody.role) == ("off", takes, role)
@@ -123,7 +123,7 @@ def test_offers_taken_tentatively_round_by_round():
     models = candidates(own, {"offered": OFFER}, TENTATIVE)
     assert list(models) == ["own"]  # what the offer does untrained is not asked
     first = decide(TENTATIVE, ("offered", OFFER), False, [reply(5)])
-    assert (first.decision, first.accuracy_offered, first.blend) == ("off", None, 1.0)
+    assert (first.decision, first.score_offered, first.blend) == ("off", None, 1.0)
     settle(own, first, OFFER, models, tentatively=True)
     assert (own.model["w"], own.models.own_line["w"], own.models.served["w"]) == (5, 1, 1)
 
@@ -133,7 +133,7 @@ def test_offers_taken_tentatively_round_by_round():
     assert list(models) == ["own", "own-line"]
     second = decide(TENTATIVE, ("offered", OFFER), True, [reply(5, own_line=(2, 1))])
     assert (second.decision, second.role, second.serves_offer) == ("accepted", "own", True)
-    assert (second.accuracy_own, second.accuracy_offered) == (0.4, 0.5)
+    assert (second.score_own, second.score_offered) == (0.4, 0.5)
     assert second.pair == Paired(3, 1, 2, 10)
     settle(own, second, Offer(1.0, state(7)), models, tentatively=True)
     assert (own.model["w"], own.models.own_line["w"], own.models.served["w"]) == (7, 6, 6)

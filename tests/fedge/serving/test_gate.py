@@ -47,7 +47,7 @@ def of(own, offered, windows=1000):
 def test_the_published_rule_by_hand(rule, own, offered, min_gain, taken):
     """Taken if offered ≥ own + min-gain: an equal accuracy is taken, a hair less is not."""
     pair = of(own, offered)
-    assert (pair.accuracy_own, pair.accuracy_offered) == (own / 1000, offered / 1000)
+    assert (pair.score_own, pair.score_offered) == (own / 1000, offered / 1000)
     assert takes(pair, rule, min_gain=min_gain) is taken
 
 
@@ -81,7 +81,7 @@ def test_the_other_rules_by_hand(b, c, published, one_standard_error, paired):
 
 def test_the_numbers_by_hand():
     pair = Paired(40, 6, 2, 50)
-    assert (pair.accuracy_own, pair.accuracy_offered) == (0.92, 0.84)
+    assert (pair.score_own, pair.score_offered) == (0.92, 0.84)
     assert pair.standard_error == pytest.approx(math.sqrt(7.68) / 50)
     assert pair.p_value == pytest.approx(37 / 256)
     assert pair.swapped == Paired(40, 2, 6, 50)
@@ -117,7 +117,7 @@ def test_the_standard_error_is_that_of_the_window_by_window_difference(pair):
     mean = sum(gains) / len(gains)
     variance = sum((g - mean) ** 2 for g in gains) / len(gains)
     assert pair.standard_error == pytest.approx(math.sqrt(variance / len(gains)), abs=1e-12)
-    assert mean == pytest.approx(pair.accuracy_offered - pair.accuracy_own)
+    assert mean == pytest.approx(pair.score_offered - pair.score_own)
 
 
 @given(PAIRS)

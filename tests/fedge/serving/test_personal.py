@@ -1,12 +1,13 @@
 import numpy as np
 import pytest
+from evaluations import classified
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedge.config.flat import from_run_config
 from fedge.config.option import ConfigError
 from fedge.config.sections.serving import PersonalConfig
-from fedge.exchange.evaluate import CLUSTER, OWN, Evaluation
+from fedge.exchange.evaluate import CLUSTER, OWN, Pooled
 from fedge.exchange.round_context import PERSONAL
 from fedge.leaf.leaf import Leaf
 from fedge.rounds.book import RoundBook
@@ -28,10 +29,15 @@ def test_the_last_round_always_has_one(every, rounds):
     assert is_due(PersonalConfig(leaf_rounds=1, every=every), rounds, rounds)
 
 
+def of(accuracy):
+    """Return what was pooled of a model with an accuracy."""
+    return Pooled(accuracy, 1.0, {}, accuracy)
+
+
 def test_served_if_at_least_as_good():
-    assert compared(0.5, 0.5) == PersonalResult(0.5, 0.5, serves=True)
-    assert compared(0.5, 0.75).serves
-    assert not compared(0.5, 0.499).serves
+    assert compared(of(0.5), of(0.5)) == PersonalResult(0.5, 0.5, serves=True)
+    assert compared(of(0.5), of(0.75)).serves
+    assert not compared(of(0.5), of(0.499)).serves
 
 
 @pytest.mark.parametrize("layers", ["batch-norm", "both"])
@@ -60,7 +66,7 @@ def test_noise_covers_one_model_per_leaf_round():
 def evaluated(role, val, test):
     """Return a client's evaluations of one model that has `val` and `test` of 4 windows right."""
     return {
-        (role, split): Evaluation(np.array([[right, 4 - right], [0, 0]]), 0.5)
+        (role, split): classified(np.array([[right, 4 - right], [0, 0]]), 0.5)
         for split, right in (("val", val), ("test", test))
     }
 
@@ -82,7 +88,7 @@ def book():
 def before_after_served(book, leaf):
     """Return client → its accuracies before and after fine-tuning, and with the served model."""
     rows = book.result([leaf], np.zeros(1, int)).clients
-    return {row.client: (row.shared_accuracy, row.tuned_accuracy, row.test_accuracy) for row in rows}
+    return {row.client: (row.shared_score, row.tuned_score, row.test_score) for row in rows}
 
 
 @pytest.mark.parametrize(("val", "serves"), [(4, True), (0, False)])
@@ -111,8 +117,8 @@ def test_a_client_that_did_not_evaluate_both_has_neither(book):
     found = {client: row[:2] for client, row in before_after_served(book, leaf).items()}
     assert found == {0: (None, None), 1: (None, None), 2: (0.75, 1.0), 3: (None, None), 4: (None, None)}
     result = book.result([leaf], np.zeros(1, int))
-    assert result.over_clients("shared_accuracy").mean == 0.75
-    assert result.over_clients("tuned_accuracy").n == 1
+    assert result.over_clients("shared_score").mean == 0.75
+    assert result.over_clients("tuned_score").n == 1
 
 
 def test_unseen_clients_who_are_served_the_same_evaluate_both(book):
@@ -124,5 +130,5 @@ def test_unseen_clients_who_are_served_the_same_evaluate_both(book):
     assert book.personal == {0: PersonalResult(0.5, 0.75, serves=True)}
     assert before_after_served(book, leaf)[3] == (0.5, 0.75, 0.75)
     result = book.result([leaf], np.zeros(1, int))
-    assert result.over_clients("shared_accuracy").mean == 0.5  # (0.25 + 0.5 + 0.75) / 3
-    assert result.over_clients("shared_accuracy").n == 3
+    assert result.over_clients("shared_score").mean == 0.5  # (0.25 + 0.5 + 0.75) / 3
+    assert result.over_clients("shared_score").n == 3

@@ -1,7 +1,10 @@
 """Downloads from a server of our own on the loopback address: resuming, checksums, refusals."""
 
 import hashlib
+import random
+import socket
 import threading
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -149,3 +152,118 @@ def test_refusals(server, tmp_path):
 def test_no_server(tmp_path):
     with pytest.raises(HharError, match="broke off"):
         download("http://127.0.0.1:9/file.zip", tmp_path / "a.zip", timeout_s=2)
+
+
+ODD_LENGTHS = ["1e9", "9" * 5000, "-5", "0x10", "１２", "5 5", "inf", "1.0", "٣", "1_000", ""]
+
+
+@pytest.mark.parametrize("length", ODD_LENGTHS)
+def test_what_a_server_says_of_its_length_is_a_number_or_one_line(tmp_path, length):
+    """Whatever stands there; without a length the file is what comes until the connection ends."""
+
+    def answer(connection):
+        connection.recv(65536)
+        connection.sendall(b"HTTP/1.0 200 OK\r\nContent-Length: " + length.encode() + b"\r\n\r\nabc")
+
+    with one_answer(answer) as url:
+        if not length:
+            download(url, tmp_path / "f")
+            assert (tmp_path / "f").read_bytes() == b"abc"
+            return
+        with pytest.raises(HharError, match=r"must say how many bytes it sends|broke off") as error:
+            download(url, tmp_path / "f")
+    assert len(str(error.value)) < 500
+    assert not (tmp_path / "f").exists()
+
+
+def test_an_answer_that_is_no_http_is_one_line(tmp_path):
+    rng = random.Random(0)
+    for number in range(50):
+        noise = bytes(rng.randrange(256) for _ in range(rng.randrange(200)))
+        noise = [
+            noise,
+            b"HTTP/1.1 200 OK\r\n" + noise,
+            b"HTTP/1.1 206 X\r\nContent-Range: " + noise + b"\r\n\r\n",
+        ][number % 3]
+
+        def answer(connection, noise=noise):
+            connection.recv(65536)
+            connection.sendall(noise)
+
+        with one_answer(answer) as url:
+            said = ""
+            try:
+                download(url, tmp_path / f"f{number}", timeout_s=5)
+            except HharError as error:
+                said = str(error)
+        assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://[::1", "https://[", "https://a:b/c", "https://a:99999/", "https://", "//a/b", "https://a b/c",
+        "https://a/\nX: y", "https://ä.example/x", "file:///etc/passwd", "ftp://a/b", "", "https://\x1b[2J/",
+        "https://" + "a" * 300 + "/", "https://a..b/x", "https://.a/x", "HTTPS://[v1.x]/",
+    ],
+)  # fmt: skip
+def test_a_malformed_address_is_one_line(tmp_path, url, monkeypatch):
+    monkeypatch.setattr("socket.getaddrinfo", no_names)
+    with pytest.raises(HharError) as error:
+        download(url, tmp_path / "f")
+    assert str(error.value).isprintable()
+
+
+def no_names(*_, **__):
+    raise socket.gaierror(-2, "Name or service not known")
+
+
+@pytest.mark.parametrize("name", ["f", "f.part", "f.part.etag", "f.sha256"])
+@pytest.mark.parametrize("there", [True, False])
+def test_nothing_is_written_through_a_link(server, tmp_path, name, there):
+    """Not where it leads to a file, and not where it leads to nothing."""
+    victim, folder = tmp_path / "victim", tmp_path / "d"
+    folder.mkdir()
+    if there:
+        victim.write_text("mine")
+    (folder / name).symlink_to(victim)
+    if name == "f" and there:  # a file that is kept elsewhere is looked at, and not written
+        with pytest.raises(HharError, match="sha256 must be"):
+            download(f"{server.url}/file.zip", folder / "f", sha256=SHA256)
+    else:
+        with pytest.raises(HharError, match="is a link"):
+            download(f"{server.url}/file.zip", folder / "f")
+    assert victim.exists() == there
+    assert not there or victim.read_text() == "mine"
+
+
+def test_a_link_that_comes_between_is_not_written_through(server, tmp_path, monkeypatch):
+    """Looked at and opened are two moments; what is opened says so itself."""
+    monkeypatch.setattr("hhar.raw.download._refuse_link", lambda path: None)
+    (tmp_path / "victim").write_text("mine")
+    (tmp_path / "f.part").symlink_to(tmp_path / "victim")
+    with pytest.raises(HharError, match="is a link"):
+        download(f"{server.url}/file.zip", tmp_path / "f")
+    assert (tmp_path / "victim").read_text() == "mine"
+
+
+@contextmanager
+def one_answer(answer):
+    """A server that answers each connection by a function, then ends it; gives its address."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        with suppress(OSError):
+            while True:
+                connection, _ = listening.accept()
+                with connection, suppress(OSError):
+                    answer(connection)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/f"
+    finally:
+        listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+        thread.join(5)

@@ -1,0 +1,257 @@
+"""Fingerprints of a fixed list of small runs: does a change alter anything that a run computes?
+
+python -m tools.golden --write FILE      before the change
+python -m tools.golden --against FILE    after it
+
+The file is kept out of the repository: bits depend on processor and libraries. Compared are models, cluster
+steps and every column of every metric file that is no time of the machine; a column that only the newer code
+writes is named and is no difference. NAMES limit the list; `--list` shows it.
+"""
+
+import argparse
+import csv
+import hashlib
+import io
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedge import simulate
+from fedge.launch.project import flatten, read_toml
+from fedge.records.reader import load_run
+from hhar.synthetic.generate import synthetic_windows
+from hhar.windows.window_file import save_windows
+
+ROOT = Path(__file__).parents[1]
+LEAVES, ROUNDS = 3, 3
+OF_THE_MACHINE = {"seconds", "train_seconds"}
+RENAMED: Mapping[str, str] = {}
+"""Column in older files, as "global_rounds.seconds" → its name now."""
+
+Print = dict[str, str]
+"""Part of a run, as "leaf_rounds.gate" → sha256 of it."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run of the list.
+
+    Attributes:
+        file: below configs/, whose options it begins with; empty for none.
+        options: on top.
+        carry_out: options, folder for its runs → the run folder.
+    """
+
+    file: str
+    options: Mapping[str, Any]
+    carry_out: Callable[[dict[str, Any], Path], Path]
+
+
+def here(config: dict[str, Any], folder: Path) -> Path:
+    """Run folder of a run on threads of this process."""
+    run = simulate(config, terminal=io.StringIO())
+    return run.folder
+
+
+def on_ray(config: dict[str, Any], folder: Path) -> Path:
+    """Run folder of a run on Flower's simulation."""
+    _finish(_fedge("run", ".", "--engine", "flower", "-c", _overrides(config, folder)))
+    return folder / "runs" / "run"
+
+
+def killed(config: dict[str, Any], folder: Path) -> Path:
+    """Run folder of a run that is killed after its second global round, and goes on."""
+    process, at = _fedge("run", ".", "-c", _overrides(config, folder)), folder / "runs" / "run"
+    while process.poll() is None and _rows(at / "metrics" / "global_rounds.csv") < 2:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    _finish(_fedge("resume", str(at)))
+    return at
+
+
+def leaf_servers(config: dict[str, Any], folder: Path) -> Path:
+    """Run folder of a run whose leaf servers are processes of their own."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    certs = str(folder / "certs")
+    _finish(_fedge("certs", certs, "--leaves", str(LEAVES)))
+    words = ["--cloud", address, "--certs", certs, "--workers", "1"]
+    leaves = [_fedge("leaf", str(leaf), *words, at=folder) for leaf in range(LEAVES)]
+    try:
+        _finish(_fedge("run", ".", "--leaves", address, "--certs", certs, "-c", _overrides(config, folder)))
+    finally:
+        for leaf in leaves:
+            leaf.send_signal(signal.SIGINT)
+        for leaf in leaves:
+            leaf.communicate(timeout=60)
+    return folder / "runs" / "run"
+
+
+_DEVICES = {"clients": 12, "asynchrony.concurrency": 6, "asynchrony.rule-args.buffer": 2}
+_FEDGE = {"num-server-rounds": 6, "scenario": "label-permutation", "cluster.regroup-every": 2}
+_SERVING = {
+    "cluster.tau": 1.01, "cluster.blend": "auto", "gate.rule": "after-round", "personal.leaf-rounds": 1,
+    "personal.layers": "head", "partition.unseen-clients": 1, "hierarchy.leaf-rounds": 2,
+}  # fmt: skip
+_PRIVATE = {"hierarchy.num-servers": LEAVES, "train.model": "cnn-pool"}
+_LEVELS = {"hierarchy.leaf-rounds": 2, "hierarchy.fraction-train": 0.67}
+CASES: Mapping[str, Case] = {
+    "default": Case("", {}, here),
+    "default, Ray": Case("", {}, on_ray),
+    "fedge": Case("fedge", _FEDGE, here),
+    "fedge, Ray": Case("fedge", _FEDGE, on_ray),
+    "levels 2": Case("baselines/mtgc", _LEVELS, here),
+    "levels 2, clusters": Case("", {"scaffold.levels": 2, "gate.enabled": False, **_LEVELS}, here),
+    "ifca": Case("baselines/ifca", {"cluster.count": "2"}, here),
+    "cfl": Case("baselines/cfl", {}, here),
+    "serving": Case("", _SERVING, here),
+    "fedadam": Case("server/fedadam", {"cluster.every": 2}, here),
+    "private": Case("private/client-fixed", _PRIVATE, here),
+    "private, adaptive": Case("private/client-adaptive", _PRIVATE, here),
+    "fedbuff": Case("devices/fedbuff", _DEVICES, here),
+    "hierarchical devices": Case("devices/hierarchical", {**_DEVICES, "hierarchy.num-servers": 2}, here),
+    "killed": Case("", {"num-server-rounds": 5, **_LEVELS}, killed),
+    "killed, fedge": Case("fedge", _FEDGE, killed),
+    "killed, hierarchical devices": Case(
+        "devices/hierarchical", {**_DEVICES, "hierarchy.num-servers": 2, "num-server-rounds": 6}, killed
+    ),
+    "leaf servers": Case("", {}, leaf_servers),
+    "leaf servers, fedge": Case("fedge", _FEDGE, leaf_servers),
+}
+
+
+def fingerprint(folder: Path) -> Print:
+    """Part → sha256 of a run folder, times of the machine left out."""
+    found = {
+        "models": _sha((folder / "checkpoints" / "final.safetensors").read_bytes()),
+        "partition": _sha((folder / "partition.csv").read_bytes()),
+    }
+    for path in sorted((folder / "metrics").iterdir()):
+        if path.suffix == ".csv":
+            rows = list(csv.reader(path.read_text(encoding="utf-8").splitlines()))
+            for name, *values in zip(*rows, strict=True):
+                if name not in OF_THE_MACHINE:
+                    found[f"{path.stem}.{name}"] = _sha("\n".join(values).encode())
+        else:
+            found[path.stem] = _sha(path.read_bytes())
+    steps = folder / "clusters.jsonl"
+    if steps.is_file():
+        lines = [json.loads(line) for line in steps.read_text(encoding="utf-8").splitlines()]
+        for name in sorted({name for line in lines for name in line}):
+            found[f"clusters.{name}"] = _sha(json.dumps([line.get(name) for line in lines]).encode())
+    return found
+
+
+def differences(before: Print, after: Print) -> tuple[list[str], list[str]]:
+    """Parts that differ or are gone, and parts that only `after` has."""
+    now = {name: RENAMED.get(name, name) for name in before}
+    differ = [name for name, sha in before.items() if after.get(now[name]) != sha]
+    return differ, sorted(after.keys() - now.values())
+
+
+def carry_out(name: str, data: str, folder: Path) -> Print:
+    """Fingerprint of a case, carried out below `folder`.
+
+    Raises:
+        RuntimeError: the run did not end well.
+    """
+    case = CASES[name]
+    begun = flatten(read_toml(ROOT / "configs" / f"{case.file}.toml", "config")) if case.file else {}
+    small = {
+        "num-server-rounds": ROUNDS, "train.model": "mlp-tiny", "train.local-epochs": 1, "seed": 5,
+        "data.path": data, "report": False, "run-name": "run", "runs-dir": str(folder / "runs"),
+    }  # fmt: skip
+    run = case.carry_out({**begun, **small, **case.options}, folder)
+    loaded = load_run(run)
+    if loaded.status != "completed":
+        raise RuntimeError(f"{name}: {loaded.status}: {loaded.reason}")
+    return fingerprint(run)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Carry out the list; exit code 1 if anything differs."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("names", nargs="*", help="of runs; all without any")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="keep the fingerprints")
+    parser.add_argument("--against", type=Path, metavar="FILE", help="compare with those that were kept")
+    parser.add_argument("--list", action="store_true", help="name the runs and end")
+    told = parser.parse_args(words)
+    if told.list:
+        print("\n".join(CASES))
+        return 0
+    unknown = [name for name in told.names if name not in CASES]
+    if unknown:
+        parser.error(f"names must be of the list (--list), but is {unknown[0]!r}")
+    kept = json.loads(told.against.read_text()) if told.against else {}
+    prints, differ = {}, False
+    with tempfile.TemporaryDirectory(prefix="fedge-golden-") as place:
+        data = str(save_windows(Path(place) / "nine.npz", synthetic_windows(9, 1, rate_hz=25.0)))
+        for number, name in enumerate(told.names or CASES):
+            folder = Path(place) / str(number)
+            folder.mkdir()
+            prints[name] = found = carry_out(name, data, folder)
+            said = _sha(json.dumps(found, sort_keys=True).encode())
+            if told.against and name in kept:
+                wrong, new = differences(kept[name], found)
+                differ |= bool(wrong)
+                said = f"DIFFERS: {', '.join(wrong)}" if wrong else "same"
+                said += f" (new: {', '.join(new)})" if new else ""
+            print(f"{name:30} {said}", flush=True)
+    if told.write:
+        told.write.write_text(json.dumps(prints, indent=1) + "\n", encoding="utf-8")
+    return int(differ)
+
+
+def _fedge(*words: str, at: Path = ROOT) -> subprocess.Popen[str]:
+    """Start a command `fedge` of this environment."""
+    bins = Path(sys.executable).parent
+    quiet = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+    environment = {name: value for name, value in os.environ.items() if name != "SEED"} | quiet
+    environment["PATH"] = f"{bins}{os.pathsep}{environment['PATH']}"
+    return subprocess.Popen(
+        [bins / "fedge", *words], cwd=at, env=environment, text=True, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+
+
+def _finish(process: subprocess.Popen[str]) -> None:
+    """Wait for a command.
+
+    Raises:
+        RuntimeError: it failed.
+    """
+    said, _ = process.communicate(timeout=600)
+    if process.returncode:
+        raise RuntimeError(f"{process.args!r} ended with exit code {process.returncode}:\n{said[-2000:]}")
+
+
+def _overrides(config: Mapping[str, Any], folder: Path) -> str:
+    """Path of a TOML file of options."""
+    path = folder / "overrides.toml"
+    keys = (".".join(map(json.dumps, key.split("."))) for key in config)
+    path.write_text("".join(f"{k} = {json.dumps(v)}\n" for k, v in zip(keys, config.values(), strict=True)))
+    return str(path)
+
+
+def _rows(table: Path) -> int:
+    """Rows of a table, its header apart."""
+    return max(0, table.read_bytes().count(b"\n") - 1) if table.is_file() else 0
+
+
+def _sha(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
