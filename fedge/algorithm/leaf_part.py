@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fedge.privacy.marks import MODELS, SINGLE_MODELS, Quantity
 from fedge.states.averaging import State, weighted_mean
 from fedge.states.named import Memory, Value
 
@@ -75,6 +76,11 @@ class LeafPart:
     def combines(cls) -> bool:
         """Tell whether it makes the leaf's model itself."""
         return cls.combine is not LeafPart.combine
+
+    @classmethod
+    def decides_by(cls) -> Quantity:
+        """What the leaf's model is made from, as it is marked."""
+        return SINGLE_MODELS if cls.combines() else MODELS
 
 
 def plain_mean(states: Sequence[Mapping[str, np.ndarray]]) -> State:

@@ -19,6 +19,7 @@ from fedge.clustering.similarity import number_by_first_appearance
 from fedge.config.option import ConfigError, shown
 from fedge.config.parts import BY_TIME, GROUPINGS
 from fedge.config.sections.cluster import ClusterConfig
+from fedge.privacy.marks import DESCRIPTIONS, LOSSES, SINGLE_MODELS, Quantity
 from fedge.states.averaging import State
 
 Need = Literal["starts", "one-start", "cluster-start", "cross-losses", "pool", "updates", "description"]
@@ -30,25 +31,30 @@ class Meaning:
 
     Attributes:
         what: it is.
-        sent: what leaves clients because of it, beside their models; empty for nothing.
+        sent: what leaves clients because of it, beside their models: words → mark.
     """
 
     what: str
-    sent: str = ""
+    sent: Mapping[str, Quantity] = field(default_factory=dict)
 
 
 NEEDS: Mapping[Need, Meaning] = {
     "starts": Meaning("the models with which the leaves began the round"),
     "one-start": Meaning("one model with which all leaves began the round"),
     "cluster-start": Meaning("one model with which all leaves of a cluster began the round"),
-    "cross-losses": Meaning("losses at each other's clients", "losses and accuracies of the leaves' models"),
-    "pool": Meaning("models of the cloud's own", "losses and accuracies of the cloud's models"),
+    "cross-losses": Meaning(
+        "losses at each other's clients", {"losses and accuracies of the leaves' models": LOSSES}
+    ),
+    "pool": Meaning("models of the cloud's own", {"losses and accuracies of the cloud's models": LOSSES}),
     "updates": Meaning(
         "clients' updates of one model",
-        "updates of single clients, without the leaf's noise; losses and accuracies of models on trial",
+        {
+            "updates of single clients, without the leaf's noise": SINGLE_MODELS,
+            "losses and accuracies of models on trial": LOSSES,
+        },
     ),
     "description": Meaning(
-        "what windows look like to a model", "class-wise means and deviations of features"
+        "what windows look like to a model", {"class-wise means and deviations of features": DESCRIPTIONS}
     ),
 }
 """What each need means. Privacy, memory and documents follow from it."""
@@ -98,12 +104,15 @@ class GroupingMethod:
     by_time: bool = False
 
 
-def sent_for(config: ClusterConfig) -> tuple[str, ...]:
-    """Return what clients send, beside their models, for the method in force; in the order of `NEEDS`."""
+def sent_for(config: ClusterConfig) -> dict[str, Quantity]:
+    """What clients send beside their models for the method in force: words → mark, in order of `NEEDS`."""
     if not config.enabled:
-        return ()
-    needs = method_named(config).needs(config)
-    return tuple(meaning.sent for need, meaning in NEEDS.items() if need in needs and meaning.sent)
+        return {}
+    needs, found = method_named(config).needs(config), dict[str, Quantity]()
+    for need, meaning in NEEDS.items():
+        if need in needs:
+            found |= meaning.sent
+    return found
 
 
 def own_models(config: ClusterConfig) -> int:

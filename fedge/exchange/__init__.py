@@ -4,7 +4,7 @@
 records, with `joint` for the latter two in one message, `round_context` for what a round tells and `content`
 for what messages are made of. `clients` is the only place that knows node ids, `delivery` matches replies to
 questions, `ordering` says who is sent to work first; `engine` is what they need of whatever drives clients,
-`failure` why a client does not count.
+`failure` why a client does not count, `leaving` all that leaves a client, with marks.
 
 Imports only from below: `data`, `datasets`, `link`, `training` and what is under them.
 """

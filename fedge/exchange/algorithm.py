@@ -14,6 +14,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
 from fedge.config.option import shown
 from fedge.exchange.content import arrays_of
+from fedge.privacy.marks import ARRAYS_BESIDE, Quantity
 from fedge.states.averaging import State
 from fedge.states.memory import Kept
 from fedge.states.named import form_of
@@ -46,6 +47,10 @@ class ReplyForm:
     keeps: bool = False
     models: tuple[str, ...] = ()
     unseen: bool = False
+
+    def leaving(self) -> dict[str, Quantity]:
+        """What leaves clients beside the model, by name."""
+        return dict.fromkeys(self.arrays, ARRAYS_BESIDE)
 
     def roles(self) -> list[str]:
         """Roles of the models that a client evaluates."""

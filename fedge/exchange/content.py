@@ -15,6 +15,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
 from fedge.config.option import shown
+from fedge.privacy.marks import MACHINES, marked
 from fedge.process.client_app import as_numbers, measure_node, of_numbers
 from fedge.process.memory import ProcessMemory
 from fedge.states.averaging import State
@@ -31,6 +32,7 @@ CONTROL = "control"  # SCAFFOLD's c − c_i, or c where c_i is zero or follows i
 OWN_CONTROL = "own-control"  # c_i, where both go in files: nobody then writes their difference
 WORK = "work"  # among the metrics: what the client did with its time, as `fedge.timing.calls` has it
 HELD = "held"  # among the metrics: what the node's processes hold, as `fedge.process.client_app` has it
+LEAVING = {WORK: MACHINES, HELD: MACHINES}
 
 
 def arrays_of(message: Message, name: str) -> State | None:
@@ -164,7 +166,7 @@ def work_of(reply: Message) -> list[float] | None:
 def about_itself(work: Callable[[], list[float]]) -> dict[str, list[float]]:
     """Return what a client's reply tells of its time, which `work` says last of all, and of its node."""
     held = as_numbers(measure_node())
-    return {**({HELD: held} if held else {}), WORK: work()}
+    return marked({**({HELD: held} if held else {}), WORK: work()}, LEAVING)
 
 
 def held_of(reply: Message) -> list[ProcessMemory]:

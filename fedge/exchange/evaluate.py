@@ -19,6 +19,7 @@ from fedge.exchange.content import (
     whole,
 )
 from fedge.exchange.round_context import VERSION, RoundContext
+from fedge.privacy.marks import ACCURACIES, DESCRIPTIONS, LOSSES, PLACES, WINDOWS, Leaving, marked
 from fedge.states.averaging import State
 from fedge.states.records import fill
 from fedge.tasks.chosen import CLASSIFICATION
@@ -27,6 +28,10 @@ from fedge.tasks.task import Sums, Task, added
 
 EVALUATE = "evaluate"
 SPLITS = "splits"
+LEAVING: Leaving = {
+    VERSION: PLACES, "loss": LOSSES, "windows": WINDOWS, "sums/*": ACCURACIES, "differences": ACCURACIES,
+    "moments": DESCRIPTIONS,
+}  # fmt: skip
 _EVALUATED = "model/"  # before the role of a model that is to be evaluated
 
 # Roles of models that are evaluated: what a leaf's leaf rounds made, what the cloud offers it (see
@@ -184,6 +189,7 @@ def evaluate_reply(
             values[f"{role}/{split}/differences"] = list(evaluation.differences)
         if evaluation.moments is not None:
             values[f"{role}/{split}/moments"] = evaluation.moments.tolist()
+    values = marked(values, LEAVING)
     if work is not None:
         values.update(about_itself(work))
     return Message(RecordDict({METRICS: fill(MetricRecord(), values)}), reply_to=message)

@@ -5,6 +5,7 @@ Whatever a client says about itself comes in here, and nowhere else: it is one p
 
 from dataclasses import dataclass
 
+from fedge.privacy.marks import WHO_FAILED, Leaving
 from fedge.process.escape import printable
 
 EXCEPTION = "exception"
@@ -21,6 +22,7 @@ _WORDS = {
     NODE_GONE: "{kind}: {detail}",
     NODE_FAILED: "{kind}: {detail}",
 }
+LEAVING: Leaving = {"error": WHO_FAILED}
 LOST = 201  # code of an error in place of a reply that will not come
 _LONGEST = 300  # characters of a detail
 

@@ -7,6 +7,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from fedge.config.option import ConfigError, shown
 from fedge.data.own import Told
 from fedge.exchange.content import CONFIG, OPTIONS, config_of
+from fedge.privacy.marks import MACHINES, PLACES, SCALES, Leaving, marked
 from fedge.process.escape import printable
 from fedge.states.records import entries
 
@@ -15,6 +16,10 @@ END_CAPTURE = "query.end_capture"
 CPU = "cpu"
 _MOST_PARTITIONS = 1_000_000
 _LONGEST = 100  # characters of a device's name
+LEAVING: Leaving = {
+    "partition_id": PLACES, "num_partitions": PLACES, "seen": MACHINES, "told": SCALES, "device": MACHINES,
+    "pid": MACHINES,
+}  # fmt: skip
 _TOLD = "told-windows"  # entry of a question's config: what the client told at the start of the run
 
 
@@ -59,12 +64,12 @@ def seed_of(message: Message) -> int:
 
 def hello_reply(hello: Hello, message: Message) -> Message:
     """Answer a hello."""
-    told = ConfigRecord({name: getattr(hello, name) for name in ("partition_id", "num_partitions", "seen")})
+    told = {name: getattr(hello, name) for name in ("partition_id", "num_partitions", "seen")}
     if hello.told is not None:
         told["told"] = hello.told.to_text()
     if hello.device != CPU:
         told["device"] = hello.device
-    return Message(RecordDict({CONFIG: told}), reply_to=message)
+    return Message(RecordDict({CONFIG: ConfigRecord(marked(told, LEAVING))}), reply_to=message)
 
 
 def read_hello(reply: Message) -> Hello:
@@ -109,7 +114,7 @@ def end_capture_message(node_id: int) -> Message:
 
 def end_capture_reply(pid: int, message: Message) -> Message:
     """Answer it with the worker's process id."""
-    return Message(RecordDict({CONFIG: ConfigRecord({"pid": pid})}), reply_to=message)
+    return Message(RecordDict({CONFIG: ConfigRecord(marked({"pid": pid}, LEAVING))}), reply_to=message)
 
 
 def read_end_capture(reply: Message) -> int:

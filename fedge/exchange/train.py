@@ -24,6 +24,19 @@ from fedge.exchange.content import (
     whole,
 )
 from fedge.exchange.round_context import VERSION, RoundContext
+from fedge.privacy.marks import (
+    ARRAYS_BESIDE,
+    CHECKSUMS,
+    CLIPPED,
+    LOSSES,
+    MACHINES,
+    MODELS,
+    PLACES,
+    WEIGHTS,
+    WINDOWS,
+    Leaving,
+    marked,
+)
 from fedge.states.averaging import State
 from fedge.states.files import StateFileError, state_bytes, write_state
 from fedge.states.memory import Kept
@@ -35,6 +48,11 @@ logger = logging.getLogger(__name__)
 TRAIN = "train"
 WEIGHT = "weight"  # among the metrics: in the leaf's means, where it is not the number of windows
 KEY_CLIPPING_NORM, KEY_NORM_BIT = "clipping_norm", "norm_bit"  # as Flower's own wrappers call them
+STEPS, LOSS, SECONDS = "steps", "train-loss", "train-seconds"
+LEAVING: Leaving = {
+    ARRAYS: MODELS, EXTRA: ARRAYS_BESIDE, KEPT: CHECKSUMS, VERSION: PLACES, NUM_EXAMPLES: WINDOWS,
+    WEIGHT: WEIGHTS, STEPS: WINDOWS, LOSS: LOSSES, SECONDS: MACHINES, KEY_NORM_BIT: CLIPPED,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -106,9 +124,9 @@ def train_reply(
     values = {
         VERSION: RoundContext.of(message).version,
         NUM_EXAMPLES: samples,
-        "steps": result.steps,
-        "train-loss": result.loss,
-        "train-seconds": seconds,
+        STEPS: result.steps,
+        LOSS: result.loss,
+        SECONDS: seconds,
     }
     if clipped is not None:
         values[KEY_NORM_BIT] = int(clipped)
@@ -122,13 +140,13 @@ def train_reply(
             arrays = ConfigRecord(asdict(write_state(path, result.state)))
         except StateFileError as error:
             logger.warning("%s; the model goes in the message", error)
-    metrics = fill(MetricRecord(), {**values, **about_itself(work)})
-    content: dict[str, ArrayRecord | ConfigRecord | MetricRecord] = {ARRAYS: arrays, METRICS: metrics}
+    metrics = fill(MetricRecord(), {**marked(values, LEAVING), **about_itself(work)})
+    content: dict[str, ArrayRecord | ConfigRecord | MetricRecord] = {ARRAYS: arrays}
     if extra:
         content[EXTRA] = to_record(extra)
     if kept is not None:
         content[KEPT] = kept_record(kept)
-    return Message(RecordDict(content), reply_to=message)
+    return Message(RecordDict({**marked(content, LEAVING), METRICS: metrics}), reply_to=message)
 
 
 def read_train(reply: Message, folder: Path | None = None) -> TrainReply:
@@ -139,9 +157,9 @@ def read_train(reply: Message, folder: Path | None = None) -> TrainReply:
     return TrainReply(
         state=state,
         samples=whole(metrics, NUM_EXAMPLES),
-        steps=whole(metrics, "steps"),
-        loss=number(metrics, "train-loss"),
-        seconds=number(metrics, "train-seconds"),
+        steps=whole(metrics, STEPS),
+        loss=number(metrics, LOSS),
+        seconds=number(metrics, SECONDS),
         uplink_bytes=state_bytes(state) + state_bytes(extra),
         clipped=_flag(metrics, KEY_NORM_BIT),
         version=version,

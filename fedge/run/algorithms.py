@@ -104,21 +104,12 @@ def _some_windows(shape: DataShape, windows: Windows | None):  # type: ignore[no
 
 def _refuse_what_privacy_does_not_cover(config: Config, form: "ReplyForm") -> None:
     """Raise ConfigError when something beside the model would leave a client without noise."""
-    if config.privacy.kind == "off":
-        return
     from fedge.algorithm.making import leaf_part_of
+    from fedge.exchange.content import ARRAYS
+    from fedge.privacy.coverage import refuse
 
-    what, kind = f"train.algorithm {config.train.algorithm}", config.privacy.kind
-    if form.arrays:
-        raise ConfigError(
-            f"privacy.kind {kind} clips and noises the model alone, but {what} also sends "
-            f"{next(iter(form.arrays))}; use another method"
-        )
-    if kind != "local" and leaf_part_of(config.train).combines():
-        raise ConfigError(
-            f"privacy.kind {kind} adds its noise to the leaf's mean, but {what} makes the leaf's model from "
-            f"single replies; use another method"
-        )
+    decides_by = leaf_part_of(config.train).decides_by()
+    refuse(config, f"train.algorithm {config.train.algorithm}", {**form.leaving(), ARRAYS: decides_by})
 
 
 def refuse_where_it_cannot_be(config: Config, form: "ReplyForm | None", place: str) -> None:

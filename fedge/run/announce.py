@@ -13,6 +13,7 @@ from fedge.config.topology import known_per_leaf
 from fedge.console.lines import Console, final_table
 from fedge.exchange.engine import Engine
 from fedge.exchange.hello import CPU
+from fedge.exchange.leaving import quantities
 from fedge.leaf.quorum import num_training
 from fedge.native.library import BF16
 from fedge.privacy import coverage
@@ -196,16 +197,16 @@ class Announcer:
         """Say and record what privacy promises, and begin to add up what is spent."""
         config = self._plan.config
         known = known_per_leaf(sizes, config.partition.unseen_clients)
-        self._sent = sent_for(config.cluster)
+        self._leaves = coverage.Leaves(quantities(), sent_for(config.cluster))
         account = Account(config.privacy, [(num_training(config, clients), clients) for clients in known])
         self._recorder.update_manifest(
             privacy={
                 "promise": coverage.promise(config.privacy.kind),
-                "not_covered": coverage.not_covered(config, self._sent),
+                "not_covered": coverage.not_covered(config, self._leaves),
                 "accountant": account.library,
             }
         )
-        line = coverage.at_start(config, account.library, self._sent)
+        line = coverage.at_start(config, account.library, self._leaves)
         self._console.say(f"note: {line}")
         logger.warning(line)
         self._account = account
@@ -226,7 +227,7 @@ class Announcer:
         if self._account is not None:
             result = replace(result, epsilon_spent=self._account.spent(result.releases))
             self.remarks.on_privacy = coverage.at_end(
-                self._plan.config, result.epsilon_spent, result.releases, self._sent
+                self._plan.config, result.epsilon_spent, result.releases, self._leaves
             )
         elsewhere, of_nodes = self._grid.look_elsewhere(), self._nodes.round(result.exchanges)
         clocks = {machine: Clock(name=name) for machine, name in self._nodes.names.items()}

@@ -8,19 +8,26 @@ from fedge.clustering.registry import method_named, sent_for
 from fedge.config.flat import from_run_config
 from fedge.config.parts import GROUPINGS
 from fedge.config.sections.cluster import ClusterConfig
-from fedge.privacy.coverage import (
-    CLIPPED,
-    LOSSES,
-    MODELS,
-    PLACES,
-    QUANTITIES,
-    Mark,
-    at_end,
-    at_start,
-    not_covered,
-    promise,
-    quantity_of,
-)
+from fedge.config.option import ConfigError
+from fedge.exchange.leaving import quantities
+from fedge.privacy import coverage
+from fedge.privacy.coverage import DECISIONS, Decision, Leaves, promise, refuse
+from fedge.privacy.marks import ARRAYS_BESIDE, LOSSES, MODELS, SINGLE_MODELS, Quantity
+
+LEAVES = Leaves(quantities())
+
+
+def not_covered(config, leaves=LEAVES):
+    return coverage.not_covered(config, leaves)
+
+
+def at_start(config, library):
+    return coverage.at_start(config, library, LEAVES)
+
+
+def at_end(config, epsilon, releases):
+    return coverage.at_end(config, epsilon, releases, LEAVES)
+
 
 CLOSED = {
     "privacy.kind": "server-fixed", "scaffold.enabled": False, "train.model": "linear",
@@ -56,7 +63,7 @@ GROUPED = {"cluster.enabled": True, "cluster.method": "agglomerative", "cluster.
 
 
 def test_what_clients_send_for_a_grouping_is_said_with_its_option():
-    said = not_covered(config(**GROUPED), ["losses of anything"])
+    said = not_covered(config(**GROUPED), Leaves(grouping={"losses of anything": LOSSES}))
     assert "losses of anything, by which leaves are grouped (cluster.signal)" in said
     assert not any("grouped" in line for line in not_covered(config(**GROUPED)))
 
@@ -80,7 +87,7 @@ def test_a_method_of_a_user_is_asked_as_any_other():
     name = GROUPINGS.given(own)
     try:
         cluster = config(**{"cluster.enabled": True, "cluster.method": name}).cluster
-        assert sent_for(cluster) == ("class-wise means and deviations of features",)
+        assert sent_for(cluster).keys() == {"class-wise means and deviations of features"}
     finally:
         GROUPINGS.forget(name)
 
@@ -93,27 +100,48 @@ def test_what_decides_by_plain_numbers_is_said():
     assert any("(leaf.strategy)" in line for line in not_covered(config(**local)))
 
 
-def test_every_entry_of_a_reply_is_marked():
-    """By the end of its name; a new one without a mark is an error."""
-    for entry in (
-        "arrays",
-        "num-examples",
-        "own/val/sums/confusion",
-        "offered/val/differences",
-        "leaf-0/val/loss",
-        "described/val/moments",
+def test_single_updates_that_clients_have_noised_themselves_are_not_said():
+    """Under local privacy; the losses that come with them are."""
+    section = config(**{**GROUPED, "cluster.signal": "update"}).cluster
+    leaves = Leaves(quantities(), {"updates of single clients": SINGLE_MODELS, "losses": LOSSES})
+    assert section.enabled
+    central = not_covered(config(**GROUPED), leaves)
+    local = not_covered(config(**{**GROUPED, "privacy.kind": "local"}), leaves)
+    assert any(line.startswith("updates of single clients") for line in central)
+    assert not any(line.startswith("updates of single clients") for line in local)
+    assert any(line.startswith("losses, by which leaves are grouped") for line in local)
+
+
+def test_a_quantity_that_is_made_up_is_listed_and_so_is_what_it_decides(monkeypatch):
+    """Whoever lets clients send something more: it is said of every private run, without more ado."""
+    mood = Quantity("moods of clients")
+    recorded = not_covered(config(), Leaves([*quantities(), mood]))[-1]
+    assert recorded.endswith(", moods of clients")
+    decision = Decision(mood, "by which lessons are held", "a.mood", lambda config: True)
+    monkeypatch.setattr(coverage, "DECISIONS", (*DECISIONS, decision))
+    assert "moods of clients by which lessons are held (a.mood)" in not_covered(config())
+    covered = Quantity("moods of clients", noised=frozenset({"server-fixed"}))
+    assert "moods" not in str(not_covered(config(), Leaves([*quantities(), covered]))[-1])
+
+
+def test_what_decides_by_a_plain_quantity_that_none_may_is_refused():
+    private, what = config(), "train.algorithm mine:Method"
+    refuse(private, what, {"arrays": MODELS})
+    with pytest.raises(ConfigError, match="clips and noises the model alone, but .*Method also sends moods"):
+        refuse(private, what, {"moods": ARRAYS_BESIDE})
+    with pytest.raises(
+        ConfigError, match="noise to the leaf's mean, but .* from single replies; use another"
     ):
-        assert quantity_of(entry) in QUANTITIES
-    with pytest.raises(KeyError, match="without a mark"):
-        quantity_of("a-new-entry")
+        refuse(private, what, {"arrays": SINGLE_MODELS})
+    refuse(config(**{"privacy.kind": "local"}), what, {"arrays": SINGLE_MODELS})
+    refuse(config(**{"privacy.kind": "off"}), what, {"moods": ARRAYS_BESIDE})
 
 
-def test_marks_follow_the_kind():
-    assert MODELS.mark("local") is Mark.NOISED
-    assert LOSSES.mark("local") is Mark.PLAIN
-    assert CLIPPED.mark("client-adaptive") is Mark.NOISED
-    assert CLIPPED.mark("client-fixed") is Mark.PLAIN
-    assert PLACES.mark("local") is Mark.PUBLIC
+def test_weights_that_a_method_chooses_are_said_where_they_weigh():
+    own = {"train.algorithm": "fedprox"}
+    local = not_covered(config(**{**own, "privacy.kind": "local"}))
+    assert "weights that clients give themselves in leaves' means (train.algorithm)" in local
+    assert not any("(train.algorithm)" in line for line in not_covered(config(**own)))
 
 
 def test_one_leaf_has_no_cloud_that_could_learn():

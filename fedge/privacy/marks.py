@@ -1,0 +1,102 @@
+"""Marks of what leaves a client: noised, public or plain. They stand where each quantity is made.
+
+A module that makes replies declares under which name it sends which quantity (`Leaving`), and puts replies
+together by `marked`, which raises where a name has no mark. A grouping method's needs and a client's
+algorithm declare theirs in the same words. `fedge.privacy.coverage` derives from all of them what a run's
+promise does not cover, and what it refuses.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeVar
+
+_Value = TypeVar("_Value")
+EVERY_KIND = frozenset({"server-fixed", "server-adaptive", "client-fixed", "client-adaptive", "local"})
+
+
+class Mark(Enum):
+    """How a quantity leaves a client under a kind of privacy."""
+
+    NOISED = "noised"
+    PUBLIC = "public"
+    PLAIN = "plain"
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """Something that leaves clients.
+
+    Attributes:
+        words: what it is.
+        noised: kinds of privacy under which noise covers it before anybody but its leaf sees it.
+        is_public: known to everybody before a client says it.
+        refused: why a run with privacy does not begin where it decides something and is plain, as an end of
+            "…, but"; empty where it is only listed.
+    """
+
+    words: str
+    noised: frozenset[str] = frozenset()
+    is_public: bool = False
+    refused: str = ""
+
+    def mark(self, kind: str) -> Mark:
+        """How it leaves a client under a kind of privacy."""
+        if self.is_public:
+            return Mark.PUBLIC
+        return Mark.NOISED if kind in self.noised else Mark.PLAIN
+
+
+Leaving = Mapping[str, Quantity]
+"""Name of an entry, or the end of it after its last "/", or "sums/*" for any of a folder → what it is."""
+
+MODELS = Quantity("trained models", EVERY_KIND)
+SINGLE_MODELS = Quantity(
+    "models of single clients", frozenset({"local"}),
+    refused="adds its noise to the leaf's mean, but {what} makes the leaf's model from single replies",
+)  # fmt: skip
+ARRAYS_BESIDE = Quantity(
+    "arrays beside the model", refused="clips and noises the model alone, but {what} also sends {entry}"
+)
+CLIPPED = Quantity("whether updates were clipped", frozenset({"client-adaptive"}))
+SCALES = Quantity("mean and std of raw windows")
+WINDOWS = Quantity("numbers of windows")
+WEIGHTS = Quantity("weights that clients give themselves")
+CHECKSUMS = Quantity("checksums of what clients keep")
+LOSSES = Quantity("losses")
+ACCURACIES = Quantity("accuracies")
+DESCRIPTIONS = Quantity("class-wise means and deviations of features")
+WHO_FAILED = Quantity("who failed")
+MACHINES = Quantity("what machines hold and took")
+PLACES = Quantity("which client it is, and of which round it speaks", is_public=True)
+
+
+class UnmarkedError(LookupError):
+    """An entry that leaves clients without a mark: a mistake in the code that sends it."""
+
+
+def quantity_of(entry: str, leaving: Leaving) -> Quantity:
+    """The quantity that an entry of a reply is: "train-loss", "own/val/sums/confusion", …
+
+    Raises:
+        UnmarkedError: nobody has marked it.
+
+    >>> quantity_of("own/val/sums/anything", {"sums/*": ACCURACIES}).words
+    'accuracies'
+    """
+    folder, _, last = entry.rpartition("/")
+    for name in (entry, last, f"{folder.rpartition('/')[2]}/*"):
+        if name in leaving:
+            return leaving[name]
+    raise UnmarkedError(f"{entry} leaves clients without a mark: noised, public or plain")
+
+
+def marked(values: Mapping[str, _Value], leaving: Leaving) -> dict[str, _Value]:
+    """Values of a reply by name, each of which has a mark.
+
+    Raises:
+        UnmarkedError: one has none.
+    """
+    for name in values:
+        quantity_of(name, leaving)
+    return dict(values)
