@@ -6,9 +6,9 @@ import pytest
 
 from fedge.clustering.registry import method_named, sent_for
 from fedge.config.flat import from_run_config
+from fedge.config.option import ConfigError
 from fedge.config.parts import GROUPINGS
 from fedge.config.sections.cluster import ClusterConfig
-from fedge.config.option import ConfigError
 from fedge.exchange.leaving import quantities
 from fedge.privacy import coverage
 from fedge.privacy.coverage import DECISIONS, Decision, Leaves, promise, refuse
@@ -127,10 +127,10 @@ def test_a_quantity_that_is_made_up_is_listed_and_so_is_what_it_decides(monkeypa
 def test_what_decides_by_a_plain_quantity_that_none_may_is_refused():
     private, what = config(), "train.algorithm mine:Method"
     refuse(private, what, {"arrays": MODELS})
-    with pytest.raises(ConfigError, match="clips and noises the model alone, but .*Method also sends moods"):
+    with pytest.raises(ConfigError, match=r"clips and noises the model alone, but .*Method also sends moods"):
         refuse(private, what, {"moods": ARRAYS_BESIDE})
     with pytest.raises(
-        ConfigError, match="noise to the leaf's mean, but .* from single replies; use another"
+        ConfigError, match=r"noise to the leaf's mean, but .* from single replies; use another"
     ):
         refuse(private, what, {"arrays": SINGLE_MODELS})
     refuse(config(**{"privacy.kind": "local"}), what, {"arrays": SINGLE_MODELS})
