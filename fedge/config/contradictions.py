@@ -273,11 +273,17 @@ def _refuse_what_has_no_meaning_on_the_virtual_clock(config: "Config") -> None:
     """Raise ConfigError for parts of the method that need rounds in which all clients wait for each other."""
     if not config.asynchrony.is_on:
         return
-    for remedy, why, is_set in _ROUNDS_ONLY:
-        if is_set(config):
-            raise ConfigError(
-                f"asynchrony.rule {config.asynchrony.rule} needs {remedy}, because {why}; add {remedy}"
-            )
+    found = [(remedy, why) for remedy, why, is_set in _ROUNDS_ONLY if is_set(config)]
+    if found:
+        places, rule = config.asynchrony.concurrency, config.asynchrony.rule
+        remedies = [remedy for remedy, _ in found]
+        if isinstance(config.clients, int) and config.clients < places:
+            remedies.append(f"asynchrony.concurrency={config.clients}")
+        raise ConfigError(
+            f"asynchrony.rule {rule} needs {', '.join(remedies)}, because {'; '.join(w for _, w in found)} "
+            f"(asynchrony.concurrency, {places}, must be at most the devices that train); "
+            f"add -c '{' '.join(remedies)}'"
+        )
     labels = static_groups(config.asynchrony.groups, config.hierarchy.num_servers)
     smallest = 1 if config.cluster.enabled else min(map(labels.count, labels))
     buffer = config.asynchrony.arguments("cloud_rule").get("buffer", 1)

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TextIO
 
 from fedge.exchange.clients import Standing
+from fedge.rounds.moment import VersionRow
 from fedge.rounds.results import ClientResult, RoundResult
 
 logger = logging.getLogger(__name__)
@@ -59,6 +60,9 @@ class Console:
     def follow(self, standing: Callable[[], Standing]) -> None:
         """Follow an exchange, as an `fedge.exchange.clients.Observer`."""
 
+    def watch(self, words: Callable[[], str]) -> None:
+        """Show what `words` gives while the run goes on: how far its virtual clock is."""
+
     def round(self, result: RoundResult, seconds: float) -> None:
         """Write the line of one global round, which took so many seconds."""
         left_s = self._left_s(result.global_round, seconds)
@@ -97,11 +101,10 @@ def round_line(
     score = f"{said} {seen.mean:.3f} worst {seen.worst:.3f}" if seen else f"{said} -"
     if unseen:
         score += f"  unseen {unseen.mean:.3f}"
+    clusters = f"clusters {len({leaf.cluster for leaf in result.leaves})}"
     parts = [
         f"round {result.global_round:>{len(str(num_rounds))}}/{num_rounds}",
-        score,
-        f"clusters {len({leaf.cluster for leaf in result.leaves})}",
-        _gates(result),
+        *([score, clusters, _gates(result)] if result.moment is None else _at(result.moment, score, result)),
         f"{seconds:.1f} s" + ("" if left_s is None else f"  left {minutes(left_s)}"),
     ]
     count = len(result.failures)
@@ -109,6 +112,12 @@ def round_line(
     while width is not None and len(parts) > 2 and len("  ".join(parts + failed)) > width:
         parts.pop()
     return "  ".join(parts + failed)
+
+
+def _at(moment: VersionRow, score: str, result: RoundResult) -> list[str]:
+    """Parts of an evaluation on the virtual clock: when it was, how good; groups where leaves form some."""
+    groups = len({leaf.cluster for leaf in result.leaves})
+    return [moment.words(), score, *([f"clusters {groups}"] if groups > 1 else [])]
 
 
 def _gates(result: RoundResult) -> str:

@@ -42,6 +42,7 @@ class LiveConsole(Console):
         self._round_s: float | None = None  # expected
         self._board = Board(num_rounds)
         self._standing: Callable[[], Standing] | None = None
+        self._words: Callable[[], str] | None = None  # how far the virtual clock is
         self._marks = marks_for(stream.encoding or "ascii")
         self._above: list[str] = []  # lines that are to be written above the frame
         self._widths: list[int] = []  # of the frame's lines on the screen
@@ -76,6 +77,10 @@ class LiveConsole(Console):
             self._standing = standing
             self._board.leaf_round += standing().kind == TRAIN
         self.tick()
+
+    def watch(self, words: Callable[[], str]) -> None:
+        """Show in the frame how far the virtual clock is."""
+        self._words = words
 
     def round(self, result: RoundResult, seconds: float) -> None:
         """Write the line of a round that took so many seconds; the frame also tells the time left."""
@@ -144,6 +149,8 @@ class LiveConsole(Console):
         board = self._board
         board.elapsed_s = now - self._began
         board.standing = self._standing() if self._standing else None
+        if self._words is not None:
+            board.phase = self._words()
         if self._round_s is not None:
             rounds_s = self._round_s * (self._num_rounds - board.done)
             board.left_s = max(0.0, rounds_s - (now - self._round_began))

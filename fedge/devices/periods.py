@@ -8,7 +8,8 @@ import numpy as np
 from fedge.cloud.step import CloudStep
 from fedge.devices.clock import SECOND_US
 from fedge.devices.ledger import gini
-from fedge.devices.results import Period, VersionRow, mean_score, round_result
+from fedge.devices.results import Period, mean_score, round_result
+from fedge.rounds.moment import VersionRow
 from fedge.rounds.results import RoundResult
 from fedge.tasks.chosen import task_of
 
@@ -38,12 +39,12 @@ def end_period(procedure: "Procedure") -> tuple[RoundResult, VersionRow]:
         validated,
     )  # fmt: skip
     labels = [0] if procedure.cloud is None else procedure.cloud.labels
-    result = replace(round_result(world.who, period, evaluated, labels), cloud=step)
     row = replace(
         moment(procedure),
         seen_score=mean_score(world.who, evaluated, unseen=False),
         unseen_score=mean_score(world.who, evaluated, unseen=True),
     )
+    result = replace(round_result(world.who, period, evaluated, labels), cloud=step, moment=row)
     procedure.moved_before = dict(ledger.moved)
     ledger.begin_period()
     return result, row
@@ -103,6 +104,7 @@ def moment(procedure: "Procedure") -> VersionRow:
         cloud_busy=0.0 if cloud is None else _share(cloud.done_us(now_us), now_us),
         cloud_in_line=0 if cloud is None else sum(len(line.waiting) for line in cloud.lines),
         joules=ledger.joules,
+        places=sum(procedure.places),
     )
 
 

@@ -1,4 +1,4 @@
-"""What an evaluation on the virtual clock says: the rows of a global round, and a row of versions.csv."""
+"""What an evaluation on the virtual clock says: the rows of a global round."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,59 +12,6 @@ from fedge.rounds.results import ClientResult, LeafResult, RoundResult
 from fedge.serving.gate import GateResult
 from fedge.tasks.chosen import CLASSIFICATION
 from fedge.tasks.task import Task
-
-
-@dataclass(frozen=True)
-class VersionRow:
-    """One evaluation; a row of devices/versions.csv. Totals are of the run so far.
-
-    Attributes:
-        evaluation: 1, 2, …
-        virtual_s: when, in virtual seconds.
-        version: updates of the model that is evaluated, by the server that made it.
-        updates, jobs: results taken in, and all jobs that have ended.
-        seen_score, unseen_score: mean over clients of the task's first test score, of users seen in training
-            or not.
-        up, down, cloud_up, cloud_down: bytes of models.
-        mean_staleness: over all arrivals; None before the first.
-        utilisation: virtual time at work over that of all places, 0..1.
-        wasted: share of the time at work that was lost, 0..1.
-        gini: of the devices' numbers of updates.
-        events: of the virtual clock.
-        server_busy: share of virtual time in which rules occupied their leaves, 0..1.
-        in_line: jobs that have ended and wait for a leaf that is busy.
-        at_work: devices at this moment.
-        leaf_versions: that leaves have made, over all leaves.
-        cloud_staleness: mean over all that leaves have sent; None before the first.
-        cloud_busy: share of virtual time in which rules occupied the cloud; groups add up.
-        cloud_in_line: models of leaves that wait for a cloud that is busy.
-        joules: that devices have spent on jobs that have ended; None where their power is not known.
-    """
-
-    evaluation: int
-    virtual_s: float
-    version: int
-    updates: int
-    jobs: int
-    seen_score: float | None
-    unseen_score: float | None
-    up: int
-    down: int
-    cloud_up: int
-    cloud_down: int
-    mean_staleness: float | None
-    utilisation: float
-    wasted: float
-    gini: float
-    events: int
-    server_busy: float = 0.0
-    in_line: int = 0
-    at_work: int = 0
-    leaf_versions: int = 0
-    cloud_staleness: float | None = None
-    cloud_busy: float = 0.0
-    cloud_in_line: int = 0
-    joules: float | None = None
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ from fedge.devices.evaluation import Evaluating
 from fedge.devices.fleet import Fleet
 from fedge.devices.jobs import Job
 from fedge.devices.lookahead import LookAhead
-from fedge.devices.results import Population, VersionRow
+from fedge.devices.results import Population
 from fedge.devices.selection import Selection, uniform
+from fedge.rounds.moment import VersionRow
 from fedge.rounds.results import RoundResult
 from fedge.timing.laps import LapClock
 

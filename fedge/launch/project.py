@@ -90,8 +90,22 @@ def parse_override(text: str) -> dict[str, Scalar]:
     except _NOT_TOML as error:
         raise ConfigError(
             f"-c must be key=value pairs with TOML values, but is {text!r} ({error}); "
-            """quote strings, as in -c 'train.model="cnn"'"""
+            f"quote strings, as in -c '{_with_quotes(text)}'"
         ) from error
+
+
+_WORD = re.compile(r"(?!(?:true|false|inf|nan)$)[A-Za-z][\w:./-]*")
+
+
+def _with_quotes(text: str) -> str:
+    """Overrides with quotes around bare words; an example where none of them lacks any.
+
+    >>> _with_quotes("train.model=cnn train.lr=0.1")
+    'train.model="cnn" train.lr=0.1'
+    """
+    pairs = [(key, f'"{v}"' if _WORD.fullmatch(v) else v) for key, v in _PAIR.findall(text)]
+    told = " ".join(f"{key}={value}" for key, value in pairs)
+    return 'train.model="cnn"' if told == text.strip() else told
 
 
 _MOST_SUPERNODES = 100_000

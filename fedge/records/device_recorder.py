@@ -13,8 +13,8 @@ from fedge.tasks.task import Task
 
 if TYPE_CHECKING:
     from fedge.devices.ledger import DeviceTotals
-    from fedge.devices.results import VersionRow
     from fedge.devices.world import JobRow
+    from fedge.rounds.moment import VersionRow
 
 
 class DeviceRecorder(Recorder):

@@ -15,7 +15,7 @@ from fedge.report.sections.accuracy import accuracy_section
 from fedge.report.sections.clients import clients_section, last_clients, users_of
 from fedge.report.sections.clustering import clustering_section
 from fedge.report.sections.data import windows_section
-from fedge.report.sections.devices import device_sections
+from fedge.report.sections.devices import device_sections, device_tiles
 from fedge.report.sections.gate import gate_section
 from fedge.report.sections.memory import memory_section, peak_text
 from fedge.report.sections.privacy import privacy_sections
@@ -50,7 +50,7 @@ def run_page(run: RunData) -> Page:
     sections = [make(run) for make in makers]
     if not run.rounds.is_empty():
         sections[len(_NEED_ROUNDS) : len(_NEED_ROUNDS)] = privacy_sections(run)
-        sections[1:1] = device_sections(run)
+        sections[0:0] = device_sections(run)  # on the virtual clock they are what a run is about
     if run.status != "completed":
         sections.append(log_section(run))
     return Page(
@@ -138,9 +138,13 @@ def tiles(run: RunData) -> list[Tile]:
         _worst_tile(run),
         *_unseen_tiles(final),
         Tile("Macro-F1", text_of(final["macro_f1_mean"]), "mean over clients"),
-        Tile("Clusters", text_of(final["num_clusters"]), _truth(run, final)),
-        _gate_tile(run),
-        Tile("Time", seconds_text(seconds), f"{seconds_text(seconds / len(run.rounds))} per round"),
+        *device_tiles(run),
+        *_grouping_tiles(run, final),
+        Tile(
+            "Time" if run.versions.is_empty() else "Real time",
+            seconds_text(seconds),
+            f"{seconds_text(seconds / len(run.rounds))} per round",
+        ),
         Tile("Traffic", bytes_text(total(run.rounds, "uplink_bytes", "downlink_bytes")), "up and down"),
     ]
     peak = peak_text(run)
@@ -180,6 +184,14 @@ def _worst_tile(run: RunData) -> Tile:
         f", user {user}" if user and "," not in user else ""
     )
     return Tile("Worst client", text_of(row["test_accuracy"]), detail)
+
+
+def _grouping_tiles(run: RunData, final: dict[str, Any]) -> list[Tile]:
+    """Return clusters and gate; on the virtual clock, which has no gates, clusters where there are some."""
+    clusters = Tile("Clusters", text_of(final["num_clusters"]), _truth(run, final))
+    if run.versions.is_empty():
+        return [clusters, _gate_tile(run)]
+    return [clusters] if final["num_clusters"] > 1 or run.truth is not None else []
 
 
 def _gate_tile(run: RunData) -> Tile:

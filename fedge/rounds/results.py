@@ -14,6 +14,7 @@ from fedge.config.tree import Path
 from fedge.exchange.evaluate import OWN
 from fedge.exchange.failure import Failure
 from fedge.metrics.scores import Spread, spread
+from fedge.rounds.moment import VersionRow
 from fedge.serving.gate import GateResult
 from fedge.serving.personal import PersonalResult
 from fedge.tasks.chosen import CLASSIFICATION
@@ -167,6 +168,7 @@ class RoundResult:
         models: clients with the models of their algorithm; empty where it has none.
         epsilon_spent: what clients have spent by then at the configured delta; None where nobody adds it up.
         learned: the task of the run; by its first score models are compared.
+        moment: when it ended on the virtual clock, and what had been made by then; None off that clock.
     """
 
     global_round: int
@@ -189,6 +191,7 @@ class RoundResult:
     models: Sequence[ModelResult] = ()
     servers: Sequence[ServerResult] = ()
     tier_names: Sequence[str] = ()
+    moment: VersionRow | None = None
 
     @property
     def failure_kinds(self) -> dict[str, int]:

@@ -30,7 +30,7 @@ from fedge.devices.model_facts import ModelFacts
 from fedge.devices.outlook import jobs_expected, nothing_made, refuse_unknown_power, refuse_vain_deadline
 from fedge.devices.periods import moment
 from fedge.devices.procedure import Procedure
-from fedge.devices.results import Population, VersionRow
+from fedge.devices.results import Population
 from fedge.devices.server import Server
 from fedge.devices.snapshot import restore, snapshot
 from fedge.devices.vectors import Version, version_of
@@ -39,6 +39,7 @@ from fedge.exchange.clients import Clients
 from fedge.exchange.engine import LookAheadEngine
 from fedge.process.watchdog import note_progress
 from fedge.records.device_recorder import DeviceRecorder
+from fedge.rounds.moment import VersionRow
 from fedge.rounds.results import RoundResult
 from fedge.run.build import network_of, round_contexts
 from fedge.run.carry_out import Steps
@@ -87,6 +88,7 @@ class AsynchronousSteps(Steps):
         self._say(who)
         leaves = [who.devices_of(leaf) for leaf in range(who.leaves)]
         self._console.begin(leaves, 1, done)
+        self._console.watch(lambda: moment(procedure).words())
         last = self._begin_callbacks(callbacks, sizes)
         self._plan.clock.finish()
         if done < last:

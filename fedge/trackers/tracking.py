@@ -19,6 +19,7 @@ from typing import Any
 
 from fedge.config.option import Scalar
 from fedge.process.watchdog import note_progress
+from fedge.records.device_tables import growing
 from fedge.records.folder import write_whole
 from fedge.records.round_tables import GlobalRow, LeafRow, tables_of
 from fedge.rounds.results import RoundResult
@@ -29,12 +30,15 @@ logger = logging.getLogger(__name__)
 STATE = "tracker.json"
 FINISH_S = 60.0  # that a tracker may take to write or upload what is left when a run has succeeded
 FINISH_FAILED_S = 5.0  # the same when it has failed or is to end
-_CONSTANT = ("global_round", "leaf", "num_clients", "train_samples")
+_CONSTANT = ("global_round", "evaluation", "leaf", "num_clients", "train_samples")
 _PLACES = ("run-name", "runs-dir", "resume", "report", "tracker", "seed")
 
 
 def numbers_of(result: RoundResult, seconds: float) -> dict[str, float]:
     """Return the numbers of a global round, as ``global/<column>`` and ``leaf-<n>/<column>`` of its tables.
+
+    On the virtual clock those of devices/versions.csv, too, as ``devices/<column>``: virtual time, versions,
+    updates, staleness and all others.
 
     Left out are words, what never changes, and what was not measured. The round took `seconds`.
     """
@@ -44,6 +48,9 @@ def numbers_of(result: RoundResult, seconds: float) -> dict[str, float]:
     for leaf in result.leaves:
         row = known.leaves.row(LeafRow(result.global_round, leaf))
         tables.append((f"leaf-{leaf.leaf}", dict(zip(known.leaves.names, row, strict=True))))
+    if result.moment is not None:
+        columns = growing(result.learned.scores[0])[0]
+        tables.append(("devices", dict(zip(columns.names, columns.row(result.moment), strict=True))))
     return {
         f"{table}/{column}": float(value)
         for table, row in tables

@@ -37,6 +37,7 @@ class Panel:
         is_wide: whether the panel takes the width of the page.
         points: the figure's key below it, which shows values where one points; None for a figure that has
             its key drawn.
+        views: (words, panel) of a panel that is nothing but a choice of others; one is shown at a time.
     """
 
     title: str
@@ -46,6 +47,7 @@ class Panel:
     is_open: bool = False
     is_wide: bool = False
     points: Points | None = None
+    views: Sequence[tuple[str, "Panel"]] = ()
 
 
 @dataclass(frozen=True)

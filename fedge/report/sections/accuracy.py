@@ -9,8 +9,9 @@ from matplotlib.axes import Axes
 from fedge.console.palette import colour, dashes
 from fedge.records.reader import RunData
 from fedge.report.html.page import Panel, Section
-from fedge.report.html.svg import legend_below, new_figure, whole_ticks
+from fedge.report.html.svg import legend_below, new_figure
 from fedge.report.html.tables import Table, table
+from fedge.report.sections.position import name_axis, position
 
 MANY_LEAVES = 12  # above, leaves are shown as a range: lines would hide each other
 
@@ -38,7 +39,7 @@ def overall_panel(run: RunData) -> Panel:
     """Return mean and worst client over rounds."""
     rounds = run.rounds
     figure, axes = new_figure()
-    x = rounds["global_round"]
+    x = position(run, rounds["global_round"])
     mean, std = (_floats(rounds[f"test_accuracy_{name}"]) for name in ("mean", "std"))
     axes.fill_between(
         x, (mean - std).clip(0, 1), (mean + std).clip(0, 1), color=colour(0), alpha=0.18, linewidth=0
@@ -48,7 +49,7 @@ def overall_panel(run: RunData) -> Panel:
         x, rounds["test_accuracy_worst"], color=colour(1), linestyle="dashed", marker=_marker(x),
         label="worst client",
     )  # fmt: skip
-    _finish(axes, "test accuracy")
+    _finish(run, axes, "test accuracy")
     legend_below(figure, axes, columns=2)
     numbers = table(
         ("round", "mean", "std", "worst", "macro-F1", "test loss", "training loss"),
@@ -66,7 +67,7 @@ def unseen_panels(run: RunData) -> list[Panel]:
     if rounds["unseen_accuracy_mean"].is_null().all():
         return []
     figure, axes = new_figure()
-    x = rounds["global_round"]
+    x = position(run, rounds["global_round"])
     lines = (
         ("test_accuracy_mean", "seen users: mean", "solid"),
         ("unseen_accuracy_mean", "unseen users: mean", "dashed"),
@@ -76,7 +77,7 @@ def unseen_panels(run: RunData) -> list[Panel]:
         axes.plot(
             x, _floats(rounds[column]), color=colour(index), linestyle=style, marker=_marker(x), label=label
         )
-    _finish(axes, "test accuracy")
+    _finish(run, axes, "test accuracy")
     legend_below(figure, axes, columns=2)
     numbers = table(
         ("round", "seen mean", "unseen mean", "std", "worst", "10th percentile", "Jain index", "macro-F1"),
@@ -94,13 +95,13 @@ def _per_leaf(run: RunData, title: str, column: str, label: str) -> Panel:
     figure, axes = new_figure()
     leaves = run.leaves["leaf"].unique().sort().to_list()
     if len(leaves) > MANY_LEAVES:
-        _draw_range(axes, run.leaves, column)
+        _draw_range(axes, run, column)
         caption = f"{len(leaves)} leaves: median, middle 80 % and range."
     else:
         for leaf in leaves:
             _draw_leaf(axes, run, leaf, column)
         caption = "Pooled over the leaf's windows; the band spans its clients. Unseen clients are left out."
-    _finish(axes, label)
+    _finish(run, axes, label)
     legend_below(figure, axes, columns=4)
     return Panel(title, _leaf_table(run.leaves, column, leaves), figure, caption)
 
@@ -114,22 +115,22 @@ def _draw_leaf(axes: Axes, run: RunData, leaf: int, column: str) -> None:
         .agg(low=pl.col(column).min(), high=pl.col(column).max())
     )
     axes.fill_between(
-        spread["global_round"], _floats(spread["low"]), _floats(spread["high"]), color=colour(leaf),
-        alpha=0.15, linewidth=0,
+        position(run, spread["global_round"]), _floats(spread["low"]), _floats(spread["high"]),
+        color=colour(leaf), alpha=0.15, linewidth=0,
     )  # fmt: skip
-    x = own["global_round"]
+    x = position(run, own["global_round"])
     axes.plot(
         x, _floats(own[column]), color=colour(leaf), linestyle=dashes(leaf), marker=_marker(x),
         label=f"leaf {leaf}",
     )  # fmt: skip
 
 
-def _draw_range(axes: Axes, leaves: pl.DataFrame, column: str) -> None:
+def _draw_range(axes: Axes, run: RunData, column: str) -> None:
     """Draw many leaves as median, middle 80 % and range."""
-    per_round = leaves.group_by("global_round", maintain_order=True).agg(
+    per_round = run.leaves.group_by("global_round", maintain_order=True).agg(
         *(pl.col(column).quantile(q, "linear").alias(str(q)) for q in (0.0, 0.1, 0.5, 0.9, 1.0))
     )
-    x = per_round["global_round"]
+    x = position(run, per_round["global_round"])
     for low, high, label in (("0.0", "1.0", "all leaves"), ("0.1", "0.9", "middle 80 %")):
         axes.fill_between(
             x, _floats(per_round[low]), _floats(per_round[high]), color=colour(0), alpha=0.18, linewidth=0,
@@ -146,11 +147,10 @@ def _leaf_table(leaves: pl.DataFrame, column: str, names: list[int]) -> Table:
     ).iter_rows())  # fmt: skip
 
 
-def _finish(axes: Axes, label: str) -> None:
+def _finish(run: RunData, axes: Axes, label: str) -> None:
     """Name the axes."""
-    axes.set_xlabel("global round")
+    name_axis(run, axes)
     axes.set_ylabel(label)
-    whole_ticks(axes)
 
 
 def _floats(column: pl.Series) -> np.ndarray:

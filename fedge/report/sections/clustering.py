@@ -55,7 +55,7 @@ def clustering_section(run: RunData) -> Section:
     """Return clusters over rounds and similarities."""
     steps = run.clusters
     if steps.is_empty():
-        return Section("Clusters", ["There was no cloud step yet."])
+        return Section("Clusters", [_nobody_compared(run)])
     panels = [membership_panel(steps), *truth_panels(run)]
     compared = steps.drop_nulls("similarity")
     if not compared.is_empty() and len(compared["similarity"][0]) > 1:
@@ -65,6 +65,21 @@ def clustering_section(run: RunData) -> Section:
         low = min(0.9, math.floor(10 * lowest) / 10)
         panels += [similarity_panel(compared, step, low) for step in chosen_steps(compared)]
     return Section("Clusters", _sentences(run, compared) + _truth_sentences(run), panels)
+
+
+def _nobody_compared(run: RunData) -> str:
+    """Say why no leaves have been compared: where the cloud knows no rounds, it has worked all the same."""
+    if run.versions.is_empty():
+        return "There was no cloud step yet."
+    leaves = len(run.manifest.get("clients_per_leaf", ()))
+    if leaves < 2:
+        return "There is a single leaf, and no cloud above it."
+    made = f"The cloud made {counted(run.versions['version'][-1], 'version')} of what {leaves} leaves sent"
+    if groups := run.config.get("asynchrony.groups"):
+        return f"{made}; leaves share models as asynchrony.groups says: {groups}."
+    if run.config.get("cluster.enabled"):
+        return f"{made}, in one model so far: leaves have not been compared yet."
+    return f"{made}, all in one model: clustering is off."
 
 
 def _told(method: str) -> str:

@@ -1,5 +1,8 @@
 """The section on devices of a run on the virtual clock: how good by when, who did what, how stale it was."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
@@ -7,9 +10,9 @@ from matplotlib.figure import Figure
 
 from fedge.console.palette import colour
 from fedge.records.reader import RunData
-from fedge.report.html.page import Panel, Section
+from fedge.report.html.page import Panel, Section, Tile
 from fedge.report.html.svg import legend_below, new_figure
-from fedge.report.html.tables import bytes_text, frame_table, percent, table, text_of
+from fedge.report.html.tables import bytes_text, frame_table, percent, seconds_text, table, text_of
 
 _OUTCOMES = ("updates", "dropped", "away", "late", "stale", "failed")
 _ROWS = 12  # devices that are drawn
@@ -19,7 +22,12 @@ def device_sections(run: RunData) -> list[Section]:
     """Return the section on devices; none of a run that is not on the virtual clock."""
     if run.versions.is_empty():
         return []
-    panels = [accuracy_panel(run), bytes_panel(run), updates_panel(run)]
+    views = [
+        ("virtual time", accuracy_panel(run)),
+        ("updates", updates_panel(run)),
+        ("bytes", bytes_panel(run)),
+    ]
+    panels = [Panel("Accuracy over …", views=views), versions_panel(run), stale_over_time_panel(run)]
     if not run.jobs.is_empty():
         panels.append(timeline_panel(run))
     if not run.staleness.is_empty():
@@ -29,19 +37,74 @@ def device_sections(run: RunData) -> list[Section]:
     return [Section("Devices", _sentences(run), panels)]
 
 
+def device_tiles(run: RunData) -> list[Tile]:
+    """Return virtual time, versions, staleness and who was at work; nothing off the virtual clock."""
+    if run.versions.is_empty():
+        return []
+    row, config = run.versions.row(-1, named=True), run.config
+    leaves = _known(row, "leaf_versions") if _has_cloud(run) else None
+    above = _known(row, "cloud_staleness") if _has_cloud(run) else None
+    return [
+        Tile("Virtual time", seconds_text(row["virtual_s"]), f"{len(run.versions)} evaluations"),
+        Tile(
+            "Versions",
+            str(row["version"]),
+            f"of the server, from {row['updates']} updates"
+            if leaves is None
+            else f"of the cloud; {leaves} of leaves, from {row['updates']} updates",
+        ),
+        Tile(
+            "Staleness",
+            _rounded(row["mean_staleness"]),
+            "mean of what arrived" if above is None else f"mean at leaves; at the cloud {_rounded(above)}",
+        ),
+        Tile(
+            "At work",
+            percent(row["utilisation"], 1),
+            f"of {config.get('asynchrony.concurrency')} places; {percent(row['wasted'], 1)} of it lost",
+        ),
+    ]
+
+
+def _has_cloud(run: RunData) -> bool:
+    """Whether there is a cloud above leaves."""
+    return len(run.manifest.get("clients_per_leaf", ())) > 1
+
+
+def _known(row: Mapping[str, Any], column: str) -> Any:
+    """A cell; None where the run's version did not write the column."""
+    return row.get(column)
+
+
+def _rounded(value: float | None) -> str:
+    """A mean staleness as text."""
+    return text_of(None if value is None else round(value, 2))
+
+
 def _sentences(run: RunData) -> list[str]:
     """Say what the virtual clock came to."""
     config, last = run.config, run.versions.row(-1, named=True)
     moved = sum(last[column] for column in run.versions.columns if column.endswith("_bytes"))
-    stale = None if last["mean_staleness"] is None else round(last["mean_staleness"], 2)
     return [
         f"{config.get('asynchrony.rule')} on the virtual clock: {text_of(last['virtual_s'])} virtual s, "
         f"{config.get('asynchrony.concurrency')} devices at work at a time, {last['updates']} updates taken "
         f"in of {last['jobs']} jobs, {last['version']} versions, {bytes_text(moved)} moved.",
         f"Places were in use {percent(last['utilisation'], 1)} of the time, {percent(last['wasted'], 1)} of "
-        f"which was lost. Mean staleness {text_of(stale)}. Gini coefficient of the devices' updates "
-        f"{text_of(round(last['gini'], 2))}.",
+        f"which was lost. Mean staleness {_rounded(last['mean_staleness'])}. Gini coefficient of the "
+        f"devices' updates {text_of(round(last['gini'], 2))}.",
+        *_of_the_cloud(run, last),
         *_limits(run),
+    ]
+
+
+def _of_the_cloud(run: RunData, last: Mapping[str, Any]) -> list[str]:
+    """Say what came of the tier above leaves, where there is one."""
+    if not _has_cloud(run) or _known(last, "leaf_versions") is None:
+        return []
+    return [
+        f"Leaves made {last['leaf_versions']} versions, and the cloud {last['version']} of what they sent by "
+        f"{run.config.get('asynchrony.cloud-rule')}; mean staleness there "
+        f"{_rounded(_known(last, 'cloud_staleness'))}."
     ]
 
 
@@ -93,6 +156,72 @@ def bytes_panel(run: RunData) -> Panel:
         unseen_accuracy="unseen users",
     )  # fmt: skip
     return Panel("Accuracy over bytes", told, figure, "What comes sooner may cost more.")
+
+
+def versions_panel(run: RunData) -> Panel:
+    """Return the models that servers had made over virtual time."""
+    rows = run.versions
+    figure, axes = new_figure()
+    axes.plot(
+        rows["virtual_s"],
+        rows["version"],
+        color=colour(0),
+        marker=_dot(rows),
+        label="cloud" if _has_cloud(run) else "server",
+    )
+    headers = {"virtual_s": "virtual s", "version": "versions", "updates": "updates", "at_work": "at work"}
+    if _has_cloud(run) and rows["leaf_versions"].null_count() < len(rows):
+        axes.plot(
+            rows["virtual_s"],
+            rows["leaf_versions"],
+            color=colour(1),
+            linestyle="dashed",
+            marker=_dot(rows),
+            label="leaves, together",
+        )
+        headers["leaf_versions"] = "of leaves"
+    axes.set_xlabel("virtual s")
+    axes.set_ylabel("versions so far")
+    axes.set_ylim(bottom=0)
+    legend_below(figure, axes)
+    return Panel(
+        "Versions over virtual time",
+        frame_table(rows, **headers),
+        figure,
+        "A version is a model that a server made.",
+    )
+
+
+def stale_over_time_panel(run: RunData) -> Panel:
+    """Return the mean staleness of all arrivals so far over virtual time."""
+    rows = run.versions
+    figure, axes = new_figure()
+    headers = {"virtual_s": "virtual s", "mean_staleness": "mean staleness"}
+    lines = [("mean_staleness", "at leaves" if _has_cloud(run) else "at the server")]
+    if _has_cloud(run) and rows["cloud_staleness"].null_count() < len(rows):
+        lines.append(("cloud_staleness", "at the cloud"))
+        headers["cloud_staleness"] = "at the cloud"
+    for index, (column, label) in enumerate(lines):
+        known = rows.drop_nulls(column)
+        axes.plot(
+            known["virtual_s"],
+            known[column],
+            color=colour(index),
+            linestyle=("solid", "dashed")[index],
+            marker=_dot(known),
+            label=label,
+        )
+    axes.set_xlabel("virtual s")
+    axes.set_ylabel("mean staleness so far")
+    axes.set_ylim(bottom=0)
+    legend_below(figure, axes)
+    caption = "Versions that were made between the start and the arrival of what came in."
+    return Panel("Staleness over virtual time", frame_table(rows, **headers), figure, caption)
+
+
+def _dot(rows: pl.DataFrame) -> str | None:
+    """A marker where a line alone would not show."""
+    return "o" if len(rows) == 1 else None
 
 
 def updates_panel(run: RunData) -> Panel:

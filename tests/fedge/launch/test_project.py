@@ -69,7 +69,7 @@ def test_an_override_may_name_only_known_keys(tmp_path):
     [
         ("train.lr", "has 'train.lr'; write -c 'train.lr=0.1'"),
         ("train.lr=0.1 stray", "has 'stray'"),
-        ("train.model=cnn", "quote strings, as in"),
+        ("train.model=cnn", """quote strings, as in -c 'train.model="cnn"'"""),
         ("seed=1 seed=2", "must be key=value pairs with TOML values"),
         ("nowhere.toml", "nowhere.toml: No such file or directory; check the path"),
     ],

@@ -291,6 +291,11 @@ def test_its_model_can_be_used_and_says_whom_it_serves(buffered):
     [
         ({"scaffold.enabled": True}, "needs scaffold.enabled=false, because control variates"),
         ({"gate.enabled": True}, "needs gate.enabled=false"),
+        (
+            {"scaffold.enabled": True, "gate.enabled": True, "leaf.strategy": "fedmedian"},
+            r"needs scaffold\.enabled=false, gate\.enabled=false, leaf\.strategy=\"fedavg\", because .* "
+            r"add -c 'scaffold\.enabled=false gate\.enabled=false leaf\.strategy=\"fedavg\"'",
+        ),
         ({"personal.leaf-rounds": 1}, "needs personal.leaf-rounds=0"),
         ({"privacy.kind": "local", "train.model": "linear"}, 'needs privacy.kind="off"'),
         ({"asynchrony.concurrency": 17}, "gives leaf 0 work for 17 and it has 16"),

@@ -1,0 +1,29 @@
+"""Where global rounds stand on an axis: at their numbers, or at their moments of virtual time."""
+
+import polars as pl
+from matplotlib.axes import Axes
+
+from fedge.records.reader import RunData
+from fedge.report.html.svg import whole_ticks
+
+
+def position(run: RunData, rounds: pl.Series) -> pl.Series:
+    """Places of global rounds on the axis, (N,): virtual seconds of a run on the virtual clock, else numbers.
+
+    Args:
+        run: whose rounds they are.
+        rounds: numbers of global rounds, (N,).
+    """
+    if run.versions.is_empty():
+        return rounds
+    when = dict(run.versions.select("evaluation", "virtual_s").iter_rows())
+    return pl.Series([when.get(number) for number in rounds], dtype=pl.Float64)
+
+
+def name_axis(run: RunData, axes: Axes) -> None:
+    """Say what the x axis has: virtual seconds, or global rounds, which are whole numbers."""
+    if run.versions.is_empty():
+        axes.set_xlabel("global round")
+        whole_ticks(axes)
+    else:
+        axes.set_xlabel("virtual s")

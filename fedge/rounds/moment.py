@@ -1,0 +1,72 @@
+"""A moment of a run on the virtual clock: when it is, what has been made of what, who is at work."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class VersionRow:
+    """One evaluation; a row of devices/versions.csv. Totals are of the run so far.
+
+    Attributes:
+        evaluation: 1, 2, …
+        virtual_s: when, in virtual seconds.
+        version: updates of the model that is evaluated, by the server that made it.
+        updates, jobs: results taken in, and all jobs that have ended.
+        seen_score, unseen_score: mean over clients of the task's first test score, of users seen in training
+            or not.
+        up, down, cloud_up, cloud_down: bytes of models.
+        mean_staleness: over all arrivals; None before the first.
+        utilisation: virtual time at work over that of all places, 0..1.
+        wasted: share of the time at work that was lost, 0..1.
+        gini: of the devices' numbers of updates.
+        events: of the virtual clock.
+        server_busy: share of virtual time in which rules occupied their leaves, 0..1.
+        in_line: jobs that have ended and wait for a leaf that is busy.
+        at_work: devices at this moment.
+        leaf_versions: that leaves have made, over all leaves.
+        cloud_staleness: mean over all that leaves have sent; None before the first.
+        cloud_busy: share of virtual time in which rules occupied the cloud; groups add up.
+        cloud_in_line: models of leaves that wait for a cloud that is busy.
+        places: devices that are to be at work at a time.
+        joules: that devices have spent on jobs that have ended; None where their power is not known.
+    """
+
+    evaluation: int
+    virtual_s: float
+    version: int
+    updates: int
+    jobs: int
+    seen_score: float | None
+    unseen_score: float | None
+    up: int
+    down: int
+    cloud_up: int
+    cloud_down: int
+    mean_staleness: float | None
+    utilisation: float
+    wasted: float
+    gini: float
+    events: int
+    server_busy: float = 0.0
+    in_line: int = 0
+    at_work: int = 0
+    leaf_versions: int = 0
+    cloud_staleness: float | None = None
+    cloud_busy: float = 0.0
+    cloud_in_line: int = 0
+    joules: float | None = None
+    places: int = 0
+
+    def words(self) -> str:
+        """It in a line, for whoever watches.
+
+        >>> row = VersionRow(1, 12.0, 340, 0, 0, None, None, 0, 0, 0, 0, 3.14, 1.0, 0.0, 0.0, 0, at_work=10,
+        ...                  places=10)
+        >>> row.words()
+        '12.0 s virtual, 340 versions, staleness 3.1, 10 of 10 at work'
+        """
+        stale = "-" if self.mean_staleness is None else f"{self.mean_staleness:.1f}"
+        return (
+            f"{self.virtual_s:.1f} s virtual, {self.version} version{'s' * (self.version != 1)}, "
+            f"staleness {stale}, {self.at_work} of {self.places} at work"
+        )
