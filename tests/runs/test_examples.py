@@ -13,11 +13,13 @@ import pytest
 
 from fedge import simulate
 from fedge.cli import main as fedge
+from fedge.launch.project import flatten, read_toml
 from hhar import Windows
 
 pytestmark = pytest.mark.whole_runs
 
 PYTHON = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+TOML = re.compile(r"^```toml\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 FENCED = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PARTS = {
@@ -155,3 +157,33 @@ def test_a_run_that_goes_on_says_that_its_code_has_changed(project, capsys):
     going_on = {**changes, "num-server-rounds": 2, "resume": str(first.folder)}
     assert simulate(going_on, clients=4).status == "completed"
     assert "the code of train.model my_model:Gru has changed since the run began" in capsys.readouterr().out
+
+
+def test_the_parts_of_the_virtual_clock_on_the_page_run(tmp_path, monkeypatch):
+    """The file of docs/extend.md, with the options below it: all four parts, by name."""
+    page = (EXAMPLES.parent / "docs" / "extend.md").read_text()
+    code = next(block for block in PYTHON.findall(page) if block.startswith("# my_fleet.py"))
+    (tmp_path / "fleet.toml").write_text(next(one for one in TOML.findall(page) if "my_fleet:damped" in one))
+    options = read_toml(tmp_path / "fleet.toml", "the page")
+    (tmp_path / "my_fleet.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    off = {"scaffold.enabled": False, "gate.enabled": False, "cluster.enabled": False}
+    small = {
+        **off, **flatten(options), "clients": 9, "num-server-rounds": 3, "asynchrony.concurrency": 2,
+        "asynchrony.evaluate-every-s": 4.0, "hierarchy.num-servers": 1, "train.model": "linear",
+        "train.local-epochs": 1, "data.path": "synthetic", "report": False,
+    }  # fmt: skip
+    run = simulate(small)
+    sys.modules.pop("my_fleet", None)
+    assert run.status == "completed"
+    assert run.versions["version"].to_list() == run.versions["updates"].to_list()  # a model at every arrival
+    assert run.versions["updates"][-1] > 2
+    there = run.devices.filter(run.devices["updates"] > 0)["device"].to_list()
+    assert there
+    assert all(device % 3 == 0 for device in there)  # the first shift of eight hours
+    took = run.jobs.select((run.jobs["ended_s"] - run.jobs["began_s"]).round(6)).to_series()
+    assert set(took) <= {1.0, 4.0}
+    assert {part["name"] for part in run.manifest["parts"].values()} >= {
+        "my_fleet:damped", "my_fleet:two_kinds", "my_fleet:shifts", "my_fleet:least_lately",
+    }  # fmt: skip
