@@ -10,7 +10,7 @@ from fedge.process.escape import harmless
 from fedge.report.comparison.groups import Group
 from fedge.report.comparison.metrics import METRICS, OPTIONAL, Metric, cost, share
 from fedge.report.comparison.statistics import Estimate, estimate, paired
-from fedge.report.comparison.targets import costs_to, default_target, virtual_seconds_to
+from fedge.report.comparison.targets import VIRTUAL, costs_to, default_target, virtual_seconds_to
 from fedge.report.comparison.yardsticks import Yardsticks
 from fedge.report.html.tables import NOTHING, text_of
 from fedge.report.listing import aligned
@@ -148,12 +148,12 @@ def csv_cells(row: Final) -> list[object]:
 
 
 def final_lines(rows: Sequence[Final], metrics: Collection[str] = tuple(METRICS)) -> Iterator[str]:
-    """Yield the final numbers of some metrics as aligned text, with a header."""
+    """Yield the final numbers of some metrics as aligned text, with a header; virtual seconds where known."""
     header = ("metric", "group", "n", "mean ± std", f"minus {rows[0].reference}", "95 % interval")
     body = [
         (r.metric, r.group, str(len(r.seeds)), estimate_text(r.over_seeds), estimate_text(r.difference),
          interval_text(r.difference))
-        for r in rows if r.metric in metrics
+        for r in rows if r.metric in metrics or r.metric.startswith(VIRTUAL)
     ]  # fmt: skip
     yield from aligned([header, *body])
 

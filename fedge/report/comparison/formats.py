@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from fedge.report.comparison.finals import Final
 from fedge.report.comparison.metrics import HEADLINES
+from fedge.report.comparison.targets import VIRTUAL
 from fedge.report.html.tables import NOTHING, text_of
 
 _LATEX = {
@@ -17,7 +18,8 @@ _MARKDOWN = re.compile(r"([\\|*_`<\[])")
 def headlines(rows: Sequence[Final]) -> list[str]:
     """Return the metrics of a summary that any group has a number of."""
     known = {row.metric for row in rows if row.over_seeds}
-    return [metric for metric in HEADLINES if metric in known] or [rows[0].metric]
+    times = [row.metric for row in rows if row.metric.startswith(VIRTUAL) and row.metric in known]
+    return [*(metric for metric in HEADLINES if metric in known), *dict.fromkeys(times)] or [rows[0].metric]
 
 
 def value_text(row: Final) -> str:

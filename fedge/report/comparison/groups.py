@@ -37,8 +37,16 @@ def seed_of(run: RunData) -> int:
 
 
 def reached_end(run: RunData) -> bool:
-    """Tell whether a run has all of its rounds."""
-    return len(run.rounds) > 0 and run.rounds["global_round"][-1] == run.config.get("num-server-rounds")
+    """Tell whether a run has all of its rounds, or came to the limit of its virtual clock before."""
+    if run.rounds.is_empty():
+        return False
+    is_at_limit = run.manifest.get("stopped", {}).get("by") == "asynchrony"  # asynchrony.end-…
+    return is_at_limit or run.rounds["global_round"][-1] == run.config.get("num-server-rounds")
+
+
+def is_on_clock(group: Group) -> bool:
+    """Tell whether a group's runs are on the virtual clock."""
+    return not any(run.versions.is_empty() for run in group.runs)
 
 
 def settings_of(run: RunData) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from fedge.console.palette import colour, dashes
 from fedge.records.reader import RunData
 from fedge.report.comparison.finals import Final, estimate_text, finals, interval_text
 from fedge.report.comparison.formats import FORMATS, headlines, value_text
-from fedge.report.comparison.groups import Group, differences, group_runs, reached_end, seed_of
+from fedge.report.comparison.groups import Group, differences, group_runs, is_on_clock, reached_end, seed_of
 from fedge.report.comparison.statistics import estimate
 from fedge.report.comparison.yardsticks import SMALLEST_GAP, is_fine_tuned, role_of
 from fedge.report.html.page import Notice, Page, Panel, Section, write_page
@@ -33,7 +33,7 @@ _AXES: dict[str, tuple[str, Position]] = {
         lambda run: (run.rounds["uplink_bytes"] + run.rounds["downlink_bytes"]).cum_sum() / 1e6,
     ),
 }
-_VIRTUAL = "virtual seconds"  # where all runs are on the virtual clock
+_VIRTUAL = "virtual seconds"  # of groups on the virtual clock, whether or not they have rounds
 
 
 def _virtual_seconds(run: RunData) -> pl.Series:
@@ -114,6 +114,12 @@ def notices(groups: Sequence[Group], left_out: Sequence[str]) -> list[Notice]:
     ]
     if any(run.manifest.get("data", {}).get("synthetic") for run in runs):
         found.append(Notice("warning", "Synthetic data: accuracies say nothing about people."))
+    on_clock = [group for group in groups if is_on_clock(group)]
+    found += [
+        Notice("warning", f"{group.label} is not on the virtual clock, so it has no virtual seconds; rounds "
+               'on that clock are asynchrony.rule="fedavg".')
+        for group in groups if on_clock and group not in on_clock
+    ]  # fmt: skip
     for key, meaning in (("data (sha256)", "data"), ("num-server-rounds", "number of rounds")):
         if key in differences(groups):
             found.append(
@@ -283,7 +289,7 @@ def _draw_seeds(
 def curves_section(groups: Sequence[Group]) -> Section:
     """Return accuracy over rounds, seconds and bytes, and the worst client over rounds."""
     accuracy = ("test_accuracy_mean", "mean test accuracy")
-    on_clock = not any(run.versions.is_empty() for group in groups for run in group.runs)
+    on_clock = [group for group in groups if is_on_clock(group)]
     panels = [curve_panel(groups, *accuracy, _VIRTUAL)] if on_clock else []
     panels += [curve_panel(groups, *accuracy, over) for over in _AXES]
     panels.append(curve_panel(groups, "test_accuracy_worst", "worst client's test accuracy", "rounds"))
@@ -304,6 +310,8 @@ def curve_panel(groups: Sequence[Group], column: str, label: str, over: str) -> 
     rows: list[tuple[Any, ...]] = []
     series = []
     for index, group in enumerate(groups):
+        if over == _VIRTUAL and not is_on_clock(group):
+            continue
         for run in group.runs:
             x, y = position(run).to_numpy(), run.rounds[column].to_numpy()
             axes.plot(x, y, color=colour(index), linewidth=0.6, alpha=0.5)

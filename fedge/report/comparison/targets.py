@@ -11,6 +11,7 @@ from fedge.records.reader import RunData
 from fedge.report.comparison.groups import Group
 
 SHARE = 0.95  # of the reference's final accuracy: the target where none is given
+VIRTUAL = "virtual seconds"  # what names of that metric begin with
 BYTES = ("uplink_bytes", "downlink_bytes", "cloud_uplink_bytes", "cloud_downlink_bytes")
 
 _COSTS: dict[str, Callable[[pl.DataFrame], float]] = {
@@ -62,7 +63,7 @@ def virtual_seconds_to(column: str, target: float) -> dict[str, Callable[[RunDat
                 return float(there[0])
         return None
 
-    return {f"virtual seconds to {target:.3f}": read}
+    return {f"{VIRTUAL} to {target:.3f}": read}
 
 
 def megabytes(rounds: pl.DataFrame, columns: Sequence[str]) -> float:

@@ -12,7 +12,7 @@ from fedge.console.palette import colour
 from fedge.records.reader import RunData
 from fedge.report.html.page import Panel, Section, Tile
 from fedge.report.html.svg import legend_below, new_figure
-from fedge.report.html.tables import bytes_text, frame_table, percent, seconds_text, table, text_of
+from fedge.report.html.tables import NOTHING, bytes_text, frame_table, percent, seconds_text, table, text_of
 
 _OUTCOMES = ("updates", "dropped", "away", "late", "stale", "failed")
 _ROWS = 12  # devices that are drawn
@@ -78,7 +78,7 @@ def _known(row: Mapping[str, Any], column: str) -> Any:
 
 def _rounded(value: float | None) -> str:
     """A mean staleness as text."""
-    return text_of(None if value is None else round(value, 2))
+    return NOTHING if value is None else f"{value:.2f}"
 
 
 def _sentences(run: RunData) -> list[str]:
@@ -91,7 +91,7 @@ def _sentences(run: RunData) -> list[str]:
         f"in of {last['jobs']} jobs, {last['version']} versions, {bytes_text(moved)} moved.",
         f"Places were in use {percent(last['utilisation'], 1)} of the time, {percent(last['wasted'], 1)} of "
         f"which was lost. Mean staleness {_rounded(last['mean_staleness'])}. Gini coefficient of the "
-        f"devices' updates {text_of(round(last['gini'], 2))}.",
+        f"devices' updates {_rounded(last['gini'])}.",
         *_of_the_cloud(run, last),
         *_limits(run),
     ]

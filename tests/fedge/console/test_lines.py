@@ -4,6 +4,7 @@ import io
 import pytest
 
 from fedge.console.lines import Console, final_table, minutes, round_line
+from fedge.rounds.moment import VersionRow
 
 
 def test_a_round_by_hand(make_result):
@@ -11,6 +12,20 @@ def test_a_round_by_hand(make_result):
     assert round_line(make_result(), 100, 3.14159, 125.0) == (
         "round   1/100  accuracy 0.750 worst 0.500  clusters 2  gate 1 taken 1 kept  3.1 s  left 2:05"
     )
+
+
+MOMENT = VersionRow(1, 12.0, 340, 0, 0, None, None, 0, 0, 0, 0, 3.1, 1.0, 0.0, 0.0, 0, at_work=10, places=10)
+
+
+def test_a_round_of_the_virtual_clock_says_how_far_it_is(make_result):
+    """Virtual time first; no gates, which that clock does not have; clusters where leaves form some."""
+    result = dataclasses.replace(make_result(), moment=MOMENT)
+    told = (
+        "round 1/9  12.0 s virtual, 340 versions, staleness 3.1, 10 of 10 at work  accuracy 0.750 worst 0.500"
+    )
+    assert round_line(result, 9, 1.0, None) == f"{told}  clusters 2  1.0 s"
+    one = dataclasses.replace(result, leaves=[dataclasses.replace(leaf, cluster=0) for leaf in result.leaves])
+    assert round_line(one, 9, 1.0, None) == f"{told}  1.0 s"
 
 
 def test_a_round_with_failures_a_closed_gate_and_nobody_evaluated(make_result):

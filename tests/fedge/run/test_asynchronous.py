@@ -13,6 +13,7 @@ from small_runs import small_config
 from fedge import compare, simulate
 from fedge.callbacks import Callback
 from fedge.config.option import ConfigError
+from fedge.config.parts import TRACKERS
 from fedge.records.device_tables import DEVICE_TABLES
 from fedge.report.comparison.targets import virtual_seconds_to
 from fedge.run.asynchronous import owners_of, population, traced
@@ -171,8 +172,48 @@ def test_its_report_has_a_section_on_devices(buffered):
         "Flat federated learning (fedbuff on a virtual clock)", "Accuracy over virtual time",
         "Accuracy over bytes", "Accuracy over updates",
         "When devices were at work", "Staleness", "who contributed", "Limited by",
+        "<dt>Virtual time</dt><dd>2.0 s</dd>", "Versions over virtual time", "There is a single leaf",
     ):  # fmt: skip
         assert words in html
+    assert html.index('id="devices"') < html.index('id="accuracy-and-loss"')
+    assert html.count('type="radio"') == 3
+    assert "<dt>Gate</dt>" not in html
+    assert "There was no cloud step yet" not in html
+
+
+def test_trackers_get_the_numbers_of_the_clock(base, buffered):
+    """As its callbacks are told: each row of versions.csv under devices/…"""
+    told = []
+
+    class Tracker:
+        def log(self, rounds):
+            told.extend(rounds)
+
+        def finish(self, status, exit_code):
+            pass
+
+    name = TRACKERS.given(lambda run: Tracker())
+    try:
+        simulate({**base, **BUFFERED, "run-name": "tracked", "tracker": name})
+    finally:
+        TRACKERS.forget(name)
+    assert len(told) == 4
+    for (_, numbers), row in zip(told, buffered.versions.iter_rows(named=True), strict=True):
+        for column in ("virtual_s", "version", "updates", "mean_staleness", "at_work"):
+            assert numbers[f"devices/{column}"] == row[column]
+
+
+@pytest.mark.slow
+def test_two_levels_say_what_came_of_each(base):
+    """Leaves' versions, and staleness at the cloud, stand on the page; nobody says that it did nothing."""
+    leaves = {"hierarchy.num-servers": 2, "partition.unseen-clients": 1, "report": True}
+    run = simulate({**base, **BUFFERED, **leaves, "run-name": "levels"}, workers=2)
+    html, last = (run.folder / "report.html").read_text(), run.versions.row(-1, named=True)
+    made = f"The cloud made {last['version']} versions of what 2 leaves sent, all in one model"
+    assert last["version"] > 1
+    assert made in html
+    assert f"of the cloud; {last['leaf_versions']} of leaves" in html
+    assert f"at the cloud {last['cloud_staleness']:.2f}" in html
 
 
 @pytest.mark.slow
@@ -185,6 +226,11 @@ def test_runs_are_compared_by_virtual_time(base, buffered, tmp_path):
     assert set(found["group"]) == {"buffered", "in-rounds"}
     assert set(found["mean"].drop_nulls()) <= {0.5, 1.0, 1.5, 2.0}
     assert "over virtual seconds" in (tmp_path / "compare.html").read_text()
+    off_clock = simulate({**base, **FLAT, "num-server-rounds": 4, "clients": 18, "run-name": "plain"})
+    table = compare([buffered, other, off_clock], page=tmp_path / "mixed.html")
+    page = (tmp_path / "mixed.html").read_text()
+    assert "over virtual seconds" in page
+    assert "plain is not on the virtual clock" in page
     (read,) = virtual_seconds_to("test_accuracy_mean", 0.0).values()
     assert (read(buffered), read(other)) == (0.5, 0.5)
     (read,) = virtual_seconds_to("test_accuracy_mean", 1.1).values()
