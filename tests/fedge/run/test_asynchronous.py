@@ -226,7 +226,7 @@ def test_runs_are_compared_by_virtual_time(base, buffered, tmp_path):
     assert set(found["group"]) == {"buffered", "in-rounds"}
     assert set(found["mean"].drop_nulls()) <= {0.5, 1.0, 1.5, 2.0}
     assert "over virtual seconds" in (tmp_path / "compare.html").read_text()
-    off_clock = simulate({**base, **FLAT, "num-server-rounds": 4, "clients": 18, "run-name": "plain"})
+    off_clock = simulate({**base, **FLAT, "num-server-rounds": 2, "run-name": "plain"})
     table = compare([buffered, other, off_clock], page=tmp_path / "mixed.html")
     page = (tmp_path / "mixed.html").read_text()
     assert "over virtual seconds" in page
@@ -338,9 +338,9 @@ def test_its_model_can_be_used_and_says_whom_it_serves(buffered):
         ({"scaffold.enabled": True}, "needs scaffold.enabled=false, because control variates"),
         ({"gate.enabled": True}, "needs gate.enabled=false"),
         (
-            {"scaffold.enabled": True, "gate.enabled": True, "leaf.strategy": "fedmedian"},
-            r"needs scaffold\.enabled=false, gate\.enabled=false, leaf\.strategy=\"fedavg\", because .* "
-            r"add -c 'scaffold\.enabled=false gate\.enabled=false leaf\.strategy=\"fedavg\"'",
+            {"scaffold.enabled": True, "gate.enabled": True, "guard.min-clients": 2},
+            r"needs scaffold\.enabled=false, gate\.enabled=false, guard\.min-clients=1, because .* "
+            r"add -c 'scaffold\.enabled=false gate\.enabled=false guard\.min-clients=1'",
         ),
         ({"personal.leaf-rounds": 1}, "needs personal.leaf-rounds=0"),
         ({"privacy.kind": "local", "train.model": "linear"}, 'needs privacy.kind="off"'),
