@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedge.clustering.sketch import cosines, sketch
+from fedge.clustering.sketch import SIZE, cosines, sketch
 from fedge.states.averaging import State
 
 
@@ -86,6 +86,11 @@ class Updates:
             client: [*kinds, np.array([windows], dtype=np.float64)]
             for client, (_, windows, kinds) in self._seen.items()
         }
+
+    def sizes(self) -> list[int]:
+        """Return how many numbers each array has that `summaries` gives of a client."""
+        kinds = [sum(self._start[name].size for name in names) for names in self._kinds]
+        return [*(min(size, SIZE) for size in kinds), 1]
 
     def take(self, client: int, leaf: int, summaries: Sequence[np.ndarray]) -> None:
         """Take in what `summaries` gave of a client elsewhere, with the same shapes and dtypes."""

@@ -20,7 +20,9 @@ from fedge.config.flat import from_run_config
 from fedge.config.topology import leaf_of_clients
 from fedge.data.own import Told
 from fedge.edge import orders
+from fedge.edge.answers import words_told
 from fedge.edge.port import EdgeLeaves
+from fedge.edge.told import mapping, text
 from fedge.exchange.engine import Elsewhere
 from fedge.exchange.failure import Failure, raised, words_of
 from fedge.exchange.hello import Hello, hello_reply
@@ -31,6 +33,7 @@ from fedge.rounds.port import Around, RunFacts
 
 _POLL_S = 0.05
 _LEAVE_S = 5.0
+_MOST_TOLD = 2**20  # bytes of what one client tells of its windows
 _RAISED = 2  # Flower's code of an exception at a client
 
 
@@ -71,7 +74,7 @@ class EdgeEngine:
         """Tell all leaf servers that are there that the run is over, and let the threads go."""
         for leaf in self._gate.hellos():
             with suppress(LeafGone):
-                self._gate.ask(leaf, Packet(OVER), _LEAVE_S)
+                self._gate.ask(leaf, Packet(OVER), _LEAVE_S, limit_s=_LEAVE_S)
         self.close()
 
     def close(self) -> None:
@@ -120,7 +123,10 @@ class EdgeEngine:
             assert self._owners is not None
             question = Packet(orders.TELL, {**self._owners, "leaf": leaf})
             patience_s = from_run_config(self._owners["config"]).guard.start_timeout
-            self._asked[leaf] = self._pool.submit(self._gate.ask, leaf, question, patience_s)
+            most = (0, (1 + self._leaf_of.count(leaf)) * _MOST_TOLD)
+            self._asked[leaf] = self._pool.submit(
+                self._gate.ask, leaf, question, patience_s, limit_s=patience_s, most=most
+            )
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Return the answers."""
@@ -136,9 +142,10 @@ class EdgeEngine:
         leaf, why = self._leaf_of[client], ""
         try:
             answer = asked.result()
-            why = str(answer.facts.get("words", "")) if answer.kind != orders.DONE else ""
+            why = words_told(answer) if answer.kind != orders.DONE else ""
             if not why:
-                self._answer(message, Told.of_text(answer.facts["told"][str(client)]))
+                told = mapping(answer.facts["told"], "told")[str(client)]
+                self._answer(message, Told.of_text(text(told, _MOST_TOLD, "told")))
                 return
         except (LeafGone, KeyError, ValueError) as error:
             why = words_of(error)

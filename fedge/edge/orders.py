@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from fedge.config.option import shown
+from fedge.edge.told import ToldError, text, whole
 from fedge.exchange.evaluate import EvaluateReply, Evaluation
 from fedge.exchange.failure import Failure
 from fedge.rounds.book import RoundBook
@@ -23,7 +25,8 @@ TELL, BEGIN, TRAIN, PROBE, EVALUATE = "tell", "begin", "train", "probe", "evalua
 DONE, FAILED, UNKNOWN = "done", "failed", "unknown-run"  # answers
 MODEL = "model"
 HERE, SENT = "here", "sent"  # where a leaf server finds a model that it is to let evaluate
-_SUMMARY = "summary."
+STRATEGY, SUMMARY = "strategy.", "summary."  # begin names of states
+EVALUATED = 8  # values of a row of evaluations
 _PROCESS, _MOMENTS = 3, (1, 2, 5)  # columns of `fedge.timing.timeline.ExchangeTimes`: pushed, received, began
 _PROCESSES = 10_000_000
 
@@ -104,7 +107,7 @@ def _moved(rows: np.ndarray, by_s: float) -> np.ndarray:
 def packed_summaries(seen: Mapping[int, Sequence[np.ndarray]]) -> dict[str, State]:
     """Return summaries (`fedge.clustering.updates.Updates.summaries`) as states; dtypes stay."""
     return {
-        f"{_SUMMARY}{client}": {str(kind): array for kind, array in enumerate(arrays)}
+        f"{SUMMARY}{client}": {str(kind): array for kind, array in enumerate(arrays)}
         for client, arrays in seen.items()
     }
 
@@ -112,9 +115,9 @@ def packed_summaries(seen: Mapping[int, Sequence[np.ndarray]]) -> dict[str, Stat
 def summaries_of(states: Mapping[str, State]) -> dict[int, list[np.ndarray]]:
     """Return client → the summaries of its update, arrays of float64."""
     return {
-        int(name.removeprefix(_SUMMARY)): [state[str(kind)] for kind in range(len(state))]
+        int(name.removeprefix(SUMMARY)): [state[str(kind)] for kind in range(len(state))]
         for name, state in states.items()
-        if name.startswith(_SUMMARY)
+        if name.startswith(SUMMARY)
     }
 
 
@@ -128,10 +131,11 @@ def packed_evaluations(found: Mapping[int, EvaluateReply]) -> list[Any]:
             client,
             role,
             split,
-            {name: array.tolist() for name, array in e.sums.items()},
+            {name: array.ravel().tolist() for name, array in e.sums.items()},
             float(e.loss),
             e.windows,
             e.differences,
+            None if e.moments is None else e.moments.tolist(),
         ]
         for client, reply in found.items()
         for (role, split), e in reply.items()
@@ -145,19 +149,30 @@ def evaluations_of(told: Iterable[Any], task: Task, outputs: int) -> dict[int, E
         told: what `packed_evaluations` returned.
         task: of the run.
         outputs: of its models.
+
+    Raises:
+        ToldError: a value is of another type, or there are more or fewer.
     """
     form = task.form(outputs)
     found: dict[int, EvaluateReply] = {}
-    for client, role, split, sums, loss, windows, pair in told:
+    for client, role, split, sums, loss, windows, pair, moments in told:
+        if sums.keys() != form.keys() or type(loss) not in (int, float):
+            raise ToldError("evaluated", "other sums, or no loss")
         evaluation = Evaluation(
-            {
-                name: np.array(sums[name], dtype=zeros.dtype).reshape(zeros.shape)
-                for name, zeros in form.items()
-            },
+            {name: _array(sums[name], zeros).reshape(zeros.shape) for name, zeros in form.items()},
             float(loss),
-            int(windows),
-            None if pair is None else (float(pair[0]), float(pair[1])),
-            task=task,
+            whole(windows, 0, 2**53, "windows"),
+            None if pair is None else tuple(_array(pair, np.zeros(2)).tolist()),
+            None if moments is None else _array(moments, np.zeros(len(moments))),
+            task,
         )
-        found.setdefault(int(client), {})[str(role), split] = evaluation
+        found.setdefault(whole(client, 0, 2**53, "client"), {})[text(role, 200, "role"), split] = evaluation
     return found
+
+
+def _array(values: Any, like: np.ndarray) -> np.ndarray:
+    """Return a list of numbers as a flat array with size and dtype of another."""
+    kinds: set[type] = {int} if like.dtype == np.int64 else {int, float}
+    if not isinstance(values, list) or not set(map(type, values)) <= kinds or len(values) != like.size:
+        raise ToldError("evaluated", f"{shown(values)} must be {like.size} numbers")
+    return np.array(values, dtype=like.dtype)

@@ -3,17 +3,21 @@
 An order goes to all leaf servers at once; each lets its clients work and answers with its model. A leaf
 server that is gone is waited for, as long as `guard.start-timeout` says, and asked again when it is back: it
 starts from what the order says, so nothing is lost and nothing counts twice. One that stays away loses only
-itself: its clients have failed, and its leaf keeps its model (contract C12).
+itself: its clients have failed, and its leaf keeps its model (contract C12). So does one whose answer cannot
+be (`fedge.edge.answers`), and one that cannot carry an order out, unless it never could.
 """
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from fedge.cloud.step import Probe
 from fedge.clustering.updates import Updates
+from fedge.config.option import shown
 from fedge.edge import orders
+from fedge.edge.answers import AnswerRejected, Schema, Trained, check_note, words_told
 from fedge.exchange.clients import Standing
 from fedge.exchange.engine import RunError
 from fedge.exchange.evaluate import EvaluateReply, SplitName
@@ -21,8 +25,8 @@ from fedge.exchange.failure import Failure
 from fedge.exchange.round_context import LEAF
 from fedge.leaf.leaf import Leaf
 from fedge.link.frames import Packet
-from fedge.link.gate import LeafGate, LeafGone
-from fedge.process.watchdog import note_progress, refuse_stalled
+from fedge.link.gate import LeafGate, LeafGone, LeafRefused, OnNote
+from fedge.process.watchdog import note_progress, refuse_stalled, stall_limit_s
 from fedge.rounds.evaluation import Asked
 from fedge.rounds.lines import TrainingLine
 from fedge.rounds.port import Around, RunFacts
@@ -32,10 +36,19 @@ from fedge.timing.timeline import ExchangeTimes
 
 logger = logging.getLogger(__name__)
 
-_BY_CLIENT = ("train_loss", "train_seconds", "failures")  # rows of a leaf server's book
 _MOST_BEGINNINGS = 10  # of a run at one leaf server for one order
-LEAF_GONE = "leaf server gone"
+_MOST_TURNS = 5  # times that a leaf server may have begun an order anew
+_OF_STALL = 0.9  # of the time after which a run counts as stalled: a leaf server has failed before
+LEAF_GONE, LEAF_REJECTED = "leaf server gone", "leaf server rejected"
+LEAF_FAILED = "leaf server failed"
 _LOOK_S = 0.25
+_SMALL = (0, 2**20)  # bytes of the arrays, and of the head, of an answer that says little
+
+_Read = TypeVar("_Read")
+
+
+class LeafFailed(LeafGone):
+    """A leaf server says that it could not carry an order out. One line."""
 
 
 class EdgeLeaves:
@@ -49,7 +62,10 @@ class EdgeLeaves:
         self._transport = around.transport
         self._held_out = around.task.held_out
         self._learned, self._outputs = task_of(around.task.config.train), around.task.classes
-        self._patience_s = around.task.config.guard.start_timeout
+        self._schema = Schema(around.task.config, self._held_out, self._learned, self._outputs)
+        guard = around.task.config.guard
+        self._patience_s, self._limit_s = guard.start_timeout, _OF_STALL * stall_limit_s(guard)
+        self._at_work: set[int] = set()  # leaf servers that have carried out an order of this process's
         self._versions = dict.fromkeys(range(len(self._leaves)), 0)  # of client controls, per leaf
         self._in_checkpoints: list[dict[int, int]] = []
         self._pool = ThreadPoolExecutor(len(self._leaves), "leaf-order")
@@ -60,7 +76,12 @@ class EdgeLeaves:
         """Let leaf servers train a line for a leaf round."""
         book = self._transport.book
         asked = {leaf.index: self._train_order(leaf, training, leaf_round) for leaf in training.leaves}
-        answers = self._all(asked, {leaf.index: leaf.clients for leaf in training.leaves})
+        began = {leaf.index: self._asked_to_train(leaf, training, leaf_round) for leaf in training.leaves}
+        answers = self._all(
+            asked,
+            {leaf.index: leaf.clients for leaf in training.leaves},
+            lambda leaf, answer: self._schema.trained(answer, began[leaf], book.global_round),
+        )
         counted = 0
         for leaf in training.leaves:
             answer = answers.get(leaf.index)
@@ -70,6 +91,12 @@ class EdgeLeaves:
                 book.kept_model[leaf.index] = book.kept_model.get(leaf.index, 0) + 1
         self._transport.lap("aggregate")
         return counted
+
+    def _asked_to_train(self, leaf: Leaf, training: TrainingLine, leaf_round: int) -> Trained:
+        """What one leaf server is asked to train, for its answer to be looked through by."""
+        book, is_own = self._transport.book, training.line == LEAF
+        updates, alone = book.updates if is_own else None, is_own and leaf.index in book.alone
+        return Trained(leaf, training.line, leaf_round, self._versions[leaf.index], updates, alone)
 
     def _train_order(self, leaf: Leaf, training: TrainingLine, leaf_round: int) -> Packet:
         """Return the order of a leaf round to one leaf server."""
@@ -91,7 +118,10 @@ class EdgeLeaves:
     def _take_trained(self, leaf: Leaf, training: TrainingLine, answer: Packet) -> int:
         """Move a leaf, or a fork, to what its server has made of it; return how many replies count."""
         facts, book, index = answer.facts, self._transport.book, leaf.index
-        leaf.put_round_states(answer.states, facts["leaf"])
+        if leaf is self._leaves[index]:
+            states = {name: state for name, state in answer.states.items() if name != "told"}
+            told_control = {"told": states["control"]} if "control" in states else {}
+            leaf.put_round_states({**states, **told_control}, facts["leaf"])
         if facts["moved"]:
             leaf.models.trained(LEAF, answer.states[orders.MODEL])
         leaf.keep_states(self._transport.shared.keep)
@@ -114,7 +144,12 @@ class EdgeLeaves:
         order = {"leaf_round": leaf_round, "line": line, "updates": updates is not None}
         packet = self._order(orders.PROBE, order, {orders.MODEL: start})
         asked = {leaf.index: packet for leaf in self._leaves}
-        answers = self._all(asked, {leaf.index: leaf.clients for leaf in self._leaves}, phase="cluster")
+        answers = self._all(
+            asked,
+            {leaf.index: leaf.clients for leaf in self._leaves},
+            lambda leaf, answer: self._schema.probed(answer, self._leaves[leaf], start, updates),
+            phase="cluster",
+        )
         models: list[State] = []
         for leaf in self._leaves:
             answer = answers.get(leaf.index)
@@ -130,16 +165,23 @@ class EdgeLeaves:
 
     def evaluate(self, asked: Asked, phase: str = "") -> dict[int, EvaluateReply]:
         """Let clients of all leaves evaluate models."""
-        packets, who = {}, {}
+        packets, roles = {}, {}
         for leaf in self._leaves:
             known, unseen = asked.models.get(leaf.index, {}), asked.unseen_clients.get(leaf.index, {})
-            who[leaf.index] = (*(leaf.clients if known else ()), *(leaf.unseen_clients if unseen else ()))
-            if who[leaf.index]:
+            roles[leaf.index] = {client: list(known) for client in (leaf.clients if known else ())}
+            roles[leaf.index] |= {client: list(unseen) for client in (leaf.unseen_clients if unseen else ())}
+            if roles[leaf.index]:
                 packets[leaf.index] = self._evaluate_order(known, unseen, asked.splits, phase)
         found: dict[int, EvaluateReply] = {}
-        for index, answer in self._all(packets, who, phase).items():
+        read = self._all(
+            packets,
+            {leaf: list(clients) for leaf, clients in roles.items()},
+            lambda leaf, answer: (answer, self._schema.evaluated(answer, roles[leaf], asked.splits)),
+            phase,
+        )
+        for index, (answer, evaluated) in read.items():
             orders.add_to_book(self._transport.book, index, answer.facts["book"])
-            found |= orders.evaluations_of(answer.facts["evaluated"], self._learned, self._outputs)
+            found |= evaluated
         return dict(sorted(found.items()))
 
     def _evaluate_order(
@@ -172,46 +214,57 @@ class EdgeLeaves:
         return Packet(kind, {**facts, **where}, states)
 
     def _all(
-        self, packets: Mapping[int, Packet], clients: Mapping[int, Sequence[int]], phase: str = ""
-    ) -> dict[int, Packet]:
-        """Give orders to leaf servers, all at once; return the answers of those that gave one, in order.
+        self,
+        packets: Mapping[int, Packet],
+        clients: Mapping[int, Sequence[int]],
+        read: Callable[[int, Packet], _Read],
+        phase: str = "",
+    ) -> dict[int, _Read]:
+        """Give orders to leaf servers, all at once; return what is read of the answers that count, in order.
 
         Args:
             packets: leaf → order.
             clients: leaf → its clients that are to work.
+            read: (leaf, answer) → what it says; AnswerRejected where that cannot be.
             phase: is charged with all of the time, where the exchange is no step of its own.
 
         Raises:
-            RunError: a leaf server could not carry an order out, through no fault of its clients.
+            RunError: a leaf server could not carry its first order out, through no fault of its clients.
         """
         transport = self._transport
         began = transport.lap(phase or "configure")
         progress = _Progress(clients)
         running = {
-            leaf: self._pool.submit(self._ask, leaf, packet, progress.noted(leaf))
+            leaf: self._pool.submit(self._ask, leaf, packet, progress.noted(leaf), len(clients[leaf]))
             for leaf, packet in packets.items()
         }
         self._follow(running, progress)
         ended = transport.lap(phase or "wait")
-        answers, times = {}, ExchangeTimes([(began, ended)])
+        found, times = {}, ExchangeTimes([(began, ended)])
         for leaf, future in sorted(running.items()):
             try:
-                answer = self._checked(leaf, future.result())
-                _refuse_others(leaf, answer, clients[leaf])
-                answers[leaf] = answer
-            except LeafGone as error:
-                logger.warning("global round %d: %s", transport.book.global_round, error)
-                for client in clients[leaf]:
-                    transport.note_failure(client, Failure(LEAF_GONE, str(error)))
+                answer = self._carried_out(leaf, future.result())
+                found[leaf] = read(leaf, answer)
+            except (LeafGone, AnswerRejected) as error:
+                self._note_failed(leaf, clients[leaf], error)
                 continue
-            told = answers[leaf].facts["book"]
-            for client, failure in orders.failures_of(told).items():
+            self._at_work.add(leaf)
+            for client, failure in orders.failures_of(answer.facts["book"]).items():
                 transport.note_failure(client, failure)
-            orders.add_calls(times, leaf, told, ended)
+            orders.add_calls(times, leaf, answer.facts["book"], ended)
         if not phase:
             transport.book.exchanges.append(times)
         transport.lap(phase or "check")
-        return answers
+        return found
+
+    def _note_failed(self, leaf: int, clients: Sequence[int], error: Exception) -> None:
+        """Take in that a leaf server's order has come to nothing: its clients have failed in it."""
+        kinds = {LeafFailed: LEAF_FAILED, LeafRefused: LEAF_REJECTED, AnswerRejected: LEAF_REJECTED}
+        kind = kinds.get(type(error), LEAF_GONE)
+        detail = f"leaf server {leaf}: {error}" if isinstance(error, AnswerRejected) else str(error)
+        logger.warning("global round %d: %s: %s", self._transport.book.global_round, kind, detail)
+        for client in clients:
+            self._transport.note_failure(client, Failure(kind, detail))
 
     def _follow(self, running: Mapping[int, "Future[Packet]"], progress: "_Progress") -> None:
         """Wait until all have ended; whoever follows the run sees how far they are."""
@@ -224,16 +277,26 @@ class EdgeLeaves:
             self._transport.clients.observe(progress.standing)
             refuse_stalled()
 
-    def _ask(self, leaf: int, packet: Packet, on_note: Callable[[Packet], None]) -> Packet:
+    def _ask(self, leaf: int, packet: Packet, on_note: OnNote, clients: int) -> Packet:
         """Give one leaf server an order; tell it of the run first if it knows nothing of it."""
+        head, arrays = self._schema.most_bytes(packet, self._leaves[leaf].model, clients)
+        got_on = time.monotonic()
+
+        def note(found: Packet) -> bool:
+            nonlocal got_on
+            if has_got_on := on_note(found):
+                got_on = time.monotonic()
+            return has_got_on
+
+        def left_s() -> float:
+            return max(0.0, got_on + self._limit_s - time.monotonic())
+
         for _ in range(_MOST_BEGINNINGS):
-            answer = self._gate.ask(leaf, packet, self._patience_s, on_note)
+            answer = self._gate.ask(leaf, packet, self._patience_s, note, left_s(), (arrays, head))
             if answer.kind != orders.UNKNOWN:
                 return answer
-            told = self._gate.ask(
-                leaf, Packet(orders.BEGIN, self._begin_facts(leaf)), self._patience_s, on_note
-            )
-            self._checked(leaf, told)
+            begin = Packet(orders.BEGIN, self._begin_facts(leaf))
+            self._carried_out(leaf, self._gate.ask(leaf, begin, self._patience_s, None, left_s(), _SMALL))
         raise LeafGone(
             f"leaf server {leaf} was told of the run {_MOST_BEGINNINGS} times and knows nothing of it"
         )
@@ -245,12 +308,21 @@ class EdgeLeaves:
         facts = {**self._facts.begin, "run": self._facts.run, "leaf": leaf}
         return facts | ({"told": own} if own else {})
 
-    def _checked(self, leaf: int, answer: Packet) -> Packet:
-        """Return an answer, unless it says that the order could not be carried out."""
-        if answer.kind != orders.DONE:
-            words = answer.facts.get("words", f"an answer of kind {answer.kind!r}")
-            raise RunError(f"leaf server {leaf} cannot go on: {words}; its log has more")
-        return answer
+    def _carried_out(self, leaf: int, answer: Packet) -> Packet:
+        """Return an answer, unless it says that the order could not be carried out.
+
+        Raises:
+            RunError: no order could be so far: the run cannot begin.
+            LeafFailed: others could be.
+        """
+        if answer.kind == orders.DONE:
+            return answer
+        if answer.kind != orders.FAILED:
+            raise LeafRefused(f"leaf server {leaf} answered {shown(answer.kind)}")
+        words = words_told(answer)
+        if leaf in self._at_work:
+            raise LeafFailed(f"leaf server {leaf} could not carry an order out: {words}; its log has more")
+        raise RunError(f"leaf server {leaf} cannot go on: {words}; its log has more")
 
     # --- what survives ------------------------------------------------------------------------------
 
@@ -283,15 +355,26 @@ class _Progress:
         self._back: dict[int, frozenset[int]] = {}
         self._failed: dict[int, frozenset[int]] = {}
 
-    def noted(self, leaf: int) -> Callable[[Packet], None]:
-        """Return what takes the notes of one leaf server."""
+    def noted(self, leaf: int) -> OnNote:
+        """Return what takes the notes of one leaf server: it gets on as long as more clients are done.
 
-        def note(packet: Packet) -> None:
-            back, failed = (frozenset(map(int, packet.facts[who])) for who in ("back", "failed"))
-            if (back, failed) != (self._back.get(leaf), self._failed.get(leaf)):
+        One that was started anew begins anew, a few times.
+        """
+        turns = 0
+
+        def note(packet: Packet) -> bool:
+            nonlocal turns
+            kind, back, failed = check_note(packet, self._clients[leaf])
+            before = self._back.get(leaf, frozenset()) | self._failed.get(leaf, frozenset())
+            begins_anew = not before <= back | failed
+            turns += begins_anew
+            if turns > _MOST_TURNS:
+                return False
+            has_got_on = begins_anew or before < back | failed
+            if has_got_on:
                 note_progress()
-            self._kind = str(packet.facts["kind"])
-            self._back[leaf], self._failed[leaf] = back, failed
+            self._kind, self._back[leaf], self._failed[leaf] = kind, back, failed
+            return has_got_on
 
         return note
 
@@ -308,20 +391,6 @@ class _Progress:
             for of in (self._clients, self._back, self._failed)
         )
         return Standing(self._kind, asked, back, failed - back)
-
-
-def _refuse_others(leaf: int, answer: Packet, asked: Sequence[int]) -> None:
-    """Raise LeafGone where an answer speaks of clients that the leaf server was not to ask."""
-    try:
-        book = answer.facts["book"]
-        rows = [row for what in _BY_CLIENT for row in book[what]]
-        rows += [row for what in ("evaluated", "folds") for row in answer.facts.get(what, ())]
-        named = {row[0] for row in rows}
-        others = sorted(named - set(asked))
-    except (KeyError, TypeError, IndexError, AttributeError):
-        raise LeafGone(f"leaf server {leaf} answered with rows that name no clients") from None
-    if others:
-        raise LeafGone(f"leaf server {leaf} answered for clients {others[:3]}, which it was not to ask")
 
 
 def _take_summaries(updates: Updates, branch: int, answer: Packet) -> None:

@@ -29,7 +29,7 @@ from fedge.tasks.chosen import CLASSIFICATION
 from fedge.tasks.task import Task
 
 _LARGEST_LOSS = 1e39  # no mean loss of float32 numbers is larger
-_LATE_S = 30.0  # that a client may have worked beyond its time until somebody noticed
+LATE_S = 30.0  # that a client may have worked beyond its time until somebody noticed
 _SUMMABLE = 2**20
 _MOST_STEPS = 2**31
 
@@ -119,16 +119,23 @@ def admit_evaluations(
 
     def read() -> EvaluateReply:
         evaluations = read_evaluate(message, task, classes)
-        check_evaluations(evaluations, roles, windows)
-        for (role, split), evaluation in evaluations.items():
-            where = f"{role} model, {split} windows"
-            check_evaluated_loss(evaluation.loss, where, task.least_loss)
-            check_moments(evaluation.moments, where, role == DESCRIBED, classes)
-        on_val = {role: evaluation for (role, split), evaluation in evaluations.items() if split == "val"}
-        check_differences(on_val, OWN)
+        check_evaluate_reply(evaluations, roles, windows, classes, task)
         return evaluations
 
     return _admitted(read)
+
+
+def check_evaluate_reply(
+    evaluations: EvaluateReply, roles: Collection[str], windows: Mapping[str, int], classes: int, task: Task
+) -> None:
+    """Raise ReplyRejected unless evaluations are what was asked for; arguments as of `admit_evaluations`."""
+    check_evaluations(evaluations, roles, windows)
+    for (role, split), evaluation in evaluations.items():
+        where = f"{role} model, {split} windows"
+        check_evaluated_loss(evaluation.loss, where, task.least_loss)
+        check_moments(evaluation.moments, where, role == DESCRIBED, classes)
+    on_val = {role: evaluation for (role, split), evaluation in evaluations.items() if split == "val"}
+    check_differences(on_val, OWN)
 
 
 def _admitted(read: Callable[[], _Read]) -> _Read:
@@ -154,11 +161,8 @@ def check_train(reply: TrainReply, task: TrainTask) -> None:
         raise ReplyRejected(
             "steps out of range", f"{shown(reply.steps)}, but {reply.samples} windows take {steps}"
         )
-    if not _is_number(reply.loss) or reply.loss in (math.inf, -math.inf):
-        raise ReplyRejected("loss not finite", shown(reply.loss))
-    if not max(least_loss, -_LARGEST_LOSS) <= reply.loss <= _LARGEST_LOSS:
-        raise ReplyRejected("loss out of range", f"{shown(reply.loss)}, but a loss is {least_loss:g} or more")
-    longest_s = task.timeout_s + _LATE_S
+    check_loss(reply.loss, least_loss)
+    longest_s = task.timeout_s + LATE_S
     if not 0 <= reply.seconds <= longest_s:
         raise ReplyRejected("seconds out of range", f"{shown(reply.seconds)}, but there were {longest_s:g}")
     if task.says_clipped and reply.clipped is None:
@@ -169,6 +173,14 @@ def check_train(reply: TrainReply, task: TrainTask) -> None:
         model, windows = {name: model[name] for name in task.form.entries}, steps * task.batch_size
     check_form(reply.state, model)
     check_values(reply.state, model, task.variances, steps, windows=windows)
+
+
+def check_loss(loss: float, least: float = 0.0) -> None:
+    """Raise ReplyRejected unless a mean training loss is finite, and no smaller than can be."""
+    if not _is_number(loss) or loss in (math.inf, -math.inf):
+        raise ReplyRejected("loss not finite", shown(loss))
+    if not max(least, -_LARGEST_LOSS) <= loss <= _LARGEST_LOSS:
+        raise ReplyRejected("loss out of range", f"{shown(loss)}, but a loss is {least:g} or more")
 
 
 def _steps_of_algorithm(reply: TrainReply) -> int:
@@ -241,6 +253,15 @@ def check_values(
     for name in variances:
         if (state[name] < 0).any():
             raise ReplyRejected("variance out of range", f"entry {name!r}: {state[name].min():g}")
+
+
+def check_sizes(state: State) -> None:
+    """Raise ReplyRejected unless all numbers of a state are finite and can be squared and summed."""
+    for batch in batches(state):
+        for name, at in batch.items():
+            part = state[name].reshape(-1)[at]
+            if np.issubdtype(part.dtype, np.inexact):
+                _check_size(name, part)
 
 
 def _can_be(part: np.ndarray, sent: np.ndarray, most: int, *, may_fall: bool) -> bool:

@@ -31,7 +31,7 @@ from fedge.leaf.grid import LeafGrid
 from fedge.leaf.models import LeafModels
 from fedge.leaf.rules import combine, keeps_nothing
 from fedge.leaf.server import Server
-from fedge.leaf.strategy_state import numbers_of, put_back, states_of
+from fedge.leaf.strategy_state import numbers_of, put_back, refuse_other, states_of
 from fedge.states.averaging import State, in_parts, part_of
 from fedge.states.due import made
 from fedge.states.records import to_record
@@ -368,6 +368,11 @@ class Leaf:
         put_back(self._strategy, own, facts["strategy"])
         if self.drift is not None:
             self.drift.length = float(facts["drift"])
+
+    def refuse_other_strategy(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
+        """Raise ValueError where the strategy cannot keep what `put_round_states` would give it."""
+        own = {n.removeprefix("strategy."): s for n, s in states.items() if n.startswith("strategy.")}
+        refuse_other(self._strategy, own, facts["strategy"], self.model)
 
     def _updated_control(
         self, control: State, replies: Mapping[int, TrainReply], settings: LocalTraining

@@ -15,6 +15,7 @@ from fedge.states.averaging import State
 
 _SET_ANEW = ("current_arrays",)  # told to the strategy before every round
 _LIST, _SCALAR = "[]", "()"  # end the names of lists of arrays and of NumPy's scalars
+_LARGEST = 1e150  # of what may be kept: its square is finite
 
 
 def states_of(strategy: Strategy) -> dict[str, State]:
@@ -56,6 +57,77 @@ def put_back(strategy: Strategy, states: Mapping[str, State], numbers: Mapping[s
             _set(strategy, name, dict(state))
 
 
+def refuse_other(
+    strategy: Strategy, states: Mapping[str, State], numbers: Mapping[str, Any], model: State
+) -> None:
+    """Raise ValueError unless such a strategy can keep these, so that `put_back` may be called with them.
+
+    Nothing is lost that it keeps now, and nothing comes that is none of its attributes. Arrays are finite, as
+    large as they were, or as an entry of the model; numbers are finite, or as they were.
+
+    Args:
+        strategy: as it is before.
+        states: as `states_of` gave them elsewhere.
+        numbers: as `numbers_of` did.
+        model: of the run's kind.
+    """
+    bare = {name.removesuffix(_LIST).removesuffix(_SCALAR) for name in states}
+    known = {name.removesuffix(_LIST).removesuffix(_SCALAR) for name in states_of(strategy)}
+    lost = (numbers_of(strategy).keys() | known) - bare - numbers.keys()
+    if lost:
+        raise ValueError(f"{sorted(lost)[0]!r} of {type(strategy).__name__} is missing")
+    for name, number in numbers.items():
+        _refuse_number(name, number, _kept(strategy, name))
+    for name, state in states.items():
+        _refuse_state(name, state, _kept(strategy, name.removesuffix(_LIST).removesuffix(_SCALAR)), model)
+
+
+def _refuse_number(name: str, number: Any, before: Any) -> None:
+    """Raise ValueError unless a number can stand where `before` stood."""
+    fits = before is None or isinstance(before, (bool, int, float, np.generic))
+    if type(number) not in (bool, int, float) or not fits or (type(before) is bool) != (type(number) is bool):
+        raise ValueError(f"{name!r} cannot be {type(number).__name__}")
+    if number != before and not abs(number) <= _LARGEST:
+        raise ValueError(f"{name!r} is not finite")
+
+
+def _refuse_state(name: str, state: State, before: Any, model: State) -> None:
+    """Raise ValueError unless arrays can stand where `before` stood."""
+    shapes = {array.shape for array in model.values()}
+    if name.endswith(_SCALAR):
+        fits = (before is None or isinstance(before, (int, float, np.generic))) and list(state) == [""]
+        shapes = {()}
+    elif name.endswith(_LIST):
+        fits = isinstance(before, list | None) and list(state) == [str(at) for at in range(len(state))]
+        shapes |= {array.shape for array in before or ()}
+    else:
+        fits = isinstance(before, Mapping | None) and (not before or before.keys() == state.keys())
+        shapes |= {array.shape for array in (before or {}).values()}
+        fits = fits and all(array.shape == before[entry].shape for entry, array in state.items() if before)
+    if not fits or not {array.shape for array in state.values()} <= shapes:
+        raise ValueError(f"{name!r} has another form")
+    for array in state.values():
+        if array.dtype.kind not in "fiub" or not (np.abs(array.astype(np.float64)) <= _LARGEST).all():
+            raise ValueError(f"{name!r} is not finite")
+
+
+def _kept(strategy: Any, name: str) -> Any:
+    """What a strategy, or one inside it, keeps under a name of its own, None where there is nothing yet.
+
+    Raises:
+        ValueError: the name is none of an attribute.
+    """
+    *outer, last = name.split(".")
+    for inner in outer:
+        strategy = vars(strategy).get(inner)
+        if not isinstance(strategy, Strategy):
+            raise ValueError(f"{name!r} is nothing that a strategy keeps")
+    of_class = getattr(type(strategy), last, None)  # methods and properties are no names of what is kept
+    if not last.isidentifier() or last.startswith("__") or hasattr(of_class, "__get__"):
+        raise ValueError(f"{name!r} is nothing that a strategy keeps")
+    return vars(strategy).get(last)
+
+
 def _attributes(strategy: Strategy) -> list[tuple[str, Any]]:
     return [(name, value) for name, value in vars(strategy).items() if name not in _SET_ANEW]
 
@@ -65,8 +137,9 @@ def _are_arrays(values: list[Any]) -> bool:
 
 
 def _set(strategy: Any, name: str, value: Any) -> None:
-    """Set an attribute, of an inner strategy if the name has dots."""
+    """Set an attribute that is there, of an inner strategy if the name has dots."""
+    _kept(strategy, name)  # never one of a class, or of anything that is no strategy
     *outer, last = name.split(".")
     for inner in outer:
-        strategy = getattr(strategy, inner)
-    setattr(strategy, last, value)
+        strategy = vars(strategy)[inner]
+    vars(strategy)[last] = value

@@ -14,12 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from fedge.process.escape import printable
 from fedge.states.averaging import State
 from fedge.states.distinct import Distinct
 
 CHUNK_BYTES = 2**20
 _MOST_BYTES = 2**36  # of all arrays of a message
 _MOST_HEAD_BYTES = 2**28
+_LONGEST = 300  # characters of why something cannot be read
 _HEAD, _DATA = b"H", b"D"
 _DTYPES = {
     "<f8", "<f4", "<f2", "<i8", "<i4", "<i2", "|i1", "<u8", "<u4", "<u2", "|u1", "|b1",
@@ -27,7 +29,14 @@ _DTYPES = {
 
 
 class LinkError(RuntimeError):
-    """What came over a link cannot be read. One line."""
+    """What came over a link cannot be read. One printable line."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(printable(why[:_LONGEST])[:_LONGEST])
+
+
+class HalfwayError(LinkError):
+    """A message broke off: its stream has ended."""
 
 
 @dataclass(frozen=True)
@@ -69,32 +78,38 @@ def chunks_of(packet: Packet) -> Iterator[bytes]:
                 yield _DATA + flat[at : at + CHUNK_BYTES]
 
 
-def packet_of(chunks: Iterator[bytes], most_bytes: int = _MOST_BYTES) -> Packet | None:
+def packet_of(
+    chunks: Iterator[bytes], most_bytes: int = _MOST_BYTES, most_head_bytes: int = _MOST_HEAD_BYTES
+) -> Packet | None:
     """Next packet that comes in chunks, with read-only arrays; None where nothing comes any more.
 
     Args:
         chunks: of it and of others after it.
-        most_bytes: bytes of its head, and of all its arrays, at most.
+        most_bytes: bytes of all its arrays, at most.
+        most_head_bytes: bytes of its head, at most.
 
     Raises:
-        LinkError: it is none, or ends half way.
+        LinkError: it is none.
+        HalfwayError: it breaks off.
     """
     first = next(chunks, None)
     if first is None:
         return None
     try:
-        return _packet_of(chain([first], chunks), most_bytes)
+        return _packet_of(chain([first], chunks), most_bytes, min(most_head_bytes, _MOST_HEAD_BYTES))
     except StopIteration:
-        raise LinkError("a message ends half way") from None
+        raise HalfwayError("a message ends half way") from None
 
 
-def _packet_of(chunks: Iterator[bytes], most_bytes: int) -> Packet:
+def _packet_of(chunks: Iterator[bytes], most_bytes: int, most_head_bytes: int) -> Packet:
     """Return the packet that comes; StopIteration where it ends half way."""
     words = bytearray()
     while True:
         chunk = next(chunks)
-        if chunk[:1] != _HEAD or len(words) + len(chunk) > min(_MOST_HEAD_BYTES, most_bytes):
+        if chunk[:1] != _HEAD:
             raise LinkError("a message does not begin with its head")
+        if len(words) + len(chunk) > most_head_bytes:
+            raise LinkError(f"the head of a message is longer than {most_head_bytes} bytes")
         if len(chunk) == 1:
             break
         words += chunk[1:]
@@ -104,8 +119,10 @@ def _packet_of(chunks: Iterator[bytes], most_bytes: int) -> Packet:
             number: _state_of(entries, chunks) for number, entries in _checked(head, most_bytes).items()
         }
         named = {str(name): states[number] for name, number in head["states"].items()}
-        return Packet(str(head["kind"]), dict(head["facts"]), named)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        if not isinstance(head["kind"], str) or not isinstance(head["facts"], dict):
+            raise TypeError("kind or facts")
+        return Packet(head["kind"], head["facts"], named)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, ArithmeticError) as error:
         raise LinkError(f"a message cannot be read: {type(error).__name__}: {error}") from error
 
 

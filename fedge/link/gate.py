@@ -31,7 +31,7 @@ from cryptography import x509
 
 from fedge.config.option import ConfigError
 from fedge.link.certificates import AUTHORITY, CLOUD, leaf_name, read_certificate, refuse_unusable
-from fedge.link.frames import LinkError, Packet, chunks_of, packet_of
+from fedge.link.frames import HalfwayError, LinkError, Packet, chunks_of, packet_of
 from fedge.link.revoked import Revoked
 from fedge.process.escape import printable
 
@@ -54,6 +54,7 @@ _LEAVE_S = 2.0
 _HELLO_S = 10.0  # within which a leaf server that has attached says hello; it does at once
 _MOST_SILENT = 2  # streams of one certificate that have not said hello
 _MOST_HELLO_BYTES = 2**24
+_MOST_TOLD = 5  # breaks of the link that the log has of one question
 _LONGEST = 200  # characters of what a stranger calls itself
 
 
@@ -61,14 +62,36 @@ class LeafGone(RuntimeError):
     """A leaf server did not answer in time. One line."""
 
 
+class LeafRefused(LeafGone):
+    """What a leaf server said instead of an answer cannot be read, or cannot be. One printable line."""
+
+
+OnNote = Callable[[Packet], bool]
+"""Takes what a leaf server tells meanwhile; tells whether it has got on. ValueError: that cannot be."""
+
+
 @dataclass
 class _Question:
-    """A question on its way over one stream."""
+    """A question on its way over one stream.
+
+    Attributes:
+        packet: the question.
+        on_note: takes notes.
+        most: bytes of the answer's arrays, and of its head.
+        answered: once there is an answer, or a reason why there is none.
+    """
 
     packet: Packet
     on_note: Callable[[Packet], None]
+    most: tuple[int, int]
     answered: threading.Event = field(default_factory=threading.Event)
     answer: Packet | None = None
+    refused: str = ""
+
+    def refuse(self, why: str) -> None:
+        """Take no answer any more."""
+        self.refused = why
+        self.answered.set()
 
 
 class _Stream:
@@ -110,14 +133,20 @@ class _Stream:
             yield from chunks_of(question.packet)
             number = question.packet.facts[NUMBER]
             while not question.answered.is_set():
-                found = packet_of(chunks)
-                if found is None:
+                try:
+                    found = packet_of(chunks, *question.most)
+                    if found is None:
+                        return
+                    if found.facts.get(NUMBER) != number:
+                        continue
+                    if found.kind == NOTE:
+                        question.on_note(found)
+                except HalfwayError:
+                    raise
+                except (LinkError, ValueError) as error:
+                    question.refuse(str(error))
                     return
-                if found.facts.get(NUMBER) != number:
-                    continue
-                if found.kind == NOTE:
-                    question.on_note(found)
-                else:
+                if found.kind != NOTE:
                     question.answer = found
                     question.answered.set()
 
@@ -193,7 +222,9 @@ class LeafGate:
         leaf: int,
         packet: Packet,
         timeout_s: float,
-        on_note: Callable[[Packet], None] = lambda _: None,
+        on_note: OnNote | None = None,
+        limit_s: float = float("inf"),
+        most: tuple[int, int] = (2**36, 2**28),
     ) -> Packet:
         """Put a question to a leaf server and wait for its answer; if it has gone, until it is back.
 
@@ -201,32 +232,47 @@ class LeafGate:
             leaf: which.
             packet: the question.
             timeout_s: seconds that the leaf may be away, and that it may be silent; notes break it.
-            on_note: called with what it tells meanwhile, by another thread.
+            on_note: called with what it tells meanwhile, by another thread; None: notes break no silence.
+            limit_s: seconds without its getting on, whatever it tells, and however often its link breaks.
+            most: bytes of the answer's arrays, and of its head.
 
         Raises:
             LeafGone: it did not answer in time.
+            LeafRefused: what it says cannot be read, or is what `on_note` refuses.
         """
-        heard = time.monotonic()
+        heard = got_on = time.monotonic()
+        breaks = 0
 
         def note(found: Packet) -> None:
-            nonlocal heard
-            heard = time.monotonic()
-            on_note(found)
+            nonlocal heard, got_on
+            if on_note is not None:
+                heard = time.monotonic()
+                if on_note(found):
+                    got_on = heard
 
         numbered = replace(packet, facts={**packet.facts, NUMBER: f"{self._name}-{next(self._numbers)}"})
         while True:
             stream = self._stream_of(leaf, timeout_s)
-            question, heard = _Question(numbered, note), time.monotonic()
+            question, heard = _Question(numbered, note, most), time.monotonic()
             stream.put(question)
             while not question.answered.wait(_LOOK_S) and not stream.has_ended:
-                if time.monotonic() - heard > timeout_s:
+                now = time.monotonic()
+                if now - heard > timeout_s or now - got_on > limit_s:
                     stream.cut()
-                    raise LeafGone(f"leaf server {leaf} did not answer within {timeout_s:g} s")
+                    within = timeout_s if now - heard > timeout_s else limit_s
+                    raise LeafGone(f"leaf server {leaf} did not answer within {within:g} s")
+            if question.refused:
+                stream.cut()
+                raise LeafRefused(f"leaf server {leaf}: {question.refused}")
             if question.answer is not None:
                 if packet.kind == OVER:
                     stream.end()
                 return question.answer
-            logger.warning("the link to leaf server %d broke; it is asked again when it is back", leaf)
+            breaks += 1
+            if time.monotonic() - got_on > limit_s:
+                raise LeafGone(f"the link to leaf server {leaf} broke {breaks} times")
+            if breaks <= _MOST_TOLD:
+                logger.warning("the link to leaf server %d broke; it is asked again when it is back", leaf)
 
     def _stream_of(self, leaf: int, timeout_s: float) -> _Stream:
         """Wait until a leaf server is attached."""
@@ -336,10 +382,12 @@ class _Silent:
 def _hello(chunks: Iterator[bytes]) -> Packet | None:
     """What a leaf server says first, or None where it is no hello."""
     try:
-        found = packet_of(chunks, _MOST_HELLO_BYTES)
+        found = packet_of(chunks, _MOST_HELLO_BYTES, _MOST_HELLO_BYTES)
     except LinkError:
         return None
-    return found if found is not None and found.kind == HELLO else None
+    if found is None or found.kind != HELLO or len(str(found.facts.get(PROCESS))) > _LONGEST:
+        return None
+    return found
 
 
 class _Files:

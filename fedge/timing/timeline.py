@@ -39,7 +39,7 @@ PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "max": 100}
 LEG_COLUMNS = tuple(f"{leg}_{name}" for leg in LEGS for name in PERCENTILES)
 
 _CLIENT, _PUSHED, _RECEIVED, _WORK = 0, 1, 2, 3  # columns of ExchangeTimes.rows
-_WIDTH = _WORK + NUMBERS
+WIDTH = _WORK + NUMBERS
 _TOLERANCE_S = 1e-3  # by which stamps of one clock may be apart
 
 Windows = Sequence[tuple[float, float]]
@@ -51,7 +51,7 @@ class ExchangeTimes:
 
     Attributes:
         waits: (begin, end) of the server's phases "wait", in order.
-        numbers: of all replies that say when they were worked on, `_WIDTH` each: client, pushed, received,
+        numbers: of all replies that say when they were worked on, `WIDTH` each: client, pushed, received,
             and the numbers of `fedge.timing.calls`. One array: a list each would keep the garbage collector
             busy.
         held: client → what the processes of its node held, where nodes measure themselves.
@@ -67,8 +67,8 @@ class ExchangeTimes:
 
     @property
     def rows(self) -> np.ndarray:
-        """(M, `_WIDTH`) a row per reply."""
-        return np.array(self.numbers, dtype=np.float64).reshape(-1, _WIDTH)
+        """(M, `WIDTH`) a row per reply."""
+        return np.array(self.numbers, dtype=np.float64).reshape(-1, WIDTH)
 
 
 @dataclass(frozen=True)
@@ -262,7 +262,7 @@ class TimelineBook:
             clocks: number of another machine → what its clock said when it was asked; of machines that were
                 not, messages alone tell.
         """
-        rows = np.concatenate([np.empty((0, _WIDTH)), *(exchange.rows for exchange in exchanges)])
+        rows = np.concatenate([np.empty((0, WIDTH)), *(exchange.rows for exchange in exchanges)])
         if not len(rows):
             return None
         clocks = clocks or {}
@@ -316,7 +316,7 @@ class TimelineBook:
 def _messages(rows: np.ndarray, began: float, exchanges: Sequence[ExchangeTimes]) -> MessageTimes:
     """Return the messages of rows as `ExchangeTimes` has them, one below the other; who took them is open."""
     steps = rows[:, _WORK:][:, [BEGAN, *range(FIRST_PART, FIRST_PART + len(PARTS))]]
-    counts = [len(exchange.numbers) // _WIDTH for exchange in exchanges]
+    counts = [len(exchange.numbers) // WIDTH for exchange in exchanges]
     return MessageTimes(
         exchange=np.repeat(np.arange(1, len(counts) + 1), counts),
         client=rows[:, _CLIENT].astype(np.int64),

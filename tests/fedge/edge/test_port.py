@@ -9,7 +9,7 @@ from leaf_servers import Quiet, in_threads
 
 from fedge.config.flat import from_run_config
 from fedge.edge import orders
-from fedge.edge.port import LEAF_GONE, EdgeLeaves
+from fedge.edge.port import LEAF_FAILED, LEAF_GONE, LEAF_REJECTED, EdgeLeaves
 from fedge.exchange.clients import Clients
 from fedge.exchange.engine import RunError
 from fedge.exchange.round_context import RoundContext
@@ -47,12 +47,15 @@ class Scripted(Quiet):
         if self.fails:
             return Packet(orders.FAILED, {"words": "OSError: no space left"})
         note({"kind": "train", "back": [2 * self.leaf], "failed": [], "asked": [2 * self.leaf]})
+        clients = [2 * self.leaf, 2 * self.leaf + 1]
+        book = RoundBook(1, dict.fromkeys(clients, 0.5), dict.fromkeys(clients, 1.0), uplink_bytes=8)
         facts = {
             "counted": 2, "moved": True, "version": packet.facts["leaf_round"], "folds": [],
-            "leaf": packet.facts["leaf"], "book": orders.packed_book(RoundBook(1, uplink_bytes=8), 0.0),
+            "leaf": packet.facts["leaf"], "book": orders.packed_book(book, 0.0),
         }  # fmt: skip
         model = packet.states["model"]["w"] + np.float32(10)
-        return Packet(orders.DONE, facts, {"model": {"w": model}, "control": {"w": np.ones(1)}})
+        control = {"w": np.ones(1)}
+        return Packet(orders.DONE, facts, {"model": {"w": model}, "control": control, "told": control})
 
 
 @pytest.fixture
@@ -127,6 +130,17 @@ def test_a_leaf_server_that_cannot_go_on_ends_the_run(port):
         made.train(own_models(leaves), 1)
 
 
+def test_one_that_could_go_on_once_and_cannot_later_costs_only_itself(port):
+    host = Scripted(1)
+    leaves, transport, made = port(Scripted(0), host)
+    made.train(own_models(leaves), 1)
+    host.fails = True
+    assert made.train(own_models(leaves), 2) == 2
+    assert [float(leaf.model["w"][0]) for leaf in leaves] == [20, 11]
+    assert transport.book.kept_model == {1: 1}
+    assert {failure.kind for failure in transport.book.failures.values()} == {LEAF_FAILED}
+
+
 class AnswersFor(Scripted):
     """A leaf server whose book or other rows speak of one more client."""
 
@@ -161,10 +175,9 @@ def test_a_leaf_server_that_answers_for_clients_of_others_is_as_one_that_is_gone
     assert made.train(own_models(leaves), 5) == 2
     assert [float(leaf.model["w"][0]) for leaf in leaves] == [10, 1]
     assert transport.book.kept_model == {1: 1}
-    assert not transport.book.train_loss
-    assert not transport.book.train_seconds
+    assert sorted(transport.book.train_loss) == sorted(transport.book.train_seconds) == [0, 1]
     assert {client: failure.kind for client, failure in transport.book.failures.items()} == {
-        2: LEAF_GONE, 3: LEAF_GONE,
+        2: LEAF_REJECTED, 3: LEAF_REJECTED,
     }  # fmt: skip
 
 

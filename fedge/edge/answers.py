@@ -1,0 +1,357 @@
+"""The one boundary that answers of leaf servers pass: a leaf server that lies is a leaf that has failed.
+
+As replies of clients (`fedge.exchange.schema`), one floor up: an answer is looked through whole before
+anything is done with it. Its facts are those that were asked for and no others; rows are of the leaf's own
+clients, one each; numbers are finite and in range; texts are short and printable; models and control variates
+have the entries, shapes and dtypes of the leaf's. And what the cloud knows better: how far counters and the
+drift of two-level SCAFFOLD can have gone in one leaf round, how many windows a client has, how many replies a
+leaf needs before its model may move.
+"""
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedge.clustering.updates import Updates
+from fedge.config.config import Config
+from fedge.config.option import shown
+from fedge.edge import orders
+from fedge.edge.told import ToldError, mapping, number, rows, text, whole
+from fedge.exchange import schema
+from fedge.exchange.evaluate import EvaluateReply
+from fedge.exchange.failure import words_of
+from fedge.exchange.round_context import LEAF
+from fedge.leaf.leaf import Leaf
+from fedge.leaf.quorum import needed_replies
+from fedge.link.frames import Packet
+from fedge.link.gate import NUMBER
+from fedge.process.escape import printable
+from fedge.states.averaging import State
+from fedge.states.files import state_bytes
+from fedge.tasks.task import Task
+from fedge.timing.timeline import WIDTH
+from fedge.training.scaffold import drift_length
+from fedge.training.schedule import local_training
+
+_LONGEST = 200  # characters of why an answer does not count
+_LONGEST_KIND, _LONGEST_DETAIL = 100, 300  # characters of a client's failure
+_LARGEST_STAMP = 2.0**53  # process numbers are below, and so are seconds
+_NEAR = 1e-9  # of sums of floating point numbers
+_HEAD_BYTES, _BYTES_A_NUMBER = 2**20, 32  # of an answer in JSON
+_BOOK = {"train_loss", "train_seconds", "failures", "kept_model", "bytes", "calls"}
+
+
+class AnswerRejected(ValueError):
+    """An answer of a leaf server does not count. One printable line."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(printable(why[:_LONGEST])[:_LONGEST])
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a leaf server was asked to train.
+
+    Attributes:
+        leaf: the cloud's, or a fork of it, before the round.
+        line: what trains.
+        leaf_round: counted through the run.
+        version: of the clients' control variates that it starts from.
+        updates: takes in summaries; None where nobody asked for them.
+        alone: whether it was asked what clients make without each other.
+    """
+
+    leaf: Leaf
+    line: str
+    leaf_round: int
+    version: int
+    updates: Updates | None = None
+    alone: bool = False
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What an answer must be, by what the cloud knows of a run.
+
+    Attributes:
+        config: of the run.
+        held_out: partition id → split → windows.
+        task: of the run.
+        outputs: of its models.
+    """
+
+    config: Config
+    held_out: Mapping[int, Mapping[str, int]]
+    task: Task
+    outputs: int
+
+    def trained(self, answer: Packet, asked: Trained, global_round: int) -> Packet:
+        """Return an answer to an order to train; AnswerRejected unless it is what was asked for."""
+
+        def check() -> None:
+            leaf, facts = asked.leaf, answer.facts
+            _only(facts, {"counted", "moved", "version", "leaf", "folds", "book", NUMBER})
+            book, clients = self._book(facts["book"], leaf.clients), set(leaf.clients)
+            counted, moved = (
+                whole(facts["counted"], 0, len(clients), "counted"),
+                _flag(facts["moved"], "moved"),
+            )
+            trained = {row[0] for row in book["train_seconds"]}
+            losses = {row[0] for row in book["train_loss"]}
+            if len(trained) != counted or losses != (trained if asked.line == LEAF else set()):
+                raise ToldError("counted", f"{counted} clients, but {len(trained)} are named")
+            if trained & {row[0] for row in book["failures"]}:
+                raise ToldError("counted", "a client that has failed")
+            if moved and counted < needed_replies(self.config):
+                raise ToldError("moved", f"by {counted} replies")
+            has_controls = moved and asked.line == LEAF and leaf.control is not None
+            version = asked.leaf_round if has_controls else asked.version
+            whole(facts["version"], version, version, "version")
+            self._check_kept(facts["leaf"], leaf, counted, moved, global_round)
+            leaf.refuse_other_strategy(answer.states, facts["leaf"])
+            self._check_folds(facts["folds"], asked)
+            self._check_states(answer.states, asked, moved)
+
+        _admitted(check)
+        return answer
+
+    def _check_states(self, states: Mapping[str, State], asked: Trained, moved: bool) -> None:
+        leaf = asked.leaf
+        known, _ = leaf.round_states()
+        wanted = {"control", "told"} & known.keys() | ({orders.MODEL} if moved else set())
+        kept = {name for name in states if name.startswith(orders.STRATEGY)}
+        seen = {name for name in states if name.startswith(orders.SUMMARY)}
+        if states.keys() - kept - seen != wanted:
+            raise ToldError("states", ", ".join(sorted((states.keys() - kept - seen) ^ wanted)[:3]))
+        for name in wanted - {orders.MODEL}:
+            schema.check_form(states[name], known[name])
+            schema.check_sizes(states[name])
+        if moved:
+            self._check_model(states[orders.MODEL], leaf, leaf.model)
+        self._check_summaries(states, leaf, asked.updates)
+
+    def _check_model(self, model: State, leaf: Leaf, start: State) -> None:
+        """Raise unless a model can have come of `start` in one leaf round."""
+        schema.check_form(model, start)
+        epochs, most = self.config.train.local_epochs, max(leaf.train_samples.values(), default=0)
+        steps = epochs * -(-most // self.config.train.batch_size)
+        schema.check_values(model, start, leaf.variances, steps, windows=epochs * most)
+
+    def _check_summaries(self, states: Mapping[str, State], leaf: Leaf, updates: Updates | None) -> None:
+        """Raise unless summaries of updates have the form of those that the cloud would make."""
+        sizes = None if updates is None else updates.sizes()
+        for name, state in states.items():
+            if not name.startswith(orders.SUMMARY):
+                continue
+            client = name.removeprefix(orders.SUMMARY)
+            own = {str(each): samples for each, samples in leaf.train_samples.items()}
+            if sizes is None or client not in own:
+                raise ToldError("summaries", "that nobody asked for")
+            form = {str(kind): np.empty(size) for kind, size in enumerate(sizes)}
+            schema.check_form(state, form)
+            schema.check_sizes(state)
+            windows = float(state[str(len(sizes) - 1)][0])
+            if not 1 <= windows <= own[client] or windows != int(windows):
+                raise ToldError("summaries", f"of {windows:g} windows")
+
+    def _check_kept(self, told: Any, leaf: Leaf, counted: int, moved: bool, global_round: int) -> None:
+        """Raise unless what a leaf keeps beside its model is what it can keep after one leaf round."""
+        facts = mapping(told, "leaf")
+        _only(facts, {"norms", "strategy"} | ({"drift"} if leaf.drift is not None else set()))
+        for (norm,) in rows([[each] for each in _list(facts["norms"])], 1, leaf.norms.norms.maxlen, "norms"):
+            number(norm, 0.0, math.inf, "norms")
+        if leaf.drift is not None:
+            self._check_drift(facts["drift"], leaf, counted, moved, global_round)
+
+    def _check_drift(self, told: Any, leaf: Leaf, counted: int, moved: bool, global_round: int) -> None:
+        """Raise unless Γ has grown by what replies of one leaf round can give, or not at all without any."""
+        assert leaf.drift is not None
+        length, before = number(told, 0.0, math.inf, "drift"), leaf.drift.length
+        settings = local_training(self.config.train, global_round)
+        most = -(-max(leaf.train_samples.values(), default=1) // settings.batch_size)
+        least, largest = (
+            before + drift_length([settings.epochs * passes], [1.0], settings.lr, settings.momentum)
+            for passes in (1, most)
+        )
+        has_grown = least * (1 - _NEAR) <= length <= largest * (1 + _NEAR)
+        if not (has_grown and counted) and (moved or length != before):
+            raise ToldError("drift", f"{length:.6g} after {before:.6g}, of {counted} replies")
+
+    def _check_folds(self, told: Any, asked: Trained) -> None:
+        """Raise unless models that a leaf keeps are named as it names them, for its own clients."""
+        clients = asked.leaf.clients
+        names = {f"fold-{asked.leaf_round}-{client}" for client in clients}
+        found = rows(told, 2, len(clients) if asked.alone else 0, "folds")
+        _one_each([client for client, _ in found], clients, "folds")
+        if any(type(name) is not str or name not in names for _, name in found):
+            raise ToldError("folds", "other names")
+
+    def probed(self, answer: Packet, leaf: Leaf, start: State, updates: Updates | None) -> Packet:
+        """Return an answer to an order to probe; AnswerRejected unless it is what was asked for."""
+
+        def check() -> None:
+            _only(answer.facts, {"moved", "book", NUMBER})
+            _refuse_trained(self._book(answer.facts["book"], leaf.clients))
+            wanted = {orders.MODEL} if _flag(answer.facts["moved"], "moved") else set()
+            if {name for name in answer.states if not name.startswith(orders.SUMMARY)} != wanted:
+                raise ToldError("states", "other ones")
+            if wanted:
+                self._check_model(answer.states[orders.MODEL], leaf, start)
+            self._check_summaries(answer.states, leaf, updates)
+
+        _admitted(check)
+        return answer
+
+    def evaluated(
+        self, answer: Packet, roles: Mapping[int, Collection[str]], splits: Sequence[str]
+    ) -> dict[int, EvaluateReply]:
+        """Evaluations of clients that an answer has.
+
+        Args:
+            answer: of a leaf server.
+            roles: client → models that it was to evaluate, of each that was asked.
+            splits: on which of its windows.
+
+        Raises:
+            AnswerRejected: it is not what was asked for.
+        """
+        found: dict[int, EvaluateReply] = {}
+
+        def check() -> None:
+            _only(answer.facts, {"evaluated", "book", NUMBER})
+            if answer.states:
+                raise ToldError("states", "that nobody asked for")
+            book = self._book(answer.facts["book"], roles)
+            _refuse_trained(book)
+            most = sum(len(each) for each in roles.values()) * len(splits)
+            told = rows(answer.facts["evaluated"], orders.EVALUATED, most, "evaluated")
+            found.update(orders.evaluations_of(told, self.task, self.outputs))
+            if sum(map(len, found.values())) != len(told):
+                raise ToldError("evaluated", "one thing twice")
+            missing = roles.keys() - {row[0] for row in book["failures"]}
+            if not missing <= found.keys() <= roles.keys():
+                raise ToldError("evaluated", "others than were asked")
+            for client, reply in found.items():
+                windows = {split: self.held_out[client][split] for split in splits}
+                schema.check_evaluate_reply(reply, roles[client], windows, self.outputs, self.task)
+
+        _admitted(check)
+        return found
+
+    def _book(self, told: Any, clients: Collection[int]) -> Mapping[str, Any]:
+        """A leaf server's book of one order, looked through: rows of `clients` alone."""
+        book, guard = mapping(told, "book"), self.config.guard
+        _only(book, _BOOK)
+        for name, width in (("train_loss", 2), ("train_seconds", 2), ("failures", 3)):
+            _one_each([row[0] for row in rows(book[name], width, len(clients), name)], clients, name)
+        for _, loss in book["train_loss"]:
+            schema.check_loss(number(loss, -math.inf, math.inf, "train_loss"), self.task.least_loss)
+        for _, seconds in book["train_seconds"]:
+            number(seconds, 0.0, guard.client_timeout + schema.LATE_S, "train_seconds")
+        for _, kind, detail in book["failures"]:
+            text(kind, _LONGEST_KIND, "failures")
+            text(detail, _LONGEST_DETAIL, "failures")
+        whole(book["kept_model"], 0, 1, "kept_model")
+        for bytes_ in rows([_list(book["bytes"])], 2, 1, "bytes")[0]:
+            whole(bytes_, 0, 2**53, "bytes")
+        for row in rows(book["calls"], WIDTH, len(clients) * (1 + guard.retries), "calls"):
+            for value in row:
+                number(value, -_LARGEST_STAMP, _LARGEST_STAMP, "calls")
+        _refuse_others([row[0] for row in book["calls"]], clients, "calls")
+        return book
+
+    def most_bytes(self, order: Packet, model: State, clients: int) -> tuple[int, int]:
+        """Bytes that the head of an answer may have, and its arrays: more are not read.
+
+        Args:
+            order: that is answered.
+            model: of the run's kind.
+            clients: that are asked.
+        """
+        sent = sum(state_bytes(state) for state in order.states.values())
+        models = len(order.states) + len(order.facts.get("known", ())) + len(order.facts.get("unseen", ()))
+        sums = sum(zeros.size for zeros in self.task.form(self.outputs).values())
+        moments = 2 * (self.outputs + 1) * self.outputs
+        a_client = 64 + 3 * (models + 1) * (16 + sums + moments)
+        head = _HEAD_BYTES + _BYTES_A_NUMBER * a_client * max(1, clients) + 2 * len(model) * 256
+        arrays = 4 * sent + 16 * state_bytes(model) + clients * 2**17 + _HEAD_BYTES
+        return head, arrays
+
+
+def words_told(answer: Packet) -> str:
+    """Why an order could not be carried out, as a leaf server says: one printable line."""
+    words = answer.facts.get("words", "it says not why")
+    return printable(words[:_LONGEST] if isinstance(words, str) else shown(words))[:_LONGEST]
+
+
+def check_note(packet: Packet, clients: Collection[int]) -> tuple[str, frozenset[int], frozenset[int]]:
+    """What a note says: what is asked of clients, who has answered, who has failed.
+
+    Raises:
+        AnswerRejected: it is none, or of others.
+    """
+    found: list[Any] = []
+
+    def check() -> None:
+        _only(packet.facts, {"kind", "asked", "back", "failed", NUMBER})
+        text(packet.facts["kind"], _LONGEST_KIND, "kind")
+        for who in ("asked", "back", "failed"):
+            _one_each(_list(packet.facts[who]), clients, who)
+            found.append(frozenset(packet.facts[who]))
+
+    _admitted(check)
+    _, back, failed = found
+    return packet.facts["kind"], back, failed
+
+
+def _admitted(check: Callable[[], None]) -> None:
+    """Look an answer through; whatever that raises, the answer does not count."""
+    try:
+        check()
+    except schema.ReplyRejected as error:
+        raise AnswerRejected(str(error.failure)) from None
+    except ToldError as error:
+        raise AnswerRejected(str(error)) from None
+    except Exception as error:  # whatever a leaf server can put into a packet
+        raise AnswerRejected(f"not readable: {words_of(error)[:_LONGEST]}") from None
+
+
+def _only(facts: Mapping[str, Any], wanted: Collection[str]) -> None:
+    """Raise unless facts are the wanted ones; the number of the question need not be among them."""
+    other = (facts.keys() ^ set(wanted)) - {NUMBER}
+    if other:
+        raise ToldError("facts", ", ".join(sorted(map(shown, other))[:3]))
+
+
+def _refuse_trained(book: Mapping[str, Any]) -> None:
+    """Raise where a book of an order that lets nobody train for the leaf says that somebody has."""
+    if book["train_loss"] or book["train_seconds"] or book["kept_model"]:
+        raise ToldError("book", "training that nobody asked for")
+
+
+def _flag(value: Any, what: str) -> bool:
+    if type(value) is not bool:
+        raise ToldError(what, shown(value))
+    return value
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise ToldError("no list", shown(value))
+    return value
+
+
+def _one_each(named: Sequence[Any], clients: Collection[int], what: str) -> None:
+    """Raise unless clients are some of those that were asked, each once."""
+    _refuse_others(named, clients, what)
+    if len(set(named)) != len(named):
+        raise ToldError(what, "one client twice")
+
+
+def _refuse_others(named: Sequence[Any], clients: Collection[int], what: str) -> None:
+    others = [each for each in named if type(each) not in (int, float) or each not in clients]
+    if others:
+        raise ToldError(what, f"of client {shown(others[0])}, which it was not to ask")

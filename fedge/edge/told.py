@@ -1,0 +1,55 @@
+"""Plain JSON from another machine: numbers, texts and rows, each looked at before it is used."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedge.config.option import shown
+
+
+class ToldError(ValueError):
+    """Something that was told cannot be: what, and how. One line."""
+
+    def __init__(self, what: str, how: str) -> None:
+        super().__init__(f"{what}: {how}")
+
+
+def whole(value: Any, least: int, most: int, what: str) -> int:
+    """A whole number from `least` to `most`.
+
+    >>> whole(3, 0, 3, "version")
+    3
+    """
+    if type(value) is not int or not least <= value <= most:
+        allowed = f"{least}" if least == most else f"{least} to {most}"
+        raise ToldError(what, f"{shown(value)}, but it can be {allowed}")
+    return value
+
+
+def number(value: Any, least: float, most: float, what: str) -> float:
+    """A finite number from `least` to `most`; whole ones are numbers, NaN and truths are not."""
+    if type(value) not in (int, float) or not least <= value <= most or not abs(value) <= 1.7e308:
+        raise ToldError(what, f"{shown(value)}, but it can be {least:g} to {most:g}")
+    return float(value)
+
+
+def text(value: Any, longest: int, what: str) -> str:
+    """A printable text of at most so many characters."""
+    if not isinstance(value, str) or len(value) > longest or not value.isprintable():
+        raise ToldError(what, f"no printable text of at most {longest} characters: {shown(value)}")
+    return value
+
+
+def mapping(value: Any, what: str) -> Mapping[str, Any]:
+    """A table of names."""
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+        raise ToldError(what, f"{shown(value)} is no table")
+    return value
+
+
+def rows(value: Any, width: int, most: int | None, what: str) -> list[list[Any]]:
+    """At most so many lists of `width` values each."""
+    if not isinstance(value, list) or (most is not None and len(value) > most):
+        raise ToldError(what, f"no list of at most {most} rows: {shown(value)}")
+    if not all(isinstance(row, list | tuple) and len(row) == width for row in value):
+        raise ToldError(what, f"rows must have {width} values")
+    return value
