@@ -22,6 +22,7 @@ from fedge.config.flat import check_keys, fold_tables
 from fedge.config.flat import options as all_options
 from fedge.config.option import ConfigError, Scalar
 from fedge.datasets.command import add_datasets
+from fedge.launch.clock_command import add_clock
 from fedge.launch.command_line import Parser, read, refuse_misplaced, show_options
 from fedge.launch.completion import SHELLS, complete, shell_code
 from fedge.launch.deal import add_deal
@@ -91,6 +92,7 @@ def _parser() -> Parser:
     _add_doctor(commands)
     _add_project_commands(commands)
     add_deal(commands)
+    add_clock(commands)
     add_datasets(commands)
     add_commands(commands)
     add_model_commands(commands)

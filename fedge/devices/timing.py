@@ -1,0 +1,161 @@
+"""A run on the virtual clock in which nobody trains: who works when, and what arrives how stale.
+
+Rules are called as ever, with models of one number that nobody changes, so what costs time in a study costs
+none here; bytes are those of the model that is meant. What goes by a model's quality (losses for Oort's
+selection, groups that are found) sees clients that are all alike.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from fedge.config.config import Config
+from fedge.config.option import ConfigError
+from fedge.config.parts import AVAILABILITY, CLOUD_RULES, DEVICES, SELECTIONS, SERVER_RULES, TELLS_CLASSES
+from fedge.config.topology import clients_per_leaf, refuse_more_places_than_devices
+from fedge.devices.availability import Presence
+from fedge.devices.cloud import Cloud, cloud_arguments
+from fedge.devices.evaluation import Evaluating
+from fedge.devices.fleet import check_fleet, with_power
+from fedge.devices.groups import Groups
+from fedge.devices.jobs import Job
+from fedge.devices.lookahead import LookAhead
+from fedge.devices.outlook import refuse_unknown_power, refuse_vain_deadline
+from fedge.devices.procedure import Procedure
+from fedge.devices.results import Population
+from fedge.devices.server import Server
+from fedge.devices.vectors import Version, version_of
+from fedge.devices.world import Hooks, World
+from fedge.exchange.train import TrainReply
+from fedge.rounds.moment import VersionRow
+from fedge.rounds.results import RoundResult
+from fedge.seeding import Purpose, numpy_stream
+from fedge.timing.laps import LapClock
+
+_LOSS = 1.0  # of every job
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """What is timed.
+
+    Attributes:
+        devices: how many.
+        windows: training windows of each.
+        model_bytes: of the model that is sent.
+    """
+
+    devices: int
+    windows: int = 40
+    model_bytes: int = 100_000
+
+
+@dataclass(frozen=True, eq=False)
+class _Weightless(Version):
+    """A model of one number that counts as many bytes."""
+
+    claimed: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the model that is meant."""
+        return self.claimed
+
+
+class _Unmoved:
+    """Gives every job's result at once: the model that it started from."""
+
+    def __init__(self, model_bytes: int) -> None:
+        """Send results of this many bytes."""
+        self._bytes = model_bytes
+
+    def begin(self, job: Job) -> None:
+        """Do nothing."""
+
+    def __contains__(self, job: object) -> bool:
+        return True
+
+    def result(self, job: Job) -> TrainReply:
+        """Give the start back."""
+        return TrainReply(job.start.state, 1, 1, _LOSS, 0.0, self._bytes)
+
+
+class _Unasked:
+    """Evaluates nothing."""
+
+    def evaluate(self, *_: object) -> tuple[Mapping[int, Any], Mapping[int, Any]]:
+        """Nobody is asked, nobody fails."""
+        return {}, {}
+
+    validate = evaluate
+
+
+def timed(config: Config, seed: int, crowd: Crowd, on_row: Callable[[VersionRow], None]) -> Procedure:
+    """A run on the virtual clock before its first event, in which nobody trains.
+
+    Args:
+        config: its sections on devices, asynchrony, hierarchy and local epochs are read.
+        seed: of all streams.
+        crowd: how many devices, windows and bytes.
+        on_row: is given every evaluation.
+
+    Raises:
+        ConfigError: leaves have fewer devices than are to be at work, or a rule that needs real models.
+    """
+    count, devices, asynchrony = crowd.devices, config.devices, config.asynchrony
+    for register, name in ((SERVER_RULES, asynchrony.rule), (CLOUD_RULES, asynchrony.cloud_rule)):
+        if register.has(name, TELLS_CLASSES):
+            raise ConfigError(
+                f"{register.option} {name} makes windows from real models, and nobody trains here; time it "
+                f'with the same buffer as {register.option}="fedbuff"'
+            )
+    sizes = clients_per_leaf(config.hierarchy, count)
+    refuse_more_places_than_devices(asynchrony.concurrency, sizes)
+    ids = range(count)
+    leaf_of = np.repeat(np.arange(len(sizes)), sizes).tolist()
+    who = Population(
+        dict(zip(ids, leaf_of, strict=True)), dict.fromkeys(ids, crowd.windows), frozenset(), len(sizes)
+    )
+    rng = numpy_stream(seed, Purpose.DEVICES)
+    made = DEVICES.load(devices.preset)(np.arange(count), rng, **devices.arguments("preset"))
+    fleet = with_power(
+        check_fleet(made, count, f"devices.preset {devices.preset}"), devices.train_watts, devices.radio_watts
+    )
+    refuse_vain_deadline(fleet, who, config, crowd.model_bytes)
+    refuse_unknown_power(fleet, config)
+    presence = cast(
+        Presence, AVAILABILITY.load(devices.availability)(count, seed, **devices.arguments("availability"))
+    )
+
+    def on_evaluation(_: RoundResult, row: VersionRow, __: dict[str, float]) -> bool:
+        on_row(row)
+        return False
+
+    world = World(
+        config, seed, who, fleet, presence,
+        cast(LookAhead, _Unmoved(crowd.model_bytes)), cast(Evaluating, _Unasked()), frozenset(),
+        LapClock(), Hooks(on_evaluation, lambda _: None),
+        SELECTIONS.load(devices.selection), devices.arguments("selection"),
+    )  # fmt: skip
+    start = _start(crowd.model_bytes)
+    rule, arguments = SERVER_RULES.load(asynchrony.rule), asynchrony.arguments("rule")
+    servers = [Server(start, rule, arguments, size) for size in sizes]
+    groups = Groups(config, (), seed) if len(sizes) > 1 else None
+    cloud = None if groups is None else _cloud(config, start, sizes, groups)
+    return Procedure(world, servers, cloud, groups)
+
+
+def _cloud(config: Config, start: Version, sizes: list[int], groups: Groups) -> Cloud:
+    """The cloud above leaves of these sizes."""
+    rule = CLOUD_RULES.load(config.asynchrony.cloud_rule)
+    arguments = cloud_arguments(rule, config.asynchrony.arguments("cloud_rule"))
+    server = Server(start, rule, arguments, len(sizes))
+    return Cloud(config.asynchrony, server, [float(size) for size in sizes], groups.labels.tolist())
+
+
+def _start(model_bytes: int) -> Version:
+    """A model of one number that counts as so many bytes."""
+    bare = version_of({"w": np.zeros(1, np.float32)})
+    return _Weightless(bare.layout, bare.vector, bare.counters, model_bytes)

@@ -1,0 +1,127 @@
+"""`fedge clock`: a study's virtual clock without its training, to see what it would come to beforehand."""
+
+import argparse
+import csv
+import resource
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedge.config.option import ConfigError
+from fedge.launch.command_line import Parser
+from fedge.launch.project import Project
+
+if TYPE_CHECKING:
+    from fedge.devices.timing import Crowd
+    from fedge.rounds.moment import VersionRow
+
+_WITHOUT = ("scaffold.enabled", "gate.enabled", "cluster.enabled")  # which take no virtual time
+_MEBI = 2**20
+
+
+def add_clock(commands: Any) -> None:
+    """Add ``fedge clock``."""
+    clock = commands.add_parser(
+        "clock", help="let the virtual clock run without training: versions, staleness, who is at work"
+    )
+    assert isinstance(clock, Parser)
+    clock.add_argument("--app", default=".", help="folder of pyproject.toml, or of none (default: .)")
+    clock.add_argument(
+        "-c", "--run-config", action="append", default=[], metavar="OVERRIDE",
+        help="as the run is to have it: asynchrony, devices, hierarchy, epochs, evaluations and seed count",
+    )  # fmt: skip
+    clock.add_argument("--devices", type=int, metavar="N", help="number of devices (default: option clients)")
+    clock.add_argument(
+        "--windows", type=int, default=40, metavar="N", help="training windows of each (default: 40)"
+    )
+    clock.add_argument(
+        "--megabytes", type=float, default=0.1, metavar="MB", help="10^6 bytes of the model (default: 0.1)"
+    )
+    clock.add_argument("-o", "--output", type=Path, metavar="PAGE", help="page with curves to write")
+    clock.add_argument("--csv", type=Path, metavar="FILE", help="table of all evaluations to write")
+    clock.set_defaults(command=_clock)
+
+
+def _clock(options: argparse.Namespace) -> int:
+    """Carry out ``fedge clock``."""
+    from fedge.devices.timing import Crowd  # shells ask for completion at every key
+
+    run_config = Project(Path(options.app)).run_config(options.run_config)
+    crowd = Crowd(_devices(options.devices, run_config), options.windows, round(options.megabytes * 1e6))
+    for name, value in (("--windows", crowd.windows), ("--megabytes", crowd.model_bytes)):
+        if value < 1:
+            raise ConfigError(f"{name} must be above 0, but is {value}; leave it out for the default")
+    began, cpu = time.perf_counter(), time.process_time()
+    rows, about = clocked(run_config, crowd)
+    unit = _MEBI if sys.platform == "darwin" else 1024
+    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+    lines = [
+        about,
+        f"{time.perf_counter() - began:.1f} s of real time, {time.process_time() - cpu:.1f} s of CPU, "
+        f"{peak_mib:.0f} MiB at the peak",
+    ]
+    print(*lines, sep="\n")
+    _write(rows, lines, options.output, options.csv)
+    return 0
+
+
+def _devices(given: int | None, run_config: Mapping[str, Any]) -> int:
+    """How many devices are to be timed."""
+    found = run_config.get("clients", "auto") if given is None else given
+    if not isinstance(found, int) or found < 1:
+        raise ConfigError(f"clients must be a number of devices, but is {found}; add --devices 1000")
+    return found
+
+
+def clocked(run_config: Mapping[str, Any], crowd: "Crowd") -> "tuple[list[VersionRow], str]":
+    """Let the clock of a run go without training, a line at every evaluation; its rows, and what it was.
+
+    Args:
+        run_config: of the run, flat; SCAFFOLD, gate and clustering are left out.
+        crowd: devices, windows and bytes.
+
+    Raises:
+        ConfigError: there is no rule, or clients, configuration and rule do not fit.
+    """
+    from fedge.config.flat import from_run_config
+    from fedge.devices.timing import timed
+    from fedge.seeding import resolve_seed
+
+    config = from_run_config({**run_config, **dict.fromkeys(_WITHOUT, False), "clients": crowd.devices})
+    rule = config.asynchrony.rule
+    if not config.asynchrony.is_on:
+        raise ConfigError("fedge clock needs a virtual clock; add -c 'asynchrony.rule=\"fedbuff\"'")
+    seed, _ = resolve_seed(config.seed)
+    rows: list[VersionRow] = []
+
+    def on_row(row: "VersionRow") -> None:
+        rows.append(row)
+        print(row.words(), flush=True)
+
+    procedure = timed(config, seed, crowd, on_row)
+    procedure.begin()
+    procedure.go_on(config.num_server_rounds)
+    return rows, (
+        f"{rule}: {crowd.devices} devices, {config.asynchrony.concurrency} at work under "
+        f"{config.hierarchy.num_servers} {'leaf' if config.hierarchy.num_servers == 1 else 'leaves'}, "
+        f"seed {seed}; {procedure.clock.events} events; nobody trained"
+    )
+
+
+def _write(rows: "list[VersionRow]", lines: list[str], page: Path | None, table: Path | None) -> None:
+    """Write page and table, where they are asked for."""
+    from fedge.report.clock_page import COLUMNS, cells, write_clock_page
+
+    try:
+        if table is not None:
+            with table.open("w", newline="", encoding="utf-8") as file:
+                writer = csv.writer(file, lineterminator="\n")
+                writer.writerow(COLUMNS)
+                writer.writerows(map(cells, rows))
+        if page is not None:
+            write_clock_page(rows, lines, page)
+            print(page)
+    except OSError as error:
+        raise ConfigError(f"{error.filename or page}: {error.strerror}; choose another place") from error

@@ -1,0 +1,98 @@
+"""The page of `fedge clock`: versions, staleness, who was at work, and how evenly, over virtual time."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedge.console.palette import colour, dashes
+from fedge.report.html.page import Page, Panel, Section, Tile, write_page
+from fedge.report.html.svg import figure_style, legend_below, new_figure
+from fedge.report.html.tables import bytes_text, percent, seconds_text, table
+from fedge.rounds.moment import VersionRow
+
+COLUMNS = (
+    "virtual s",
+    "versions",
+    "updates",
+    "jobs",
+    "staleness",
+    "at work",
+    "places used",
+    "lost",
+    "Gini",
+    "MB",
+)
+
+
+def cells(row: VersionRow) -> tuple[object, ...]:
+    """Numbers of a moment, in the order of `COLUMNS`."""
+    moved = row.up + row.down + row.cloud_up + row.cloud_down
+    return (
+        row.virtual_s, row.version, row.updates, row.jobs, row.mean_staleness, row.at_work, row.utilisation,
+        row.wasted, row.gini, moved / 1e6,
+    )  # fmt: skip
+
+
+def write_clock_page(rows: Sequence[VersionRow], lead: Sequence[str], path: Path) -> None:
+    """Write the page of a run in which nobody trained, of at least one row.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    with figure_style():
+        write_page(clock_page(rows, lead), path)
+
+
+def clock_page(rows: Sequence[VersionRow], lead: Sequence[str]) -> Page:
+    """Return the page; to be called and rendered within `figure_style`."""
+    last = rows[-1]
+    has_cloud = last.cloud_up > 0
+    stale = "–" if last.mean_staleness is None else f"{last.mean_staleness:.2f}"
+    versions = [("cloud" if has_cloud else "server", [row.version for row in rows])]
+    staleness = [("at leaves" if has_cloud else "at the server", [row.mean_staleness for row in rows])]
+    if has_cloud:
+        versions.append(("leaves, together", [row.leaf_versions for row in rows]))
+        staleness.append(("at the cloud", [row.cloud_staleness for row in rows]))
+    panels = [
+        _curves(rows, "Versions", "versions so far", versions),
+        _curves(rows, "Staleness", "mean so far", staleness),
+        _curves(rows, "At work", "share", [
+            ("places used", [row.utilisation for row in rows]), ("of it lost", [row.wasted for row in rows]),
+        ]),
+        _curves(rows, "Gini coefficient of updates", "Gini", [("devices", [row.gini for row in rows])]),
+        Panel("All numbers", table(COLUMNS, map(cells, rows)), is_wide=True),
+    ]  # fmt: skip
+    return Page(
+        title="Virtual clock, nobody trained",
+        lead=lead,
+        tiles=[
+            Tile("Virtual time", seconds_text(last.virtual_s), f"{len(rows)} evaluations"),
+            Tile("Versions", str(last.version), f"from {last.updates} updates of {last.jobs} jobs"),
+            Tile("Staleness", stale, "mean of what arrived"),
+            Tile("At work", percent(last.utilisation, 1), f"of {last.places} places"),
+            Tile("Traffic", bytes_text(last.up + last.down + last.cloud_up + last.cloud_down), "all tiers"),
+        ],
+        sections=[Section("Over virtual time", panels=panels)],
+        footer="Made by fedge clock: times, bytes and staleness are a run's; of models nothing is known.",
+    )
+
+
+def _curves(
+    rows: Sequence[VersionRow], title: str, label: str, lines: Sequence[tuple[str, Sequence[float | None]]]
+) -> Panel:
+    """Return numbers over virtual time; None is not drawn."""
+    figure, axes = new_figure()
+    when = [row.virtual_s for row in rows]
+    for index, (name, values) in enumerate(lines):
+        known = [(x, y) for x, y in zip(when, values, strict=True) if y is not None]
+        axes.plot(
+            [x for x, _ in known], [y for _, y in known], color=colour(index), linestyle=dashes(index),
+            label=name, marker="o" if len(known) == 1 else None,
+        )  # fmt: skip
+    axes.set_xlabel("virtual s")
+    axes.set_ylabel(label)
+    axes.set_ylim(bottom=0)
+    legend_below(figure, axes)
+    numbers = table(
+        ("virtual s", *(name for name, _ in lines)), zip(when, *(v for _, v in lines), strict=True)
+    )
+    return Panel(title, numbers, figure)
