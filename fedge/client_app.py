@@ -156,7 +156,7 @@ def _trained(message: Message, context: Context, clock: WorkClock) -> Message:
 
     stands = AlgorithmClient(
         received=start, x=tensor_of(x), y=tensor_of(y), network=model,
-        settings=local_training(config.train, round_context.round_of_steps),
+        settings=_settings(config, round_context),
         place=Place(round_context.seed, round_context.stream_of(client)), plain=plain,
         global_round=round_context.global_round, leaf_round=round_context.leaf_round,
         beside=unpacked(beside_of(message)), correction=added, config=config_of(message), draws=draws,
@@ -233,7 +233,7 @@ def _models(
         (x, y), draws = data.train, _draws(config.train, round_context, client)
         stands = AlgorithmClient(
             received=state, x=tensor_of(x), y=tensor_of(y), network=model,
-            settings=local_training(config.train, round_context.round_of_steps),
+            settings=_settings(config, round_context),
             place=Place(round_context.seed, round_context.stream_of(client), evaluates=True),
             plain=plain_training(model, tensor_of(x), tensor_of(y), draws),
             global_round=round_context.global_round, leaf_round=round_context.leaf_round, draws=draws,
@@ -347,6 +347,11 @@ def _forget(model: torch.nn.Module) -> None:
     unsaved: Unsaved | None = getattr(_workspace, "unsaved", None)
     if unsaved is not None and model is _workspace.model:
         unsaved.put_back()
+
+
+def _settings(config: Config, round_context: RoundContext) -> LocalTraining:
+    """Settings of local training in a round."""
+    return local_training(config.train, round_context.round_of_steps, round_context.local_steps)
 
 
 def _draws(config: TrainConfig, round_context: RoundContext, client: int) -> torch.Generator | None:

@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedge.algorithm.descent import BatchLoss, Changes, Fit, Trainer, descend, frozen_but, shuffled
+from fedge.algorithm.descent import BatchLoss, Changes, Fit, Trainer, descend, frozen_but
 from fedge.seeding import Purpose, numpy_stream, torch_stream
 from fedge.states.averaging import State
 from fedge.states.named import Memory
-from fedge.training.local import TrainResult
+from fedge.training.local import TrainResult, pass_order
 from fedge.training.models import head_names, layer_names
 from fedge.training.module_state import load_state
 from fedge.training.own_models import OwnDraws
@@ -144,7 +144,7 @@ class Client:
 
         Args:
             start: weights to begin with; by default those received.
-            steps: optimiser steps in place of epochs.
+            steps: optimiser steps in place of epochs; by default `train.local-steps`.
             pull: (μ, weights) or several: μ (w − weights) is added to every gradient, after clipping.
             correction: added to every gradient, after clipping; name → array.
             only: parameters that train, by name; the others stay.
@@ -159,7 +159,7 @@ class Client:
             FloatingPointError: a loss or a weight is not finite.
         """
         start = self.received if start is None else start
-        settings = replace(self.settings, **changed)
+        settings = self._changed(steps, changed)
         pulls: list[Any] = [pull] if pull and isinstance(pull[0], (int, float)) else list(pull)
         if len(pulls) == 1 and pulls[0][1] is start and not settings.prox_mu:  # FedProx: as the option
             settings, pulls = replace(settings, prox_mu=pulls[0][0]), []
@@ -170,11 +170,15 @@ class Client:
             return Fit(made.state, made.loss, made.steps)
         load_state(self.network, start)
         draws = None if self.draws is None else OwnDraws(self.draws)
-        found = descend(
-            self.network, self.x, self.y, settings, self.stream(stream), changes, steps=steps, draws=draws
-        )
+        found = descend(self.network, self.x, self.y, settings, self.stream(stream), changes, draws)
         self._fitted += found.steps
         return found
+
+    def _changed(self, steps: int | None, changed: Mapping[str, Any]) -> LocalTraining:
+        """Settings with what a method changes; who says epochs means them, whatever the options say."""
+        if steps is None and "epochs" not in changed:
+            return replace(self.settings, **changed)
+        return replace(self.settings, **{"steps": steps or 0, **changed})
 
     def trainer(self, start: State, *, only: Sequence[str] | None = None, **changed: Any) -> Trainer:
         """A network of its own that is trained step by step, for methods that train several at once.
@@ -195,11 +199,13 @@ class Client:
         """Batches (x, y) of this client's windows in seeded order, on the network's device.
 
         Args:
-            epochs: passes over the windows; by default `train.local-epochs`.
+            epochs: passes over the windows; by default as the options say.
             stream: name of the random stream that orders them.
         """
-        for _ in range(self.settings.epochs if epochs is None else epochs):
-            for batch in shuffled(self.windows, self.settings.batch_size, self.stream(stream)):
+        settings = self._changed(None, {} if epochs is None else {"epochs": epochs})
+        for steps in settings.passes(self.windows):
+            order = pass_order(self.windows, settings.batch_size, steps, self.stream(stream))
+            for batch in order.split(settings.batch_size):
                 yield self.windows_at(batch)
 
     def windows_at(self, batch: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,9 +15,10 @@ from torch import Tensor, nn
 
 from fedge.states.averaging import State
 from fedge.training.host import keep_freed_memory, torch_threads
-from fedge.training.local import epoch_loss
+from fedge.training.local import pass_loss, pass_order
 from fedge.training.module_state import get_state, tensor_of
 from fedge.training.own_models import OwnDraws
+from fedge.training.passes import mean_of_passes
 from fedge.training.settings import LocalTraining, check_data
 from fedge.training.sgd import Sgd, trained
 
@@ -150,19 +151,17 @@ def descend(
     settings: LocalTraining,
     generator: torch.Generator,
     changes: Changes,
-    steps: int | None = None,
     draws: OwnDraws | None = None,
 ) -> Fit:
-    """Train a network on all windows, for epochs or for a number of steps.
+    """Train a network on all windows, for the epochs or the steps of its settings.
 
     Args:
         network: with the weights to start from; it is left in training mode with the new ones.
         x: (N, …), any device.
         y: (N, …).
-        settings: of the run, with its number of epochs.
-        generator: one permutation per epoch.
+        settings: of the run, with its number of epochs or steps.
+        generator: one permutation per pass.
         changes: of the method.
-        steps: in place of epochs; the last epoch may stop in the middle.
         draws: for a model that draws in training.
 
     Raises:
@@ -176,25 +175,16 @@ def descend(
         x, y = x.to(device), y.to(device)
         network.train()
         trainer = Trainer(network, settings, changes, draws)
-        losses = []
-        left = steps
-        epoch = 0
-        while epoch < settings.epochs if steps is None else left:
-            batches = list(shuffled(len(y), settings.batch_size, generator))[:left]
-            rows = [batch.to(device) for batch in batches]
+        losses, passes = [], settings.passes(len(y))
+        for count in passes:
+            taken, order = trainer.steps, pass_order(len(y), settings.batch_size, count, generator)
+            rows = order.to(device).split(settings.batch_size)
             found = [trainer.step(x.index_select(0, at), y.index_select(0, at)) for at in rows]
-            seen = sum(map(len, batches))
-            left = None if left is None else left - len(batches)
-            losses.append(
-                epoch_loss(torch.stack(found).double().cpu().numpy(), seen, settings.batch_size, epoch)
-            )
-            epoch += 1
-        return Fit(trainer.state(), float(np.mean(losses)), trainer.steps)
-
-
-def shuffled(windows: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Indices of the batches of one epoch, (B,) each; the last may be smaller."""
-    yield from torch.randperm(windows, generator=generator).split(batch_size)
+            per_step = torch.stack(found).double().cpu().numpy()
+            losses.append(pass_loss(per_step, len(order), settings.batch_size, taken))
+        return Fit(
+            trainer.state(), mean_of_passes(losses, passes, len(y), settings.batch_size), trainer.steps
+        )
 
 
 @contextmanager

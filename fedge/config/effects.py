@@ -159,6 +159,9 @@ EFFECTS: dict[str, Effect] = {
     "partition.alpha-leaves": _partition("dirichlet"),
     "partition.alpha-clients": _partition("dirichlet"),
     "partition.imbalance": _partition("imbalance"),
+    "train.local-epochs": Effect(
+        'train.local-steps 0 or "auto"', lambda config: config.train.local_steps in (0, "auto")
+    ),
     "train.momentum": Effect("train.optimizer sgd", lambda config: config.train.optimizer == "sgd"),
     "train.lr-decay": Effect("num-server-rounds of at least 2", lambda config: config.num_server_rounds > 1),
     "train.precision": Effect(

@@ -150,4 +150,5 @@ class LookAhead:
             job.start.state, self._windows[job.device], train.local_epochs, train.batch_size,
             self._config.guard.client_timeout, self._variances,
             least_loss=task_of(train).least_loss,
+            local_steps=self._round_contexts(job.period, job.attempt).local_steps,
         )  # fmt: skip

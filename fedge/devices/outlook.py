@@ -10,6 +10,7 @@ from fedge.config.topology import places_per_leaf
 from fedge.devices.availability import FOREVER_US, Presence
 from fedge.devices.clock import SECOND_US
 from fedge.devices.fleet import Fleet, quickest_s, usual_s, watts_of
+from fedge.devices.planning import windows_of_jobs
 from fedge.devices.procedure import Procedure
 from fedge.devices.results import Population
 
@@ -122,5 +123,5 @@ def nothing_made(procedure: Procedure) -> str | None:
 
 
 def _windows(fleet: Fleet, who: Population, config: Config) -> np.ndarray:
-    """The windows of a job of each client, (N,) int64, once per epoch; 0 where it does not train."""
-    return who.window_counts(len(fleet)) * config.train.local_epochs
+    """The windows of a job of each client, (N,) int64, each as often as seen; 0 where it does not train."""
+    return windows_of_jobs(who.window_counts(len(fleet)), config)

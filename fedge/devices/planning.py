@@ -9,6 +9,25 @@ from fedge.devices.draws import JobDraws
 from fedge.devices.fleet import Durations, Fleet
 from fedge.devices.jobs import Fate, Job
 from fedge.devices.server import Server
+from fedge.training.passes import windows_seen
+
+
+def windows_of_jobs(windows: np.ndarray, config: Config) -> np.ndarray:
+    """Windows that pass through the model in a job of each client, (N,) int64; 0 where it does not train.
+
+    Args:
+        windows: (N,) int64, training windows of all clients.
+        config: its section on training is read.
+    """
+    train = config.train
+    assert isinstance(train.local_steps, int), "a number by now, see fedge.run.asynchronous"
+    if not train.local_steps:
+        return windows * train.local_epochs
+    seen = [
+        windows_seen(n, train.batch_size, train.local_epochs, train.local_steps) if n else 0
+        for n in windows.tolist()
+    ]
+    return np.array(seen, np.int64)
 
 
 class Planning:
@@ -32,8 +51,7 @@ class Planning:
         """
         self.begun = 0
         self._durations, self._draws = Durations(fleet), JobDraws(seed)
-        self._windows = windows
-        self._epochs = config.train.local_epochs
+        self._windows = windows_of_jobs(windows, config)
         self._model_bytes = model_bytes
         self._dropout = config.devices.dropout
         in_rounds = parts.SERVER_RULES.has(config.asynchrony.rule, parts.ROUNDS)
@@ -56,7 +74,7 @@ class Planning:
         """
         self.begun += 1
         draw = self._draws.of(device, attempt)
-        windows = int(self._windows[device]) * self._epochs
+        windows = int(self._windows[device])
         there_us, trained_us, busy_us = self._durations.of(device, windows, self._model_bytes, draw)
         fate: Fate = "trains"
         if draw.dropout < self._dropout:

@@ -40,6 +40,7 @@ class RoundContext:
         windows: by what `fedge.engine.ray_objects.take` finds the clients' data; empty where it is in files.
         mean, std: of each channel, by which clients that own their data scale them; empty for no scaling.
         options: of the run, as JSON, where clients have those of another; see `fedge.exchange.content`.
+        local_steps: of every client in a leaf round, in place of epochs; 0 for epochs.
     """
 
     seed: int
@@ -54,6 +55,7 @@ class RoundContext:
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     options: str = ""
+    local_steps: int = 0
 
     def stream_of(self, who: int) -> tuple[int, ...]:
         """Return where, beside seed and purpose, the random streams of a client (or leaf) stand."""

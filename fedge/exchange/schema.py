@@ -27,6 +27,7 @@ from fedge.metrics.scores import counts_of
 from fedge.states.averaging import State, batches
 from fedge.tasks.chosen import CLASSIFICATION
 from fedge.tasks.task import Task
+from fedge.training.passes import windows_seen
 
 _LARGEST_LOSS = 1e39  # no mean loss of float32 numbers is larger
 LATE_S = 30.0  # that a client may have worked beyond its time until somebody noticed
@@ -52,6 +53,7 @@ class TrainTask:
         model: that was sent: the entries, shapes and dtypes that a reply must have.
         samples: training windows that the client was given; it may have used fewer, but not more.
         epochs: passes over them.
+        local_steps: in place of epochs; 0 for epochs.
         batch_size: windows per step; the last of an epoch may be smaller.
         timeout_s: seconds that the client might take.
         variances: entries of the model that cannot be negative (BatchNorm's running variances).
@@ -71,10 +73,15 @@ class TrainTask:
     least_loss: float = 0.0
     form: ReplyForm | None = None
     keeps: bool = False
+    local_steps: int = 0
 
     def steps(self, samples: int) -> int:
-        """Return the optimiser steps that a number of windows takes: epochs × ⌈n / batch⌉."""
-        return self.epochs * -(-samples // self.batch_size)
+        """Return the optimiser steps that a number of windows takes: epochs × ⌈n / batch⌉, or as asked."""
+        return self.local_steps or self.epochs * -(-samples // self.batch_size)
+
+    def seen(self, samples: int) -> int:
+        """Windows that pass through the model, each as often as it does."""
+        return windows_seen(samples, self.batch_size, self.epochs, self.local_steps)
 
 
 def admit_train(message: Message, task: TrainTask, folder: Path | None = None) -> TrainReply:
@@ -168,7 +175,7 @@ def check_train(reply: TrainReply, task: TrainTask) -> None:
     if task.says_clipped and reply.clipped is None:
         raise ReplyRejected("other entries", "whether the update was clipped is missing")
     _check_beside(reply, task)
-    model, windows = task.model, task.epochs * reply.samples
+    model, windows = task.model, task.seen(reply.samples)
     if task.form is not None:
         model, windows = {name: model[name] for name in task.form.entries}, steps * task.batch_size
     check_form(reply.state, model)

@@ -67,6 +67,7 @@ def checked_reply(
     folder: Path | None = None,
     model: State | None = None,
     keeps: bool = False,
+    local_steps: int = 0,
 ) -> Checked | ReplyRejected:
     """Return a client's answer to a train message, looked through by itself, or why it does not count.
 
@@ -78,6 +79,7 @@ def checked_reply(
         folder: where clients may put their models as files; None: nowhere.
         model: that was sent; the leaf's, unless said otherwise.
         keeps: whether the client was to keep what its algorithm remembers.
+        local_steps: that it was to take in place of epochs; 0 for epochs.
     """
     model, algorithm = leaf.model if model is None else model, leaf.algorithm
     task = TrainTask(
@@ -91,6 +93,7 @@ def checked_reply(
         least_loss=task_of(config.train).least_loss,
         form=None if algorithm is None else algorithm.form,
         keeps=keeps and algorithm is not None and algorithm.form.keeps,
+        local_steps=local_steps,
     )
     try:
         reply = admit_train(message, task, folder)

@@ -10,6 +10,7 @@ arXiv:2012.04221, Algorithm 1. The personal steps come first, as in PFLlib; they
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 from fedge.algorithm.algorithm import Algorithm
 from fedge.algorithm.client import Client
@@ -23,11 +24,12 @@ class Ditto(Algorithm):
 
     Args:
         strength: λ, at least 0.
-        epochs: of the personal model per leaf round; 0 for `train.local-epochs`.
+        epochs: of the personal model per leaf round; 0 for as long as the model itself trains.
     """
 
     def __init__(self, strength: float = 1.0, epochs: int = 0) -> None:
-        self._strength, self._epochs = strength, epochs
+        self._strength = strength
+        self._length: dict[str, Any] = {"epochs": epochs} if epochs else {}
 
     def start(self, client: Client) -> Memory:
         """The personal model begins as the leaf's."""
@@ -36,8 +38,7 @@ class Ditto(Algorithm):
     def train(self, client: Client) -> Fit:
         """Train the personal model, then the leaf's."""
         pull = (self._strength, client.received)
-        epochs = self._epochs or client.settings.epochs
-        client.memory["v"] = client.fit(client.memory["v"], pull=pull, epochs=epochs, stream="v").state
+        client.memory["v"] = client.fit(client.memory["v"], pull=pull, stream="v", **self._length).state
         return client.fit()
 
     def models(self, client: Client) -> Mapping[str, State]:
@@ -46,6 +47,5 @@ class Ditto(Algorithm):
 
     def unseen(self, client: Client) -> Mapping[str, State]:
         """A personal model made on the spot: from the served one, pulled to it."""
-        epochs = self._epochs or client.settings.epochs
         pull = (self._strength, client.received)
-        return {"personal": client.fit(pull=pull, epochs=epochs, stream="v").state}
+        return {"personal": client.fit(pull=pull, stream="v", **self._length).state}

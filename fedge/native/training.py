@@ -58,8 +58,16 @@ class Epochs:
         self.steps = 0
 
     def epoch(self, order: np.ndarray) -> np.ndarray:
-        """Take one step per batch of `order` (int64, N); return the mean loss of each, float64."""
+        """Take one step per batch of `order` (int64, N); return the mean loss of each, float64.
+
+        Raises:
+            ValueError: the last batch is too small for a BatchNorm.
+        """
         size, plan = self._batch_size, self._plan
+        if (len(order) % size or size) < plan.smallest_batch:
+            raise ValueError(
+                "Expected more than 1 value per channel when training, but the last batch has 1 window"
+            )
         chunk = len(order)
         if plan.drops:
             chunk = size * max(1, _MASK_BYTES // (plan.mask_bytes * size))
@@ -112,17 +120,11 @@ def training(
 
     Raises:
         IndexError: a label is no class.
-        ValueError: the last batch would be too small for a BatchNorm.
     """
     _refuse_labels(plan, y)
     entries = _entries(model)
     weights, buffers = flat_array(plan.weights, entries), flat_array(plan.buffers, entries)
     added = None if correction is None else flat_array(plan.weights, correction)
-    last = len(y) % descent.batch_size or descent.batch_size
-    if min(last, len(y)) < plan.smallest_batch:
-        raise ValueError(
-            "Expected more than 1 value per channel when training, but the last batch has 1 window"
-        )
     with Session(plan.training, min(descent.batch_size, len(y)), plan.kernel) as session:
         session.begin(weights, buffers, added, descent.numbers())
         epochs = Epochs(plan, session, _numbers(x), _numbers(y), descent.batch_size, draws)

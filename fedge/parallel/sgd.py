@@ -19,8 +19,9 @@ from fedge.config.option import ConfigError
 from fedge.parallel.batch_norm import share_statistics
 from fedge.parallel.shares import Seat, own_rows
 from fedge.training.host import keep_freed_memory, torch_threads
-from fedge.training.local import epoch_loss
+from fedge.training.local import pass_loss, pass_order
 from fedge.training.own_models import BATCH_NORMS, OwnDraws
+from fedge.training.passes import mean_of_passes
 from fedge.training.settings import LocalTraining, check_data
 from fedge.training.sgd import Sgd
 
@@ -94,17 +95,17 @@ def train_share(
         x, y = x.to(device), y.to(device)
         network.model.train()
         sgd = SharedSgd(network, settings, correction, None if draws is None else OwnDraws(draws))
-        losses = []
-        for epoch in range(settings.epochs):
-            order = torch.randperm(len(y), generator=generator).to(device)
+        losses, passes = [], settings.passes(len(y))
+        for steps in passes:
+            order = pass_order(len(y), settings.batch_size, steps, generator).to(device)
             per_step = torch.stack([sgd.share_step(x, y, b) for b in order.split(settings.batch_size)])
-            sgd.steps += len(per_step)
             joined = per_step.double()
             dist.all_reduce(joined)
-            losses.append(epoch_loss(joined.cpu().numpy(), len(y), settings.batch_size, epoch))
+            losses.append(pass_loss(joined.cpu().numpy(), len(order), settings.batch_size, sgd.steps))
+            sgd.steps += steps
         sgd.check_finite()
         _refuse_statistics_of_its_own(network)
-    return float(np.mean(losses)), sgd.steps
+    return mean_of_passes(losses, passes, len(y), settings.batch_size), sgd.steps
 
 
 class SharedSgd(Sgd):

@@ -176,7 +176,7 @@ class Team:
         """Put arrays where the processes see them; returns the message. The generators advance."""
         assert self._states is not None
         order = base64.b64encode(generator.get_state().numpy().tobytes()).decode()
-        for _ in range(settings.epochs):
+        for _ in settings.passes(len(windows[1])):
             torch.randperm(len(windows[1]), generator=generator)
         layout = self._states.put({**start, **{f"correction {n}": a for n, a in (correction or {}).items()}})
         return {

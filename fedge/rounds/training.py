@@ -130,13 +130,13 @@ class LeafRounds:
         All trained `model`, or each its leaf's.
         """
         transport = self._transport
-        keeps = training.line == LEAF and model is None
+        keeps, steps = training.line == LEAF and model is None, transport.context(0).local_steps
 
         def checked_one(message: Message) -> Checked | ReplyRejected:
             client = transport.clients.partition(message.metadata.src_node_id)
             leaf = training.leaf_at(self._leaf_of[client])
             folder = transport.shared.folder
-            return checked_reply(message, client, leaf, self._config, folder, model, keeps)
+            return checked_reply(message, client, leaf, self._config, folder, model, keeps, steps)
 
         per_leaf: dict[int, dict[int, Checked]] = {leaf.index: {} for leaf in training.leaves}
         messages = list(messages)

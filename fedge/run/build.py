@@ -67,6 +67,7 @@ class Plan:
         options: of the run, as JSON, where clients have others.
         behind: writes checkpoints while clients are at work.
         form: what clients send by their algorithm; None where the options say all.
+        local_steps: of every client in a leaf round, in place of epochs; 0 for epochs.
     """
 
     config: Config
@@ -80,6 +81,7 @@ class Plan:
     options: str = ""
     behind: Behind = field(default_factory=Behind)
     form: ReplyForm | None = None
+    local_steps: int = 0
 
 
 def build_strategy(
@@ -224,7 +226,7 @@ def make_branches(config: Config, leaves: Sequence[Leaf]) -> list[Server]:
 def round_contexts(plan: Plan) -> Callable[[int, int], RoundContext]:
     """Return what gives (global round, leaf round) → what clients must know in it."""
 
-    server, scale = process_name(), plan.owners_scale
+    server, scale, steps = process_name(), plan.owners_scale, plan.local_steps
     in_files = scale is None and not plan.handed_out
 
     def round_context(global_round: int, leaf_round: int) -> RoundContext:
@@ -240,6 +242,7 @@ def round_contexts(plan: Plan) -> Callable[[int, int], RoundContext]:
             mean=() if scale is None else scale.mean,
             std=() if scale is None else scale.std,
             options=plan.options,
+            local_steps=steps,
         )
 
     return round_context

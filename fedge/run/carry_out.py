@@ -37,6 +37,7 @@ from fedge.states.checkpoint import FOLDER, prune
 from fedge.states.memory import FOLDER as MEMORIES
 from fedge.states.memory import MemoryKeeper
 from fedge.tasks.chosen import task_of
+from fedge.training.schedule import local_steps
 
 
 class Steps:
@@ -90,6 +91,8 @@ class Steps:
         self._clear_away()
         clients = self._find_clients()
         dealt, sizes, shape = self._deal(clients)
+        train = (len(parts[0]) for i, parts in enumerate(dealt.clients) if i not in dealt.unseen_clients)
+        self._plan = replace(self._plan, local_steps=local_steps(self._plan.config.train, train))
         self._announcer.devices(clients.devices)
         self._announcer.kernel(kernel_of_run(self._plan, shape, clients.devices))
         self._announcer.track()
@@ -155,6 +158,7 @@ class Steps:
                 "seed": self._plan.seed,
                 "clients": len(clients),
                 "fingerprint": self._fingerprint,
+                "local_steps": self._plan.local_steps,
                 "scale": None if scale is None else [list(scale.mean), list(scale.std)],
             },
             config.checkpoint.keep,

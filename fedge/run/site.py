@@ -90,7 +90,10 @@ def plan_of(folder: Path, facts: Mapping[str, Any]) -> Plan:
     own = folder / f"run-{hashlib.sha256(str(facts['run']).encode()).hexdigest()[:16]}"
     own.mkdir(parents=True, exist_ok=True)
     config, seed = from_run_config(facts["config"]), int(facts["seed"])
-    return Plan(config, seed, own, own / "data", SharedStates(own, enabled=False), LapClock())
+    steps = int(facts.get("local_steps", 0))
+    return Plan(
+        config, seed, own, own / "data", SharedStates(own, enabled=False), LapClock(), local_steps=steps
+    )
 
 
 def clients_of_leaf(sizes: Sequence[int], leaf: int) -> list[int]:

@@ -23,6 +23,7 @@ from fedge.training.host import keep_freed_memory, torch_threads
 from fedge.training.kernels import TORCH, native_plan
 from fedge.training.module_state import State, get_state, load_state
 from fedge.training.own_models import OwnDraws
+from fedge.training.passes import mean_of_passes
 from fedge.training.settings import LocalTraining, check_data
 from fedge.training.sgd import Sgd, correction_tensors, full_batch_step, refuse_what_is_not_finite, trained
 
@@ -32,7 +33,7 @@ class TrainResult:
     """What local training leaves behind."""
 
     state: State  # the whole state dict, buffers included; copies
-    loss: float  # mean over all windows of all epochs of the task's (smoothed) loss during training
+    loss: float  # mean over the windows of all passes of the task's (smoothed) loss during training
     steps: int  # K, optimiser steps taken
 
 
@@ -46,10 +47,10 @@ def train(
     state: Mapping[str, np.ndarray] | None = None,
     draws: torch.Generator | None = None,
 ) -> TrainResult:
-    """Train `model` on all windows for `settings.epochs` epochs of SGD and return its new state.
+    """Train `model` on all windows for the epochs, or the steps, of `settings` and return its new state.
 
     The model is the workspace: it is left in training mode with the returned state loaded. The order of
-    the windows comes from `generator` alone, one permutation per epoch. Same inputs, same bits, wherever
+    the windows comes from `generator` alone, one permutation per pass. Same inputs, same bits, wherever
     `x` lies in memory.
 
     Args:
@@ -57,7 +58,7 @@ def train(
         x: float32 or int64 (N, …), N ≥ 1; any device; read only, may be a memory-mapped file.
         y: (N, …), as the task takes it.
         settings: step size, options and threads.
-        generator: a CPU generator; it advances by one permutation per epoch.
+        generator: a CPU generator; it advances by one permutation per pass.
         correction: SCAFFOLD's c − c_i, one array per trainable parameter; None for none.
         state: loaded first if given; otherwise training starts from the model as it is.
         draws: for a model that draws in training (dropout); None for one that does not.
@@ -79,13 +80,15 @@ def train(
         x, y = x.to(device), y.to(device)
         model.train()
         if plan is not None:
-            losses, steps = _train_natively(plan, model, x, y, settings, generator, correction, draws)
-            return TrainResult(get_state(model), float(np.mean(losses)), steps)
+            return _train_natively(plan, model, x, y, settings, generator, correction, draws)
         sgd = Sgd(model, settings, correction, None if draws is None else OwnDraws(draws))
         step = full_batch_step(model, sgd, x, y)
-        losses = [_train_epoch(sgd, step, x, y, generator, epoch) for epoch in range(settings.epochs)]
+        passes = settings.passes(len(y))
+        losses = [_train_epoch(sgd, step, x, y, generator, steps) for steps in passes]
         sgd.check_finite()
-        return TrainResult(get_state(model), float(np.mean(losses)), sgd.steps)
+        return TrainResult(
+            get_state(model), mean_of_passes(losses, passes, len(y), settings.batch_size), sgd.steps
+        )
 
 
 def _train_natively(
@@ -97,8 +100,8 @@ def _train_natively(
     generator: torch.Generator,
     correction: Mapping[str, np.ndarray] | None,
     draws: torch.Generator | None,
-) -> tuple[list[float], int]:
-    """Train by the native step; return the mean loss of each epoch and the number of steps. See `train`."""
+) -> TrainResult:
+    """Train by the native step. See `train`."""
     named = trained(model)
     added = None
     if correction is not None:
@@ -107,37 +110,51 @@ def _train_natively(
     descent = Descent(
         s.lr, s.momentum, s.weight_decay, s.clip_norm, s.label_smoothing, s.prox_mu, s.batch_size
     )
-    losses = []
+    losses, passes = [], settings.passes(len(y))
     with training(plan, model, x, y, descent, added, draws) as epochs:
-        for epoch in range(settings.epochs):
-            order = torch.randperm(len(y), generator=generator).numpy()
-            losses.append(epoch_loss(epochs.epoch(order), len(y), settings.batch_size, epoch))
+        for steps in passes:
+            order = pass_order(len(y), settings.batch_size, steps, generator)
+            taken = epochs.steps
+            losses.append(pass_loss(epochs.epoch(order.numpy()), len(order), settings.batch_size, taken))
     refuse_what_is_not_finite(list(named), [p.detach() for p in named.values()], epochs.steps)
-    return losses, epochs.steps
+    return TrainResult(
+        get_state(model), mean_of_passes(losses, passes, len(y), settings.batch_size), epochs.steps
+    )
 
 
 def _train_epoch(
-    sgd: Sgd, full_batch_step: Step, x: Tensor, y: Tensor, generator: torch.Generator, epoch: int
+    sgd: Sgd, full_batch_step: Step, x: Tensor, y: Tensor, generator: torch.Generator, steps: int
 ) -> float:
-    """One pass over all windows in random order; mean loss. One wait for the device, at the end."""
-    order = torch.randperm(len(y), generator=generator).to(x.device)
+    """One pass over windows in random order; mean loss. One wait for the device, at the end."""
     losses, batch_size = [], sgd.settings.batch_size
+    order = pass_order(len(y), batch_size, steps, generator).to(x.device)
     for batch in order.split(batch_size):
         step = full_batch_step if len(batch) == batch_size else sgd.step
         losses.append(step(x.index_select(0, batch), y.index_select(0, batch)))
-    sgd.steps += len(losses)
-    return epoch_loss(torch.stack(losses).double().cpu().numpy(), len(y), batch_size, epoch)
+    taken, sgd.steps = sgd.steps, sgd.steps + len(losses)
+    return pass_loss(torch.stack(losses).double().cpu().numpy(), len(order), batch_size, taken)
 
 
-def epoch_loss(per_step: np.ndarray, windows: int, batch_size: int, epoch: int) -> float:
-    """Mean loss over an epoch's windows, from that of each batch (K,); all but the last are of one size.
+def pass_order(windows: int, batch_size: int, steps: int, generator: torch.Generator) -> Tensor:
+    """Indices of the windows of one pass in their order: the first `steps` batches of a permutation."""
+    return torch.randperm(windows, generator=generator)[: steps * batch_size]
+
+
+def pass_loss(per_step: np.ndarray, windows: int, batch_size: int, taken: int) -> float:
+    """Mean loss over a pass's windows, from that of each batch (K,); all but the last are of one size.
+
+    Args:
+        per_step: of each batch.
+        windows: of all these batches.
+        batch_size: of all but the last.
+        taken: steps before them.
 
     Raises:
         FloatingPointError: one is not finite.
     """
     wrong = np.flatnonzero(~np.isfinite(per_step))
     if len(wrong):
-        number = epoch * len(per_step) + int(wrong[0]) + 1
+        number = taken + int(wrong[0]) + 1
         raise FloatingPointError(f"training: loss is {per_step[wrong[0]]} at step {number}")
     sizes = np.full(len(per_step), batch_size)
     sizes[-1] = windows - sizes[:-1].sum()

@@ -1,15 +1,23 @@
 """How clients train in a given global round: the run's configuration with the step size of that round."""
 
+from collections.abc import Iterable
+
 from fedge.config.sections.train import TrainConfig
 from fedge.tasks.chosen import task_of
 from fedge.training.optimizers import SGD
+from fedge.training.passes import mean_steps
 from fedge.training.settings import LocalTraining
 
 
-def local_training(config: TrainConfig, global_round: int) -> LocalTraining:
+def local_training(config: TrainConfig, global_round: int, steps: int = 0) -> LocalTraining:
     """Return the settings of local training in a global round (1, 2, …); lr decays by a factor per round.
 
     η_r = η · γ^(r − 1), r the global round.
+
+    Args:
+        config: of the run.
+        global_round: 1, 2, …
+        steps: in place of epochs; 0 for epochs.
 
     >>> from fedge.config.sections.train import TrainConfig
     >>> [round(local_training(TrainConfig(lr=0.1, lr_decay=0.5), r).lr, 4) for r in (1, 2, 3)]
@@ -22,6 +30,7 @@ def local_training(config: TrainConfig, global_round: int) -> LocalTraining:
         clip_norm=config.clip_norm,
         label_smoothing=config.label_smoothing,
         epochs=config.local_epochs,
+        steps=steps,
         batch_size=config.batch_size,
         prox_mu=config.prox_mu,
         threads=config.threads,
@@ -31,6 +40,18 @@ def local_training(config: TrainConfig, global_round: int) -> LocalTraining:
         optimizer=config.optimizer,
         task=task_of(config),
     )
+
+
+def local_steps(config: TrainConfig, windows: Iterable[int]) -> int:
+    """Return the steps that every client takes in a leaf round in place of epochs; 0 for epochs.
+
+    Args:
+        config: of the run.
+        windows: training windows of all clients that train.
+    """
+    if isinstance(config.local_steps, int):
+        return config.local_steps
+    return mean_steps(windows, config.batch_size, config.local_epochs)
 
 
 def step_kernel(config: TrainConfig) -> str:

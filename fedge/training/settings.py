@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedge.tasks.chosen import CLASSIFICATION
 from fedge.tasks.task import Task
+from fedge.training.passes import steps_of_passes
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class LocalTraining:
     clip_norm: float = 0.0  # largest norm of a batch gradient; 0 = off
     label_smoothing: float = 0.0  # in [0, 1)
     epochs: int = 1  # passes over the client's windows
+    steps: int = 0  # in place of epochs, the same number for every client; 0 = epochs
     batch_size: int = 32  # windows; the last batch of an epoch may be smaller
     prox_mu: float = 0.0  # FedProx's μ, >= 0; 0 = off
     threads: int = 1  # torch threads on the CPU; the number changes the last bits
@@ -40,6 +42,11 @@ class LocalTraining:
         _require(0 <= self.label_smoothing < 1, "label_smoothing", "must be in [0, 1)", self.label_smoothing)
         for name in ("epochs", "batch_size", "threads"):
             _require(getattr(self, name) >= 1, name, "must be at least 1", getattr(self, name))
+        _require(self.steps >= 0, "steps", "must be non-negative", self.steps)
+
+    def passes(self, windows: int) -> list[int]:
+        """Steps in each pass over a number of windows, see `fedge.training.passes`."""
+        return steps_of_passes(windows, self.batch_size, self.epochs, self.steps)
 
 
 def check_data(x: Tensor, y: Tensor) -> None:

@@ -151,7 +151,7 @@ def full_batch_step(model: nn.Module, sgd: Sgd, x: Tensor, y: Tensor) -> Step:
     A model that draws keeps its plain step: a graph would draw other numbers. Its first step tells.
     """
     settings = sgd.settings
-    full_batches = len(y) // settings.batch_size * settings.epochs
+    full_batches = len(y) // settings.batch_size * (settings.epochs if not settings.steps else 1)
     if x.device.type != "cuda" or not settings.cuda_graph or full_batches < _GRAPH_FROM:
         return sgd.step
     state = [*sgd.weights, *sgd.optimizer.memory, *model.buffers()]

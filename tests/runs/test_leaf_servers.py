@@ -25,6 +25,12 @@ CONFIGURATIONS = {
     "fedge": FEDGE | {"partition.unseen-clients": 1},
     "two levels": {"scaffold.levels": 2, "gate.enabled": False, "cluster.tau": -1.0},
     "personal": {"personal.leaf-rounds": 1, "gate.rule": "after-round", "partition.unseen-clients": 1},
+    "steps": {
+        "train.local-steps": "auto",
+        "train.batch-size": 3,
+        "scaffold.levels": 2,
+        "gate.enabled": False,
+    },
     "ifca": {
         "cluster.method": "ifca",
         "cluster.count": "2",

@@ -53,6 +53,7 @@ OPTIONS = st.fixed_dictionaries({
     "hierarchy.leaf-rounds": st.integers(1, 2),
     "hierarchy.fraction-train": st.sampled_from([1.0, 0.67, 0.34]),
     "train.local-epochs": st.integers(1, 2),
+    "train.local-steps": st.sampled_from([0, 0, 3, 12]),
     "train.lr": st.sampled_from([0.02, 0.1]),
     "train.lr-decay": st.sampled_from([1.0, 0.8]),
     "train.momentum": st.sampled_from([0.0, 0.9]),

@@ -78,6 +78,7 @@ VARIANTS = {
     "scaffold on two levels, cloud every second": {
         "hierarchy__leaf_rounds": 2, "cluster__every": 2, "scaffold__levels": 2, "gate__enabled": False,
     },
+    "steps of the mean client": {"train__local_steps": "auto", "train__batch_size": 7},
     "two of three clients": {"hierarchy__fraction_train": 0.67, "cluster__tau": 0.98},
     "fedadam": {"leaf__strategy": "fedadam", "scaffold__enabled": False, "gate__enabled": False},
     "median": {"leaf__strategy": "fedmedian", "scaffold__enabled": False},

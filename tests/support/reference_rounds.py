@@ -157,9 +157,11 @@ class Oracle:
         o, start, speed, steps = self.options, w, like(w), 0
         x, y = self.data[client][0]
         generator = torch_stream(self.seed, Purpose.BATCHES, *where)
-        for _ in range(o["train.local-epochs"]):
+        last = o["train.local-steps"] or o["train.local-epochs"] * -(-len(y) // o["train.batch-size"])
+        while steps < last:
             order = torch.randperm(len(y), generator=generator).numpy()
-            for batch in np.split(order, range(o["train.batch-size"], len(y), o["train.batch-size"])):
+            batches = np.split(order, range(o["train.batch-size"], len(y), o["train.batch-size"]))
+            for batch in batches[: last - steps]:
                 g = gradient(w, x[batch], y[batch], o["train.label-smoothing"])
                 if o["train.clip-norm"]:
                     norm = np.sqrt(sum((a**2).sum() for a in g.values()))

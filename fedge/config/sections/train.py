@@ -42,6 +42,12 @@ class TrainConfig(Section):
         0.1, "share of the target spread over all classes", minimum=0.0, maximum=0.99
     )
     local_epochs: int = option(5, "passes over a client's training windows per leaf round", minimum=1)
+    local_steps: int | str = option(
+        0,
+        "optimiser steps per leaf round in place of epochs, the same for every client; auto: those of a "
+        "client with the mean number of windows in train.local-epochs; 0: epochs",
+        minimum=0, words=("auto",),
+    )  # fmt: skip
     batch_size: int = option(32, "windows per step", minimum=1)
     prox_mu: float = option(
         0.0, "FedProx strength: pulls a client to its leaf's model; 0 = off", minimum=0.0, maximum=1e6

@@ -57,11 +57,12 @@ def plain_train(
         if s.optimizer == "adam"
         else torch.optim.SGD(model.parameters(), lr=s.lr, momentum=s.momentum, weight_decay=s.weight_decay)
     )
-    total = 0.0
-    for _ in range(s.epochs):
+    total, seen, left = 0.0, 0, s.steps or s.epochs * -(-len(y) // s.batch_size)
+    while left:
         order = torch.randperm(len(y), generator=generator)
-        for first in range(0, len(y), s.batch_size):
+        for first in range(0, len(y), s.batch_size)[:left]:
             batch = order[first : first + s.batch_size]
+            left -= 1
             sgd.zero_grad()
             loss = F.cross_entropy(model(x[batch]), y[batch], label_smoothing=s.label_smoothing)
             loss.backward()
@@ -73,8 +74,8 @@ def plain_train(
                 if correction is not None:
                     p.grad += torch.from_numpy(correction[name]).float()
             sgd.step()
-            total += loss.item() * len(batch)
-    return total / (s.epochs * len(y))
+            total, seen = total + loss.item() * len(batch), seen + len(batch)
+    return total / seen
 
 
 def assert_same_bits(a: State, b: State) -> None:
@@ -92,6 +93,8 @@ OPTIONS = {
     "smoothing": replace(BASE, label_smoothing=0.2),
     "prox": replace(BASE, prox_mu=1.0),
     "all": FULL,
+    "steps, less than a pass": replace(FULL, steps=3),
+    "steps, in the third pass": replace(BASE, steps=9),
     "adam": replace(BASE, optimizer="adam", lr=0.01),
     "adam, all": replace(FULL, optimizer="adam", lr=0.01),
 }
@@ -107,7 +110,7 @@ def test_equals_the_plain_loop(name: str, option: str, corrected: bool) -> None:
     reference, _, _ = problem(name)
     result = train(model, x, y, settings, seeded(9), correction)
     loss = plain_train(reference, x, y, settings, correction)
-    assert result.steps == 2 * 4  # 50 windows in batches of 16: the last holds 2
+    assert result.steps == (settings.steps or 2 * 4)  # 50 windows in batches of 16: the last holds 2
     assert result.loss == pytest.approx(loss, rel=1e-5)
     for key, expected in get_state(reference).items():
         np.testing.assert_allclose(result.state[key], expected, rtol=1e-4, atol=2e-6, err_msg=key)

@@ -1,0 +1,69 @@
+"""Passes of local training over a client's windows: whole epochs, or a number of steps.
+
+With a number H of steps every client takes H of them, as protocols of hierarchical methods have it (the
+public code of HierFAVG and MTGC): batches go on through epochs, each with a permutation of its own; a client
+with few windows begins again until H is reached, one with many stops in the middle of an epoch and begins
+with a fresh permutation the next time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+
+def steps_of_passes(windows: int, batch_size: int, epochs: int, steps: int = 0) -> list[int]:
+    """Optimiser steps in each pass over the windows.
+
+    Args:
+        windows: of the client, at least 1.
+        batch_size: windows per step; the last step of a whole pass may have fewer.
+        epochs: passes, where `steps` is 0.
+        steps: H, in place of epochs; the last pass may stop before its end.
+
+    >>> steps_of_passes(windows=70, batch_size=32, epochs=2)
+    [3, 3]
+    >>> steps_of_passes(windows=70, batch_size=32, epochs=2, steps=4)
+    [3, 1]
+    """
+    whole = -(-windows // batch_size)
+    if not steps:
+        return [whole] * epochs
+    return [whole] * (steps // whole) + [steps % whole] * bool(steps % whole)
+
+
+def windows_seen(windows: int, batch_size: int, epochs: int, steps: int = 0) -> int:
+    """Windows that pass through the model, each as often as it does; arguments as of `steps_of_passes`.
+
+    >>> windows_seen(windows=70, batch_size=32, epochs=2)
+    140
+    >>> windows_seen(windows=70, batch_size=32, epochs=2, steps=4)  # 70 in three steps, 32 in the fourth
+    102
+    """
+    if not steps:
+        return windows * epochs
+    whole = -(-windows // batch_size)
+    return steps // whole * windows + steps % whole * batch_size
+
+
+def mean_steps(windows: Iterable[int], batch_size: int, epochs: int) -> int:
+    """H = max(1, epochs · ⌈mean n_i / batch⌉): the steps of a client with as many windows as the mean.
+
+    Args:
+        windows: n_i of all clients that train.
+        batch_size: windows per step.
+        epochs: of the mean client.
+
+    >>> mean_steps([10, 100, 40], batch_size=25, epochs=2)  # 50 windows on average: two batches, twice
+    4
+    """
+    counts = list(windows)
+    return max(1, epochs * math.ceil(sum(counts) / len(counts) / batch_size)) if counts else 1
+
+
+def mean_of_passes(losses: Sequence[float], steps: Sequence[int], windows: int, batch_size: int) -> float:
+    """Mean over the windows of all passes, of the passes' means; one that stopped early has fewer of them."""
+    seen = [min(windows, count * batch_size) for count in steps]
+    return float(np.mean(losses) if len(set(seen)) <= 1 else np.average(losses, weights=seen))

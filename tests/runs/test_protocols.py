@@ -1,0 +1,57 @@
+"""What protocols of papers ask for, in whole runs."""
+
+import io
+
+import polars as pl
+import pytest
+from flower_runs import comparable, flwr_run
+from small_runs import small_config
+
+from fedge import simulate
+from fedge.config.option import ConfigError
+
+pytestmark = pytest.mark.whole_runs
+
+
+def carried_out(config, name="here", **more):
+    done = simulate({**config, "run-name": name}, terminal=io.StringIO(), **more)
+    assert done.status == "completed", done.reason
+    return done
+
+
+def test_every_client_takes_the_same_number_of_steps(tmp_path):
+    """Windows are dealt unevenly; an epoch of the mean client is as good as its number of steps."""
+    config = small_config(tmp_path, **UNEVEN)
+    auto = carried_out({**config, "train.local-steps": "auto"}, "auto")
+    sizes = auto.clients.filter(pl.col("global_round") == 1)["train_samples"].to_list()
+    assert len(set(sizes)) > 1
+    steps = -(-sum(sizes) // (len(sizes) * 2)) * 3
+    told = carried_out({**config, "train.local-steps": steps}, "told")
+    epochs = carried_out(config, "epochs")
+    assert comparable(auto.folder) == comparable(told.folder)
+    assert comparable(auto.folder)["models"] != comparable(epochs.folder)["models"]
+
+
+UNEVEN = {
+    "partition__kind": "dirichlet", "partition__alpha_leaves": 3.0, "partition__alpha_clients": 1.0,
+    "train__batch_size": 2, "train__local_epochs": 3, "scaffold__levels": 2, "gate__enabled": False,
+}  # fmt: skip
+
+
+@pytest.mark.extended
+def test_ray_gives_the_same_bits_for_steps(tmp_path):
+    config = small_config(tmp_path, **UNEVEN) | {"train.local-steps": "auto"}
+    whole = carried_out(config)
+    done = flwr_run(tmp_path, {**config, "run-name": "ray"}, seed="3")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert comparable(tmp_path / "runs" / "ray") == comparable(whole.folder)
+
+
+def test_options_that_say_the_same_twice_are_named(tmp_path):
+    """Epochs beside a number of steps have no effect, and the run says so."""
+    terminal = io.StringIO()
+    config = small_config(tmp_path, train__local_epochs=7, train__local_steps=3)
+    simulate(config, terminal=terminal)
+    assert "train.local-epochs=7 has no effect: it needs train.local-steps" in terminal.getvalue()
+    with pytest.raises(ConfigError, match=r"train\.local-steps"):
+        simulate({**config, "train.local-steps": "many"}, terminal=io.StringIO())
