@@ -198,6 +198,8 @@ def refuse_other_columns(callback: Any, config: Config) -> None:
     if hasattr(callback, "refuse_other_columns"):
         columns = tables_of(task_of(config.train)).rounds.columns
         callback.refuse_other_columns([column.name for column in columns if column.kind != TEXT])
+    if hasattr(callback, "refuse_rare_evaluation"):
+        callback.refuse_rare_evaluation(config.evaluate.every)
 
 
 def _rows(table: Table, rows: Sequence[Any]) -> tuple[Row, ...]:

@@ -74,6 +74,14 @@ class EarlyStopping(Callback):
         if self.metric != VALIDATION:
             _refuse_no_column("early-stopping", "metric", self.metric, columns)
 
+    def refuse_rare_evaluation(self, every: int) -> None:
+        """Raise ConfigError when nothing would be measured for as long as this is patient."""
+        if self.patience < every:
+            raise ConfigError(
+                f"patience of early-stopping must be at least evaluate.every, {every}, because nothing is "
+                f"measured in between, but is {self.patience}; raise it"
+            )
+
     def end_round(self, round_: Round) -> str | None:
         """Compare the round with the best so far; nothing measured is nothing better."""
         value = round_.numbers[self._column]

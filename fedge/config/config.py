@@ -8,6 +8,7 @@ from fedge.config.option import ConfigError, Section, option, shown
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.config.sections.data import DataConfig, PartitionConfig
 from fedge.config.sections.devices import AsynchronyConfig, DevicesConfig
+from fedge.config.sections.evaluate import EvaluateConfig
 from fedge.config.sections.guard import CheckpointConfig, GuardConfig, TransferConfig
 from fedge.config.sections.hierarchy import HierarchyConfig, LeafConfig
 from fedge.config.sections.privacy import PrivacyConfig
@@ -67,6 +68,7 @@ class Config(Section):
     data: DataConfig = field(default_factory=DataConfig)
     partition: PartitionConfig = field(default_factory=PartitionConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
+    evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
     scaffold: ScaffoldConfig = field(default_factory=ScaffoldConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     gate: GateConfig = field(default_factory=GateConfig)

@@ -249,6 +249,8 @@ _ROUNDS_ONLY: tuple[tuple[str, str, Callable[["Config"], bool]], ...] = (
      lambda config: config.cluster.enabled and config.hierarchy.num_servers == 1),
     ('cluster.enabled=false or asynchrony.groups=""', "groups are said, or found",
      lambda config: config.cluster.enabled and bool(config.asynchrony.groups)),
+    ("evaluate.every=1", "asynchrony.evaluate-every-s says when models are evaluated",
+     lambda config: config.evaluate.every != 1),
     ("gate.enabled=false", "a gate compares what a whole round has made",
      lambda config: config.gate.enabled),
     ("personal.leaf-rounds=0", "fine-tuning takes whole leaf rounds",

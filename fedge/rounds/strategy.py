@@ -173,10 +173,12 @@ class HierarchicalStrategy:
         if self._cloud.is_due(global_round):
             self._meet_cloud(begun)
         self._transport.lap("cluster")
-        self._let_gates_decide(self._trains_ahead(global_round, num_rounds))
+        evaluates = self._evaluates(global_round, num_rounds)
+        self._let_gates_decide(evaluates, evaluates and self._trains_ahead(global_round, num_rounds))
         if personal.is_due(self._config.personal, global_round, num_rounds):
             self._personalise(global_round)
-        self._evaluate_models()
+        if evaluates:
+            self._evaluate_models()
         truth = None if self._task.truth is None else self._task.truth(global_round)
         learned = task_of(self._config.train)
         book = self._transport.book
@@ -243,6 +245,15 @@ class HierarchicalStrategy:
             book.labels_before = self._labels
         self._labels = step.labels
 
+    def _evaluates(self, global_round: int, num_rounds: int) -> bool:
+        """Tell whether clients evaluate what they are served: it is due, or something hangs on it."""
+        config = self._config
+        return (
+            config.evaluate.is_due(global_round, num_rounds)
+            or personal.is_due(config.personal, global_round, num_rounds)
+            or not is_foreseen(config, self.branches, self._transport.book)
+        )
+
     def _trains_ahead(self, global_round: int, num_rounds: int) -> bool:
         """Tell whether clients may train for the next round as soon as they have evaluated this one's models.
 
@@ -265,16 +276,17 @@ class HierarchicalStrategy:
             and not lines.any_beside(self.leaves)
         )
 
-    def _let_gates_decide(self, trains_ahead: bool) -> None:
+    def _let_gates_decide(self, evaluates: bool, trains_ahead: bool) -> None:
         """Let clients evaluate what gates choose from, every gate decide, and its leaf go on accordingly.
 
         Args:
+            evaluates: clients do; otherwise nothing hangs on it.
             trains_ahead: in the same exchange clients train for the next global round.
         """
         book = self._transport.book
         asked = asked_for_gates(self._config, self.branches, book)
         of_leaves = asked.of_leaves(self.branches)
-        if not trains_ahead:
+        if evaluates and not trains_ahead:
             book.evaluated = self._port.evaluate(of_leaves)
         decide_gates(self._config, self.branches, book, asked)
         if book.step and self.branches[0].drift is not None:

@@ -136,7 +136,7 @@ def _train_epoch(
 
 
 def pass_order(windows: int, batch_size: int, steps: int, generator: torch.Generator) -> Tensor:
-    """Indices of the windows of one pass in their order: the first `steps` batches of a permutation."""
+    """Indices (n,) int64 of the windows of one pass: the first `steps` batches of a permutation."""
     return torch.randperm(windows, generator=generator)[: steps * batch_size]
 
 
