@@ -81,12 +81,14 @@ class Schema:
         held_out: partition id → split → windows.
         task: of the run.
         outputs: of its models.
+        local_steps: of every client in a leaf round, in place of epochs; 0 for epochs.
     """
 
     config: Config
     held_out: Mapping[int, Mapping[str, int]]
     task: Task
     outputs: int
+    local_steps: int = 0
 
     def trained(self, answer: Packet, asked: Trained, global_round: int) -> Packet:
         """Return an answer to an order to train; AnswerRejected unless it is what was asked for."""
@@ -136,9 +138,11 @@ class Schema:
     def _check_model(self, model: State, leaf: Leaf, start: State) -> None:
         """Raise unless a model can have come of `start` in one leaf round."""
         schema.check_form(model, start)
-        epochs, most = self.config.train.local_epochs, max(leaf.train_samples.values(), default=0)
-        steps = epochs * -(-most // self.config.train.batch_size)
-        schema.check_values(model, start, leaf.variances, steps, windows=epochs * most)
+        train, most = self.config.train, max(leaf.train_samples.values(), default=0)
+        asked = schema.TrainTask(
+            start, most, train.local_epochs, train.batch_size, local_steps=self.local_steps
+        )
+        schema.check_values(model, start, leaf.variances, asked.steps(most), windows=asked.seen(most))
 
     def _check_summaries(self, states: Mapping[str, State], leaf: Leaf, updates: Updates | None) -> None:
         """Raise unless summaries of updates have the form of those that the cloud would make."""
@@ -170,11 +174,10 @@ class Schema:
         """Raise unless Γ has grown by what replies of one leaf round can give, or not at all without any."""
         assert leaf.drift is not None
         length, before = number(told, 0.0, math.inf, "drift"), leaf.drift.length
-        settings = local_training(self.config.train, global_round)
-        most = -(-max(leaf.train_samples.values(), default=1) // settings.batch_size)
+        settings = local_training(self.config.train, global_round, self.local_steps)
         least, largest = (
-            before + drift_length([settings.epochs * passes], [1.0], settings.lr, settings.momentum)
-            for passes in (1, most)
+            before + drift_length([sum(settings.passes(windows))], [1.0], settings.lr, settings.momentum)
+            for windows in (1, max(leaf.train_samples.values(), default=1))
         )
         has_grown = least * (1 - _NEAR) <= length <= largest * (1 + _NEAR)
         if not (has_grown and counted) and (moved or length != before):

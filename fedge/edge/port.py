@@ -62,7 +62,8 @@ class EdgeLeaves:
         self._transport = around.transport
         self._held_out = around.task.held_out
         self._learned, self._outputs = task_of(around.task.config.train), around.task.classes
-        self._schema = Schema(around.task.config, self._held_out, self._learned, self._outputs)
+        steps = around.transport.context(0).local_steps
+        self._schema = Schema(around.task.config, self._held_out, self._learned, self._outputs, steps)
         guard = around.task.config.guard
         self._patience_s, self._limit_s = guard.start_timeout, _OF_STALL * stall_limit_s(guard)
         self._at_work: set[int] = set()  # leaf servers that have carried out an order of this process's

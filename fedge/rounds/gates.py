@@ -12,6 +12,7 @@ from fedge.leaf.server import Server
 from fedge.rounds.book import RoundBook
 from fedge.rounds.evaluation import Asked
 from fedge.serving import decision as choosing
+from fedge.serving import personal
 from fedge.serving import roles as serving
 from fedge.serving.gate import GateResult
 from fedge.states.averaging import State
@@ -46,6 +47,22 @@ def is_foreseen(config: Config, leaves: Sequence[Server], book: RoundBook) -> bo
     return all(
         choosing.is_foreseen(config.gate, book.offers_to(leaf), leaf.models.own_line is not None)
         for leaf in leaves
+    )
+
+
+def clients_evaluate(config: Config, leaves: Sequence[Server], book: RoundBook, num_rounds: int) -> bool:
+    """Tell whether clients evaluate what they are served in a round: it is due, or something hangs on it.
+
+    Args:
+        config: its sections on evaluation, gate and personal models are read.
+        leaves: before their gates decide.
+        book: of the round, with what leaves are offered.
+        num_rounds: global rounds in all.
+    """
+    return (
+        config.evaluate.is_due(book.global_round, num_rounds)
+        or personal.is_due(config.personal, book.global_round, num_rounds)
+        or not is_foreseen(config, leaves, book)
     )
 
 

@@ -35,7 +35,7 @@ from fedge.leaf.leaf import Leaf
 from fedge.leaf.server import Server
 from fedge.rounds import lines
 from fedge.rounds.evaluation import Asked
-from fedge.rounds.gates import asked_for_gates, decide_again, decide_gates, is_foreseen
+from fedge.rounds.gates import asked_for_gates, clients_evaluate, decide_again, decide_gates, is_foreseen
 from fedge.rounds.meeting import Meetings
 from fedge.rounds.port import Around, PortMaker, TrainsAhead
 from fedge.rounds.results import RoundResult
@@ -173,7 +173,7 @@ class HierarchicalStrategy:
         if self._cloud.is_due(global_round):
             self._meet_cloud(begun)
         self._transport.lap("cluster")
-        evaluates = self._evaluates(global_round, num_rounds)
+        evaluates = clients_evaluate(self._config, self.branches, self._transport.book, num_rounds)
         self._let_gates_decide(evaluates, evaluates and self._trains_ahead(global_round, num_rounds))
         if personal.is_due(self._config.personal, global_round, num_rounds):
             self._personalise(global_round)
@@ -244,15 +244,6 @@ class HierarchicalStrategy:
         if book.global_round > self._config.cluster.start_round:
             book.labels_before = self._labels
         self._labels = step.labels
-
-    def _evaluates(self, global_round: int, num_rounds: int) -> bool:
-        """Tell whether clients evaluate what they are served: it is due, or something hangs on it."""
-        config = self._config
-        return (
-            config.evaluate.is_due(global_round, num_rounds)
-            or personal.is_due(config.personal, global_round, num_rounds)
-            or not is_foreseen(config, self.branches, self._transport.book)
-        )
 
     def _trains_ahead(self, global_round: int, num_rounds: int) -> bool:
         """Tell whether clients may train for the next round as soon as they have evaluated this one's models.
