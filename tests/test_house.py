@@ -161,6 +161,11 @@ ELSEWHERE = (
         "fedge/devices/world.py": "fedge/devices/test_procedure.py",
         "fedge/client/together.py": "runs/test_processes.py",
         "fedge/server_app.py": "runs/test_flower.py",
+        # words of the command line, called as a user calls them
+        "fedge/commands/arguments.py": "fedge/test_cli.py",
+        "fedge/commands/measure.py": "fedge/test_cli.py",
+        "fedge/commands/projects.py": "fedge/test_cli.py",
+        "fedge/commands/run.py": "fedge/test_cli.py",
         "fedge/run/served.py": "fedge/inference/test_card.py",
         "fedge/callbacks/callback.py": "fedge/callbacks/test_calls.py",
         "fedge/rounds/hooks.py": "fedge/callbacks/test_calls.py",

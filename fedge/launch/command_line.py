@@ -3,12 +3,12 @@
 import argparse
 import json
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from textwrap import wrap
 from typing import Any, NoReturn
 
-from fedge.config.describe import help_lines
+from fedge.config.describe import MOST_USED, help_lines
 from fedge.config.flat import options
 from fedge.config.option import ConfigError, nearest, shown
 from fedge.launch.packaged import is_packaged
@@ -33,6 +33,57 @@ class Parser(argparse.ArgumentParser):
         """Return usage, arguments, and whatever else belongs there."""
         width = max(shutil.get_terminal_size().columns - 2, 30)
         return super().format_help() + "\n".join(["", *self.more(width), ""] if self.more else [])
+
+
+class Commands:
+    """The subcommands of a parser, in groups that its help shows under their titles."""
+
+    def __init__(self, parser: Parser) -> None:
+        """Let `parser` have subcommands, and its help show them by group."""
+        parser.usage = f"{parser.prog} [-h] [--version] COMMAND ..."
+        self._under = parser.add_subparsers(
+            required=True, metavar="COMMAND", help=argparse.SUPPRESS, prog=parser.prog
+        )
+        self._groups: list[Group] = []
+        parser.more = self._lines
+
+    def group(self, title: str) -> "Group":
+        """A group to which subcommands are added, as to what ``add_subparsers`` returns."""
+        self._groups.append(Group(title, self._under))
+        return self._groups[-1]
+
+    def _lines(self, width: int) -> Iterator[str]:
+        """All groups, one command a line, its help wrapped beside it."""
+        indent = 2 + max(len(name) for group in self._groups for name, _ in group.commands) + 2
+        for group in self._groups:
+            yield f"{group.title}:"
+            for name, about in group.commands:
+                yield from wrap(
+                    about, width, initial_indent=f"  {name}".ljust(indent), subsequent_indent=" " * indent
+                )
+            yield ""
+        yield from wrap("fedge COMMAND --help says more of one.", width)
+
+
+class Group:
+    """Commands that stand under one title.
+
+    Attributes:
+        title: as help shows it.
+        commands: name and help of each, in the order in which they were added.
+    """
+
+    def __init__(self, title: str, under: Any) -> None:
+        """Begin a group of the subparsers `under`."""
+        self.title = title
+        self.commands: list[tuple[str, str]] = []
+        self._under = under
+
+    def add_parser(self, name: str, *, help: str, **options: Any) -> Parser:
+        """The parser of a new command; arguments as those of argparse's own ``add_parser``."""
+        self.commands.append((name, help))
+        parser: Parser = self._under.add_parser(name, help=help, **options)
+        return parser
 
 
 class _HelpAll(argparse.Action):
@@ -60,7 +111,7 @@ def read(parser: Parser, words: Sequence[str]) -> argparse.Namespace:
         parser.error(f"there is no command {shown(words[0])}{near}")
     found, unknown = parser.parse_known_args(words)
     if unknown:
-        _refuse_unknown(commands.get(words[0], parser), unknown)
+        _refuse_unknown(commands.get(words[0], parser), unknown, list(words))
     return found
 
 
@@ -69,17 +120,29 @@ def _commands(parser: argparse.ArgumentParser) -> dict[str, Parser]:
     return next(dict(a.choices) for a in parser._actions if isinstance(a, argparse._SubParsersAction))
 
 
-def _refuse_unknown(command: Parser, unknown: Sequence[str]) -> NoReturn:
-    """End with a line on the first word that a command does not know."""
+def _refuse_unknown(command: Parser, unknown: Sequence[str], words: Sequence[str]) -> NoReturn:
+    """End with a line on the first word that a command does not know, of all its words."""
     word = next((word for word in unknown if word.startswith("-")), unknown[0])
     name, _, value = word.partition("=")
     key = name.lstrip("-")
-    if key in options():
-        rest = unknown[unknown.index(word) + 1 :]
-        told = value or next(iter(rest), None) or json.dumps(options()[key][0])
-        command.error(f"there is no {name}: options of a run follow -c, as -c {shown(f'{key}={told}')}")
+    if meant := _option_meant(key):
+        after = next((text for text in words[words.index(word) + 1 :] if not text.startswith("-")), None)
+        told = value or after or json.dumps(options()[meant][0])
+        command.error(f"there is no {name}: options of a run follow -c, as -c {shown(f'{meant}={told}')}")
     near = nearest(name, [text for action in command._actions for text in action.option_strings])
     command.error(f"{'there is no' if word.startswith('-') else 'too many words:'} {shown(word)}{near}")
+
+
+def _option_meant(word: str) -> str | None:
+    """The option of a run that a word names, whole or by one of its words: "lr" is train.lr, or None.
+
+    Of several the one that most runs set; one whose last word it is, or that is in no section, goes first.
+    """
+    if word in options():
+        return word
+    named = [key for key in options() if word in key.replace(".", "-").split("-")]
+    named.sort(key=lambda key: (key not in MOST_USED, not key.endswith(word), "." in key))
+    return named[0] if named else None
 
 
 def refuse_misplaced(word: str | None, what: str) -> None:

@@ -29,6 +29,8 @@ _NOT_TOML = (ValueError, RecursionError)
 
 # Flower's own pattern: key=value pairs, where a quoted value may hold spaces.
 _PAIR = re.compile(r"(\S+?)=(\'[^\']*\'|\"[^\"]*\"|\S+)")
+# Shells take quotes away; a word that could be a number, true or false stays what it is.
+_WORD = re.compile(r"(?!(?:true|false|inf|nan)$)[A-Za-z_./~][^\s'\"=\[\]{},]*")
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
@@ -72,14 +74,15 @@ def parse_override(text: str) -> dict[str, Scalar]:
     """Return one ``-c`` argument as a flat mapping.
 
     Args:
-        text: ``key=value …``, the name of a TOML file, or that of a packaged configuration ("fedge:hierfl").
+        text: ``key=value …``, the name of a TOML file, or that of a packaged configuration ("fedge:hierfl");
+            a word without quotes is text where its option is text, as in ``train.model=cnn``.
 
     Raises:
         ConfigError: the file cannot be read, or the text is not a list of TOML values.
     """
     if text.strip().endswith(".toml") or is_packaged(text.strip()):
         return read_config(text.strip(), "-c")
-    lines = "\n".join(f"{key} = {value}" for key, value in _PAIR.findall(text))
+    lines = "\n".join(f"{key} = {_quoted(key, value)}" for key, value in _PAIR.findall(text))
     leftover = _PAIR.sub("", text).strip()
     try:
         if leftover:
@@ -90,22 +93,14 @@ def parse_override(text: str) -> dict[str, Scalar]:
     except _NOT_TOML as error:
         raise ConfigError(
             f"-c must be key=value pairs with TOML values, but is {text!r} ({error}); "
-            f"quote strings, as in -c '{_with_quotes(text)}'"
+            """quote text, as in -c 'train.model="cnn"'"""
         ) from error
 
 
-_WORD = re.compile(r"(?!(?:true|false|inf|nan)$)[A-Za-z][\w:./-]*")
-
-
-def _with_quotes(text: str) -> str:
-    """Overrides with quotes around bare words; an example where none of them lacks any.
-
-    >>> _with_quotes("train.model=cnn train.lr=0.1")
-    'train.model="cnn" train.lr=0.1'
-    """
-    pairs = [(key, f'"{v}"' if _WORD.fullmatch(v) else v) for key, v in _PAIR.findall(text)]
-    told = " ".join(f"{key}={value}" for key, value in pairs)
-    return 'train.model="cnn"' if told == text.strip() else told
+def _quoted(key: str, value: str) -> str:
+    """A value in TOML's quotes where its option takes text and it is a word without them."""
+    default = options().get(key, (None,))[0]
+    return json.dumps(value) if isinstance(default, str) and _WORD.fullmatch(value) else value
 
 
 _MOST_SUPERNODES = 100_000

@@ -52,6 +52,7 @@ OPTIONS = (
 _LOOK_S = 0.1  # how often a waiting thread sees whether its stream still lives
 _LEAVE_S = 2.0
 _HELLO_S = 10.0  # within which a leaf server that has attached says hello; it does at once
+_ABSENT_S = 1.0  # given to a leaf server that has been waited for in vain: it is taken back once it attaches
 _MOST_SILENT = 2  # streams of one certificate that have not said hello
 _MOST_HELLO_BYTES = 2**24
 _MOST_TOLD = 5  # breaks of the link that the log has of one question
@@ -176,6 +177,7 @@ class LeafGate:
         self._streams: dict[int, _Stream] = {}
         self._hellos: dict[int, Packet] = {}
         self._outdated: set[tuple[int, str]] = set()  # leaf and process, where another has taken its place
+        self._absent_since: dict[int, float] = {}  # monotonic; leaves that were waited for in vain
         self._is_closing = False
         self._changed = threading.Condition()
         self._name, self._numbers = uuid.uuid4().hex, count(1)
@@ -275,10 +277,15 @@ class LeafGate:
                 logger.warning("the link to leaf server %d broke; it is asked again when it is back", leaf)
 
     def _stream_of(self, leaf: int, timeout_s: float) -> _Stream:
-        """Wait until a leaf server is attached."""
+        """Wait until a leaf server is attached; only a moment for one that has been waited for in vain."""
         with self._changed:
-            if not self._changed.wait_for(lambda: self._is_there(leaf) or self._is_closing, timeout_s):
-                raise LeafGone(f"leaf server {leaf} was away for more than {timeout_s:g} s")
+            patience = min(timeout_s, _ABSENT_S) if leaf in self._absent_since else timeout_s
+            if not self._changed.wait_for(lambda: self._is_there(leaf) or self._is_closing, patience):
+                now = time.monotonic()
+                away_s = now - self._absent_since.setdefault(leaf, now - patience)
+                raise LeafGone(
+                    f"leaf server {leaf} has been away for {away_s:.0f} s; the run goes on without it"
+                )
             if not self._is_there(leaf):
                 raise LeafGone(f"leaf server {leaf} is not there, and the link is closed")
             return self._streams[leaf]
@@ -316,6 +323,7 @@ class LeafGate:
                 if known is not None and str(known.facts.get(PROCESS)) != process:
                     self._outdated.add((leaf, str(known.facts.get(PROCESS))))
                 self._streams[leaf], self._hellos[leaf] = stream, hello
+                self._absent_since.pop(leaf, None)
                 self._changed.notify_all()
         if self._is_closing:
             context.abort(grpc.StatusCode.UNAVAILABLE, "the cloud is about to end")

@@ -17,6 +17,7 @@ from fedge.process.durable import make_folder, sync, write_bytes
 logger = logging.getLogger(__name__)
 
 LATEST = "latest"  # the link to the newest run
+MANIFEST = "manifest.json"  # what a folder has whose run began
 
 
 def create_run_folder(runs_dir: str, name: str, seed: int) -> Path:
@@ -60,6 +61,10 @@ def find_run(run: str, runs_dir: str | Path = "runs", name: str = "RUN") -> Path
         with suppress(OSError, ValueError):  # no possible path: too long, a null character
             if run and folder.is_dir():
                 return folder.resolve()
+    if run == LATEST and not any(Path(runs_dir).glob(f"*/{MANIFEST}")):
+        raise ConfigError(
+            f"there is no run yet in {runs_dir}; begin one with `fedge run`, or name its folder"
+        )
     raise ConfigError(
         f"{name} must be a run folder or a name under {runs_dir}, but {run!r} is neither; "
         f"`fedge runs` lists them"

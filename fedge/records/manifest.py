@@ -15,11 +15,11 @@ from fedge.config.flat import options
 from fedge.config.option import ConfigError
 from fedge.process import exits
 from fedge.process.identity import has_ended
+from fedge.records.folder import MANIFEST as MANIFEST
 from fedge.records.folder import write_whole
 from fedge.records.foreign import OddFileError, refuse_odd_files
 from fedge.records.private import process_of
 
-MANIFEST = "manifest.json"
 _STATUSES = ("running", "completed", "partial", "failed")
 _LARGEST = 2**63 - 1  # whole numbers of a configuration are at most this
 

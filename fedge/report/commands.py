@@ -125,7 +125,7 @@ def _runs(options: argparse.Namespace) -> int:
 
     found = list_runs(options.runs_dir)
     if not found:
-        print(f"no runs in {options.runs_dir}", file=sys.stderr)
+        print(f"no run yet in {options.runs_dir}; begin one with `fedge run`", file=sys.stderr)
         return 0
     print(*lines(found), sep="\n")
     return 0

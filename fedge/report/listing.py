@@ -62,15 +62,20 @@ def runs_in(folder: Path) -> list[Path]:
     """
     if not is_sweep(folder):
         return [folder]
-    found = sorted(path.parent for path in folder.glob(f"*/{MANIFEST}"))
+    found = sorted(_begun(folder))
     if not found:
         raise ConfigError(f"a sweep must have a run that began, but {folder} has none; start it again")
     return found
 
 
+def _begun(folder: Path) -> list[Path]:
+    """Folders of a sweep's runs that began; the link to the newest is none of its own."""
+    return [path.parent for path in folder.glob(f"*/{MANIFEST}") if not path.parent.is_symlink()]
+
+
 def _listed_sweep(folder: Path) -> Listed:
     """Return the line of a sweep: how many of its runs have ended how, the newest start."""
-    runs = [listed(path.parent) for path in folder.glob(f"*/{MANIFEST}")]
+    runs = [listed(run) for run in _begun(folder)]
     counts = Counter(run.status for run in runs)
     states = ", ".join(f"{number} {status}" for status, number in sorted(counts.items()))
     started = max((run.started for run in runs), default=_NOTHING)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fedge.cli import main, option_table
-from fedge.config.describe import json_schema
+from fedge.cli import main
+from fedge.config.describe import json_schema, option_table
 
 pytestmark = pytest.mark.whole_runs
 

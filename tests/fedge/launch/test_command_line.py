@@ -2,7 +2,8 @@
 
 import pytest
 
-from fedge.cli import main
+from fedge.cli import _parser, main
+from fedge.launch.command_line import _commands
 
 
 def refused(words, capsys, code=2):
@@ -22,13 +23,14 @@ def refused(words, capsys, code=2):
     ("words", "telling"),
     [
         ("rnu", "there is no command 'rnu'; did you mean run?"),
-        ("fly", "there is no command 'fly'; it is one of run, status, "),
+        ("fly", "there is no command 'fly'; it is one of demo, new, run, "),
         ("run --wokers 3", "there is no '--wokers'; did you mean --workers?"),
         ("run --train.lr=0.1", "there is no --train.lr: options of a run follow -c, as -c 'train.lr=0.1'"),
         ("run --seed", "as -c 'seed=42'"),
+        ("run --rounds 5", "as -c 'num-server-rounds=5'"),
+        ("run --lr=0.1", "as -c 'train.lr=0.1'"),
         ("run . local-simulation third", "too many words: 'third'; see fedge run --help"),
         ("compare", "the following arguments are required: RUN; see fedge compare --help"),
-        ("", "the following arguments are required: COMMAND; see fedge --help"),
         ("sweep x.toml --jobs many", "argument --jobs: invalid int value: 'many'"),
         ("run -c", "argument -c/--run-config: expected one argument"),
     ],
@@ -59,3 +61,19 @@ def test_the_help_of_a_run_shows_options(command, capsys, monkeypatch):
     assert "guard.retries=1" in printed["--help-all"]
     assert "\nguard: " in printed["--help-all"]
     assert max(map(len, printed["--help"].splitlines())) <= 60
+
+
+@pytest.mark.parametrize("words", [[], ["--help"]])
+def test_help_shows_every_command_once_in_its_group(words, capsys):
+    """With no word at all, too: exit code 0, on standard output."""
+    try:
+        code = main(words)
+    except SystemExit as ended:
+        code = ended.code
+    lines = capsys.readouterr().out.splitlines()
+    titles = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
+    named = [line.split()[0] for line in lines if line[:2] == "  " and line[2:3].isalpha()]
+    assert code == 0
+    assert titles[:3] == ["options:", "begin here:", "carry out runs:"]
+    assert sorted(named) == sorted(_commands(_parser()))
+    assert max(map(len, lines)) <= 80

@@ -143,6 +143,17 @@ def test_no_such_run(tmp_path, capsys, run):
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize("command", ["status", "report", "resume", "predict"])
+def test_before_the_first_run_the_next_step_is_said(command, tmp_path, capsys, monkeypatch):
+    """ "latest" is what a newcomer did not type: it is the default."""
+    monkeypatch.chdir(tmp_path)
+    words = [command, "latest", "windows.npz"] if command == "predict" else [command]
+    assert main(words) == 4
+    assert capsys.readouterr().err == (
+        "fedge: there is no run yet in runs; begin one with `fedge run`, or name its folder\n"
+    )
+
+
 def test_a_folder_without_a_manifest(tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     assert find_run("empty", str(tmp_path)) == tmp_path / "empty"

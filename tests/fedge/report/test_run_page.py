@@ -25,7 +25,7 @@ from fedge.records.recorder import Recorder
 from fedge.report.at_end import report_at_end
 from fedge.report.comparison.page import write_comparison
 from fedge.report.html import tables
-from fedge.report.listing import lines, list_runs
+from fedge.report.listing import lines, list_runs, runs_in
 from fedge.report.run_page import write_report
 from fedge.report.sections.clustering import chosen_steps
 from fedge.report.sections.setup import changed_options, command
@@ -487,6 +487,19 @@ def test_the_list_of_runs(folder, tmp_path, capsys):
     assert re.fullmatch(r"mine +completed +0\.9667 +0\.9000 +– +2/2 +1 +2025-01-02 03:04:05", printed[-1])
 
 
+def test_a_sweep_counts_each_of_its_runs_once(tmp_path):
+    """The link to the newest stands beside them."""
+    sweep = tmp_path / "axes"
+    sweep.mkdir()
+    (sweep / "sweep.toml").write_text("")
+    for name, status in (("a", "completed"), ("b", "completed"), ("c", "failed")):
+        write_run(sweep / name, [], status=status)
+    (sweep / "latest").symlink_to("c")
+    (listed,) = list_runs(tmp_path)
+    assert listed.status == "sweep: 2 completed, 1 failed"
+    assert [run.name for run in runs_in(sweep)] == ["a", "b", "c"]
+
+
 def test_seen_and_unseen_users_stand_apart(tmp_path):
     """Clients 0 and 2 train and get 9 and 8 of 10 right, unseen clients 1 and 3 get 4 and 6; groups 0 and 1.
 
@@ -520,7 +533,7 @@ def test_seen_and_unseen_users_stand_apart(tmp_path):
 
 def test_no_runs(tmp_path, capsys):
     assert main(["runs", "--runs-dir", str(tmp_path)]) == 0
-    assert f"no runs in {tmp_path}" in capsys.readouterr().err
+    assert f"no run yet in {tmp_path}" in capsys.readouterr().err
 
 
 def test_the_command_to_reproduce_gives_the_same_configuration(tmp_path):

@@ -1,0 +1,52 @@
+"""Arguments that several commands share: which run is meant, and how many clients train at a time."""
+
+import argparse
+from pathlib import Path
+
+from fedge.config.option import ConfigError
+from fedge.launch.command_line import Parser, show_options
+from fedge.launch.project import Project
+
+
+def add_run_arguments(parser: Parser) -> None:
+    """Add what says which run is meant."""
+    parser.add_argument(
+        "app", nargs="?", default=".", help="folder of pyproject.toml, or of none: all defaults (default: .)"
+    )
+    parser.add_argument(
+        "federation", nargs="?", help="name in [tool.flwr.federations] (default: its default)"
+    )
+    parser.add_argument(
+        "-c", "--run-config", action="append", default=[], metavar="OVERRIDE",
+        help="'key=value …', FILE.toml or one of `fedge configs`, as fedge:hierfl; repeatable, later win",
+    )  # fmt: skip
+    parser.add_argument(
+        "--engine",
+        choices=("inprocess", "flower"),
+        default="inprocess",
+        help="threads here, or Flower on Ray",
+    )
+    parser.add_argument(
+        "--address", metavar="HOST:PORT", help="flower: a Ray cluster to use (default: RAY_ADDRESS)"
+    )
+    parser.add_argument(
+        "--workers", type=int, help="inprocess: clients that train at a time (default: cores, or GPUs)"
+    )
+    parser.add_argument(
+        "--clients", type=int, metavar="N",
+        help="number of clients, on either engine (default: the option clients; auto: one per user)",
+    )  # fmt: skip
+    show_options(parser)
+
+
+def project_of(options: argparse.Namespace) -> Project:
+    """Return the project that is meant; from here on `options.app` is its folder."""
+    project = Project(Path(options.app))
+    options.app = str(project.folder)
+    return project
+
+
+def check_workers(workers: int | None) -> None:
+    """Raise ConfigError for a number of workers that cannot be."""
+    if workers is not None and workers < 1:
+        raise ConfigError(f"--workers must be at least 1, but is {workers}; leave it out for one per core")

@@ -1,0 +1,139 @@
+"""``fedge demo``: groups that are planted, found, and of use to people outside training; on made-up data.
+
+Two runs of one seed, one model for all and a model per cluster, then what came out in a few lines.
+"""
+
+import argparse
+import os
+import sys
+import time
+import webbrowser
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedge.config.option import ConfigError
+from fedge.launch.project import read_config
+from fedge.process import exits
+from fedge.records.folder import refuse_taken_name
+
+if TYPE_CHECKING:
+    from fedge.records.reader import RunData
+
+CONFIG = "fedge:demo"
+_PLANTED = """\
+Thirty-six people wear a phone. Six leaf servers know six of them each, and train on four.
+In half of the leaves, drawn by the seed, every sensor is turned round, and nobody is told.
+The data are made up: this shows how Fedge works, not how well it does on people."""
+
+
+def add_demo(commands: Any) -> None:
+    """Add the subcommand ``demo``."""
+    demo = commands.add_parser(
+        "demo", help="see groups planted and found, and an unseen person helped: a minute or two"
+    )
+    demo.add_argument("--seed", type=int, help="root of every random stream (default: SEED, or 42)")
+    demo.add_argument("--runs-dir", default="runs", help="folder of all run folders (default: runs)")
+    demo.add_argument("--rounds", type=int, help="global rounds (default: 10)")
+    demo.add_argument("--no-open", action="store_true", help="print the report's path and open no browser")
+    demo.set_defaults(command=_demo)
+
+
+def _demo(options: argparse.Namespace) -> int:
+    """Exit code of ``fedge demo``: that of the first run that was not completed, else 0."""
+    config = read_config(CONFIG, "the demonstration") | {"runs-dir": options.runs_dir}
+    if options.seed is not None:
+        _refuse_other_seed(options.seed)
+        config["seed"] = options.seed
+    if options.rounds is not None:
+        config["num-server-rounds"] = options.rounds
+    stem = f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
+    names = {"one model for all": f"{stem}-one-model", "a model per group": f"{stem}-groups"}
+    for name in names.values():
+        refuse_taken_name(options.runs_dir, name)
+    print(f"{_PLANTED}\n")
+    runs: list[RunData] = []
+    for title, name in names.items():
+        print(f"{len(runs) + 1} of 2: {title}", flush=True)
+        runs.append(_carried_out((config if runs else _without_clusters(config)) | {"run-name": name}))
+        if runs[-1].status != "completed":
+            return runs[-1].exit_code
+        print()
+    for line in story(*runs):
+        print(line)
+    _open(runs[1].folder / "report.html", options.no_open)
+    return exits.COMPLETED
+
+
+def _without_clusters(config: dict[str, Any]) -> dict[str, Any]:
+    """The same with one model for all, and no report: the second run's is the one to open."""
+    kept = {key: value for key, value in config.items() if not key.startswith("cluster.")}
+    return kept | {"cluster.enabled": False, "report": False}
+
+
+def _refuse_other_seed(seed: int) -> None:
+    """Raise ConfigError where the environment names another seed, which would win without a word."""
+    named = os.environ.get("SEED")
+    if named not in (None, "", str(seed)):
+        raise ConfigError(
+            f"--seed must agree with SEED={named} of the environment, but is {seed}; unset SEED"
+        )
+
+
+def _carried_out(config: dict[str, Any]) -> "RunData":
+    """One run on threads of this process, its lines on the terminal."""
+    from fedge.launch.simulate import simulate  # loads torch, which a refused command need not wait for
+
+    return simulate(config)
+
+
+def story(one: "RunData", groups: "RunData") -> list[str]:
+    """What the two runs show, in lines: groups as planted and found, accuracies of known and unseen people.
+
+    Args:
+        one: the run with one model for all.
+        groups: the same with clusters.
+    """
+    planted, found = _leaves_by(groups.truth), _leaves_by(groups.rounds["cluster_labels"][-1].split())
+    changes = [words for step in groups.clusters["changes"].to_list() for words in step]
+    return [
+        "What was planted, and what the cloud found without being told:",
+        f"  planted  {planted}",
+        f"  found    {found}{'' if found == planted else '   not the same: try another --seed'}",
+        *(f"           {words}" for words in changes),
+        "",
+        "Test accuracy in the last round, in percent:",
+        f"  {'':22}{'one model for all':>18}{'a model per group':>19}",
+        *(_row(words, one, groups, column) for words, column in _WHO),
+        f"  {'':22}(the unseen people took no part in training; {_better(one, groups)})",
+    ]
+
+
+_WHO = (("people in training", "test_accuracy_mean"), ("people never seen", "unseen_accuracy_mean"))
+
+
+def _row(words: str, one: "RunData", groups: "RunData", column: str) -> str:
+    """One line of the comparison: the last round's mean of a column in both runs."""
+    return f"  {words:22}{100 * one.rounds[column][-1]:18.1f}{100 * groups.rounds[column][-1]:19.1f}"
+
+
+def _better(one: "RunData", groups: "RunData") -> str:
+    """How many unseen clients the model of their group serves better than the one model."""
+    last = [run.unseen_clients.filter(run.unseen_clients["global_round"] == run.rounds["global_round"][-1])
+            .sort("client")["test_accuracy"] for run in (one, groups)]  # fmt: skip
+    return f"{int((last[1] > last[0]).sum())} of {len(last[0])} do better with their group's model"
+
+
+def _leaves_by(labels: Any) -> str:
+    """Leaves in braces, one pair of braces per label, by their first leaf: ``{0 1 2} {3 4 5}``."""
+    groups: dict[Any, list[int]] = {}
+    for leaf, label in enumerate(labels):
+        groups.setdefault(label, []).append(leaf)
+    return " ".join(f"{{{' '.join(map(str, leaves))}}}" for leaves in groups.values())
+
+
+def _open(report: Path, no_open: bool) -> None:
+    """Open the report in a browser where there is a screen and a person; its path is printed in any case."""
+    print(f"\nreport: {report}")
+    screen = sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    if not no_open and screen and sys.stdout.isatty():
+        webbrowser.open(report.resolve().as_uri())

@@ -1,0 +1,105 @@
+"""Words of ``fedge sweep``, ``status``, ``profile`` and ``doctor``; their work is done in other rooms."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from fedge.commands.arguments import add_run_arguments, check_workers
+from fedge.records.folder import find_run
+
+
+def add_sweep(commands: Any) -> None:
+    """Add the subcommand ``sweep``."""
+    sweep = commands.add_parser(
+        "sweep", help="carry out many runs, several at a time, and compare them; again: go on"
+    )
+    sweep.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE.toml", help="sweep files; see docs/sweeps.md"
+    )
+    sweep.add_argument("--dry-run", action="store_true", help="check and list the runs, start none")
+    sweep.add_argument(
+        "--workers", type=int, default=1, help="clients that train at a time in a run (default: 1)"
+    )
+    sweep.add_argument("--jobs", type=int, help="runs at a time (default: cores divided by workers)")
+    sweep.add_argument(
+        "--launcher", choices=("local", "slurm", "ray"), default="local",
+        help="where runs are carried out: here, as an array of Slurm jobs, whose script is written, or as "
+        "tasks of a Ray cluster",
+    )  # fmt: skip
+    sweep.add_argument("--address", metavar="HOST:PORT", help="ray: of the cluster (default: RAY_ADDRESS)")
+    sweep.add_argument(
+        "--sbatch",
+        default="",
+        metavar="OPTIONS",
+        help='slurm: for sbatch, as --sbatch="--time=02:00:00 --mem=4G"',
+    )
+    sweep.add_argument("--submit", action="store_true", help="slurm: hand the script to sbatch")
+    sweep.add_argument("--only", metavar="RUN", help="carry out one run of the sweep, and compare nothing")
+    sweep.set_defaults(command=_sweep)
+
+
+def add_status(commands: Any) -> None:
+    """Add the subcommand ``status``."""
+    status = commands.add_parser("status", help="print how a run stands; the exit code is the run's")
+    status.add_argument("run", nargs="?", default="latest", help="run folder or its name (default: latest)")
+    status.add_argument("--runs-dir", default="runs", help="folder of all run folders (default: runs)")
+    status.set_defaults(command=_print_status)
+
+
+def add_profile(commands: Any) -> None:
+    """Add the subcommand ``profile``."""
+    profile = commands.add_parser("profile", help="show where a run's memory goes, on either engine")
+    add_run_arguments(profile)
+    profile.add_argument(
+        "-o", "--output", help="folder of the profile (default: profiles/TIME-ENGINE), or page"
+    )
+    profile.add_argument(
+        "--compare", nargs=2, metavar=("A", "B"), help="compare two profiles, by their folders: before, after"
+    )
+    profile.add_argument(
+        "--max-growth",
+        type=float,
+        metavar="PERCENT",
+        help="with --compare: exit code 4 if RSS or USS grew more",
+    )
+    profile.set_defaults(command=_profile)
+
+
+def add_doctor(commands: Any) -> None:
+    """Add the subcommand ``doctor``."""
+    doctor = commands.add_parser("doctor", help="say what this machine and environment can do for a run")
+    add_run_arguments(doctor)
+    doctor.add_argument("--json", action="store_true", help="print all of it for programs")
+    doctor.set_defaults(command=_doctor)
+
+
+def _sweep(options: argparse.Namespace) -> int:
+    """Carry out ``fedge sweep``."""
+    from fedge.sweep.command import run_sweeps  # loads Polars, which other commands need not wait for
+
+    return run_sweeps(options)
+
+
+def _profile(options: argparse.Namespace) -> int:
+    """Carry out ``fedge profile``."""
+    check_workers(options.workers)
+    from fedge.profile.command import profile
+
+    return profile(options)
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    """Carry out ``fedge doctor``."""
+    check_workers(options.workers)
+    from fedge.doctor.command import doctor
+
+    return doctor(options)
+
+
+def _print_status(options: argparse.Namespace) -> int:
+    """Carry out ``fedge status``; its exit code is the run's."""
+    from fedge.records.status import read_status, status_lines
+
+    status = read_status(find_run(options.run, options.runs_dir))
+    print("\n".join(status_lines(status)))
+    return status.exit_code

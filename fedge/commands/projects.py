@@ -1,0 +1,91 @@
+"""``fedge new``, and the lists that one writes a study with: configurations, options, methods, columns."""
+
+import argparse
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+from fedge.config.describe import json_schema, option_table
+from fedge.launch.completion import SHELLS, shell_code
+from fedge.launch.new_project import new_project
+from fedge.launch.packaged import described
+
+
+def add_new(commands: Any) -> None:
+    """Add the subcommand ``new``."""
+    new = commands.add_parser("new", help="write a small project with its own model, options and federations")
+    new.add_argument("folder", type=Path, help="its folder, new or empty, which gives its name: my-study")
+    new.set_defaults(command=_new)
+
+
+def add_lists(commands: Any) -> None:
+    """Add the subcommands that list what there is: configurations, options, methods, columns, completion."""
+    configs = commands.add_parser("configs", help="list the configurations that come with Fedge, for -c")
+    configs.set_defaults(command=_print_configs)
+    completion = commands.add_parser(
+        "completion", help='print what a shell needs to complete words: eval "$(fedge completion bash)"'
+    )
+    completion.add_argument("shell", choices=SHELLS)
+    completion.set_defaults(command=_print_completion)
+    options = commands.add_parser("options", help="print a table of all configuration keys (Markdown)")
+    options.add_argument(
+        "--json-schema", nargs="?", const="config", choices=("config", "pyproject"),
+        help="print a JSON schema instead, with which editors check a file for -c, or pyproject.toml",
+    )  # fmt: skip
+    options.set_defaults(command=_print_options)
+    methods = commands.add_parser("methods", help="list what clients can do, by name (train.algorithm)")
+    methods.set_defaults(command=_print_methods)
+    tables = commands.add_parser("tables", help="print what every column of a run's tables means (Markdown)")
+    tables.set_defaults(command=_print_tables)
+
+
+def _new(options: argparse.Namespace) -> int:
+    """Carry out ``fedge new``."""
+    for file in new_project(options.folder):
+        print(file)
+    print(f"next: cd {shlex.quote(str(options.folder))} && fedge run -c num-server-rounds=5")
+    return 0
+
+
+def _print_configs(_: argparse.Namespace) -> int:
+    """Carry out ``fedge configs``."""
+    found = list(described())
+    width = max(len(name) for name, _ in found)
+    for name, meaning in found:
+        print(f"{name:{width}}  {meaning}")
+    return 0
+
+
+def _print_completion(options: argparse.Namespace) -> int:
+    """Carry out ``fedge completion``."""
+    print(shell_code(options.shell))
+    return 0
+
+
+def _print_options(options: argparse.Namespace) -> int:
+    """Carry out ``fedge options``."""
+    if options.json_schema:
+        schema = json_schema(options.json_schema == "pyproject")
+        print(json.dumps(schema, indent=2))
+    else:
+        print(option_table())
+    return 0
+
+
+def _print_methods(_: argparse.Namespace) -> int:
+    """Print what stands behind every name of `train.algorithm`."""
+    from fedge.config.parts import ALGORITHMS
+
+    width = max(map(len, ALGORITHMS.names))
+    for entry in ALGORITHMS:
+        print(f"{entry.name:{width}}  {entry.doc}")
+    return 0
+
+
+def _print_tables(_: argparse.Namespace) -> int:
+    """Carry out ``fedge tables``."""
+    from fedge.records.catalog import page
+
+    print(page(), end="")
+    return 0

@@ -1,0 +1,205 @@
+"""``fedge run`` and ``fedge resume``: a run in this process, on Ray, with leaf servers, or on a SuperLink."""
+
+import argparse
+import os
+from contextlib import nullcontext, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from fedge.commands.arguments import add_run_arguments, check_workers, project_of
+from fedge.config.flat import check_keys, fold_tables
+from fedge.config.flat import options as all_options
+from fedge.config.option import ConfigError, Scalar
+from fedge.launch.command_line import refuse_misplaced
+from fedge.launch.leaf_command import add_leaves, refuse_with_leaves
+from fedge.launch.project import CLIENT_APP, Project, parse_override
+from fedge.process import exits
+from fedge.process.collection import spared_imports
+from fedge.records.folder import find_run
+
+if TYPE_CHECKING:
+    from fedge.engine.federation import Federation
+    from fedge.run.prepare import Prepared
+
+# after a signal; with Flower, its processes are ended first
+_LEAVE_S = {"inprocess": exits.LEAVE_S, "flower": exits.LEAVE_S + 4}
+
+
+def add_run(commands: Any) -> None:
+    """Add the subcommands ``run`` and ``resume``."""
+    run = commands.add_parser(
+        "run", help="carry out a run, as `flwr run` would, with an exit code that tells the truth"
+    )
+    add_run_arguments(run)
+    add_leaves(run)
+    run.set_defaults(command=_run)
+    resume = commands.add_parser("resume", help="go on with a run that was stopped, as it began")
+    resume.add_argument(
+        "run", nargs="?", default="latest", help="its folder, as runs/NAME (default: latest, the newest)"
+    )
+    resume.add_argument("-c", "--run-config", action="append", default=[], metavar="OVERRIDE",
+        help="what is to differ, as 'num-server-rounds=200'; see docs/running.md for what may")  # fmt: skip
+    resume.add_argument("--engine", choices=("inprocess", "flower"), help="default: the one that it ran on")
+    resume.add_argument(
+        "--workers", type=int, help="inprocess: clients that train at a time (default: cores, or GPUs)"
+    )
+    resume.add_argument("--app", default=".", help="flower: folder of pyproject.toml (default: .)")
+    resume.add_argument("--federation", help="flower: name in [tool.flwr.federations] (default: its default)")
+    resume.add_argument(
+        "--trust-code", action="store_true",
+        help="import code that the run names and that is not Fedge's; remembered",
+    )  # fmt: skip
+    add_leaves(resume)
+    resume.set_defaults(command=_resume)
+
+
+def _run(options: argparse.Namespace) -> int:
+    """Carry out ``fedge run``."""
+    check_workers(options.workers)
+    _use_cluster(options)
+    refuse_misplaced(options.app, "the folder of pyproject.toml")
+    refuse_misplaced(options.federation, "the federation")
+    project = project_of(options)
+    project.refuse_other_server()
+    options.client_app = project.client_app
+    run_config = project.run_config(options.run_config) | _said(options)
+    federation = project.federation(options.federation)
+    if project.packaged:
+        with suppress(OSError):  # a run does not care whether anybody reads it
+            print("no pyproject.toml in this folder: options and federations are Fedge's own", flush=True)
+    address = project.address(options.federation)
+    if address is not None:
+        return _run_deployed(options, project, address, run_config)
+    if federation.is_auto:
+        from fedge.doctor.command import resolved  # measures a client: other runs need not load it
+
+        federation, shares = resolved(federation, run_config)
+        if not shares.per_gpu:  # on GPUs, as many threads as there are suit a run in this process best
+            options.workers = options.workers or shares.at_a_time
+    return _carry_out(options, run_config, federation)
+
+
+def _run_deployed(
+    options: argparse.Namespace, project: Project, address: str, run_config: dict[str, Scalar]
+) -> int:
+    """Carry out a run on the SuperLink at an address; returns the exit code."""
+    from fedge.launch.deployed import run_deployed
+
+    name = options.federation or project.default_federation
+    with exits.signals_as_exceptions(exits.LEAVE_S) if options.owns_process else nullcontext():
+        return run_deployed(project, name, address, run_config)
+
+
+def _said(options: argparse.Namespace) -> dict[str, Scalar]:
+    """Return the options that have an argument of their own."""
+    return {} if options.clients is None else {"clients": options.clients}
+
+
+def _resume(options: argparse.Namespace) -> int:
+    """Carry out ``fedge resume``: the run's own configuration, with `options` on top."""
+    check_workers(options.workers)
+    run_config, engine, federation = _as_it_began(options.run)
+    named = dict(run_config)
+    for text in options.run_config:
+        override = parse_override(text)
+        check_keys(list(override))
+        run_config = fold_tables({**run_config, **override})
+    from fedge.run.foreign_parts import refuse_code_of_others
+
+    refuse_code_of_others(named, run_config, options.trust_code)
+    options.engine = options.engine or engine
+    if options.engine == "flower":
+        project = project_of(options)
+        if (address := project.address(options.federation)) is not None:
+            return _run_deployed(options, project, address, run_config)
+        federation = project.federation(options.federation)
+    return _carry_out(options, run_config, federation)
+
+
+def _as_it_began(run: str) -> "tuple[dict[str, Scalar], str, Federation]":
+    """Return configuration, last engine and federation of the run that a word names."""
+    from fedge.config.register import look_in
+    from fedge.config.trust import own_folders
+    from fedge.engine.federation import Federation
+    from fedge.records.private import code_folders_of
+    from fedge.run.resume import open_resumption, run_config_of
+
+    found = open_resumption(find_run(run, str(all_options()["runs-dir"][0])))
+    look_in(*own_folders(code_folders_of(found.folder)))
+    last = [{**found.run, **found.manifest}, *found.manifest.get("resumed", [])][-1]
+    described = found.run["federation"]
+    federation = Federation(described["num-supernodes"], described["num-cpus"], described["num-gpus"])
+    return run_config_of(found), str(last["engine"]), federation
+
+
+def _use_cluster(options: argparse.Namespace) -> None:
+    """Let Ray, which this process starts others for, use the cluster that the command line names."""
+    address = getattr(options, "address", None)
+    if address is None:
+        return
+    if options.engine != "flower":
+        raise ConfigError("--address needs --engine flower, because threads use no Ray; add that")
+    os.environ["RAY_ADDRESS"] = address
+
+
+def _carry_out(options: argparse.Namespace, run_config: dict[str, Scalar], federation: "Federation") -> int:
+    """Carry out a run on the engine that `options` name; returns the exit code."""
+    from fedge.launch.flower import run_on_flower
+    from fedge.launch.preflight import check
+
+    on_flower = options.engine == "flower"
+    if getattr(options, "owners", False) and not options.leaves:
+        raise ConfigError("--owners is for leaf servers, but there are none; add --leaves HOST:PORT")
+    if getattr(options, "leaves", None):
+        return _run_with_leaves(options, run_config, federation)
+    if options.engine not in _LEAVE_S:
+        raise ConfigError("this run has leaf servers of its own; go on with --leaves HOST:PORT")
+    with exits.signals_as_exceptions(_LEAVE_S[options.engine]) if options.owns_process else nullcontext():
+        prepared = check(run_config, federation, on_ray=on_flower)
+        clients = prepared.num_clients or federation.num_supernodes
+        if not on_flower:
+            federation = replace(federation, num_supernodes=clients)
+            return _run_in_process(run_config, federation, options, prepared)
+        config = prepared.config
+        del prepared  # the run is another process's, and reads the data itself
+        there = replace(federation, num_supernodes=clients)
+        return run_on_flower(options.app, options.federation, run_config, config, there)
+
+
+def _run_with_leaves(
+    options: argparse.Namespace, run_config: dict[str, Scalar], federation: "Federation"
+) -> int:
+    """Run as the cloud of leaf servers that are processes of their own."""
+    named = getattr(options, "client_app", CLIENT_APP)
+    refuse_with_leaves(options.engine, options.workers, named, CLIENT_APP)
+    from fedge.launch.leaf import run_with_leaves
+    from fedge.launch.preflight import check
+
+    with exits.signals_as_exceptions() if options.owns_process else nullcontext():
+        # owners have the windows, and the cloud none
+        prepared = check(run_config, replace(federation, num_supernodes=0) if options.owners else federation)
+        said = prepared.num_clients or (options.owners and prepared.config.clients)
+        clients = said if isinstance(said, int) and said else federation.num_supernodes
+        federation = replace(federation, num_supernodes=clients)
+        outcome = run_with_leaves(
+            run_config, federation, prepared, options.leaves, options.certs, options.owns_process,
+            owners=options.owners,
+        )  # fmt: skip
+    return outcome.exit_code
+
+
+def _run_in_process(
+    run_config: dict[str, Scalar],
+    federation: "Federation",
+    options: argparse.Namespace,
+    prepared: "Prepared",
+) -> int:
+    """Run on threads of this process."""
+    with spared_imports():  # loads torch, which a refused run need not wait for
+        from fedge.launch.simulate import client_app_named, run_in_process
+
+    app = client_app_named(getattr(options, "client_app", CLIENT_APP))
+    outcome = run_in_process(
+        run_config, federation, options.workers, None, options.owns_process, prepared, app
+    )
+    return outcome.exit_code
