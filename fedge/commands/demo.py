@@ -104,7 +104,7 @@ def story(one: "RunData", groups: "RunData") -> list[str]:
         "Test accuracy in the last round, in percent:",
         f"  {'':22}{'one model for all':>18}{'a model per group':>19}",
         *(_row(words, one, groups, column) for words, column in _WHO),
-        f"  {'':22}(the unseen people took no part in training; {_better(one, groups)})",
+        f"Of the people never seen, {_better(one, groups)}.",
     ]
 
 

@@ -94,7 +94,7 @@ def _one_source(path: str, config: Config, num_clients: int) -> tuple[Windows, D
     if DATASETS.is_code(path):
         windows = made(path, config.data.arguments("path"))
         return windows, DataSource(_said(path), fingerprint_windows(windows), False)
-    if _NAME.fullmatch(path) and not Path(path).is_file():
+    if _NAME.fullmatch(path) and not os.path.isfile(path):
         path = str(PREPARED.parent / f"{path}.npz")  # where `fedge datasets prepare` puts it
     try:
         return load_windows(path), DataSource(path, fingerprint(path), False)

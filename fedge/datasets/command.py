@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -201,7 +202,7 @@ def _info(options: argparse.Namespace) -> int:
     from fedge.datasets.catalog import NAMES, card
     from hhar.windows.info import describe
 
-    if options.what not in NAMES and (options.what.endswith(".npz") or Path(options.what).is_file()):
+    if options.what not in NAMES and (options.what.endswith(".npz") or os.path.isfile(options.what)):
         print(describe(options.what))
         return 0
     known = card(options.what)

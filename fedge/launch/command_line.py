@@ -2,9 +2,9 @@
 
 import argparse
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from textwrap import wrap
 from typing import Any, NoReturn
 
@@ -147,5 +147,5 @@ def _option_meant(word: str) -> str | None:
 
 def refuse_misplaced(word: str | None, what: str) -> None:
     """Raise ConfigError for an option or configuration where a folder or a federation should stand."""
-    if word and not Path(word).is_dir() and ("=" in word or word.endswith(".toml") or is_packaged(word)):
+    if word and not os.path.isdir(word) and ("=" in word or word.endswith(".toml") or is_packaged(word)):
         raise ConfigError(f"{what} cannot be {shown(word)}, which is for -c: write -c {shown(word)}")

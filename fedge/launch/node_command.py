@@ -1,6 +1,7 @@
 """The command ``fedge node``: a client of a deployment, by a few words."""
 
 import argparse
+import os
 import shlex
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ def _serve(options: argparse.Namespace) -> int:
 def node_words(options: argparse.Namespace) -> list[str]:
     """Return what flower-supernode is told of SuperLink, partition and windows."""
     ((key, place),) = [(key, getattr(options, key)) for key in _KEYS if getattr(options, key) is not None]
-    if key != "data" or Path(place).exists():
+    if key != "data" or os.path.exists(place):
         place = Path(place).absolute()
         if not place.exists():
             raise ConfigError(f"--{key.replace('_', '-')} must be there, but {place} is not; check the path")

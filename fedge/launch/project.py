@@ -125,7 +125,7 @@ class Project:
         Raises:
             ConfigError: there is no such folder, or its pyproject.toml is no Flower app.
         """
-        self.packaged = app.is_dir() and not os.path.lexists(app / "pyproject.toml")
+        self.packaged = os.path.isdir(app) and not os.path.lexists(app / "pyproject.toml")
         self.folder = packaged_folder() if self.packaged else app
         self.path = self.folder / "pyproject.toml"
         look_in(app)

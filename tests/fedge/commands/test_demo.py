@@ -11,9 +11,9 @@ from fedge.records.reader import load_run
 @pytest.mark.whole_runs
 @pytest.mark.slow
 def test_the_demonstration_says_what_its_two_runs_hold(tmp_path, capsys, monkeypatch):
-    """Three rounds are enough to find the planted halves; every figure printed stands in the tables."""
+    """Two rounds are enough to find the planted halves; every figure printed stands in the tables."""
     monkeypatch.delenv("SEED", raising=False)
-    code = main(["demo", "--rounds", "3", "--runs-dir", str(tmp_path), "--no-open", "--seed", "42"])
+    code = main(["demo", "--rounds", "2", "--runs-dir", str(tmp_path), "--no-open", "--seed", "42"])
     out = capsys.readouterr().out
     runs = sorted(folder for folder in tmp_path.iterdir() if folder.name != LATEST)
     groups, one = (load_run(folder) for folder in runs)

@@ -46,6 +46,30 @@ def test_an_option_without_c_is_known_for_what_it_is(words, capsys):
     assert f"write -c '{word}'" in refused(["run", *words.split()], capsys, code=4)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "x" * 5000],
+        ["run", "-c", f"data.path={'x' * 5000}"],
+        ["run", "-c", "x" * 5000 + ".toml"],
+        ["sweep", "x" * 5000],
+        ["predict", "latest", "x" * 5000],
+        ["datasets", "info", "x" * 5000],
+        ["deal", "x" * 5000, "folder"],
+    ],
+)
+def test_a_path_that_no_file_can_have_is_one_line(words, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    try:
+        code = main(words)
+    except SystemExit as ended:
+        code = ended.code
+    printed = capsys.readouterr().err
+    assert code in (2, 4)
+    assert printed.startswith("fedge: ")
+    assert printed.count("\n") == 1
+
+
 @pytest.mark.parametrize("command", ["run", "profile"])
 def test_the_help_of_a_run_shows_options(command, capsys, monkeypatch):
     """The most used ones; all of them on demand; as wide as the terminal."""
