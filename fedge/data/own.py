@@ -37,10 +37,13 @@ from fedge.data.prepared import (
     write_laid_out,
 )
 from fedge.data.scaling import ChannelSums, Scale, apply_scale, channel_sums
-from hhar.windows.window_file import Windows
+from hhar.windows.window_file import MAX_ABOUT, Windows
 
 FOLDER, OWN, SHARE = "data-folder", "own-data", "data"  # keys of a node's configuration
 _SPLITS = ("train", "val", "test")
+_LONGEST = 2**24  # characters of what a client tells
+_LONGEST_NAME = 500
+_MOST_WINDOWS = 10**9  # of a client and split
 _LARGEST = 1e18  # mean or deviation of a channel: of more, scaled windows of all clients are no numbers
 
 
@@ -84,6 +87,8 @@ class Told:
         Raises:
             ValueError: it is something else.
         """
+        if len(text) > _LONGEST:
+            raise ValueError(f"{len(text):,} characters are told, at most {_LONGEST:,} are read")
         try:
             told = json.loads(text)
             counts = {split: tuple(map(_count, told["counts"][split])) for split in _SPLITS}
@@ -98,13 +103,21 @@ class Told:
             )  # fmt: skip
         except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise ValueError(f"{type(error).__name__}: {error}") from None
+        if any(read.windows(split) > _MOST_WINDOWS for split in _SPLITS):
+            raise ValueError(f"a client has at most {_MOST_WINDOWS:,} windows of a split")
         if any(len(counts[split]) != len(read.classes) for split in _SPLITS):
             raise ValueError("counts must have a number for each class")
         if not len(read.sums.mean) == len(read.sums.spread) == len(read.channels):
             raise ValueError("sums must have a number for each channel")
-        if not all(text.isprintable() for text in read._texts()):
+        if not all(map(str.isprintable, [*read._names(), *read._words_about()])):
             raise ValueError("names must be printable")
-        if read.sums.count > read.windows("train") * math.prod(read.input_shape[1:]):
+        if any(len(name) > _LONGEST_NAME for name in read._names()):
+            raise ValueError(f"names must have at most {_LONGEST_NAME} characters")
+        if sum(map(len, read._words_about())) > MAX_ABOUT:
+            raise ValueError(f"data say at most {MAX_ABOUT:,} characters about themselves")
+        if read.input_shape[:1] != (len(read.channels),):
+            raise ValueError("a window must have a row for each channel")
+        if read.sums.count != read.windows("train") * math.prod(read.input_shape[1:]):
             raise ValueError("sums must be those of the training windows")
         spreads = [spread / max(1, read.sums.count) for spread in read.sums.spread]
         if not all(abs(mean) <= _LARGEST for mean in read.sums.mean) or not all(
@@ -113,11 +126,13 @@ class Told:
             raise ValueError(f"means and deviations must be at most {_LARGEST:g}")
         return read
 
-    def _texts(self) -> list[str]:
-        """Return all texts, which reports and tables show."""
-        about = [text for entry in self.about.items() for text in entry]
-        named = [self.source, self.fingerprint, self.split_kind, self.dtype]
-        return [*named, *self.classes, *self.channels, *about]
+    def _names(self) -> list[str]:
+        """Return all names, which reports and tables show."""
+        return [self.source, self.fingerprint, self.split_kind, self.dtype, *self.classes, *self.channels]
+
+    def _words_about(self) -> list[str]:
+        """Return what the data say about themselves, names and texts."""
+        return [text for entry in self.about.items() for text in entry]
 
     def windows(self, split: str) -> int:
         """Return the windows of a split."""

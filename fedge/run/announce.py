@@ -1,7 +1,7 @@
 """What is said and recorded about a run while it goes on: terminal, run.log, tables and trackers."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 
@@ -106,6 +106,9 @@ class Announcer:
                 "channels": list(facts.channels),
                 "split": dealt.split_kind,
                 **({"about": dict(facts.about)} if facts.about else {}),
+                **(
+                    {"left_out": {str(c): why for c, why in facts.left_out.items()}} if facts.left_out else {}
+                ),
                 "clients": [
                     dict(zip(("train", "val", "test"), map(len, parts), strict=True))
                     for parts in dealt.clients
@@ -128,6 +131,10 @@ class Announcer:
             )
         self._note([order.line()] if order and not order.is_kept else [])
         self._note([facts.misfit] if facts.misfit else [])
+        self._note(
+            f"partition {client} is left out of the statistics by which all scale (data.normalize): {why}"
+            for client, why in facts.left_out.items()
+        )
         self._say_what_is_out_of_reach(known_per_leaf(sizes, config.partition.unseen_clients))
         if dealt.scenario:
             first, *later = (" ".join(map(str, groups)) for _, groups in dealt.scenario.eras)
@@ -275,7 +282,7 @@ class Announcer:
         """Say what a reader of the results should know."""
         self._note([line])
 
-    def _note(self, lines: Sequence[str]) -> None:
+    def _note(self, lines: Iterable[str]) -> None:
         """Say what a reader of the results should know: now, in the log, and again at the end."""
         for line in lines:
             logger.warning("%s", line)

@@ -6,19 +6,20 @@ them what it makes of windows otherwise: who is weighed by how much, by what all
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from fedge.config.config import Config
-from fedge.config.option import ConfigError
+from fedge.config.option import ConfigError, shown
 from fedge.config.topology import clients_per_leaf, known_per_leaf, unseen_ids
 from fedge.data.composition import Holding, holdings
 from fedge.data.order import TimeOrder, time_order
+from fedge.data.outliers import left_out
 from fedge.data.own import Told
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape, DataSource
-from fedge.data.scaling import Scale, scale_of
+from fedge.data.scaling import ChannelSums, Scale, scale_of
 from fedge.data.scenario import make_scenario
 from fedge.leaf.quorum import refuse_missing_quorum
 from fedge.run.parts import refuse_last_batch_of_one, refuse_model_that_does_not_fit, refuse_rule_that_fails
@@ -44,6 +45,7 @@ class DataFacts:
         clients_per_leaf: in order.
         holdings: what every client holds, for partition.csv.
         misfit: what is to be said where clients are not users; None otherwise.
+        left_out: clients that tell of windows out of all proportion → why; the others' statistics scale all.
     """
 
     source: DataSource
@@ -57,6 +59,7 @@ class DataFacts:
     clients_per_leaf: list[int]
     holdings: Iterable[Holding]
     misfit: str | None
+    left_out: Mapping[int, str] = field(default_factory=dict)
 
 
 def facts_of_deal(config: Config, deal: Deal) -> DataFacts:
@@ -108,8 +111,7 @@ def data_of_owners(
     unseen = unseen_ids(sizes, config.partition.unseen_clients)
     _refuse_without_windows(told)
     known = [client for client in told if client not in unseen]
-    sums = [told[client].sums for client in known]
-    scale = scale_of(sums) if config.data.normalize else Scale()
+    scale, odd = _pooled({client: told[client].sums for client in known}, first.channels, config)
     shape = DataShape(first.input_shape, len(first.classes), scale.mean, scale.std)
     refuse_model_that_does_not_fit(config, shape)
     refuse_last_batch_of_one(config, shape, {client: told[client].windows("train") for client in known})
@@ -119,7 +121,7 @@ def data_of_owners(
     total = sum(one.windows(split) for one in told.values() for split in _SPLITS)
     facts = DataFacts(
         source, total, first.classes, first.channels, first.dtype, first.about, None, dealt, sizes,
-        _holdings(told, dealt, sizes), None,
+        _holdings(told, dealt, sizes), None, odd,
     )  # fmt: skip
     return OwnersData(facts, shape, scale)
 
@@ -151,10 +153,31 @@ def _alike(told: Mapping[int, Told]) -> Told:
             if getattr(one, name) != getattr(first, name):
                 raise ConfigError(
                     f"windows of all clients must have the same {name.replace('_', ' ')}, but partition "
-                    f"{client} has {getattr(one, name)} and partition 0 has {getattr(first, name)}; "
-                    f"prepare them alike"
+                    f"{client} has {shown(getattr(one, name))} and partition 0 has "
+                    f"{shown(getattr(first, name))}; prepare them alike"
                 )
     return first
+
+
+def _pooled(
+    sums: Mapping[int, ChannelSums], channels: Sequence[str], config: Config
+) -> tuple[Scale, dict[int, str]]:
+    """Return by what all scale, and the clients that were left out of it, each with the reason.
+
+    Raises:
+        ConfigError: half of the clients or more would be left out.
+    """
+    if not config.data.normalize:
+        return Scale(), {}
+    odd = left_out(sums, tuple(channels))
+    if 2 * len(odd) >= len(sums):
+        client, why = next(iter(odd.items()))
+        raise ConfigError(
+            f"data.normalize takes windows in units that most clients share, but of {len(odd)} of "
+            f"{len(sums)} they are out of proportion: partition {client}: {why}; prepare them alike, or "
+            f"-c data.normalize=false"
+        )
+    return scale_of([told for client, told in sums.items() if client not in odd]), odd
 
 
 def _source(told: Mapping[int, Told]) -> DataSource:
@@ -178,13 +201,13 @@ def _refuse_without_windows(told: Mapping[int, Told]) -> None:
 
 
 def _counted(told: Mapping[int, Told], clients: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Return per client, per split numbers of windows, which count all of them through."""
+    """Return per client, per split as many numbers as it has windows: that of the first of them."""
     at, found = 0, []
     for client in range(clients):
         parts = []
         for split in _SPLITS:
             windows = told[client].windows(split) if client in told else 0
-            parts.append(np.arange(at, at + windows))
+            parts.append(np.broadcast_to(np.int64(at), windows))  # as many as a client says, in no memory
             at += windows
         found.append((parts[0], parts[1], parts[2]))
     return found

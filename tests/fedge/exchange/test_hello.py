@@ -36,7 +36,7 @@ def test_a_hello_comes_back_as_it_was_said():
     assert seed_of(asked) == 2**40
     said = Hello(partition_id=3, num_partitions=9, seen="5e" * 32)
     assert read_hello(hello_reply(said, asked)) == said
-    sums = ChannelSums(4, (0.1,), (1e-300,))
+    sums = ChannelSums(24, (0.1,), (1e-300,))
     counts = {"train": (1, 2), "val": (1, 0), "test": (0, 1)}
     told = Told("ä.npz", "f" * 64, False, "blocks", (1, 8), "float32", ("p", "q"), ("x",), {}, counts, sums)
     said = replace(said, told=told)

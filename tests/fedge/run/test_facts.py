@@ -10,6 +10,7 @@ from fedge.config.flat import from_run_config
 from fedge.config.option import ConfigError
 from fedge.data.own import share_of
 from fedge.data.prepared import write_client_data
+from fedge.data.scaling import ChannelSums, scale_of
 from fedge.run.facts import data_of_owners, facts_of_deal
 from fedge.run.prepare import deal_data
 from fedge.run.served import card_of
@@ -101,3 +102,28 @@ def test_what_does_not_fit_the_configuration_is_refused(both):
                 told,
                 None,
             )
+
+
+def test_a_lying_owner_scales_nobody_elses_windows(both):
+    """A mean of 1e3, 1e17 or a deviation of 1e15: the others' scale is what they tell themselves."""
+    config, _, told = both()
+    rest = [told[client].sums for client in told if client != 4]
+    for lie in (
+        ChannelSums(told[4].sums.count, (1e3, 0.0), told[4].sums.spread),
+        ChannelSums(told[4].sums.count, (1e17, 1e17), told[4].sums.spread),
+        ChannelSums(told[4].sums.count, told[4].sums.mean, (told[4].sums.count * 1e30, 1.0)),
+    ):
+        data = data_of_owners(config, SEED, {**told, 4: replace(told[4], sums=lie)}, None)
+        assert data.scale == scale_of(rest)
+        assert list(data.facts.left_out) == [4]
+        assert "channel 'u'" in data.facts.left_out[4]
+    assert data_of_owners(config, SEED, told, None).facts.left_out == {}
+    counts = {client: one.sums.count for client, one in told.items()}
+    lies = {
+        1: ChannelSums(counts[1], (1e9, 0.0), told[1].sums.spread),
+        3: ChannelSums(counts[3], (0.0, 1e9), told[3].sums.spread),
+        5: ChannelSums(10**14, told[5].sums.mean, (0.0, 0.0)),
+    }
+    half = told | {client: replace(told[client], sums=lie) for client, lie in lies.items()}
+    with pytest.raises(ConfigError, match="units that most clients share"):
+        data_of_owners(config, SEED, half, None)

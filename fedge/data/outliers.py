@@ -1,0 +1,115 @@
+"""Owners whose channels are out of all proportion to the others': left out where statistics are pooled.
+
+What an owner tells of its windows nobody can look up, and a mean of 1e17 would scale all others' windows to
+nothing. Per channel each client has one number, the root mean square of its values about the
+median of all clients' means; the rule compares it with the same number of others.
+
+    d_k   √(s_k² + (m_k − median m)²), of client k's mean m_k and standard deviation s_k
+    D     the (f+1)-th largest d of the clients in which the channel varies, f a third of them, rounded down
+          (at least 1): if no more than f lie, D is at most what an honest client has
+    E     D, or the median of D over channels if that is more: a channel in which nearly all are at rest, or a
+          column that is nearly always zero, is no reason to leave out those in which it moves
+    c     exp(6 σ), at least 30 and at most 100, σ = 1.4826 · MAD of log d: heavy tails differ more
+
+Client k is left out if d_k > c · E in any channel. With what stays, the pooled deviation about the median is
+at most c · E, in half of the channels c · D at least: no minority takes the others' signal further down.
+
+A count is told, too. By an invented one, a client with one value only would make the pooled deviation tiny
+and everybody's scaled windows huge. While D about the pooled mean is more than 30 times the
+pooled deviation, the client with most values is left out.
+
+Fewer than three clients in which a channel varies say nothing about each other: there nobody is left out.
+
+Sources: the median's breakdown point of one half and 1.4826 · MAD as a deviation (Hampel 1974, "The influence
+curve and its role in robust estimation"; Rousseeuw and Croux 1993, "Alternatives to the median absolute
+deviation"). The order statistic, the floor and 30 are this project's: docs/reliability.md has what real data
+and skewed labels reach.
+"""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from fedge.data.scaling import ChannelSums
+
+_FACTOR = 30.0
+_LARGEST_FACTOR = 100.0
+_DEVIATIONS = 6.0  # of log d
+_MAD = 1.4826  # MAD of a normal distribution → its standard deviation
+_FEWEST = 3  # clients in which a channel varies that can be compared
+
+
+def left_out(parts: Mapping[int, ChannelSums], channels: tuple[str, ...]) -> dict[int, str]:
+    """Clients whose sums are to be left out of pooled statistics, each with the reason in words.
+
+    Args:
+        parts: client → what it tells of its training windows; at least one value each.
+        channels: names of the C channels.
+
+    >>> told = {client: ChannelSums(100, (0.1 * client,), (100.0,)) for client in range(8)}
+    >>> left_out(told | {8: ChannelSums(100, (1e3,), (100.0,))}, ("x",))
+    {8: "channel 'x' has mean 1000 and deviation 1, others have at most 1.08 about their middle"}
+    """
+    clients = sorted(parts)
+    means = np.array([parts[client].mean for client in clients], np.float64)
+    deviations = np.array([_deviations(parts[client]) for client in clients], np.float64)
+    sizes = np.hypot(deviations, means - np.median(means, axis=0))  # d (K, C)
+    usual, factors = _usual(sizes)
+    odd = sizes > factors * usual
+    found = {}
+    for row in np.flatnonzero(odd.any(axis=1)).tolist():
+        channel = int(np.argmax(sizes[row] / np.where(odd[row], usual, np.inf)))
+        most = float(sizes[~odd.any(axis=1), channel].max(initial=0.0))
+        found[clients[row]] = (
+            f"channel {channels[channel]!r} has mean {means[row, channel]:.4g} and deviation "
+            f"{deviations[row, channel]:.4g}, others have at most {most:.3g} about their middle"
+        )
+    return found | _outweighing({client: parts[client] for client in clients if client not in found})
+
+
+def _deviations(part: ChannelSums) -> list[float]:
+    """Standard deviation of each channel of one client (C)."""
+    return [float(np.sqrt(spread / max(1, part.count))) for spread in part.spread]
+
+
+def _usual(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """E and c of each channel (C), from the clients' sizes d (K, C); E is infinite where nobody can tell."""
+    usual, factors = np.zeros(sizes.shape[1]), np.full(sizes.shape[1], _FACTOR)
+    for channel, column in enumerate(sizes.T):
+        usual[channel] = _large(column)
+        logs = np.log(column[column > 0])
+        if len(logs):
+            spread = _MAD * float(np.median(np.abs(logs - np.median(logs))))
+            most = math.log(_LARGEST_FACTOR)
+            factors[channel] = max(_FACTOR, math.exp(min(_DEVIATIONS * spread, most)))
+    floor = np.sort(usual)[len(usual) // 2]
+    comparable = (sizes > 0).sum(axis=0) >= _FEWEST
+    return np.where(comparable, np.maximum(usual, floor), np.inf), factors
+
+
+def _large(sizes: np.ndarray) -> float:
+    """D of one channel from clients' sizes (K,): what a third of those that are not 0 may exceed, or lie."""
+    moving = np.sort(sizes[sizes > 0])[::-1]
+    return float(moving[min(len(moving) - 1, max(1, (len(moving) - 1) // 3))]) if len(moving) else 0.0
+
+
+def _outweighing(parts: Mapping[int, ChannelSums]) -> dict[int, str]:
+    """Clients that by their number of values alone make the pooled deviation far smaller than the others'."""
+    found: dict[int, str] = {}
+    while len(left := [client for client in parts if client not in found]) >= _FEWEST:
+        counts = np.array([float(parts[client].count) for client in left])
+        means = np.array([parts[client].mean for client in left])
+        squares = np.array([_deviations(parts[client]) for client in left]) ** 2
+        centre = counts @ means / counts.sum()
+        about = squares + (means - centre) ** 2
+        pooled, moving = counts @ about / counts.sum(), (about > 0).sum(axis=0)
+        usual = np.array([_large(column) for column in about.T])
+        if not ((usual > _FACTOR**2 * pooled) & (moving >= _FEWEST)).any():
+            break
+        largest = left[int(np.argmax(counts))]
+        found[largest] = (
+            f"it counts {parts[largest].count} values of a channel, others at most "
+            f"{int(np.sort(counts)[-2])}, and hardly differs in itself"
+        )
+    return found
