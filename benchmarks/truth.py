@@ -56,6 +56,7 @@ class Case:
 LABELS, ROTATE = {"scenario": "label-permutation"}, {"scenario": "rotate"}
 LONE = {"scenario-sizes": "5,1"}
 SOURCES = {"scenario": "datasets"}
+THREE = ("motionsense", "hhar", "synthetic")
 CASES = {
     "lone-labels": Case(24, 6, options=LABELS | LONE),
     "lone-rotate": Case(24, 6, options=ROTATE | LONE),
@@ -75,7 +76,22 @@ CASES = {
     "four-sensors": Case(
         36, 12, ("accelerometers", "gyroscopes", "hhar", "synthetic"), 15, SOURCES, within=15
     ),
+    "apart-three-labels": Case(12, 3, options=LABELS | {"scenario-sizes": "1,1,1"}, rounds=8, within=8),
+    "apart-three-rotate": Case(12, 3, options=ROTATE | {"scenario-sizes": "1,1,1"}, rounds=8, within=8),
+    "apart-four-labels": Case(16, 4, options=LABELS | {"scenario-sizes": "1,1,1,1"}, rounds=8, within=8),
+    "apart-four-rotate": Case(16, 4, options=ROTATE | {"scenario-sizes": "1,1,1,1"}, rounds=8, within=8),
+    "four-one-one-labels": Case(24, 6, options=LABELS | {"scenario-sizes": "4,1,1"}, rounds=8, within=8),
+    "four-one-one-rotate": Case(24, 6, options=ROTATE | {"scenario-sizes": "4,1,1"}, rounds=8, within=8),
+    "sources-three": Case(12, 3, THREE, 8, SOURCES | {"scenario-sizes": "1,1,1"}, within=8),
+    "sources-six": Case(24, 6, THREE, 8, SOURCES | {"scenario-sizes": "2,2,2"}, within=8),
+    "lone-unseen-labels": Case(24, 6, options={**LABELS, **LONE, "partition.unseen-clients": 1}),
+    "lone-unseen-rotate": Case(24, 6, options={**ROTATE, **LONE, "partition.unseen-clients": 1}),
     "none": Case(24, 6, rounds=15, within=0),
+    "none-surplus": Case(24, 6, ("surplus",), rounds=15, within=0),
+    "none-some": Case(24, 6, rounds=15, options={"hierarchy.fraction-train": 0.5}, within=0),
+    "lone-some-labels": Case(
+        24, 6, options={**LABELS, **LONE, "hierarchy.fraction-train": 0.5}, rounds=10, within=8
+    ),
     "none-home": Case(9, 3, ("hhar",), rounds=15, within=0),
 }
 

@@ -140,6 +140,8 @@ def _trained(message: Message, context: Context, clock: WorkClock) -> Message:
     added = _correction(message)
     clock.lap(DESERIALISE)
     draws = _draws(config.train, round_context, client)
+    if round_context.most_windows:
+        data = data.thinned(round_context.most_windows)
     x, y = data.train
 
     def plain(

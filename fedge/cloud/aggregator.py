@@ -76,7 +76,7 @@ class CloudAggregator:
         began = began_alike(starts)
         one_start = not began.any()
         updates = None
-        if memory.needs("updates") and one_start and global_round == 1:
+        if memory.needs("updates") and one_start and global_round == 1 and not setting.asks_all:
             updates = Updates(starts[0], setting.parameter_names, global_round)
         return CloudRound(setting, memory, one_start, kept, updates, self._first, began)
 

@@ -118,12 +118,16 @@ class DealtGroups:
     # --- a cloud step -------------------------------------------------------------------------------
 
     def hear_updates(self, likeness: Likeness, seed: int) -> None:
-        """Take in updates from the run's first model; those that are as before leave the verdict as it is."""
-        old, self.likeness = self.likeness, likeness
-        if old is not None and old.cosines.shape == likeness.cosines.shape:
-            same = np.array_equal(old.leaf_of, likeness.leaf_of)
-            if same and np.array_equal(old.cosines, likeness.cosines):
-                return
+        """Take in updates from the run's first model; those that are as before leave the verdict as it is.
+
+        A verdict is one look at the data as they are. Where nothing but who has answered differs there is no
+        second one, unless too few had answered for a first.
+        """
+        old = self.likeness
+        if old is not None and self.tests and likeness.says_nothing_new(old):
+            self.likeness = likeness if np.array_equal(old.leaf_of, likeness.leaf_of) else old
+            return
+        self.likeness = likeness
         found = dealt_tests(likeness, self._config, seed)
         self.too_few = found if isinstance(found, str) else ""
         self.tests, self.is_open = ([], False) if isinstance(found, str) else (found, True)

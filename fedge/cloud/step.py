@@ -90,12 +90,17 @@ class CloudSetting:
         seed: root of the run's random streams.
         truth: global round → (S,) the groups that a scenario has planted; None without one.
         keep: decides where the cloud's own models lie.
+        asks_all: whether the first leaf round's updates are not to be compared, since some clients take no
+            part in it, or train on several times as many windows as others: then all make a probe.
+        even_windows: on which each client trains in a probe of the run's first model; 0 for all that it has.
     """
 
     parameter_names: tuple[str, ...]
     seed: int = 0
     truth: Callable[[int], Sequence[int]] | None = None
     keep: Callable[[State], State] = lambda state: state
+    asks_all: bool = False
+    even_windows: int = 0
 
 
 @dataclass(frozen=True)
@@ -173,8 +178,11 @@ class Meeting:
 
     def probe_start(self) -> State | None:
         """Return the model from which leaves are to make a probe before this step, or None for no probe."""
-        memory = self.begun.memory
-        if not memory.can_compare(len(self.models)) or not memory.is_probe_due(self.begun.common_start):
+        memory, begun = self.begun.memory, self.begun
+        first_due = begun.setting.asks_all and memory.likeness is None and memory.needs("updates")
+        if not memory.can_compare(len(self.models)):
+            return None
+        if not first_due and not memory.is_probe_due(begun.common_start):
             return None
         return mean_of(self.brought) if memory.dealt is None else self.begun.first
 
@@ -197,6 +205,7 @@ class Meeting:
             memory.likeness = updates.likeness()
             if memory.dealt is not None:
                 memory.dealt.hear_updates(memory.likeness, self.begun.setting.seed)
+                memory.likeness = memory.dealt.likeness
         pool = memory.pool
         if pool is not None:
             pool.average(self.models, self.weights)

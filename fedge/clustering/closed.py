@@ -39,7 +39,14 @@ from math import log
 import numpy as np
 
 from fedge.clustering.deals import MOST_LEAVES_FOR_ALL_CUTS, Deal, deal_test, refined, without_client_effects
-from fedge.clustering.reach import STRONG, WEAK, draws_for, level_in_force, smallest_p, smallest_p_of_any_cut
+from fedge.clustering.reach import (
+    WEAK,
+    draws_for,
+    level_by_power,
+    level_in_force,
+    smallest_p,
+    smallest_p_of_any_cut,
+)
 from fedge.clustering.similarity import number_by_first_appearance
 
 Leaves = tuple[int, ...]
@@ -188,8 +195,8 @@ class ClosedTest:
         Args:
             tests: of sets of leaves.
             leaves: all of them, at least two.
-            level: `cluster.level`: of every partition; "auto": 0.01 where its groups can reach that together,
-                else 0.05.
+            level: `cluster.level`: of every partition; "auto": 0.01 where four times their smallest p
+                together are no more, else 0.05.
         """
         self._tests, self._leaves, self._level = tests, leaves, level
         self._known: dict[frozenset[Leaves], tuple[float, float]] = {}
@@ -201,7 +208,7 @@ class ClosedTest:
         floors = [self._tests.floor(group) for group in groups]
         if len(groups) == 1 and groups[0] == self._leaves:
             return level_in_force(self._level, [self._tests.clients((leaf,)) for leaf in self._leaves])
-        return STRONG if sum(floors) <= STRONG else WEAK
+        return level_by_power(sum(floors))
 
     def of(self, partition: Sequence[Leaves]) -> tuple[float, float]:
         """Return p and level of a partition's hypothesis; p is 1 where nothing in it can be tested.

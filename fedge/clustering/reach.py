@@ -6,11 +6,12 @@ rest is the chance to deal its clients to one leaf.
 
 from collections import Counter
 from collections.abc import Sequence
-from math import comb, factorial, prod, sqrt
+from math import comb, prod, sqrt
 
 FEWEST_LEAVES = 2
 MOST_DEALS_TO_ENUMERATE = 6000
 STRONG, WEAK = 0.01, 0.05  # levels of cluster.level = "auto"
+_ROOM = 4  # sets of clients, the leaf's own among them, that may look as odd as a leaf found at 0.01
 FEWEST_CLIENTS = 5  # of fewer, what a client has in common with all others explains nearly everything
 
 
@@ -105,42 +106,42 @@ def _is_sure(floor: float, draws: int) -> bool:
     return level * (draws + 1) - 1 - draws * floor >= _SURE * sqrt(draws * floor * (1 - floor))
 
 
-def clients_per_leaf_needed(leaves: int, level: float) -> int:
-    """Return how many clients each of `leaves` leaves needs for one of them to be seen at `level`.
+def level_by_power(floor: float) -> float:
+    """Return the level of "auto" for a test whose smallest p is given.
 
-    >>> clients_per_leaf_needed(3, 0.01), clients_per_leaf_needed(6, 0.01), clients_per_leaf_needed(3, 0.05)
-    (4, 3, 3)
+    That p can be as small as a level is not enough: where only few of all deals fit below it, a leaf that
+    differs must look odder than every other set of so many clients. So 0.01 is taken where four such sets fit
+    below it, else 0.05.
+
+    Args:
+        floor: smallest p of the test.
+
+    >>> level_by_power(0.0022), level_by_power(0.0061), level_by_power(0.0074)  # 4 × 4, 3 × 4, 6 × 3
+    (0.01, 0.05, 0.05)
+    """
+    return STRONG if _ROOM * floor <= STRONG else WEAK
+
+
+def clients_per_leaf_needed(leaves: int) -> int:
+    """Return how many clients each of `leaves` leaves needs for the level of "auto" to be 0.01.
+
+    >>> clients_per_leaf_needed(3), clients_per_leaf_needed(6), clients_per_leaf_needed(2)
+    (5, 4, 6)
     """
     size = 2
-    while smallest_p([size] * leaves) > level:
+    while level_by_power(smallest_p([size] * leaves)) > STRONG:
         size += 1
     return size
 
 
 def level_in_force(level: float | str, sizes: Sequence[Count]) -> float:
-    """Return the level of a test of leaves: "auto" is 0.01 where a lone leaf can reach it, else 0.05.
-
-    It can where a leaf that differs entirely has a p below it in all but .1 % of tests, however deals are
-    drawn.
+    """Return the level of a test of leaves; "auto" is as `level_by_power` of a lone leaf says.
 
     Args:
         level: `cluster.level`.
         sizes: clients of each leaf that train.
     """
-    if not isinstance(level, str):
-        return level
-    floor = smallest_p(sizes)
-    return STRONG if floor <= STRONG and (is_exact(sizes) or _is_sure(floor, _DRAWS[-1])) else WEAK
-
-
-def is_exact(sizes: Sequence[Count]) -> bool:
-    """Tell whether all deals are worked out, so that p is exact: there are at most 6,000."""
-    counts = [_strata(size) for size in sizes]
-    several = len(counts[0]) > 1
-    found = prod(factorial(sum(kind)) // prod(map(factorial, kind)) for kind in zip(*counts, strict=True))
-    if not several:
-        found //= prod(factorial(counts.count(count)) for count in set(counts))
-    return found <= MOST_DEALS_TO_ENUMERATE
+    return level_by_power(smallest_p(sizes)) if isinstance(level, str) else level
 
 
 def out_of_reach(level: float | str, sizes: Sequence[int]) -> str | None:
@@ -157,13 +158,13 @@ def out_of_reach(level: float | str, sizes: Sequence[int]) -> str | None:
             'stay one cluster; raise hierarchy.num-servers, or set cluster.count="threshold"'
         )
     smallest = smallest_p(sizes)
-    if smallest <= STRONG:
+    in_force = level_in_force(level, sizes)
+    if in_force <= STRONG and smallest <= in_force:
         return None
     there = f"{sum(sizes)} clients in {len(sizes)} leaves"
-    needed = clients_per_leaf_needed(len(sizes), STRONG)
+    needed = clients_per_leaf_needed(len(sizes))
     line = f"{there} cannot show that one leaf differs from all others below p = {smallest:.2g}; "
     line += f"{needed} at each leaf could show it at {STRONG:g}"
-    in_force = level_in_force(level, sizes)
     if smallest <= in_force:
         return f"{line}; splits at p up to {in_force:g} count, which is weak evidence"
     return f"{line}; at cluster.level {in_force:g} only larger groups of leaves can be found"

@@ -24,12 +24,14 @@ class Likeness:
         leaf_of: (K,) int64, the leaf of each client, in order of the clients' ids.
         global_round: in which the updates were made.
         windows: (K,) int64 that each client trained on; None where nobody has said.
+        clients: (K,) int64 ids, ascending; None where nobody has said.
     """
 
     cosines: np.ndarray
     leaf_of: np.ndarray
     global_round: int
     windows: np.ndarray | None = None
+    clients: np.ndarray | None = None
 
     @property
     def strata(self) -> np.ndarray | None:
@@ -43,6 +45,7 @@ class Likeness:
             "leaf_of": self.leaf_of,
             "global_round": np.array([self.global_round], dtype=np.int64),
             **({} if self.windows is None else {"windows": self.windows}),
+            **({} if self.clients is None else {"clients": self.clients}),
         }
 
     @classmethod
@@ -50,7 +53,25 @@ class Likeness:
         """Return what `to_state` gave."""
         windows = np.array(state["windows"]) if "windows" in state else None
         cosines, leaf_of = np.array(state["cosines"]), np.array(state["leaf_of"])
-        return cls(cosines, leaf_of, int(state["global_round"][0]), windows)
+        clients = np.array(state["clients"]) if "clients" in state else None
+        return cls(cosines, leaf_of, int(state["global_round"][0]), windows, clients)
+
+    def says_nothing_new(self, old: "Likeness") -> bool:
+        """Whether whoever has answered both times has made the same update, bit by bit, at the same leaf.
+
+        So it is as long as data stay as they are. Who is missing this time, or was then, is no reason to
+        test again: a second look at the same data would add a chance of a false split.
+
+        Args:
+            old: what was compared before, from the same start.
+        """
+        ids = [np.arange(len(e.leaf_of)) if e.clients is None else e.clients for e in (self, old)]
+        both, mine, theirs = np.intersect1d(ids[0], ids[1], return_indices=True)
+        if not len(both) or len(self.cosines) != len(old.cosines):
+            return False
+        same = np.array_equal(self.leaf_of[mine], old.leaf_of[theirs])
+        now, then = self.cosines[:, mine][:, :, mine], old.cosines[:, theirs][:, :, theirs]
+        return same and np.array_equal(now, then)
 
 
 class Updates:
@@ -106,6 +127,7 @@ class Updates:
             np.array(leaves, dtype=np.int64),
             self._global_round,
             np.array(windows, dtype=np.int64),
+            np.array(sorted(self._seen), dtype=np.int64),
         )
 
     def __len__(self) -> int:
@@ -126,6 +148,25 @@ def size_strata(windows: np.ndarray) -> np.ndarray:
     """
     ratio = np.log2(np.maximum(windows, 1) / np.median(np.maximum(windows, 1)))
     return np.floor(ratio + 0.5).astype(np.int64)
+
+
+def even_windows(windows: Sequence[int]) -> int:
+    """Windows on which every client is to train for its update to be compared; 0: all that it has.
+
+    Who trains longer goes another way, and further. Where clients are of several sizes all train on as many
+    windows as the smallest has; but on half of the median at least, so that a tiny client, which then has a
+    stratum of its own, costs the others no more than that.
+
+    Args:
+        windows: that each client trains on.
+
+    >>> even_windows([90, 100, 130]), even_windows([100, 110, 200, 1500]), even_windows([8, 100, 110])
+    (0, 100, 50)
+    """
+    counts = np.array(windows, dtype=np.int64)
+    if not len(counts) or (size_strata(counts) == size_strata(counts)[0]).all():
+        return 0
+    return int(max(counts.min(), np.ceil(np.median(counts) / 2), 1))
 
 
 def _statistics(state: State, parameter_names: Sequence[str]) -> list[str]:

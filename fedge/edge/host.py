@@ -208,7 +208,8 @@ class _AtWork:
         updates = None
         if facts["updates"]:
             updates = Updates(start, self.site.parameter_names, self._book.global_round)
-        probe = self._port.probe(start, int(facts["leaf_round"]), updates, facts["line"])
+        most = int(facts.get("most_windows", 0))
+        probe = self._port.probe(start, int(facts["leaf_round"]), updates, facts["line"], most)
         has_moved = probe.models[0] is not probe.start
         states = {orders.MODEL: probe.models[0]} if has_moved else {}
         if updates is not None:

@@ -139,10 +139,16 @@ class EdgeLeaves:
         return int(facts["counted"])
 
     def probe(
-        self, start: State, leaf_round: int, updates: Updates | None, line: Literal["leaf", "probe"] = LEAF
+        self,
+        start: State,
+        leaf_round: int,
+        updates: Updates | None,
+        line: Literal["leaf", "probe"] = LEAF,
+        most_windows: int = 0,
     ) -> Probe:
         """Let all leaf servers train one model for comparison only."""
         order = {"leaf_round": leaf_round, "line": line, "updates": updates is not None}
+        order |= {"most_windows": most_windows} if most_windows else {}
         packet = self._order(orders.PROBE, order, {orders.MODEL: start})
         asked = {leaf.index: packet for leaf in self._leaves}
         answers = self._all(

@@ -41,6 +41,7 @@ class RoundContext:
         mean, std: of each channel, by which clients that own their data scale them; empty for no scaling.
         options: of the run, as JSON, where clients have those of another; see `fedge.exchange.content`.
         local_steps: of every client in a leaf round, in place of epochs; 0 for epochs.
+        most_windows: on which a client trains in a probe, at equal distances; 0 for all that it has.
     """
 
     seed: int
@@ -56,6 +57,7 @@ class RoundContext:
     std: tuple[float, ...] = ()
     options: str = ""
     local_steps: int = 0
+    most_windows: int = 0
 
     def stream_of(self, who: int) -> tuple[int, ...]:
         """Return where, beside seed and purpose, the random streams of a client (or leaf) stand."""
@@ -71,6 +73,8 @@ class RoundContext:
         values = asdict(self)
         for name in _NUMBERS:
             values[name] = list(values[name])
+        if not self.most_windows:
+            del values["most_windows"]
         return ConfigRecord({name: value for name, value in values.items() if value != []})
 
     @property
@@ -83,7 +87,9 @@ class RoundContext:
         """Read the round context of a train or evaluate message; other entries of its record are ignored."""
         record = config_of(message)
         values: dict[str, Any] = {
-            name: record[name] for name in RoundContext.__dataclass_fields__ if name not in _NUMBERS
+            name: record[name]
+            for name in RoundContext.__dataclass_fields__
+            if name not in (*_NUMBERS, "most_windows") or (name in record and name not in _NUMBERS)
         }
         return RoundContext(**values, **{name: tuple(record.get(name, ())) for name in _NUMBERS})  # type: ignore[arg-type]
 

@@ -68,6 +68,7 @@ def checked_reply(
     model: State | None = None,
     keeps: bool = False,
     local_steps: int = 0,
+    most_windows: int = 0,
 ) -> Checked | ReplyRejected:
     """Return a client's answer to a train message, looked through by itself, or why it does not count.
 
@@ -80,11 +81,12 @@ def checked_reply(
         model: that was sent; the leaf's, unless said otherwise.
         keeps: whether the client was to keep what its algorithm remembers.
         local_steps: that it was to take in place of epochs; 0 for epochs.
+        most_windows: on which it was to train; 0 for all that it has.
     """
     model, algorithm = leaf.model if model is None else model, leaf.algorithm
     task = TrainTask(
         model,
-        leaf.train_samples[client],
+        min(leaf.train_samples[client], most_windows or leaf.train_samples[client]),
         config.train.local_epochs,
         config.train.batch_size,
         config.guard.client_timeout,

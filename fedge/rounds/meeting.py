@@ -72,7 +72,7 @@ class Meetings:
             updates = begun.probed_updates(start, book.global_round)
             as_first = start is begun.first  # then clients draw what they drew in the first leaf round
             probe = self._of_children(
-                self._port.probe(start, 1, updates, PROBE)
+                self._port.probe(start, 1, updates, PROBE, begun.setting.even_windows)
                 if as_first
                 else self._port.probe(start, last_leaf_round, updates)
             )

@@ -44,7 +44,12 @@ class LeafPort(Protocol):
         """
 
     def probe(
-        self, start: State, leaf_round: int, updates: Updates | None, line: Literal["leaf", "probe"] = LEAF
+        self,
+        start: State,
+        leaf_round: int,
+        updates: Updates | None,
+        line: Literal["leaf", "probe"] = LEAF,
+        most_windows: int = 0,
     ) -> Probe:
         """Let all leaves train one model for a leaf round, which counts for nothing but comparison.
 
@@ -53,6 +58,7 @@ class LeafPort(Protocol):
             leaf_round: whose random streams are drawn from.
             updates: takes in what clients make of it; None where nobody needs it.
             line: "probe" to train as in global round 1.
+            most_windows: on which each client trains; 0 for all that it has.
         """
 
     def evaluate(self, asked: Asked, phase: str = "") -> dict[int, EvaluateReply]:

@@ -91,10 +91,15 @@ class RoutedLeaves:
         ]
 
     def probe(
-        self, start: State, leaf_round: int, updates: Updates | None, line: Literal["leaf", "probe"] = LEAF
+        self,
+        start: State,
+        leaf_round: int,
+        updates: Updates | None,
+        line: Literal["leaf", "probe"] = LEAF,
+        most_windows: int = 0,
     ) -> Probe:
         """Run one exchange in which all leaves' clients train one model."""
-        return self._leaf_rounds.probe(start, leaf_round, updates, line)
+        return self._leaf_rounds.probe(start, leaf_round, updates, line, most_windows)
 
     def evaluate(self, asked: Asked, phase: str = "") -> dict[int, EvaluateReply]:
         """Run one exchange in which clients evaluate models."""

@@ -6,6 +6,7 @@ All leaves train at once, in one exchange (McMahan et al. 2017 at every leaf). W
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from flwr.app import Message
@@ -123,11 +124,15 @@ class LeafRounds:
         return total
 
     def _checked_replies(
-        self, training: TrainingLine, messages: Iterable[Message], model: State | None = None
+        self,
+        training: TrainingLine,
+        messages: Iterable[Message],
+        model: State | None = None,
+        most_windows: int = 0,
     ) -> dict[int, dict[int, Checked]]:
         """Return leaf → client → reply that may count; note why others do not.
 
-        All trained `model`, or each its leaf's.
+        All trained `model`, or each its leaf's, on `most_windows` at most.
         """
         transport = self._transport
         keeps, steps = training.line == LEAF and model is None, transport.context(0).local_steps
@@ -136,7 +141,8 @@ class LeafRounds:
             client = transport.clients.partition(message.metadata.src_node_id)
             leaf = training.leaf_at(self._leaf_of[client])
             folder = transport.shared.folder
-            return checked_reply(message, client, leaf, self._config, folder, model, keeps, steps)
+            given = folder, model, keeps, steps, most_windows
+            return checked_reply(message, client, leaf, self._config, *given)
 
         per_leaf: dict[int, dict[int, Checked]] = {leaf.index: {} for leaf in training.leaves}
         messages = list(messages)
@@ -177,7 +183,12 @@ class LeafRounds:
         return count >= needed
 
     def probe(
-        self, start: State, leaf_round: int, updates: Updates | None, line: Literal["leaf", "probe"] = LEAF
+        self,
+        start: State,
+        leaf_round: int,
+        updates: Updates | None,
+        line: Literal["leaf", "probe"] = LEAF,
+        most_windows: int = 0,
     ) -> Probe:
         """Let all leaves train one model for a leaf round, which counts for nothing but comparison.
 
@@ -186,11 +197,13 @@ class LeafRounds:
             leaf_round: whose random streams are drawn from.
             updates: takes in what clients make of it; None where nobody needs it.
             line: "probe" to train as in global round 1.
+            most_windows: on which each client trains; 0 for all that it has.
         """
         transport, keep = self._transport, self._transport.shared.keep
         start = keep(start)
         nodes = [transport.clients.node(client) for leaf in self._leaves for client in leaf.clients]
-        messages = train_messages(nodes, to_record(start), transport.context(leaf_round, line))
+        context = replace(transport.context(leaf_round, line), most_windows=most_windows)
+        messages = train_messages(nodes, to_record(start), context)
         transport.clients.send_tickets(messages, {ARRAYS: start})
         by_node = {message.metadata.dst_node_id: message for message in messages}
         for leaf in self._leaves:
@@ -198,7 +211,8 @@ class LeafRounds:
                 of_clients = {client: transport.clients.node(client) for client in leaf.clients}
                 leaf.algorithm.tell([by_node[node] for node in of_clients.values()], of_clients)
         exchange = transport.train(messages, phase="cluster")
-        per_leaf = self._checked_replies(own_models(self._leaves), exchange.replies.values(), start)
+        lines = own_models(self._leaves)
+        per_leaf = self._checked_replies(lines, exchange.replies.values(), start, most_windows)
         means: list[State | None] = []
         for leaf in self._leaves:
             replies = {client: checked.reply for client, checked in per_leaf[leaf.index].items()}

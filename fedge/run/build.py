@@ -12,6 +12,7 @@ from fedge.cloud.offers import blends_of
 from fedge.cloud.region import Region
 from fedge.cloud.step import CloudSetting
 from fedge.clustering.registry import own_models
+from fedge.clustering.updates import even_windows
 from fedge.config.choices import BY_TEST
 from fedge.config.config import Config
 from fedge.config.option import ConfigError
@@ -119,7 +120,8 @@ def build_strategy(
     held_out = windows_of_splits(dealt)
     truth = None if dealt.scenario is None else dealt.scenario.groups_in
     cloud = CloudAggregator(
-        config.cluster, CloudSetting(tuple(trainable), plan.seed, truth, plan.shared.keep),
+        config.cluster,
+        CloudSetting(tuple(trainable), plan.seed, truth, plan.shared.keep, *evidence_asked(config, leaves)),
         lambda number: get_state(network_of(plan, shape, number)) if number else state,
     )  # fmt: skip
     own_layers = layer_names(model, config.personal.kept)
@@ -206,6 +208,16 @@ def algorithm_maker(plan: Plan) -> AlgorithmMaker:
         return LeafAlgorithm(leaf_part_of(plan.config.train), form, folder, state, trainable)
 
     return make
+
+
+def evidence_asked(config: Config, leaves: Sequence[Leaf]) -> tuple[bool, int]:
+    """Whether all clients must be asked for the updates that leaves are compared by, and on how many windows.
+
+    They need not where all train in the first leaf round, on about as many windows as each other.
+    """
+    even = even_windows([count for leaf in leaves for count in leaf.train_samples.values()])
+    some = any(num_training(config, len(leaf.clients)) < len(leaf.clients) for leaf in leaves)
+    return some or even > 0, even
 
 
 def make_branches(config: Config, leaves: Sequence[Leaf]) -> list[Server]:

@@ -5,11 +5,10 @@ from math import comb
 import pytest
 from scipy.stats import binom
 
-from fedge.clustering.deals import all_deals
 from fedge.clustering.reach import (
     clients_per_leaf_needed,
     draws_for,
-    is_exact,
+    level_by_power,
     level_in_force,
     out_of_reach,
     smallest_p,
@@ -52,31 +51,28 @@ def test_a_leaf_that_differs_entirely_is_hardly_ever_lost_by_the_draw(leaves):
     assert binom.sf(0.01 * 2000 - 1, 1999, smallest_p([3] * 6)) > 0.1
 
 
-def test_whether_all_deals_are_worked_out():
-    """As `fedge.clustering.deals.all_deals` has it."""
-    for sizes in ([3] * 3, [4] * 3, [5] * 3, [5, 5], [2, 3, 4], [3] * 6):
-        assert is_exact(sizes) == (all_deals(sizes) is not None)
+@pytest.mark.parametrize(("leaves", "needed"), [(2, 6), (3, 5), (6, 4)])
+def test_how_many_clients_are_needed(leaves, needed):
+    """So many that four hands of a leaf's size fit below 0.01."""
+    assert clients_per_leaf_needed(leaves) == needed
+    assert 4 * smallest_p([needed] * leaves) <= 0.01 < 4 * smallest_p([needed - 1] * leaves)
 
 
-@pytest.mark.parametrize(
-    ("leaves", "level", "needed"), [(3, 0.01, 4), (6, 0.01, 3), (3, 0.05, 3), (3, 0.04, 3)]
-)
-def test_how_many_clients_are_needed(leaves, level, needed):
-    assert clients_per_leaf_needed(leaves, level) == needed
-    assert smallest_p([needed] * leaves) <= level < smallest_p([needed - 1] * leaves)
-
-
-def test_the_level_is_weak_only_where_the_strong_one_is_out_of_reach():
+def test_the_level_is_weak_where_the_strong_one_leaves_no_room():
+    """At 6 × 3 the smallest p is 6/816 = .00735: at 0.01 no other three clients may look as odd."""
     assert level_in_force("auto", [3, 3, 3]) == 0.05
-    assert level_in_force("auto", [4, 4, 4]) == 0.01
+    assert level_in_force("auto", [3] * 6) == 0.05
+    assert level_in_force("auto", [4, 4, 4]) == 0.05
+    assert level_in_force("auto", [4] * 4) == 0.01
     assert level_in_force(0.2, [4, 4, 4]) == 0.2
+    assert level_by_power(0.0025) == 0.01 < level_by_power(0.0026)
 
 
 def test_one_leaf_is_too_few():
     assert "there is one leaf: all stay one cluster; raise hierarchy.num-servers" in str(
         out_of_reach("auto", [9])
     )
-    assert out_of_reach("auto", [5, 5]) is None
+    assert out_of_reach("auto", [6, 6]) is None
 
 
 def test_weak_evidence_is_called_so():
@@ -85,7 +81,8 @@ def test_weak_evidence_is_called_so():
         "9 clients in 3 leaves cannot show that one leaf differs from all others below p = 0.036"
     )
     assert line.endswith(
-        "4 at each leaf could show it at 0.01; splits at p up to 0.05 count, which is weak evidence"
+        "5 at each leaf could show it at 0.01; splits at p up to 0.05 count, which is weak evidence"
     )
     assert str(out_of_reach(0.01, [3, 3, 3])).endswith("only larger groups of leaves can be found")
-    assert out_of_reach("auto", [4, 4, 4]) is None
+    assert out_of_reach("auto", [5, 5, 5]) is None
+    assert out_of_reach(0.01, [4, 4, 4]) is None
