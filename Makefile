@@ -26,7 +26,7 @@ MNIST ?= data/mnist.npz
 # 28 × 28 images, at least 26,000, for `make feature-skew`: x (N, 28, 28) uint8 and y (N,)
 IMAGES ?= data/mnist.npz
 
-.PHONY: docs notebooks results run test extended quick quick-tests bench bench-full bench-peers soak audit hashes install format check types tests clean dist newcomer pythons matrix results-quick results-draws results-devices results-precision draws-data feature-skew
+.PHONY: docs notebooks results run test extended quick quick-tests bench bench-full bench-peers soak audit hashes install format check types tests clean dist newcomer pythons matrix results-quick results-draws results-devices results-precision draws-data feature-skew levels
 
 run: $(RUNS)
 	PATH="$(CURDIR)/$(BIN):$$PATH" SEED=$${SEED:-42} $(BIN)/flwr run .
@@ -140,6 +140,15 @@ draws-data: $(STAMP)
 	$(BIN)/hhar thin $(HHAR) data/study/hhar.npz --keep-every 2 --mean-of 4
 	$(BIN)/hhar synthesize data/study/synthetic.npz --small --users 24 --rate-hz 12.5
 	$(BIN)/hhar thin $(MNIST) data/study/mnist.npz
+
+# level and power of the closed test under the real null, users trained once: 1,000 deals a shape, hours on two cores
+levels: $(STAMP) draws-data
+	$(BIN)/hhar synthesize data/study/surplus.npz --small --users 30 --rate-hz 12.5
+	$(BIN)/python -m benchmarks.levels data/study/motionsense.npz --shapes 3x3,3x4,4x4,6x3,6x4,10x2 --planted none,large
+	$(BIN)/python -m benchmarks.levels data/study/hhar.npz --shapes 3x3
+	$(BIN)/python -m benchmarks.levels data/study/surplus.npz --shapes 6x4 --planted surplus --deals 200
+	$(BIN)/python -m benchmarks.levels data/study/motionsense.npz --shapes 3x4,4x4,6x3,6x4 --deals 200 \
+		--planted lone-labels,lone-rotate,half-labels,half-rotate,four-labels,four-rotate,apart-labels,apart-rotate
 
 # the table of CLoVE's authors for MNIST in four rotations, as far as it can be had; hours on two cores
 feature-skew: $(STAMP)

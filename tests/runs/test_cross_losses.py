@@ -277,6 +277,29 @@ def test_a_lone_leaf_is_found_without_asking_anybody(tmp_path):
     assert f"(p = {first['tests'][0]['p']:.2g}" in terminal.getvalue()
 
 
+def test_where_half_of_the_clients_train_all_are_asked_once(tmp_path):
+    """The lone leaf is found from a probe of all clients in round 1; the next round makes none."""
+    options = {**AUTO, "cluster.test": "deal", "cluster.level": 0.05, "train.model": "cnn-pool"}
+    planted = {"scenario": "label-permutation", "hierarchy.num-servers": 3, "num-server-rounds": 2}
+    half = {"hierarchy.fraction-train": 0.5, "cluster.watch": 0.0}
+    lines = []
+
+    def watch(message, _):
+        if message.metadata.message_type == TRAIN:
+            round_context = RoundContext.of(message)
+            lines.append((round_context.global_round, round_context.line))
+
+    folder = watched_run(tmp_path, watch, clients=12, **options, **planted, **half)
+    groups = json.loads((folder / "manifest.json").read_text())["scenario"]["groups"]
+    first, second = clusters(folder)
+    assert first["probe"] is True
+    assert first["candidate"] == number_by_first_appearance(groups).tolist()
+    assert "probe" not in second
+    assert lines.count((1, "leaf")) == 6
+    assert lines.count((1, "probe")) == 12
+    assert (2, "probe") not in lines
+
+
 def test_leaves_that_are_too_small_are_said_at_the_start(tmp_path):
     terminal = io.StringIO()
     dealt = {**AUTO, "cluster.test": "deal", "cluster.level": "auto"}

@@ -59,7 +59,7 @@ class ClusterConfig(Section):
     level: float | str = option(
         0.01,
         'auto: largest p-value at which leaves are parted; "auto" is 0.01 where one leaf that differs from '
-        "all others can reach that, else 0.05",
+        "all others can reach a quarter of that, else 0.05",
         above=0.0,
         maximum=0.5,
         words=("auto",),

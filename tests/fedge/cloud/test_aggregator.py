@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedge.cloud.aggregator import CloudAggregator
-from fedge.cloud.step import CloudSetting
+from fedge.cloud.step import CloudSetting, Probe
 from fedge.clustering.evidence import Answers
 from fedge.config.sections.cluster import ClusterConfig
+from fedge.leaf.aggregation import Contribution
 
 
 def state(value):
@@ -57,3 +58,22 @@ def test_leaves_choose_among_the_models_of_the_cloud_before_the_first_round():
     labels, models = choice.choose(Answers(losses, np.array([5, 5, 5]), np.array([0, 0, 1])))
     assert labels.tolist() == [0, 1]
     assert [model["w"][0] for model in models] == [0, 10]
+
+
+def test_where_not_all_can_be_compared_by_the_first_round_all_are_asked_once():
+    """Updates of the first leaf round are then no evidence; a probe of the first model is, made once."""
+    config = ClusterConfig(signal="affinity", method="agglomerative", count="auto", patience=2, level="auto")
+    setting = CloudSetting(("w",), asks_all=True, even_windows=7)
+    aggregator, first = CloudAggregator(config, setting), state(1)
+    aggregator.know_first(first)
+    begun = aggregator.begin([first, first])
+    assert begun.updates is None
+    brought = [Contribution(leaf, state(leaf), 1.0, 1) for leaf in range(2)]
+    meeting = begun.meet(brought)
+    assert meeting.probe_start() is first
+    updates = begun.probed_updates(first, 1)
+    for client in range(8):
+        updates.note(client, client // 4, {"w": np.array([1.0 + client % 3, 2.0])}, 7)
+    meeting.hear(Probe(first, [first, first], updates)).finish()
+    later = aggregator.begin([first, first], 2).meet(brought, 2)
+    assert later.probe_start() is None

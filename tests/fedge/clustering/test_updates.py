@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedge.clustering.updates import Likeness, Updates
+from fedge.clustering.updates import Likeness, Updates, even_windows
 
 START = {
     "weight": np.array([1.0, 1.0], dtype=np.float32),
@@ -63,3 +63,30 @@ def test_likeness_survives_as_arrays():
     assert again.strata.tolist() == [0, 0, 2]
     assert again.cosines.tolist() == likeness.cosines.tolist()
     assert (again.leaf_of.tolist(), again.global_round) == ([0, 1, 1], 4)
+
+
+def of_clients(clients, cosines, leaves):
+    """Return how alike some clients are."""
+    return Likeness(np.asarray(cosines)[None], np.array(leaves), 1, None, np.array(clients))
+
+
+def test_who_is_missing_is_no_news_and_who_trained_otherwise_is():
+    """Three clients, then without client 5; then client 9's update is another."""
+    three = [[1.0, 0.5, 0.2], [0.5, 1.0, 0.1], [0.2, 0.1, 1.0]]
+    old = of_clients([2, 5, 9], three, [0, 1, 1])
+    assert of_clients([2, 9], [[1.0, 0.2], [0.2, 1.0]], [0, 1]).says_nothing_new(old)
+    assert old.says_nothing_new(of_clients([2, 9], [[1.0, 0.2], [0.2, 1.0]], [0, 1]))
+    assert not of_clients([2, 9], [[1.0, 0.3], [0.3, 1.0]], [0, 1]).says_nothing_new(old)
+    assert not of_clients([2, 9], [[1.0, 0.2], [0.2, 1.0]], [0, 0]).says_nothing_new(old)
+    assert not of_clients([3, 4], [[1.0, 0.2], [0.2, 1.0]], [0, 1]).says_nothing_new(old)
+    kept = Likeness.from_state(old.to_state())
+    assert kept.clients.tolist() == [2, 5, 9]
+    assert kept.says_nothing_new(old)
+
+
+def test_windows_of_equal_training_by_hand():
+    """All that they have within a factor of two; else the fewest, and half of the median at least."""
+    assert even_windows([100] * 9) == 0
+    assert even_windows([40] * 20 + [400] * 4) == 40
+    assert even_windows([3] + [100] * 9) == 50
+    assert even_windows([]) == 0

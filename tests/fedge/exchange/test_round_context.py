@@ -24,3 +24,10 @@ def test_only_fine_tuning_draws_from_streams_of_its_own():
     assert streams[LEAF] == streams[TRIAL] == (7, 5)
     assert streams[PERSONAL][:2] == (7, 5)
     assert len(streams[PERSONAL]) == 3
+
+
+def test_on_how_many_windows_a_probe_trains_arrives_and_is_not_sent_elsewhere():
+    sent = replace(CONTEXT, most_windows=40)
+    (message,) = train_messages([1], to_record({}), sent)
+    assert RoundContext.of(message) == sent
+    assert "most_windows" not in CONTEXT.to_record()
