@@ -15,8 +15,10 @@ student and teacher name the same class. The better x joins a pool, and G follow
 windows of the pool drawn by each teacher's class shares.
 
 Source: FedRevive (Askin et al. 2025, arXiv 2511.00655) as its code has it (NVFlare,
-research/fedrevive/dfkd.py); all numbers are that code's. Not taken over: augmentation, which is for images,
-and the skipping of losses three times their recent mean. That code's network has trackers that normalise
+research/fedrevive/dfkd.py); numbers are that code's, the pool of 16,000, 256 latent numbers and 128 channels
+of `fedge.devices.generator` among them. Not taken over: its sigmoid where windows are normalised, for which
+0 to 1 is too narrow; augmentation, which is for images; and the skipping of losses three times their recent
+mean. That code's network has trackers that normalise
 nothing where BatchNorm stands here; a student's statistics stay as they are.
 """
 
@@ -33,7 +35,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from fedge.devices.generator import LATENT, new_generator
+from fedge.devices.generator import Size, new_generator
 from fedge.devices.model_facts import ModelFacts
 from fedge.seeding import Purpose, torch_stream
 from fedge.training.own_models import BATCH_NORMS
@@ -69,6 +71,7 @@ def synthesise(
     student: nn.Module | None,
     version: int,
     pool: int,
+    size: Size | None = None,
 ) -> Arrays:
     """Return what is to be kept after another batch of windows has been made.
 
@@ -79,6 +82,7 @@ def synthesise(
         student: whom the windows are to be hard for; None: nobody yet.
         version: of the server.
         pool: windows that are kept at most; the oldest go.
+        size: of the generator; None: the code's.
 
     Returns:
         generator, first, second (Q,) float32: the generator's weights and Adam's moments; adapted () int64:
@@ -87,13 +91,14 @@ def synthesise(
     """
     draws = torch_stream(facts.seed, Purpose.DISTILLATION, facts.server, version, _SYNTHESIS)
     begin = torch_stream(facts.seed, Purpose.DISTILLATION, facts.server, 0, _BEGIN)
-    slow = new_generator(facts.input_shape, begin)
+    size = size or Size()
+    slow = new_generator(facts.input_shape, begin, size)
     if kept:
         vector_to_parameters(torch.from_numpy(np.array(kept["generator"])), slow.parameters())
     before = parameters_to_vector(slow.parameters()).detach()
     shares = torch.from_numpy(np.stack([teacher.shares for teacher in teachers])).float()
     y = torch.multinomial(shares.mean(0), _MADE, replacement=True, generator=draws)
-    fast, x, loss = _adapted(slow, teachers, student, y, shares, draws)
+    fast, x, loss = _adapted(slow, teachers, student, y, shares, draws, size.latent)
     after = parameters_to_vector(fast.parameters()).detach()
     if not (np.isfinite(loss) and torch.isfinite(after).all()):
         return dict(kept)
@@ -110,11 +115,12 @@ def _adapted(
     y: Tensor,
     shares: Tensor,
     draws: torch.Generator,
+    latent: int,
 ) -> tuple[nn.Module, Tensor, float]:
     """Return a generator that has learnt from `slow` on, its best windows (N, C, T), and their loss."""
     fast = copy.deepcopy(slow).train()
-    z = torch.randn(len(y), LATENT, generator=draws).requires_grad_()
-    embeddings = torch.randn(shares.shape[1], LATENT, generator=draws).requires_grad_()
+    z = torch.randn(len(y), latent, generator=draws).requires_grad_()
+    embeddings = torch.randn(shares.shape[1], latent, generator=draws).requires_grad_()
     groups: list[dict[str, Any]] = [
         {"params": list(fast.parameters())}, {"params": [z, embeddings], "lr": _LATENT_LR}
     ]  # fmt: skip

@@ -30,7 +30,10 @@ def fedrevive(
     every: int = 1,
     steps: int = 10,
     distil_lr: float = 1e-4,
-    pool: int = 4000,
+    pool: int = 16_000,
+    latent: int = 256,
+    width: int = 128,
+    output: str = "tanh",
     shares: str = "told",
     distil: bool = True,
     server_s: float = 0.0,
@@ -57,6 +60,7 @@ def fedrevive(
         every: versions from one making of windows to the next.
         steps, distil_lr: of Adam, for the student.
         pool: windows made that are kept.
+        latent, width, output: of the generator (`fedge.devices.generator.Size`).
         shares: where the shares of classes of a child are from: "told" by it, or "probed", guessed from its
             first two models.
         distil: False: w_KD is w, the control of what distillation is worth.
@@ -70,8 +74,10 @@ def fedrevive(
     """
     _refuse(lr, s_max, distil_lr, server_s, shares, distil)
     for name, count in (("buffer", buffer), ("teachers", teachers), ("every", every), ("steps", steps),
-                        ("pool", pool)):  # fmt: skip
+                        ("pool", pool), ("latent", latent), ("width", width)):  # fmt: skip
         refuse_no_count(name, count)
+    if output not in ("tanh", "sigmoid"):
+        raise ConfigError(f"output of fedrevive must be tanh or sigmoid, but is {shown(output)}; change it")
     kept = memory.arrays
     made, waiting = int(kept.get("made", 0)), int(kept.get("waiting", 0)) + 1
     memory.buffer.append(arrival)
@@ -84,7 +90,7 @@ def fedrevive(
     betas = [0.0 if made < freeze else 1 - weight("cosine", each.staleness, b=s_max) for each in new]
     found = moved(model, new, [lr * (1 - beta) for beta in betas], buffer)
     if any(betas) and distil and memory.facts is not None:
-        learn = _Learning(teachers, warmup, every, steps, distil_lr, pool, shares)
+        learn = _Learning(teachers, warmup, every, steps, distil_lr, pool, shares, (latent, width, output))
         found = found + lr * sum(betas) / buffer * _learnt(model, memory, made, learn)
     kept["made"], kept["waiting"] = np.array(made + 1), np.array(0)
     memory.buffer[:] = [replace(each, start=each.end, counters={}) for each in memory.buffer[-teachers:]]
@@ -113,11 +119,13 @@ class _Learning:
     lr: float
     pool: int
     shares: str
+    size: tuple[int, int, str]
 
 
 def _learnt(model: np.ndarray, memory: Memory, made: int, learn: _Learning) -> np.ndarray:
     """Return w_KD − w, (P,) float64; zero, and a warning in the log, where the student has diverged."""
     from fedge.devices.distillation import Teacher, distilled, synthesise
+    from fedge.devices.generator import Size
     from fedge.training.host import torch_threads
     from fedge.training.module_state import get_state
 
@@ -133,7 +141,7 @@ def _learnt(model: np.ndarray, memory: Memory, made: int, learn: _Learning) -> n
         of_pool = {name[3:]: array for name, array in kept.items() if name.startswith("kd-")}
         if made % learn.every == 0 or not of_pool:
             hard_for = student if made >= learn.warmup else None
-            of_pool = synthesise(facts, of_pool, there, hard_for, made, learn.pool)
+            of_pool = synthesise(facts, of_pool, there, hard_for, made, learn.pool, Size(*learn.size))
             kept.update({f"kd-{name}": array for name, array in of_pool.items()})
         if made <= learn.warmup or not of_pool:
             return np.zeros(len(model))

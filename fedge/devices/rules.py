@@ -20,6 +20,7 @@ import numpy as np
 
 from fedge.config.option import ConfigError, shown
 from fedge.devices.staleness import weight
+from fedge.devices.stepping import PLAIN, refuse_optimizer, stepped
 
 if TYPE_CHECKING:
     from fedge.devices.model_facts import ModelFacts
@@ -159,10 +160,16 @@ def fedbuff(
     staleness: str = "polynomial",
     a: float = 0.5,
     b: float = 4.0,
+    optimizer: str = PLAIN,
+    beta: float = 0.9,
+    beta2: float = 0.99,
+    epsilon: float = 1e-3,
 ) -> np.ndarray | None:
     """w ← w + (η / K) Σ s(τ_i) Δ_i, once K updates are there; then the buffer is empty again.
 
-    With staleness="cosine" it is FedRevive without distillation, that method's control.
+    With an optimizer, "momentum" or "adam", the mean (1/K) Σ s(τ_i) Δ_i is what that goes by
+    (`fedge.devices.stepping`). With staleness="cosine" it is FedRevive without distillation, that method's
+    control.
 
     Source: Nguyen et al. 2022 (arXiv 2106.06639), Algorithm 1, with s(τ) = 1 / √(1 + τ). Its authors' FLSim
     divides s by its value at an average staleness, and sums where this has the mean: both are factors on η.
@@ -176,14 +183,18 @@ def fedbuff(
     """
     refuse_outside("lr", lr, 0.0)
     refuse_no_count("buffer", buffer)
+    refuse_optimizer(optimizer, beta, beta2, epsilon)
     weight(staleness, arrival.staleness, a, b)  # what cannot be is said at the first arrival, not the K-th
     memory.buffer.append(arrival)
     if len(memory.buffer) < buffer:
         return None
-    weights = [lr * weight(staleness, each.staleness, a, b) for each in memory.buffer]
+    step = lr if optimizer == PLAIN else 1.0
+    weights = [step * weight(staleness, each.staleness, a, b) for each in memory.buffer]
     found = moved(model, memory.buffer, weights, buffer)
     memory.buffer.clear()
-    return found
+    if optimizer == PLAIN:
+        return found
+    return stepped(model, found - model, memory, optimizer, lr, beta, beta2, epsilon)
 
 
 def ca2fl(

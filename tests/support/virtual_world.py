@@ -201,7 +201,7 @@ def carried_out(config, devices, **where):
 
 REVIVED = (
     '{"freeze": 1, "warmup": 3, "s_max": 3, "teachers": 2, "steps": 1, "distil_lr": 0.1, "every": 12, '
-    '"pool": 100, "server_s": 0.01}'
+    '"pool": 100, "latent": 64, "width": 32, "server_s": 0.01}'
 )  # distils from the fifth version on, for less than two arrivals' time
 
 

@@ -105,6 +105,7 @@ def test_when_the_server_is_busy():
         ({"s_max": 0}, "s_max of a rule"), ({"teachers": 0}, "teachers of a rule"),
         ({"shares": "guessed"}, "must be told or probed"), ({"distil": 1}, "distil true or false"),
         ({"server_s": -1.0}, "server_s of a rule"), ({"pool": 0}, "pool of a rule"),
+        ({"latent": 0}, "latent of a rule"), ({"output": "relu"}, "output of fedrevive must be tanh or"),
     ],
 )  # fmt: skip
 def test_arguments_that_cannot_be_are_refused(arguments, words):
