@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fedge.config.option import ConfigError, shown
 from fedge.devices.clock import Clock
 from fedge.devices.cloud import Cloud, Link
 from fedge.devices.jobs import restored
@@ -26,6 +27,7 @@ Groups = dict[str, dict[str, State]]
 _VECTORS, _COUNTERS, _MEMORY, _COUNTS, _CHOOSING = "vectors", "counters", "memory", "counts", "choosing"
 _GROUPS = (_VECTORS, _COUNTERS, _MEMORY, _COUNTS, _CHOOSING)
 _V = "vector"
+_FORM = 2  # of what is kept; 1, without the word, knew nobody's comings and goings
 
 
 class _Kept:
@@ -95,6 +97,7 @@ def snapshot(procedure: Procedure) -> tuple[Groups, dict[str, Any]]:
             memory[str(index)] = dict(server.memory.arrays)
         servers.append(_server_facts(server, kept))
     facts = {
+        "form": _FORM,
         "clock": procedure.clock.facts(),
         "jobs": [[job.facts(), kept.version(job.start)] for job in procedure.jobs.values()],
         "lines": [
@@ -125,7 +128,17 @@ def snapshot(procedure: Procedure) -> tuple[Groups, dict[str, Any]]:
 def restore(
     procedure: Procedure, groups: Mapping[str, Mapping[str, State]], facts: Mapping[str, Any]
 ) -> None:
-    """Let a new procedure of the same world go on where `snapshot` was made."""
+    """Let a new procedure of the same world go on where `snapshot` was made.
+
+    Raises:
+        ConfigError: it was made by a version that kept other things.
+    """
+    if facts.get("form") != _FORM:
+        raise ConfigError(
+            f"the checkpoint must be of this version's virtual clock (form {_FORM}), but is of "
+            f"form {shown(facts.get('form', 1))}: who is chosen has changed since; begin the run anew, or go on "
+            "with the version that made it (versions in manifest.json)"
+        )
     groups = {name: groups.get(name, {}) for name in _GROUPS}
     found = _Found(groups, procedure.servers[0].version.layout)
     procedure.clock = Clock(**facts["clock"])

@@ -6,7 +6,7 @@ selection, groups that are found) sees clients that are all alike.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -33,6 +33,7 @@ from fedge.rounds.moment import VersionRow
 from fedge.rounds.results import RoundResult
 from fedge.seeding import Purpose, numpy_stream
 from fedge.timing.laps import LapClock
+from fedge.training.schedule import local_steps
 
 _LOSS = 1.0  # of every job
 
@@ -104,6 +105,8 @@ def timed(config: Config, seed: int, crowd: Crowd, on_row: Callable[[VersionRow]
     Raises:
         ConfigError: leaves have fewer devices than are to be at work, or a rule that needs real models.
     """
+    train = replace(config.train, local_steps=local_steps(config.train, [crowd.windows]))
+    config = replace(config, train=train)
     count, devices, asynchrony = crowd.devices, config.devices, config.asynchrony
     for register, name in ((SERVER_RULES, asynchrony.rule), (CLOUD_RULES, asynchrony.cloud_rule)):
         if register.has(name, TELLS_CLASSES):

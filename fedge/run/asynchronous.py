@@ -82,6 +82,8 @@ class AsynchronousSteps(Steps):
         """Keep whose device each client is, and which classes it has."""
         self._owners = owners_of(deal)
         self._shares = class_shares(deal)
+        if (line := shared_windows(deal)) is not None:
+            self._announcer.note(line)
 
     def _learn(self, clients: Clients, dealt: Partition, sizes: list[int], shape: DataShape) -> None:
         """Let the virtual clock run, and write what comes of it."""
@@ -315,6 +317,21 @@ def owners_of(deal: Deal) -> np.ndarray:
     return np.array([
         users[next(part[0] for part in parts if len(part))] for parts in deal.partition.clients
     ], dtype=np.int64)  # fmt: skip
+
+
+def shared_windows(deal: Deal) -> str | None:
+    """What to say of a fleet whose devices hold more training windows than there are; None if none is shared.
+
+    Devices reach into their neighbours' windows where users have too few for `devices.least-windows`.
+    """
+    parts = [train for train, _, _ in deal.partition.clients if len(train)]
+    held, different = sum(map(len, parts)), len(np.unique(np.concatenate(parts))) if parts else 0
+    if held == different:
+        return None
+    return (
+        f"devices share training windows: they hold {held} together, of {different} that differ, so each "
+        f"counts {held / different:.1f} times (devices.least-windows, clients)"
+    )
 
 
 def class_shares(deal: Deal) -> np.ndarray:

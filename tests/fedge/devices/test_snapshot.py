@@ -5,6 +5,7 @@ import random
 import pytest
 from virtual_world import REVIVED, carried_out, config_of, outcome, world
 
+from fedge.config.option import ConfigError
 from fedge.config.parts import SERVER_RULES
 from fedge.devices.snapshot import restore, snapshot
 from fedge.states.checkpoint import read_checkpoint, write_checkpoint
@@ -70,3 +71,18 @@ def test_in_the_middle_of_a_buffer_with_jobs_in_flight(tmp_path):
 def test_before_the_first_event(tmp_path):
     of = config("fedavg", asynchrony__over_selection=1.5, asynchrony__deadline_s=0.1)
     assert stopped_and_gone_on(of, 0, tmp_path)[0] == outcome(*carried_out(of, DEVICES, fails=FAILS))
+
+
+@pytest.mark.parametrize("form", [None, 1])
+def test_a_checkpoint_of_another_form_is_refused_in_one_line(form):
+    of = config("fedbuff")
+    with world(of, DEVICES) as (procedure, _):
+        procedure.begin()
+        groups, facts = snapshot(procedure)
+        others = {name: value for name, value in facts.items() if name != "form"}
+        if form is not None:
+            others["form"] = form
+        with pytest.raises(
+            ConfigError, match=r"must be of this version's virtual clock .*begin the run anew"
+        ):
+            restore(procedure, groups, others)

@@ -1,5 +1,7 @@
 """A clock without training: who works when is what it is where clients train."""
 
+from dataclasses import replace
+
 import pytest
 from virtual_world import WINDOWS, carried_out, config_of
 
@@ -30,13 +32,15 @@ def clocked(config, devices, seed=3):
             "asynchrony__rule_args": '{"buffer": 2}', "devices__availability": "markov",
             "devices__availability_args": '{"on_s": 3.0, "off_s": 1.0}',
         }),
+        (8, {"asynchrony__concurrency": 3, "asynchrony__refill": 2, "train__local_steps": "auto"}),
         (8, {"asynchrony__concurrency": 3, "asynchrony__timeout_s": 0.8, "asynchrony__rule": "fedasync"}),
     ],
 )  # fmt: skip
 def test_it_is_the_clock_of_a_run_that_trains(devices, changes):
     """The same jobs, fates, staleness, bytes and versions; users play no part in these devices' times."""
     config = config_of(devices__preset="half-normal", asynchrony__evaluate_every_s=2.0, **changes)
-    trained, noted = carried_out(config, devices)
+    steps = replace(config, train=replace(config.train, local_steps=1))  # what "auto" is where all are alike
+    trained, noted = carried_out(steps if config.train.local_steps else config, devices)
     procedure, rows = clocked(config, devices)
     assert procedure.ledger.staleness == trained.ledger.staleness
     assert procedure.ledger.moved == trained.ledger.moved

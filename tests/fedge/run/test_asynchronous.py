@@ -16,7 +16,7 @@ from fedge.config.option import ConfigError
 from fedge.config.parts import TRACKERS
 from fedge.records.device_tables import DEVICE_TABLES
 from fedge.report.comparison.targets import virtual_seconds_to
-from fedge.run.asynchronous import owners_of, population, traced
+from fedge.run.asynchronous import owners_of, population, shared_windows, traced
 
 FLAT = {
     "hierarchy.num-servers": 1,
@@ -392,6 +392,25 @@ def test_whose_device_a_client_is():
     ]
     deal = SimpleNamespace(windows=windows, partition=SimpleNamespace(clients=clients))
     assert owners_of(deal).tolist() == [2, 1, 0]
+
+
+def test_a_fleet_that_holds_windows_more_than_once_says_so():
+    """Devices of windows {0, 1}, {1, 2} and an unseen one: four are held, three differ."""
+
+    def deal(*trains):
+        clients = [(np.array(train, np.int64), np.arange(0), np.arange(0)) for train in trains]
+        return SimpleNamespace(partition=SimpleNamespace(clients=clients))
+
+    found = shared_windows(deal([0, 1], [1, 2], []))
+    assert found.startswith("devices share training windows: they hold 4 together, of 3 that differ")
+    assert "1.3 times" in found
+    assert shared_windows(deal([0, 1], [2, 3], [])) is None
+
+
+@pytest.mark.slow
+def test_a_run_says_that_its_devices_share_windows(base):
+    run = simulate({**base, **BUFFERED, "devices.least-windows": 40, "run-name": "shared"})
+    assert any("devices share training windows" in line for line in run.manifest["remarks"])
 
 
 def test_traced_devices():
