@@ -135,9 +135,9 @@ def restore(
     """
     if facts.get("form") != _FORM:
         raise ConfigError(
-            f"the checkpoint must be of this version's virtual clock (form {_FORM}), but is of "
-            f"form {shown(facts.get('form', 1))}: who is chosen has changed since; begin the run anew, or go on "
-            "with the version that made it (versions in manifest.json)"
+            f"the checkpoint must be of this version's virtual clock (form {_FORM}), but is "
+            f"{shown(facts.get('form', 1))}: who is chosen has changed since; begin the run anew, or "
+            "go on with the version that made it (versions in manifest.json)"
         )
     groups = {name: groups.get(name, {}) for name in _GROUPS}
     found = _Found(groups, procedure.servers[0].version.layout)
