@@ -7,7 +7,7 @@ import numpy as np
 
 from fedge.config.sections.privacy import PrivacyConfig
 from fedge.privacy.mechanism import clipped, gaussian_multiplier
-from fedge.seeding import Purpose, numpy_stream
+from fedge.privacy.noise import normals
 from fedge.states.averaging import State
 
 
@@ -37,7 +37,7 @@ def private_state(
     if config.kind == "local":
         std = local_noise_std(config)
         seed, *place = where
-        rng = numpy_stream(seed, Purpose.NOISE, *place)
+        rng = normals(config, seed, *place)
         for name, array in sent.items():
             if np.issubdtype(array.dtype, np.floating):
                 sent[name] = array + std * rng.standard_normal(array.shape)

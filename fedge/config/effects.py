@@ -218,6 +218,7 @@ EFFECTS: dict[str, Effect] = {
     "privacy.noise-multiplier": _privacy(
         "other than off or local", lambda kind: kind not in ("off", "local")
     ),
+    "privacy.noise-source": _privacy("other than off", lambda kind: kind != "off"),
     "privacy.clip-quantile": _adaptive,
     "privacy.clip-lr": _adaptive,
     "privacy.epsilon": _privacy("local", lambda kind: kind == "local"),

@@ -12,7 +12,7 @@ from flwr.serverapp.strategy import FedAvg
 from fedge.config.sections.privacy import PrivacyConfig
 from fedge.exchange.train import KEY_CLIPPING_NORM, TrainReply
 from fedge.privacy.mechanism import count_std, next_clip_norm, released_mean, update_multiplier
-from fedge.seeding import Purpose, numpy_stream
+from fedge.privacy.noise import normals
 from fedge.states.averaging import State
 
 
@@ -68,7 +68,7 @@ class PrivateMean(FedAvg):
             where: leaf round, leaf and so on, from which the noise follows.
         """
         config, clip_norm = self._config, self.clip_norm
-        rng = numpy_stream(seed, Purpose.NOISE, *where)
+        rng = normals(config, seed, *where)
         states = [reply.state for reply in replies]
         released, norms = released_mean(model, states, clip_norm, self.asked, self.noise_std, rng)
         if config.is_adaptive:

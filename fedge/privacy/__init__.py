@@ -1,7 +1,8 @@
 """Differential privacy of clients: the mechanism, what it adds up to, and what it does not cover.
 
-`mechanism` clips, averages and adds noise, `account` adds up what was spent, `coverage` says what is promised
-and what is not; docs/privacy.md says it at length.
+`mechanism` clips, averages and adds noise, which `noise` draws, `account` adds up what was spent, `marks` are
+those of what leaves clients, `coverage` says what is promised and what is not; docs/privacy.md says it at
+length.
 
 Imports only from below: `tasks`, `states`, `timing`, `metrics`, `native` and what is under them.
 """
@@ -13,6 +14,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
     submod_attrs={
         "account": ["Account"],
         "coverage": ["not_covered"],
+        "marks": ["Mark", "Quantity"],
         "mechanism": ["clip_scale", "gaussian_multiplier", "next_clip_norm", "released_mean"],
     },
 )

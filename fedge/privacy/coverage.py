@@ -25,6 +25,7 @@ from fedge.privacy.marks import (
     Mark,
     Quantity,
 )
+from fedge.privacy.noise import SYSTEM
 
 _NOT_INSTALLED = f"dp-accounting is not installed ({EXTRA})"
 _DEFAULT_ALGORITHM = TrainConfig.__dataclass_fields__["algorithm"].default
@@ -132,7 +133,7 @@ def not_covered(config: Config, leaves: Leaves) -> list[str]:
             if quantity.mark(kind) is Mark.PLAIN
         ]
     plain = [q.words for q in leaves.quantities if q.mark(kind) is Mark.PLAIN and not q.refused]
-    return [*found, f"all that the tables hold of clients: {', '.join(plain)}"]
+    return [*found, f"all else that clients tell: {', '.join(plain)}"]
 
 
 def refuse(config: Config, what: str, sent: Mapping[str, Quantity]) -> None:
@@ -172,10 +173,18 @@ def at_start(config: Config, library: str | None, leaves: Leaves) -> str:
     return words
 
 
+def _repeats(config: Config) -> str:
+    """What there is to say of where noise comes from."""
+    if config.privacy.noise_source == SYSTEM:
+        return "noise is of the system's cryptographic generator, so no other run has these bits; "
+    return ""
+
+
 def _covered(config: Config, leaves: Leaves) -> str:
     if not noise_multiplier(config.privacy):
         return "privacy: privacy.noise-multiplier is 0: updates are clipped, nothing is promised"
-    return f"privacy is {promise(config.privacy.kind)}; not covered: {'; '.join(not_covered(config, leaves))}"
+    said = "; ".join(not_covered(config, leaves))
+    return f"privacy is {promise(config.privacy.kind)}; {_repeats(config)}not covered: {said}"
 
 
 def at_end(config: Config, epsilon: float | None, releases: int, leaves: Leaves) -> str:

@@ -29,6 +29,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedge.privacy.noise import Normals
 from fedge.states.averaging import State, batches, part_of
 from fedge.states.norms import update_norm
 
@@ -66,7 +67,7 @@ def released_mean(
     clip_norm: float,
     asked: int,
     noise_std: float,
-    rng: np.random.Generator,
+    rng: Normals,
 ) -> tuple[State, list[float]]:
     """Return model + Σ clipped updates / asked + noise, and the norm of each update before clipping.
 

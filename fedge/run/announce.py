@@ -211,6 +211,7 @@ class Announcer:
                 "promise": coverage.promise(config.privacy.kind),
                 "not_covered": coverage.not_covered(config, self._leaves),
                 "accountant": account.library,
+                "noise_source": config.privacy.noise_source,
             }
         )
         line = coverage.at_start(config, account.library, self._leaves)

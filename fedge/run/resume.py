@@ -12,6 +12,7 @@ from typing import Any
 from fedge.config.config import Config
 from fedge.config.flat import options, to_run_config
 from fedge.config.option import ConfigError, Scalar
+from fedge.privacy.noise import SYSTEM
 from fedge.records.catalog import ROUND_TABLES
 from fedge.records.device_tables import GROWING
 from fedge.records.folder import find_run, short
@@ -112,6 +113,7 @@ def find_resumption(config: Config, seed: int) -> Resumption:
     found = open_resumption(find_run(config.resume, config.runs_dir, "resume"))
     _refuse_other_config(found, config, seed)
     _refuse_other_noise(found, config)
+    _refuse_noise_of_the_system(found, config)
     done = found.checkpoint.global_round
     if done > config.num_server_rounds:
         raise ConfigError(
@@ -227,6 +229,15 @@ def _refuse_other_noise(found: Resumption, config: Config) -> None:
         raise ConfigError(
             f"resume must go on with the noise that a run began with, but {short(found.folder)} is of an "
             f"earlier Fedge, whose noise was another; start a new run"
+        )
+
+
+def _refuse_noise_of_the_system(found: Resumption, config: Config) -> None:
+    """Raise ConfigError where rounds that are done again would spend once more, without being counted."""
+    if config.privacy.kind != "off" and config.privacy.noise_source == SYSTEM:
+        raise ConfigError(
+            f"resume needs privacy.noise-source seed, because a round of {short(found.folder)} that is done "
+            f"again has other noise, which spends anew, but it is {SYSTEM}; start a new run"
         )
 
 

@@ -85,3 +85,19 @@ def test_a_run_with_the_noise_of_an_earlier_version_does_not_go_on(tmp_path, mon
     monkeypatch.setattr("fedge.run.resume.newest_good", lambda *_, **__: (checkpoint, []))
     with pytest.raises(ConfigError, match="of an earlier Fedge, whose noise was another; start a new run"):
         carry_out(tmp_path, resume=str(run.folder))
+
+
+def test_noise_of_the_system_is_said_and_no_run_goes_on_with_it(tmp_path):
+    """Rounds that are done again would spend anew; two runs with one seed differ."""
+    changes = {"privacy.noise-source": "system", "num-server-rounds": 1}
+    models = []
+    for name in ("a", "b"):
+        run, said = carry_out(tmp_path / name, **changes)
+        assert "noise is of the system's cryptographic generator, so no other run has these bits" in said
+        assert json.loads((run.folder / "manifest.json").read_text())["privacy"]["noise_source"] == "system"
+        models.append(
+            sorted(file.read_bytes() for file in (run.folder / "checkpoints").rglob("*.safetensors"))
+        )
+    assert models[0] != models[1] != []
+    with pytest.raises(ConfigError, match=r"resume needs privacy\.noise-source seed, because a round of"):
+        carry_out(tmp_path / "b", resume=str(run.folder), **{**changes, "num-server-rounds": 2})

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fedge.config.choices import PRIVACY_KINDS
+from fedge.config.choices import NOISE_SOURCES, PRIVACY_KINDS
 from fedge.config.option import Section, option
 
 
@@ -27,6 +27,10 @@ class PrivacyConfig(Section):
     delta: float = option(
         1e-5, "probability that the budget does not hold: of a leaf round (local), and of the whole run",
         above=0.0, maximum=0.5,
+    )  # fmt: skip
+    noise_source: str = option(
+        "seed", "system: noise of the system's cryptographic generator, which no two runs have in common",
+        choices=NOISE_SOURCES,
     )  # fmt: skip
 
     @property

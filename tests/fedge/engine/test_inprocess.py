@@ -3,6 +3,7 @@
 import time
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from flwr.app import Error, Message, RecordDict
@@ -171,3 +172,17 @@ def test_a_client_that_says_it_was_given_up_has_failed_as_any_other(said):
     reply = Message(Error(200, said), reply_to=question)
     with InProcessGrid(ClientApp(), 1, {}, 1) as grid:
         assert grid.failure_of(reply).kind == "exception"
+
+
+def test_it_opens_no_port():
+    """Looked at from within a client, while all else of the engine is there."""
+    process, seen = psutil.Process(), []
+    before = {one.laddr for one in process.net_connections("inet")}
+
+    def act(message, context):
+        seen.append({one.laddr for one in process.net_connections("inet")} - before)
+        raise RuntimeError("enough")
+
+    exchanged(act, workers=2)
+    assert len(seen) == CLIENTS
+    assert set().union(*seen) == set()

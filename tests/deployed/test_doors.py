@@ -1,0 +1,63 @@
+"""What every page and file of deploy/ starts, by whom its ports are held, and what strangers learn there.
+
+Word by word, on the addresses and ports that stand there, in namespaces of their own. A stranger is another
+account of the same machine, which reaches loopback ports as well, without a certificate or with one of
+another authority; it calls every method of every service. `-m soak` has the files that start what another
+one starts.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from as_said import ALONE, WAYS
+from flower_runs import ROOT
+
+OUTSIDE = {9092, 9093, 9555}  # what may be reached from other machines: nodes and leaf servers dial these
+TWICE = {"deploy/compose.yml", "deploy/kubernetes/superlink.yml", "deploy/kubernetes/leaf-servers.yml",
+         "deploy/slurm/leaf-servers.sh", "docs/leaf-servers.md, nodes"}  # fmt: skip
+_LOOPBACK = ("127.", "::1", "::ffff:127.")
+
+
+def is_possible():
+    """Tell whether this is root on a Linux that lets it make namespaces."""
+    if os.geteuid() != 0 or not sys.platform.startswith("linux"):
+        return False
+    return subprocess.run([*ALONE, "ip", "link", "set", "lo", "up"], check=False).returncode == 0
+
+
+@pytest.mark.extended
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif(not is_possible(), reason="only root, with namespaces, can be another account")
+@pytest.mark.parametrize(
+    "way", [pytest.param(way, marks=[pytest.mark.soak] if way in TWICE else []) for way in WAYS]
+)
+def test_strangers_learn_nothing_from_what_is_started_as_said(way, tmp_path):
+    tmp_path.chmod(0o755)
+    for above in tmp_path.parents[:2]:
+        above.chmod(0o755)
+    support = ROOT / "tests" / "support"
+    done = subprocess.run(
+        [*ALONE, sys.executable, str(support / "as_said.py"), way, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(support)])},
+        capture_output=True, text=True, timeout=1700, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    doors = {(address, port) for address, port, _ in found["doors"]}
+    outside = {port for address, port in doors if not address.startswith(_LOOPBACK)}
+    calls = sum(one["calls"] for one in found["strangers"])
+    print(f"| {way} | {len(doors)} | {', '.join(map(str, sorted(outside)))} | {calls} | 0 |")
+    assert outside
+    assert outside <= OUTSIDE
+    for one in found["strangers"]:
+        assert one["learnt"] == {}, one
+        if one["port"] in outside:
+            assert one["tls"]
+            assert one["plain"] == ""
+    assert not [key for key in found["keys"] if "/strange/" not in key]
+    if any(port == 9093 for _, port in doors):  # the same questions tell the account itself something
+        (own,) = [one for one in found["own"] if one["port"] == 9093]
+        assert own["learnt"] or "leaf-servers" in way
