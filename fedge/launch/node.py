@@ -7,7 +7,8 @@ Flower's, in a fresh process, without the imports. Nothing of Flower is replaced
 
 A SuperNode of Flower 1.25 that asks for a message before its SuperLink has all of it says "Failed to receive
 message", and waits for ever for the reply to a message that it has thrown away. It is started again, and the
-run asks it once more.
+run asks it once more. If it could not take its leave, its SuperLink takes its old self for present for up to
+a minute, and says that the new one "could not be activated": it is started again until it is let in.
 """
 
 import gc
@@ -17,7 +18,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
+import time
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from functools import cache
@@ -28,6 +29,7 @@ from typing import Any
 
 from fedge.config.option import ConfigError
 from fedge.flower import has_one_port
+from fedge.launch.node_folder import make_folder
 from fedge.launch.superlink import KEEP_ENVIRONMENT
 from fedge.link.own_account import guarded_words
 from fedge.link.reach import free_port
@@ -35,7 +37,10 @@ from fedge.process import exits
 from fedge.process.parent import end_with_parent
 
 _CLIENT_APP = "flwr-clientapp"
-_WEDGED = b"Failed to receive message"
+_LOST = b"Failed to receive message"
+_REFUSED = b"could not be activated"
+_AGAIN_S = 2.0
+_PATIENCE_S = 75.0  # its old self is there for a minute at most: two heartbeats of 30 s
 _SEPARATOR = "\x1f"  # between words; a line each
 _CHUNK = 65536
 _POLL_S = 0.2
@@ -53,18 +58,10 @@ def serve_node(words: Sequence[str], owns_process: bool) -> int:
     Raises:
         ConfigError: Flower's programs are not there.
     """
-    folder = Path(tempfile.mkdtemp(prefix="fedge-node-"))
+    folder = make_folder()
     with exits.signals_as_exceptions(exits.LEAVE_S) if owns_process else nullcontext():
         try:
-            orders = _stand_in(folder)
-            node = _start(words, folder)
-            try:
-                while (exit_code := _serve(node, orders)) is None:
-                    print("fedge: the SuperNode has lost a message; it is started again", flush=True)
-                    _end(node)
-                    node = _start(words, folder)
-            finally:
-                _end(node)
+            exit_code = _serve_on(words, folder, _stand_in(folder))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
     if exit_code > 0:
@@ -74,6 +71,32 @@ def serve_node(words: Sequence[str], owns_process: bool) -> int:
             file=sys.stderr, flush=True,
         )  # fmt: skip
     return exit_code
+
+
+def _serve_on(words: Sequence[str], folder: Path, orders: int) -> int:
+    """Start the SuperNode, and again where that helps; returns its exit code in the end."""
+    refused_at: float | None = None
+    while True:
+        node = _start(words, folder)
+        try:
+            end = _serve(node, orders)
+        finally:
+            _end(node)
+        now = time.monotonic()
+        if end == _LOST:
+            print("fedge: the SuperNode has lost a message; it is started again", flush=True)
+            refused_at = None
+        elif end != _REFUSED or (refused_at is not None and now - refused_at >= _PATIENCE_S):
+            return node.returncode
+        else:
+            if refused_at is None:
+                print(
+                    f"fedge: the SuperLink takes this SuperNode's old self for present; it is started again "
+                    f"every {_AGAIN_S:g} s, for {_PATIENCE_S:g} s",
+                    flush=True,
+                )
+                refused_at = now
+            time.sleep(_AGAIN_S)
 
 
 def _stand_in(folder: Path) -> int:
@@ -110,18 +133,18 @@ def _start(words: Sequence[str], folder: Path) -> "subprocess.Popen[bytes]":
         ) from error
 
 
-def _serve(node: "subprocess.Popen[bytes]", orders: int) -> int | None:
-    """Fork a ClientApp for each line of words until the SuperNode has ended.
+def _serve(node: "subprocess.Popen[bytes]", orders: int) -> bytes | int:
+    """Fork a ClientApp for each line of words until the SuperNode has ended, or waits for ever.
 
     Returns:
-        Its exit code; None if it waits for ever.
+        Its exit code; or what it has said by which it is to be started again.
     """
     assert node.stderr is not None
     client_app, said = _load(), node.stderr.fileno()
     signal.signal(signal.SIGCHLD, _reap)
     gc.collect()
     gc.freeze()  # what is loaded stays shared with all children
-    waiting, last, heard = b"", b"", [orders, said]
+    waiting, last, heard, refused = b"", b"", [orders, said], False
     while node.poll() is None:
         ready = select.select(heard, [], [], _POLL_S)[0]
         if orders in ready:
@@ -129,12 +152,14 @@ def _serve(node: "subprocess.Popen[bytes]", orders: int) -> int | None:
             for line in lines:
                 _fork(client_app, line.decode().split(_SEPARATOR))
         if said in ready:
-            last = last[-len(_WEDGED) :] + _passed_on(said, heard)
-            if _WEDGED in last:
-                return None
-    if said in select.select(heard, [], [], 0)[0]:
-        _passed_on(said, heard)
-    return node.returncode
+            last = last[-len(_LOST) :] + _passed_on(said, heard)
+            if _LOST in last:
+                return _LOST
+            refused = refused or _REFUSED in last
+    while said in heard and said in select.select(heard, [], [], 0)[0]:
+        last = last[-len(_LOST) :] + _passed_on(said, heard)
+        refused = refused or _REFUSED in last
+    return _REFUSED if refused and node.returncode else int(node.returncode)
 
 
 def _passed_on(said: int, heard: list[int]) -> bytes:

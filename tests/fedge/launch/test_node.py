@@ -57,12 +57,16 @@ def test_the_program_of_flower_is_there():
 
 @pytest.mark.parametrize(
     ("says", "expected"),
-    [("ERROR : Failed to receive message 29: UNKNOWN", None), ("goodbye", 7)],
-    ids=["lost", "ended"],
+    [
+        ("ERROR : Failed to receive message 29: UNKNOWN", node._LOST),
+        ("SuperNode with node ID 7 could not be activated.", node._REFUSED),
+        ("goodbye", 7),
+    ],
+    ids=["lost", "refused", "ended"],
 )
 def test_a_supernode_that_has_lost_a_message_waits_for_ever_and_is_ended(tmp_path, capfd, says, expected):
     """Flower 1.25; what it says is passed on."""
-    then = "time.sleep(600)" if expected is None else "sys.exit(7)"
+    then = "time.sleep(600)" if expected == node._LOST else "sys.exit(7)"
     code = f"import sys, time; print({says!r}, file=sys.stderr, flush=True); {then}"
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE)
     orders = node._stand_in(tmp_path)
@@ -75,3 +79,39 @@ def test_a_supernode_that_has_lost_a_message_waits_for_ever_and_is_ended(tmp_pat
         signal.signal(signal.SIGCHLD, before)
     assert process.poll() is not None
     assert says in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("refused", "patience_s", "expected"), [(2, 60.0, 0), (10**6, 0.0, 7)])
+def test_a_supernode_whose_old_self_is_there_is_started_again(
+    tmp_path, monkeypatch, capfd, refused, patience_s, expected
+):
+    """Until it is let in, or for so long; one line says so."""
+    counter = tmp_path / "starts"
+    counter.write_text("")
+    program = tmp_path / "supernode.py"
+    program.write_text(
+        f"""
+import pathlib, sys
+starts = pathlib.Path({str(counter)!r})
+starts.write_text(starts.read_text() + ".")
+if len(starts.read_text()) <= {refused}:
+    print("ValueError: SuperNode with node ID 7 could not be activated.", file=sys.stderr)
+    sys.exit(7)
+"""
+    )
+
+    def start(words, folder):
+        return subprocess.Popen([sys.executable, str(program)], stderr=subprocess.PIPE)
+
+    monkeypatch.setattr(node, "_start", start)
+    monkeypatch.setattr(node, "_AGAIN_S", 0.01)
+    monkeypatch.setattr(node, "_PATIENCE_S", patience_s)
+    orders = node._stand_in(tmp_path)
+    before = signal.getsignal(signal.SIGCHLD)
+    try:
+        assert node._serve_on([], tmp_path, orders) == expected
+    finally:
+        os.close(orders)
+        signal.signal(signal.SIGCHLD, before)
+    assert len(counter.read_text()) == (3 if expected == 0 else 2)
+    assert capfd.readouterr().out.count("takes this SuperNode's old self for present") == 1
