@@ -54,6 +54,7 @@ CASES = {
     "partition.alpha-leaves": (90.0, {"partition.kind": "dirichlet"}, {}),
     "partition.alpha-clients": (0.9, {"partition.kind": "dirichlet"}, {}),
     "partition.imbalance": (1.5, {"partition.kind": "imbalance"}, {}),
+    "train.local-epochs": (2, {}, {"train.local-steps": 3}),
     "train.momentum": (0.0, {}, {**NO_SCAFFOLD, "train.optimizer": "adam"}),
     "train.lr-decay": (0.5, {}, {"num-server-rounds": 1}),
     "train.precision": ("tf32", {}, {"train.device": "cpu"}),
@@ -149,14 +150,14 @@ ALWAYS = {
     "partition.unseen-clients": 1,
     "train.model": "mlp-tiny", "train.algorithm": "feddyn",
     "train.lr": 0.01, "train.optimizer": "adam", "train.weight-decay": 0.1,
-    "train.clip-norm": 0.01, "train.label-smoothing": 0.3, "train.local-epochs": 2, "train.batch-size": 4,
+    "train.clip-norm": 0.01, "train.label-smoothing": 0.3, "train.local-steps": 2, "train.batch-size": 4,
     "train.prox-mu": 1.0, "scaffold.enabled": False, "cluster.enabled": False, "cluster.start-round": 2,
     "cluster.every": 2, "gate.enabled": False, "personal.leaf-rounds": 1, "privacy.kind": "server-fixed",
-    "asynchrony.rule": "fedasync",
+    "asynchrony.rule": "fedasync", "evaluate.every": 2,
 }  # fmt: skip
 NEEDS = {
     "leaf.strategy": NO_SCAFFOLD, "privacy.kind": NO_SCAFFOLD, "train.optimizer": NO_SCAFFOLD,
-    "train.algorithm": NO_SCAFFOLD,
+    "train.algorithm": NO_SCAFFOLD, "evaluate.every": {"gate.enabled": False},
     "cluster.enabled": APART, "gate.enabled": {"gate.min-gain": 1.0},
     "train.prox-mu": {"train.local-epochs": 2}, "asynchrony.rule": {**CLOCK, "asynchrony.rule-args": ""},
 }  # fmt: skip
