@@ -156,8 +156,11 @@ EFFECTS: dict[str, Effect] = {
         ),
     ),
     "partition.split-users": _partition("user"),
-    "partition.alpha-leaves": _partition("dirichlet"),
-    "partition.alpha-clients": _partition("dirichlet"),
+    "partition.alpha-leaves": _partition("dirichlet", "two-level"),
+    "partition.alpha-clients": _partition("dirichlet", "two-level"),
+    "partition.classes-per-client": _partition("classes"),
+    "partition.sigma": _partition("quantity"),
+    "partition.test-deal": _partition("dirichlet", "two-level"),
     "partition.imbalance": _partition("imbalance"),
     "train.local-epochs": Effect(
         'train.local-steps 0 or "auto"', lambda config: config.train.local_steps in (0, "auto")

@@ -43,6 +43,7 @@ TELLS_CLASSES = "is told classes"  # a server's rule: children tell it the share
 OWNERS = "deals owners"  # a partition: who made the windows decides who gets them
 FILES = "made of files"  # a scenario: each group has the users of a window file of its own
 FIXED = "decides who has what"  # a scenario: it says which windows clients have, so it cannot change in a run
+TOPPED_UP = "topped up"  # a partition: a client without windows gets one of the largest of its leaf
 DRAWN = "drawn again"  # a partition: drawn anew while a client would be left without windows
 
 
@@ -170,7 +171,7 @@ GATES = Register(
     Entry("paired", "not worse by McNemar's test", f"{_GATES}:not_significantly_worse"),
 )
 
-_OWNERS, _SHARES = "fedge.data.owners", "fedge.data.shares"
+_OWNERS, _SHARES, _SKEW = "fedge.data.owners", "fedge.data.shares", "fedge.data.skew"
 PARTITIONS = Register(
     "partition.kind",
     "fedge.partitions",
@@ -184,6 +185,14 @@ PARTITIONS = Register(
     ),
     Entry("iid", "windows, all alike", f"{_SHARES}:iid_shares"),
     Entry("imbalance", "windows, more of them at leaf 0", f"{_SHARES}:imbalanced_shares"),
+    Entry("classes", "windows, of some classes at each client", f"{_SKEW}:class_shares"),
+    Entry("quantity", "windows, log-normal numbers of them", f"{_SKEW}:quantity_shares", _with(DRAWN)),
+    Entry(
+        "two-level",
+        "as dirichlet, but small clients stay small: without windows of a split they get one",
+        f"{_SHARES}:dirichlet_shares",
+        _with(TOPPED_UP),
+    ),
 )
 
 _SHIFTS = "fedge.data.scenario"

@@ -149,6 +149,9 @@ _REMEDIES = {
     "user": 'use fewer clients, or set data.split="blocks"',
     "device": 'use fewer clients, or set data.split="blocks"',
     "dirichlet": "raise partition.alpha-leaves and partition.alpha-clients, or use fewer clients",
+    "classes": "use fewer clients or more data",
+    "quantity": "lower partition.sigma or use fewer clients",
+    "two-level": "use fewer clients or more data",
     "iid": "use fewer clients or more data",
     "imbalance": "lower partition.imbalance or use fewer clients",
 }

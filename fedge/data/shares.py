@@ -9,10 +9,11 @@ import numpy as np
 
 from fedge.config.config import Config
 from fedge.config.option import ConfigError, shown
-from fedge.config.parts import DRAWN, PARTITIONS
+from fedge.config.parts import DRAWN, PARTITIONS, TOPPED_UP
 from fedge.config.sections.data import PartitionConfig
 from fedge.config.topology import known_per_leaf, unseen_ids
 from fedge.data.owners import NOBODY
+from fedge.data.skew import foreign_shares, top_up
 from fedge.data.split import TEST, TRAIN, UNUSED, VAL
 from fedge.seeding import Purpose, numpy_stream
 from hhar.windows.window_file import Windows
@@ -79,17 +80,21 @@ def deal_windows(
     rng = numpy_stream(seed, Purpose.PARTITION)
     num_clients = sum(clients_per_leaf)
     shares_of: Shares = PARTITIONS.load(config.partition.kind)
-    is_drawn = PARTITIONS.has(config.partition.kind, DRAWN)
+    is_drawn, tops_up = (PARTITIONS.has(config.partition.kind, trait) for trait in (DRAWN, TOPPED_UP))
     for _ in range(_MAX_DRAWS):
         shares = shares_of(config.partition, clients_per_leaf, int(y.max()) + 1, rng)
         client = np.full(len(y), NOBODY, dtype=np.int64)
         for part in (TRAIN, VAL, TEST):
+            if part == TEST and config.partition.test_deal == "as-published":
+                shares = foreign_shares(config.partition, clients_per_leaf, len(shares), rng)
             held = np.zeros(num_clients, dtype=np.int64)
             for label in range(shares.shape[0]):
                 members = rng.permutation(np.flatnonzero((split == part) & (y == label)))
                 counts = _apportion(len(members), shares[label], held)
                 client[members] = np.repeat(np.arange(num_clients), counts)
                 held += counts
+            if tops_up:
+                client = top_up(client, np.flatnonzero(split == part), clients_per_leaf)
         filled = [np.unique(client[split == part]).size for part in (TRAIN, VAL, TEST)]
         if min(filled) == num_clients or not is_drawn:
             break

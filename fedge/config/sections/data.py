@@ -68,10 +68,26 @@ class PartitionConfig(Section):
         False, "user: with more clients than users, cut users by session instead of refusing"
     )
     alpha_leaves: float = option(
-        0.5, "dirichlet: concentration of the classes over leaves (small = skewed)", above=0.0, maximum=1e6
+        0.5,
+        "dirichlet, two-level: concentration of the classes over leaves (small = skewed)",
+        above=0.0,
+        maximum=1e6,
     )
     alpha_clients: float = option(
-        10.0, "dirichlet: concentration of a leaf's classes over its clients", above=0.0, maximum=1e6
+        10.0,
+        "dirichlet, two-level: concentration of a leaf's classes over its clients",
+        above=0.0,
+        maximum=1e6,
+    )
+    classes_per_client: int = option(2, "classes: of how many classes a client has windows", minimum=1)
+    sigma: float = option(
+        1.0, "quantity: standard deviation of the logarithm of clients' windows", minimum=0.0, maximum=10.0
+    )
+    test_deal: str = option(
+        "matched",
+        "dirichlet, two-level: test windows are dealt by the shares of training windows; or by others that "
+        "are drawn anew over leaves, as in public code: a leaf is judged by classes that it has not seen",
+        choices=("matched", "as-published"),
     )
     imbalance: float = option(5.0, "imbalance: windows of leaf 0 relative to each other leaf", above=0.0)
     deal: str = option(

@@ -314,7 +314,8 @@ def test_a_small_alpha_is_more_skewed_than_a_large_one(make_windows):
 def test_a_seed_is_a_partition(kind):
     windows = synthetic_windows(num_users=4, seed=1)
     clients = [1, 2] if kind == "device" else [2, 2]
-    first, again, other = (deal(windows, clients, seed, partition__kind=kind) for seed in (7, 7, 8))
+    named = {"partition__kind": kind, "partition__classes_per_client": 5}
+    first, again, other = (deal(windows, clients, seed, **named) for seed in (7, 7, 8))
 
     def flat(dealt):
         return [indices.tolist() for parts in dealt.clients for indices in parts]

@@ -147,6 +147,18 @@ def test_the_study_of_devices_can_be_read(monkeypatch):
     assert sweep.notes == []
 
 
+def test_the_protocol_of_ten_leaves_can_be_read(monkeypatch):
+    """Six methods on three seeds; all options say what they do."""
+    monkeypatch.chdir(ROOT)
+    sweep = read_sweep(Path("studies/protocols/ten-by-ten.toml"))
+    assert len(sweep.runs) == 6 * 3
+    assert {run.supernodes for run in sweep.runs} == {100}
+    assert {(run.config.train.local_steps, run.config.partition.kind) for run in sweep.runs} == {
+        (10, "two-level")
+    }
+    assert sweep.notes == []
+
+
 def test_the_example_of_the_page_can_be_read(monkeypatch, tmp_path):
     """Its named runs are the ones that docs/sweeps.md speaks of."""
     page = (ROOT / "docs" / "sweeps.md").read_text(encoding="utf-8")

@@ -1,0 +1,96 @@
+"""Ways to deal windows for protocols of papers: some classes each, uneven numbers, foreign test sets.
+
+Each gives shares (classes, K): of each class's windows the part that each client gets. Shape letters: K
+clients, S leaf servers, Q classes.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedge.config.option import ConfigError
+from fedge.config.sections.data import PartitionConfig
+
+
+def class_shares(
+    config: PartitionConfig, clients_per_leaf: Sequence[int], num_classes: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Give every client windows of `classes_per_client` classes; the shares (Q, K).
+
+    Client i owns class i mod Q and others that are drawn; the owners of a class share it evenly. NIID-Bench
+    calls it #C = k; where nobody owns a class its code fails.
+
+    Raises:
+        ConfigError: there are fewer classes than that, or one that nobody owns.
+
+    Source: Li, Diao, Chen, He 2022, "Federated Learning on Non-IID Data Silos: An Experimental Study",
+    arXiv:2102.02079, label distribution skew by quantity.
+    """
+    count, num_clients = config.classes_per_client, sum(clients_per_leaf)
+    if count > num_classes:
+        raise ConfigError(
+            f"partition.classes-per-client must be at most the classes of the data, {num_classes}, but is "
+            f"{count}; lower it"
+        )
+    owned = np.zeros((num_classes, num_clients))
+    for client in range(num_clients):
+        first = client % num_classes
+        others = np.delete(np.arange(num_classes), first)
+        owned[[first, *rng.choice(others, size=count - 1, replace=False)], client] = 1.0
+    owners = owned.sum(axis=1, keepdims=True)
+    if not owners.all():
+        raise ConfigError(
+            f"partition.classes-per-client must let every class have an owner, but nobody of {num_clients} "
+            f"clients with {count} each owns class {int(owners.argmin())}; raise it, or use more clients"
+        )
+    shares: np.ndarray = owned / owners
+    return shares
+
+
+def quantity_shares(
+    config: PartitionConfig, clients_per_leaf: Sequence[int], num_classes: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Give clients numbers of windows that are log-normal, each the same mix of classes; the shares (Q, K).
+
+    n_i ∝ exp(σ z_i), z_i standard normal.
+    """
+    weights = np.exp(config.sigma * rng.standard_normal(sum(clients_per_leaf)))
+    return np.tile(weights / weights.sum(), (num_classes, 1))
+
+
+def foreign_shares(
+    config: PartitionConfig, clients_per_leaf: Sequence[int], num_classes: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Draw shares (Q, K) of test windows that do not follow those of training.
+
+    Every class anew over leaves, from Dir(alpha_leaves), and evenly over a leaf's clients.
+    """
+    of_leaves = rng.dirichlet(np.full(len(clients_per_leaf), config.alpha_leaves), size=num_classes)
+    columns = [
+        np.repeat(of_leaves[:, leaf : leaf + 1] / size, size, axis=1)
+        for leaf, size in enumerate(clients_per_leaf)
+    ]
+    return np.concatenate(columns, axis=1)
+
+
+def top_up(client: np.ndarray, rows: np.ndarray, clients_per_leaf: Sequence[int]) -> np.ndarray:
+    """Give every client without a window one of its leaf's largest; the new client (N,) int64 of each window.
+
+    Where a leaf has no windows to spare, one of the largest client of all.
+
+    Args:
+        client: (N,) int64, of each window.
+        rows: (n,) int64, windows of one split.
+        clients_per_leaf: S numbers.
+    """
+    dealt = client.copy()
+    leaf_of = np.repeat(np.arange(len(clients_per_leaf)), clients_per_leaf)
+    held = np.bincount(dealt[rows][dealt[rows] >= 0], minlength=len(leaf_of))
+    for poor in np.flatnonzero(held == 0):
+        here = np.flatnonzero(leaf_of == leaf_of[poor])
+        rich = here[held[here].argmax()]
+        rich = rich if held[rich] > 1 else held.argmax()
+        if held[rich] > 1:
+            dealt[rows[dealt[rows] == rich][-1]] = poor
+            held[rich], held[poor] = held[rich] - 1, 1
+    return dealt
