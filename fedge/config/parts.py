@@ -259,6 +259,7 @@ AVAILABILITY = Register(
     Entry("always", "at any time", f"{_TIMES}:always"),
     Entry("diurnal", "a part of every day, each its own", f"{_TIMES}:diurnal"),
     Entry("markov", "for exponential times on and off", f"{_TIMES}:markov"),
+    Entry("trace", "when a CSV file says", "fedge.devices.attendance:trace"),
 )
 
 _SELECTIONS = "fedge.devices.selection"
