@@ -20,6 +20,7 @@ from fedge.process.logs import log_to, stop_logging_to
 from fedge.run.node_site import NodeSites
 
 LEAF, CLOUD, CERTS, FOLDER, ONCE, WAIT = "leaf", "cloud", "certs", "folder", "once", "wait"  # keys of its app
+TRUST_CODE = "trust-code"  # another
 ENDED = "fedge: leaf server ended, exit code"  # its last line, before the number
 
 app = ServerApp()
@@ -35,7 +36,7 @@ def main(grid: Grid, context: Context) -> None:
     folder, leaf, lost_s = Path(str(told[FOLDER])), int(told[LEAF]), float(told[WAIT])
     handler = log_to(folder / "leaf.log")
     look_in(os.getcwd())  # for parts of the user's own that a run may name
-    sites = NodeSites(folder, leaf, FlowerEngine(grid, nodes_come_back=True))
+    sites = NodeSites(folder, leaf, FlowerEngine(grid, nodes_come_back=True), bool(told.get(TRUST_CODE)))
     host = LeafHost(sites.open, sites.tell)
     try:
         link = Link(str(told[CLOUD]), Path(str(told[CERTS])), leaf)
@@ -53,7 +54,7 @@ def _serve(link: Link, host: LeafHost, lost_s: float, once: bool) -> int:
     """Answer the cloud, run after run; returns the exit code."""
     try:
         while True:
-            link.serve(host, lost_s)
+            link.serve(host, lost_s, host.most_bytes)
             print("fedge: the run is over", flush=True)
             if once:
                 return 0

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedge.clustering.updates import Updates
-from fedge.config.option import ConfigError
+from fedge.config.option import ConfigError, shown
 from fedge.edge import orders
+from fedge.edge.asked import OrderRefused, check_order, check_run, most_bytes
 from fedge.edge.store import KeptStates
 from fedge.exchange.clients import Standing
 from fedge.exchange.failure import words_of
@@ -23,6 +24,7 @@ from fedge.leaf.leaf import Leaf
 from fedge.link.dial import Note
 from fedge.link.frames import Packet
 from fedge.link.gate import HELLO, OVER
+from fedge.process.escape import printable
 from fedge.process.versions import versions
 from fedge.rounds.book import RoundBook
 from fedge.rounds.evaluation import Asked
@@ -32,9 +34,12 @@ from fedge.rounds.routed import RoutedLeaves
 from fedge.rounds.strategy import Task
 from fedge.rounds.transport import Facilities, Transport
 from fedge.states.averaging import State
+from fedge.states.files import state_bytes
 
 logger = logging.getLogger(__name__)
 
+_LONGEST = 300  # characters of what is said of an order that failed, and of a cloud
+_MOST_BEFORE = (2**34, 2**28)  # bytes of the arrays, and of the head, of an order before any run has begun
 _NOTE_S = 0.5  # from one note on how far the clients are to the next
 
 
@@ -61,6 +66,8 @@ class Site:
     close: Callable[[], None]
 
 
+_CARRIED_OUT = (orders.TRAIN, orders.PROBE, orders.EVALUATE)
+
 Opening = Callable[[Mapping[str, Any]], Site]
 """Facts of a run, as the cloud tells them → what the leaf server has for it."""
 
@@ -83,7 +90,7 @@ class LeafHost:
 
     def welcome(self, packet: Packet) -> None:
         """Take note that the cloud is there."""
-        logger.info("the cloud is there: %s", dict(packet.facts))
+        logger.info("the cloud is there: %s", shown(dict(packet.facts)))
 
     def answer(self, packet: Packet, note: Note) -> Packet:
         """Carry out an order; what goes wrong with it is told."""
@@ -91,16 +98,30 @@ class LeafHost:
             if packet.kind == OVER:
                 self.close()
                 return Packet(orders.DONE)
+            if packet.kind in (orders.TELL, orders.BEGIN):
+                check_run(packet.facts, begins=packet.kind == orders.BEGIN)
             if packet.kind == orders.TELL:
                 return self._tell(packet.facts)
             if packet.kind == orders.BEGIN:
                 return self._begin(packet.facts)
-            if self._run is None or self._run[0] != packet.facts["run"]:
+            if packet.kind not in _CARRIED_OUT:
+                raise OrderRefused(f"kind: {shown(packet.kind)}")
+            if self._run is None or self._run[0] != packet.facts.get("run"):
                 return Packet(orders.UNKNOWN)
             return self._run[1].carry_out(packet, note)
+        except OrderRefused as error:
+            logger.warning("an order is refused: %s", error)
+            return Packet(orders.FAILED, {"words": f"an order that cannot be: {error}"})
         except Exception as error:
-            logger.exception("order %s failed", packet.kind)
-            return Packet(orders.FAILED, {"words": words_of(error)})
+            logger.exception("order %s failed", shown(packet.kind))
+            return Packet(orders.FAILED, {"words": printable(words_of(error)[:_LONGEST])[:_LONGEST]})
+
+    def most_bytes(self) -> tuple[int, int]:
+        """Bytes of the arrays, and of the head, that the next order may have: more are not read."""
+        if self._run is None:
+            return _MOST_BEFORE
+        site = self._run[1].site
+        return most_bytes(state_bytes(site.model), site.task.config.hierarchy.num_servers)
 
     def _tell(self, facts: Mapping[str, Any]) -> Packet:
         """Say what clients tell of windows that they own."""
@@ -137,11 +158,12 @@ class _AtWork:
         self._transport = Transport(site.facilities, leaf.train_samples, config.guard.retries)
         self._transport.timeout_s = config.guard.client_timeout
         self._port = RoutedLeaves(Around(site.task, [leaf], self._transport))
-        self._index = leaf.index
+        self._index, self._leaf = leaf.index, leaf
         self._controls: tuple[int, Controls] = (0, {})
 
     def carry_out(self, packet: Packet, note: Note) -> Packet:
         """Carry out one order, in a book of its own."""
+        check_order(packet, self._leaf)
         self._transport.begin_round(int(packet.facts["global_round"]))
         self.site.facilities.clients.watch(_noting(note))
         kinds = {orders.TRAIN: self._train, orders.PROBE: self._probe, orders.EVALUATE: self._evaluate}

@@ -97,13 +97,13 @@ def serve_leaf(options: argparse.Namespace) -> int:
         count, told = client_threads(run_config, options.workers, len(mine))
         return InProcessGrid(client_app, total, told, count, mine)
 
-    host = LeafHost(partial(open_site, folder, options.leaf, make_engine))
+    host = LeafHost(partial(open_site, folder, options.leaf, make_engine, trust_code=options.trust_code))
     handler = log_to(folder / "leaf.log")
     print(f"leaf server {options.leaf} dials {options.cloud}; its folder is {folder}", flush=True)
     try:
         with exits.signals_as_exceptions(exits.LEAVE_S) if options.owns_process else nullcontext():
             while True:
-                link.serve(host, options.wait or _FOR_EVER_S)
+                link.serve(host, options.wait or _FOR_EVER_S, host.most_bytes)
                 print("the run is over", flush=True)
                 if options.once:
                     return 0

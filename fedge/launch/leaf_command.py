@@ -29,6 +29,10 @@ def add_leaf(commands: Any) -> None:
     parser.add_argument(
         "--wait", type=float, metavar="SECONDS", help="end when the cloud stays away (default: never)"
     )
+    parser.add_argument(
+        "--trust-code", action="store_true",
+        help="say yes, from now on, to code of your own project or of packages that the cloud's options name",
+    )  # fmt: skip
     parser.set_defaults(command=_serve)
 
 

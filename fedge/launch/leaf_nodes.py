@@ -100,6 +100,7 @@ def write_app(folder: Path, place: Place, options: argparse.Namespace) -> None:
         leaf_app.FOLDER: str(place.folder),
         leaf_app.ONCE: options.once,
         leaf_app.WAIT: options.wait or _FOR_EVER_S,
+        leaf_app.TRUST_CODE: options.trust_code,
     }
     head = {
         "project": {"name": f"fedge-{_NAME}", "version": "0.1.0", "license": "Apache-2.0"},

@@ -23,6 +23,7 @@ from fedge.config.option import ConfigError
 from fedge.link.certificates import AUTHORITY, CLOUD, leaf_name, refuse_unusable
 from fedge.link.frames import LinkError, Packet, chunks_of, packet_of
 from fedge.link.gate import METHOD, NOTE, NUMBER, OPTIONS, OVER, PROCESS, SERVICE, WELCOME
+from fedge.process.escape import printable
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 3.0
 _LEAVE_S = 5.0
 _WELCOME_S = 15.0  # the cloud says welcome at once
 _LOOK_S = 0.2  # between looks whether the link was stopped
+_LONGEST = 200  # characters of what a cloud says of itself, and of the number of a question
 _OPTIONS = (
     *OPTIONS,
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -42,6 +44,8 @@ _REFUSED = (
     grpc.StatusCode.UNIMPLEMENTED,
     grpc.StatusCode.INVALID_ARGUMENT,
 )
+
+_MOST = (2**36, 2**28)  # bytes of the arrays, and of the head, of a question
 
 Note = Callable[[dict[str, Any]], None]
 """Facts that tell how far the answer is."""
@@ -103,6 +107,7 @@ class Link:
         self._is_over = False
         self._is_silent = False
         self._lost = _Lost(0.0)
+        self._most: Callable[[], tuple[int, int]] = lambda: _MOST
         self._told: Any = None  # why the cloud was not there, as it was logged last
         self._call: Any = None
         self._last: tuple[str, Packet] | None = None  # the newest question's number, and its answer
@@ -118,17 +123,21 @@ class Link:
         if self._call is not None:
             self._call.cancel()
 
-    def serve(self, answering: Answering, lost_s: float) -> None:
+    def serve(
+        self, answering: Answering, lost_s: float, most: Callable[[], tuple[int, int]] = lambda: _MOST
+    ) -> None:
         """Answer what is asked until the cloud says that it is over, or `stop` is called.
 
         Args:
             answering: does the work.
             lost_s: seconds without the cloud after which it is given up.
+            most: gives the bytes of the arrays, and of the head, that the next question may have.
 
         Raises:
             Refused: the cloud does not want this leaf server, or was away for so long.
         """
         self._is_over = False
+        self._most = most
         self._lost = _Lost(lost_s)
         while not (self._stopped.is_set() or self._is_over):
             shown = _contents(self._files)
@@ -178,7 +187,7 @@ class Link:
             hello = answering.hello()
             put(replace(hello, facts={**hello.facts, PROCESS: self._process}))
             incoming = self._received(self._call)
-            while not self._is_over and (packet := packet_of(incoming)) is not None:
+            while not self._is_over and (packet := packet_of(incoming, *self._most())) is not None:
                 if packet.kind == WELCOME:
                     answering.welcome(packet)
                     welcomed, self._told = True, None
@@ -258,7 +267,9 @@ class Link:
 
     def _answered(self, answering: Answering, packet: Packet, put: Callable[[Packet], None]) -> Packet:
         """Return the answer to a question, the one that was given before if it was."""
-        number = str(packet.facts[NUMBER])
+        number = packet.facts.get(NUMBER)
+        if not isinstance(number, str) or len(number) > _LONGEST:
+            raise LinkError("a question has no number")
         if self._last is None or self._last[0] != number:
             self._last = None
             found = answering.answer(packet, lambda facts: put(Packet(NOTE, {**facts, NUMBER: number})))
@@ -267,7 +278,7 @@ class Link:
 
     def _refuse(self, error: Any) -> None:
         """Raise Refused where dialling again is of no use."""
-        code, words = error.code(), error.details() or ""
+        code, words = error.code(), printable((error.details() or "")[:_LONGEST])[:_LONGEST]
         if self._stopped.is_set():
             return
         if code in _REFUSED:

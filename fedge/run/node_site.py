@@ -21,20 +21,23 @@ from fedge.exchange.clients import Clients, find_again, find_clients
 from fedge.exchange.engine import Engine
 from fedge.exchange.roll import Among, Question
 from fedge.run.facts import part_of_owners
+from fedge.run.foreign_parts import refuse_code_of_cloud
 from fedge.run.site import clients_of_leaf, plan_of, refuse_other_leaf, site_of
 
 
 class NodeSites:
     """Gives a leaf server what it has for each run, as `fedge.edge.host.LeafHost` wants it."""
 
-    def __init__(self, folder: Path, leaf: int, engine: Engine) -> None:
+    def __init__(self, folder: Path, leaf: int, engine: Engine, trust_code: bool = False) -> None:
         """Stand ready.
 
         Args:
             folder: the leaf server's own; each run has one in it.
             leaf: which one this is.
             engine: reaches its clients.
+            trust_code: say yes to code of others that options of a run name.
         """
+        self._trust_code = trust_code
         self._folder = folder
         self._leaf = leaf
         self._engine = engine
@@ -50,7 +53,7 @@ class NodeSites:
             ConfigError: a client names no windows of its own, or the cloud takes this for another leaf.
             RunError: clients do not come in time, or say what cannot be.
         """
-        refuse_other_leaf(self._leaf, facts)
+        self._refuse(facts)
         timeout_s = from_run_config(facts["config"]).guard.start_timeout
         question = _question(facts)
         clients = find_clients(self._engine, timeout_s, question, among=self._among(facts))
@@ -71,7 +74,7 @@ class NodeSites:
         Raises:
             ConfigError: the cloud does not know of windows that clients own.
         """
-        refuse_other_leaf(self._leaf, facts)
+        self._refuse(facts)
         if facts.get("scale") is None:
             raise ConfigError("its clients own their windows; start the cloud with fedge run --owners")
         told = {int(client): Told.of_text(text) for client, text in facts["told"].items()}
@@ -81,6 +84,11 @@ class NodeSites:
         clients.wait_for_gone(plan.config.guard.return_timeout)
         dealt, shape = part_of_owners(plan.config, plan.seed, int(facts["clients"]), told, scale)
         return site_of(plan, self._leaf, dealt, shape, clients, lambda: None)
+
+    def _refuse(self, facts: Mapping[str, Any]) -> None:
+        """Raise ConfigError for a run of another leaf, or with code that this user has said no yes to."""
+        refuse_other_leaf(self._leaf, facts)
+        refuse_code_of_cloud(from_run_config(facts["config"]), self._folder, self._trust_code)
 
     def _clients(self, facts: Mapping[str, Any], told: Mapping[int, Told]) -> Clients:
         """Return the clients as they were asked; a leaf server that is a new process asks again."""

@@ -23,6 +23,7 @@ from fedge.records.folder import remove_client_data
 from fedge.rounds.strategy import Task
 from fedge.rounds.transport import Facilities
 from fedge.run.build import Plan, make_leaves, network_of, round_contexts, windows_of_splits
+from fedge.run.foreign_parts import refuse_code_of_cloud
 from fedge.run.prepare import deal_data
 from fedge.states.averaging import State
 from fedge.states.shared import SharedStates
@@ -43,7 +44,9 @@ MakeEngine = Callable[[Mapping[str, Any], int, Sequence[int]], AbstractContextMa
 """(run configuration, clients of the run, those of this leaf) → what drives these."""
 
 
-def open_site(folder: Path, leaf: int, make_engine: MakeEngine, facts: Mapping[str, Any]) -> Site:
+def open_site(
+    folder: Path, leaf: int, make_engine: MakeEngine, facts: Mapping[str, Any], *, trust_code: bool = False
+) -> Site:
     """Return what a leaf server has for a run.
 
     Args:
@@ -51,12 +54,14 @@ def open_site(folder: Path, leaf: int, make_engine: MakeEngine, facts: Mapping[s
         leaf: which one this is.
         make_engine: drives its clients.
         facts: of the run, as the cloud tells them.
+        trust_code: say yes to code of others that its options name.
 
     Raises:
-        ConfigError: the run cannot be here: other data, another number of leaves.
+        ConfigError: the run cannot be here: other data, another number of leaves, code without a yes.
     """
     config, seed, total = from_run_config(facts["config"]), int(facts["seed"]), int(facts["clients"])
     refuse_other_leaf(leaf, facts)
+    refuse_code_of_cloud(config, folder, trust_code)
     if facts.get("scale") is not None:
         raise ConfigError("its clients own no windows; start the cloud without --owners, or it with --nodes")
     deal = deal_data(config, seed, total, None)

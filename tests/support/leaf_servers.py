@@ -93,7 +93,7 @@ def in_threads(address, certificates, folder, leaves=LEAVES, make_host=host_of):
 
     def serve(link, host):
         while not link.is_stopped:
-            link.serve(host, 60.0)
+            link.serve(host, 60.0, getattr(host, "most_bytes", lambda: (2**36, 2**28)))
 
     threads = [threading.Thread(target=serve, args=pair) for pair in zip(links, hosts, strict=True)]
     for thread in threads:

@@ -49,11 +49,11 @@ class Direct:
 
     Attributes:
         orders: that the liar was asked in this run, in order.
-        refused: how many of its answers did not count.
+        refused: places of those of its answers that did not count.
     """
 
     def __init__(self, hosts, act):
-        self.hosts, self.act, self.orders = hosts, act, []
+        self.hosts, self.act, self.orders, self.refused = hosts, act, [], []
 
     def hellos(self):
         return {leaf: host.hello() for leaf, host in enumerate(self.hosts)}
@@ -79,22 +79,23 @@ def honest(_, answer, on_note, most):
     return carried(answer, most)
 
 
-def gone_at(place):
-    """Return an act of the liar: away at one of its orders."""
+def gone_at(places, otherwise=honest):
+    """Return an act of the liar: away at some of its orders."""
 
     def act(at, answer, on_note, most):
-        if at == place:
+        if at in places:
             raise LeafGone(f"leaf server {LIAR} was away")
-        return carried(answer, most)
+        return otherwise(at, answer, on_note, most)
 
     return act
 
 
-def lies_at(place, lie):
-    """Return an act of the liar: one of its answers is spoilt."""
+def lies_at(lies):
+    """Return an act of the liar: order → how its answer is spoilt; None: not at all."""
 
     def act(at, answer, on_note, most):
-        if at != place:
+        lie = lies(at)
+        if lie is None:
             return carried(answer, most)
         try:
             found, notes = lie(answer)
@@ -105,6 +106,22 @@ def lies_at(place, lie):
         return carried(found, most)
 
     return act
+
+
+class _Noting(EdgeEngine):
+    """Tells the gate which of the liar's answers do not count."""
+
+    def make_port(self, facts, around):
+        port, gate = super().make_port(facts, around), self._gate
+        note = port._note_failed
+
+        def noting(leaf, clients, error):
+            if leaf == LIAR:
+                gate.refused.append(len(gate.orders) - 1)
+            note(leaf, clients, error)
+
+        port._note_failed = noting
+        return port
 
 
 class Study:
@@ -119,7 +136,7 @@ class Study:
         config, federation = {**self.config, **changes}, Federation(CLIENTS)
         prepared, terminal = check(config, federation, is_sized=True), io.StringIO()
         gate = Direct(self.hosts, act)
-        engine = EdgeEngine(gate, [CLIENTS // LEAVES] * LEAVES)
+        engine = _Noting(gate, [CLIENTS // LEAVES] * LEAVES)
         described = {**federation.describe(), "leaves": LEAVES}
         try:
             outcome = run(engine, config, ENGINE, described, lambda _: terminal, False, prepared)
@@ -140,9 +157,8 @@ def lie_of(seed, is_first=False):
 
     The first answer of a leaf server is never an honest "failed": that ends a run before it has begun.
     """
-    rng = np.random.default_rng([24, seed])
-    kind = str(rng.choice(list(LIES), p=[0.4, 0.3, 0.1, 0.08, 0.06, 0.06]))
-    return kind, lambda answer: LIES[kind](rng, answer, is_first)
+    kind = str(np.random.default_rng([24, seed]).choice(list(LIES), p=[0.4, 0.3, 0.1, 0.08, 0.06, 0.06]))
+    return kind, lambda answer: LIES[kind](np.random.default_rng([25, seed]), answer, is_first)
 
 
 def any_value(rng):

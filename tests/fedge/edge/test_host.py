@@ -64,4 +64,59 @@ def test_a_run_that_cannot_be_here_is_told_why(host, facts, changes, telling):
 def test_what_is_no_order_is_told_to_the_cloud(host, facts):
     host.answer(Packet(orders.BEGIN, facts), no_note)
     answer = host.answer(Packet("dance", {"run": "a run", "global_round": 1}), no_note)
-    assert (answer.kind, answer.facts["words"]) == (orders.FAILED, "KeyError: 'dance'")
+    assert (answer.kind, answer.facts["words"]) == (orders.FAILED, "an order that cannot be: kind: 'dance'")
+
+
+CODE = "import pathlib\npathlib.Path('carried-out').touch()\n\ndef make(*shape):\n    raise SystemExit\n"
+
+
+@pytest.mark.parametrize("model", ["subprocess:Popen", "os:system", "evil:make", "numpy:save"])
+def test_a_cloud_cannot_have_code_carried_out_without_a_yes(host, facts, tmp_path, monkeypatch, model):
+    """A module in the folder where the leaf server was started is imported after a yes alone."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "evil.py").write_text(CODE)
+    config = {**facts["config"], "train.model": model}
+    answer = host.answer(Packet(orders.BEGIN, {**facts, "config": config}), no_note)
+    assert answer.kind == orders.FAILED
+    assert "Python's own" in answer.facts["words"] or "--trust-code" in answer.facts["words"]
+    assert not (tmp_path / "carried-out").exists()
+
+
+def files_in(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_cloud_that_lies_writes_nothing_outside_the_folder(host, facts, tmp_path, caplog):
+    """Names of runs, versions and models that are paths: one line each, and no file but the leaf server's."""
+    host.answer(Packet(orders.BEGIN, facts), no_note)
+    before = {path: data for path, data in files_in(tmp_path).items() if "leaf-1" not in path.parts}
+    model = host._run[1].site.model
+    states, kept = host._run[1].site.make_leaf(model).round_states()
+    train = {
+        "run": "a run", "global_round": 1, "leaf_round": 1, "line": "leaf", "fork": False, "without": [],
+        "leaf": kept, "version": 0, "needed": [], "updates": False, "alone": True,
+    }  # fmt: skip
+    for changes in ({"version": "../../x"}, {"leaf_round": "../../x"}, {"needed": ["../small"]}):
+        answer = host.answer(Packet(orders.TRAIN, {**train, **changes}, {"model": model, **states}), no_note)
+        assert answer.kind == orders.FAILED
+        assert answer.facts["words"].startswith("an order that cannot be: ")
+    for name in ("../controls/1", "../../../small.npz", "/etc/passwd", "x\0y", "."):
+        facts_ = {"known": {"own": [orders.HERE, name]}, "unseen": {}, "phase": "", "splits": ["val"]}
+        order = Packet(orders.EVALUATE, {**facts_, "run": "a run", "global_round": 1})
+        assert host.answer(order, no_note).kind == orders.FAILED
+    host.answer(Packet(orders.BEGIN, {**facts, "run": "../../../outside"}), no_note)
+    after = {path: data for path, data in files_in(tmp_path).items() if "leaf-1" not in path.parts}
+    assert after == before
+
+
+@pytest.mark.parametrize("word", ["\x1b[2J", "a\nb"])
+def test_what_a_cloud_says_reaches_no_log_as_it_is(host, facts, caplog, word):
+    for packet in (
+        Packet(word, {}), Packet(orders.BEGIN, {**facts, "run": word}), Packet(orders.BEGIN, {word: 1}),
+        Packet(orders.BEGIN, {**facts, "config": {word: 1}}), Packet(orders.TRAIN, {"run": word}),
+    ):  # fmt: skip
+        host.welcome(Packet("welcome", {word: word}))
+        said = host.answer(packet, no_note).facts.get("words", "")
+        assert said.isprintable()
+    assert all(record.getMessage().isprintable() for record in caplog.records)
+    assert not any(record.exc_info for record in caplog.records)

@@ -1,0 +1,214 @@
+"""The one reader of orders at a leaf server: what a cloud asks is looked through before anything is done.
+
+A cloud that lies can make a leaf server's own work worthless, as it could by its models; it can neither have
+code carried out that the leaf server's user has not said yes to (`fedge.run.foreign_parts`), nor have
+anything written outside the leaf server's folder, nor more taken into memory than a run of this model needs.
+An order that cannot be is refused in one line.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any, get_args
+
+from fedge.config.option import shown
+from fedge.edge import orders
+from fedge.edge.told import ToldError, mapping, number, rows, text, whole
+from fedge.exchange import schema
+from fedge.exchange.evaluate import SplitName
+from fedge.exchange.failure import words_of
+from fedge.exchange.round_context import Line
+from fedge.leaf.leaf import Leaf
+from fedge.link.frames import Packet
+from fedge.link.gate import NUMBER
+from fedge.process.escape import printable
+from fedge.states.averaging import State
+from fedge.timing.laps import PHASES
+
+_LONGEST = 200  # characters of why an order is refused
+_MOST_CLIENTS, _MOST_ROUNDS, _MOST_SEED = 10**6, 10**9, 2**64
+_MOST_OPTIONS, _LONGEST_OPTION, _LONGEST_NAME = 1000, 10**5, 500
+_LONGEST_TOLD = 2**20  # characters of what one client has told of its windows
+_MOST_CHANNELS, _MOST_KEPT = 10**5, 1000
+
+
+class OrderRefused(ValueError):
+    """An order that cannot be. One printable line."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(printable(why[:_LONGEST])[:_LONGEST])
+
+
+def check_run(facts: Mapping[str, Any], *, begins: bool) -> None:
+    """Raise OrderRefused unless facts of a run are some, by their form; what they say, others look at.
+
+    Args:
+        facts: as a cloud tells them.
+        begins: the run is to begin; otherwise clients are to be asked of their windows.
+    """
+    try:
+        wanted = {"config", "seed", "clients", "leaf", *(("run", "fingerprint") if begins else ())}
+        _only(facts, wanted, {"told", "scale"} if begins else set())
+        clients = whole(facts["clients"], 1, _MOST_CLIENTS, "clients")
+        whole(facts["seed"], 0, _MOST_SEED, "seed")
+        whole(facts["leaf"], 0, _MOST_CLIENTS, "leaf")
+        _check_options(mapping(facts["config"], "config"))
+        if not begins:
+            return
+        text(facts["run"], _LONGEST_NAME, "run")
+        text(facts["fingerprint"], _LONGEST_NAME, "fingerprint")
+        if facts.get("scale") is not None:
+            for numbers in rows([facts["scale"]], 2, 1, "scale")[0]:
+                for (value,) in rows([[each] for each in numbers], 1, _MOST_CHANNELS, "scale"):
+                    number(value, -1e300, 1e300, "scale")
+        for client, told in mapping(facts.get("told", {}), "told").items():
+            if not client.isdecimal() or len(client) > 9 or int(client) >= clients:
+                raise ToldError("told", f"by client {shown(client)}")
+            text(told, _LONGEST_TOLD, "told")
+    except OrderRefused:
+        raise
+    except Exception as error:  # whatever a cloud can put into a packet
+        raise _refused(error) from None
+
+
+def _check_options(config: Mapping[str, Any]) -> None:
+    """Raise unless options are as Flower hands them over: texts, numbers and truths by name."""
+    if len(config) > _MOST_OPTIONS:
+        raise ToldError("config", f"{len(config)} options")
+    for key, value in config.items():
+        text(key, _LONGEST_NAME, "config")
+        if type(value) not in (str, int, float, bool) or len(shown(value)) > _LONGEST_NAME:
+            raise ToldError("config", f"{key} is {shown(value)}")
+        if isinstance(value, str) and len(value) > _LONGEST_OPTION:
+            raise ToldError("config", f"{key} has {len(value)} characters")
+
+
+def check_order(packet: Packet, leaf: Leaf) -> None:
+    """Raise OrderRefused unless an order to clients is one.
+
+    Args:
+        packet: of a kind that is carried out.
+        leaf: fresh, of the run.
+    """
+    try:
+        _check_fact(packet.facts, "run", "global_round")
+        whole(packet.facts["global_round"], 0, _MOST_ROUNDS, "global_round")
+        _KINDS[packet.kind](packet, leaf)
+    except Exception as error:  # as above
+        raise _refused(error) from None
+
+
+def _check_train(packet: Packet, leaf: Leaf) -> None:
+    facts, states = packet.facts, packet.states
+    names = {"leaf_round", "line", "fork", "without", "leaf", "version", "needed", "updates", "alone"}
+    _only(facts, names | {"run", "global_round"})
+    _check_round(facts)
+    for flag in ("fork", "updates", "alone"):
+        _flag(facts[flag], flag)
+    without = _list(facts["without"], "without")
+    if any(type(each) is not int or each not in leaf.clients for each in without):
+        raise ToldError("without", f"{shown(without)} are no clients of this leaf")
+    whole(facts["version"], 0, _MOST_ROUNDS, "version")
+    for (version,) in rows([[each] for each in _list(facts["needed"], "needed")], 1, _MOST_KEPT, "needed"):
+        whole(version, 0, _MOST_ROUNDS, "needed")
+    kept, controls = mapping(facts["leaf"], "leaf"), {name for name in states if name in _CONTROLS}
+    has_drift = leaf.drift is not None and not facts["fork"]
+    _only(kept, {"norms", "strategy"} | ({"drift"} if has_drift else set()))
+    for (norm,) in rows([[n] for n in _list(kept["norms"], "norms")], 1, leaf.norms.norms.maxlen, "norms"):
+        number(norm, 0.0, 1.7e308, "norms")
+    if has_drift:
+        number(kept["drift"], 0.0, 1.7e308, "drift")
+    others = {name for name in states if not name.startswith(orders.STRATEGY)} - controls
+    wanted = [set(_CONTROLS)] if leaf.control is not None else [set()]
+    if others != {orders.MODEL} or controls not in ([*wanted, set()] if facts["fork"] else wanted):
+        raise ToldError("states", ", ".join(sorted(map(shown, states))[:5]))
+    _check_model(states[orders.MODEL], leaf.model)
+    for name in controls:
+        assert leaf.control is not None
+        _check_model(states[name], leaf.control)
+    leaf.refuse_other_strategy(states, kept)
+
+
+def _check_probe(packet: Packet, leaf: Leaf) -> None:
+    _only(packet.facts, {"leaf_round", "line", "updates", "run", "global_round"})
+    _check_round(packet.facts)
+    _flag(packet.facts["updates"], "updates")
+    if packet.states.keys() != {orders.MODEL}:
+        raise ToldError("states", "other ones than the model")
+    _check_model(packet.states[orders.MODEL], leaf.model)
+
+
+def _check_evaluate(packet: Packet, leaf: Leaf) -> None:
+    facts, sent = packet.facts, set()
+    _only(facts, {"known", "unseen", "phase", "splits", "run", "global_round"})
+    for who in ("known", "unseen"):
+        for role, named in mapping(facts[who], who).items():
+            text(role, _LONGEST_NAME, who)
+            where, name = rows([named], 2, 1, who)[0]
+            text(name, _LONGEST_NAME, who)
+            if where not in (orders.HERE, orders.SENT):
+                raise ToldError(who, shown(where))
+            sent |= {name} if where == orders.SENT else set()
+    splits = _list(facts["splits"], "splits")
+    if not splits or len(set(splits)) != len(splits) or not set(splits) <= set(get_args(SplitName)):
+        raise ToldError("splits", shown(splits))
+    if facts["phase"] not in ("", *PHASES):
+        raise ToldError("phase", shown(facts["phase"]))
+    if packet.states.keys() != sent:
+        raise ToldError("states", "other models than are named")
+    for model in packet.states.values():
+        _check_model(model, leaf.model)
+
+
+_CONTROLS = ("control", "told")
+_KINDS = {orders.TRAIN: _check_train, orders.PROBE: _check_probe, orders.EVALUATE: _check_evaluate}
+
+
+def most_bytes(model: int, leaves: int) -> tuple[int, int]:
+    """Bytes of arrays, and of the head, that an order of a run may have.
+
+    Args:
+        model: bytes of a model of the run.
+        leaves: of the run: where the cloud asks for losses, all of their models come.
+    """
+    return (64 + 2 * leaves) * (2 * model + 2**16), 2**26
+
+
+def _check_model(state: State, like: State) -> None:
+    """Raise unless a state has the form of another, and all its numbers are finite."""
+    schema.check_form(state, like)
+    schema.check_sizes(state)
+
+
+def _check_round(facts: Mapping[str, Any]) -> None:
+    whole(facts["leaf_round"], 0, _MOST_ROUNDS, "leaf_round")
+    if facts["line"] not in get_args(Line):
+        raise ToldError("line", shown(facts["line"]))
+
+
+def _check_fact(facts: Mapping[str, Any], *names: str) -> None:
+    missing = [name for name in names if name not in facts]
+    if missing:
+        raise ToldError("facts", f"{missing[0]} is missing")
+
+
+def _only(facts: Mapping[str, Any], wanted: Collection[str], perhaps: Collection[str] = ()) -> None:
+    """Raise unless facts are the wanted ones; a number of the question may be among them."""
+    other = (facts.keys() ^ set(wanted)) - {NUMBER, *perhaps}
+    if other:
+        raise ToldError("facts", ", ".join(sorted(map(shown, other))[:3]))
+
+
+def _flag(value: Any, what: str) -> None:
+    if type(value) is not bool:
+        raise ToldError(what, shown(value))
+
+
+def _list(value: Any, what: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise ToldError(what, shown(value))
+    return value
+
+
+def _refused(error: Exception) -> OrderRefused:
+    if isinstance(error, schema.ReplyRejected):
+        return OrderRefused(str(error.failure))
+    return OrderRefused(str(error) if isinstance(error, ToldError) else f"not readable: {words_of(error)}")
