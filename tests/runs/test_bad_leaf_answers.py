@@ -5,15 +5,18 @@ its orders; a lie that counts, since an honest leaf server could have said it, l
 `-m soak` tries 2,000 and prints how many were refused; a sample of them runs with all tests.
 """
 
-import csv
 import logging
 from collections import Counter
+from contextlib import suppress
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 from small_runs import small_config
-from spoilt import CLIENTS, LEAVES, LIAR, Study, gone_at, lie_of, lies_at
+from spoilt import Study, gone_at, lie_of, lies_at, of_the_others
+
+from fedge.edge import answers, port
+from fedge.leaf.leaf import Leaf
 
 KINDS = {
     "scaffold": {"train.model": "mlp-tiny"},
@@ -29,8 +32,6 @@ KINDS = {
               "scaffold.enabled": False},
 }  # fmt: skip
 BASE = {"gate.min-gain": -1.0, "guard.retries": 0}
-TIMES = ("train_seconds", "seconds")
-MINE = {str(client) for client in range(LIAR * CLIENTS // LEAVES, (LIAR + 1) * CLIENTS // LEAVES)}
 
 
 @pytest.fixture(scope="module")
@@ -39,25 +40,6 @@ def study(tmp_path_factory):
     made = Study(folder, {**small_config(folder / "data"), **BASE})
     yield made, {}
     made.close()
-
-
-def rows_of(folder, table):
-    with (folder / "metrics" / table).open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def of_the_others(folder):
-    """Return all that a run leaves of everybody but the liar, and the liar's model."""
-    rows = {
-        table: [
-            {name: value for name, value in row.items() if name not in TIMES}
-            for row in rows_of(folder, table)
-            if row.get("client") not in MINE
-        ]
-        for table in ("clients.csv", "leaf_rounds.csv")
-    }
-    files = ("clusters.jsonl", "checkpoints/final.safetensors")
-    return {**rows, **{name: (folder / name).read_bytes() for name in files}}
 
 
 def remembered(study, kind, places):
@@ -115,6 +97,7 @@ def lie_always(study, kind, seed):
 
 
 DAILY = 6
+HOLE_SEEDS = 40
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
@@ -123,6 +106,34 @@ def test_whatever_a_leaf_server_answers_the_others_keep_their_bits(study, kind):
     for seed in range(first, DAILY, len(KINDS)):
         lie_once(study, kind, seed)
     lie_always(study, kind, first)
+
+
+HOLES = {
+    "books": ("fedadam", answers.Schema, "_book", lambda self, told, clients: told),
+    "models": ("scaffold", answers.Schema, "_check_model", lambda *_: None),
+    "drift": ("two levels", answers.Schema, "_check_drift", lambda *_: None),
+    "strategies": ("fedadam", Leaf, "refuse_other_strategy", lambda *_: None),
+    "notes": ("groups", port, "check_note", lambda packet, _: tuple(packet.facts[n] for n in NOTED)),
+}
+NOTED = ("kind", "back", "failed")
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("name", sorted(HOLES))
+def test_a_check_that_is_missing_is_found(study, monkeypatch, name):
+    """One check of an answer is taken away: the lies of a few runs show it."""
+    kind, where, attribute, hole = HOLES[name]
+    remembered(study, kind, frozenset())
+    monkeypatch.setattr(where, attribute, hole)
+    found = []
+    for seed in range(HOLE_SEEDS):
+        with suppress(Exception):
+            lie_always(study, kind, seed)
+            continue
+        found.append(seed)
+        break
+    print(f"{name}: found by seed {found}")
+    assert found
 
 
 @pytest.mark.soak

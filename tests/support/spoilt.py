@@ -8,6 +8,7 @@ and times, is left out (tests/fedge/link, tests/deployed/test_rogues.py have it)
 """
 
 import copy
+import csv
 import io
 import json
 
@@ -24,6 +25,8 @@ from fedge.link.gate import NOTE, NUMBER, OVER, LeafGone, LeafRefused
 from fedge.run.run import run
 
 LEAVES, CLIENTS, LIAR = 3, 9, 1
+TIMES = ("train_seconds", "seconds")
+MINE = {str(client) for client in range(LIAR * CLIENTS // LEAVES, (LIAR + 1) * CLIENTS // LEAVES)}
 ORDERS = (orders.TRAIN, orders.PROBE, orders.EVALUATE)
 NUMBERS = [
     0, -1, 1, 2, 99, 0.5, 1e-300, -1e-9, 1e17, 1e39, 1e308, -1e308, 2**63, 10**400, -(10**400),
@@ -147,6 +150,25 @@ class Study:
     def close(self):
         for host in self.hosts:
             host.answer(Packet(OVER), lambda _: None)
+
+
+def rows_of(folder, table):
+    with (folder / "metrics" / table).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def of_the_others(folder):
+    """Return all that a run leaves of everybody but the liar, and the liar's model."""
+    rows = {
+        table: [
+            {name: value for name, value in row.items() if name not in TIMES}
+            for row in rows_of(folder, table)
+            if row.get("client") not in MINE
+        ]
+        for table in ("clients.csv", "leaf_rounds.csv")
+    }
+    files = ("clusters.jsonl", "checkpoints/final.safetensors")
+    return {**rows, **{name: (folder / name).read_bytes() for name in files}}
 
 
 # --- lies -----------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ def certificates(tmp_path):
 def options(tmp_path, **changes):
     given = {
         "leaf": 0, "certs": tmp_path / "certs", "folder": tmp_path / "own", "workers": 1, "once": True,
-        "wait": 30.0, "owns_process": False,
+        "wait": 30.0, "owns_process": False, "trust_code": False,
     }  # fmt: skip
     return argparse.Namespace(**{**given, **changes})
 

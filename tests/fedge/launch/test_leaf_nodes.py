@@ -15,7 +15,7 @@ def options(tmp_path):
     make_certificates(tmp_path / "certs", Wanted(leaves=1, nodes=1))
     return argparse.Namespace(
         leaf=0, cloud="127.0.0.1:1", certs=tmp_path / "certs", folder=tmp_path / "own", nodes="127.0.0.1:2",
-        once=True, wait=None, owns_process=False, keys=None,
+        once=True, wait=None, owns_process=False, keys=None, trust_code=False,
     )  # fmt: skip
 
 
