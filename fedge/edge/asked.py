@@ -46,7 +46,7 @@ def check_run(facts: Mapping[str, Any], *, begins: bool) -> None:
     """
     try:
         wanted = {"config", "seed", "clients", "leaf", *(("run", "fingerprint") if begins else ())}
-        _only(facts, wanted, {"told", "scale"} if begins else set())
+        _only(facts, wanted, {"told", "scale", "local_steps"} if begins else set())
         clients = whole(facts["clients"], 1, _MOST_CLIENTS, "clients")
         whole(facts["seed"], 0, _MOST_SEED, "seed")
         whole(facts["leaf"], 0, _MOST_CLIENTS, "leaf")
@@ -55,6 +55,7 @@ def check_run(facts: Mapping[str, Any], *, begins: bool) -> None:
             return
         text(facts["run"], _LONGEST_NAME, "run")
         text(facts["fingerprint"], _LONGEST_NAME, "fingerprint")
+        whole(facts.get("local_steps", 0), 0, _MOST_ROUNDS, "local_steps")
         if facts.get("scale") is not None:
             for numbers in rows([facts["scale"]], 2, 1, "scale")[0]:
                 for (value,) in rows([[each] for each in numbers], 1, _MOST_CHANNELS, "scale"):

@@ -99,11 +99,11 @@ def _refuse_state(name: str, state: State, before: Any, model: State) -> None:
         shapes = {()}
     elif name.endswith(_LIST):
         fits = isinstance(before, list | None) and list(state) == [str(at) for at in range(len(state))]
-        shapes |= {array.shape for array in before or ()}
+        shapes |= {array.shape for array in before or ()} if fits else set()
     else:
         fits = isinstance(before, Mapping | None) and (not before or before.keys() == state.keys())
-        shapes |= {array.shape for array in (before or {}).values()}
         fits = fits and all(array.shape == before[entry].shape for entry, array in state.items() if before)
+        shapes |= {array.shape for array in before.values()} if fits and before else set()
     if not fits or not {array.shape for array in state.values()} <= shapes:
         raise ValueError(f"{name!r} has another form")
     for array in state.values():

@@ -12,7 +12,7 @@ from flwr.serverapp.strategy import (
     FedYogi,
 )
 
-from fedge.leaf.strategy_state import numbers_of, put_back, states_of
+from fedge.leaf.strategy_state import numbers_of, put_back, refuse_other, states_of
 from fedge.states.records import from_record, to_record
 
 STRATEGIES = {
@@ -78,3 +78,38 @@ def test_a_norm_that_follows_the_updates_is_kept():
     put_back(other, states_of(strategy), numbers_of(strategy))
     assert other.clipping_norm == strategy.clipping_norm != before
     assert type(other.clipping_norm) is type(strategy.clipping_norm)
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "telling"),
+    [
+        ("__class__.min_train_nodes()", {"": np.array(5)}, "nothing that a strategy keeps"),
+        ("aggregate_train()", {"": np.array(5)}, "nothing that a strategy keeps"),
+        ("no_such.m_t", {"z": np.ones(2)}, "nothing that a strategy keeps"),
+        ("m_t", {"z": np.full(2, np.nan)}, "not finite"),
+        ("m_t", {"z": np.ones(7)}, "another form"),
+        ("eta", {"z": np.ones(2)}, "another form"),
+        ("history[]", {"1": np.ones(2)}, "another form"),
+    ],
+)
+def test_what_a_strategy_cannot_keep_is_refused_and_sets_nothing(name, state, telling):
+    strategy = FedAdam(eta=0.1)
+    before = dict(vars(strategy)), FedAdam.aggregate_train, vars(FedAvg).copy()
+    with pytest.raises(ValueError, match=telling):
+        refuse_other(strategy, {name: state}, numbers_of(strategy), {"z": np.ones(2)})
+    if "nothing" in telling:
+        with pytest.raises(ValueError, match=telling):
+            put_back(strategy, {name: state}, {})
+    assert (dict(vars(strategy)), FedAdam.aggregate_train, vars(FedAvg).copy()) == before
+
+
+@pytest.mark.parametrize("value", [None, "x", float("nan"), float("inf"), True, [1.0], 1e300])
+def test_a_number_that_a_strategy_cannot_keep_is_refused(value):
+    strategy = FedAdam(eta=0.1)
+    numbers = numbers_of(strategy)
+    refuse_other(strategy, {}, numbers, {})
+    with pytest.raises(ValueError, match="'eta'"):
+        refuse_other(strategy, {}, {**numbers, "eta": value}, {})
+    del numbers["eta"]
+    with pytest.raises(ValueError, match="'eta' of FedAdam is missing"):
+        refuse_other(strategy, {}, numbers, {})

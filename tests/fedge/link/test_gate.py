@@ -13,7 +13,7 @@ from fedge.link import gate as gate_module
 from fedge.link.certificates import Wanted, make_certificates, revoke
 from fedge.link.dial import Link, Refused
 from fedge.link.frames import LinkError, Packet
-from fedge.link.gate import HELLO, LeafGate, LeafGone
+from fedge.link.gate import HELLO, LeafGate, LeafGone, LeafRefused
 
 WELCOME = Packet("welcome", {"seed": 7})
 
@@ -313,3 +313,56 @@ def test_certificates_are_exchanged_while_cloud_and_leaf_live(tmp_path, attached
         _, thread, failures = attached(gate, 1, Doubling(), tmp_path / "old", lost_s=0.5)
         thread.join(20)
         assert "was away" in str(failures[0])
+
+
+class Chatting(Doubling):
+    """Answers only after so many notes, or with something else."""
+
+    def __init__(self, notes, answer=None):
+        super().__init__()
+        self.notes, self.found = notes, answer
+
+    def answer(self, packet, note):
+        for number in range(self.notes):
+            note({"done": number})
+            time.sleep(0.05)
+        return self.found or super().answer(packet, note)
+
+
+def test_notes_for_ever_without_getting_on_end_the_wait(certificates, attached):
+    """The same leaf may take as long as it gets on; where nobody asked for notes they break no silence."""
+    with LeafGate("127.0.0.1:0", certificates, 1, WELCOME) as gate:
+        attached(gate, 0, Chatting(40))
+        assert gate.ask(0, Packet("train"), 5.0, lambda _: True, limit_s=1.0).kind == "answer"
+        with pytest.raises(LeafGone, match=r"did not answer within 0\.5 s"):
+            gate.ask(0, Packet("train"), 5.0, lambda _: False, limit_s=0.5)
+        with pytest.raises(LeafGone, match=r"did not answer within 1 s"):
+            gate.ask(0, Packet("train"), 1.0)
+
+
+def test_a_note_that_cannot_be_ends_the_question(certificates, attached):
+    def refuse(_):
+        raise ValueError("back: of client 7")
+
+    with LeafGate("127.0.0.1:0", certificates, 1, WELCOME) as gate:
+        attached(gate, 0, Chatting(1))
+        with pytest.raises(LeafRefused, match="leaf server 0: back: of client 7"):
+            gate.ask(0, Packet("train"), 5.0, refuse)
+        assert gate.ask(0, Packet("train"), 5.0).kind == "answer"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Packet("answer", {}, {"model": {"w": np.zeros(10**6)}}),
+        Packet("answer", {"words": "x" * 10**6}),
+        Packet("answer", {str(n): "\x1b[2J" for n in range(10**4)}),
+    ],
+    ids=["arrays", "head", "facts"],
+)
+def test_an_answer_that_is_too_long_is_not_read(certificates, attached, answer):
+    with LeafGate("127.0.0.1:0", certificates, 1, WELCOME) as gate:
+        attached(gate, 0, Chatting(0, answer))
+        with pytest.raises(LeafRefused, match="bytes") as caught:
+            gate.ask(0, Packet("train"), 5.0, most=(10**5, 10**5))
+        assert str(caught.value).isprintable()
