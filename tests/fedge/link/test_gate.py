@@ -331,13 +331,15 @@ class Chatting(Doubling):
 
 def test_notes_for_ever_without_getting_on_end_the_wait(certificates, attached):
     """The same leaf may take as long as it gets on; where nobody asked for notes they break no silence."""
-    with LeafGate("127.0.0.1:0", certificates, 1, WELCOME) as gate:
-        attached(gate, 0, Chatting(40))
+    with LeafGate("127.0.0.1:0", certificates, 2, WELCOME) as gate:
+        for leaf in (0, 1):
+            attached(gate, leaf, Chatting(40))
         assert gate.ask(0, Packet("train"), 5.0, lambda _: True, limit_s=1.0).kind == "answer"
-        with pytest.raises(LeafGone, match=r"did not answer within 0\.5 s"):
+        with pytest.raises(LeafGone, match=r"leaf server 0 did not answer within 0\.5 s"):
             gate.ask(0, Packet("train"), 5.0, lambda _: False, limit_s=0.5)
-        with pytest.raises(LeafGone, match=r"did not answer within 1 s"):
-            gate.ask(0, Packet("train"), 1.0)
+        gate.ask(1, Packet("train"), 5.0)
+        with pytest.raises(LeafGone, match=r"leaf server 1 did not answer within 0\.5 s"):
+            gate.ask(1, Packet("train"), 0.5)
 
 
 def test_a_note_that_cannot_be_ends_the_question(certificates, attached):
