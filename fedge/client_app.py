@@ -25,7 +25,7 @@ from fedge.config.option import ConfigError
 from fedge.config.parts import MODELS
 from fedge.config.register import look_in
 from fedge.config.sections.train import TrainConfig
-from fedge.data.own import client_data, names_own_data, own_data, place_of
+from fedge.data.own import OwnData, client_data, names_own_data, own_data, place_of
 from fedge.data.prepared import ClientData, client_in, open_client
 from fedge.data.scaling import Scale
 from fedge.engine.capture import end_capture_here
@@ -75,6 +75,7 @@ from fedge.tasks.chosen import task_of
 from fedge.timing.calls import DESERIALISE, EVALUATE, LOAD, TRAIN, WorkClock
 from fedge.training.describe import describe
 from fedge.training.evaluation import EvalResult, evaluate_parts
+from fedge.training.fitting import fit_of
 from fedge.training.gpu import settle_gpus
 from fedge.training.local import TrainResult, train
 from fedge.training.models import build_model
@@ -107,7 +108,10 @@ def hello(message: Message, context: Context) -> Message:
     partition, partitions = place_of(node)
     told = None
     if names_own_data(node):
-        told = own_data(node, _config_of(message, context), seed_of(message)).told
+        config = _config_of(message, context)
+        own = own_data(node, config, seed_of(message))
+        refuse_other_targets(config, own, partition)
+        told = own.told
     device = device_name(str(_options(message, context).get("train.device", "auto")))
     return hello_reply(Hello(partition, partitions, answer_to(challenge_of(message)), told, device), message)
 
@@ -127,6 +131,17 @@ def train_round(message: Message, context: Context) -> Message:
         return _trained(message, context, clock)
     evaluation = evaluate_reply(evaluate_first, _evaluated(evaluate_first, context, clock))
     return joint_reply(message, evaluation, lambda: _trained(message, context, clock))
+
+
+def refuse_other_targets(config: Config, own: OwnData, client: int) -> None:
+    """Raise ConfigError where a client's own y is not what the task of the run takes."""
+    try:
+        task_of(config.train).refuse(own.laid.y, len(own.told.classes))
+    except ValueError as error:
+        raise ConfigError(
+            f"train.task {config.train.task} takes {task_of(config.train).takes}, but of client {client}: "
+            f"{error}; set another train.task (docs/tasks.md), or mend y"
+        ) from error
 
 
 def _trained(message: Message, context: Context, clock: WorkClock) -> Message:
@@ -326,13 +341,16 @@ def _config(items: tuple[tuple[str, Any], ...]) -> Config:
 
 def _model(config: TrainConfig, data: ClientData) -> torch.nn.Module:
     """Return this thread's network of the run's kind; its weights are loaded by the caller."""
-    x, _ = data.train
+    x, y = data.train
     look_in(*data.look_in)
     code = MODELS.load(config.model)  # a notebook may have defined it anew
-    kind = (config.model, code, config.model_args, x.shape[1:], data.classes, config.device, config.precision)
+    fit = fit_of(config, data.classes, y.shape[1:], tokens=x.dtype == np.int64)
+    kind = (
+        config.model, code, config.model_args, x.shape[1:], data.classes, config.device, config.precision, fit
+    )  # fmt: skip
     if getattr(_workspace, "kind", None) != kind:
         arguments = config.arguments("model")
-        network = build_model(config.model, x.shape[1:], data.classes, torch.Generator(), arguments)
+        network = build_model(config.model, x.shape[1:], data.classes, torch.Generator(), arguments, fit)
         device = device_of_thread(config.device)
         if device.type == "cuda":
             settle_gpus(config.precision)

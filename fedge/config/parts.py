@@ -23,6 +23,7 @@ else:
 BATCH_NORM = "has BatchNorm"  # a model: entries of its state that noise or an own copy concern
 IMAGES = "takes images"  # a model: its input may be (C, H, W)
 WINDOWS = "takes windows"  # a model: its input may be (C, T)
+ANY_SHAPE = "takes any shape"  # a model: its input may be (C,), or have more axes than an image
 TRUTH = "needs the truth"  # a grouping: works only where a scenario has planted groups
 BY_TIME = "groups by time"  # a grouping: decides by itself in which rounds it groups
 NUMBERED = "needs a number"  # a grouping: cluster.count must be a number
@@ -44,6 +45,7 @@ OWNERS = "deals owners"  # a partition: who made the windows decides who gets th
 FILES = "made of files"  # a scenario: each group has the users of a window file of its own
 FIXED = "decides who has what"  # a scenario: it says which windows clients have, so it cannot change in a run
 TOPPED_UP = "topped up"  # a partition: a client without windows gets one of the largest of its leaf
+BY_CLASS = "goes by class"  # a partition or scenario: each window must have one class
 DRAWN = "drawn again"  # a partition: drawn anew while a client would be left without windows
 
 
@@ -63,7 +65,7 @@ MODELS = Register(
         "linear",
         "softmax regression on the flattened window or image",
         f"{_NETS}:SoftmaxRegression",
-        _with(IMAGES, WINDOWS),
+        _with(IMAGES, WINDOWS, ANY_SHAPE),
     ),
     Entry(
         "mlp-tiny", "a few hundred parameters, for trying out", f"{_NETS}:MlpTiny", _with(BATCH_NORM, WINDOWS)
@@ -71,8 +73,33 @@ MODELS = Register(
     Entry("cnn2d", "for images: Conv–ReLU–MaxPool twice, one hidden layer", f"{_NETS}:Cnn2d", _with(IMAGES)),
 )
 
+LABELS = "learns a class per example"  # a task: windows can be dealt, renamed and counted by class
+NATIVE = "has a native step"  # a task: its loss is known where it does not run in PyTorch
+SMOOTHS = "smooths labels"  # a task: its loss knows train.label-smoothing
+
+TASKS = Register(
+    "train.task",
+    "fedge.tasks",
+    Entry(
+        "classification", "a class per example: accuracy, macro-F1; cross entropy",
+        "fedge.tasks.classification:Classification", _with(LABELS, NATIVE, SMOOTHS),
+    ),
+    Entry(
+        "regression", "numbers per example: RMSE, MAE, R²; half the squared error",
+        "fedge.tasks.regression:Regression",
+    ),
+    Entry(
+        "multilabel", "any of the classes per example: F1, micro, macro, exact match; binary cross entropy",
+        "fedge.tasks.multilabel:Multilabel",
+    ),
+    Entry(
+        "sequence", "a class at every position: accuracy, perplexity; cross entropy",
+        "fedge.tasks.sequence:Sequence", _with(SMOOTHS),
+    ),
+)  # fmt: skip
+
 OF_THE_TASK = "auto"
-LOSSES = Register("train.loss", "fedge.losses", Entry(OF_THE_TASK, "cross entropy"))
+LOSSES = Register("train.loss", "fedge.losses", Entry(OF_THE_TASK, "the task's own"))
 METRICS = Register("train.metrics", "fedge.metrics")
 
 
@@ -181,17 +208,17 @@ PARTITIONS = Register(
         "dirichlet",
         "windows, classes skewed over leaves and clients",
         f"{_SHARES}:dirichlet_shares",
-        _with(DRAWN),
+        _with(DRAWN, BY_CLASS),
     ),
     Entry("iid", "windows, all alike", f"{_SHARES}:iid_shares"),
     Entry("imbalance", "windows, more of them at leaf 0", f"{_SHARES}:imbalanced_shares"),
-    Entry("classes", "windows, of some classes at each client", f"{_SKEW}:class_shares"),
+    Entry("classes", "windows, of some classes at each client", f"{_SKEW}:class_shares", _with(BY_CLASS)),
     Entry("quantity", "windows, log-normal numbers of them", f"{_SKEW}:quantity_shares", _with(DRAWN)),
     Entry(
         "two-level",
         "as dirichlet, but small clients stay small: without windows of a split they get one",
         f"{_SHARES}:dirichlet_shares",
-        _with(TOPPED_UP),
+        _with(TOPPED_UP, BY_CLASS),
     ),
 )
 
@@ -204,9 +231,11 @@ SCENARIOS = Register(
     Entry("flip", "axes of sensors mirrored", f"{_SHIFTS}:flip"),
     Entry("gain", "channels scaled", f"{_SHIFTS}:gain"),
     Entry("rate", "windows of other length", f"{_SHIFTS}:rate"),
-    Entry("label-permutation", "classes renamed", f"{_SHIFTS}:permute_labels"),
-    Entry("label-skew", "classes missing", f"{_SHIFTS}:skew_labels", _with(FIXED)),
-    Entry("datasets", "leaves of other window files", f"{_SHIFTS}:other_files", _with(FILES, FIXED)),
+    Entry("label-permutation", "classes renamed", f"{_SHIFTS}:permute_labels", _with(BY_CLASS)),
+    Entry("label-skew", "classes missing", f"{_SHIFTS}:skew_labels", _with(FIXED, BY_CLASS)),
+    Entry(
+        "datasets", "leaves of other window files", f"{_SHIFTS}:other_files", _with(FILES, FIXED, BY_CLASS)
+    ),
 )
 
 DATASETS = Register(
@@ -372,8 +401,9 @@ def callback_arguments(name: str, text: str) -> dict[str, Any]:
 
 
 def refuse_input_shape(model: str, input_shape: tuple[int, ...]) -> None:
-    """Raise ConfigError when a model of Fedge's does not take inputs of a shape, (C, T) or (C, H, W)."""
-    trait, what = (WINDOWS, "windows (C, T)") if len(input_shape) == 2 else (IMAGES, "images (C, H, W)")
+    """Raise ConfigError when a model of Fedge's does not take inputs of a shape: (C, T), (C, H, W), other."""
+    kinds = {2: (WINDOWS, "windows (C, T)"), 3: (IMAGES, "images (C, H, W)")}
+    trait, what = kinds.get(len(input_shape), (ANY_SHAPE, "inputs of any shape"))
     if not MODELS.is_own(model) and not MODELS.has(model, trait):
         raise ConfigError(
             f"train.model must take {what}, as the data are of shape {input_shape}, but {model} does not; "
@@ -382,6 +412,6 @@ def refuse_input_shape(model: str, input_shape: tuple[int, ...]) -> None:
 
 
 REGISTERS = (
-    MODELS, ALGORITHMS, LOSSES, METRICS, RULES, SIGNALS, GROUPINGS, GATES, PARTITIONS, SCENARIOS, DATASETS,
-    TRACKERS, CALLBACKS, SERVER_RULES, CLOUD_RULES, DEVICES, AVAILABILITY, SELECTIONS,
+    MODELS, ALGORITHMS, TASKS, LOSSES, METRICS, RULES, SIGNALS, GROUPINGS, GATES, PARTITIONS, SCENARIOS,
+    DATASETS, TRACKERS, CALLBACKS, SERVER_RULES, CLOUD_RULES, DEVICES, AVAILABILITY, SELECTIONS,
 )  # fmt: skip

@@ -49,7 +49,7 @@ def holdings(windows: Windows, partition: Partition, clients_per_leaf: Sequence[
         labels = planted.change_of(client).labels if planted else None
         unseen, group = int(client in partition.unseen_clients), planted.groups[leaf] if planted else None
         for split, indices in zip(("train", "val", "test"), parts, strict=True):
-            y = windows.y[indices] if labels is None else labels[windows.y[indices]]
+            y = windows.labels[indices] if labels is None else labels[windows.labels[indices]]
             for owner, count in _counts(windows, indices, y):
                 yield Holding(client, leaf, split, *owner, count, unseen, group)
 
@@ -62,4 +62,4 @@ def _counts(
     keys = np.rec.fromarrays([windows.user[indices], devices, y])
     found, counts = np.unique(keys, return_counts=True)
     for (user, device, label), count in zip(found.tolist(), counts.tolist(), strict=True):
-        yield (user, device, windows.classes[label]), count
+        yield (user, device, windows.classes[label] if windows.has_labels else ""), count

@@ -67,7 +67,7 @@ def deal_devices(windows: Windows, config: Config, clients_per_leaf: Sequence[in
             clients[own[0]] = (clients[own[0]][0], val, test)
     _refuse_devices_without_windows(clients, len(users), len(known))
     if planted is not None:
-        clients = [_held(parts, windows.y, planted.change_of(k).held) for k, parts in enumerate(clients)]
+        clients = [_held(parts, windows.labels, planted.change_of(k).held) for k, parts in enumerate(clients)]
         _refuse_devices_without_windows(clients, len(users), len(known))
     return Partition(clients, kind, frozenset(unseen), planted)
 

@@ -55,7 +55,7 @@ def time_order(windows: Windows) -> TimeOrder | None:
     if windows.device is not None:
         stream = stream * len(stream) + np.unique(windows.device, return_inverse=True)[1]
     rows = _first_of_each(stream)
-    stream, y = np.unique(stream[rows], return_inverse=True)[1], windows.y[rows]
+    stream, y = np.unique(stream[rows], return_inverse=True)[1], windows.labels[rows]
     group = stream * (int(y.max()) + 1) + y
     if int(np.sum(np.bincount(group) - 1, where=np.bincount(group) > 0)) < _LEAST:
         return None

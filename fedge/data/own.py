@@ -55,13 +55,15 @@ class Told:
         source: name of the file or data set, without its place.
         fingerprint: sha256 of the client's windows, as they are before any scaling.
         synthetic: nothing was measured on a person.
-        split_kind: "session" or "blocks".
+        split_kind: "given", "session" or "blocks".
         input_shape: of one window (C, T) or image (C, H, W).
         dtype: of the windows as they were recorded.
         classes, channels: their names.
         about: what the data say about themselves.
-        counts: "train", "val" and "test" → windows of each class, in the order of the classes, in round 1.
+        counts: "train", "val" and "test" → windows of each class, in the order of the classes, in round 1; or
+            of all, where windows have no class.
         sums: of the training windows in round 1.
+        y_shape, y_dtype: of what one window is to be answered.
     """
 
     source: str
@@ -75,6 +77,13 @@ class Told:
     about: Mapping[str, str]
     counts: Mapping[str, tuple[int, ...]]
     sums: ChannelSums
+    y_shape: tuple[int, ...] = ()
+    y_dtype: str = "int64"
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of what windows are counted by: their classes, or nothing."""
+        return self.classes if self.y_dtype == "int64" and not self.y_shape else ("",)
 
     def to_text(self) -> str:
         """Return it as one line of JSON."""
@@ -100,13 +109,16 @@ class Told:
                 tuple(map(str, told["classes"])), tuple(map(str, told["channels"])),
                 {str(key): str(text) for key, text in told["about"].items()}, counts,
                 ChannelSums(_count(sums["count"]), _finite(sums["mean"]), _finite(sums["spread"])),
+                tuple(map(_count, told["y_shape"])), str(told["y_dtype"]),
             )  # fmt: skip
         except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise ValueError(f"{type(error).__name__}: {error}") from None
         if any(read.windows(split) > _MOST_WINDOWS for split in _SPLITS):
             raise ValueError(f"a client has at most {_MOST_WINDOWS:,} windows of a split")
-        if any(len(counts[split]) != len(read.classes) for split in _SPLITS):
+        if any(len(counts[split]) != len(read.labels) for split in _SPLITS):
             raise ValueError("counts must have a number for each class")
+        if read.y_dtype not in ("int64", "float32") or not all(read.y_shape):
+            raise ValueError("y must be int64 or float32")
         if not len(read.sums.mean) == len(read.sums.spread) == len(read.channels):
             raise ValueError("sums must have a number for each channel")
         if not all(map(str.isprintable, [*read._names(), *read._words_about()])):
@@ -115,9 +127,11 @@ class Told:
             raise ValueError(f"names must have at most {_LONGEST_NAME} characters")
         if sum(map(len, read._words_about())) > MAX_ABOUT:
             raise ValueError(f"data say at most {MAX_ABOUT:,} characters about themselves")
-        if read.input_shape[:1] != (len(read.channels),):
+        tokens = read.dtype == "int64"
+        if read.input_shape[:1] != (len(read.channels),) and not (tokens and not read.channels):
             raise ValueError("a window must have a row for each channel")
-        if read.sums.count != read.windows("train") * math.prod(read.input_shape[1:]):
+        values = 0 if tokens else read.windows("train") * math.prod(read.input_shape[1:])
+        if read.sums.count != values:
             raise ValueError("sums must be those of the training windows")
         spreads = [spread / max(1, read.sums.count) for spread in read.sums.spread]
         if not all(abs(mean) <= _LARGEST for mean in read.sums.mean) or not all(
@@ -128,7 +142,8 @@ class Told:
 
     def _names(self) -> list[str]:
         """Return all names, which reports and tables show."""
-        return [self.source, self.fingerprint, self.split_kind, self.dtype, *self.classes, *self.channels]
+        named = [self.source, self.fingerprint, self.split_kind, self.dtype, self.y_dtype]
+        return [*named, *self.classes, *self.channels]
 
     def _words_about(self) -> list[str]:
         """Return what the data say about themselves, names and texts."""
@@ -266,17 +281,20 @@ def share_of(windows: Windows, dealt: Partition, client: int, source: str, synth
     laid = lay_out(windows, dealt, [client])
     first = laid.bounds[0]
     parts = (slice(first.start, first.val), slice(first.val, first.test), slice(first.test, first.stop))
-    num_classes = len(windows.classes)
-    counts = {
-        split: tuple(np.bincount(laid.y[part], minlength=num_classes).tolist())
-        for split, part in zip(_SPLITS, parts, strict=True)
-    }
+    counts = {split: _counts(windows, laid.y[part]) for split, part in zip(_SPLITS, parts, strict=True)}
     told = Told(
         source, _fingerprint(laid), synthetic, dealt.split_kind, laid.x.shape[1:], windows.x.dtype.name,
         tuple(windows.classes), tuple(windows.channels), dict(windows.about), counts,
-        channel_sums(laid.x[parts[0]]),
+        channel_sums(laid.x[parts[0]]), laid.y.shape[1:], laid.y.dtype.name,
     )  # fmt: skip
     return OwnData(laid, told, tuple(looked_in()))
+
+
+def _counts(windows: Windows, y: np.ndarray) -> tuple[int, ...]:
+    """Return how many of y (N, …) are of each class, or how many there are."""
+    if not windows.has_labels:
+        return (len(y),)
+    return tuple(np.bincount(y, minlength=len(windows.classes)).tolist())
 
 
 def _fingerprint(laid: LaidOut) -> str:

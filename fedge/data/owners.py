@@ -127,10 +127,10 @@ def _cut_owners(
         share = num_clients // num_owners + (value < num_clients % num_owners)
         if kind == "session":
             client[members] = first + _deal_sessions_evenly(
-                session_codes(windows)[members], windows.y[members], share
+                session_codes(windows)[members], windows.labels[members], share
             )
         else:
-            part = _deal_blocks(stream[members], windows.y[members], share, guard_windows)
+            part = _deal_blocks(stream[members], windows.labels[members], share, guard_windows)
             client[members] = np.where(part == NOBODY, NOBODY, first + part)
         first += share
     return client

@@ -39,7 +39,7 @@ class Partition:
 
     Attributes:
         clients: per client, per split (training, validation, test): sorted window indices.
-        split_kind: "session" or "blocks".
+        split_kind: "given", "session" or "blocks".
         unseen_clients: clients that hold users whom no other client has; they take no part in training.
         scenario: what is done to the windows of whole leaves, or None.
     """
@@ -78,14 +78,14 @@ def partition(windows: Windows, config: Config, clients_per_leaf: Sequence[int],
             group = client
         else:
             client, group = deal_owners(windows, config, sum(clients_per_leaf), kind, order)
-        used = _held(client, windows.y, planted)
+        used = _held(client, windows.labels, planted)
         split = split_apart(windows, config, kind, group, np.isin(client, unseen_clients), used, seed)
     else:
         client = reserve_users(windows.user, unseen_clients, order)
         reserved = client != NOBODY
         split = split_apart(windows, config, kind, codes(windows.user), reserved, None, seed)
         client = deal_among_known(windows, client, split, config, clients_per_leaf, seed)
-        split[~_held(client, windows.y, planted)] = UNUSED
+        split[~_held(client, windows.labels, planted)] = UNUSED
     clients = _indices(client, split, sum(clients_per_leaf))
     _refuse_empty(clients, windows, config, kind, planted)
     return Partition(clients, kind, frozenset(unseen_clients), planted)
@@ -111,7 +111,7 @@ def own_partition(
     unseen = unseen_ids(clients_per_leaf, config.partition.unseen_clients)
     owner = np.full(len(windows.y), client)
     split = np.full(len(windows.y), UNUSED)
-    rows = np.flatnonzero(_held(owner, windows.y, planted))
+    rows = np.flatnonzero(_held(owner, windows.labels, planted))
     rng = numpy_stream(seed, Purpose.SPLIT, 2, client)
     split[rows] = split_rows(windows, rows, config, kind, np.zeros(len(rows), dtype=np.int64), rng)
     clients = _indices(owner, split, sum(clients_per_leaf))

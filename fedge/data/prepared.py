@@ -171,7 +171,7 @@ class ClientData:
     """One client's windows, mapped read-only.
 
     Attributes:
-        train: x (N, C, T) or (N, C, H, W) float32 and y (N,) int64.
+        train: x (N, …) float32 or int64, and y (N, …) int64 or float32.
         held_out: the same of the validation windows, followed by the test windows.
         num_val: how many of the held-out windows are for validation.
         classes: number of classes of the whole data set.
@@ -194,13 +194,13 @@ class ClientData:
 
     @property
     def val(self) -> tuple[np.ndarray, np.ndarray]:
-        """Validation windows: x (N, C, T) float32, y (N,) int64."""
+        """Validation windows: x and y (N, …)."""
         x, y = self.held_out
         return x[: self.num_val], y[: self.num_val]
 
     @property
     def test(self) -> tuple[np.ndarray, np.ndarray]:
-        """Test windows: x (N, C, T) float32, y (N,) int64."""
+        """Test windows: x and y (N, …)."""
         x, y = self.held_out
         return x[self.num_val :], y[self.num_val :]
 
@@ -213,12 +213,26 @@ class DataShape:
         input_shape: of one window (C, T) or image (C, H, W).
         classes: how many.
         mean, std: of each channel, by which windows were scaled; empty where they were not.
+        y_shape, y_dtype: of what one example is to be answered.
+        tokens: inputs are int64 and not scaled.
     """
 
     input_shape: tuple[int, ...]
     classes: int
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
+    y_shape: tuple[int, ...] = ()
+    y_dtype: str = "int64"
+    tokens: bool = False
+
+
+def shape_of(windows: Windows) -> DataShape:
+    """Return the sizes of windows that are not scaled yet."""
+    y = windows.y
+    tokens = windows.x.dtype == np.int64
+    return DataShape(
+        windows.x.shape[1:], len(windows.classes), (), (), y.shape[1:], y.dtype.name, tokens
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -226,8 +240,8 @@ class LaidOut:
     """Windows of some clients side by side, each as they are in the stretches of rounds of the run.
 
     Attributes:
-        x: (N, C, …) float32, not scaled.
-        y: (N,) int64.
+        x: (N, C, …) float32, not scaled; or (N, …) int64.
+        y: (N, …) int64 or float32.
         bounds: of the blocks, one after another.
         eras: (first global round, each client's block) of every stretch of rounds.
     """
@@ -278,7 +292,7 @@ def write_client_data(folder: Path, windows: Windows, partition: Partition, norm
         scale = scale_of([channel_sums(laid.x[b.start : b.val]) for b in (laid.bounds[c] for c in known)])
         apply_scale(laid.x, scale)
     write_laid_out(folder, laid, {"classes": len(windows.classes), "look_in": looked_in()})
-    return DataShape(laid.x.shape[1:], len(windows.classes), scale.mean, scale.std)
+    return replace(shape_of(windows), mean=scale.mean, std=scale.std)
 
 
 def write_laid_out(folder: Path, laid: LaidOut, facts: Mapping[str, Any]) -> None:
@@ -378,8 +392,8 @@ class AllWindows:
     """The windows of all clients, as a data folder has them, wherever they lie.
 
     Attributes:
-        x: (N, C, …) float32, scaled.
-        y: (N,) int64.
+        x: (N, C, …) float32, scaled; or (N, …) int64.
+        y: (N, …) int64 or float32.
         index: the folder's index: bounds, stretches of rounds, facts.
     """
 

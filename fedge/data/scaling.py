@@ -38,11 +38,13 @@ class Scale:
 
 
 def channel_sums(x: np.ndarray) -> ChannelSums:
-    """Return the sums of windows x (N, C, …) float32, in float64.
+    """Return the sums of windows x (N, C, …) float32, in float64; of tokens (int64) none.
 
     One channel at a time: all of them in float64, and once more for the deviations, would take several times
     the memory of the windows.
     """
+    if x.dtype == np.int64:
+        return ChannelSums(0, (), ())  # tokens have no scale
     means, spreads = [], []
     for channel in range(x.shape[1]):
         values = x[:, channel].astype(np.float64)

@@ -45,7 +45,7 @@ def deal_among_known(
     if PARTITIONS.is_own(config.partition.kind):
         dealt = _deal_as_asked(windows, left, config, sizes, seed)
     else:
-        dealt = deal_windows(windows.y, left, config, sizes, seed)
+        dealt = deal_windows(windows.labels, left, config, sizes, seed)
     known = np.setdiff1d(np.arange(sum(clients_per_leaf)), unseen_ids(clients_per_leaf, count))
     client = reserved.copy()
     client[dealt != NOBODY] = known[dealt[dealt != NOBODY]]
@@ -61,7 +61,7 @@ def _deal_as_asked(
     with PARTITIONS.carried_out(kind):
         found = np.asarray(deal(windows, list(clients_per_leaf), rng, **config.partition.arguments("kind")))
     most = sum(clients_per_leaf) - 1
-    fits = found.shape == windows.y.shape and np.issubdtype(found.dtype, np.integer)
+    fits = found.shape == (len(windows.y),) and np.issubdtype(found.dtype, np.integer)
     if not fits or found.min() < NOBODY or found.max() > most:
         raise ConfigError(
             f"partition.kind {kind} must return a client 0..{most} for each of {len(windows.y)} windows, or "

@@ -3,22 +3,31 @@
 Shape letter: N windows.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from fedge.config.config import Config
 from fedge.config.option import ConfigError
-from fedge.data.split import UNUSED, split_by_blocks, split_by_session
+from fedge.data.split import TEST, TRAIN, UNUSED, VAL, split_by_blocks, split_by_session
 from fedge.seeding import Purpose, numpy_stream
 from hhar.windows.window_file import Windows
 
 
 def split_kind(windows: Windows, config: Config) -> str:
-    """Return "session" or "blocks", or refuse sessions that are not there."""
+    """Return "given", "session" or "blocks", or refuse sessions or parts that are not there."""
+    if config.data.split == "given" and windows.part is None:
+        raise ConfigError(
+            'data.split is "given", but the data bring no part (train, val, test) of their own; set '
+            'data.split="auto"'
+        )
     if config.data.split == "session" and windows.session is None:
         raise ConfigError(
             'data.split is "session", but the window file names no sessions; set data.split="blocks"'
         )
     if config.data.split == "auto":
+        if windows.part is not None:
+            return "given"
         return "blocks" if windows.session is None else "session"
     return config.data.split
 
@@ -37,7 +46,7 @@ def split_apart(
     Args:
         windows: N windows.
         config: its `data` section is read.
-        kind: "session" or "blocks".
+        kind: "given", "session" or "blocks".
         group: (N,) stratifies the sessions.
         unseen: (N,) whether the window is an unseen client's.
         used: (N,) False for windows that are UNUSED and as if they were not there; None uses all.
@@ -56,11 +65,37 @@ def split_rows(
     windows: Windows, rows: np.ndarray, config: Config, kind: str, group: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
     """Return the split (n,) of the windows at `rows` (n,), whose sessions `group` (n,) stratifies."""
-    y = windows.y[rows]
+    y = windows.labels[rows]
+    if kind == "given":
+        return _given(windows, rows, config, group, rng)
     if kind == "session":
         return split_by_session(group, session_codes(windows)[rows], y, config.data, rng)
     # a user that is cut over several clients is a stream of its own at each
     return split_by_blocks(pair_codes(group, stream_codes(windows)[rows]), y, config.data)
+
+
+_PARTS = {"train": TRAIN, "val": VAL, "test": TEST}
+
+
+def _given(
+    windows: Windows, rows: np.ndarray, config: Config, group: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """Return the split (n,) that the data bring; without "val", that is cut off the training windows.
+
+    What is for test stays so; training windows are split as if there were no parts, and what would be for
+    validation or test is for validation.
+    """
+    assert windows.part is not None
+    split = np.array([_PARTS[str(part)] for part in windows.part[rows]], dtype=np.int64)
+    train = np.flatnonzero(split == TRAIN)
+    if (windows.part == "val").any() or not len(train):
+        return split
+    half = config.data.val_fraction / 2
+    halves = replace(config, data=replace(config.data, val_fraction=half, test_fraction=half))
+    kind = "blocks" if windows.session is None else "session"
+    cut = split_rows(windows, rows[train], halves, kind, group[train], rng)
+    split[train] = np.where(cut == TEST, VAL, cut)
+    return split
 
 
 def stream_codes(windows: Windows) -> np.ndarray:

@@ -84,7 +84,9 @@ def _measure(asked: Mapping[str, Any]) -> ClientMemory:
     from fedge.client_app import choose_device
     from fedge.data.prepared import as_float
     from fedge.launch.preflight import check
+    from fedge.tasks.chosen import task_of
     from fedge.training.evaluation import evaluate
+    from fedge.training.fitting import fit_of
     from fedge.training.gpu import settle_gpus
     from fedge.training.local import train
     from fedge.training.models import build_model
@@ -102,12 +104,13 @@ def _measure(asked: Mapping[str, Any]) -> ClientMemory:
     del deal, prepared, train_parts
     before = _reset_peak()
     device = choose_device(config.device)
-    model = build_model(config.model, shape, classes, torch.Generator(), config.arguments("model"))
+    fit = fit_of(config, classes, tuple(y.shape[1:]), tokens=x.dtype == torch.int64)
+    model = build_model(config.model, shape, classes, torch.Generator(), config.arguments("model"), fit)
     if device.type == "cuda":
         settle_gpus(config.precision)
     model = model.to(device)
     train(model, x, y, replace(local_training(config, 1), epochs=1), torch.Generator().manual_seed(0))
-    evaluate(model, x, y, threads=config.threads)
+    evaluate(model, x, y, threads=config.threads, task=task_of(config))
     gpu = torch.cuda.max_memory_reserved() / _MIB + _CONTEXT_MIB if device.type == "cuda" else 0.0
     peak = _peak()
     return ClientMemory(peak, max(peak - before, 1.0), gpu, len(largest), clients)

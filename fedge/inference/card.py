@@ -17,6 +17,7 @@ from fedge.states.files import StateFileError, map_state
 
 KEY = "fedge"
 _FORMAT = 1
+CLASS, CLASSES, NUMBERS = SAYS = ("class", "classes", "numbers")
 
 
 @dataclass(frozen=True)
@@ -45,13 +46,16 @@ class Card:
         model: name of the network, as `train.model` has it.
         arguments: of the network, by keyword.
         code: package, version and sha256 of a network of the user's own; empty for Fedge's.
-        input_shape: of one window (C, T) or image (C, H, W).
-        dtype: of raw windows: "float32", or "uint8", brightness 0..255, which is divided by 255.
+        input_shape: of one window (C, T) or image (C, H, W), row (C,) or other input.
+        dtype: of raw windows: "float32", or "uint8", brightness 0..255, which is divided by 255, or "int64".
         channels: their names, in order.
-        classes: their names, in the order of the logits.
+        classes: their names, in the order of the logits; of outputs where answers are numbers.
         mean, std: of each channel of the training windows, by which they are scaled; empty without scaling.
         about: rate and units of the data, where they say so.
         served: stored model ("leaf-0", "unseen-0") → whom it serves.
+        says: what an answer is: "class", one of the classes, of a position where `answer` has several;
+            "classes", any of them; "numbers", one per name in `classes`.
+        answer: shape of an answer to one window; None: (classes,).
     """
 
     fedge: str
@@ -66,6 +70,8 @@ class Card:
     std: tuple[float, ...] = ()
     about: Mapping[str, str] = field(default_factory=dict)
     served: Mapping[str, Served] = field(default_factory=dict)
+    says: str = CLASS
+    answer: tuple[int, ...] | None = None
 
     def metadata(self) -> dict[str, str]:
         """Return it as a safetensors header takes it."""
@@ -102,7 +108,8 @@ def read_card(path: Path) -> Card:
 
 _LONGEST_TEXT = 10_000  # characters
 _MOST_CELLS, _MOST_CLASSES, _MOST_WEIGHTS, _MOST_CLIENTS = 2**26, 2**16, 2**32, 2**24
-_DTYPES = ("float32", "uint8")
+_MOST_AXES = 8
+_DTYPES = ("float32", "uint8", "int64")
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -121,15 +128,16 @@ def _card_of(said: Any) -> Card:
     if type(said.get("format")) is not int or said["format"] != _FORMAT:
         raise _OddCard(f"format is {shown(said.get('format'))}, not {_FORMAT}")
     shape = _wholes(said, "input_shape", 1, _MOST_CELLS)
-    if not 2 <= len(shape) <= 3 or math.prod(shape) > _MOST_CELLS:
+    tokens = said.get("dtype") == "int64"
+    if not 1 <= len(shape) <= _MOST_AXES or math.prod(shape) > _MOST_CELLS:
         raise _OddCard(f"input_shape is {shown(list(shape))}")
     classes, channels = _texts(said, "classes"), _texts(said, "channels")
     mean, std = _numbers(said, "mean"), _numbers(said, "std")
     if not 1 <= len(classes) <= _MOST_CLASSES or math.prod(shape) * len(classes) > _MOST_WEIGHTS:
         raise _OddCard(f"there are {len(classes)} classes of windows {shape}")
-    if len(channels) != shape[0]:
-        raise _OddCard(f"there are {len(channels)} names for {shape[0]} channels")
-    if len(mean) != len(std) or len(mean) not in (0, shape[0]) or not all(scale > 0 for scale in std):
+    if len(channels) != (0 if tokens else shape[0]):
+        raise _OddCard(f"there are {len(channels)} names for {0 if tokens else shape[0]} channels")
+    if len(mean) != len(std) or len(mean) not in (0, len(channels)) or not all(scale > 0 for scale in std):
         raise _OddCard("mean and std are not one positive scale per channel")
     if said.get("dtype") not in _DTYPES:
         raise _OddCard(f"dtype is {shown(said.get('dtype'))}")
@@ -152,7 +160,27 @@ def _card_of(said: Any) -> Card:
         std=std,
         about=_table(said, "about", _is_text, "a table of texts"),
         served=served,
+        says=_says(said),
+        answer=_answer(said, len(classes)),
     )
+
+
+def _says(said: Mapping[str, Any]) -> str:
+    """What answers are; classes in a card of before there were others."""
+    found = said.get("says", CLASS)
+    if found not in SAYS:
+        raise _OddCard(f"says is {shown(found)}, not one of {', '.join(SAYS)}")
+    return str(found)
+
+
+def _answer(said: Mapping[str, Any], classes: int) -> tuple[int, ...] | None:
+    """The shape of an answer; None for one number per class."""
+    if said.get("answer") is None:
+        return None
+    shape = _wholes(said, "answer", 1, _MOST_CELLS)
+    if not shape or shape[0] != classes or math.prod(shape) > _MOST_CELLS:
+        raise _OddCard(f"answer is {shown(list(shape))} for {classes} classes")
+    return shape
 
 
 def _served(name: str, said: Mapping[str, Any]) -> Served:

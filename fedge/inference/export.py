@@ -124,6 +124,9 @@ def _examples(card: Card) -> list[np.ndarray]:
         if card.dtype == "uint8":
             found.append(rng.integers(0, 256, (count, *card.input_shape), dtype=np.uint8))
             continue
+        if card.dtype == "int64":
+            found.append(np.zeros((count, *card.input_shape), dtype=np.int64))
+            continue
         ones = (1,) * (len(card.input_shape) - 1)
         mean = np.array(card.mean or [0.0] * card.input_shape[0]).reshape(-1, *ones)
         std = np.array(card.std or [1.0] * card.input_shape[0]).reshape(-1, *ones)

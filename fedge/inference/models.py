@@ -13,14 +13,14 @@ from fedge.config.option import ConfigError
 from fedge.config.parts import MODELS, refuse_input_shape
 from fedge.config.register import source_sha256
 from fedge.config.trust import load_trusted
-from fedge.inference.card import Card, Served, read_card
+from fedge.inference.card import CLASS, Card, Served, read_card
 from fedge.inference.network import Classifier, probabilities
 from fedge.inference.placement import best_fit, misfit
 from fedge.inference.windows import checked
 from fedge.states.files import map_state
 from fedge.training.models import build_model, state_entries
 from fedge.training.module_state import load_state
-from fedge.training.own_models import refuse_no_network, refuse_other_types
+from fedge.training.own_models import Fit, refuse_no_network, refuse_other_types
 
 
 @dataclass(frozen=True)
@@ -41,16 +41,19 @@ class Prediction:
     """What a model says of windows.
 
     Attributes:
-        labels: int64 (N,), index into `classes`.
-        probabilities: float32 (N, classes).
+        labels: int64 (N,), index into `classes`, or (N, …) at positions; of several classes or numbers the
+            largest.
+        probabilities: float32 (N, classes), or (N, classes, …); numbers where these are learned.
         classes: names, in the order of the columns.
         model: which one it was, in words.
+        says: what an answer is, see `fedge.inference.card.Card`.
     """
 
     labels: np.ndarray
     probabilities: np.ndarray
     classes: tuple[str, ...]
     model: str
+    says: str = CLASS
 
 
 class Models:
@@ -168,13 +171,14 @@ class Models:
             _refuse_other_entries(card, _planned(card), own)
         try:
             network = build_model(
-                card.model, card.input_shape, len(card.classes), torch.Generator(), card.arguments
-            )
+                card.model, card.input_shape, len(card.classes), torch.Generator(), card.arguments,
+                Fit(card.dtype == "int64", card.answer, "answers"),
+            )  # fmt: skip
         except (TypeError, ValueError, RuntimeError) as error:
             raise _cannot_be_made(card, error) from error
         _refuse_other_entries(card, state_entries(network), own)
         load_state(network, own)
-        return Classifier(network, card.input_shape, card.mean, card.std, card.dtype)
+        return Classifier(network, card.input_shape, card.mean, card.std, card.dtype, card.says)
 
     def _code(self) -> Any:
         """The network's class or function, after a yes, where it is not Fedge's; None where it is.
@@ -202,10 +206,10 @@ class Models:
         )
 
     def predict(self, x: np.ndarray, choice: Choice) -> Prediction:
-        """Classify raw windows (N, C, T) or images (N, C, H, W)."""
+        """Return what a model says of raw windows (N, C, T), images (N, C, H, W) or other inputs."""
         found = probabilities(self.classifier(choice), checked(x, self.card))
-        found = found.reshape(len(x), len(self.card.classes))
-        return Prediction(found.argmax(axis=1), found, self.card.classes, choice.why)
+        found = found.reshape(len(x), *(self.card.answer or (len(self.card.classes),)))
+        return Prediction(found.argmax(axis=1), found, self.card.classes, choice.why, self.card.says)
 
 
 def _planned(card: Card) -> Mapping[str, Tensor]:

@@ -1,4 +1,4 @@
-"""A network with what stands around it: raw windows in, probabilities out."""
+"""A network with what stands around it: raw windows in, probabilities out, or numbers that are learned."""
 
 from collections.abc import Sequence
 
@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fedge.data.prepared import as_float
+from fedge.inference.card import CLASS, NUMBERS
 
 _BATCH = 256
 
@@ -28,6 +29,7 @@ class Classifier(nn.Module):
         mean: Sequence[float],
         std: Sequence[float],
         dtype: str,
+        says: str = CLASS,
     ) -> None:
         """Put scaling around a network, in evaluation mode.
 
@@ -37,36 +39,41 @@ class Classifier(nn.Module):
             mean: of each channel; none for no scaling.
             std: likewise.
             dtype: of raw windows; "uint8" is divided by 255.
+            says: what answers are, see `fedge.inference.card.Card`.
         """
         super().__init__()
         shape = (-1, *[1] * (len(input_shape) - 1))
         self.network = network
         self.scales = bool(mean)
         self.divides = dtype == "uint8"
+        self.says = says
         self.register_buffer("mean", torch.tensor(mean or [0.0], dtype=torch.float32).reshape(shape))
         self.register_buffer("std", torch.tensor(std or [1.0], dtype=torch.float32).reshape(shape))
         self.eval()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Raw windows (N, C, …) to probabilities (N, classes)."""
+        """Raw windows (N, C, …) to probabilities (N, classes), or what else the model answers."""
         return self.of_floats(x.float() / 255.0 if self.divides else x)
 
     def of_floats(self, x: Tensor) -> Tensor:
-        """Raw windows (N, C, …), brightness from 0 to 1, to probabilities (N, classes)."""
+        """Raw windows (N, C, …), brightness from 0 to 1, to what `forward` gives."""
         if self.scales:
             x = (x - self.mean) / self.std
-        return torch.softmax(self.network(x), dim=1)
+        answers: Tensor = self.network(x)
+        if self.says == CLASS:
+            return torch.softmax(answers, dim=1)
+        return answers if self.says == NUMBERS else torch.sigmoid(answers)
 
 
 def probabilities(classifier: Classifier, x: np.ndarray) -> np.ndarray:
-    """Return the probability of each class for raw windows.
+    """Return the probability of each class for raw windows, or the numbers that are learned.
 
     Args:
         classifier: any.
         x: (N, C, …), uint8 or float32; uint8 is brightness, whatever the classifier was trained on.
 
     Returns:
-        float32 (N, classes); rows sum to 1.
+        float32 (N, classes); rows sum to 1 where an answer is one class; (N, classes, …) at positions.
     """
     found = []
     with torch.no_grad():

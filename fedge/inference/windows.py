@@ -72,6 +72,12 @@ def checked(x: Any, card: Card, name: str = "x") -> np.ndarray:
         )
     if x.dtype == np.float64:
         x = x.astype(np.float32)
+    if card.dtype == "int64":
+        if x.dtype.kind not in "iu" or (x.size and x.min() < 0):
+            raise ConfigError(
+                f"{name} must be tokens from 0 on, as in training, but is {x.dtype}; number them"
+            )
+        return x.astype(np.int64)
     if x.dtype not in (np.float32, np.uint8):
         raise ConfigError(f"{name} must be float32 or uint8, but is {shown(str(x.dtype))}; cast it")
     if x.dtype != np.uint8:

@@ -6,6 +6,7 @@ from fedge.config.config import Config
 from fedge.config.option import ConfigError
 from fedge.config.sections.train import TrainConfig
 from fedge.data.prepared import DataShape
+from fedge.run.examples import examples_of
 from hhar.windows.window_file import Windows
 
 if TYPE_CHECKING:  # torch, which most runs need not wait for here
@@ -75,31 +76,17 @@ def form_of_algorithm(config: Config, shape: DataShape, windows: Windows | None)
     from torch import Generator
 
     from fedge.leaf.trial import try_algorithm
+    from fedge.training.fitting import fit_of
     from fedge.training.models import build_model
 
     train = config.train
     network = build_model(
-        train.model, shape.input_shape, shape.classes, Generator(), train.arguments("model")
-    )
-    form = try_algorithm(config, network, *_some_windows(shape, windows))
+        train.model, shape.input_shape, shape.classes, Generator(), train.arguments("model"),
+        fit_of(train, shape.classes, shape.y_shape, tokens=shape.tokens),
+    )  # fmt: skip
+    form = try_algorithm(config, network, *examples_of(shape, windows))
     _refuse_what_privacy_does_not_cover(config, form)
     return form
-
-
-def _some_windows(shape: DataShape, windows: Windows | None):  # type: ignore[no-untyped-def]
-    """Return ten windows and labels: of the run, or noise of their shape."""
-    import numpy as np
-
-    from fedge.leaf.trial import WINDOWS
-
-    if windows is None:
-        rng = np.random.default_rng(0)
-        x = rng.standard_normal((WINDOWS, *shape.input_shape)).astype(np.float32)
-        return x, np.arange(WINDOWS) % shape.classes
-    at = np.linspace(0, len(windows.y) - 1, WINDOWS).astype(np.int64)
-    x = np.array(windows.x[at])
-    spread = x.std() if x.std() > 0 else 1.0
-    return ((x - x.mean()) / spread).astype(x.dtype), np.array(windows.y[at])
 
 
 def _refuse_what_privacy_does_not_cover(config: Config, form: "ReplyForm") -> None:

@@ -336,7 +336,7 @@ def shared_windows(deal: Deal) -> str | None:
 
 def class_shares(deal: Deal) -> np.ndarray:
     """Return the share of each class in the training windows of each client, (K, classes) float64."""
-    y, classes, planted = deal.windows.y, len(deal.windows.classes), deal.partition.scenario
+    y, classes, planted = deal.windows.labels, len(deal.windows.classes), deal.partition.scenario
     found = np.zeros((len(deal.partition.clients), classes))
     for client, (train, _, _) in enumerate(deal.partition.clients):
         labels = planted.change_of(client).labels if planted else None

@@ -16,7 +16,7 @@ from fedge.clustering.updates import even_windows
 from fedge.config.choices import BY_TEST
 from fedge.config.config import Config
 from fedge.config.option import ConfigError
-from fedge.config.parts import OF_THE_TASK
+from fedge.config.parts import NATIVE, OF_THE_TASK, TASKS
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape
 from fedge.data.scaling import Scale
@@ -43,6 +43,7 @@ from fedge.states.files import state_bytes
 from fedge.states.memory import FOLDER as MEMORIES
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
+from fedge.training.fitting import fit_of
 from fedge.training.kernels import TORCH, Kernel, kernel_of
 from fedge.training.models import build_model, layer_names, parameter_names, variance_names
 from fedge.training.module_state import get_state
@@ -138,7 +139,9 @@ def network_of(plan: Plan, shape: DataShape, number: int = 0) -> nn.Module:
     generator = torch_stream(plan.seed, Purpose.MODEL, *([number] if number else []))
     train = plan.config.train
     try:
-        return build_model(train.model, shape.input_shape, shape.classes, generator, train.arguments("model"))
+        fit = fit_of(train, shape.classes, shape.y_shape, tokens=shape.tokens)
+        arguments = train.arguments("model")
+        return build_model(train.model, shape.input_shape, shape.classes, generator, arguments, fit)
     except ConfigError:
         raise
     except ValueError as error:
@@ -160,6 +163,8 @@ def kernel_of_run(plan: Plan, shape: DataShape, devices: Collection[str] = ()) -
         return Kernel(TORCH, "several processes train a client's model (train.processes)")
     if train.loss != OF_THE_TASK:
         return Kernel(TORCH, f"the native step has no train.loss {train.loss}")
+    if not TASKS.has(train.task, NATIVE):
+        return Kernel(TORCH, f"the native step has no train.task {train.task}")
     if train.optimizer != SGD:
         return Kernel(TORCH, f"the native step has no train.optimizer {train.optimizer}")
     return kernel_of(network_of(plan, shape), shape.input_shape, train.kernel, train.precision)

@@ -112,7 +112,7 @@ def data_of_owners(
     _refuse_without_windows(told)
     known = [client for client in told if client not in unseen]
     scale, odd = _pooled({client: told[client].sums for client in known}, first.channels, config)
-    shape = DataShape(first.input_shape, len(first.classes), scale.mean, scale.std)
+    shape = _shape(first, scale)
     refuse_model_that_does_not_fit(config, shape)
     refuse_last_batch_of_one(config, shape, {client: told[client].windows("train") for client in known})
     refuse_rule_that_fails(config, shape, known_per_leaf(sizes, config.partition.unseen_clients))
@@ -142,14 +142,22 @@ def part_of_owners(
     planted = make_scenario(config, first.channels, len(first.classes), sizes, seed)
     unseen = frozenset(unseen_ids(sizes, config.partition.unseen_clients))
     dealt = Partition(_counted(told, clients), first.split_kind, unseen, planted)
-    return dealt, DataShape(first.input_shape, len(first.classes), scale.mean, scale.std)
+    return dealt, _shape(first, scale)
+
+
+def _shape(first: Told, scale: Scale) -> DataShape:
+    """Return the sizes of the data, as the first client tells them of its own."""
+    return DataShape(
+        first.input_shape, len(first.classes), scale.mean, scale.std, first.y_shape, first.y_dtype,
+        first.dtype == "int64",
+    )  # fmt: skip
 
 
 def _alike(told: Mapping[int, Told]) -> Told:
     """Return the first client's, or raise ConfigError where another's windows are of another kind."""
     first = told[0]
     for client, one in told.items():
-        for name in ("classes", "channels", "input_shape", "dtype", "split_kind"):
+        for name in ("classes", "channels", "input_shape", "dtype", "split_kind", "y_shape", "y_dtype"):
             if getattr(one, name) != getattr(first, name):
                 raise ConfigError(
                     f"windows of all clients must have the same {name.replace('_', ' ')}, but partition "
@@ -167,7 +175,7 @@ def _pooled(
     Raises:
         ConfigError: half of the clients or more would be left out.
     """
-    if not config.data.normalize:
+    if not config.data.normalize or not channels:  # tokens have no scale
         return Scale(), {}
     odd = left_out(sums, tuple(channels))
     if 2 * len(odd) >= len(sums):
@@ -220,7 +228,7 @@ def _holdings(told: Mapping[int, Told], dealt: Partition, sizes: Sequence[int]) 
         leaf = leaf_of[client]
         group = dealt.scenario.groups[leaf] if dealt.scenario else None
         for split in _SPLITS:
-            for label, count in zip(one.classes, one.counts[split], strict=True):
+            for label, count in zip(one.labels, one.counts[split], strict=True):
                 if count:
                     unseen = int(client in dealt.unseen_clients)
                     yield Holding(client, leaf, split, "", "", label, count, unseen, group)

@@ -3,7 +3,7 @@
 import importlib.metadata
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedge.callbacks.calls import refuse_other_columns
 from fedge.config.config import Config
@@ -21,13 +21,13 @@ from fedge.config.parts import (
     LOSSES,
     METRICS,
     MODELS,
-    OF_THE_TASK,
     PARTITIONS,
     RULES,
     SCENARIOS,
     SELECTIONS,
     SERVER_RULES,
     SIGNALS,
+    TASKS,
     TRACKERS,
     callback_arguments,
     names_in,
@@ -38,7 +38,11 @@ from fedge.config.register import Register, refuse_misfit, source_sha256
 from fedge.data.prepared import DataShape
 from fedge.native.library import UnavailableError, best_kernel
 from fedge.run.algorithms import refuse_algorithm, refuse_unread
-from fedge.tasks.chosen import refuse_task_that_fails
+from fedge.run.examples import examples_of
+from fedge.tasks.chosen import is_default, refuse_task_that_fails
+
+if TYPE_CHECKING:
+    from hhar.windows.window_file import Windows
 
 _MOST_TRIED = 2**28  # bytes of made-up replies with which a leaf rule is tried out
 
@@ -47,6 +51,7 @@ def own_parts(config: Config) -> dict[str, tuple[Register, str]]:
     """Return option → register and name of every part that does not come with Fedge and has a say."""
     named = {
         "train.model": (MODELS, config.train.model),
+        "train.task": (TASKS, config.train.task),
         "train.loss": (LOSSES, config.train.loss),
         "train.algorithm": (ALGORITHMS, config.train.algorithm),
         "leaf.strategy": (RULES, config.leaf.strategy),
@@ -191,32 +196,40 @@ def _refuse_callbacks_that_cannot_be(config: Config) -> None:
         )
 
 
-def refuse_model_that_does_not_fit(config: Config, shape: DataShape) -> None:
+def refuse_model_that_does_not_fit(
+    config: Config, shape: DataShape, windows: "Windows | None" = None
+) -> None:
     """Raise ConfigError when the model cannot be trained on the windows; one of the user's own is tried out.
 
     Args:
         config: of the run.
         shape: sizes of the data.
+        windows: of the run, on a few of which it is tried; None where clients own them.
     """
     name = config.train.model
     refuse_input_shape(name, shape.input_shape)
-    if config.train.loss != OF_THE_TASK or config.train.metrics:
+    is_plain = is_default(config.train)
+    if not is_plain and shape.y_dtype == "int64" and not shape.y_shape:
         refuse_task_that_fails(config.train, shape.classes)
-    if not MODELS.is_own(name) and not config.train.model_args:
+    elif not is_plain:
+        refuse_task_that_fails(config.train, shape.classes, examples_of(shape, windows)[1])
+    if not MODELS.is_own(name) and not config.train.model_args and not shape.tokens and is_plain:
         return
-    from torch import Generator  # and PyTorch neither
+    from torch import Generator, from_numpy  # and PyTorch neither
 
+    from fedge.training.fitting import fit_of
     from fedge.training.models import build_model, layer_names
     from fedge.training.own_models import refuse_a_step_that_fails
 
+    fit = fit_of(config.train, shape.classes, shape.y_shape, tokens=shape.tokens)
     try:
         model = build_model(
-            name, shape.input_shape, shape.classes, Generator(), config.train.arguments("model")
+            name, shape.input_shape, shape.classes, Generator(), config.train.arguments("model"), fit
         )
         own_norms = layer_names(model, ("batch-norm",))
         layer_names(model, config.personal.kept)
         if MODELS.is_own(name):
-            refuse_a_step_that_fails(name, model, shape.input_shape)
+            refuse_a_step_that_fails(name, model, from_numpy(examples_of(shape, windows)[0][:2]))
     except (TypeError, ValueError) as error:
         if isinstance(error, ConfigError):
             raise
@@ -247,15 +260,17 @@ def refuse_last_batch_of_one(config: Config, shape: DataShape, trained: Mapping[
     left = [client for client, count in trained.items() if count % size == 1 % size]
     if not left or not (MODELS.is_own(name) or MODELS.has(name, BATCH_NORM)):
         return
-    from torch import Generator, no_grad, zeros
+    from torch import Generator, int64, no_grad, zeros
 
+    from fedge.training.fitting import fit_of
     from fedge.training.models import build_model
 
     arguments = config.train.arguments("model")
-    model = build_model(name, shape.input_shape, shape.classes, Generator(), arguments)
+    fit = fit_of(config.train, shape.classes, shape.y_shape, tokens=shape.tokens)
+    model = build_model(name, shape.input_shape, shape.classes, Generator(), arguments, fit)
     try:
         with no_grad():
-            model.train()(zeros(1, *shape.input_shape))
+            model.train()(zeros(1, *shape.input_shape, dtype=int64 if shape.tokens else None))
     except Exception as error:
         raise ConfigError(
             f"train.batch-size must leave no last batch of one window, on which train.model {name} "
@@ -278,11 +293,13 @@ def refuse_rule_that_fails(config: Config, shape: DataShape, trained: Sequence[i
     from torch import Generator
 
     from fedge.leaf.rules import refuse_strategy_that_fails
+    from fedge.training.fitting import fit_of
     from fedge.training.models import build_model, parameter_names
     from fedge.training.module_state import get_state
 
     arguments = config.train.arguments("model")
-    model = build_model(config.train.model, shape.input_shape, shape.classes, Generator(), arguments)
+    fit = fit_of(config.train, shape.classes, shape.y_shape, tokens=shape.tokens)
+    model = build_model(config.train.model, shape.input_shape, shape.classes, Generator(), arguments, fit)
     state = get_state(model)
     if sum(array.nbytes for array in state.values()) * min(trained) <= _MOST_TRIED:
         refuse_strategy_that_fails(config, state, parameter_names(model), min(trained))

@@ -12,12 +12,13 @@ from fedge.config.flat import from_run_config
 from fedge.config.topology import clients_per_leaf, known_per_leaf, refuse_more_places_than_devices
 from fedge.data.devices import deal_devices
 from fedge.data.partition import Partition, partition
-from fedge.data.prepared import DataShape, DataSource, load_source
+from fedge.data.prepared import DataSource, load_source, shape_of
 from fedge.leaf.quorum import refuse_missing_quorum
 from fedge.run.algorithms import form_of_algorithm
 from fedge.run.parts import refuse_last_batch_of_one, refuse_model_that_does_not_fit, refuse_rule_that_fails
 from fedge.run.population import clients_for, refuse_other_number
 from fedge.run.resume import Resumption, refuse_other_data
+from fedge.run.targets import refuse_other_targets
 from fedge.seeding import resolve_seed
 from hhar.windows.window_file import Windows
 
@@ -124,9 +125,11 @@ def deal_data(
     windows, source = loaded or load(config, 1 if cut else num_clients)
     if resumption is not None:
         refuse_other_data(resumption, source.fingerprint, sizes)
-    shape = DataShape(windows.x.shape[1:], len(windows.classes))
-    refuse_model_that_does_not_fit(config, shape)
-    dealt = (deal_devices if cut else partition)(windows, config, sizes, seed)
+    shape = shape_of(windows)
+    deal = deal_devices if cut else partition
+    refuse_other_targets(config, windows, lambda: deal(windows, config, sizes, seed))
+    refuse_model_that_does_not_fit(config, shape, windows)
+    dealt = deal(windows, config, sizes, seed)
     trained = {c: len(part[0]) for c, part in enumerate(dealt.clients) if c not in dealt.unseen_clients}
     refuse_last_batch_of_one(config, shape, trained)
     refuse_rule_that_fails(config, shape, known)

@@ -10,6 +10,8 @@ from fedge.leaf.leaf import Leaf
 from fedge.process.versions import versions
 from fedge.run.facts import DataFacts
 from fedge.run.parts import described_parts
+from fedge.tasks.chosen import task_of
+from fedge.training.fitting import fit_of
 
 _ABOUT = ("rate_hz", "units", "window_s")  # what those who record such windows must know
 
@@ -35,6 +37,8 @@ def card_of(config: Config, facts: DataFacts, shape: DataShape) -> Card:
         mean=shape.mean,
         std=shape.std,
         about={key: facts.about[key] for key in _ABOUT if key in facts.about},
+        says=task_of(config.train).says,
+        answer=fit_of(config.train, shape.classes, shape.y_shape, tokens=shape.tokens).answer,
     )
 
 

@@ -23,9 +23,10 @@ from fedge.exchange.round_context import OWN_LINE
 from fedge.leaf.server import Server
 from fedge.metrics.scores import counts_of
 from fedge.serving import gate
-from fedge.serving.gate import GateResult, Paired
+from fedge.serving.gate import AnyPaired, GateResult, Paired, PairedScores
 from fedge.states.averaging import State
 from fedge.tasks.classification import CONFUSION
+from fedge.tasks.task import added
 
 
 def is_tentative(config: GateConfig) -> bool:
@@ -108,7 +109,7 @@ def decide(
     return _result(paired(evaluated, role), config, (OWN, role), blend)
 
 
-def _result(pair: Paired, config: GateConfig, roles: tuple[str, str], blend: float | None) -> GateResult:
+def _result(pair: AnyPaired, config: GateConfig, roles: tuple[str, str], blend: float | None) -> GateResult:
     """Return the decision between two models of roles (own, offered); a disabled gate takes every offer."""
     takes = not config.enabled or gate.decide(pair, config)
     decision: gate.Decision = "off" if not config.enabled else "accepted" if takes else "rejected"
@@ -123,17 +124,24 @@ def _result(pair: Paired, config: GateConfig, roles: tuple[str, str], blend: flo
     )
 
 
-def paired(evaluated: Sequence[EvaluateReply], role: str) -> Paired:
+def paired(evaluated: Sequence[EvaluateReply], role: str) -> AnyPaired:
     """Return how the model of a role does beside the own model on the validation windows of all clients."""
-    total = squares = 0.0
+    pairs = []
     for evaluations in evaluated:
         pair = evaluations[role, "val"].differences
         assert pair is not None  # a reply without them has been refused
-        total, squares = total + pair[0], squares + pair[1]
+        pairs.append(pair)
+    total, squares = (math.fsum(part) for part in zip(*pairs, strict=True))
     own = [evaluations[OWN, "val"] for evaluations in evaluated]
+    windows = sum(each.windows for each in own)
+    if own[0].confusion is None:
+        task = own[0].task
+        of_own = task.score(added([each.sums for each in own]))
+        of_this = task.score(added([evaluations[role, "val"].sums for evaluations in evaluated]))
+        return PairedScores(of_own, of_this, total, squares, windows, task.scores[0].higher_is_better)
     only_own, only_this = counts_of((total, squares))
     right = sum(int(each.sums[CONFUSION].trace()) for each in own)
-    return Paired(right - only_own, only_own, only_this, sum(each.windows for each in own))
+    return Paired(right - only_own, only_own, only_this, windows)
 
 
 def settle(

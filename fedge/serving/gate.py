@@ -15,6 +15,20 @@ one has. So the accuracies are (a + b) / N and (a + c) / N, and the offer gains 
                         they differ would be a coin toss; the offer is turned down only if b or more tosses
                         of b + c come up "own" with probability at most `level`
 
+Where windows are not right or wrong (`fedge.tasks`), each has a value, the larger the better, and the first
+score gets better by their sum: minus the squared error, F1 of its classes. Of the differences between both
+models, window by window, clients send the sum S and the sum of squares Q. With their mean d = S / N the offer
+gains g in the score, g = 0 where S = 0, and
+
+    published           g ≥ min-gain, in the unit of the score
+    one-standard-error  g ≥ min-gain − √(Q − S² / N) / N · g / d: the standard error of d, in units of the
+                        score; g / d is the slope of the score between both models (the delta method), 1 for a
+                        mean. Of right and wrong S = c − b and Q = b + c, which is the formula above
+    paired              Student's paired t-test: if both were equally good, d / √((Q − S² / N) / (N (N − 1)))
+                        would follow Student's t with N − 1 degrees of freedom (Student 1908, "The probable
+                        error of a mean"); turned down only if as low a value has a probability of at most
+                        `level`
+
 Both tests take windows for independent. Windows that overlap, or of one recording, are not: their effective
 number is smaller, so the true standard error is larger and the true p-value too.
 """
@@ -65,6 +79,16 @@ class Paired:
         return (self.both + self.only_offered) / self.windows
 
     @property
+    def merit_own(self) -> float:
+        """Score of the own model so that more is better."""
+        return self.score_own
+
+    @property
+    def merit_offered(self) -> float:
+        """Score of the offered model so that more is better."""
+        return self.score_offered
+
+    @property
     def standard_error(self) -> float:
         """Standard error of score_offered − score_own."""
         b, c = self.only_own, self.only_offered
@@ -77,6 +101,74 @@ class Paired:
 
         b, c = self.only_own, self.only_offered
         return float(bdtrc(b - 1, b + c, 0.5)) if b else 1.0
+
+
+@dataclass(frozen=True)
+class PairedScores:
+    """How two models do on the same windows, where these are not right or wrong.
+
+    Attributes:
+        score_own, score_offered: of both models, pooled over the windows.
+        total, squares: sum, and sum of squares, of what windows gain by the offered model.
+        windows: all of them, N ≥ 1.
+        higher_is_better: of the score.
+    """
+
+    score_own: float
+    score_offered: float
+    total: float
+    squares: float
+    windows: int
+    higher_is_better: bool
+    only_own = only_offered = None  # nothing is right or wrong
+
+    @property
+    def swapped(self) -> "PairedScores":
+        """The same with the models' parts changed over."""
+        return PairedScores(
+            self.score_offered, self.score_own, -self.total, self.squares, self.windows, self.higher_is_better
+        )
+
+    @property
+    def merit_own(self) -> float:
+        """Score of the own model so that more is better."""
+        return self.score_own if self.higher_is_better else -self.score_own
+
+    @property
+    def merit_offered(self) -> float:
+        """Score of the offered model so that more is better."""
+        return self.score_offered if self.higher_is_better else -self.score_offered
+
+    @property
+    def standard_error(self) -> float:
+        """Standard error of score_offered − score_own; 0 where windows gain nothing on the whole.
+
+        >>> pair = PairedScores(2.0, 1.0, total=30.0, squares=100.0, windows=10, higher_is_better=False)
+        >>> round(pair.standard_error, 6)  # √(100 − 90) / 10 · 1 / 3
+        0.105409
+        """
+        if self.total == 0:
+            return 0.0
+        slope = (self.merit_offered - self.merit_own) / (self.total / self.windows)
+        return math.sqrt(max(0.0, self._around)) / self.windows * abs(slope)
+
+    @property
+    def p_value(self) -> float:
+        """Probability of gaining as little as that, were both models equally good."""
+        from scipy.special import stdtr
+
+        if self._around <= 0 or self.windows < 2:
+            return 1.0 if self.total >= 0 else 0.0
+        error = math.sqrt(self._around / (self.windows * (self.windows - 1)))
+        return float(stdtr(self.windows - 1, self.total / self.windows / error))
+
+    @property
+    def _around(self) -> float:
+        """Sum of squares around the mean."""
+        return self.squares - self.total**2 / self.windows
+
+
+AnyPaired = Paired | PairedScores
 
 
 @dataclass(frozen=True)
@@ -99,7 +191,7 @@ class GateResult:
     score_own: float
     score_offered: float | None
     serves_offer: bool
-    pair: Paired | None = None
+    pair: AnyPaired | None = None
     blend: float | None = None
     role: str = "own"
     unseen_role: str | None = None
@@ -109,7 +201,7 @@ Rule = Callable[..., bool]
 """(how two models do, configuration, further arguments) → whether the offer is taken."""
 
 
-def decide(pair: Paired, config: GateConfig) -> bool:
+def decide(pair: AnyPaired, config: GateConfig) -> bool:
     """Tell whether the rule in force takes the offer."""
     rule: Rule = GATES.load(config.rule)
     with GATES.carried_out(config.rule):
@@ -121,21 +213,21 @@ def decide(pair: Paired, config: GateConfig) -> bool:
     return bool(taken)
 
 
-def published(pair: Paired, config: GateConfig) -> bool:
+def published(pair: AnyPaired, config: GateConfig) -> bool:
     """Take it if it gains at least min-gain (contract C7): acc_new ≥ acc_own + min-gain.
 
     >>> equal = Paired(both=70, only_own=10, only_offered=10, windows=100)
     >>> published(equal, GateConfig()), published(equal, GateConfig(min_gain=0.01))
     (True, False)
     """
-    return pair.score_offered >= pair.score_own + config.min_gain
+    return pair.merit_offered >= pair.merit_own + config.min_gain
 
 
-def one_standard_error(pair: Paired, config: GateConfig) -> bool:
+def one_standard_error(pair: AnyPaired, config: GateConfig) -> bool:
     """Take it unless it gains less than min-gain by more than one standard error."""
-    return pair.score_offered >= pair.score_own + config.min_gain - pair.standard_error
+    return pair.merit_offered >= pair.merit_own + config.min_gain - pair.standard_error
 
 
-def not_significantly_worse(pair: Paired, config: GateConfig) -> bool:
-    """Take it unless McNemar's exact one-sided test says at the level that it is worse."""
+def not_significantly_worse(pair: AnyPaired, config: GateConfig) -> bool:
+    """Take it unless McNemar's exact one-sided test, or Student's, says at the level that it is worse."""
     return pair.p_value > config.level

@@ -14,6 +14,10 @@ __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
         "chosen": ["CLASSIFICATION", "task_of"],
+        "classification": ["Classification"],
+        "multilabel": ["Multilabel"],
+        "regression": ["Regression"],
+        "sequence": ["Sequence"],
         "task": ["Score", "Sums", "Task", "added"],
     },
 )

@@ -1,4 +1,4 @@
-"""The task of a run: classification, with a loss or further scores of the user's where options name those."""
+"""The task of a run: `train.task`, with a loss or further scores of the user's where options name those."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedge.config.option import ConfigError, shown
-from fedge.config.parts import LOSSES, METRICS, OF_THE_TASK, names_in
+from fedge.config.parts import LOSSES, METRICS, OF_THE_TASK, TASKS, names_in
 from fedge.config.sections.train import TrainConfig
 from fedge.tasks.classification import Classification
 from fedge.tasks.task import Score, Sums, Task
@@ -23,40 +23,78 @@ if TYPE_CHECKING:
 CLASSIFICATION = Classification()
 _COLUMN = re.compile(r"[a-z][a-z0-9_]*")
 _TAKEN = ("loss",)  # names of columns that every run has
+_DEFAULT = str(TrainConfig.__dataclass_fields__["task"].default)
 
 
 def task_of(config: TrainConfig) -> Task:
     """Return the task of a run.
 
     Args:
-        config: its options on loss and metrics are read.
+        config: its options on task, loss and metrics are read.
 
     Raises:
         ConfigError: one cannot be imported, or used as what it is named for.
     """
-    if config.loss == OF_THE_TASK and not config.metrics:
+    if is_default(config):
         return CLASSIFICATION
+    code = TASKS.load(config.task)  # a notebook may have defined it anew
     loss = None if config.loss == OF_THE_TASK else LOSSES.load(config.loss)
     metrics = tuple(METRICS.load(name) for name in names_in(config.metrics))
-    return _made(config.loss, loss, config.loss_args, metrics)
+    return _made(config.task, code, config.task_args, config.loss, loss, config.loss_args, metrics)
+
+
+def is_default(config: TrainConfig) -> bool:
+    """Tell whether a run learns classes by cross entropy, with the scores that come with that."""
+    plain = config.task == _DEFAULT and not config.task_args
+    return plain and config.loss == OF_THE_TASK and not config.metrics
 
 
 @lru_cache(maxsize=8)
-def _made(name: str, loss: Any, arguments: str, metrics: tuple[Any, ...]) -> Task:
+def _made(
+    name: str, code: Any, arguments: str, loss_name: str, loss: Any, loss_arguments: str,
+    metrics: tuple[Any, ...],
+) -> Task:  # fmt: skip
     """Return a task by what it is made of; made once, since every message asks for it."""
-    task = CLASSIFICATION
+    task = _of_name(name, code, TrainConfig(task=name, task_args=arguments).arguments("task"))
     for score in metrics:
         _refuse_score(score, "train.metrics")
     names = [score.name for score in (*task.scores, *metrics)]
     twice = next((each for each in names if names.count(each) > 1 or each in _TAKEN), None)
     if twice is not None:
+        what = "train.metrics" if metrics else f"train.task {name}: scores"
         raise ConfigError(
-            f"train.metrics must have names of their own, but {twice} is a column already; rename its Score"
+            f"{what} must have names of their own, but {twice} is a column already; rename its Score"
         )
-    given = TrainConfig(loss=name, loss_args=arguments).arguments("loss")
+    if loss is None and not metrics:
+        return task
+    given = TrainConfig(loss=loss_name, loss_args=loss_arguments).arguments("loss")
     if loss is not None:
-        LOSSES.refuse_wrong_arguments(name, given, "answers", "y")
-    return _Extended(task, name, loss, given, metrics)
+        LOSSES.refuse_wrong_arguments(loss_name, given, "answers", "y")
+    return _Extended(task, loss_name, loss, given, metrics)
+
+
+def _of_name(name: str, code: Any, arguments: Mapping[str, Any]) -> Task:
+    """Return the task of a name: an object, or what its class makes of arguments."""
+    if not TASKS.is_own(name) and not arguments:
+        return CLASSIFICATION if name == _DEFAULT else code()
+    task = code
+    if not isinstance(code, Task):
+        TASKS.refuse_wrong_arguments(name, arguments)
+        with TASKS.carried_out(name):
+            task = code(**arguments)
+    if not isinstance(task, Task):
+        raise ConfigError(
+            f"train.task {name} must make a fedge.tasks.Task, but made {shown(task)}; derive it from "
+            f"fedge.tasks.Task"
+        )
+    if not task.scores:
+        raise ConfigError(
+            f"train.task {name} must have scores, by the first of which models are compared, but has none; "
+            f"write scores = (Score(...),)"
+        )
+    for score in task.scores:
+        _refuse_score(score, f"train.task {name}")
+    return task
 
 
 def _refuse_score(score: Any, what: str) -> None:
@@ -101,6 +139,7 @@ class _Extended(Task):
         self.smooths = loss is None and task.smooths
         self.native = loss is None and task.native
         self.least_loss = task.least_loss if loss is None else -math.inf
+        self.says = task.says
         self.loss_unit = task.loss_unit if loss is None else ""
         self._name, self._loss, self._arguments = name, loss, dict(arguments)
 
@@ -142,46 +181,110 @@ class _Extended(Task):
         return self.task.impossible(sums, examples)
 
 
-def refuse_task_that_fails(config: TrainConfig, outputs: int) -> None:
-    """Raise ConfigError when a loss or a metric of the user's fails on two examples of each class.
+def refuse_task_that_fails(
+    config: TrainConfig, outputs: int, y: np.ndarray | None = None, answers: Tensor | None = None
+) -> None:
+    """Raise ConfigError when a task, a loss or a metric of the user's fails on a few examples.
 
     Args:
         config: of the run.
-        outputs: classes, U.
+        outputs: U.
+        y: of a few examples of the run, at least two; None: two of each class are made up.
+        answers: of a model to them; None: normal noise of the shape that the task says.
     """
     import torch
 
     task = task_of(config)
-    generator = torch.Generator().manual_seed(0)
-    y = torch.arange(2 * outputs) % outputs
-    answers = torch.randn(len(y), outputs, generator=generator).requires_grad_()
-    with LOSSES.carried_out(config.loss):
-        losses = task.losses(answers, y)
+    whose = f"train.task {config.task}"
+    true = torch.arange(2 * outputs) % outputs if y is None else torch.from_numpy(np.array(y))
+    if answers is None:
+        with TASKS.carried_out(config.task):
+            shape = task.answer_shape(outputs, tuple(true.shape[1:]))
+        answers = torch.randn(len(true), *shape, generator=torch.Generator().manual_seed(0))
+    answers = answers.detach().requires_grad_()
+    with TASKS.carried_out(config.task), LOSSES.carried_out(config.loss):
+        losses = task.losses(answers, true)
+    is_own_loss = config.loss != OF_THE_TASK
+    what = f"train.loss {config.loss}" if is_own_loss else whose
+    if tuple(getattr(losses, "shape", ())) != (len(true),):
+        raise ConfigError(
+            f"{what} must return a loss for each of {len(true)} examples, but returned "
+            f"{shown(getattr(losses, 'shape', losses))}; reduce over all axes but the first"
+        )
     if not losses.requires_grad:
         raise ConfigError(
-            f"train.loss {config.loss} must be differentiable, but its losses follow from no answer; compute "
+            f"{what} must be differentiable, but its losses follow from no answer; compute "
             f"them by PyTorch's functions, without detach() or no_grad()"
         )
-    sums = {name: value.numpy() for name, value in task.sums(answers.detach(), y).items()}
+    if not bool(torch.isfinite(losses.detach()).all()):
+        raise ConfigError(
+            f"{what} must have finite losses, but has {losses.detach().min()} on a few examples; mend it"
+        )
+    sums = _tried_sums(whose, config, task, answers.detach(), true, outputs)
     for score in task.scores:
-        _try_score(score, sums)
+        _try_score(score, sums, "train.metrics" if score not in _own_scores(config, task) else whose)
 
 
-def _try_score(score: Score, sums: Sums) -> None:
+def _own_scores(config: TrainConfig, task: Task) -> tuple[Score, ...]:
+    """Return the scores that come with the task."""
+    return tuple(task.scores)[: len(task.scores) - len(names_in(config.metrics))]
+
+
+def _tried_sums(
+    whose: str, config: TrainConfig, task: Task, answers: Tensor, y: Tensor, outputs: int
+) -> dict[str, np.ndarray]:
+    """Return the sums of a few examples, or raise ConfigError where they are not of the form that is said."""
+    with TASKS.carried_out(config.task):
+        form = {name: np.asarray(zeros) for name, zeros in task.form(outputs).items()}
+        parts = [task.sums(answers[rows], y[rows]) for rows in (slice(None), slice(1, None))]
+        values = task.values(answers, y)
+    if not form or any(array.dtype not in (np.int64, np.float64) or array.any() for array in form.values()):
+        raise ConfigError(
+            f"{whose}: form must return int64 or float64 arrays of zeros by name, but returned "
+            f"{shown({name: str(array.dtype) for name, array in form.items()})}; mend it"
+        )
+    for part in parts:
+        found = {name: (tuple(sum_.shape), sum_.is_floating_point()) for name, sum_ in part.items()}
+        wanted = {name: (zeros.shape, zeros.dtype == np.float64) for name, zeros in form.items()}
+        if found != wanted:
+            name = min(found.items() ^ wanted.items())[0]
+            raise ConfigError(
+                f"{whose}: sums must be of the names, shapes and kinds that form({outputs}) says, but "
+                f"{name} is {_kind(found.get(name))} for {_kind(wanted.get(name))}; mend one of them"
+            )
+    if tuple(getattr(values, "shape", ())) != (len(y),):
+        raise ConfigError(
+            f"{whose}: values must return a number for each of {len(y)} examples, but returned "
+            f"{shown(getattr(values, 'shape', values))}; mend it"
+        )
+    sums = {name: value.cpu().numpy().astype(form[name].dtype) for name, value in parts[0].items()}
+    wrong = task.impossible(sums, len(y))
+    if wrong is not None:
+        raise ConfigError(f"{whose}: its own sums of a few examples cannot be: {': '.join(wrong)}; mend it")
+    return sums
+
+
+def _kind(of: tuple[tuple[int, ...], bool] | None) -> str:
+    """Return shape and kind in words."""
+    return "absent" if of is None else f"{'float' if of[1] else 'int'} {of[0]}"
+
+
+def _try_score(score: Score, sums: Sums, whose: str) -> None:
     """Raise ConfigError when a score cannot be made of sums, or is no number of its range."""
+    on = "a made-up confusion matrix" if set(sums) == {"confusion"} else "the sums of a few examples"
     try:
         number = float(score.of(sums))
     except Exception as error:
         place = inspect.getmodule(score.of)
         raise ConfigError(
-            f"train.metrics: score {score.name} failed on a made-up confusion matrix: "
+            f"{whose}: score {score.name} failed on {on}: "
             f"{type(error).__name__}: {' '.join(str(error).split())}"
             f"{f' (in {place.__name__})' if place else ''}; it gets a table with {', '.join(sums)}; mend it"
         ) from error
     if not score.lowest <= number <= score.highest:
         raise ConfigError(
-            f"train.metrics: score {score.name} must lie in {score.lowest:g}..{score.highest:g}, as it says "
-            f"itself, but is {number:g} on a made-up confusion matrix; mend it, or its range"
+            f"{whose}: score {score.name} must lie in {score.lowest:g}..{score.highest:g}, as it says "
+            f"itself, but is {number:g} on {on}; mend it, or its range"
         )
 
 
@@ -190,7 +293,7 @@ def described(config: TrainConfig) -> dict[str, Any]:
     task = task_of(config)
     names = ("name", "unit", "words", "higher_is_better")
     scores = [{name: getattr(score, name) for name in names} for score in task.scores]
-    return {"name": "classification", "scores": scores, "loss_unit": task.loss_unit}
+    return {"name": config.task, "scores": scores, "loss_unit": task.loss_unit}
 
 
 def scores_of(described: Mapping[str, Any] | None) -> tuple[tuple[Score, ...], str]:

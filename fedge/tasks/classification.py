@@ -28,6 +28,7 @@ class Classification(Task):
     loss_unit = "nat"
     has_classes = True
     native = True
+    says = "class"
 
     def refuse(self, y: np.ndarray, outputs: int) -> None:
         """Raise ValueError unless y (N,) has classes 0..U−1; see `Task.refuse`."""

@@ -61,12 +61,32 @@ class Score:
 
 
 def added(parts: Sequence[Sums]) -> dict[str, np.ndarray]:
-    """Return sums over the examples of all parts, at least one, added up in the order given.
+    """Return sums over the examples of all parts, at least one; the order of the parts does not matter.
+
+    Whole numbers are added as such. Of float64 numbers each sum is that of real numbers, rounded once
+    (Shewchuk 1997, "Adaptive Precision Floating-Point Arithmetic", as Python's `math.fsum` has it), so that
+    it is the same whoever comes first.
 
     >>> added([{"n": np.array(2)}, {"n": np.array(3)}])
     {'n': np.int64(5)}
+    >>> orders = [1e16, 1.0, -1e16], [1e16, -1e16, 1.0]
+    >>> [float(added([{"s": np.array(number)} for number in order])["s"]) for order in orders]
+    [1.0, 1.0]
     """
-    return {name: np.sum([part[name] for part in parts], axis=0) for name in parts[0]}
+    return {name: _sum([part[name] for part in parts]) for name in parts[0]}
+
+
+def _sum(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the sum of arrays of one shape; each number is rounded once."""
+    if len(arrays) == 1 or not np.issubdtype(np.asarray(arrays[0]).dtype, np.inexact):
+        found: np.ndarray = np.sum(arrays, axis=0)
+        return found
+    stacked = np.stack(arrays).reshape(len(arrays), -1)
+    try:
+        exact = [math.fsum(column) for column in stacked.T.tolist()]
+    except (OverflowError, ValueError):  # infinite, or beyond: of a model that has diverged
+        exact = np.sum(stacked, axis=0).tolist()
+    return np.array(exact, dtype=np.float64).reshape(np.shape(arrays[0]))
 
 
 class Task:
@@ -80,6 +100,7 @@ class Task:
         loss_unit: of its loss.
         has_classes: whether y is one class per example, by which windows can be dealt and counted.
         native: whether the native step computes its loss.
+        says: what an answer is: "class" (softmax over axis 1), "classes" (each a sigmoid) or "numbers".
     """
 
     scores: Sequence[Score] = ()
@@ -89,6 +110,7 @@ class Task:
     loss_unit: str = ""
     has_classes: bool = False
     native: bool = False
+    says: str = "numbers"
 
     def refuse(self, y: np.ndarray, outputs: int) -> None:
         """Raise ValueError with the rule and what was found, unless y (N, …) is what this task takes.
@@ -129,7 +151,7 @@ class Task:
         raise NotImplementedError(f"{type(self).__name__} is not native")
 
     def values(self, answers: Tensor, y: Tensor) -> Tensor:
-        """Return a number for each example, (N,), by whose sum the first score rises, or falls, at fixed y.
+        """Return a number for each example, (N,), by whose sum, the larger the better, goes the first score.
 
         Gates that pair windows go by differences of it between two models.
         """

@@ -33,11 +33,12 @@ def describe(model: nn.Module, x: Tensor, y: Tensor, classes: int) -> list[float
     Args:
         model: on any device; where it has no linear layer its logits are the features.
         x: float32 (N, C, T) or (N, C, H, W).
-        y: int64 (N).
+        y: int64 (N); of another task, whose windows have no class, all are of one.
         classes: U.
     """
     features = _features(model, x)
-    return description_of(features @ directions(features.shape[1], classes), y.numpy(), classes).tolist()
+    labels = y.numpy() if y.dim() == 1 and y.dtype == torch.int64 else np.zeros(len(y), dtype=np.int64)
+    return description_of(features @ directions(features.shape[1], classes), labels, classes).tolist()
 
 
 def directions(size: int, count: int) -> np.ndarray:

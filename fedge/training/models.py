@@ -18,9 +18,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fedge.config.option import ConfigError
 from fedge.config.parts import MODELS, refuse_input_shape
 from fedge.training import layout
-from fedge.training.own_models import BATCH_NORMS, Shape, build_own
+from fedge.training.own_models import BATCH_NORMS, Fit, Shape, build_own
 
 _Network = TypeVar("_Network", bound=nn.Module)
 
@@ -31,6 +32,7 @@ def build_model(
     classes: int,
     generator: torch.Generator,
     arguments: Mapping[str, Any] | None = None,
+    fit: Fit | None = None,
 ) -> nn.Module:
     """A freshly initialised model on the CPU, in training mode.
 
@@ -44,6 +46,7 @@ def build_model(
         classes: number of logits, at least 1.
         generator: a CPU generator; it advances.
         arguments: further ones, by keyword.
+        fit: what it is given and must answer; None: numbers, a logit per class.
 
     Raises:
         ConfigError: the name is unknown, or the model cannot work.
@@ -51,15 +54,30 @@ def build_model(
     """
     factory: Callable[..., nn.Module] = MODELS.load(name)
     if MODELS.is_own(name):
-        return build_own(name, factory, input_shape, classes, generator, arguments or {})
+        return build_own(name, factory, input_shape, classes, generator, arguments or {}, fit)
     refuse_input_shape(name, input_shape)
+    _refuse_other_fit(name, classes, fit or Fit())
     names = ("channels", "samples") if len(input_shape) == 2 else ("channels", "height", "width")
-    for what, size in (*zip(names, input_shape, strict=True), ("classes", classes)):
+    for what, size in (*zip(names, input_shape, strict=False), ("classes", classes)):
         if size < 1:
             raise ValueError(f"model {name}: {what} must be at least 1, got {size}")
     with torch.device("meta"):
         model = factory(input_shape, classes, **(arguments or {}))
     return initialised(model, generator)
+
+
+def _refuse_other_fit(name: str, classes: int, fit: Fit) -> None:
+    """Raise ConfigError where a model of Fedge's is given, or is to answer, what none of them does."""
+    if fit.tokens:
+        raise ConfigError(
+            f"train.model {name} takes numbers, but the data are tokens (int64 x); set train.model to code "
+            f"of your own, with an embedding"
+        )
+    if fit.answer is not None and fit.answer != (classes,):
+        raise ConfigError(
+            f"train.model {name} has an answer per example and output, ({classes},), but train.task asks "
+            f"for {fit.answer}; set train.model to code of your own"
+        )
 
 
 def initialised(model: _Network, generator: torch.Generator) -> _Network:

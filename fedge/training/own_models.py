@@ -10,6 +10,7 @@ import inspect
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, get_type_hints
 
 import torch
@@ -23,6 +24,22 @@ from fedge.config.register import refuse_misfit
 
 Shape = tuple[int, ...]
 """Of one input: (C, T) or (C, H, W)."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What a model is given, and what it must answer.
+
+    Attributes:
+        tokens: inputs are int64, from 0 on; else float32.
+        answer: shape of an answer to one input; None: (classes,).
+        word: for answers, in errors.
+    """
+
+    tokens: bool = False
+    answer: Shape | None = None
+    word: str = "logits"
+
 
 BATCH_NORMS = (_BatchNorm,)  # of any number of axes
 
@@ -40,6 +57,7 @@ def build_own(
     classes: int,
     generator: torch.Generator,
     arguments: Mapping[str, Any],
+    fit: Fit | None = None,
 ) -> nn.Module:
     """Return a model of the user's with initial weights, on the CPU, in training mode.
 
@@ -50,6 +68,7 @@ def build_own(
         classes: number of logits.
         generator: seeds the stream that its code draws from; it advances.
         arguments: by keyword.
+        fit: what it is given and must answer; None: numbers, a logit per class.
 
     Raises:
         ConfigError: it cannot be made, or not be trained.
@@ -71,7 +90,7 @@ def build_own(
         except (AttributeError, TypeError) as error:  # nn.Module's own tables are not there
             hint = "does its __init__ call super().__init__() first?"
             raise _refusal(name, "cannot be read as a network", error, hint) from error
-        _try_out(name, model, tuple(input_shape), classes)
+        _try_out(name, model, tuple(input_shape), classes, fit or Fit())
     return model.train()
 
 
@@ -181,24 +200,26 @@ def _refuse_what_cannot_train(name: str, model: Any) -> None:
         parameter.data = parameter.data.contiguous()
 
 
-def _try_out(name: str, model: nn.Module, input_shape: Shape, classes: int) -> None:
-    """Raise ConfigError when the model fails on two inputs, or answers with something else than logits."""
-    inputs = torch.zeros(2, *input_shape)
+def _try_out(name: str, model: nn.Module, input_shape: Shape, classes: int, fit: Fit) -> None:
+    """Raise ConfigError when the model fails on two inputs, or answers in a shape that its task does not."""
+    inputs = torch.zeros(2, *input_shape, dtype=torch.int64 if fit.tokens else torch.float32)
+    wanted = (2, *((classes,) if fit.answer is None else fit.answer))
     try:
         with torch.no_grad():
             logits = model.eval()(inputs)
     except Exception as error:
-        what = f"cannot take inputs of shape {tuple(inputs.shape)}"
+        what = f"cannot take inputs of shape {tuple(inputs.shape)}{', int64' if fit.tokens else ''}"
         raise _refusal(name, what, error, "mend its forward, or take another model") from error
     got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-    if got != (2, classes) or not logits.is_floating_point():
+    if got != wanted or not logits.is_floating_point():
+        turned = isinstance(logits, Tensor) and sorted(got) == sorted(wanted)
         raise _refusal(
-            name, f"must return logits of shape {(2, classes)} for 2 inputs, but returned {got}", None,
-            "mend its forward",
+            name, f"must return {fit.word} of shape {wanted} for 2 inputs, but returned {got}", None,
+            "turn its axes, for example by .movedim(-1, 1)" if turned else "mend its forward",
         )  # fmt: skip
 
 
-def refuse_a_step_that_fails(name: str, model: nn.Module, input_shape: Shape) -> None:
+def refuse_a_step_that_fails(name: str, model: nn.Module, inputs: Tensor) -> None:
     """Raise ConfigError when a model that answers cannot be trained: tried in training mode, on two inputs.
 
     Of a large model the gradient is asked for of the first parameter alone, whose way back leads through all
@@ -208,14 +229,13 @@ def refuse_a_step_that_fails(name: str, model: nn.Module, input_shape: Shape) ->
     Args:
         name: what it is called in errors.
         model: as `build_own` makes it.
-        input_shape: (C, T) or (C, H, W).
+        inputs: (2, …), windows of the run.
     """
     trained = {key: parameter for key, parameter in model.named_parameters() if parameter.requires_grad}
     if sum(parameter.numel() for parameter in trained.values()) > _LARGE:
         trained = dict(list(trained.items())[:1])
     gradients: Sequence[Tensor | None] = ()
     before = {key: (entry.shape, entry.dtype) for key, entry in model.state_dict().items()}
-    inputs = torch.randn(2, *input_shape, generator=torch.Generator().manual_seed(0))
     with _global_stream, torch.random.fork_rng(devices=[]):
         try:
             logits = model.train()(inputs)

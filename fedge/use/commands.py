@@ -10,13 +10,19 @@ from typing import TYPE_CHECKING, Any, TextIO
 from fedge.config.option import ConfigError
 from fedge.config.register import look_in
 from fedge.config.trust import FLAG, own_folders
+from fedge.inference.card import CLASS, CLASSES, NUMBERS
 from fedge.process.escape import cell
 from fedge.records.folder import find_run
 from fedge.records.private import code_folders_of
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from fedge.inference.models import Choice, Models, Prediction
     from fedge.inference.windows import RawWindows
+
+
+_HALF = 0.5  # probability from which a class is said to be there
 
 
 def add_commands(commands: Any) -> None:
@@ -115,23 +121,39 @@ def _fitted(models: "Models", windows: "RawWindows") -> "Prediction":
     from fedge.inference.models import Prediction
 
     users = np.full(len(windows.x), "") if windows.user is None else windows.user
-    found = np.zeros((len(users), len(models.card.classes)), np.float32)
+    card = models.card
+    found = np.zeros((len(users), *(card.answer or (len(card.classes),))), np.float32)
     for user in np.unique(users):
         mine = users == user
         choice = models.fitting(windows.x[mine])
         print(f"{f'user {user}' if user else 'model'}: {choice.why}", file=sys.stderr)
         found[mine] = models.predict(windows.x[mine], choice).probabilities
-    return Prediction(found.argmax(axis=1), found, models.card.classes, "what fits each user best")
+    return Prediction(found.argmax(axis=1), found, card.classes, "what fits each user best", card.says)
 
 
 def _write(file: TextIO, windows: "RawWindows", found: "Prediction") -> None:
-    """Write a row per window: its index, user if known, class, and the probability of each class."""
+    """Write a row per window, or per position of one: its index, user if known, and what the model says.
+
+    That is the class and the probability of each, the classes of at least one half, or the numbers.
+    """
     table = csv.writer(file, lineterminator="\n")
     user = () if windows.user is None else ("user",)
-    table.writerow(["index", *user, "class", *(cell(f"p_{name}") for name in found.classes)])
-    for index, (label, row) in enumerate(zip(found.labels, found.probabilities, strict=True)):
+    at = ("position",) if found.probabilities.ndim > 2 else ()
+    said = () if found.says == NUMBERS else (found.says,)
+    head = "" if found.says == NUMBERS else "p_"
+    table.writerow(["index", *user, *at, *said, *(cell(f"{head}{name}") for name in found.classes)])
+    for index, answer in enumerate(found.probabilities):
         who = () if windows.user is None else (cell(str(windows.user[index])),)
-        table.writerow([index, *who, cell(found.classes[label]), *(f"{p:.6g}" for p in row)])
+        for position, row in enumerate(answer.reshape(len(found.classes), -1).T):
+            where = (position,) if at else ()
+            table.writerow([index, *who, *where, *_said(found, row), *(f"{p:.6g}" for p in row)])
+
+
+def _said(found: "Prediction", row: "np.ndarray") -> tuple[str, ...]:
+    """Return what one answer (classes,) says in a word: the class, the classes, or nothing for numbers."""
+    if found.says == CLASSES:
+        return (cell(" ".join(name for name, p in zip(found.classes, row, strict=True) if p >= _HALF)),)
+    return (cell(found.classes[int(row.argmax())]),) if found.says == CLASS else ()
 
 
 def _export(options: argparse.Namespace) -> int:

@@ -43,7 +43,9 @@ def describe(path: str | Path) -> str:
     width = max(8, *(len(name) for name in windows.classes)) + 1
     lines.append("windows".ljust(10) + "".join(name.rjust(width) for name in (*windows.classes, "all")))
     for user in users:
-        counts_of_user = np.bincount(windows.y[windows.user == user], minlength=len(windows.classes)).tolist()
+        counts_of_user = np.bincount(
+            windows.labels[windows.user == user], minlength=len(windows.classes)
+        ).tolist()
         row = (*counts_of_user, sum(counts_of_user))
         lines.append(user.ljust(10) + "".join(str(count).rjust(width) for count in row))
     return "\n".join(lines)

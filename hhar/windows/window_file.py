@@ -1,9 +1,11 @@
 """Window files: labelled sensor windows in one `.npz` without pickles.
 
-Array shapes use N windows, C channels, T samples. A window file holds `x` float32 (N, C, T), or float32 or
-uint8 images (N, C, H, W), `y` int64 (N), `user` str (N), optionally `device` str (N) and `session` str (N),
-then `classes` str and `channels` str (C), and optionally `about` str (k, 2), pairs of a name and a text, as
-source, licence, citation, units.
+Array shapes use N windows, C channels, T samples, U outputs. A window file holds `x` float32 (N, C, T), or
+float32 or uint8 images (N, C, H, W), rows (N, C) or anything else of at least two axes, or tokens int64
+(N, …), which have no channels; `y` int64 (N), or what another task learns: int64 (N, …) or float32 (N) or
+(N, U); `user` str (N), optionally `device` str (N), `session` str (N) and `part` str (N), then `classes` str
+(U) and `channels` str (C), and optionally `about` str (k, 2), pairs of a name and a text, as source, licence,
+citation, units.
 Everything that is read from disk is checked, because such files are made by hand and by other tools too.
 """
 
@@ -24,7 +26,8 @@ from hhar.errors import HharError
 from hhar.npz import NpzError, read_npz
 
 REQUIRED_ARRAYS = ("x", "y", "user", "classes", "channels")
-OPTIONAL_ARRAYS = ("device", "session", "about")
+OPTIONAL_ARRAYS = ("device", "session", "part", "about")
+PARTS = ("train", "val", "test")
 REBUILD_HINT = "mend the arrays and save them again; docs/data.md has the format"
 LABEL_HINT = (
     "y are positions in classes: classes, y = numpy.unique(labels, return_inverse=True); docs/data.md"
@@ -42,26 +45,43 @@ class Windows:
 
     Attributes:
         x: float32 (N, C, T); acceleration in m/s², angular velocity in rad/s unless the source normalised
-            them. Or images (N, C, H, W); uint8 is brightness from 0 to 255.
-        y: int64 (N), index into `classes`.
+            them. Or images (N, C, H, W); uint8 is brightness from 0 to 255. Or rows (N, C), or more axes. Or
+            int64 (N, …): tokens, from 0 on.
+        y: int64 (N), index into `classes`. For other tasks than classification int64 (N, …), an index at
+            every position, -1 where there is none, or 0 and 1 for every class; or float32 (N) or (N, U),
+            numbers.
         user: str (N), who wore the sensors.
         device: str (N), which phone or watch, or None where unknown.
         session: str (N), the leak unit: windows of one session must stay on one side of a split. Here one
             activity bout of one user, shared by all devices that recorded it, e.g. "a/bike/01".
-        classes: activity names in label order.
-        channels: C channel names, e.g. "acc_x".
+        classes: activity names in label order; names of outputs where y are numbers.
+        channels: C channel names, e.g. "acc_x"; none for tokens.
         about: what the data are, by name: source, licence, citation, units, rate_hz; "cast" where arrays of
             other types were brought in. No part of the contents' fingerprint.
+        part: str (N), "train", "val" or "test" where the data bring a split of their own, or None.
     """
 
-    x: NDArray[np.float32] | NDArray[np.uint8]
-    y: NDArray[np.int64]
+    x: NDArray[np.float32] | NDArray[np.uint8] | NDArray[np.int64]
+    y: NDArray[np.int64] | NDArray[np.float32]
     user: NDArray[np.str_]
     device: NDArray[np.str_] | None
     session: NDArray[np.str_] | None
     classes: tuple[str, ...]
     channels: tuple[str, ...]
     about: Mapping[str, str] = field(default_factory=dict)
+    part: NDArray[np.str_] | None = None
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether y is one class per window."""
+        return self.y.ndim == 1 and self.y.dtype == np.int64
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """Class of each window, int64 (N); zeros where y is something else."""
+        if self.has_labels:
+            return self.y  # type: ignore[return-value]
+        return np.zeros(len(self.y), dtype=np.int64)
 
     def save(self, path: str | Path, *, compress: bool = False) -> Path:
         """Write a window file; see `save_windows`."""
@@ -118,6 +138,7 @@ def load_windows(path: str | Path) -> Windows:
         classes=tuple(str(name) for name in np.atleast_1d(arrays["classes"])),
         channels=tuple(str(name) for name in np.atleast_1d(arrays["channels"])),
         about=_read_about(arrays.get("about"), source),
+        part=arrays.get("part"),
     )
     windows = as_format(windows)
     check_windows(windows, str(source))
@@ -131,7 +152,7 @@ def as_format(windows: Windows) -> Windows:
     """
     cast: dict[str, NDArray[Any]] = {}
     for key, array in (("x", windows.x), ("y", windows.y), *_names(windows).items()):
-        if (found := _cast(key, array)) is not None:
+        if (found := _cast(key, array, is_tokens=not len(windows.channels))) is not None:
             cast[key] = found
     if not cast:
         return windows
@@ -140,17 +161,22 @@ def as_format(windows: Windows) -> Windows:
     return replace(windows, **cast, about=about)  # type: ignore[arg-type]
 
 
-def _cast(key: str, array: Any) -> NDArray[Any] | None:
+def _cast(key: str, array: Any, *, is_tokens: bool) -> NDArray[Any] | None:
     """Return an array as the format has it, None where it is so already or cannot be."""
     if not isinstance(array, np.ndarray):
         return None
     kind = array.dtype.kind
     if key == "x":
+        if is_tokens and kind in "iu":  # whole numbers without channels
+            return None if array.dtype == np.int64 else array.astype(np.int64)
         if kind not in "fiub" or array.dtype in (np.float32, np.uint8):
             return None
         with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as that
             return array.astype(np.float32)
     if key == "y":
+        if kind == "f" and array.dtype != np.float32:
+            with np.errstate(over="ignore"):
+                return array.astype(np.float32)
         return None if kind not in "iub" or array.dtype == np.int64 else array.astype(np.int64)
     if kind in "iu" or (kind == "O" and all(isinstance(name, str) for name in array.flat)):
         return array.astype(np.str_)
@@ -197,16 +223,22 @@ def check_windows(windows: Windows, name: str) -> None:
                 f"{name}: {key} must have one entry per window, has {len(array)} for {num_windows} "
                 f"windows; {REBUILD_HINT}"
             )
-    if len(windows.channels) != windows.x.shape[1]:
-        raise WindowFileError(
-            f"{name}: channels must name each of the {windows.x.shape[1]} channels of x, "
-            f"names {len(windows.channels)}; {REBUILD_HINT}"
+    channels = 0 if windows.x.dtype == np.int64 else windows.x.shape[1]
+    if len(windows.channels) != channels:
+        what = (
+            "be empty for tokens (int64 x)" if not channels else f"name each of the {channels} channels of x"
         )
+        raise WindowFileError(f"{name}: channels must {what}, names {len(windows.channels)}; {REBUILD_HINT}")
     _check_names(windows, name)
     if sum(len(key) + len(text) for key, text in windows.about.items()) > MAX_ABOUT:
         raise WindowFileError(f"{name}: about must be at most {MAX_ABOUT} characters; say it shorter")
+    _check_parts(windows, name)
     _check_labels(windows, name)
     _check_finite(windows.x, name)
+    if windows.x.dtype == np.int64 and windows.x.min() < 0:
+        raise WindowFileError(
+            f"{name}: tokens (int64 x) must be 0 or more, the least is {windows.x.min()}; number them from 0"
+        )
 
 
 def _check_names(windows: Windows, name: str) -> None:
@@ -231,15 +263,16 @@ def _check_types(windows: Windows, name: str) -> None:
                 f"{name}: {key} must be a NumPy array, is {type(array).__name__}; make it one: "
                 f"numpy.asarray({key})"
             )
-    if x.dtype not in (np.float32, np.uint8) or x.ndim not in (3, 4) or 0 in x.shape[1:]:
+    if x.dtype not in (np.float32, np.uint8, np.int64) or x.ndim < 2 or 0 in x.shape[1:]:
         raise WindowFileError(
-            f"{name}: x must be float32 or uint8 of shape (windows, channels, samples) or (images, channels, "
-            f"height, width), is {x.dtype} {x.shape}; {_hint(x)}"
+            f"{name}: x must be float32 or uint8 of shape (windows, channels, samples), (images, channels, "
+            f"height, width) or (rows, channels), or int64 tokens (rows, samples), is {x.dtype} {x.shape}; "
+            f"{_hint(x)}"
         )
-    if y.dtype != np.int64 or y.ndim != 1:
+    if y.dtype not in (np.int64, np.float32) or y.ndim < 1 or 0 in y.shape[1:]:
         raise WindowFileError(
-            f"{name}: y must be int64 of shape (windows,), is {y.dtype} {y.shape}; "
-            f"{'take y.argmax(axis=1)' if y.ndim == 2 and y.shape[1] > 1 else LABEL_HINT}"
+            f"{name}: y must be int64 of shape (windows,), or int64 or float32 of the shape that a task "
+            f"takes, is {y.dtype} {y.shape}; {LABEL_HINT}"
         )
     for key, array in _names(windows).items():
         if array.dtype.kind != "U" or array.ndim != 1:
@@ -260,6 +293,9 @@ def _check_labels(windows: Windows, name: str) -> None:
         raise WindowFileError(
             f"{name}: classes must differ from each other, are {list(classes)}; {REBUILD_HINT}"
         )
+    if not windows.has_labels:
+        _check_targets(windows, name)
+        return
     wrong = np.flatnonzero((y < 0) | (y >= len(classes)))
     if len(wrong):
         raise WindowFileError(
@@ -274,9 +310,41 @@ def _check_labels(windows: Windows, name: str) -> None:
         )
 
 
+def _check_targets(windows: Windows, name: str) -> None:
+    """Raise for numbers to predict that are none, and for positions of no class."""
+    y, outputs = windows.y, len(windows.classes)
+    if y.dtype == np.float32:
+        wrong = np.flatnonzero(~np.isfinite(y).reshape(len(y), -1).all(axis=1))
+        rule = "finite"
+    else:
+        most = max(outputs, 2) - 1  # 0 and 1 where each class is there or not
+        wrong = np.flatnonzero(((y < -1) | (y > most)).reshape(len(y), -1).any(axis=1))
+        rule = f"in -1..{most}"
+    if len(wrong):
+        raise WindowFileError(
+            f"{name}: y must be {rule}, in {len(wrong)} windows it is not, first in window {wrong[0]}; "
+            f"{REBUILD_HINT}"
+        )
+    if outputs < 1:
+        raise WindowFileError(f"{name}: classes must name the outputs, names none; {REBUILD_HINT}")
+
+
+def _check_parts(windows: Windows, name: str) -> None:
+    """Raise for a split of the data's own that names other parts, or lacks one that a run needs."""
+    if windows.part is None:
+        return
+    there = np.unique(windows.part).tolist()
+    odd = [part for part in there if part not in PARTS]
+    if odd or not {"train", "test"} <= set(there):
+        raise WindowFileError(
+            f"{name}: part must be train, val or test, with windows of train and test, has "
+            f"{', '.join(there[:5])}; {REBUILD_HINT}"
+        )
+
+
 def _check_finite(x: NDArray[Any], name: str) -> None:
     bad: list[int] = []
-    if x.dtype == np.uint8:
+    if x.dtype != np.float32:
         return
     for start in range(0, len(x), 4096):  # in blocks: the mask of a large file would double its memory
         finite = np.isfinite(x[start : start + 4096]).all(axis=tuple(range(1, x.ndim)))
@@ -290,7 +358,9 @@ def _check_finite(x: NDArray[Any], name: str) -> None:
 
 def _names(windows: Windows) -> dict[str, NDArray[Any]]:
     """Return the arrays that name what each window is of."""
-    found = {"user": windows.user, "device": windows.device, "session": windows.session}
+    found = {
+        "user": windows.user, "device": windows.device, "session": windows.session, "part": windows.part
+    }  # fmt: skip
     return {key: array for key, array in found.items() if array is not None}
 
 
@@ -315,6 +385,8 @@ def _arrays(windows: Windows) -> dict[str, NDArray[Any]]:
         arrays["device"] = windows.device
     if windows.session is not None:
         arrays["session"] = windows.session
+    if windows.part is not None:
+        arrays["part"] = windows.part
     arrays["classes"] = np.array(windows.classes, dtype=np.str_)
     arrays["channels"] = np.array(windows.channels, dtype=np.str_)
     return arrays
@@ -337,6 +409,8 @@ def _read_arrays(source: Path) -> dict[str, NDArray[Any]]:
         raise WindowFileError(
             f"{source}: must be an .npz archive, cannot be read ({_short(error)}); {REBUILD_HINT}"
         ) from error
+    if arrays["channels"].shape == (0,):  # of tokens; NumPy makes numbers of an empty list
+        arrays["channels"] = np.array([], dtype=np.str_)
     for name in ("classes", "channels"):
         if arrays[name].dtype.kind != "U" or arrays[name].ndim != 1:
             found = f"{arrays[name].dtype} {arrays[name].shape}"

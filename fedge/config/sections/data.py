@@ -26,8 +26,9 @@ class DataConfig(Section):
     )
     split: str = option(
         "auto",
-        "by whole sessions, by time blocks per class, or auto: sessions where they are known",
-        choices=("auto", "session", "blocks"),
+        "by whole sessions, by time blocks per class, as given by the data (part), or auto: as given, else "
+        "sessions where they are known",
+        choices=("auto", "session", "blocks", "given"),
     )
     val_fraction: float = option(
         0.2, "share of the windows for validation (the gate)", above=0.0, maximum=0.8

@@ -13,13 +13,15 @@ class TrainConfig(Section):
     SECTION = "train"
     model: str = option("cnn", "network; see fedge/training/models.py", register=parts.MODELS)
     model_args: str = option("", "keyword arguments of a model of one's own, as a table", table=True)
+    task: str = option("classification", "what is learned; see docs/tasks.md", register=parts.TASKS)
+    task_args: str = option("", "keyword arguments of a task, as a table", table=True)
     loss: str = option(
-        parts.OF_THE_TASK, "auto: cross entropy; or code of one's own: (answers, y) to a loss per example",
+        parts.OF_THE_TASK, "auto: the task's; or code of one's own: (answers, y) to a loss per example",
         register=parts.LOSSES,
     )  # fmt: skip
     loss_args: str = option("", "keyword arguments of a loss of one's own, as a table", table=True)
     metrics: str = option(
-        "", "scores of one's own, of confusion matrices, with commas between; they become columns",
+        "", "scores of one's own, of what the task adds up, with commas between; they become columns",
         register=parts.METRICS, many=True,
     )  # fmt: skip
     algorithm: str = option(

@@ -31,7 +31,10 @@ def _sentences(run: RunData) -> list[str]:
     if run.eras[1:]:
         rounds = ", ".join(str(first) for first, _ in run.eras[1:])
         planted = planted[:-1] + f", as it is in round 1; leaves change theirs in round {rounds}."
-    split = {"session": "whole sessions", "blocks": "contiguous blocks of time per class"}
+    split = {
+        "session": "whole sessions", "blocks": "contiguous blocks of time per class",
+        "given": "the split that the data bring",
+    }  # fmt: skip
     return [
         f"Source: {data['name']}, {data['windows']:,} windows of {len(data['classes'])} classes, "
         f"{len(data['channels'])} channels ({', '.join(data['channels'])}). "

@@ -271,9 +271,9 @@ def test_what_cannot_be_trained_is_refused_in_one_line(how, message):
     model = build_own("mine:Wrong", Untrainable, SHAPE, CLASSES, torch.Generator(), {"how": how})
     if message:
         with pytest.raises(ConfigError, match=f"^train.model mine:Wrong {message}") as caught:
-            refuse_a_step_that_fails("mine:Wrong", model, SHAPE)
+            refuse_a_step_that_fails("mine:Wrong", model, torch.ones(2, *SHAPE))
         assert "\n" not in str(caught.value)
     else:
-        refuse_a_step_that_fails("mine:Wrong", model, SHAPE)
+        refuse_a_step_that_fails("mine:Wrong", model, torch.ones(2, *SHAPE))
         assert all(parameter.grad is None for parameter in model.parameters())
     assert torch.equal(torch.get_rng_state(), before)

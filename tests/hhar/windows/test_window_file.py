@@ -77,12 +77,29 @@ def test_contents_fingerprint_ignores_the_width_of_text():
 BAD = {
     "text": ({"x": np.zeros((4, 2, 3), "U1")}, "x must be float32"),
     "too large for float32": ({"x": np.full((4, 2, 3), 1e300)}, "x must be finite"),
-    "two axes": ({"x": np.zeros((4, 6), np.float32)}, "x must be float32"),
+    "one axis": ({"x": np.zeros(4, np.float32)}, "x must be float32"),
+    "a row's channels without names": (
+        {"x": np.zeros((4, 6), np.float32)},
+        "channels must name each of the 6",
+    ),
+    "tokens below zero": ({"x": -np.ones((4, 6), np.int64), "channels": ()}, "tokens .* must be 0 or more"),
+    "parts of other names": (
+        {"part": np.array(["train", "test", "new", "val"])},
+        "part must be train, val or",
+    ),
+    "parts without a test": (
+        {"part": np.array(["train"] * 4)},
+        "part must be train, val or test, with windows",
+    ),
+    "a position beyond the classes": (
+        {"y": np.array([[0, 1], [1, 2], [0, -1], [1, 1]])},
+        r"y must be in -1\.\.1",
+    ),
     "labels as text": ({"y": np.array(["0", "1", "0", "1"])}, "y must be int64"),
     "short y": ({"y": np.array([0, 1])}, "y must have one entry per window, has 2 for 4"),
     "short session": ({"session": np.array(["a"])}, "session must have one entry per window"),
     "user as fractions": ({"user": np.arange(4) / 2}, "user must be str"),
-    "labels as fractions": ({"y": np.array([0, 1, 0, 1.0])}, "y must be int64"),
+    "numbers that are none": ({"y": np.array([0, 1, 0, np.nan])}, "y must be finite, in 1 windows it is not"),
     "about of three columns": ({"about": np.array([["a", "b", "c"]])}, "about must be str of shape"),
     "about that clears a screen": ({"about": np.array([["a", "\x1b[2J"]])}, "about must hold names that can"),
     "about without end": ({"about": np.array([["licence", "x" * 20_001]])}, "about must be at most 20000"),

@@ -1,0 +1,73 @@
+"""Whether what the data say of each example is what the task of a run learns, client by client."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from fedge.config.config import Config
+from fedge.config.option import ConfigError
+from fedge.config.parts import BY_CLASS, PARTITIONS, SCENARIOS, SERVER_RULES, TASKS, TELLS_CLASSES
+from fedge.data.partition import Partition
+from fedge.tasks.chosen import task_of
+from hhar.windows.window_file import Windows
+
+
+def refuse_other_targets(config: Config, windows: Windows, deal: Callable[[], Partition]) -> None:
+    """Raise ConfigError where y is not what the task takes; names the first client that has such.
+
+    Args:
+        config: of the run.
+        windows: of all clients.
+        deal: gives who has which.
+    """
+    refuse_parts_without_classes(config, has_labels=windows.has_labels, tokens=windows.x.dtype == "int64")
+    task, outputs = task_of(config.train), len(windows.classes)
+    try:
+        with TASKS.carried_out(config.train.task, ValueError):
+            task.refuse(windows.y, outputs)
+    except ConfigError:
+        raise
+    except ValueError:
+        for client, parts in enumerate(deal().clients):
+            _refuse_client(config, client, windows.y[np.concatenate(parts)], outputs)
+        raise
+
+
+def _refuse_client(config: Config, client: int, y: np.ndarray, outputs: int) -> None:
+    """Raise ConfigError where a client's y (N, …) breaks a rule of the task."""
+    task = task_of(config.train)
+    try:
+        task.refuse(y, outputs)
+    except ValueError as error:
+        raise ConfigError(
+            f"train.task {config.train.task} takes {task.takes}, but of client {client}: "
+            f"{' '.join(str(error).split())}; set another train.task (docs/tasks.md), or mend y"
+        ) from error
+
+
+def refuse_parts_without_classes(config: Config, *, has_labels: bool, tokens: bool) -> None:
+    """Raise ConfigError for what deals, renames or counts classes of data that have none, or scales tokens.
+
+    Args:
+        config: of the run.
+        has_labels: y is one class per example.
+        tokens: x are int64.
+    """
+    rule = config.asynchrony.rule
+    named = (
+        ("partition.kind", config.partition.kind, PARTITIONS.has(config.partition.kind, BY_CLASS), "iid"),
+        ("scenario", config.scenario, SCENARIOS.has(config.scenario, BY_CLASS), "none"),
+        ("asynchrony.rule", rule, SERVER_RULES.has(rule, TELLS_CLASSES), "fedbuff"),
+    )
+    for option, name, needs, other in named:
+        if needs and not has_labels:
+            raise ConfigError(
+                f"{option} {name} needs data with a class per example, but y of these data, for train.task "
+                f"{config.train.task}, is none; set {option}={other}"
+            )
+    by_channel = config.scenario != "none" and not SCENARIOS.has(config.scenario, BY_CLASS)
+    if tokens and by_channel and not SCENARIOS.is_own(config.scenario):
+        raise ConfigError(
+            f"scenario {config.scenario} changes channels, but the data are tokens (int64 x), which have "
+            f"none; set scenario=none"
+        )

@@ -1,0 +1,110 @@
+"""Any of the classes per example: F1 and exact match; binary cross entropy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedge.tasks.task import Score, Sums, Task
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_COUNTS = ("hits", "false_alarms", "misses")  # per class
+
+
+def example_f1(sums: Sums) -> float:
+    """Mean over examples of F1 of their classes (scikit-learn's ``average="samples"``), 0..1."""
+    return float(sums["f1"]) / int(sums["n"])
+
+
+def micro_f1(sums: Sums) -> float:
+    """F1 = 2 TP / (2 TP + FP + FN) of all examples and classes together, 0..1; 1 where there is none.
+
+    >>> micro_f1({"hits": np.array([2, 1]), "false_alarms": np.array([1, 0]), "misses": np.array([0, 1])})
+    0.75
+    """
+    hits, others = int(sums["hits"].sum()), int(sums["false_alarms"].sum() + sums["misses"].sum())
+    return 2 * hits / (2 * hits + others) if hits + others else 1.0
+
+
+def macro_f1(sums: Sums) -> float:
+    """Mean over the classes that occur, as truth or answer, of their F1, 0..1; 1 where none does."""
+    hits = 2 * sums["hits"]
+    whole = hits + sums["false_alarms"] + sums["misses"]
+    there = whole > 0
+    return float(np.mean(hits[there] / whole[there])) if there.any() else 1.0
+
+
+def exact_match(sums: Sums) -> float:
+    """Share of examples all of whose classes are right, 0..1."""
+    return float(int(sums["exact"]) / int(sums["n"]))
+
+
+class Multilabel(Task):
+    """Any of U classes per example; answers are logits (N, U), above 0 for yes; y is int64 (N, U), 0 or 1."""
+
+    scores = (
+        Score("f1", example_f1, True, "share", "F1", 0.0, 1.0),
+        Score("micro_f1", micro_f1, True, "share", "micro-F1", 0.0, 1.0),
+        Score("macro_f1", macro_f1, True, "share", "macro-F1", 0.0, 1.0),
+        Score("exact_match", exact_match, True, "share", "exact match", 0.0, 1.0),
+    )
+    takes = "int64 (N, classes), 1 for each class that an example has, else 0"
+    loss_unit = "nat"
+    says = "classes"
+
+    def refuse(self, y: np.ndarray, outputs: int) -> None:
+        """Raise ValueError unless y (N, U) is 0 or 1; see `Task.refuse`."""
+        if y.dtype != np.int64 or y.shape[1:] != (outputs,):
+            raise ValueError(f"y must be int64 (N, {outputs}), is {y.dtype} {y.shape}")
+        if y.size and not 0 <= y.min() <= y.max() <= 1:
+            raise ValueError(f"y must be 0 or 1, is {y.min()} to {y.max()}")
+
+    def losses(self, answers: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
+        """Return the binary cross entropy of each example, the mean over classes, (N,); see `Task.losses`."""
+        from torch.nn.functional import binary_cross_entropy_with_logits
+
+        entropies = binary_cross_entropy_with_logits(answers, y.to(answers.dtype), reduction="none")
+        return entropies.mean(dim=1)
+
+    def form(self, outputs: int) -> Sums:
+        """Return zeros: counts per class, examples all right, F1 added over examples, and the examples."""
+        whole = {name: np.zeros((), dtype=np.int64) for name in ("exact", "n")}
+        return {**{name: np.zeros(outputs, dtype=np.int64) for name in _COUNTS}, **whole, "f1": np.zeros(())}
+
+    def sums(self, answers: Tensor, y: Tensor) -> Mapping[str, Tensor]:
+        """Return the sums of a batch; see `form`."""
+        from torch import tensor
+
+        said, true = answers > 0, y > 0
+        return {
+            "hits": (said & true).sum(dim=0), "false_alarms": (said & ~true).sum(dim=0),
+            "misses": (~said & true).sum(dim=0), "exact": (said == true).all(dim=1).sum(),
+            "n": tensor(len(y)), "f1": self.values(answers, y).sum(),
+        }  # fmt: skip
+
+    def values(self, answers: Tensor, y: Tensor) -> Tensor:
+        """Return F1 of each example, (N,) float64; 1 where it has no class and none is said."""
+        said, true = answers > 0, y > 0
+        both = (said.sum(dim=1) + true.sum(dim=1)).double()
+        return ((2 * (said & true).sum(dim=1)).double() / both.clamp(min=1)).where(both > 0, 1.0)
+
+    def impossible(self, sums: Sums, examples: int) -> tuple[str, str] | None:
+        """Return what is wrong with sums of a number of examples, or None."""
+        wrong = super().impossible(sums, examples)
+        if wrong is not None:
+            return wrong
+        if int(sums["n"]) != examples:
+            return "other number of windows", f"{int(sums['n'])} of {examples}"
+        counts = [sums[name] for name in _COUNTS]
+        if any((count < 0).any() for count in counts) or (np.sum(counts, axis=0) > examples).any():
+            return "count out of range", f"{', '.join(_COUNTS)} of {examples}"
+        if not 0 <= int(sums["exact"]) <= float(sums["f1"]) * (1 + 1e-9) <= examples * (1 + 2e-9):
+            return (
+                "counts do not add up",
+                f"exact {int(sums['exact'])}, f1 {float(sums['f1']):g} of {examples}",
+            )
+        return None

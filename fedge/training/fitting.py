@@ -1,0 +1,23 @@
+"""What a model is given and must answer, for the data and the task of a run."""
+
+from fedge.config.parts import LABELS, TASKS
+from fedge.config.sections.train import TrainConfig
+from fedge.tasks.chosen import task_of
+from fedge.training.own_models import Fit
+
+
+def fit_of(config: TrainConfig, outputs: int, y_shape: tuple[int, ...], *, tokens: bool) -> Fit:
+    """Inputs and answers of a run's model.
+
+    Args:
+        config: its task is read.
+        outputs: U.
+        y_shape: of one example's y.
+        tokens: inputs are int64.
+
+    >>> fit_of(TrainConfig(task="sequence"), 27, (16,), tokens=True)
+    Fit(tokens=True, answer=(27, 16), word='answers')
+    """
+    word = "logits" if TASKS.has(config.task, LABELS) else "answers"
+    with TASKS.carried_out(config.task):
+        return Fit(tokens, tuple(task_of(config).answer_shape(outputs, y_shape)), word)
