@@ -174,7 +174,7 @@ NO_RESULT = {
     "guard.max-norm-factor", "transfer.share-above-mb", "transfer.spill-above-mb", "checkpoint.every",
     "callbacks",
     "hierarchy.names",  # of tiers, in tables
-    "train.loss", "train.metrics",  # code of one's own: tests/fedge/tasks
+    "train.task", "train.loss", "train.metrics",  # other data, or code of one's own: tests/fedge/tasks
 }  # fmt: skip
 
 
