@@ -75,7 +75,10 @@ class Card:
 
     def metadata(self) -> dict[str, str]:
         """Return it as a safetensors header takes it."""
-        return {KEY: json.dumps({"format": _FORMAT, **asdict(self)}, ensure_ascii=False)}
+        said = asdict(self)
+        if self.says == CLASS and self.answer in (None, (len(self.classes),)):
+            del said["says"], said["answer"]  # as in files of before there were other answers
+        return {KEY: json.dumps({"format": _FORMAT, **said}, ensure_ascii=False)}
 
 
 def read_card(path: Path) -> Card:

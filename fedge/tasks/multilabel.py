@@ -76,7 +76,7 @@ class Multilabel(Task):
         return {**{name: np.zeros(outputs, dtype=np.int64) for name in _COUNTS}, **whole, "f1": np.zeros(())}
 
     def sums(self, answers: Tensor, y: Tensor) -> Mapping[str, Tensor]:
-        """Return the sums of a batch; see `form`."""
+        """Return the sums of a batch, of the shapes and dtypes of `form`."""
         from torch import tensor
 
         said, true = answers > 0, y > 0

@@ -56,7 +56,7 @@ class Regression(Task):
     loss_unit = "y²"
 
     def refuse(self, y: np.ndarray, outputs: int) -> None:
-        """Raise ValueError unless y are finite numbers, one per output; see `Task.refuse`."""
+        """Raise ValueError unless y (N, U) are finite numbers, one per output; see `Task.refuse`."""
         if y.dtype != np.float32 or y.shape[1:] not in ((outputs,), () if outputs == 1 else (outputs,)):
             raise ValueError(f"y must be float32 (N, {outputs}), is {y.dtype} {y.shape}")
         if not np.isfinite(y).all():
@@ -75,7 +75,7 @@ class Regression(Task):
         return {**per_output, "n": np.zeros((), dtype=np.int64)}
 
     def sums(self, answers: Tensor, y: Tensor) -> Mapping[str, Tensor]:
-        """Return the sums of a batch, in float64; see `form`."""
+        """Return the sums of a batch, in float64, of the shapes of `form`."""
         from torch import tensor
 
         true = y.reshape(answers.shape).double()

@@ -72,7 +72,7 @@ class Sequence(Task):
         return {**counts, "entropy": np.zeros(())}
 
     def sums(self, answers: Tensor, y: Tensor) -> Mapping[str, Tensor]:
-        """Return the sums of a batch; see `form`."""
+        """Return the sums of a batch, of the shapes and dtypes of `form`."""
         return {
             "right": (answers.argmax(dim=1) == y).sum(), "positions": (y != NOWHERE).sum(),
             "entropy": self._entropies(answers, y).double().sum(),
