@@ -1,12 +1,13 @@
 """The loop: events one after another, as the virtual clock has them; real time decides nothing.
 
-    CLOUD_SERVED  the cloud, whose rule takes virtual time, is done with what a leaf has sent
-    SERVED        a leaf whose rule takes virtual time (`Server.seconds_of_next`) is done with an arrival
-    ARRIVE        a device's job ends; what it has trained goes to its leaf's rule, and the place is free
-    again AT_CLOUD      what a leaf has sent reaches the cloud, AT_LEAF its answer (`fedge.devices.cloud`)
-    ROUND_END     a leaf that works in rounds combines what is there, and begins the next round EVALUATE
-    clients evaluate the model of the run, whose rows are written (`fedge.devices.periods`) START         a
-    leaf gives work to devices that are idle and there, or to those of a round
+    CLOUD_SERVED   the cloud, whose rule takes virtual time, is done with what a leaf has sent
+    SERVED         a leaf whose rule takes virtual time (`Server.seconds_of_next`) is done with an arrival
+    ARRIVE         a device's job ends; what it has trained goes to its leaf's rule, its place is free again
+    AT_CLOUD       what a leaf has sent reaches the cloud (`fedge.devices.cloud`)
+    AT_LEAF        the cloud's answer reaches a leaf
+    ROUND_END      a leaf that works in rounds combines what is there, and begins the next round
+    EVALUATE       clients evaluate the model of the run, whose rows are written (`fedge.devices.periods`)
+    START          a leaf gives work to devices that are idle and there, or to those of a round
 
 Everything between two events stands in the attributes of `Procedure`: so a run can go on from there.
 """
