@@ -2,8 +2,8 @@
 
 Word by word, on the addresses and ports that stand there, in namespaces of their own. A stranger is another
 account of the same machine, which reaches loopback ports as well, without a certificate or with one of
-another authority; it calls every method of every service. `-m soak` has the files that start what another
-one starts.
+another authority; it calls every method of every service. The two pages have been carried out so; the files
+of deploy/, which start the same programs, stand with `-m soak`.
 """
 
 import json
@@ -18,8 +18,7 @@ from as_said import ALONE, WAYS
 from flower_runs import ROOT
 
 OUTSIDE = {9092, 9093, 9555}  # what may be reached from other machines: nodes and leaf servers dial these
-TWICE = {"deploy/compose.yml", "deploy/kubernetes/superlink.yml", "deploy/kubernetes/leaf-servers.yml",
-         "deploy/slurm/leaf-servers.sh", "docs/leaf-servers.md, nodes"}  # fmt: skip
+TWICE = set(WAYS) - {"docs/machines.md", "docs/leaf-servers.md"}
 _LOOPBACK = ("127.", "::1", "::ffff:127.")
 
 

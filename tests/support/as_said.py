@@ -1,8 +1,8 @@
 """A deployment as a page or a file of deploy/ says it, word by word, and what strangers learn from it.
 
 As a program in namespaces of its own (`ALONE`, by root): so addresses and ports are those of the pages, all
-interfaces included, and names of hosts lead to the loopback interface. Changed are numbers of nodes (three,
-where a page has nine), absolute paths of containers, and the port of a second leaf server on one machine.
+interfaces included, and names of hosts lead to the loopback interface. Changed are numbers of rounds,
+of nodes (three, where a page has nine), absolute paths of containers, and the port of a second leaf server.
 
     python as_said.py WAY FOLDER
 
@@ -145,7 +145,10 @@ def composed(file, folder):
         place = folder / "containers" / name
         mounts = [volume.split(":")[:2] for volume in service["volumes"]]
         files = {t.lstrip("/"): folder / s[3:] if s.startswith("../") else None for s, t in mounts}
-        entry = (name, within(place, service["command"]), (place, files, "work"))
+        words = [
+            re.sub("num-server-rounds=10$", "num-server-rounds=8000", str(w)) for w in service["command"]
+        ]
+        entry = (name, within(place, words), (place, files, "work"))
         if name == "cloud":
             way.run = entry[1:]
         else:
@@ -192,7 +195,7 @@ def _pods(file, folder):
 
 def kubernetes(file, folder):
     """A file for Kubernetes: each pod in a folder that has its part of the secret, and nothing else."""
-    way = Way([(words, folder) for words in said_before(file)])
+    way = Way([(words, folder) for words in said_before(f"kubernetes/{file}")])
     for kind, name, container, files in _pods(file, folder):
         place = folder / "pods" / name
         words = within(place, container["command"])
