@@ -209,6 +209,10 @@ ELSEWHERE = (
         "fedge/algorithm/taking_part.py": "runs/test_algorithms.py",
         "fedge/client/memory.py": "runs/test_algorithms.py",
         "fedge/exchange/algorithm.py": "runs/test_algorithms.py",
+        "fedge/clustering/cloud_part.py": "runs/test_families.py",
+        "fedge/cloud/families.py": "fedge/methods/test_soft_family.py",
+        "fedge/clustering/soft_moves.py": "fedge/methods/test_soft_family.py",
+        "fedge/leaf/spread.py": "fedge/methods/test_soft_family.py",
         "fedge/leaf/algorithm.py": "runs/test_algorithms.py",
         "fedge/leaf/trial.py": "runs/test_algorithms.py",
         "fedge/run/algorithms.py": "runs/test_algorithms.py",
@@ -263,6 +267,7 @@ ELSEWHERE = (
     | {
         f"fedge/methods/{file.name}": "runs/test_algorithms.py"
         for file in (ROOT / "fedge" / "methods").glob("[a-z]*.py")
+        if not (ROOT / "tests" / "fedge" / "methods" / f"test_{file.name}").exists()
     }
     | {
         f"fedge/config/sections/{file.name}": "fedge/config/test_flat.py"

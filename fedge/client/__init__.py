@@ -1,6 +1,6 @@
 """What a client does around training: privacy, an answer whatever happens.
 
-Imports only from below: `algorithm`, `exchange`, `inference`, `parallel` and what is under them.
+Imports only from below: `clustering` and what is under it.
 """
 
 import lazy_loader as lazy

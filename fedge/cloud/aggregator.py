@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedge.cloud.memory import CloudMemory
+from fedge.cloud.rule import CloudRule
 from fedge.cloud.starts import began_alike
 from fedge.cloud.step import CloudRound, CloudSetting
 from fedge.clustering.evidence import Answers, Evidence, Questions
@@ -39,6 +40,8 @@ class CloudAggregator:
         self._setting = setting
         self._memory = CloudMemory(config)
         self._first: State | None = None
+        if setting.rule is not None:
+            self._memory.rule = CloudRule(setting.rule)
         if self._memory.needs("pool"):
             assert candidate is not None and config.fixed_count is not None  # noqa: PT018
             self._memory.pool = Pool([candidate(number) for number in range(config.fixed_count)])
@@ -52,6 +55,8 @@ class CloudAggregator:
         """Take in the model that the run began with."""
         if self._memory.dealt is not None:
             self._first = model
+        if self._memory.rule is not None:
+            self._memory.rule.know_first(model)
 
     def first_choice(self, leaves: int) -> "FirstChoice | None":
         """Return the choice between several models that leaves have before global round 1, if they have one.

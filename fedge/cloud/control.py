@@ -8,6 +8,8 @@ mean over those leaves with which it stands together now and stood together when
 - leaves stand together if they go on with one cluster's offer of one cloud step (before the first, all do);
   with several λ (`fedge.cloud.offers`) also with the same λ, and with λ = 0 all leaves that do, as their
   clusters make no difference;
+- where leaves are offered mixtures of K models, all that go on with theirs stand together, and leaf j gets
+  u_j = Σ_k Π_jk d_k − d_j with d_k = Σ_e Π_ek n_e d_e / Σ_e Π_ek n_e, which sum to zero over them, too;
 - so over a cluster the corrections sum to zero under the weights of its average, and the mean of the
   cluster moves as its members' own gradients say;
 - a leaf that changes its cluster, keeps its own model (gate), is alone in its cluster, or did not train in
@@ -27,7 +29,7 @@ from fedge.cloud.offers import Offer
 from fedge.leaf.drift import Drift
 from fedge.leaf.server import Server
 from fedge.states.averaging import State, batches, part_of
-from fedge.training.scaffold import leaf_control, leaf_corrections
+from fedge.training.scaffold import family_corrections, leaf_control, leaf_corrections
 
 _NOBODY = -1  # the group of a leaf that stands alone
 
@@ -39,11 +41,11 @@ def arrive(leaves: Sequence[Server]) -> None:
             leaf.drift.end = leaf.model
 
 
-def group_of(label: int, model: State, offers: Mapping[str, Offer]) -> Hashable | None:
+def group_of(label: Hashable, model: State, offers: Mapping[str, Offer]) -> Hashable | None:
     """Return with whom a leaf goes on: equal for leaves that stand together, None for nobody.
 
     Args:
-        label: its cluster.
+        label: its cluster, or one word for all leaves of a family of models.
         model: with which it goes on.
         offers: what it was offered.
     """
@@ -53,19 +55,26 @@ def group_of(label: int, model: State, offers: Mapping[str, Offer]) -> Hashable 
     return None
 
 
-def depart(leaves: Sequence[Server], groups: Sequence[Hashable | None], kept: Collection[str] = ()) -> None:
+def depart(
+    leaves: Sequence[Server],
+    groups: Sequence[Hashable | None],
+    kept: Collection[str] = (),
+    memberships: np.ndarray | None = None,
+) -> None:
     """Let the leaves begin new drifts from their present models, with corrections for them.
 
     Args:
         leaves: in order, after `arrive`; SCAFFOLD is on two levels.
         groups: per leaf its `group_of`.
         kept: entries that leaves keep as their own.
+        memberships: Π (S, K), where leaves were offered mixtures of K models.
     """
     numbers: dict[Hashable, int] = {None: _NOBODY}
     numbered = [numbers.setdefault(group, len(numbers) - 1) for group in groups]
     corrections: dict[int, State] = {}
     for together in _standing_together(leaves, numbered):
-        made = _corrections([leaves[index] for index in together], kept)
+        shares = None if memberships is None else memberships[together]
+        made = _corrections([leaves[index] for index in together], kept, shares)
         corrections.update(zip(together, made, strict=True))
     for at, (leaf, number) in enumerate(zip(leaves, numbered, strict=True)):
         leaf.drift = Drift(leaf.model, 0.0, number, corrections.get(at))
@@ -81,14 +90,20 @@ def _standing_together(leaves: Sequence[Server], groups: Sequence[int]) -> list[
     return [members for members in sets.values() if len(members) > 1]
 
 
-def _corrections(leaves: Sequence[Server], kept: Collection[str]) -> list[State]:
+def _corrections(
+    leaves: Sequence[Server], kept: Collection[str], memberships: np.ndarray | None
+) -> list[State]:
     """Return u_j of leaves that stand together, worked out in parts: models may be large."""
     assert leaves[0].control is not None
     whole = leaves[0].control
     made = [{name: np.zeros_like(array) for name, array in whole.items()} for _ in leaves]
     for batch in batches({name: array for name, array in whole.items() if name not in kept}):
-        parts = leaf_corrections(
-            [_control(leaf, batch) for leaf in leaves], [float(leaf.weight) for leaf in leaves]
+        weights = [float(leaf.weight) for leaf in leaves]
+        controls = [_control(leaf, batch) for leaf in leaves]
+        parts = (
+            leaf_corrections(controls, weights)
+            if memberships is None
+            else family_corrections(controls, weights, memberships)
         )
         for correction, part in zip(made, parts, strict=True):
             for name, at in batch.items():

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedge.cloud.dealt import DealtGroups
+from fedge.cloud.rule import CloudRule
 from fedge.clustering import reach
 from fedge.clustering.affinity import FEWEST_LEAVES
 from fedge.clustering.cadence import Pace
@@ -20,6 +21,7 @@ from fedge.states.averaging import State
 _RECENT_STEPS = 4  # comparisons whose cross-losses are put together with a step's own
 _RECENT = "recent-"  # before their numbers, among the states
 _LIKENESS = "likeness"  # among the states
+_OWN = "method"
 
 
 class CloudMemory:
@@ -35,7 +37,9 @@ class CloudMemory:
         since_probe: comparisons from different starts since the last probe.
         likeness: of the newest updates that clients made from one start, for a method that needs them.
         kept: what the method has kept for itself, as JSON.
+        own: what a part at the cloud keeps for itself, packed.
         dealt: the groups where the deal test tells them from chance, or None; then `membership` only follows.
+        rule: how models of a group become one, with what it keeps; None for their mean.
     """
 
     def __init__(self, config: ClusterConfig, pool: Pool | None = None) -> None:
@@ -49,7 +53,9 @@ class CloudMemory:
         self.since_probe = 0
         self.likeness: Likeness | None = None
         self.kept: Mapping[str, Any] = {}
+        self.own: State = {}
         self.dealt = DealtGroups(config) if config.deals else None
+        self.rule: CloudRule | None = None
 
     def needs(self, what: Need) -> bool:
         """Tell whether the method must see something that takes effort to gather."""
@@ -118,6 +124,10 @@ class CloudMemory:
         }
         if self.likeness is not None:
             recent[_LIKENESS] = self.likeness.to_state()
+        if self.own:
+            recent[_OWN] = self.own
+        if self.rule is not None:
+            recent |= self.rule.states()
         return recent if self.pool is None else recent | self.pool.states()
 
     def facts(self) -> dict[str, Any]:
@@ -129,6 +139,7 @@ class CloudMemory:
             "taken": None if self.pool is None else self.pool.facts(),
             **({"kept": self.kept} if self.kept else {}),
             **({} if self.dealt is None else {"dealt": self.dealt.facts()}),
+            **({} if self.rule is None else {"rule": self.rule.facts()}),
         }
 
     def restore(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
@@ -146,5 +157,8 @@ class CloudMemory:
             self.likeness = Likeness.from_state(states[_LIKENESS])
         if self.dealt is not None:
             self.dealt.restore(self.likeness, facts["dealt"])
+        self.own = states.get(_OWN, {})
+        if self.rule is not None:
+            self.rule.restore(states, facts["rule"])
         if self.pool is not None:
             self.pool.restore(states, facts["taken"])

@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 
 from fedge.cloud.dealt import DealtGroups
+from fedge.cloud.families import offers_of_family
 from fedge.cloud.memory import CloudMemory
+from fedge.cloud.rule import RuleMaker
 from fedge.cloud.starts import usable
 from fedge.clustering import trial
 from fedge.clustering.cadence import splits_now
@@ -31,6 +33,7 @@ from fedge.clustering.updates import Updates
 from fedge.exchange.evaluate import DESCRIBED
 from fedge.leaf.aggregation import Contribution, group_means, mean_of
 from fedge.states.averaging import State, cluster_means
+from fedge.states.named import packed, unpacked
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class CloudStep:
             of other groups; None for no fork. Empty in the record of a round.
         folds: leaf → the models with which the forks are to train that judge it as a leaf alone
             (`fedge.leaf.folds`). Empty in the record of a round.
+        memberships: Π (S, K), how much of each of K models each leaf was offered; None for hard clusters.
     """
 
     signal: str
@@ -64,6 +68,7 @@ class CloudStep:
     facts: Mapping[str, Any] = field(default_factory=dict)
     trials: Sequence[State | None] = ()
     folds: Mapping[int, Sequence[State]] = field(default_factory=dict)
+    memberships: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,7 @@ class CloudSetting:
         asks_all: whether the first leaf round's updates are not to be compared, since some clients take no
             part in it, or train on several times as many windows as others: then all make a probe.
         even_windows: on which each client trains in a probe of the run's first model; 0 for all that it has.
+        rule: how models of a group become one; None for their mean.
     """
 
     parameter_names: tuple[str, ...]
@@ -101,6 +107,7 @@ class CloudSetting:
     keep: Callable[[State], State] = lambda state: state
     asks_all: bool = False
     even_windows: int = 0
+    rule: RuleMaker | None = None
 
 
 @dataclass(frozen=True)
@@ -141,6 +148,7 @@ class CloudRound:
         brought: Sequence[Contribution],
         global_round: int = 1,
         losses: Mapping[int, tuple[int, float]] | None = None,
+        dispersion: np.ndarray | None = None,
     ) -> "Meeting":
         """Receive the leaves after their leaf rounds.
 
@@ -148,6 +156,7 @@ class CloudRound:
             brought: per leaf the model that it ended its leaf rounds with.
             global_round: 1, 2, …
             losses: client → its leaf and its training loss in this round, of those that trained.
+            dispersion: (S,) of `Evidence.dispersion`; None where nobody needs it.
         """
         if self.memory.dealt is not None:
             of_client = losses or {}
@@ -155,7 +164,7 @@ class CloudRound:
                 {client: loss for client, (_, loss) in of_client.items()},
                 {client: leaf for client, (leaf, _) in of_client.items()},
             )
-        return Meeting(self, brought, global_round)
+        return Meeting(self, brought, global_round, dispersion)
 
 
 @dataclass(frozen=True)
@@ -165,6 +174,7 @@ class Meeting:
     begun: CloudRound
     brought: Sequence[Contribution]
     global_round: int
+    dispersion: np.ndarray | None = None
 
     @property
     def models(self) -> list[State]:
@@ -175,6 +185,25 @@ class Meeting:
     def weights(self) -> list[float]:
         """Per leaf its number of training windows."""
         return [each.weight for each in self.brought]
+
+    def evidence(self, answers: Answers | None = None) -> Evidence:
+        """What the method may look at.
+
+        Args:
+            answers: to the questions of this step; None before they are asked.
+        """
+        begun, memory = self.begun, self.begun.memory
+        truth = begun.setting.truth
+        groups = None if truth is None else np.array(truth(self.global_round), dtype=np.int64)
+        needs, labels = memory.method.needs(memory.config), memory.membership.labels
+        starts = usable(begun.starts, begun.began, needs, labels)
+        return Evidence(
+            self.models, starts, self.weights, begun.setting.parameter_names,
+            begun.common_start, answers, groups, self.global_round, begun.setting.seed,
+            tuple(memory.recent), None if memory.pool is None else memory.pool.taken, memory.likeness,
+            memory.kept, () if memory.pool is None else memory.pool.models,
+            labels, self.dispersion, unpacked(memory.own),
+        )  # fmt: skip
 
     def probe_start(self) -> State | None:
         """Return the model from which leaves are to make a probe before this step, or None for no probe."""
@@ -221,6 +250,8 @@ class Meeting:
             return memory.pool.questions(len(models))
         if not memory.can_compare(len(models)):
             return [{} for _ in models]
+        if memory.config.enabled and memory.method.ask is not None:
+            return memory.method.ask(self.evidence()) or [{} for _ in models]
         if memory.needs("description"):
             present = memory.membership.labels
             due = splits_now(self.global_round, memory.config, is_first=present is None)
@@ -276,12 +307,15 @@ class Hearing:
             evidence = self._evidence(answers)
             found = self._grouped(evidence)
             memory.kept = memory.kept if found.kept is None else found.kept
+            own = packed(evidence.memory, "memory of the cloud")
+            memory.own = self.met.begun.setting.keep(own) if own else {}
             labels, facts = self._settle(found, evidence)
             common_start = evidence.common_start
         else:
             found = _without_comparison(memory, len(models))
             labels, facts = found.labels, dict(found.facts)
-        offers = group_means(labels, brought)
+        offers, told = _offers(self.met, labels, brought, found)
+        facts |= told
         if memory.pool is not None:
             assert found.takes is not None
             if found.models is not None:
@@ -299,6 +333,7 @@ class Hearing:
             facts=facts,
             trials=self._trials(),
             folds=self._folds(),
+            memberships=found.memberships,
         )
 
     def _grouped(self, evidence: Evidence) -> Grouping:
@@ -344,18 +379,8 @@ class Hearing:
 
     def _evidence(self, answers: Answers | None) -> Evidence:
         """Return what the method may look at."""
-        begun, memory = self.met.begun, self._memory
-        truth = begun.setting.truth
-        groups = None if truth is None else np.array(truth(self.met.global_round), dtype=np.int64)
-        needs = memory.method.needs(memory.config)
-        starts = usable(begun.starts, begun.began, needs, memory.membership.labels)
-        evidence = Evidence(
-            self.met.models, starts, self.met.weights, begun.setting.parameter_names,
-            begun.common_start, answers, groups, self.met.global_round, begun.setting.seed,
-            tuple(memory.recent), None if memory.pool is None else memory.pool.taken, memory.likeness,
-            memory.kept, () if memory.pool is None else memory.pool.models,
-        )  # fmt: skip
-        memory.since_probe = 0 if begun.common_start else memory.since_probe + 1
+        memory, evidence = self._memory, self.met.evidence(answers)
+        memory.since_probe = 0 if self.met.begun.common_start else memory.since_probe + 1
         if self.probe is None:
             return evidence
         memory.since_probe = 0
@@ -373,7 +398,8 @@ class Hearing:
             facts["trial"] = {"candidate": membership.candidate.tolist(), **asdict(gain), "useful": useful}
         if "skipped" in found.facts:
             return found.labels, facts
-        patience = memory.config.patience if found.takes is None else 1  # what is taken is served
+        is_served = found.takes is not None or found.memberships is not None
+        patience = 1 if is_served else memory.config.patience
         labels = membership.settle(found.labels, patience, probed, memory.is_tried, useful)
         if membership.candidate is not None:
             facts["candidate"] = membership.candidate.tolist()
@@ -412,6 +438,19 @@ class Hearing:
         if candidate is None or not self._memory.is_trial_next:
             return [None] * len(self.met.models)
         return cluster_means(candidate, self.met.models, self.met.weights)
+
+
+def _offers(
+    met: Meeting, labels: np.ndarray, brought: Sequence[Contribution], found: Grouping
+) -> tuple[list[State | None], dict[str, Any]]:
+    """Return per leaf its group's model or mixture, None for nothing, and what is to be said of that."""
+    begun = met.begun
+    if found.memberships is not None:
+        rule, keep = begun.memory.rule, begun.setting.keep
+        return offers_of_family(found.memberships, found.models, brought, rule, met.global_round, keep)
+    if begun.memory.rule is None:
+        return group_means(labels, brought), {}
+    return begun.memory.rule.offers(labels, brought, met.global_round, begun.setting.keep)
 
 
 def _without_comparison(memory: CloudMemory, leaves: int) -> Grouping:

@@ -14,6 +14,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
         "affinity": ["affinity_of", "effects"],
+        "cloud_part": ["CloudPart", "Family"],
         "evidence": ["Answers", "CrossLosses", "Evidence", "NotComparable", "collect_answers"],
         "hierarchical": ["joined"],
         "ifca": ["Pool"],

@@ -15,6 +15,7 @@ import numpy as np
 from fedge.clustering.updates import Likeness
 from fedge.exchange.evaluate import EvaluateReply
 from fedge.states.averaging import State
+from fedge.states.named import Memory
 
 
 class NotComparable(Exception):
@@ -102,6 +103,11 @@ class Evidence:
             needs none, or too few have come.
         pool: the cloud's own models, for a method that has some.
         kept: what the method has kept from the step before (`fedge.clustering.registry.Grouping`), as JSON.
+        before: (S,) the labels in force; None before the first cloud step.
+        dispersion: (S,) mean squared distance of a leaf's client models, in their last leaf round, from their
+            plain mean, over the entries that train; 0 for a leaf of one client, NaN for one of which none
+            could train. None where the method does not need it.
+        memory: what a `fedge.clustering.cloud_part.CloudPart` keeps, which may change it.
     """
 
     models: Sequence[State]
@@ -118,6 +124,9 @@ class Evidence:
     likeness: Likeness | None = None
     kept: Mapping[str, Any] = field(default_factory=dict)
     pool: Sequence[State] = field(default=(), repr=False)
+    before: np.ndarray | None = None
+    dispersion: np.ndarray | None = None
+    memory: Memory = field(default_factory=dict)
 
     def read_only(self) -> "Evidence":
         """Return the same, in which nobody can change a model by mistake: for code of the user's."""
@@ -125,6 +134,45 @@ class Evidence:
         if starts is not None and not isinstance(starts, Withheld):
             starts = [_read_only(start) for start in starts]
         return replace(self, models=[_read_only(model) for model in self.models], starts=starts)
+
+    @property
+    def weight_shares(self) -> np.ndarray:
+        """Share of each leaf in all training windows, (S,), sums to 1."""
+        weights = np.asarray(self.weights, dtype=np.float64)
+        return weights / weights.sum()
+
+    @property
+    def vectors(self) -> np.ndarray:
+        """The leaves' models as vectors of the entries that train, (S, parameters), float64."""
+        return self.as_vectors(self.models)
+
+    @property
+    def updates(self) -> np.ndarray:
+        """What leaves changed since the start of the round, (S, parameters); needs "starts".
+
+        Raises:
+            NotComparable: the method needs starts that are alike, and they are not.
+        """
+        assert self.starts is not None, "the method must need starts"
+        return self.vectors - self.as_vectors(self.starts)
+
+    def as_vectors(self, models: Sequence[State]) -> np.ndarray:
+        """Models as vectors of the entries that train, in the order of `parameter_names`, float64."""
+        flat = [[np.ravel(model[name]) for name in self.parameter_names] for model in models]
+        return np.array([np.concatenate(parts) for parts in flat], dtype=np.float64)
+
+    @property
+    def distances(self) -> np.ndarray:
+        """Squared Euclidean distances between the leaves' models, (S, S)."""
+        return squared_distances(self.vectors, self.vectors)
+
+    @property
+    def cosines(self) -> np.ndarray:
+        """Cosines between the leaves' updates, (S, S), -1..1; 0 for one that is zero. Needs "starts"."""
+        updates = self.updates
+        norms = np.sqrt(squared_distances(updates, np.zeros((1, updates.shape[1]))))
+        products = np.array([[float((a * b).sum()) for b in updates] for a in updates])
+        return np.clip(products / np.where(norms @ norms.T > 0, norms @ norms.T, 1.0), -1.0, 1.0)
 
     @property
     def has_cross_losses(self) -> bool:
@@ -140,6 +188,13 @@ class Evidence:
         unknown = np.full(len(self.answers.windows), np.nan)
         rows = [self.answers.losses.get(leaf_role(leaf), unknown) for leaf in range(len(self.models))]
         return CrossLosses(np.stack(rows), self.answers.windows, self.answers.leaf_of)
+
+
+def squared_distances(some: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Squared Euclidean distances (A, B) of vectors (A, P) and (B, P); sums do not depend on threads."""
+    return np.array([[float(((a - b) ** 2).sum()) for b in others] for a in some]).reshape(
+        len(some), len(others)
+    )
 
 
 def _read_only(state: State) -> State:

@@ -6,6 +6,7 @@ it. A method says what it needs, so that the cloud gathers nothing in vain, and 
 Shape letter: S leaf servers.
 """
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from inspect import signature
@@ -14,15 +15,19 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedge.clustering.evidence import Evidence, NotComparable
+from fedge.clustering.cloud_part import CloudPart, Family
+from fedge.clustering.evidence import Evidence, NotComparable, Questions
 from fedge.clustering.similarity import number_by_first_appearance
 from fedge.config.option import ConfigError, shown
 from fedge.config.parts import BY_TIME, GROUPINGS
+from fedge.config.register import refuse_misfit
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.privacy.marks import DESCRIPTIONS, LOSSES, SINGLE_MODELS, Quantity
 from fedge.states.averaging import State
 
-Need = Literal["starts", "one-start", "cluster-start", "cross-losses", "pool", "updates", "description"]
+Need = Literal[
+    "starts", "one-start", "cluster-start", "cross-losses", "pool", "updates", "description", "dispersion"
+]
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,7 @@ NEEDS: Mapping[Need, Meaning] = {
     "description": Meaning(
         "what windows look like to a model", {"class-wise means and deviations of features": DESCRIPTIONS}
     ),
+    "dispersion": Meaning("how far the models of a leaf's clients lie apart, one number per leaf"),
 }
 """What each need means. Privacy, memory and documents follow from it."""
 
@@ -69,8 +75,9 @@ class Grouping:
         similarity: (S, S), or None where nothing was compared in pairs.
         facts: what else is to be kept in clusters.jsonl, as JSON.
         takes: (S,) which of the cloud's candidate models each leaf is offered; None for its cluster's mean.
-        models: the cloud's own models from now on; None: as they are.
+        models: the cloud's own models from now on; None: as they are. With memberships w_k; None: means.
         kept: what the method is to find in `Evidence.kept` at the next cloud step, as JSON; None: as it was.
+        memberships: Π (S, K), rows that sum to 1, where each leaf is offered a mixture of K models.
     """
 
     labels: np.ndarray
@@ -79,6 +86,7 @@ class Grouping:
     takes: np.ndarray | None = None
     kept: Mapping[str, Any] | None = None
     models: Sequence[State] | None = None
+    memberships: np.ndarray | None = None
 
 
 Method = Callable[[Evidence, ClusterConfig, np.ndarray | None], Grouping]
@@ -96,12 +104,14 @@ class GroupingMethod:
         needs: what it must see, which may depend on the configuration.
         compares: by what it compares leaves, where it is not `cluster.signal`; empty where it is.
         by_time: it decides by itself in which rounds it groups, so every cloud step asks it.
+        ask: gives what clients are to evaluate before it groups; None for what its needs say.
     """
 
     group: Method
     needs: Needs
     compares: str = ""
     by_time: bool = False
+    ask: Callable[[Evidence], Questions | None] | None = None
 
 
 def sent_for(config: ClusterConfig) -> dict[str, Quantity]:
@@ -120,6 +130,12 @@ def own_models(config: ClusterConfig) -> int:
     if not config.enabled or "pool" not in method_named(config).needs(config):
         return 0
     return config.fixed_count or 0
+
+
+def may_mix(config: ClusterConfig) -> bool:
+    """Tell whether a method may offer leaves mixtures of several models (`Family`)."""
+    own = GROUPINGS.is_own(config.method)
+    return config.enabled and (own or inspect.isclass(GROUPINGS.load(config.method)))
 
 
 def nothing(_: ClusterConfig) -> frozenset[Need]:
@@ -152,6 +168,8 @@ def refuse_wrong_values(config: ClusterConfig) -> None:
     if not arguments or GROUPINGS.is_own(config.method):
         return
     code = GROUPINGS.load(config.method)
+    if inspect.isclass(code):  # its constructor says what it takes
+        return
     for name, value in arguments.items():
         key = f"cluster.method-args.{name.replace('_', '-')}"
         default = signature(code).parameters[name].default
@@ -175,6 +193,8 @@ def method_named(config: ClusterConfig) -> GroupingMethod:
     """
     name = config.method
     code, arguments = GROUPINGS.load(name), config.arguments("method")
+    if inspect.isclass(code):
+        return _of_part(name, code, arguments)
     needs, is_own = getattr(code, "needs", nothing), GROUPINGS.is_own(name)
 
     def group(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
@@ -190,12 +210,75 @@ def method_named(config: ClusterConfig) -> GroupingMethod:
     )
 
 
+def _of_part(name: str, code: Any, arguments: Mapping[str, Any]) -> GroupingMethod:
+    """The method that a class is, made anew."""
+    if not issubclass(code, CloudPart) or code.group is CloudPart.group:
+        raise ConfigError(
+            f"cluster.method {name} must be a function, or a class derived from fedge.clustering.CloudPart "
+            f"with a method group(cloud), but is {shown(code)}; see docs/own-method.md"
+        )
+    given = {key.replace("-", "_"): value for key, value in arguments.items()}
+    refuse_misfit(code, f"cluster.method {name}", "cluster.method-args", given, ())
+    try:
+        part = code(**given)
+    except Exception as error:
+        raise ConfigError(
+            f"cluster.method {name} cannot be made: {type(error).__name__}: {' '.join(str(error).split())}; "
+            f"mend it, or change cluster.method-args"
+        ) from error
+
+    def group(evidence: Evidence, _: ClusterConfig, __: np.ndarray | None) -> Grouping:
+        with GROUPINGS.carried_out(name, NotComparable):
+            found = part.group(evidence.read_only())
+        return _as_grouping(name, found, len(evidence.weights))
+
+    def ask(evidence: Evidence) -> Questions | None:
+        with GROUPINGS.carried_out(name, NotComparable):
+            return part.ask(evidence.read_only())
+
+    asks = ask if code.ask is not CloudPart.ask else None
+    needs = frozenset(part.needs)
+    unknown = sorted(needs - NEEDS.keys())
+    if unknown:
+        raise ConfigError(
+            f"cluster.method {name} must need some of {', '.join(NEEDS)}, but needs {shown(unknown[0])}"
+        )
+    return GroupingMethod(group, lambda _: needs, part.compares, by_time=True, ask=asks)
+
+
+def _of_family(name: str, family: Family, leaves: int) -> Grouping:
+    """A family of models as a grouping; labels are the largest membership.
+
+    Raises:
+        ConfigError: memberships are none of all leaves.
+    """
+    shares = np.asarray(family.memberships, dtype=np.float64)
+    if shares.ndim != 2 or len(shares) != leaves or not shares.shape[1]:
+        what = f"of shape {shares.shape}"
+    elif not np.isfinite(shares).all() or (shares < 0).any():
+        what = "with a value that is negative or not finite"
+    elif (wrong := np.flatnonzero(np.abs(shares.sum(axis=1) - 1) > 1e-6)).size:
+        what = f"with a row {wrong[0]} that sums to {shares[wrong[0]].sum():g}"
+    elif family.models is not None and len(family.models) != shares.shape[1]:
+        what = f"for {shares.shape[1]} models, but gave {len(family.models)}"
+    else:
+        labels = number_by_first_appearance(shares.argmax(axis=1))
+        models = None if family.models is None else list(family.models)
+        return Grouping(labels, family.similarity, family.facts, models=models, memberships=shares)
+    raise ConfigError(
+        f"cluster.method {name} must return memberships (S, K) of {leaves} leaves, rows that sum to 1, but "
+        f"returned some {what}; mend it"
+    )
+
+
 def _as_grouping(name: str, found: Any, leaves: int) -> Grouping:
     """Return what a method of the user's found, which may be labels alone.
 
     Raises:
         ConfigError: they are no labels of all leaves.
     """
+    if isinstance(found, Family):
+        return _of_family(name, found, leaves)
     grouping = found if isinstance(found, Grouping) else Grouping(np.asarray(found), None)
     labels = np.asarray(grouping.labels)
     if labels.shape != (leaves,) or not np.issubdtype(labels.dtype, np.integer):

@@ -10,7 +10,7 @@ from fedge.config.sections.data import DataConfig, PartitionConfig
 from fedge.config.sections.devices import AsynchronyConfig, DevicesConfig
 from fedge.config.sections.evaluate import EvaluateConfig
 from fedge.config.sections.guard import CheckpointConfig, GuardConfig, TransferConfig
-from fedge.config.sections.hierarchy import HierarchyConfig, LeafConfig
+from fedge.config.sections.hierarchy import CloudConfig, HierarchyConfig, LeafConfig
 from fedge.config.sections.privacy import PrivacyConfig
 from fedge.config.sections.serving import GateConfig, PersonalConfig
 from fedge.config.sections.train import ScaffoldConfig, TrainConfig
@@ -65,6 +65,7 @@ class Config(Section):
     )
     hierarchy: HierarchyConfig = field(default_factory=HierarchyConfig)
     leaf: LeafConfig = field(default_factory=LeafConfig)
+    cloud: CloudConfig = field(default_factory=CloudConfig)
     data: DataConfig = field(default_factory=DataConfig)
     partition: PartitionConfig = field(default_factory=PartitionConfig)
     train: TrainConfig = field(default_factory=TrainConfig)

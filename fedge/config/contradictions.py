@@ -84,6 +84,12 @@ def _refuse_scaffold_beside_other_averages(config: "Config") -> None:
             f"averages under the same weights as the model, but it is {config.leaf.strategy!r}; "
             f"add scaffold.enabled=false"
         )
+    if config.scaffold.enabled and config.scaffold.levels > 1 and not config.cloud.is_mean:
+        raise ConfigError(
+            f"scaffold.levels {config.scaffold.levels} needs cloud.rule to be fedavg, because corrections "
+            f"between leaves are averages under the same weights as the model, but it is "
+            f"{config.cloud.rule}; set one of them otherwise"
+        )
 
 
 def _refuse_what_needs_sgd(config: "Config") -> None:
@@ -145,6 +151,12 @@ def _refuse_other_models_beside_those_of_the_cloud(config: "Config") -> None:
             f"cluster.method {method} needs cluster.blend to be 1, because each of the cloud's models is the "
             f"mean of what the leaves that took it made of it, but it is {shown(config.cluster.blend)}; set "
             f"cluster.blend=1.0"
+        )
+    if not config.cloud.is_mean:
+        raise ConfigError(
+            f"cluster.method {method} needs cloud.rule to be fedavg, because each of the cloud's models is "
+            f"the mean of what the leaves that took it made of it, but it is {config.cloud.rule}; set one of "
+            f"them otherwise"
         )
 
 
@@ -260,6 +272,8 @@ _ROUNDS_ONLY: tuple[tuple[str, str, Callable[["Config"], bool]], ...] = (
     ('privacy.kind="off"', "what is spent is counted in rounds", lambda config: config.privacy.kind != "off"),
     ('leaf.strategy="fedavg"', "asynchrony.rule says what a server does",
      lambda config: config.leaf.strategy != "fedavg"),
+    ('cloud.rule="fedavg"', "asynchrony.cloud-rule says what the cloud does",
+     lambda config: not config.cloud.is_mean),
     ("hierarchy.leaf-rounds=1", "leaves have no rounds of their own",
      lambda config: config.hierarchy.leaf_rounds != 1),
     ("hierarchy.fraction-train=1.0", "asynchrony.concurrency says how many train",

@@ -39,6 +39,7 @@ FOUR_LEAVES = "needs four leaves"  # a signal
 AFTER_ROUND = "trains before it decides"  # a gate: an offer is trained for a round first
 
 ROUNDS = "works in rounds"  # a server's rule: children begin together, and it is told when all is there
+CLIENTS_ONLY = "is told losses"  # a rule of a leaf: it needs what single clients say of their training
 TELLS_CLASSES = "is told classes"  # a server's rule: children tell it the shares of their classes
 
 OWNERS = "deals owners"  # a partition: who made the windows decides who gets them
@@ -103,14 +104,18 @@ LOSSES = Register("train.loss", "fedge.losses", Entry(OF_THE_TASK, "the task's o
 METRICS = Register("train.metrics", "fedge.metrics")
 
 
-def _methods() -> list[Entry]:
-    """The methods of `fedge.methods`, which lists them itself."""
+def _methods(tier: str, *traits: str) -> list[Entry]:
+    """The methods of `fedge.methods` with a part on a tier, "class" or "cloud"; it lists them itself."""
     file = Path(__file__).parents[1] / "methods" / "methods.toml"
     listed = tomllib.loads(file.read_text(encoding="utf-8"))
-    return [Entry(name, method["doc"], method["class"]) for name, method in listed.items()]
+    return [
+        Entry(name, method["doc"], method[tier], _with(*traits, *method.get("traits", ())))
+        for name, method in listed.items()
+        if tier in method
+    ]
 
 
-ALGORITHMS = Register("train.algorithm", "fedge.algorithms", *_methods())
+ALGORITHMS = Register("train.algorithm", "fedge.algorithms", *_methods("class"))
 
 _FLWR = "flwr.serverapp.strategy"
 RULES = Register(
@@ -128,8 +133,15 @@ RULES = Register(
     Entry("fedadagrad", "Adagrad at the server (Reddi et al. 2021)", f"{_FLWR}:FedAdagrad"),
     Entry("fedadam", "Adam at the server (Reddi et al. 2021)", f"{_FLWR}:FedAdam"),
     Entry("fedyogi", "Yogi at the server (Reddi et al. 2021)", f"{_FLWR}:FedYogi"),
-    Entry("qfedavg", "fair to clients with a high loss (Li et al. 2020)", f"{_FLWR}:QFedAvg"),
+    Entry(
+        "qfedavg",
+        "fair to clients with a high loss (Li et al. 2020)",
+        f"{_FLWR}:QFedAvg",
+        _with(CLIENTS_ONLY),
+    ),
 )
+
+CLOUD = Register("cloud.rule", "fedge.rules", *[e for e in RULES if CLIENTS_ONLY not in e.traits])
 
 _SIGNALS = "fedge.clustering.signals"
 SIGNALS = Register(
@@ -186,6 +198,7 @@ GROUPINGS = Register(
     Entry("kmeans", "group once, by k-means", f"{_BASELINES}:kmeans", _with(BY_TIME, NUMBERED)),
     Entry("oracle", "the groups that a scenario has planted", f"{_BASELINES}:oracle", _with(TRUTH, BLIND)),
     Entry("random", "groups of their sizes, drawn", f"{_BASELINES}:random", _with(TRUTH, BLIND)),
+    *_methods("cloud", BY_TIME),
 )  # fmt: skip
 
 _GATES = "fedge.serving.gate"
@@ -412,6 +425,7 @@ def refuse_input_shape(model: str, input_shape: tuple[int, ...]) -> None:
 
 
 REGISTERS = (
-    MODELS, ALGORITHMS, TASKS, LOSSES, METRICS, RULES, SIGNALS, GROUPINGS, GATES, PARTITIONS, SCENARIOS,
+    MODELS, ALGORITHMS, TASKS, LOSSES, METRICS, RULES, CLOUD, SIGNALS, GROUPINGS, GATES, PARTITIONS,
+    SCENARIOS,
     DATASETS, TRACKERS, CALLBACKS, SERVER_RULES, CLOUD_RULES, DEVICES, AVAILABILITY, SELECTIONS,
 )  # fmt: skip

@@ -112,6 +112,7 @@ class EdgeLeaves:
             "version": self._versions[index],
             "needed": sorted({versions[index] for versions in self._in_checkpoints}),
             "updates": training.line == LEAF and book.updates is not None,
+            "dispersion": training.line == LEAF and book.needs_dispersion,
             "alone": training.line == LEAF and index in book.alone,
         }
         return self._order(orders.TRAIN, order, {orders.MODEL: leaf.model, **states})
@@ -133,6 +134,8 @@ class EdgeLeaves:
         orders.add_to_book(book, index, told)
         if training.line == LEAF and book.updates is not None:
             _take_summaries(book.updates, book.branch(leaf), answer)
+        if facts.get("dispersion") is not None:
+            book.dispersion[index] = float(facts["dispersion"])
         if facts["folds"]:
             there = {name: orders.KeptThere(name, leaf.model) for _, name in facts["folds"]}
             book.folds[index] = {int(client): there[name] for client, name in facts["folds"]}

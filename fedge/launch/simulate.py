@@ -1,5 +1,6 @@
 """Runs a study in this process: the same ServerApp logic and ClientApp as under `flwr run`, without Ray."""
 
+import copy
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import Strategy
 
 from fedge.client_app import app as client_app
 from fedge.config.flat import fold_tables
@@ -17,6 +19,7 @@ from fedge.config.option import ConfigError, shown
 from fedge.config.parts import (
     ALGORITHMS,
     CALLBACKS,
+    CLOUD,
     DATASETS,
     GATES,
     GROUPINGS,
@@ -51,6 +54,7 @@ def simulate(
     model: Any = None,
     algorithm: Any = None,
     rule: Any = None,
+    cloud_rule: Any = None,
     signal: Any = None,
     grouping: Any = None,
     gate: Any = None,
@@ -71,7 +75,8 @@ def simulate(
         model: class or function of a network, in place of `train.model`; see docs/extend.md for this and what
             follows, each of which may also be a name.
         algorithm: subclass of `fedge.algorithm.Algorithm`, in place of `train.algorithm`.
-        rule: subclass of Flower's Strategy, in place of `leaf.strategy`.
+        rule: subclass of Flower's Strategy, or one made of it, in place of `leaf.strategy`.
+        cloud_rule: the same in place of `cloud.rule`.
         signal: function, in place of `cluster.signal`.
         grouping: function, in place of `cluster.method`.
         gate: function, in place of `gate.rule`.
@@ -100,7 +105,7 @@ def simulate(
     data = _data_given(data)
     _refuse_network(model)
     given = (
-        (MODELS, model), (ALGORITHMS, algorithm), (RULES, rule),
+        (MODELS, model), (ALGORITHMS, algorithm), (RULES, _strategy(rule)), (CLOUD, _strategy(cloud_rule)),
         (SIGNALS, signal), (GROUPINGS, grouping), (GATES, gate),
         (PARTITIONS, partition), (SCENARIOS, scenario), (DATASETS, data),
     )  # fmt: skip
@@ -142,6 +147,27 @@ def _data_given(data: Any) -> Any:
         f"data must be hhar.Windows, a function that returns them, or a name, but is a "
         f"{type(data).__name__}; fedge.from_pandas and fedge.from_images make them (docs/data.md)"
     )
+
+
+class _Copies:
+    """Gives copies of a strategy that has been made already: one per server, each with a state of its own."""
+
+    def __init__(self, strategy: Strategy) -> None:
+        self.part = strategy
+        self.__module__ = type(strategy).__module__
+        self.__qualname__ = type(strategy).__qualname__
+
+    def __call__(self, **everyone: Any) -> Strategy:
+        made = copy.deepcopy(self.part)
+        for name, value in everyone.items():  # Fedge says who takes part
+            if hasattr(made, name):
+                setattr(made, name, value)
+        return made
+
+
+def _strategy(rule: Any) -> Any:
+    """Return what makes a strategy: a name, a class and a function do; an object is copied."""
+    return _Copies(rule) if isinstance(rule, Strategy) else rule
 
 
 def _refuse_network(model: Any) -> None:

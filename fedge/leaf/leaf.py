@@ -73,6 +73,7 @@ class Leaf:
         norms: of the recent updates that counted.
         variances: entries of its model that cannot be negative.
         algorithm: what it keeps of its clients' algorithm; None where that needs nothing of a leaf.
+        parameter_names: trainable entries of the model.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class Leaf:
         self.unseen_clients = tuple(sorted(unseen_clients))
         self.variances = tuple(variances)
         self.models = LeafModels(model)
-        self._parameter_names = tuple(parameter_names)
+        self.parameter_names = tuple(parameter_names)
         self._strategy = strategy
         self.client_controls: Controls = {}
         self.norms = NormHistory(len(self.clients))
@@ -131,7 +132,7 @@ class Leaf:
         """
         samples = {c: n for c, n in self.train_samples.items() if c not in without}
         fork = Leaf(
-            self.index, samples, model, self._parameter_names, copy.deepcopy(self._strategy), 0,
+            self.index, samples, model, self.parameter_names, copy.deepcopy(self._strategy), 0,
             self.unseen_clients, self.variances, self.algorithm and self.algorithm.copied(),
         )  # fmt: skip
         fork.client_controls = self.client_controls
@@ -277,7 +278,7 @@ class Leaf:
             control = self._updated_control(control, replies, settings)
         strategy = self._strategy if keeps_nothing(self._strategy) else copy.deepcopy(self._strategy)
         model = combine(
-            strategy, self.model, mean, list(replies.values()), self._parameter_names, settings, seed, where
+            strategy, self.model, mean, list(replies.values()), self.parameter_names, settings, seed, where
         )
         algorithm = self.algorithm and self.algorithm.copied()
         if algorithm is not None:
@@ -401,4 +402,4 @@ class Leaf:
 
     def _parameters(self, state: State) -> State:
         """Return the trainable entries of a state."""
-        return {name: state[name] for name in self._parameter_names}
+        return {name: state[name] for name in self.parameter_names}

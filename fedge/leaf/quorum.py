@@ -11,26 +11,38 @@ from collections.abc import Sequence
 
 from fedge.config.config import Config
 from fedge.config.option import ConfigError
-from fedge.config.sections.hierarchy import LeafConfig
+from fedge.config.sections.hierarchy import CloudConfig, LeafConfig
 
 
 def needed_replies(config: Config) -> int:
     """Return the replies without which a leaf keeps its model in a leaf round."""
-    return max(config.guard.min_clients, _needed_by_strategy(config.leaf))
+    leaf = config.leaf
+    needed = _needed_by_strategy(leaf.strategy, leaf.num_malicious, leaf.num_selected, leaf.trim_fraction)
+    return max(config.guard.min_clients, needed)
 
 
-def _needed_by_strategy(leaf: LeafConfig) -> int:
+def needed_leaves(cloud: CloudConfig) -> int:
+    """Models without which the cloud's rule does not keep its promise to a group; at least 2.
+
+    Args:
+        cloud: its section of the configuration; what its table leaves out is as Flower has it.
+    """
+    given = {key.replace("-", "_"): value for key, value in cloud.arguments("rule").items()}
+    malicious, selected = given.get("num_malicious_nodes", 0), given.get("num_nodes_to_select", 1)
+    return max(2, _needed_by_strategy(cloud.rule, malicious, selected, given.get("beta", 0.2)))
+
+
+def _needed_by_strategy(strategy: str, malicious: int, selected: int, trimmed: float) -> int:
     """Return the replies that a strategy needs to keep its promise."""
-    malicious = leaf.num_malicious
-    if leaf.strategy == "krum":
+    if strategy == "krum":
         return 2 * malicious + 3
-    if leaf.strategy == "multikrum":
-        return max(2 * malicious + 3, leaf.num_selected + malicious + 2 if leaf.num_selected else 0)
-    if leaf.strategy == "bulyan":
+    if strategy == "multikrum":
+        return max(2 * malicious + 3, selected + malicious + 2 if selected else 0)
+    if strategy == "bulyan":
         return 4 * malicious + 3
-    if leaf.strategy == "fedtrimmedavg" and leaf.trim_fraction > 0:
-        enough = math.ceil(1 / leaf.trim_fraction)
-        return enough if int(leaf.trim_fraction * enough) >= 1 else enough + 1  # rounding
+    if strategy == "fedtrimmedavg" and trimmed > 0:
+        enough = math.ceil(1 / trimmed)
+        return enough if int(trimmed * enough) >= 1 else enough + 1  # rounding
     return 1
 
 

@@ -16,7 +16,9 @@ from flwr.serverapp.strategy.fedopt import FedOpt
 
 from fedge.config.config import Config
 from fedge.config.option import ConfigError, shown
-from fedge.config.parts import RULES
+from fedge.config.parts import CLOUD, RULES
+from fedge.config.register import Register
+from fedge.config.sections.hierarchy import CloudConfig
 from fedge.exchange.content import ARRAYS, CONFIG, METRICS, NUM_EXAMPLES
 from fedge.exchange.train import KEY_CLIPPING_NORM, TrainReply
 from fedge.leaf.checks import first_not_finite
@@ -85,27 +87,45 @@ def make_strategy(config: Config, num_training: int) -> Strategy:
     """
     if config.privacy.kind not in ("off", "local"):
         return PrivateMean(config.privacy, num_training)
-    name, given = config.leaf.strategy, config.leaf.arguments("strategy")
-    rule: Callable[..., Strategy] = RULES.load(name)
+    return _made(RULES, config.leaf.strategy, {**_settings(config), **config.leaf.arguments("strategy")})
+
+
+def make_cloud_rule(cloud: CloudConfig) -> Strategy:
+    """A fresh Flower strategy for one group of leaves at the cloud.
+
+    Args:
+        cloud: its section of the configuration.
+
+    Raises:
+        ConfigError: it cannot be made.
+    """
+    given = {key.replace("-", "_"): value for key, value in cloud.arguments("rule").items()}
+    return _made(CLOUD, cloud.rule, given)
+
+
+def _made(register: Register, name: str, given: Mapping[str, Any]) -> Strategy:
+    """The strategy that an option names, made with keyword arguments."""
+    rule: Callable[..., Strategy] = register.load(name)
     everyone: dict[str, Any] = {"fraction_train": 1.0, "min_train_nodes": 1, "min_available_nodes": 1}
-    if RULES.is_own(name):
+    if register.is_own(name):
         everyone = _taken(rule, everyone)
+    option = register.option
     try:
-        made = rule(**{**everyone, **_settings(config), **given})
+        made = rule(**{**everyone, **given})
     except Exception as error:
         raise ConfigError(
-            f"leaf.strategy {name} cannot be made: {type(error).__name__}: "
-            f"{' '.join(str(error).split())}; mend it, or change leaf.strategy-args"
+            f"{option} {name} cannot be made: {type(error).__name__}: "
+            f"{' '.join(str(error).split())}; mend it, or change {option}-args"
         ) from error
     if not isinstance(made, Strategy):
         raise ConfigError(
-            f"leaf.strategy must be a subclass of flwr.serverapp.strategy.Strategy, but {name} makes "
+            f"{option} must be a subclass of flwr.serverapp.strategy.Strategy, but {name} makes "
             f"{shown(made)}; derive it from FedAvg"
         )
     earlier = next((word for word in _EARLIER if hasattr(made, word)), None)
     if earlier:
         raise ConfigError(
-            f"leaf.strategy {name} has a method {earlier}, of Flower's earlier strategies, which nobody "
+            f"{option} {name} has a method {earlier}, of Flower's earlier strategies, which nobody "
             f"calls; write it as aggregate_train (docs/extend.md)"
         )
     return made
@@ -138,16 +158,19 @@ def _settings(config: Config) -> dict[str, Any]:
     return said.get(leaf.strategy, {})
 
 
-def refuse_strategy_that_fails(config: Config, model: State, names: Sequence[str], clients: int) -> None:
-    """Raise ConfigError when a strategy of the user's cannot combine what clients would reply: a trial.
+def refuse_strategy_that_fails(
+    register: Register, name: str, strategy: Strategy, model: State, names: Sequence[str], clients: int
+) -> None:
+    """Raise ConfigError when a strategy of the user's cannot combine what it would be brought: a trial.
 
     Args:
-        config: its `leaf` and `train` sections are read.
+        register: of what it is named by.
+        name: of the strategy.
+        strategy: fresh.
         model: of the run's kind; the made-up replies lie around it.
         names: trainable entries.
-        clients: that train under the smallest leaf.
+        clients: that train under the smallest leaf, or leaves under the cloud.
     """
-    strategy = make_strategy(config, clients)
     rng = np.random.default_rng(0)
     replies = []
     for _ in range(clients):
@@ -157,11 +180,11 @@ def refuse_strategy_that_fails(config: Config, model: State, names: Sequence[str
         }
         replies.append(TrainReply(state, samples=10, steps=1, loss=1.0, seconds=1.0, uplink_bytes=0))
     mean = weighted_mean([reply.state for reply in replies], [1.0] * clients)
-    with RULES.carried_out(config.leaf.strategy):
+    with register.carried_out(name):
         made = combine(strategy, model, mean, replies, names, LocalTraining(), 0, (1, 0))
-        name = first_not_finite(made)
-        if name is not None:
-            raise FloatingPointError(f"entry {name!r} of what it makes of {clients} replies is not finite")
+        entry = first_not_finite(made)
+        if entry is not None:
+            raise FloatingPointError(f"entry {entry!r} of what it makes of {clients} replies is not finite")
 
 
 _READ_ANYWAY = {"server-round", KEY_CLIPPING_NORM}  # of every strategy of Flower, of its privacy wrappers
@@ -273,7 +296,8 @@ def _content(reply: TrainReply, names: Sequence[str], start: State | None = None
     """
     state = reply.state if start is None else {name: reply.state[name] - start[name] for name in names}
     arrays = _lent(state, names)
-    metrics = MetricRecord({NUM_EXAMPLES: reply.samples, _TRAIN_LOSS: reply.loss})
+    weight = reply.samples if reply.weight is None else reply.weight
+    metrics = MetricRecord({NUM_EXAMPLES: weight, _TRAIN_LOSS: reply.loss})
     return Message(RecordDict({ARRAYS: arrays, METRICS: metrics}), 0, "train")
 
 

@@ -2,5 +2,5 @@
 
 `methods.toml` lists them by name (``fedge methods`` prints it); nothing outside this folder names one.
 
-Imports only from below: `algorithm`, `exchange`, `inference`, `parallel` and what is under them.
+Imports only from below: `clustering` and what is under it.
 """

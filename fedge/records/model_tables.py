@@ -1,4 +1,4 @@
-"""The table of clients with the models of their algorithm; see `catalog`."""
+"""Tables of models beside those that leaves serve: of clients' algorithms, of families; see `catalog`."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -45,3 +45,33 @@ CLIENT_MODELS = Table(
     ),
     always=False,
 )
+
+
+@dataclass(frozen=True)
+class MembershipRow:
+    """What a row of memberships.csv is made from."""
+
+    global_round: int
+    leaf: int
+    model: int
+    membership: float
+    models: int
+    entropy: float
+
+
+MEMBERSHIPS = Table(
+    "metrics/memberships.csv",
+    "A row per child of the cloud (a leaf, or in a deeper tree a region), model and cloud step, where a "
+    "method offers each leaf a mixture of several models; only in runs whose method may.",
+    (
+        Column("global_round", INT, "", ROUND, at("global_round")),
+        Column("leaf", INT, "", "number of the leaf, or of the cloud's child", at("leaf")),
+        Column("model", INT, "", "number of the model in this step, from 0", at("model")),
+        Column("membership", FLOAT, "", "its share in what the leaf is offered, 0..1", at("membership")),
+        Column("models", INT, "", "models in this step", at("models")),
+        Column(
+            "entropy", FLOAT, "nat", "of the leaf's memberships: 0 for one model", at("entropy"),
+        ),
+    ),
+    always=False,
+)  # fmt: skip

@@ -23,7 +23,7 @@ from fedge.records.columns import FLOAT, INT, TEXT, Table
 from fedge.records.device_tables import DEVICE_TOTALS, JOBS, STALENESS, VERSIONS, growing
 from fedge.records.manifest import MANIFEST, RunFolderError, read_manifest
 from fedge.records.message_log import message_files
-from fedge.records.model_tables import CLIENT_MODELS
+from fedge.records.model_tables import CLIENT_MODELS, MEMBERSHIPS
 from fedge.records.outputs import MODELS, fits
 from fedge.records.round_tables import CLIENTS, GLOBAL, LEAF, round_tables
 from fedge.records.rows import rows_of
@@ -78,6 +78,7 @@ class RunData:
         workers: timing/workers.csv: a worker's seconds of the wait per timeline.
         messages: when every message was under way, of the first, the slowest and the newest round.
         memory: memory.csv.
+        memberships: metrics/memberships.csv; empty where leaves are offered no mixtures.
         client_models: metrics/client_models.csv; empty where clients have no models of their algorithm.
         versions: devices/versions.csv, an evaluation per row; this and what follows are empty of a run that
             is not on the virtual clock.
@@ -102,6 +103,7 @@ class RunData:
     messages: pl.DataFrame
     memory: pl.DataFrame
     client_models: pl.DataFrame
+    memberships: pl.DataFrame
     versions: pl.DataFrame
     jobs: pl.DataFrame
     devices: pl.DataFrame
@@ -289,6 +291,7 @@ def load_run(path: str | Path) -> RunData:
         messages=_read_messages(folder, problems),
         memory=tables[MEMORY.path],
         client_models=tables[CLIENT_MODELS.path],
+        memberships=tables[MEMBERSHIPS.path],
         versions=tables[VERSIONS.path],
         jobs=tables[JOBS.path],
         devices=tables[DEVICE_TOTALS.path],

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fedge.clustering.cloud_part import entropies
 from fedge.data.composition import Holding
 from fedge.inference.card import Card
 from fedge.process.durable import sync, write_bytes
@@ -23,7 +24,7 @@ from fedge.records.folder import write_whole
 from fedge.records.growing import GrowingFile, digest_of
 from fedge.records.manifest import MANIFEST, write_manifest
 from fedge.records.message_log import MessageLog
-from fedge.records.model_tables import CLIENT_MODELS, ModelRow
+from fedge.records.model_tables import CLIENT_MODELS, MEMBERSHIPS, MembershipRow, ModelRow
 from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, checksums
 from fedge.records.private import PRIVATE, write_private
 from fedge.records.round_tables import CLIENTS, GLOBAL, LEAF, ClientRow, GlobalRow, LeafRow, tables_of
@@ -227,6 +228,8 @@ class Recorder:
         if result.models:
             self._files[CLIENT_MODELS.path].append_rows([ModelRow(number, one) for one in result.models])
         self._files[MEMORY.path].append_rows([MemoryRow(number, process) for process in memory])
+        if result.cloud is not None and MEMBERSHIPS.path in self._files:
+            self._files[MEMBERSHIPS.path].append_rows(_membership_rows(result))
         if result.cloud is not None:
             self._files[CLUSTERS].append(json.dumps(_cluster_entry(result)) + "\n")
         # made durable with the checkpoint, as the tables are
@@ -322,7 +325,22 @@ def _cluster_entry(result: RoundResult) -> dict[str, Any]:
         "common_start": cloud.common_start,
         "method": cloud.method,
         **cloud.facts,
+        **({} if cloud.memberships is None else {"memberships": cloud.memberships.tolist()}),
     }
+
+
+def _membership_rows(result: RoundResult) -> list[MembershipRow]:
+    """Return the rows of memberships.csv; none for hard clusters."""
+    assert result.cloud is not None
+    shares = result.cloud.memberships
+    if shares is None:
+        return []
+    entropy = entropies(shares)
+    return [
+        MembershipRow(result.global_round, leaf, model, float(share), shares.shape[1], float(entropy[leaf]))
+        for leaf, row in enumerate(shares)
+        for model, share in enumerate(row)
+    ]
 
 
 def _confusion_entry(result: RoundResult) -> dict[str, Any]:

@@ -58,6 +58,8 @@ class RoundBook:
         alone: leaves of which the cloud wants to know what clients make without each other.
         folds: leaf → client → what the other clients made in the newest leaf round, of these leaves.
         models: clients with the models of their algorithm.
+        needs_dispersion: the cloud's method wants to know how far clients' models lie apart.
+        dispersion: leaf → that, of its newest leaf round that counted.
         branch_of: leaf → child of the cloud above it, where that is not the leaf itself.
     """
 
@@ -83,6 +85,8 @@ class RoundBook:
     folds: dict[int, Mapping[int, State]] = field(default_factory=dict)
     models: list[ModelResult] = field(default_factory=list)
     branch_of: Mapping[int, int] = field(default_factory=dict)
+    needs_dispersion: bool = False
+    dispersion: dict[int, float] = field(default_factory=dict)
 
     @property
     def cloud_uplink_bytes(self) -> int:

@@ -64,7 +64,7 @@ class Meetings:
         leaves, book = self._leaves, self._transport.book
         brought = [leaf.contribution(version=book.global_round) for leaf in leaves]
         losses = {client: (self._leaf_of[client], loss) for client, loss in book.train_loss.items()}
-        meeting = begun.meet(brought, book.global_round, losses)
+        meeting = begun.meet(brought, book.global_round, losses, self._dispersion())
         start = meeting.probe_start()
         last_leaf_round = book.global_round * self._config.hierarchy.leaf_rounds_per_global
         probe = None
@@ -86,6 +86,14 @@ class Meetings:
                 cluster if leaf.unseen_clients else None, trial, step.folds.get(leaf.index, ())
             )
         return step
+
+    def _dispersion(self) -> np.ndarray | None:
+        """How far clients' models lie apart at each child: of a region the mean over its leaves (S,)."""
+        known = self._transport.book.dispersion
+        if not self._transport.book.needs_dispersion:
+            return None
+        found = [[known[leaf.index] for leaf in leaves_below(s) if leaf.index in known] for s in self._leaves]
+        return np.array([float(np.mean(values)) if values else np.nan for values in found])
 
     def _of_children(self, probe: Probe) -> Probe:
         """Probe of the cloud's children, given one of all leaves: of a region the mean over its leaves."""
@@ -150,11 +158,14 @@ class Meetings:
             labels: (S,) the cluster of each leaf.
         """
         book = self._transport.book
+        shares = None if book.step is None else book.step.memberships
         groups = [
-            cloud_control.group_of(int(label), leaf.model, book.offers_to(leaf))
+            cloud_control.group_of(
+                int(label) if shares is None else "family", leaf.model, book.offers_to(leaf)
+            )
             for label, leaf in zip(labels, self._leaves, strict=True)
         ]
-        cloud_control.depart(self._leaves, groups, self._own_layers)
+        cloud_control.depart(self._leaves, groups, self._own_layers, shares)
         for leaf in self._leaves:
             leaf.be_corrected(None)  # by nobody above the cloud: a region tells those below of its own
             leaf.keep_states(self._transport.shared.keep)

@@ -169,6 +169,7 @@ class HierarchicalStrategy:
             self._choose_first()
         begun = self._cloud.begin([branch.model for branch in self.branches], global_round)
         self._transport.book.updates, self._transport.book.alone = begun.updates, begun.alone
+        self._transport.book.needs_dispersion = begun.memory.needs("dispersion")
         self._train(global_round)
         if self._cloud.is_due(global_round):
             self._meet_cloud(begun)

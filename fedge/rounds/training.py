@@ -25,6 +25,7 @@ from fedge.leaf.counting import Checked, Counted, checked_reply, contributions, 
 from fedge.leaf.folds import means_without
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.quorum import needed_replies, num_training
+from fedge.leaf.spread import dispersion
 from fedge.process.threads import in_threads
 from fedge.rounds.lines import TrainingLine, own_models
 from fedge.rounds.transport import Transport
@@ -116,6 +117,9 @@ class LeafRounds:
                 counted = counted.without(refused)
             if training.line == LEAF:
                 self._note_updates(self._transport.book.updates, leaf, counted.replies)
+                if self._transport.book.needs_dispersion and counted.replies:
+                    states = [reply.state for reply in counted.replies.values()]
+                    self._transport.book.dispersion[leaf.index] = dispersion(states, leaf.parameter_names)
                 if leaf.index in self._transport.book.alone:
                     self._transport.book.folds[leaf.index] = _folds(counted.replies)
             self._note(training, leaf, checked, counted)

@@ -10,6 +10,7 @@ from fedge.algorithm.making import leaf_part_of
 from fedge.cloud.aggregator import CloudAggregator
 from fedge.cloud.offers import blends_of
 from fedge.cloud.region import Region
+from fedge.cloud.rule import RuleMaker
 from fedge.cloud.step import CloudSetting
 from fedge.clustering.registry import own_models
 from fedge.clustering.updates import even_windows
@@ -26,8 +27,8 @@ from fedge.exchange.hello import CPU
 from fedge.exchange.round_context import RoundContext
 from fedge.leaf.algorithm import LeafAlgorithm
 from fedge.leaf.leaf import Leaf
-from fedge.leaf.quorum import num_training
-from fedge.leaf.rules import make_strategy
+from fedge.leaf.quorum import needed_leaves, num_training
+from fedge.leaf.rules import make_cloud_rule, make_strategy
 from fedge.leaf.server import Server
 from fedge.process.behind import Behind
 from fedge.process.identity import process_name
@@ -122,7 +123,10 @@ def build_strategy(
     truth = None if dealt.scenario is None else dealt.scenario.groups_in
     cloud = CloudAggregator(
         config.cluster,
-        CloudSetting(tuple(trainable), plan.seed, truth, plan.shared.keep, *evidence_asked(config, leaves)),
+        CloudSetting(
+            tuple(trainable), plan.seed, truth, plan.shared.keep, *evidence_asked(config, leaves),
+            rule=cloud_rule(config, trainable),
+        ),
         lambda number: get_state(network_of(plan, shape, number)) if number else state,
     )  # fmt: skip
     own_layers = layer_names(model, config.personal.kept)
@@ -132,6 +136,18 @@ def build_strategy(
         task, make_branches(config, leaves), cloud, facilities, on_round, make_port
     )
     return strategy, state
+
+
+def cloud_rule(config: Config, trainable: Sequence[str]) -> RuleMaker | None:
+    """How the cloud's models are made of a group's; None for their mean.
+
+    Args:
+        config: its section `cloud` is read.
+        trainable: entries of a model that train.
+    """
+    if config.cloud.is_mean:
+        return None
+    return RuleMaker(lambda: make_cloud_rule(config.cloud), needed_leaves(config.cloud), tuple(trainable))
 
 
 def network_of(plan: Plan, shape: DataShape, number: int = 0) -> nn.Module:
@@ -296,4 +312,5 @@ def _models_at_once(config: Config, clients: int, leaves: int) -> int:
     cluster = config.cluster
     per_leaf = 2 + len(blends_of(cluster.blend)) + models_beside(config)
     per_leaf += 4 * (cluster.count == BY_TEST) + bool(cluster.probe_every) + (config.scaffold.levels > 1)
+    per_leaf += 2 * (not config.cloud.is_mean)  # what the rule goes on from, and its moments
     return clients + per_leaf * leaves + 2 * own_models(cluster)

@@ -13,6 +13,7 @@ from fedge.config.parts import (
     AVAILABILITY,
     BATCH_NORM,
     CALLBACKS,
+    CLOUD,
     CLOUD_RULES,
     DATASETS,
     DEVICES,
@@ -55,6 +56,7 @@ def own_parts(config: Config) -> dict[str, tuple[Register, str]]:
         "train.loss": (LOSSES, config.train.loss),
         "train.algorithm": (ALGORITHMS, config.train.algorithm),
         "leaf.strategy": (RULES, config.leaf.strategy),
+        "cloud.rule": (CLOUD, config.cloud.rule),
         "cluster.signal": (SIGNALS, config.cluster.signal),
         "cluster.method": (GROUPINGS, config.cluster.method),
         "gate.rule": (GATES, config.gate.rule),
@@ -80,9 +82,14 @@ def refuse_parts_that_do_not_fit(config: Config) -> None:
     """Raise ConfigError for a part that cannot be imported, or does not take what it is called with."""
     cluster, gate = config.cluster, config.gate
     SIGNALS.refuse_wrong_arguments(cluster.signal, cluster.arguments("signal"), "evidence")
-    GROUPINGS.refuse_wrong_arguments(
-        cluster.method, cluster.arguments("method"), "evidence", "config", "before"
-    )
+    if inspect.isclass(GROUPINGS.load(cluster.method)):
+        from fedge.clustering.registry import method_named
+
+        method_named(cluster)
+    else:
+        GROUPINGS.refuse_wrong_arguments(
+            cluster.method, cluster.arguments("method"), "evidence", "config", "before"
+        )
     if cluster.method_args:
         from fedge.clustering.registry import refuse_wrong_values  # NumPy and more, which few runs need here
 
@@ -101,12 +108,29 @@ def refuse_parts_that_do_not_fit(config: Config) -> None:
     refuse_algorithm(config)
     if config.asynchrony.is_on:
         _refuse_clock_parts_that_do_not_fit(config)
+    _refuse_cloud_rule_that_cannot_be(config)
     if RULES.is_own(config.leaf.strategy) or config.leaf.strategy_args:
         from fedge.leaf.rules import make_strategy  # Flower, which a refused run need not wait for
 
         make_strategy(config, 1)
         if RULES.is_own(config.leaf.strategy):
             refuse_unread(config)
+
+
+def _refuse_cloud_rule_that_cannot_be(config: Config) -> None:
+    """Raise ConfigError for a rule of the cloud that cannot be made, or has too few models to combine."""
+    if config.cloud.is_mean and not config.cloud.rule_args:
+        return
+    from fedge.leaf.quorum import needed_leaves
+    from fedge.leaf.rules import make_cloud_rule
+
+    make_cloud_rule(config.cloud)
+    needed, there = needed_leaves(config.cloud), config.hierarchy.branches
+    if needed > there:
+        raise ConfigError(
+            f"cloud.rule {config.cloud.rule} needs at least {needed} models to combine, but {there} stand "
+            f"under the cloud; raise hierarchy.num-servers, or use another rule"
+        )
 
 
 def _refuse_kernel_that_is_not_there(config: Config) -> None:
@@ -281,18 +305,20 @@ def refuse_last_batch_of_one(config: Config, shape: DataShape, trained: Mapping[
 
 
 def refuse_rule_that_fails(config: Config, shape: DataShape, trained: Sequence[int]) -> None:
-    """Raise ConfigError when a leaf rule of the user's own cannot combine made-up replies.
+    """Raise ConfigError when a rule of the user's own, at leaves or cloud, cannot combine made-up models.
 
     Args:
         config: of the run.
         shape: sizes of the data.
         trained: clients that train, per leaf.
     """
-    if not RULES.is_own(config.leaf.strategy) or config.privacy.kind not in ("off", "local"):
+    at_leaves = RULES.is_own(config.leaf.strategy) and config.privacy.kind in ("off", "local")
+    at_cloud = CLOUD.is_own(config.cloud.rule)
+    if not at_leaves and not at_cloud:
         return
     from torch import Generator
 
-    from fedge.leaf.rules import refuse_strategy_that_fails
+    from fedge.leaf.rules import make_cloud_rule, make_strategy, refuse_strategy_that_fails
     from fedge.training.fitting import fit_of
     from fedge.training.models import build_model, parameter_names
     from fedge.training.module_state import get_state
@@ -300,9 +326,14 @@ def refuse_rule_that_fails(config: Config, shape: DataShape, trained: Sequence[i
     arguments = config.train.arguments("model")
     fit = fit_of(config.train, shape.classes, shape.y_shape, tokens=shape.tokens)
     model = build_model(config.train.model, shape.input_shape, shape.classes, Generator(), arguments, fit)
-    state = get_state(model)
-    if sum(array.nbytes for array in state.values()) * min(trained) <= _MOST_TRIED:
-        refuse_strategy_that_fails(config, state, parameter_names(model), min(trained))
+    state, names, branches = get_state(model), parameter_names(model), config.hierarchy.branches
+    size = sum(array.nbytes for array in state.values())
+    if at_leaves and size * min(trained) <= _MOST_TRIED:
+        rule = make_strategy(config, min(trained))
+        refuse_strategy_that_fails(RULES, config.leaf.strategy, rule, state, names, min(trained))
+    if at_cloud and size * branches <= _MOST_TRIED:
+        made = make_cloud_rule(config.cloud)
+        refuse_strategy_that_fails(CLOUD, config.cloud.rule, made, state, names, branches)
 
 
 def described_parts(config: Config) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+from fedge.clustering.registry import may_mix
 from fedge.config.config import Config
 from fedge.config.flat import to_run_config
 from fedge.config.option import ConfigError
@@ -14,10 +15,11 @@ from fedge.exchange.engine import Engine
 from fedge.process import exits
 from fedge.process.logs import log_to, stop_logging_to
 from fedge.process.watchdog import stall_limit_s, watching
+from fedge.records.columns import Table
 from fedge.records.device_recorder import DeviceRecorder
 from fedge.records.folder import client_data_folder, data_folders, remove_client_data, short
 from fedge.records.manifest import read_manifest
-from fedge.records.model_tables import CLIENT_MODELS
+from fedge.records.model_tables import CLIENT_MODELS, MEMBERSHIPS
 from fedge.records.recorder import Recorder, RecordError
 from fedge.report.at_end import report_at_end
 from fedge.run.algorithms import is_default
@@ -146,7 +148,7 @@ def _carry_out(
             around.folder,
             opened.offsets,
             manifest,
-            () if is_default(config) else (CLIENT_MODELS,),
+            _further_tables(config),
             learned=task_of(config.train),
         )
     )
@@ -164,6 +166,12 @@ def _carry_out(
             announcer = Announcer(grid, plan, recorder, around.console, around.tracking)
             steps = _steps_of(config)(grid, plan, prepared, opened, recorder, around.console, announcer)
             return ending.around(steps.carry_out, announcer.remarks)
+
+
+def _further_tables(config: Config) -> tuple[Table, ...]:
+    """Tables that only some methods have."""
+    of_clients = () if is_default(config) else (CLIENT_MODELS,)
+    return (*of_clients, MEMBERSHIPS) if may_mix(config.cluster) else of_clients
 
 
 def _steps_of(config: Config) -> type[Steps]:

@@ -244,6 +244,32 @@ def leaf_corrections(controls: Sequence[Mapping[str, np.ndarray]], weights: Sequ
     return [{name: mean[name] - _wide(d[name]) for name in first} for d in controls]
 
 
+def family_corrections(
+    controls: Sequence[Mapping[str, np.ndarray]], weights: Sequence[float], memberships: np.ndarray
+) -> list[Control]:
+    """u_j = Σ_k Π_jk d_k − d_j for leaves with mixtures of K models, d_k = Σ_e Π_ek w_e d_e / Σ_e Π_ek w_e.
+
+    Their sum under the weights is zero; with Π of zeros and ones it is `leaf_corrections` of each group.
+
+    Args:
+        controls: d_j of S leaves, from `leaf_control`.
+        weights: w_j, non-negative with a positive sum.
+        memberships: Π (S, K), rows sum to 1.
+    """
+    means: dict[int, list[Control]] = {}
+    for k in range(memberships.shape[1]):
+        shares = [float(share) * weight for share, weight in zip(memberships[:, k], weights, strict=True)]
+        if any(shares):
+            means[k] = leaf_corrections(controls, shares)
+    found: list[Control] = []
+    for at, row in enumerate(memberships):  # means[k][at] is d_k − d_at, and a row sums to 1
+        parts = [(float(row[k]), means[k][at]) for k in means if row[k] > 0]
+        found.append(
+            {name: np.sum([share * part[name] for share, part in parts], axis=0) for name in controls[at]}
+        )
+    return found
+
+
 def _wide(array: np.ndarray) -> np.ndarray:
     return np.asarray(array, dtype=np.float64)
 

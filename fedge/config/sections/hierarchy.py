@@ -107,3 +107,23 @@ class LeafConfig(Section):
     )
     server_momentum: float = option(0.9, "fedavgm: server momentum", minimum=0.0, maximum=0.999)
     fairness: float = option(0.1, "qfedavg: q; 0 = all clients count alike", minimum=0.0)
+
+
+@dataclass(frozen=True)
+class CloudConfig(Section):
+    """How the cloud combines the models of a group's leaves: one of Flower's own strategies."""
+
+    SECTION = "cloud"
+    rule: str = option(
+        "fedavg",
+        "what the cloud makes of a group's models: the mean, or another Flower strategy; see docs/extend.md",
+        register=parts.CLOUD,
+    )
+    rule_args: str = option(
+        "", "keyword arguments of the rule, as a table: rule-args.server-momentum=0.9", table=True
+    )
+
+    @property
+    def is_mean(self) -> bool:
+        """Whether it is the mean, weighted by windows."""
+        return self.rule == parts.CLOUD.names[0]

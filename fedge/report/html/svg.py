@@ -62,6 +62,13 @@ def new_figure(height_in: float = 2.9) -> tuple[Figure, Axes]:
     return figure, figure.add_subplot()
 
 
+def new_figures(count: int, height_in: float) -> tuple[Figure, list[Axes]]:
+    """Return an empty figure of the usual width with so many pairs of axes, one above the other."""
+    figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
+    found = figure.subplots(count, 1, sharex=True, squeeze=False)
+    return figure, list(found[:, 0])
+
+
 def whole_ticks(axes: Axes) -> None:
     """Let the x axis have whole numbers only: it counts rounds."""
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7, min_n_ticks=1))

@@ -11,7 +11,7 @@ from fedge.config.parts import GROUPINGS
 from fedge.console.palette import INK, PAPER, colour
 from fedge.records.reader import RunData
 from fedge.report.html.page import Panel, Section
-from fedge.report.html.svg import legend_below, new_figure, whole_ticks
+from fedge.report.html.svg import legend_below, new_figure, new_figures, whole_ticks
 from fedge.report.html.tables import Table, counted, ranges, table, text_of
 from fedge.report.sections.clients import annotate_cells
 
@@ -56,7 +56,7 @@ def clustering_section(run: RunData) -> Section:
     steps = run.clusters
     if steps.is_empty():
         return Section("Clusters", [_nobody_compared(run)])
-    panels = [membership_panel(steps), *truth_panels(run)]
+    panels = [membership_panel(steps), *family_panels(run), *truth_panels(run)]
     compared = steps.drop_nulls("similarity")
     if not compared.is_empty() and len(compared["similarity"][0]) > 1:
         panels.append(similarity_range_panel(compared, by_tau=_by_tau(run)))
@@ -211,6 +211,38 @@ def membership_panel(steps: pl.DataFrame) -> Panel:
         figure,
         "Equal numbers and colours in a column are one cluster; the table lists who moved when.",
     )
+
+
+def family_panels(run: RunData) -> list[Panel]:
+    """Return how much of each model each leaf was offered; nothing without mixtures."""
+    if run.memberships.is_empty():
+        return []
+    shares = run.memberships.sort("leaf", "global_round", "model")
+    leaves = shares["leaf"].unique().sort().to_list()[:_MANY_CELLS]
+    figure, several = new_figures(len(leaves), min(0.9 + 0.6 * max(len(leaves), 2), 9.0))
+    for leaf, axes in zip(leaves, several, strict=True):
+        mine = shares.filter(pl.col("leaf") == leaf)
+        rounds = mine["global_round"].unique().sort().to_list()
+        bottom = np.zeros(len(rounds))
+        for model in range(int(mine["models"].max())):  # type: ignore[arg-type]
+            of = dict(mine.filter(pl.col("model") == model).select("global_round", "membership").iter_rows())
+            heights = np.array([of.get(round_, 0.0) for round_ in rounds])
+            axes.bar(rounds, heights, 1.0, bottom, color=colour(model), edgecolor=PAPER, linewidth=0.3)
+            bottom += heights
+        axes.set_ylim(0, 1)
+        axes.set_yticks([0.5], [f"leaf {leaf}"])
+        axes.grid(False)
+    several[-1].set_xlabel("global round")
+    whole_ticks(several[-1])
+    last = shares.filter(pl.col("global_round") == shares["global_round"].max())
+    rows = []
+    for (leaf,), own in last.group_by("leaf", maintain_order=True):
+        words = "  ".join(text_of(share) for share in own["membership"])
+        rows.append((leaf, own["models"][0], own["entropy"][0], words))
+    numbers = table(("leaf", "models", "entropy, nats", "memberships in the last round"), rows)
+    caption = "Each bar is what a leaf was offered in a round, a colour per model; models are numbered anew "
+    caption += "when their number changes. The cluster of a leaf is its largest membership."
+    return [Panel("Memberships of the leaves", numbers, figure, caption)]
 
 
 def _spans(holds: np.ndarray, cuts: np.ndarray | None = None) -> list[tuple[int, int]]:

@@ -1,0 +1,108 @@
+"""What a family of models offers each leaf: its own mixture of them. Shape letters: S leaves, K models."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fedge.cloud.rule import CloudRule
+from fedge.leaf.aggregation import Contribution, mean_of
+from fedge.states.averaging import State, weighted_mean
+
+
+def family_models(
+    memberships: np.ndarray,
+    brought: Sequence[Contribution],
+    rule: CloudRule | None = None,
+    global_round: int = 1,
+) -> list[State | None]:
+    """w_k = Σ_e Π_ek n_e w_e / Σ_e Π_ek n_e, or by the cloud's rule under these weights.
+
+    Args:
+        memberships: Π (S, K).
+        brought: per leaf.
+        rule: of the cloud; None for the mean.
+        global_round: 1, 2, …
+
+    Returns:
+        K models; None for one that no leaf has a share of, or too few for the rule.
+    """
+    models: list[State | None] = []
+    for number, shares in enumerate(memberships.T):
+        members = [_scaled(each, float(s)) for each, s in zip(brought, shares, strict=True) if s > 0]
+        if not members:
+            models.append(None)
+        elif rule is None or len(members) == 1:
+            models.append(mean_of(members))
+        else:
+            key = (-memberships.shape[1], number)  # no group of leaves: those have no negative numbers
+            models.append(rule.combined(key, members, global_round))
+    return models
+
+
+def _scaled(brought: Contribution, share: float) -> Contribution:
+    """What a leaf brings, with a share of its weight."""
+    if share == 1:
+        return brought
+    parts = tuple(_scaled(part, share) for part in brought.parts)
+    return replace(brought, weight=brought.weight * share, parts=parts)
+
+
+def family_offers(memberships: np.ndarray, models: Sequence[State | None]) -> list[State | None]:
+    """Σ_k Π_ek w_k per leaf; leaves with equal memberships share an object, None where a model is missing.
+
+    Args:
+        memberships: Π (S, K).
+        models: K.
+    """
+    made: dict[bytes, State | None] = {}
+    offers = []
+    for row in memberships:
+        key = row.tobytes()
+        if key not in made:
+            made[key] = _mixture(row, models)
+        offers.append(made[key])
+    return offers
+
+
+def _mixture(row: np.ndarray, models: Sequence[State | None]) -> State | None:
+    taken = [(model, float(share)) for model, share in zip(models, row, strict=True) if share > 0]
+    states = [model for model, _ in taken if model is not None]
+    if len(states) < len(taken):
+        return None
+    return states[0] if len(states) == 1 else weighted_mean(states, [share for _, share in taken])
+
+
+def offers_of_family(
+    memberships: np.ndarray,
+    models: Sequence[State] | None,
+    brought: Sequence[Contribution],
+    rule: CloudRule | None,
+    global_round: int,
+    keep: Callable[[State], State],
+) -> tuple[list[State | None], dict[str, Any]]:
+    """Per leaf its offer, and facts of the step.
+
+    A leaf that is a model by itself, with all of its membership, is alone: it is offered nothing.
+
+    Args:
+        memberships: Π (S, K).
+        models: w_k as a method made them; None for the mean, or what the rule makes.
+        brought: per leaf.
+        rule: of the cloud; None for the mean.
+        global_round: 1, 2, …
+        keep: decides where models lie.
+    """
+    known: Sequence[State | None] = models or family_models(memberships, brought, rule, global_round)
+    offers = family_offers(memberships, [None if model is None else keep(model) for model in known])
+    if models is None:
+        for leaf, row in enumerate(memberships):
+            alone = np.flatnonzero(row == 1)
+            if len(alone) and np.count_nonzero(memberships[:, alone[0]]) == 1:
+                offers[leaf] = None
+    if rule is not None:
+        rule.go_on(offers, brought)
+        rule.keep_states(keep)
+    missing = [k for k, model in enumerate(known) if model is None]
+    return offers, {"models_without_leaves": missing} if missing else {}

@@ -1,0 +1,194 @@
+"""How the cloud combines the models of a group: the mean, or a Flower strategy with a state per group.
+
+    x_g ← rule(x_g; models of the leaves of g, their weights)
+
+x_g is the model that the rule has made of the group last, with which a server optimiser goes on: momentum
+(Hsu et al. 2019), Adagrad, Adam, Yogi (Reddi et al. 2021). A group of other leaves begins anew, without
+momentum, from the mean of what its leaves were offered last, for moments of another group's way say nothing
+of its own. A group with fewer models than the rule needs is offered nothing: its leaves keep their own.
+
+Shape letter: S leaf servers.
+"""
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from flwr.serverapp.strategy import Strategy
+
+from fedge.exchange.train import TrainReply
+from fedge.leaf.aggregation import Contribution, mean_of
+from fedge.leaf.checks import first_not_finite
+from fedge.leaf.rules import combine
+from fedge.leaf.strategy_state import numbers_of, put_back, states_of
+from fedge.states.averaging import State, weighted_mean
+from fedge.training.settings import LocalTraining
+
+_MODEL, _STRATEGY = "rule-model-", "rule-strategy-"  # before their numbers, among the states
+
+Key = tuple[int, ...]
+"""What a group is known by from one cloud step to the next: its leaves, or its number."""
+
+
+@dataclass(frozen=True)
+class RuleMaker:
+    """What a run's rule is made from.
+
+    Attributes:
+        make: gives a fresh strategy.
+        needed: models without which it does not keep its promise.
+        names: entries of a model that train.
+    """
+
+    make: Callable[[], Strategy]
+    needed: int
+    names: tuple[str, ...]
+
+
+@dataclass
+class _Group:
+    strategy: Strategy
+    model: State = field(repr=False)
+
+
+class CloudRule:
+    """A strategy per group of leaves.
+
+    Attributes:
+        offered: (S,) what each leaf was offered last, or brought where it was offered nothing; empty before
+            the first step.
+    """
+
+    def __init__(self, maker: RuleMaker) -> None:
+        """Begin without any group."""
+        self._maker = maker
+        self._groups: dict[Key, _Group] = {}
+        self._coming: dict[Key, _Group] = {}
+        self._first: State | None = None
+        self.offered: list[State] = []
+
+    def know_first(self, model: State) -> None:
+        """Take in the model that all leaves begin the run with."""
+        self._first = model
+
+    def combined(self, key: Key, brought: Sequence[Contribution], global_round: int) -> State | None:
+        """Model of a group; None where it has too few models for the rule.
+
+        Args:
+            key: of the group; equal from step to step for a group that goes on.
+            brought: by its leaves, with their weights, in order.
+            global_round: 1, 2, …
+
+        Raises:
+            FloatingPointError: it is not finite.
+        """
+        if len(brought) < self._maker.needed:
+            return None
+        before = self._groups.get(key)
+        current = self._current(brought) if before is None else before.model
+        strategy = self._maker.make() if before is None else copy.deepcopy(before.strategy)
+        replies = [
+            TrainReply(each.state, round(each.weight), 1, 0.0, 0.0, 0, weight=float(each.weight))
+            for each in brought
+        ]
+        names, where = self._maker.names, (global_round, 0)
+        made = combine(strategy, current, mean_of(brought), replies, names, LocalTraining(), 0, where)
+        entry = first_not_finite(made)
+        if entry is not None:
+            raise FloatingPointError(f"cloud.rule: entry {entry!r} of a group's model would not be finite")
+        self._coming[key] = _Group(strategy, made)
+        return made
+
+    def offers(
+        self,
+        labels: np.ndarray,
+        brought: Sequence[Contribution],
+        global_round: int,
+        keep: Callable[[State], State],
+    ) -> tuple[list[State | None], dict[str, Any]]:
+        """Per leaf its group's model, None for a leaf alone or too few models; and facts of the step.
+
+        Args:
+            labels: (S,) groups in force.
+            brought: per leaf.
+            global_round: 1, 2, …
+            keep: decides where the models lie.
+        """
+        offers: list[State | None] = [None] * len(brought)
+        too_few = []
+        for group in np.unique(labels):
+            members = [int(leaf) for leaf in np.flatnonzero(labels == group)]
+            if len(members) > 1:
+                made = self.combined(tuple(members), [brought[m] for m in members], global_round)
+                too_few += [members] if made is None else []
+                for member in members:
+                    offers[member] = made
+        self.go_on(offers, brought)
+        self.keep_states(keep)
+        return offers, {"too_few_for_rule": too_few} if too_few else {}
+
+    def _current(self, brought: Sequence[Contribution]) -> State:
+        """The model from which a new group steps: of one that its leaves were all offered, that one."""
+        if not self.offered:
+            assert self._first is not None
+            return self._first
+        offered = [self.offered[each.child] for each in brought]
+        if all(model is offered[0] for model in offered):
+            return offered[0]
+        return weighted_mean(offered, [each.weight for each in brought])
+
+    def go_on(self, offers: Sequence[State | None], brought: Sequence[Contribution]) -> None:
+        """End a cloud step: groups that it had no more are forgotten.
+
+        Args:
+            offers: per leaf, None for none.
+            brought: per leaf.
+        """
+        self._groups, self._coming = self._coming, {}
+        self.offered = [
+            each.state if offer is None else offer for offer, each in zip(offers, brought, strict=True)
+        ]
+
+    def keep_states(self, keep: Callable[[State], State]) -> None:
+        """Let `keep` decide where the models lie; one that stands in several places stays one."""
+        kept = {id(model): keep(model) for model in self._models()}
+        self.offered = [kept[id(model)] for model in self.offered]
+        for group in self._groups.values():
+            group.model = kept[id(group.model)]
+
+    def _models(self) -> list[State]:
+        every = [*self.offered, *(group.model for group in self._groups.values())]
+        return list({id(model): model for model in every}.values())
+
+    # --- what survives the process --------------------------------------------------------------------
+
+    def states(self) -> dict[str, State]:
+        """Arrays that the next cloud step needs, by name."""
+        found = {f"{_MODEL}{at}": model for at, model in enumerate(self._models())}
+        for at, group in enumerate(self._groups.values()):
+            own = states_of(group.strategy)
+            found |= {f"{_STRATEGY}{at}.{name}": state for name, state in own.items()}
+        return found
+
+    def facts(self) -> dict[str, Any]:
+        """What else it needs, as JSON."""
+        at = {id(model): number for number, model in enumerate(self._models())}
+        return {
+            "offered": [at[id(model)] for model in self.offered],
+            "groups": [
+                {"key": list(key), "model": at[id(group.model)], "numbers": numbers_of(group.strategy)}
+                for key, group in self._groups.items()
+            ],
+        }
+
+    def restore(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
+        """Go on with what `states` and `facts` gave."""
+        models = {name.removeprefix(_MODEL): s for name, s in states.items() if name.startswith(_MODEL)}
+        self.offered = [models[str(at)] for at in facts["offered"]]
+        for number, known in enumerate(facts["groups"]):
+            strategy, head = self._maker.make(), f"{_STRATEGY}{number}."
+            own = {name.removeprefix(head): s for name, s in states.items() if name.startswith(head)}
+            put_back(strategy, own, known["numbers"])
+            self._groups[tuple(known["key"])] = _Group(strategy, models[str(known["model"])])

@@ -1,0 +1,63 @@
+"""PHE-FL: every leaf is served a mixture of its own model and the mean of all others', by how well both do.
+
+    CAM_e = Σ_{k≠e} n_k/(N − n_e) · EAM_k;   α_e = a/(a + b), a and b the scores of EAM_e and CAM_e;
+    PEAM_e = α_e EAM_e + (1 − α_e) CAM_e,   with which leaf e goes on
+
+EAM_e is what leaf e brings. α_e is ½ where a + b is 0 or a score is not finite.
+
+Source: Lee, Tavallaie, Chen, Thilakarathna, Seneviratne, Toosi, Zomaya 2025, arXiv:2504.08872. There is no
+public code of the authors. There α is chosen on the test data that it is judged by; here scores are of the
+validation windows of a leaf's clients. The mixture is made at the cloud, so it travels as well as CAM.
+"""
+
+from typing import ClassVar
+
+import numpy as np
+
+from fedge.clustering.cloud_part import CloudPart, Family
+from fedge.clustering.evidence import Evidence, Questions
+from fedge.states.averaging import weighted_mean
+
+OWN, OTHERS = "own", "others"
+
+
+class PheFl(CloudPart):
+    """Mixtures by validation scores."""
+
+    compares: ClassVar[str] = "scores of own and others' models"
+    told: ClassVar[str] = "Every leaf mixes its model with the mean of all others', by their scores"
+
+    def ask(self, cloud: Evidence) -> Questions:
+        """Each leaf's own model, and the mean of all others'."""
+        shares = others(cloud)
+        mixed = [weighted_mean(cloud.models, row) for row in shares]
+        return [{OWN: own, OTHERS: mix} for own, mix in zip(cloud.models, mixed, strict=True)]
+
+    def group(self, cloud: Evidence) -> Family:
+        """Mixtures of all leaves' models."""
+        own, other = (scores(cloud, role) for role in (OWN, OTHERS))
+        total = own + other
+        known = np.isfinite(total) & (total > 0)
+        alpha = np.where(known, own / np.where(known, total, 1.0), 0.5)
+        found = alpha[:, None] * np.eye(len(alpha)) + (1 - alpha)[:, None] * others(cloud)
+        return Family(found, cloud.models, facts={"alpha": alpha.tolist()})
+
+
+def others(cloud: Evidence) -> np.ndarray:
+    """Shares of all other leaves, (S, S), rows sum to 1; of itself for a leaf with all windows."""
+    n = np.asarray(cloud.weights, dtype=np.float64)
+    rest = n.sum() - n
+    shares = n * (1 - np.eye(len(n))) / np.where(rest > 0, rest, 1.0)[:, None]
+    return np.where((rest > 0)[:, None], shares, np.eye(len(n)))
+
+
+def scores(cloud: Evidence, role: str) -> np.ndarray:
+    """Score of a role's model at each leaf, (S,): mean over clients' windows, NaN where none answered."""
+    found = np.full(len(cloud.weights), np.nan)
+    if cloud.answers is not None and role in cloud.answers.accuracies:
+        scored, windows = cloud.answers.accuracies[role], cloud.answers.windows
+        for leaf in range(len(found)):
+            mine = (cloud.answers.leaf_of == leaf) & np.isfinite(scored) & (windows > 0)
+            if mine.any():
+                found[leaf] = np.average(scored[mine], weights=windows[mine])
+    return found

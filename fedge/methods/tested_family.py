@@ -1,0 +1,75 @@
+"""A soft family whose clusters split and merge by a test of whether their leaves differ.
+
+As `soft-family`, but for the moves of clusters: a cluster is cut by the eigenvector of the *smallest*
+eigenvalue of its squared distances, where two groups stand, whatever the dispersions, and only if the deal
+test finds that the leaves of the parts differ: p of that very cut, among all cuts of all ways to deal the
+same clients to leaves (`fedge.clustering.deals`), at most `level` times the share of all clients that stand
+under these leaves (Meinshausen 2008, "Hierarchical testing of variable importance"). Two clusters that the
+test does not tell apart any more merge again. The test looks at what clients make of one common start: in
+round 1, and anew after each probe (`cluster.probe-every`); between them clusters stay.
+
+So two leaves can be parted, clean groups are found, a group that is not there in about `level` of runs at
+most, and K falls again. Memberships, models and the dial's temperature are those of the published family.
+"""
+
+from typing import ClassVar
+
+import numpy as np
+
+from fedge.clustering import soft_moves as moves
+from fedge.clustering.auto import p_of_cut
+from fedge.clustering.evidence import Evidence
+from fedge.methods.soft_family import SoftFamily
+
+
+class TestedFamily(SoftFamily):
+    """The family with tested clusters.
+
+    Args:
+        dial: λ, 0..1, of the temperature.
+        level: largest p of a cut, above 0.
+        smoothing: ρ, share of new memberships in each step.
+        coupling: β, how much the dispersion of its clients softens a leaf.
+        most: models.
+    """
+
+    __test__ = False  # no test of pytest's
+    needs: ClassVar[frozenset[str]] = frozenset({"dispersion", "updates"})
+    compares: ClassVar[str] = "clients' updates of one model, and distance of models"
+    told: ClassVar[str] = "Every leaf is served a mixture of models, whose clusters are told by the deal test"
+
+    def __init__(
+        self, dial: float = 0.5, level: float = 0.05, smoothing: float = 0.5, coupling: float = 1.0,
+        most: int = 10,
+    ) -> None:  # fmt: skip
+        super().__init__(dial, "heuristic", 0, smoothing, coupling, most)
+        self._level = level
+
+    def _moved(
+        self, cloud: Evidence, vectors: np.ndarray, members: moves.Members, loud: np.ndarray
+    ) -> moves.Members:
+        """Clusters after splits, and merges of those that are not told apart any more."""
+        likeness = cloud.likeness
+        if likeness is None:
+            return members
+
+        def differ(one: list[int], other: list[int]) -> bool:
+            both = sorted([*one, *other])
+            level = self._level * float(np.isin(likeness.leaf_of, both).mean())
+            try:
+                return p_of_cut(likeness, both, one, cloud.seed) <= level
+            except ValueError:  # too few clients for a test
+                return False
+
+        def may(cluster: list[int]) -> bool:
+            one, other = moves.cut(vectors, cluster, 0)
+            return bool(one and other) and differ(one, other)
+
+        kept: moves.Members = []
+        for cluster in members:
+            same = next((known for known in kept if not differ(known, cluster)), None)
+            if same is None:
+                kept.append(list(cluster))
+            else:
+                same += cluster
+        return moves.split(vectors, kept, min(self._most, len(vectors)), may, 0)

@@ -1,0 +1,103 @@
+"""The cloud's rule: worked out by hand, over groups that change, and gone on with exactly."""
+
+import numpy as np
+import pytest
+from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, Krum
+
+from fedge.cloud.rule import CloudRule, RuleMaker
+from fedge.leaf.aggregation import Contribution
+from fedge.leaf.rules import ExactFedAvg
+
+EVERYONE = {"fraction_train": 1.0, "min_train_nodes": 1, "min_available_nodes": 1}
+
+
+def model(value):
+    return {"w": np.full(2, value, np.float32), "count": np.array(3)}
+
+
+def brought(*values, weights=None):
+    weights = weights or [1.0] * len(values)
+    return [Contribution(i, model(v), w, 1) for i, (v, w) in enumerate(zip(values, weights, strict=True))]
+
+
+def rule_of(make, needed=2, first=0.0):
+    rule = CloudRule(RuleMaker(make, needed, ("w",)))
+    rule.know_first(model(first))
+    return rule
+
+
+def step(rule, labels, values, global_round=1, weights=None):
+    offers, facts = rule.offers(
+        np.array(labels), brought(*values, weights=weights), global_round, lambda s: s
+    )
+    return [None if offer is None else float(offer["w"][0]) for offer in offers], facts
+
+
+def test_momentum_by_hand():
+    """x = 0; mean 2, so v = 2, x = 2; mean 3, so Δ = 1, v = 0.5 · 2 + 1 = 2, x = 4."""
+    rule = rule_of(lambda: FedAvgM(server_momentum=0.5, **EVERYONE))
+    assert step(rule, [0, 0], [1, 3]) == ([2, 2], {})
+    assert step(rule, [0, 0], [2, 4], 2)[0] == [4, 4]
+
+
+def test_leaves_count_by_their_weights():
+    """(3 · 1 + 1 · 5) / 4 = 2."""
+    assert step(rule_of(lambda: FedAvgM(**EVERYONE)), [0, 0], [1, 5], weights=[3, 1])[0] == [2, 2]
+
+
+def test_adam_by_hand():
+    """Δ = 1: m = 0.1, v = 0.01; Flower corrects both biases as of its second step: η m̂ / (√v̂ + τ)."""
+    rule = rule_of(lambda: FedAdam(eta=0.1, eta_l=0.1, beta_1=0.9, beta_2=0.99, tau=0.1, **EVERYONE))
+    m, v = 0.1, 0.01
+    made = step(rule, [0, 0], [1, 1])[0][0]
+    rate = 0.1 * np.sqrt(1 - 0.99**2) / (1 - 0.9**2)
+    assert made == pytest.approx(rate * m / (np.sqrt(v) + 0.1), rel=1e-4)
+
+
+def test_a_group_of_other_leaves_begins_anew_from_what_they_were_offered():
+    """All to 2 with v = 2; then {0, 1} and {2}: Δ of the two is 1 from 2, without momentum: 3. One is alone.
+
+    Then all at once from (3 + 3 + 7) / 3, where the mean is 13 / 3, too.
+    """
+    rule = rule_of(lambda: FedAvgM(server_momentum=0.5, **EVERYONE))
+    assert step(rule, [0, 0, 0], [1, 2, 3])[0] == [2, 2, 2]
+    assert step(rule, [0, 0, 1], [3, 3, 7], 2)[0] == [3, 3, None]
+    assert step(rule, [0, 0, 0], [3, 3, 7], 3)[0] == pytest.approx([13 / 3] * 3)
+
+
+def test_too_few_models_for_the_rule():
+    """Krum among two of five leaves: they keep their own, and the step says so."""
+    rule = rule_of(lambda: Krum(num_malicious_nodes=0, **EVERYONE), needed=3)
+    offers, facts = step(rule, [0, 0, 0, 1, 1], [1, 1, 9, 4, 5])
+    assert offers == [1, 1, 1, None, None]
+    assert facts == {"too_few_for_rule": [[3, 4]]}
+
+
+def test_the_mean_as_a_rule_is_the_mean():
+    assert step(rule_of(lambda: ExactFedAvg(**EVERYONE)), [0, 0], [1, 4], weights=[1, 2])[0] == [3, 3]
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: FedAvgM(server_momentum=0.9, **EVERYONE), lambda: FedAdam(**EVERYONE)]
+)
+def test_it_goes_on_exactly(make):
+    """Groups change in the second step; the third is by a rule that was restored after that, too."""
+    rule, other = rule_of(make), rule_of(make)
+    for number, labels in enumerate([[0, 0, 0, 0], [0, 0, 1, 1]], start=1):
+        step(rule, labels, [1, 2, 3, 5], number)
+    states, facts = rule.states(), rule.facts()
+    other.restore({name: dict(state) for name, state in states.items()}, facts)
+    assert len([name for name in states if name.startswith("rule-model-")]) == 2
+    assert step(other, [0, 0, 1, 1], [2, 2, 4, 7], 3) == step(rule, [0, 0, 1, 1], [2, 2, 4, 7], 3)
+    assert step(other, [0, 0, 0, 0], [2, 2, 4, 7], 4) == step(rule, [0, 0, 0, 0], [2, 2, 4, 7], 4)
+
+
+def test_a_model_that_is_not_finite_is_none():
+    class Broken(FedAvg):
+        def aggregate_train(self, server_round, replies):
+            made, metrics = super().aggregate_train(server_round, replies)
+            broken = {name: np.full_like(a.numpy(), np.nan) for name, a in made.items()}
+            return type(made)({n: type(made["w"])(a) for n, a in broken.items()}), metrics
+
+    with pytest.raises(FloatingPointError, match=r"^cloud\.rule: entry 'w' of a group's model"):
+        step(rule_of(lambda: Broken(**EVERYONE)), [0, 0], [1, 2])
