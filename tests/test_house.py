@@ -142,6 +142,14 @@ def test_commits_are_checked_as_make_checks() -> None:
     assert all(hook["always_run"] and hook["language"] == "system" for hook in repository["hooks"])
 
 
+def test_the_workflow_runs_what_continuous_integration_runs() -> None:
+    """One command, with PyTorch without CUDA."""
+    flow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
+    (job,) = flow["jobs"].values()
+    assert [step["run"] for step in job["steps"] if "run" in step] == ["bash .ci/run"]
+    assert job["steps"][-1]["env"] == {"TORCH": "cpu"}
+
+
 def test_every_cited_contract_is_defined() -> None:
     """Sources and tests cite contracts by number; docs/architecture.md says what they are."""
     defined = set(re.findall(r"^\*\*C(\d+) ", rooms.PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE))

@@ -1,0 +1,75 @@
+"""Words per 1,000 that make prose read translated, in docstrings, comments and pages; and first words.
+
+python -m tools.words [FILE.py | FILE.md …]
+"""
+
+import ast
+import io
+import re
+import sys
+import tokenize
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+WATCHED = ("what", "that", "it", "who", "which")
+# a summary names its thing; these begin one that does not
+RIDDLES = re.compile(r"(?:Return|Yield|Tell) what\b|What\b|Who\b|Whom\b")
+_WORD = re.compile(r"[A-Za-z]+(?:['’][a-z]+)?")
+_CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
+
+
+def docstrings(source: str) -> list[str]:
+    """Docstrings of a module, its classes and its functions."""
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    found = (ast.get_docstring(node) for node in ast.walk(ast.parse(source)) if isinstance(node, kinds))
+    return [words for words in found if words]
+
+
+def comments(source: str) -> Iterator[str]:
+    """Comments of a module, without their sign."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string.lstrip("#: ")
+
+
+def per_thousand(texts: Iterable[str]) -> tuple[int, dict[str, float]]:
+    """Number of words, and of each watched word per 1,000 of them; code in backquotes is left out."""
+    counts = Counter(word.lower() for text in texts for word in _WORD.findall(_CODE.sub(" ", text)))
+    total = counts.total()
+    return total, {word: 1000 * counts[word] / max(total, 1) for word in WATCHED}
+
+
+def riddles(sources: Iterable[Path]) -> list[str]:
+    """Docstrings whose first words name no thing, as "file: first line"."""
+    return [
+        f"{path}: {words.splitlines()[0]}"
+        for path in sources
+        for words in docstrings(path.read_text(encoding="utf-8"))
+        if RIDDLES.match(words)
+    ]
+
+
+def main(paths: list[str]) -> None:
+    """Print a row per kind of text, then the docstrings whose first words name no thing."""
+    files = [Path(path) for path in paths] or [
+        *sorted((ROOT / "fedge").rglob("*.py")), *sorted((ROOT / "hhar").rglob("*.py")),
+        *sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md",
+    ]  # fmt: skip
+    code = [path for path in files if path.suffix == ".py"]
+    sources = [path.read_text(encoding="utf-8") for path in code]
+    texts = {
+        "docstrings": [words for source in sources for words in docstrings(source)],
+        "comments": [words for source in sources for words in comments(source)],
+        "pages": [path.read_text(encoding="utf-8") for path in files if path.suffix == ".md"],
+    }
+    print(f"{'':12}{'words':>8}" + "".join(f"{word:>8}" for word in WATCHED))
+    for name, found in texts.items():
+        total, shares = per_thousand(found)
+        print(f"{name:12}{total:8}" + "".join(f"{shares[word]:8.1f}" for word in WATCHED))
+    print(*riddles(code), sep="\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
