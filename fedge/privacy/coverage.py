@@ -83,8 +83,8 @@ DECISIONS = (
         lambda config: config.leaf.strategy != parts.RULES.names[0],
     ),
     Decision(
-        WHO_FAILED, "by which leaves keep their models", "guard.min-clients",
-        lambda config: config.guard.min_clients > 1,
+        WHO_FAILED, "by which leaves keep their models without noise", "guard.min-clients",
+        lambda config: True,  # without any reply they do, too
     ),
     Decision(
         ACCURACIES, "by which the run may end", "callbacks", lambda config: bool(config.callbacks.strip())
