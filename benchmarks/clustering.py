@@ -78,7 +78,7 @@ def _rows(path: Path) -> list[dict[str, str]]:
 
 
 def table_row(scenario: str, runs: list[dict[str, Any]]) -> str:
-    """Return one line of the table."""
+    """One line of the table."""
     if scenario in ("none", "iid"):
         right = [max(run["clusters"]) == 1 for run in runs]
         since = "-"
@@ -98,7 +98,7 @@ def table_row(scenario: str, runs: list[dict[str, Any]]) -> str:
 
 
 def _since(aris: list[float]) -> int:
-    """Return the round from which on all are 1."""
+    """The round from which on all are 1."""
     wrong = [at for at, ari in enumerate(aris, start=1) if ari < 1]
     return max(wrong, default=0) + 1
 

@@ -1,4 +1,4 @@
-"""What all benchmarks share: taking turns, spread, the machine and its peak, JSON, a row of the page, plot.
+"""Common parts of all benchmarks: taking turns, spread, the machine and its peak, JSON, a row, plot.
 
 A benchmark is one module with a `Benchmark` and `main(BENCHMARK)`. `python -m benchmarks.NAME` measures and
 writes `docs/benchmarks/NAME.json`, a plot beside it and the table in docs/benchmarks.md, which are made from
@@ -84,7 +84,7 @@ def figure(what: str, unit: str, values: Sequence[float] | float, aim: float | N
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What is measured and how it is shown.
+    """A benchmark and its presentation.
 
     Attributes:
         name: module, files and row are named so.

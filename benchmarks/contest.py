@@ -1,4 +1,4 @@
-"""What contests of global rounds against a plain pool tell: seconds, ratios, GFLOP/s, one picture."""
+"""Results of contests of global rounds against a plain pool: seconds, ratios, GFLOP/s, one picture."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,12 +9,12 @@ from benchmarks.common import Figure, draw_figures, figure
 
 
 def words_of(epochs: str) -> str:
-    """Return how a number of local epochs is said."""
+    """How a number of local epochs is said."""
     return f"{epochs} epoch{'s' if epochs != '1' else ''}"
 
 
 def seconds_and_ratios(epochs: str, result: Mapping[str, Any], aims: Mapping[str, float]) -> list[Figure]:
-    """Return seconds per round and ratios to the pool.
+    """Seconds per round and ratios to the pool.
 
     Args:
         epochs: local epochs.

@@ -1,4 +1,4 @@
-"""What the default method does beside its parts: final accuracy, similarities, gate, for several seeds.
+"""The default method beside its parts: final accuracy, similarities, gate, for several seeds.
 
     python -m benchmarks.defaults [--data FILE.npz] [--rounds 20] [--seeds 1,2,3] [--out FILE.json]
 
@@ -89,7 +89,7 @@ def main() -> None:
 
 
 def table_row(method: str, runs: list[dict[str, float]]) -> str:
-    """Return one line of the table."""
+    """One line of the table."""
     mean, worst = (np.array([run[name] for run in runs]) for name in ("mean", "worst"))
     low, high = min(r["lowest_similarity"] for r in runs), max(r["highest_similarity"] for r in runs)
     similarities = "-" if np.isnan(low) else f"{low:.3f}-{high:.3f}"

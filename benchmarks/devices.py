@@ -1,4 +1,4 @@
-"""What the virtual clock costs: per event, per job, in waiting, and for 10,000 devices that train for real.
+"""Costs of the virtual clock: per event, per job, in waiting, and for 10,000 devices that train.
 
     python -m benchmarks.devices events      CPU per event of the loop, nobody trains; aim 100 µs
     python -m benchmarks.devices jobs        CPU per job in all threads, clients answer at once; aim 0.4 ms
@@ -58,7 +58,7 @@ class AtOnce:
         return False
 
     def result(self, job: Job) -> TrainReply:
-        """Return what was sent."""
+        """The trained result that was sent."""
         return TrainReply(job.start.state, 1, 1, 0.0, 0.0, job.start.nbytes)
 
 
@@ -70,7 +70,7 @@ def procedure_of(
     sizes: tuple[int, int] | None = None,
     dropout: float = 0.0,
 ) -> Procedure:
-    """Return a run of FedBuff on many devices, of a model of 3,286 numbers; sizes are (at work, buffer)."""
+    """A run of FedBuff on many devices, of a model of 3,286 numbers; sizes are (at work, buffer)."""
     concurrency, buffer = sizes or SIZES[devices]
     config = from_run_config({
         **OFF, "hierarchy.num-servers": 1, "asynchrony.rule": "fedbuff", "train.local-epochs": 1,

@@ -145,7 +145,7 @@ def _highest_rss(pid: int) -> int:
 
 
 def _shm_mib() -> float:
-    """What lies in files in memory."""
+    """Bytes in files in memory, MiB."""
     return shutil.disk_usage("/dev/shm").used / _MIB if Path("/dev/shm").is_dir() else 0.0
 
 
@@ -260,7 +260,7 @@ def environment() -> dict[str, str]:
 
 
 def _command(engine: str, config: Mapping[str, Any], folder: Path, clients: int) -> list[str]:
-    """What a user would type."""
+    """Command as a user would type it."""
     if engine == "inprocess":
         return [sys.executable, "-m", "benchmarks.engines", str(_as_json(config, folder)), str(clients)]
     assert engine == "ray", engine

@@ -1,4 +1,4 @@
-"""What a round costs when clients have next to nothing to do: 9, 100, 1,000 and 10,000 clients.
+"""Cost of a round whose clients have next to nothing to do: 9, 100, 1,000 and 10,000 clients.
 
     python -m benchmarks.exchange [--full]      10,000 clients, and 100 on Ray, with --full only
 

@@ -90,7 +90,7 @@ class Turned(Change):
         return np.ascontiguousarray(np.rot90(x, self.quarters, axes=(2, 3))), y
 
     def describe(self) -> dict[str, Any]:
-        """Return the angle."""
+        """The angle."""
         return {"degrees": 90 * self.quarters}
 
 

@@ -45,7 +45,7 @@ APART: dict[str, Any] = {"scaffold.enabled": False, "cluster.start-round": NO_CL
 
 @dataclass(frozen=True)
 class Kind:
-    """What a row is of.
+    """Kind of a row.
 
     Attributes:
         engine: "inprocess" or "ray".
@@ -116,7 +116,7 @@ def one_case(folder: Path, data: Path, megabytes: float, leaves: int, kind: Kind
 
 
 def kind_of(case: Mapping[str, Any]) -> Kind:
-    """What a case is of."""
+    """Kind of a case."""
     return Kind(case["engine"], case["mode"], case.get("home", False))
 
 

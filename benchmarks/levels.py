@@ -81,14 +81,14 @@ class People:
         return list(made.changes)
 
     def rows(self, owners: Sequence[int], most: int = 0) -> np.ndarray:
-        """Return the windows of some users, at equal distances `most` of them; 0 for all."""
+        """The windows of some users, at equal distances `most` of them; 0 for all."""
         found = np.sort(np.concatenate([self.users[owner] for owner in owners]))
         return found if not most or len(found) <= most else found[np.arange(most) * len(found) // most]
 
     def _summaries(
         self, owners: tuple[int, ...], most: int, kind: str, groups: int, group: int
     ) -> list[np.ndarray]:
-        """Return the summaries of what a client with the windows of some users makes of the model."""
+        """The summaries of what a client with the windows of some users makes of the model."""
         change = self.changes(kind, groups)[group] if kind else Change()
         rows = self.rows(owners, most)
         x, y = change.apply(self._windows.x[rows], self._windows.y[rows])
@@ -105,7 +105,7 @@ class People:
 
 
 def groups_of(planted: str, leaves: int) -> list[int]:
-    """Return the group of each leaf.
+    """The group of each leaf.
 
     >>> groups_of("four", 6), groups_of("half", 4)
     ([0, 0, 0, 0, 1, 2], [0, 0, 1, 1])
@@ -121,7 +121,7 @@ def groups_of(planted: str, leaves: int) -> list[int]:
 
 
 def deal(people: People, planted: str, shape: tuple[int, int], rng: np.random.Generator) -> Likeness:
-    """Return how alike the updates of users are who were dealt to leaves by chance."""
+    """How alike the updates of users are who were dealt to leaves by chance."""
     where, _, kind = planted.partition("-")
     leaves, clients = shape[0], shape[0] * shape[1]
     leaf_of = np.repeat(np.arange(leaves), shape[1])
@@ -149,7 +149,7 @@ def deal(people: People, planted: str, shape: tuple[int, int], rng: np.random.Ge
 def measured(
     people: People, planted: str, shape: tuple[int, int], options: argparse.Namespace
 ) -> dict[str, Any]:
-    """Return the p of every deal, in how many leaves were parted, and in how many rightly."""
+    """The p of every deal, in how many leaves were parted, and in how many rightly."""
     config = ClusterConfig(
         signal="affinity", method="agglomerative", count="auto", patience=2, level=options.level
     )

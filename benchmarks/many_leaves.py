@@ -28,7 +28,7 @@ _MODEL_BYTES = 4 * (2 * 8 * 4 + 4)  # of softmax regression on these windows
 
 
 def people(users: int, seed: int = 0, per_class: int = 15) -> Windows:
-    """Return windows of users whose classes lie apart, each user's a little elsewhere."""
+    """Windows of users whose classes lie apart, each user's a little elsewhere."""
     rng = np.random.default_rng(seed)
     classes, channels, samples = 4, 2, 8
     centre = rng.normal(size=(classes, channels, samples))

@@ -52,7 +52,7 @@ def cpu_seconds(works: Sequence[Callable[[], object]]) -> float:
 
 
 def works(network: str, settings: LocalTraining) -> dict[str, Callable[[], object]]:
-    """What takes turns: training with every kernel, and evaluation with PyTorch and the best one."""
+    """Contestants that take turns: training with every kernel, and evaluation with PyTorch and the best."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(WINDOWS, CHANNELS, SAMPLES, generator=generator)
     y = torch.randint(0, CLASSES, (WINDOWS,), generator=generator)

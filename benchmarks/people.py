@@ -70,7 +70,7 @@ def updates_of(windows: Windows, seed: int, epochs: int) -> list[list[list[np.nd
 
 
 def with_noise(update: Sequence[np.ndarray], ratio: float, rng: np.random.Generator) -> list[np.ndarray]:
-    """Return an update with normal noise whose norm is about `ratio` times its own, kind by kind."""
+    """An update with normal noise whose norm is about `ratio` times its own, kind by kind."""
     return [
         part + rng.normal(size=part.size) * ratio * np.linalg.norm(part) / np.sqrt(part.size)
         for part in update
@@ -80,7 +80,7 @@ def with_noise(update: Sequence[np.ndarray], ratio: float, rng: np.random.Genera
 def p_values(
     updates: list[list[list[np.ndarray]]], planted: str, options: argparse.Namespace
 ) -> tuple[list[float], int]:
-    """Return the p of every deal, and how often the cut was that of the planted groups."""
+    """The p of every deal, and how often the cut was that of the planted groups."""
     rng = numpy_stream(options.seed, Purpose.DEAL, sum(map(ord, planted)))
     where, _, how = planted.partition("-")
     version = list(VERSIONS).index(how or "none")

@@ -29,7 +29,7 @@ Job = tuple[int, State, int]  # client, its leaf's model, epochs
 
 
 class Trained(NamedTuple):
-    """What comes of a client's training; `loss` is the mean of its steps."""
+    """Result of a client's training; `loss` is the mean of its steps."""
 
     client: int
     state: State
@@ -83,7 +83,7 @@ def _state_of(network: torch.nn.Module) -> State:
 
 
 def said_of(trained: Iterable[tuple[int, float]]) -> tuple[float, float]:
-    """What a contestant says of a round: steps of all clients, and the mean of their losses."""
+    """Contestant's account of a round: steps of all clients, and the mean of their losses."""
     steps, losses = zip(*trained, strict=True)
     return sum(steps), float(np.mean(losses))
 

@@ -94,7 +94,7 @@ def flop_per_window(name: str, samples: int = SAMPLES) -> float:
 
 
 def contestant(what: str, network: str) -> Callable[[], Any]:
-    """What one round times: an epoch of the loop `what`, or the matrix product."""
+    """Timed work of one round: an epoch of the loop `what`, or the matrix product."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(WINDOWS, CHANNELS, SAMPLES, generator=generator)
     y = torch.randint(0, CLASSES, (WINDOWS,), generator=generator)

@@ -167,7 +167,7 @@ def run_once(name: str, seed: int, options: argparse.Namespace, rounds: int | No
 
 
 def is_right(run: Mapping[str, Any]) -> bool:
-    """Tell whether a run was right: exact `within` rounds after every change, or never split.
+    """Whether a run was right: exact `within` rounds after every change, or never split.
 
     Args:
         run: as `run_once` gives it.

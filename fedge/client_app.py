@@ -145,7 +145,7 @@ def refuse_other_targets(config: Config, own: OwnData, client: int) -> None:
 
 
 def _trained(message: Message, context: Context, clock: WorkClock) -> Message:
-    """Return the answer to a train message."""
+    """The answer to a train message."""
     before_s = clock.seconds
     round_context, config, data, client = _open(message, context)
     model = _model(config.train, data)
@@ -204,7 +204,7 @@ def evaluate_round(message: Message, context: Context) -> Message:
 
 
 def _evaluated(message: Message, context: Context, clock: WorkClock) -> EvaluateReply:
-    """Return what an evaluate message asks for."""
+    """Evaluations that a message asks for."""
     _, config, data, _ = _open(message, context)
     model = _model(config.train, data)
     splits = splits_to_evaluate(message)
@@ -262,7 +262,7 @@ def _models(
 
 
 def _evaluations(found: Mapping[tuple[str, SplitName], EvalResult]) -> EvaluateReply:
-    """Return what is reported: on validation windows also where the own model and another one differ."""
+    """Reported evaluations: on validation windows also of the own model where another differs."""
     own = found.get((OWN, "val"))
     return {
         (role, split): Evaluation(
@@ -292,7 +292,7 @@ def _windows_of(
 
 
 def _open(message: Message, context: Context) -> tuple[RoundContext, Config, ClientData, int]:
-    """Return what a message and its context say: the round, configuration, this client's windows, its id."""
+    """Parts of a message and its context: the round, configuration, this client's windows, its id."""
     round_context = RoundContext.of(message)
     if round_context.log_path and process_name() != round_context.server:
         log_worker_to(round_context.log_path)
@@ -310,12 +310,12 @@ def _open(message: Message, context: Context) -> tuple[RoundContext, Config, Cli
 
 
 def _config_of(message: Message, context: Context) -> Config:
-    """Return the checked configuration of a client's run."""
+    """The checked configuration of a client's run."""
     return _config(tuple(sorted(_options(message, context).items())))
 
 
 def _options(message: Message, context: Context) -> Mapping[str, Any]:
-    """Return the options of a client's run: what the message says, else what Flower does."""
+    """The options of a client's run: what the message says, else what Flower does."""
     return options_of(message) or context.run_config
 
 
@@ -375,7 +375,7 @@ def _settings(config: Config, round_context: RoundContext) -> LocalTraining:
 
 
 def _draws(config: TrainConfig, round_context: RoundContext, client: int) -> torch.Generator | None:
-    """Return what a model of the user's draws from in training; Fedge's own do not draw."""
+    """Random state that a user's model uses in training; Fedge's own use none."""
     if not MODELS.is_own(config.model):
         return None
     return torch_stream(round_context.seed, Purpose.DROPOUT, *round_context.stream_of(client))
@@ -385,7 +385,7 @@ _threads = count()  # that train on GPUs in this process
 
 
 def device_of_thread(wanted: str) -> torch.device:
-    """Return where this thread's clients compute: threads take turns at the GPUs that the process sees.
+    """Where this thread's clients compute: threads take turns at the GPUs that the process sees.
 
     On Ray a worker sees one, that of its share.
 
@@ -404,7 +404,7 @@ def device_of_thread(wanted: str) -> torch.device:
 
 @lru_cache(maxsize=4)
 def device_name(wanted: str) -> str:
-    """Return what clients of this process compute on: "cpu", or the name of the GPU that they see first.
+    """Device of the clients of this process: "cpu", or the name of the first GPU that they see.
 
     Where none is there for a client that wants one, "cpu": its training will say so.
     """
@@ -414,7 +414,7 @@ def device_name(wanted: str) -> str:
 
 
 def choose_device(wanted: str) -> torch.device:
-    """Return where a client computes; Ray shows a client only the GPUs that its federation gives it.
+    """Where a client computes; Ray shows a client only the GPUs that its federation gives it.
 
     Raises:
         ConfigError: train.device is "cuda", but there is no GPU for this client.

@@ -1,4 +1,4 @@
-"""What differs between the versions of Flower that Fedge runs on: 1.24 to 1.42 (docs/flower-versions.md).
+"""Differences between the versions of Flower that Fedge runs on: 1.24 to 1.42 (docs/flower-versions.md).
 
 The one place that asks which version there is. Asking loads nothing of Flower: commands that refuse a run do
 not wait for it.
@@ -14,13 +14,13 @@ RUN_ID = 1  # of the one run of an engine without SuperLink
 
 @cache
 def flower_version() -> tuple[int, int]:
-    """Return the first two numbers of Flower's version: (1, 25)."""
+    """The first two numbers of Flower's version: (1, 25)."""
     major, minor = version("flwr").split(".")[:2]
     return int(major), int(minor)
 
 
 def uses_superlink() -> bool:
-    """Tell whether `flwr run` hands a simulation to a SuperLink that stays when the run has ended.
+    """Whether `flwr run` hands a simulation to a SuperLink that stays when the run has ended.
 
     So it does from 1.27 on; 1.26 has moved federations out of pyproject.toml, and runs without one.
     """
@@ -28,12 +28,12 @@ def uses_superlink() -> bool:
 
 
 def moves_federations() -> bool:
-    """Tell whether `flwr run` takes federations out of pyproject.toml, as it does from 1.26 on."""
+    """Whether `flwr run` takes federations out of pyproject.toml, as it does from 1.26 on."""
     return flower_version() >= (1, 26)
 
 
 def has_one_port() -> bool:
-    """Tell whether a SuperLink has one port for SuperNodes, for those who hand it apps, and for the apps."""
+    """Whether a SuperLink has one port for SuperNodes, for those who hand it apps, and for the apps."""
     return flower_version() >= (1, 35)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # loading torch takes seconds, which the check before a run n
 
 
 class Purpose(IntEnum):
-    """What a stream is for. The numbers are part of every result: never renumber, only append."""
+    """Purpose of a random stream. The numbers are part of every result: never renumber, only append."""
 
     MODEL = 0
     PARTITION = 1
@@ -40,12 +40,12 @@ class Purpose(IntEnum):
 
 
 def numpy_stream(seed: int, purpose: Purpose, *where: int) -> np.random.Generator:
-    """Return the NumPy generator of (seed, purpose, *where), e.g. *where = (leaf round, leaf)."""
+    """The NumPy generator of (seed, purpose, *where), e.g. *where = (leaf round, leaf)."""
     return np.random.Generator(np.random.PCG64(_sequence(seed, purpose, where)))
 
 
 def torch_stream(seed: int, purpose: Purpose, *where: int) -> "torch.Generator":
-    """Return the torch (CPU) generator of (seed, purpose, *where)."""
+    """The torch (CPU) generator of (seed, purpose, *where)."""
     import torch
 
     state = _sequence(seed, purpose, where).generate_state(2, np.uint32)
@@ -55,12 +55,12 @@ def torch_stream(seed: int, purpose: Purpose, *where: int) -> "torch.Generator":
 
 
 def legacy_stream(seed: int, purpose: Purpose, *where: int) -> np.random.RandomState:
-    """Return the same as NumPy's older kind of generator, for libraries that know no other."""
+    """The same as NumPy's older kind of generator, for libraries that know no other."""
     return np.random.RandomState(np.random.MT19937(_sequence(seed, purpose, where)))
 
 
 def _sequence(seed: int, purpose: Purpose, where: tuple[int, ...]) -> np.random.SeedSequence:
-    """Return the sequence of a stream.
+    """The sequence of a stream.
 
     The purpose stands in the spawn key: in one list with the seed, trailing zeros would not count, and a seed
     of 2³² or more would run into what follows it.
@@ -72,7 +72,7 @@ _MOST_DIGITS = 4000  # Python reads no whole number of more than 4300
 
 
 def resolve_seed(configured: int, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
-    """Return the seed of the run and where it came from: ``SEED`` wins over the configuration.
+    """The seed of the run and where it came from: ``SEED`` wins over the configuration.
 
     Args:
         configured: `seed` of the run config.

@@ -11,5 +11,5 @@ class HharError(ValueError):
         super().__init__(" ".join(message.split()))
 
     def _render_traceback_(self) -> list[str]:
-        """Return what Jupyter shows of it: the line."""
+        """The one line for Jupyter."""
         return [f"{type(self).__name__}: {self}"]

@@ -25,11 +25,11 @@ MAX_RATIO = 50  # beyond that; sensor noise and images compress 1 to 10 times, a
 
 
 class NpzError(ValueError):
-    """What is wrong with the archive: a rule and what was found."""
+    """Fault of the archive: a rule and the finding."""
 
 
 def read_npz(stream: IO[bytes], required: Sequence[str], optional: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """Return arrays by name, of the shapes and dtypes in the archive; optional ones may be absent.
+    """Arrays by name, of the shapes and dtypes in the archive; optional ones may be absent.
 
     Raises:
         NpzError: an array is missing, holds pickled objects, or is not of the size that its header says.
@@ -49,7 +49,7 @@ def read_npz(stream: IO[bytes], required: Sequence[str], optional: Sequence[str]
 
 
 def _size(stream: IO[bytes]) -> int:
-    """Return the bytes of a stream that can be sought."""
+    """The bytes of a stream that can be sought."""
     return stream.seek(0, os.SEEK_END)
 
 
@@ -70,7 +70,7 @@ def _refuse_too_large(num_bytes: int, file_bytes: int) -> None:
 
 
 def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> NDArray[Any]:
-    """Return one array."""
+    """One array."""
     if member.compress_type not in _AS_NUMPY_WRITES:
         raise NpzError(f"{name} must be stored or deflated, as numpy writes it, is of another compression")
     with archive.open(member) as stream:

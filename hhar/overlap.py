@@ -12,7 +12,7 @@ _LEAST_HEADER_BYTES = 30  # before a member's name and its content
 
 
 def overlapping(members: Iterable[zipfile.ZipInfo]) -> str | None:
-    """Return the name of a member that begins before another ends; None where each has bytes of its own."""
+    """The name of a member that begins before another ends; None where each has bytes of its own."""
     end = 0
     for member in sorted(members, key=lambda m: m.header_offset):
         if member.header_offset < end:

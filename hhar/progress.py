@@ -18,7 +18,7 @@ BYTES = "bytes"
 
 
 class ProgressCallback(Protocol):
-    """What long work calls now and then."""
+    """Callback that long work calls now and then."""
 
     def __call__(self, what: str, done: int, total: int, unit: str = BYTES) -> None:
         """Take in how far something is; `total` is 0 where it is not known; both are in `unit`."""
@@ -50,7 +50,7 @@ def progress_bars() -> Iterator[ProgressCallback]:
 
 
 def _can_draw(console: Console) -> bool:
-    """Tell whether a console is a terminal that moves its cursor, and not that of a CI."""
+    """Whether a console is a terminal that moves its cursor, and not that of a CI."""
     quiet = console.is_dumb_terminal or not os.environ.get("TERM") or os.environ.get("CI")
     return console.is_terminal and not quiet
 
@@ -82,7 +82,7 @@ def _bars(console: Console) -> Progress:
 
 
 def amount(done: float, total: float | None, unit: str, speed: float | None) -> str:
-    """Return how much is done: "412 of 822 MB, 12.3 MB/s", or "3 of 9 users"."""
+    """How much is done: "412 of 822 MB, 12.3 MB/s", or "3 of 9 users"."""
     scale = 1e6 if unit == BYTES else 1.0
     text = f"{done / scale:.0f}"
     if total is not None:
@@ -93,5 +93,5 @@ def amount(done: float, total: float | None, unit: str, speed: float | None) -> 
 
 
 def _printable(text: str) -> str:
-    """Return a name from elsewhere as one short line that cannot steer the terminal."""
+    """A name from elsewhere as one short line that cannot steer the terminal."""
     return "".join(c if c.isprintable() else "?" for c in text[:40])

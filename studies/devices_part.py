@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def section(study: Study, path: Path) -> str:
-    """Return a sweep's heading, the comment at the top of its file, and a table per scenario."""
+    """A sweep's heading, the comment at the top of its file, and a table per scenario."""
     comment = []
     for line in path.read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
@@ -77,13 +77,13 @@ def target_of(comparison: Comparison) -> float:
 
 
 def table(comparison: Comparison, goal: float) -> str:
-    """Return the table of a scenario: a row per group, the first is the reference; goal is a share 0..1."""
+    """The table of a scenario: a row per group, the first is the reference; goal is a share 0..1."""
     reference = comparison.groups[0]
     return markdown(HEADERS, (row(group, reference, goal) for group in comparison.groups))
 
 
 def row(group: Group, reference: Group, goal: float) -> list[str]:
-    """Return what a group came to, against the reference; goal is a share 0..1."""
+    """Results of a group against the reference; goal is a share 0..1."""
     soon = values(group, seconds_to(goal))
     differs = None
     if group is not reference:
@@ -112,22 +112,22 @@ def row(group: Group, reference: Group, goal: float) -> list[str]:
 
 
 def last(column: str) -> Read:
-    """Return what reads the mean of a column of versions.csv over the last ten evaluations."""
+    """Reader of the mean of a column of versions.csv over the last ten evaluations."""
     return lambda run: _known_mean(run.versions[column].tail(LAST))
 
 
 def mean_of(column: str) -> Read:
-    """Return what reads the mean of a column of versions.csv over all evaluations."""
+    """Reader of the mean of a column of versions.csv over all evaluations."""
     return lambda run: _known_mean(run.versions[column])
 
 
 def final(column: str) -> Read:
-    """Return what reads a column of versions.csv at the last evaluation."""
+    """Reader of a column of versions.csv at the last evaluation."""
     return lambda run: run.versions[column][-1]
 
 
 def seconds_to(goal: float, evaluations: int = 1) -> Read:
-    """Return what reads the virtual seconds until seen users are at a share 0..1 for the first time.
+    """Reader of the virtual seconds until seen users are at a share 0..1 for the first time.
 
     By the mean of so many evaluations, up to that one.
     """
@@ -141,7 +141,7 @@ def seconds_to(goal: float, evaluations: int = 1) -> Read:
 
 
 def megabytes_to(goal: float | None) -> Read:
-    """Return what reads all megabytes moved, or those until seen users are at a share 0..1."""
+    """Reader of all megabytes moved, or those until seen users are at a share 0..1."""
 
     def read(run: RunData) -> float | None:
         rows = run.versions if goal is None else run.versions.filter(pl.col("seen_accuracy") >= goal)
@@ -161,7 +161,7 @@ def _known_mean(found: pl.Series) -> float | None:
 
 
 def times_as_soon(soon: Mapping[int, float], reference: Mapping[int, float]) -> Estimate | None:
-    """Return the geometric mean of reference ÷ own over the seeds in which both get there; seed → seconds.
+    """The geometric mean of reference ÷ own over the seeds in which both get there; seed → seconds.
 
     >>> round(times_as_soon({1: 10.0, 2: 20.0}, {1: 20.0, 2: 40.0, 3: 9.0}).mean, 6)
     2.0
@@ -185,7 +185,7 @@ def _bare(found: Estimate | None, factor: float, digits: int) -> str:
 
 
 def _text(found: Estimate | None, factor: float, digits: int, sign: str = "") -> str:
-    """Return a mean with its interval, in other units."""
+    """A mean with its interval, in other units."""
     if found is None:
         return _NOTHING
     ends = "" if found.low is None or found.high is None else " ({:{f}} to {:{f}})".format(

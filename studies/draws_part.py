@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def complete(path: Path) -> Study | None:
-    """Return the study of a sweep file, or None with a line on stderr where runs are missing."""
+    """The study of a sweep file, or None with a line on stderr where runs are missing."""
     try:
         return read_study(path)
     except MissingRuns as error:
@@ -56,7 +56,7 @@ def complete(path: Path) -> Study | None:
 
 
 def part(studies: Sequence[Study], missing: Sequence[str]) -> str:
-    """Return the part: in how many seeds groups were found, what that is worth, and a table per sweep.
+    """The part: in how many seeds groups were found, what that is worth, and a table per sweep.
 
     Args:
         studies: the sweeps that are complete.

@@ -1,4 +1,4 @@
-"""What the studies ask of a run: accuracy on seen and unseen users, when its groups were right, its costs.
+"""Measures of the studies: accuracy on seen and unseen users, rounds with right groups, costs.
 
 All accuracies are shares, 0..1, of test windows after the last round, means over clients.
 """
@@ -66,12 +66,12 @@ def read_study(path: Path) -> Study:
 
 
 def last(column: str) -> Read:
-    """Return what reads a column of global_rounds.csv after the last round; None where a run lacks it."""
+    """Reader of a column of global_rounds.csv after the last round; None where a run lacks it."""
     return lambda run: run.rounds[column][-1] if column in run.rounds.columns else None
 
 
 def seen(run: RunData) -> float | None:
-    """Return the accuracy on users who were trained on, of the model before any fine-tuning."""
+    """The accuracy on users who were trained on, of the model before any fine-tuning."""
     shared = last("shared_accuracy_mean")(run)
     return last("test_accuracy_mean")(run) if shared is None else shared
 
@@ -82,23 +82,23 @@ unseen = last("unseen_accuracy_mean")
 
 
 def is_right(run: RunData, global_round: int) -> bool:
-    """Tell whether the clusters were the planted groups (adjusted Rand index 1) after a global round."""
+    """Whether the clusters were the planted groups (adjusted Rand index 1) after a global round."""
     return bool(run.rounds["ari"][global_round - 1] == 1.0)
 
 
 def is_whole(run: RunData) -> bool:
-    """Tell whether all leaves were one cluster after every round."""
+    """Whether all leaves were one cluster after every round."""
     return bool((run.rounds["num_clusters"] == 1).all())
 
 
 def clusters_at_end(run: RunData) -> float:
-    """Return the number of clusters after the last round."""
+    """The number of clusters after the last round."""
     return float(run.rounds["num_clusters"][-1])
 
 
 @dataclass(frozen=True)
 class ClusteringCost:
-    """What the comparisons of leaves cost in a run.
+    """Cost of the comparisons of leaves in a run.
 
     Attributes:
         comparisons: cloud steps that asked clients.
@@ -114,7 +114,7 @@ class ClusteringCost:
 
 
 def clustering_cost(run: RunData) -> ClusteringCost | None:
-    """Return the costs of comparing leaves, or None where clients were not asked."""
+    """The costs of comparing leaves, or None where clients were not asked."""
     lines = (run.folder / "clusters.jsonl").read_text().splitlines()
     asked = [json.loads(line).get("exchange_bytes", 0) for line in lines]
     exchanges = [size for size in asked if size]
@@ -132,7 +132,7 @@ def clustering_cost(run: RunData) -> ClusteringCost | None:
 
 
 def similarities(run: RunData) -> list[float]:
-    """Return the similarities of all pairs of leaves in all cloud steps that compared them."""
+    """The similarities of all pairs of leaves in all cloud steps that compared them."""
     found = []
     for matrix in run.clusters["similarity"].drop_nulls():
         pairs = [list(row)[at + 1 :] for at, row in enumerate(matrix)]
@@ -141,7 +141,7 @@ def similarities(run: RunData) -> list[float]:
 
 
 def offers_taken(run: RunData) -> tuple[int, int]:
-    """Return how many offers the gates took and how many they were made."""
+    """How many offers the gates took and how many they were made."""
     taken, refused = (int(total(run.rounds, column)) for column in ("gate_accepted", "gate_rejected"))
     return taken, taken + refused
 
@@ -156,7 +156,7 @@ def values(group: Group, read: Read) -> dict[int, float]:
 
 
 def over_seeds(group: Group, read: Read) -> Estimate | None:
-    """Return the mean with its interval, or None where no run has the number."""
+    """The mean with its interval, or None where no run has the number."""
     found = values(group, read)
     return estimate(list(found.values())) if found else None
 
@@ -164,7 +164,7 @@ def over_seeds(group: Group, read: Read) -> Estimate | None:
 def difference(
     group: Group, reference: Group, read: Read, of_reference: Read | None = None
 ) -> Estimate | None:
-    """Return the paired difference to a reference over common seeds.
+    """The paired difference to a reference over common seeds.
 
     Args:
         group: whose numbers.
@@ -176,7 +176,7 @@ def difference(
 
 
 def recovered(comparison: Comparison, group: Group, *columns: str) -> Estimate | None:
-    """Return the share of the gap from HierFAVG to the oracle that a group recovers, or None without a gap.
+    """The share of the gap from HierFAVG to the oracle that a group recovers, or None without a gap.
 
     Args:
         comparison: has both.
@@ -187,10 +187,10 @@ def recovered(comparison: Comparison, group: Group, *columns: str) -> Estimate |
 
 
 def worse_off(comparison: Comparison, group: Group, unseen_clients: bool) -> Estimate | None:
-    """Return the share of clients that are served worse than by local-only training."""
+    """The share of clients that are served worse than by local-only training."""
     return over_seeds(group, Yardsticks(comparison.groups).worse_off("local only", unseen_clients))
 
 
 def by_label(comparison: Comparison) -> Mapping[str, Group]:
-    """Return the groups of a comparison by name."""
+    """The groups of a comparison by name."""
     return {group.label: group for group in comparison.groups}

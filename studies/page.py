@@ -83,7 +83,7 @@ Titled = list[tuple[str, Comparison]]
 
 
 def _titled(studies: Sequence[Study]) -> tuple[Titled, Titled, Titled]:
-    """Return all comparisons with their titles, those with planted groups, and those without."""
+    """All comparisons with their titles, those with planted groups, and those without."""
     titled = [each for study in studies for each in titled_of(study)]
     planted = [(title, c) for title, c in titled if "oracle" in by_label(c)]
     controls = [(t, c) for t, c in titled if "hierfl" in by_label(c) and "oracle" not in by_label(c)]
@@ -91,19 +91,19 @@ def _titled(studies: Sequence[Study]) -> tuple[Titled, Titled, Titled]:
 
 
 def titled_of(study: Study) -> Titled:
-    """Return the comparisons of a study with their titles."""
+    """The comparisons of a study with their titles."""
     return [(_title(study, comparison), comparison) for comparison in study.comparisons]
 
 
 def _title(study: Study, comparison: Comparison) -> str:
-    """Return the data and the scenario of a comparison, as "motionsense, 6 leaves, rotate"."""
+    """The data and the scenario of a comparison, as "motionsense, 6 leaves, rotate"."""
     config = comparison.groups[0].runs[0].config
     data = " + ".join(Path(path.strip()).stem for path in str(config["data.path"]).split(","))
     return f"{data}, {config['hierarchy.num-servers']} leaves, {comparison.title or study.sweep.name}"
 
 
 def section(study: Study) -> str:
-    """Return the accuracies of one study: what it is, then a table per scenario."""
+    """The accuracies of one study: what it is, then a table per scenario."""
     lines = study.sweep.path.read_text(encoding="utf-8").splitlines()
     about = " ".join(line.removeprefix("# ") for line in lines[: lines.index("[sweep]")] if line)
     config = study.comparisons[0].groups[0].runs[0].config

@@ -43,28 +43,28 @@ _NOTHING = "–"
 
 
 def markdown(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table; the first column is text, the others are numbers."""
+    """A table; the first column is text, the others are numbers."""
     lines = [headers, ["---", *["---:"] * (len(headers) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
 def name_of(group: Group) -> str:
-    """Return how a method is called on the page."""
+    """How a method is called on the page."""
     return NAMES.get(group.label, group.label)
 
 
 def percent(found: Estimate | None) -> str:
-    """Return a mean share as "83.1"."""
+    """A mean share as "83.1"."""
     return _NOTHING if found is None else _signed(found.mean, plus=False)
 
 
 def points(found: Estimate | None) -> str:
-    """Return a mean difference and its interval as "+2.4 (0.4 to 4.4)"."""
+    """A mean difference and its interval as "+2.4 (0.4 to 4.4)"."""
     return _NOTHING if found is None else _signed(found.mean) + _interval(found)
 
 
 def share(found: Estimate | None) -> str:
-    """Return a mean share and its interval as "98 % (95 to 101)"."""
+    """A mean share and its interval as "98 % (95 to 101)"."""
     if found is None:
         return _NOTHING
     inside = "" if found.low is None or found.high is None else (
@@ -80,7 +80,7 @@ def _interval(found: Estimate) -> str:
 
 
 def _signed(value: float, plus: bool = True) -> str:
-    """Return a share as points with one digit after the point."""
+    """A share as points with one digit after the point."""
     text = f"{100 * value:+.1f}" if plus else f"{100 * value:.1f}"
     return _minus("0.0" if float(text) == 0 else text)
 
@@ -93,7 +93,7 @@ def _minus(text: str) -> str:
 
 
 def accuracy_table(comparison: Comparison) -> str:
-    """Return what each method reaches on seen and on unseen users, and against the first."""
+    """Accuracy of each method on seen and on unseen users, and against the first."""
     reference = comparison.groups[0]
     minus = f"minus {name_of(reference).split(' (')[0]}"
     with_unseen = over_seeds(reference, measures.unseen) is not None
@@ -113,7 +113,7 @@ def accuracy_table(comparison: Comparison) -> str:
 
 
 def spread_table(comparison: Comparison) -> str:
-    """Return how what is served is spread over clients: worst, lowest tenth, fairness, who is worse off."""
+    """How what is served is spread over clients: worst, lowest tenth, fairness, who is worse off."""
     columns: dict[str, Callable[[Group], str]] = {
         "": name_of,
         "macro-F1": lambda g: percent(over_seeds(g, measures.last("macro_f1_mean"))),
@@ -135,7 +135,7 @@ def _versus(group: Group, reference: Group, read: measures.Read) -> str:
 
 
 def _clusters(group: Group) -> str:
-    """Return the numbers of clusters that runs ended with."""
+    """The numbers of clusters that runs ended with."""
     found = sorted(set(measures.values(group, measures.clusters_at_end).values()))
     return " or ".join(f"{value:.0f}" for value in found)
 
@@ -168,7 +168,7 @@ def _right_after(group: Group, global_round: int) -> int:
 
 
 def _by_method(titled: Sequence[tuple[str, Comparison]], cell: Callable[[Comparison, Group], str]) -> str:
-    """Return a table of scenarios (down) and the methods that form clusters (across)."""
+    """A table of scenarios (down) and the methods that form clusters (across)."""
     labels = dict.fromkeys(g.label for _, comparison in titled for g in comparison.groups)
     clustering = [label for label in labels if label not in _NEVER_CLUSTER]
     rows = []
@@ -183,7 +183,7 @@ _NEVER_CLUSTER = ("hierfl", "fedprox", "scaffold", "mtgc", "local", "oracle")
 
 
 def gap_table(planted: Sequence[tuple[str, Comparison]]) -> str:
-    """Return which share of the gap from one model to true groups the methods recover, seen · unseen."""
+    """Which share of the gap from one model to true groups the methods recover, seen · unseen."""
 
     def cell(comparison: Comparison, group: Group) -> str:
         seen = measures.recovered(comparison, group, *_SEEN)
@@ -216,7 +216,7 @@ def both_table(planted: Sequence[tuple[str, Comparison]]) -> str:
 
 
 def newcomers_table(planted: Sequence[tuple[str, Comparison]]) -> str:
-    """Return what fedge serves unseen clients against true groups, one model, leaves alone, other methods."""
+    """Accuracy that fedge serves unseen clients, against true groups, one model, leaves alone, others."""
     others = ("oracle", "hierfl", "local", "ifca", "clove", "cfl")
     rows = []
     for title, comparison in planted:
@@ -230,7 +230,7 @@ def newcomers_table(planted: Sequence[tuple[str, Comparison]]) -> str:
 
 
 def control_table(controls: Sequence[tuple[str, Comparison]]) -> str:
-    """Return what fedge gives where no groups are planted, against one model and against leaves alone."""
+    """Accuracy of fedge where no groups are planted, against one model and against leaves alone."""
     rows = []
     for title, comparison in controls:
         groups = by_label(comparison)
@@ -252,7 +252,7 @@ def control_table(controls: Sequence[tuple[str, Comparison]]) -> str:
 
 
 def published_table(titled: Sequence[tuple[str, Comparison]]) -> str:
-    """Return what the published rule saw and did: similarities, clusters, offers taken at the gate."""
+    """Course of the published rule: similarities, clusters, offers taken at the gate."""
     rows = []
     for title, comparison in titled:
         group = by_label(comparison).get("published")
@@ -270,7 +270,7 @@ def published_table(titled: Sequence[tuple[str, Comparison]]) -> str:
 
 
 def summary_table(titled: Sequence[tuple[str, Comparison]]) -> str:
-    """Return what is served, seen · unseen, by one model, leaves alone, fedge and the oracle."""
+    """Served accuracy, seen · unseen, of one model, leaves alone, fedge and the oracle."""
     labels = ("hierfl", "local", "fedge", "oracle")
 
     def cell(comparison: Comparison, label: str) -> str:
@@ -289,7 +289,7 @@ def summary_table(titled: Sequence[tuple[str, Comparison]]) -> str:
 
 
 def cost_table(titled: Sequence[tuple[str, Comparison]]) -> str:
-    """Return what comparing leaves costs fedge."""
+    """Cost of comparing leaves for fedge."""
     rows = []
     for title, comparison in titled:
         costs = [clustering_cost(run) for run in by_label(comparison)["fedge"].runs]
@@ -350,7 +350,7 @@ def _mean(numbers: Sequence[float]) -> float:
 
 
 def total_line(studies: Sequence[Study]) -> str:
-    """Return how many runs there were and how long they took together."""
+    """How many runs there were and how long they took together."""
     runs = [run for study in studies for run in study.runs]
     hours = sum(float(run.rounds["seconds"].sum()) for run in runs) / 3600
     return f"{len(runs)} runs, {hours:.1f} hours of rounds in all, two runs at a time"

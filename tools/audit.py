@@ -51,7 +51,7 @@ HEAD = """\
 
 
 class AuditError(RuntimeError):
-    """What cannot be done. One line."""
+    """A failed audit. One line."""
 
 
 def pinned(python: str = "python-version < '3.11'") -> list[str]:
@@ -61,7 +61,7 @@ def pinned(python: str = "python-version < '3.11'") -> list[str]:
 
 
 def program(name: str) -> str:
-    """Return the path of a program of the environment, which is made if it is not there."""
+    """The path of a program of the environment, which is made if it is not there."""
     path = PLACE / "bin" / name
     if not path.exists():
         python = PLACE / "bin" / "python"
@@ -74,7 +74,7 @@ def program(name: str) -> str:
 
 
 def findings(report: Any) -> tuple[int, list[str], list[str]]:
-    """Return (packages that were asked about, holes that are not accepted, those that are), one line each.
+    """(packages that were asked about, holes that are not accepted, those that are), one line each.
 
     Raises:
         AuditError: none of the packages is known to the database.
@@ -95,7 +95,7 @@ def findings(report: Any) -> tuple[int, list[str], list[str]]:
 
 
 def audit() -> str:
-    """Return what the audit has found where nothing of it is new.
+    """Findings of the audit where none of them is new.
 
     Raises:
         AuditError: it has found holes, or the database cannot be reached.
@@ -127,7 +127,7 @@ def audit() -> str:
 
 
 def audit_by(archive: Path) -> str:
-    """Return what an audit by a copy of OSV's database has found where nothing of it is new.
+    """Findings of an audit by a copy of OSV's database where none of them is new.
 
     Raises:
         AuditError: it has found holes, or the archive is not that database.
@@ -148,13 +148,13 @@ def audit_by(archive: Path) -> str:
 
 
 def _affected(hole: Any) -> Iterator[Any]:
-    """Return what a hole that stands says of packages of PyPI."""
+    """Packages of PyPI that a standing hole affects."""
     if not hole.get("withdrawn"):
         yield from (part for part in hole.get("affected", []) if part["package"]["ecosystem"] == "PyPI")
 
 
 def _asked(line: str, holes: Sequence[Any]) -> dict[str, Any]:
-    """Return what is known of a line ``name==version``, as pip-audit says it."""
+    """Entry of a line ``name==version``, in pip-audit's form."""
     name, version = line.split("==")
     found = []
     for hole in holes:
@@ -167,12 +167,12 @@ def _asked(line: str, holes: Sequence[Any]) -> dict[str, Any]:
 
 
 def _ranges(part: Any) -> list[Any]:
-    """Return the events of each range of versions."""
+    """The events of each range of versions."""
     return [one["events"] for one in part.get("ranges", []) if one["type"] == "ECOSYSTEM"]
 
 
 def _has(part: Any, version: str) -> bool:
-    """Tell whether a version is listed as affected, or lies in a range that is; local parts do not count."""
+    """Whether a version is listed as affected, or lies in a range that is; local parts do not count."""
     own = Version(version.split("+")[0])
     return any(_is(own, listed) for listed in part.get("versions", [])) or any(
         _lies_in(own, events) for events in _ranges(part)
@@ -187,7 +187,7 @@ def _is(own: Version, listed: str) -> bool:
 
 
 def _lies_in(own: Version, events: Sequence[Any]) -> bool:
-    """Tell whether a version lies in a range: from "introduced" on, before "fixed", up to "last_affected".
+    """Whether a version lies in a range: from "introduced" on, before "fixed", up to "last_affected".
 
     One whose ends cannot be read may hold any version.
     """

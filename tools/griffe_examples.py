@@ -18,5 +18,5 @@ class Examples(griffe.Extension):
 
 
 def fenced(docstring: str) -> str:
-    """Return a docstring with each example, up to the next empty line, between fences."""
+    """A docstring with each example, up to the next empty line, between fences."""
     return _EXAMPLE.sub(lambda found: f"```pycon\n{found.group().rstrip()}\n```", docstring)

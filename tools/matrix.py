@@ -37,7 +37,7 @@ class NotHere(RuntimeError):
 
 
 def requirements(project: dict[str, Any], version: str = "") -> tuple[str, str]:
-    """Return what is asked of the index: the newest Flower and Ray that a pyproject.toml takes.
+    """Requirements for the index: the newest Flower and Ray that a pyproject.toml takes.
 
     Args:
         project: its ``[project]`` table.
@@ -99,7 +99,7 @@ def write_commands(place: Path, scripts: Mapping[str, str]) -> None:
 
 
 def _said(words: Sequence[str | Path]) -> str:
-    """Return what a command prints."""
+    """Output of a command."""
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
 
 

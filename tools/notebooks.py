@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def carried_out(path: Path, folder: Path) -> Any:
-    """Return a notebook after all its cells have run in a kernel of its own, which works in `folder`.
+    """A notebook after all its cells have run in a kernel of its own, which works in `folder`.
 
     Raises:
         nbclient.exceptions.CellExecutionError: a cell fails that is not tagged "raises-exception".
@@ -59,7 +59,7 @@ def carried_out(path: Path, folder: Path) -> Any:
 
 
 def cleaned(notebook: Any) -> Any:
-    """Return a notebook without what says nothing: counts, ids that change, metadata, times."""
+    """A notebook without what says nothing: counts, ids that change, metadata, times."""
     notebook.metadata = {"kernelspec": _KERNEL, "language_info": {"name": "python"}}
     for number, cell in enumerate(notebook.cells):
         cell.id = f"cell-{number}"
@@ -71,7 +71,7 @@ def cleaned(notebook: Any) -> Any:
 
 
 def _cleaned_output(output: Any) -> Any:
-    """Return an output without count and times, and without what only an editor reads."""
+    """An output without count and times, and without what only an editor reads."""
     if "execution_count" in output:
         output.execution_count = None
     if "metadata" in output:
@@ -85,7 +85,7 @@ def _cleaned_output(output: Any) -> Any:
 
 
 def _steady(text: str) -> str:
-    """Return a text without what changes from run to run."""
+    """A text without what changes from run to run."""
     for changes, stands in _CHANGES:
         text = changes.sub(stands, text)
     return text
@@ -106,7 +106,7 @@ def _merged(outputs: Sequence[Any]) -> list[Any]:
 
 
 def as_markdown(path: Path) -> str:
-    """Return a notebook as a page: words, code, and below it what it showed."""
+    """A notebook as a page: words, code, and below it what it showed."""
     import json
 
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
@@ -127,7 +127,7 @@ def _cell(cell: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _output(output: Mapping[str, Any]) -> str:
-    """Return what a cell showed, in the richest form that a page can hold."""
+    """Output of a cell, in the richest form that a page can hold."""
     if output["output_type"] == "stream":
         return _plain(_text(output["text"]))
     if output["output_type"] == "error":
@@ -142,12 +142,12 @@ def _output(output: Mapping[str, Any]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return text as a block that looks like output."""
+    """Text as a block that looks like output."""
     return f"```{{ .text .output }}\n{text.rstrip()}\n```" if text.strip() else ""
 
 
 def _text(value: str | Sequence[str]) -> str:
-    """Return a text, which a notebook may hold as lines."""
+    """A text, which a notebook may hold as lines."""
     return value if isinstance(value, str) else "".join(value)
 
 

@@ -22,7 +22,7 @@ _TESTS = [
 
 
 def interpreter(version: str) -> str | None:
-    """Return the command of a Python, on the path or of pyenv, that starts and is of a version ("3.12")."""
+    """The command of a Python, on the path or of pyenv, that starts and is of a version ("3.12")."""
     installed = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     found = [str(path / "bin" / "python") for path in sorted(installed.glob(f"{version}.*"), reverse=True)]
     on_path = shutil.which(f"python{version}")

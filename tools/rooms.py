@@ -14,14 +14,14 @@ MARKS = ("<!-- written by `python -m tools.rooms` -->", "<!-- end of the rooms -
 
 
 def floors(project: Path = ROOT / "pyproject.toml") -> list[list[str]]:
-    """Return the rooms of every floor, from the top down."""
+    """The rooms of every floor, from the top down."""
     contracts = read_toml(project, "pyproject.toml")["tool"]["importlinter"]["contracts"]
     layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
     return [layer.split(" | ") for layer in layers]
 
 
 def table() -> str:
-    """Return the table of rooms, from the top floor down."""
+    """The table of rooms, from the top floor down."""
     lines = ["| floor | room | what it is |", "|---:|---|---|"]
     for height, floor in zip(range(len(floors()), 0, -1), floors(), strict=True):
         for room in floor:
@@ -33,7 +33,7 @@ def table() -> str:
 
 
 def written(page: str) -> str:
-    """Return the page with its table as the code has it now."""
+    """The page with its table as the code has it now."""
     before, rest = page.split(MARKS[0])
     after = rest.split(MARKS[1])[1]
     return f"{before}{MARKS[0]}\n\n{table()}\n\n{MARKS[1]}{after}"

@@ -61,7 +61,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 
 def _from_root(text: str) -> str:
-    """Return a page of the root folder with links as pages of docs/ have them."""
+    """A page of the root folder with links as pages of docs/ have them."""
     return _LINK_OR_IMAGE.sub(lambda found: f"{found[1]}({_moved(found[2])})", text)
 
 
@@ -69,7 +69,7 @@ _LINK_OR_IMAGE = re.compile(r"(!?\[[^\]]+\])\(([^)\s]+)\)")
 
 
 def _moved(target: str) -> str:
-    """Return a target, seen from the root folder, as seen from docs/."""
+    """A target, seen from the root folder, as seen from docs/."""
     if "://" in target or target.startswith("#"):
         return target
     if target == "docs/notebooks":
@@ -112,13 +112,13 @@ def _titled(found: re.Match[str]) -> str:
 
 
 def commands() -> str:
-    """Return every command of `fedge` with its arguments, as Markdown."""
+    """Every command of `fedge` with its arguments, as Markdown."""
     parser = _parser()
     return "\n\n".join(_under(parser, ""))
 
 
 def _under(parser: argparse.ArgumentParser, before: str) -> list[str]:
-    """Return the commands under a parser; `before` are the words that lead to it, and a space."""
+    """The commands under a parser; `before` are the words that lead to it, and a space."""
     found = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     return [
         _command(f"{before}{action.dest}", action.help or "", subparsers.choices[action.dest])
@@ -128,7 +128,7 @@ def _under(parser: argparse.ArgumentParser, before: str) -> list[str]:
 
 
 def _command(name: str, about: str, parser: argparse.ArgumentParser) -> str:
-    """Return one command: what it does, and a row per argument, or the commands under it."""
+    """One command: what it does, and a row per argument, or the commands under it."""
     level = "#" * (2 + name.count(" "))
     lines = [f"{level} fedge {name}", "", f"{about[:1].upper()}{about[1:]}.", ""]
     if below := _under(parser, f"{name} "):
@@ -141,7 +141,7 @@ def _command(name: str, about: str, parser: argparse.ArgumentParser) -> str:
 
 
 def _words(action: argparse.Action) -> str:
-    """Return how an argument is written."""
+    """How an argument is written."""
     value = action.metavar or ("" if action.nargs == 0 else action.dest.upper())
     value = " ".join(value) if isinstance(value, tuple) else value
     if action.choices:
@@ -152,18 +152,18 @@ def _words(action: argparse.Action) -> str:
 
 
 def _help(action: argparse.Action) -> str:
-    """Return what an argument means, as its help says."""
+    """Meaning of an argument, from its help."""
     text = (action.help or "") % {"default": action.default, "dest": action.dest}
     return text.replace("|", "\\|")
 
 
 def _notebooks() -> list[Path]:
-    """Return the notebooks in the order in which they are read."""
+    """The notebooks in the order in which they are read."""
     return sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 
 
 def _rooms() -> list[str]:
-    """Return the packages that have public names."""
+    """The packages that have public names."""
     return sorted(path.parent.name for path in (ROOT / "fedge").glob("*/__init__.py") if _public(path))
 
 
@@ -176,7 +176,7 @@ def _public(init: Path) -> dict[str, list[str]]:
 
 
 def _api_index() -> str:
-    """Return the page of what `import fedge` and `import hhar` give."""
+    """The page of what `import fedge` and `import hhar` give."""
     names = [
         "fedge.launch.simulate.simulate",
         "fedge.records.reader.load_run",
@@ -188,7 +188,7 @@ def _api_index() -> str:
 
 
 def _api_page(room: str) -> str:
-    """Return the page of a package: its docstring, then its public names."""
+    """The page of a package: its docstring, then its public names."""
     init = ROOT / "fedge" / room / "__init__.py"
     words = ast.get_docstring(ast.parse(init.read_text(encoding="utf-8"))) or ""
     return "\n\n".join([f"# fedge.{room}", words.replace("``", "`"), *_entries(room, init)]) + "\n"

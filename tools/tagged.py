@@ -14,7 +14,7 @@ _ROOT = Path(__file__).resolve().parents[1]
 
 
 def objection(tags: Sequence[str], released: str) -> str | None:
-    """Return what is wrong with a commit's tags for a version, or None.
+    """Fault of a commit's tags for a version, or None.
 
     Args:
         tags: of the commit, as v0.2.0.

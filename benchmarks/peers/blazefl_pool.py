@@ -26,14 +26,14 @@ _learner: Learner | None = None  # processes of the pool are forks and have it, 
 
 @dataclass
 class Downlink:
-    """What a client gets."""
+    """Message to a client."""
 
     model: torch.Tensor
 
 
 @dataclass
 class Uplink:
-    """What a client gives."""
+    """Message from a client."""
 
     client: int
     model: torch.Tensor | SHMHandle
@@ -43,7 +43,7 @@ class Uplink:
 
 @dataclass
 class ClientConfig:
-    """What else a client is told."""
+    """Further settings of a client."""
 
     client: int
     epochs: int
@@ -64,7 +64,7 @@ class Trainer(ProcessPoolClientTrainer):
         self._epochs = epochs
 
     def get_client_config(self, cid: int) -> ClientConfig:
-        """What client `cid` is told."""
+        """Settings of client `cid`."""
         return ClientConfig(cid, self._epochs)
 
     def prepare_uplink_package_buffer(self) -> Uplink:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sent:
-    """What a client sends to its leaf.
+    """Message of a client to its leaf.
 
     Attributes:
         fit: the model, whole; its loss goes into the tables.

@@ -220,12 +220,12 @@ class Client:
         return network.eval()
 
     def features(self, network: nn.Module) -> Features:
-        """What comes into the head of a network, for every batch that passes through it from now on."""
+        """Inputs of a network's head, for every batch that passes through it from now on."""
         return Features(network)
 
 
 class Features:
-    """What comes into the head of a network: of the batch that went through it last.
+    """Inputs of a network's head: of the batch that went through it last.
 
     Attributes:
         last: (B, F), with the gradient that it had; None before the first batch.

@@ -28,7 +28,7 @@ BatchLoss = Callable[[nn.Module, Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Fit:
-    """What local training has made.
+    """Result of local training for a method.
 
     Attributes:
         state: the whole model; copies.
@@ -43,7 +43,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class Changes:
-    """What a method changes about local training.
+    """Changes of a method to local training.
 
     Attributes:
         pulls: (μ_j, w_j): strengths, at least 0, and weights by name; parameters that w_j lacks are free.

@@ -14,7 +14,7 @@ from fedge.states.named import Memory, Value
 
 @dataclass(frozen=True)
 class Brought:
-    """What one client has sent.
+    """Message of one client to the leaf part.
 
     Attributes:
         client: its partition id.
@@ -55,7 +55,7 @@ class LeafRound:
 
 
 class LeafPart:
-    """What a leaf does for a method beside Fedge's means; every part of it can be left as it is.
+    """Leaf side of a method, beside Fedge's means; every part of it can be left as it is.
 
     It is made with those arguments of `train.algorithm-args` that its constructor takes.
     """
@@ -74,12 +74,12 @@ class LeafPart:
 
     @classmethod
     def combines(cls) -> bool:
-        """Tell whether it makes the leaf's model itself."""
+        """Whether it makes the leaf's model itself."""
         return cls.combine is not LeafPart.combine
 
     @classmethod
     def decides_by(cls) -> Quantity:
-        """What the leaf's model is made from, as it is marked."""
+        """Mark of the quantities that the leaf's model is made from."""
         return SINGLE_MODELS if cls.combines() else MODELS
 
 

@@ -65,7 +65,7 @@ def _keywords(arguments: str) -> Mapping[str, Any]:
 
 
 def _takes(code: Any, key: str) -> bool:
-    """Tell whether a class takes a keyword argument."""
+    """Whether a class takes a keyword argument."""
     parameters = inspect.signature(code).parameters
     return key in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 

@@ -23,7 +23,7 @@ from fedge.training.settings import LocalTraining
 
 @dataclass(frozen=True)
 class TakenPart:
-    """What a leaf round of a client comes to.
+    """Result of a client's leaf round.
 
     Attributes:
         sent: the entries of the model that travel.

@@ -1,4 +1,4 @@
-"""What a callback is, and what it is shown of a run."""
+"""The callback protocol, and a callback's view of a run."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Run:
-    """What is known when a run begins.
+    """Facts of a run at its beginning.
 
     Attributes:
         folder: of the run.

@@ -148,7 +148,7 @@ class Callbacks(Hooks):
     # --- what survives the process ------------------------------------------------------------------------
 
     def facts(self) -> dict[str, Any]:
-        """Return what all callbacks remember, as JSON.
+        """State of all callbacks, as JSON.
 
         Raises:
             CallbackError: a `state_dict` fails, or returns what JSON cannot hold.
@@ -172,7 +172,7 @@ class Callbacks(Hooks):
 
 
 def made(name: str, config: Config) -> Any:
-    """Return the callback behind a name.
+    """The callback behind a name.
 
     Raises:
         ConfigError: it cannot be made, or has nothing that would be called.
@@ -203,7 +203,7 @@ def refuse_other_columns(callback: Any, config: Config) -> None:
 
 
 def _rows(table: Table, rows: Sequence[Any]) -> tuple[Row, ...]:
-    """Return rows of a table by column; what is no number is None, as in the table."""
+    """Rows of a table by column; what is no number is None, as in the table."""
     named = (dict(zip(table.names, table.row(row), strict=True)) for row in rows)
     return tuple(
         MappingProxyType({k: None if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()})
@@ -212,7 +212,7 @@ def _rows(table: Table, rows: Sequence[Any]) -> tuple[Row, ...]:
 
 
 def _kept(callback: Any) -> dict[str, Any]:
-    """Return the attributes that JSON can hold, as it gives them back."""
+    """The attributes that JSON can hold, as it gives them back."""
     found = {}
     for name, value in getattr(callback, "__dict__", {}).items():
         try:
@@ -225,7 +225,7 @@ def _kept(callback: Any) -> dict[str, Any]:
 
 
 def _state_of(name: str, callback: Any, before: Mapping[str, Any]) -> Any:
-    """Return what one callback remembers."""
+    """State of one callback."""
     if not hasattr(callback, "state_dict"):
         now = _kept(callback)
         return {key: value for key, value in now.items() if key not in before or before[key] != value}

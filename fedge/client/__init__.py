@@ -1,4 +1,4 @@
-"""What a client does around training: privacy, an answer whatever happens.
+"""Client side around training: privacy, and an answer whatever happens.
 
 Imports only from below: `clustering` and what is under it.
 """

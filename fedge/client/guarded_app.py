@@ -39,7 +39,7 @@ class GuardedApp(ClientApp):
 
 
 def answered(app: Callable[[Message, Context], Message], message: Message, context: Context) -> Message:
-    """Return the reply of `app` to a message.
+    """The reply of `app` to a message.
 
     Raises:
         ClientError: it returned something else, or tried to end the process.
@@ -59,7 +59,7 @@ def answered(app: Callable[[Message, Context], Message], message: Message, conte
 
 
 def _called(error: BaseException) -> str:
-    """Return an exception as a call; its own code runs here, which may raise anything."""
+    """An exception as a call; its own code runs here, which may raise anything."""
     try:
         return f"{type(error).__name__}({error})"
     except BaseException:
@@ -107,7 +107,7 @@ def _noted(data_folder: str, context: Context) -> Iterator[TextIO]:
 
 
 def last_words(data_folder: str, client: int) -> str | None:
-    """Return where a client stood when its time was over and its worker process ended.
+    """Where a client stood when its time was over and its worker process ended.
 
     Empty if the process was ended from outside, None if the client was not at work. Without a data folder
     there are no notes (`_noted`), and whoever has died counts as one that was at work.
@@ -124,5 +124,5 @@ def last_words(data_folder: str, client: int) -> str | None:
 
 
 def _note(data_folder: str, client: int) -> Path:
-    """Return the file that is there while a client is at work in a worker process."""
+    """The file that is there while a client is at work in a worker process."""
     return Path(data_folder) / f"at-work-{client}"

@@ -1,4 +1,4 @@
-"""What a client's algorithm keeps, read before a message is answered and written after training."""
+"""Memory of a client's algorithm, read before a message is answered and written after training."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a client may send of the model that it trained: its update clipped, and with `local` noise on it.
+"""Private update of a client: the trained model's update clipped, and with `local` noise on it.
 
 The arithmetic stands in `fedge.privacy.mechanism`, what is promised in docs/privacy.md.
 """
@@ -46,7 +46,7 @@ def private_state(
 
 
 def local_noise_std(config: PrivacyConfig) -> float:
-    """Return the std of the noise that a client adds to each number, so that a leaf round costs its budget.
+    """The std of the noise that a client adds to each number, so that a leaf round costs its budget.
 
     Two updates of norm C are at most 2C apart.
     """

@@ -47,7 +47,7 @@ class CloudAggregator:
             self._memory.pool = Pool([candidate(number) for number in range(config.fixed_count)])
 
     def is_due(self, global_round: int) -> bool:
-        """Tell whether a cloud step follows global round `global_round` (1, 2, …)."""
+        """Whether a cloud step follows global round `global_round` (1, 2, …)."""
         since_start = global_round - self._config.start_round
         return since_start >= 0 and since_start % self._config.every == 0
 
@@ -59,7 +59,7 @@ class CloudAggregator:
             self._memory.rule.know_first(model)
 
     def first_choice(self, leaves: int) -> "FirstChoice | None":
-        """Return the choice between several models that leaves have before global round 1, if they have one.
+        """The choice between several models that leaves have before global round 1, if they have one.
 
         Args:
             leaves: how many there are.
@@ -86,11 +86,11 @@ class CloudAggregator:
         return CloudRound(setting, memory, one_start, kept, updates, self._first, began)
 
     def states(self) -> dict[str, State]:
-        """Return the arrays that the next cloud step needs of those before, by name."""
+        """The arrays that the next cloud step needs of those before, by name."""
         return self._memory.states()
 
     def facts(self) -> dict[str, Any]:
-        """Return what else it needs, as JSON."""
+        """Further state as JSON."""
         return self._memory.facts()
 
     def restore(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
@@ -112,7 +112,7 @@ class FirstChoice:
     questions: Questions = field(repr=False)
 
     def choose(self, answers: Answers) -> tuple[np.ndarray, list[State]]:
-        """Return the groups (S,) of the leaves in global round 1 and the model that each begins with.
+        """The groups (S,) of the leaves in global round 1 and the model that each begins with.
 
         Args:
             answers: to `questions`.

@@ -81,7 +81,7 @@ def depart(
 
 
 def _standing_together(leaves: Sequence[Server], groups: Sequence[int]) -> list[list[int]]:
-    """Return the sets of two or more leaves that stood together before, trained, and stand together now."""
+    """The sets of two or more leaves that stood together before, trained, and stand together now."""
     sets: dict[Hashable, list[int]] = {}
     for at, (leaf, group) in enumerate(zip(leaves, groups, strict=True)):
         assert leaf.drift is not None
@@ -112,7 +112,7 @@ def _corrections(
 
 
 def _control(leaf: Server, batch: dict[str, slice]) -> State:
-    """Return a part of d_j."""
+    """A part of d_j."""
     drift = leaf.drift
     assert drift is not None and drift.end is not None  # noqa: PT018
     correction = None if drift.correction is None else part_of(drift.correction, batch)

@@ -50,7 +50,7 @@ _MATURE = 3  # comparisons after a change of groups before losses alone propose 
 
 
 class DealtGroups:
-    """Who is in which cluster, and what is proposed.
+    """Clusters of leaves, and proposed changes.
 
     Attributes:
         docket: the groups in force, and the changes that wait.
@@ -140,7 +140,7 @@ class DealtGroups:
         folds: Mapping[int, Folds],
         where: tuple[int, int],
     ) -> list[dict[str, State]]:
-        """Return what clients must be asked: per leaf, role → model.
+        """Questions to clients: per leaf, role → model.
 
         Args:
             models: per leaf its model.
@@ -158,7 +158,7 @@ class DealtGroups:
         return questions(self._asking)
 
     def settle(self, answers: Answers | None, leaves: int) -> tuple[np.ndarray, dict[str, Any]]:
-        """Return the groups (S,) in force from now on, and what is to be kept of the step.
+        """The groups (S,) in force from now on, and what is to be kept of the step.
 
         Args:
             answers: to the questions; None if there were none.
@@ -198,7 +198,7 @@ class DealtGroups:
         return labels, facts
 
     def _decided(self, worths: Mapping[Change, Worth | None], said: Heard | None) -> dict[Change, bool]:
-        """Return what trials say of the changes of which they say enough; forks of others train on."""
+        """Decided changes, by trials; forks of the undecided train on."""
         known = {change: worth for change, worth in worths.items() if worth is not None}
         return {
             change: worth.useful
@@ -225,7 +225,7 @@ class DealtGroups:
             self._by_forks |= {leaf: self._forks.of(leaf) for leaf in change.leaves if leaf not in wrong}
 
     def brought(self, models: Sequence[State], weights: Sequence[float]) -> tuple[list[State], list[float]]:
-        """Return the models and weights of which the clusters in force are averaged after this step.
+        """The models and weights of which the clusters in force are averaged after this step.
 
         Where forks have shown that a change is useful they are the better models; a leaf that enters a
         cluster whose model serves it takes that model as it is.
@@ -238,11 +238,11 @@ class DealtGroups:
         return states, [0.0 if leaf in self._entering else w for leaf, w in enumerate(weights)]
 
     def forks(self, models: Sequence[State], weights: Sequence[float]) -> list[State | None]:
-        """Return per leaf the model with which a fork is to train until the next step; None for no fork."""
+        """Per leaf the model with which a fork is to train until the next step; None for no fork."""
         return self._forks.starts(models, weights)
 
     def fold_starts(self, models: Sequence[State], weights: Sequence[float]) -> dict[int, list[State]]:
-        """Return leaf → the models with which its folds are to train until the next step.
+        """Leaf → the models with which its folds are to train until the next step.
 
         Args:
             models: per leaf its model.
@@ -253,7 +253,7 @@ class DealtGroups:
         )
 
     def _towards_verdict(self, present: np.ndarray) -> np.ndarray:
-        """Return the next step to the groups of the verdict; those in force where it has been reached."""
+        """The next step to the groups of the verdict; those in force where it has been reached."""
         if not self.is_open or not self.tests:
             return present
         target = deals.labels_after(self.tests, np.zeros_like(present))
@@ -296,7 +296,7 @@ class DealtGroups:
         return list(wrong)
 
     def _told(self, worths: Mapping[Change, Worth | None]) -> dict[str, Any]:
-        """Return the facts of the trials of a step."""
+        """The facts of the trials of a step."""
         known = {change: worth for change, worth in worths.items() if worth is not None}
         if not known:
             return {}
@@ -306,12 +306,12 @@ class DealtGroups:
         return {"trial": {"candidate": self._candidate().tolist(), **summary}, "trials": trials}
 
     def _candidate(self) -> np.ndarray:
-        """Return the groups (S,) that all changes which wait would give."""
+        """The groups (S,) that all changes which wait would give."""
         assert self.docket.labels is not None
         return applied(self.docket.labels, list(self.docket.agreed))
 
     def proposed(self) -> dict[str, Any]:
-        """Return the facts about changes that wait after a step."""
+        """The facts about changes that wait after a step."""
         agreed = self.docket.agreed
         if not agreed:
             return {}
@@ -323,7 +323,7 @@ class DealtGroups:
         }
 
     def verdict(self) -> dict[str, Any]:
-        """Return the facts about the verdict."""
+        """The facts about the verdict."""
         if self.likeness is None:
             return {}
         facts: dict[str, Any] = {"tests": [test.to_json() for test in self.tests]}
@@ -332,7 +332,7 @@ class DealtGroups:
     # --- what survives the process ------------------------------------------------------------------
 
     def facts(self) -> dict[str, Any]:
-        """Return everything but the likeness as JSON, for `restore`."""
+        """Everything but the likeness as JSON, for `restore`."""
         return {
             "docket": self.docket.facts(),
             "tests": [test.to_json() for test in self.tests],
@@ -381,18 +381,18 @@ def _by_losses(
 
 
 def _touched(present: np.ndarray, found: np.ndarray) -> list[int]:
-    """Return the leaves that changes between two groupings (S,) touch."""
+    """The leaves that changes between two groupings (S,) touch."""
     return [leaf for change in changes_between(present, found) for leaf in change.leaves]
 
 
 def _sizes(labels: np.ndarray) -> np.ndarray:
-    """Return (S,) how many leaves are in each leaf's cluster."""
+    """(S,) how many leaves are in each leaf's cluster."""
     sizes: np.ndarray = np.bincount(labels)[labels]
     return sizes
 
 
 def _orders(labels: np.ndarray, seed: int, global_round: int) -> list[list[int]]:
-    """Return per leaf the other clusters, in an order drawn: of many not all are asked about."""
+    """Per leaf the other clusters, in an order drawn: of many not all are asked about."""
     orders = []
     for leaf, own in enumerate(labels.tolist()):
         clusters = [k for k in range(int(labels.max()) + 1) if k != own]
@@ -404,5 +404,5 @@ def _orders(labels: np.ndarray, seed: int, global_round: int) -> list[list[int]]
 
 
 def _plain(worth: Worth) -> dict[str, Any]:
-    """Return a worth as JSON."""
+    """A worth as JSON."""
     return {**asdict(worth), "parts": list(worth.parts)}

@@ -1,4 +1,4 @@
-"""What a family of models offers each leaf: its own mixture of them. Shape letters: S leaves, K models."""
+"""Offers of a family of models to each leaf: its own mixture of them. Shape letters: S leaves, K models."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -42,7 +42,7 @@ def family_models(
 
 
 def _scaled(brought: Contribution, share: float) -> Contribution:
-    """What a leaf brings, with a share of its weight."""
+    """Contribution of a leaf, with a share of its weight."""
     if share == 1:
         return brought
     parts = tuple(_scaled(part, share) for part in brought.parts)

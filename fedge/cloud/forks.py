@@ -53,7 +53,7 @@ class Forks:
             self._folds[leaf] = list(distinct.values())
 
     def of(self, leaf: int) -> State | None:
-        """Return what the fork of a leaf has become; of a leaf with folds, their mean once they are better.
+        """Current model of a leaf's fork; with folds, their mean once they are better.
 
         After one round that is not better than the leaf's own model, which all of its clients have trained.
         """
@@ -73,7 +73,7 @@ class Forks:
         self.ages = {change: before[change] + 1 if change in before else 0 for change in on_trial}
 
     def starts(self, models: Sequence[State], weights: Sequence[float]) -> list[State | None]:
-        """Return per leaf the model with which its fork trains in the coming round; None for no fork.
+        """Per leaf the model with which its fork trains in the coming round; None for no fork.
 
         Args:
             models: per leaf its model.
@@ -94,7 +94,7 @@ class Forks:
     def fold_starts(
         self, models: Sequence[State], weights: Sequence[float], leaf_of: np.ndarray
     ) -> dict[int, list[State]]:
-        """Return leaf → the models with which its folds train in the coming round.
+        """Leaf → the models with which its folds train in the coming round.
 
         Args:
             models: per leaf its model.
@@ -115,7 +115,7 @@ class Forks:
         return starts
 
     def facts(self) -> list[list[Any]]:
-        """Return everything but the forks as JSON, for `restore`; leaves keep these."""
+        """Everything but the forks as JSON, for `restore`; leaves keep these."""
         return [[change.to_json(), age] for change, age in self.ages.items()]
 
     def restore(self, facts: Sequence[Sequence[Any]]) -> None:

@@ -1,4 +1,4 @@
-"""What the cloud keeps from one cloud step to the next, and what it says about the step to come."""
+"""Memory of the cloud between cloud steps, and its announcement of the step to come."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ _OWN = "method"
 
 
 class CloudMemory:
-    """What the cloud knows between two cloud steps.
+    """Memory of the cloud between two cloud steps.
 
     Attributes:
         config: when to cluster, by which method.
@@ -58,7 +58,7 @@ class CloudMemory:
         self.rule: CloudRule | None = None
 
     def needs(self, what: Need) -> bool:
-        """Tell whether the method must see something that takes effort to gather."""
+        """Whether the method must see something that takes effort to gather."""
         return self.config.enabled and what in self.method.needs(self.config)
 
     @property
@@ -84,19 +84,19 @@ class CloudMemory:
         return self.config.enabled and self.config.count == BY_TEST
 
     def can_compare(self, leaves: int) -> bool:
-        """Tell whether the coming step compares, and there are enough leaves to find groups in."""
+        """Whether the coming step compares, and there are enough leaves to find groups in."""
         fewest = reach.FEWEST_LEAVES if self.config.deals else FEWEST_LEAVES
         return self.compares and not (self.is_tried and leaves < fewest)
 
     def asks_losses(self, common_start: bool) -> bool:
-        """Tell whether a comparison needs the losses of all leaves' models at each other's clients.
+        """Whether a comparison needs the losses of all leaves' models at each other's clients.
 
         With updates from one start it does not.
         """
         return self.needs("cross-losses") and not (common_start and self.needs("updates"))
 
     def is_probe_due(self, common_start: bool) -> bool:
-        """Tell whether leaves that began a round from one model, or not, are to make a probe after it."""
+        """Whether leaves that began a round from one model, or not, are to make a probe after it."""
         every = self.config.probe_every
         if self.dealt is not None and self.dealt.has_jumped:
             return True
@@ -117,7 +117,7 @@ class CloudMemory:
     # --- what survives the process --------------------------------------------------------------------
 
     def states(self) -> dict[str, State]:
-        """Return the arrays that the next cloud step needs, by name."""
+        """The arrays that the next cloud step needs, by name."""
         recent: dict[str, State] = {
             f"{_RECENT}{at}": {"losses": c.losses, "windows": c.windows, "leaf_of": c.leaf_of}
             for at, c in enumerate(self.recent)
@@ -131,7 +131,7 @@ class CloudMemory:
         return recent if self.pool is None else recent | self.pool.states()
 
     def facts(self) -> dict[str, Any]:
-        """Return what else it needs, as JSON."""
+        """Further state as JSON."""
         return {
             "membership": self.membership.facts(),
             "since_probe": self.since_probe,

@@ -1,4 +1,4 @@
-"""What the cloud offers each leaf: its cluster's model, mixed with that of all leaves.
+"""Offers of the cloud to each leaf: its cluster's model, mixed with that of all leaves.
 
     offer = λ · cluster model + (1 − λ) · global model
 
@@ -41,7 +41,7 @@ Offers = dict[str, Offer]  # by role
 
 
 def blends_of(blend: float | str) -> tuple[float, ...]:
-    """Return the λ that `cluster.blend` asks for."""
+    """The λ that `cluster.blend` asks for."""
     return GRID if isinstance(blend, str) else (blend,)
 
 
@@ -52,7 +52,7 @@ def make_offers(
     blends: Sequence[float],
     kept: Collection[str] = (),
 ) -> list[Offers]:
-    """Return what each of S leaves is offered.
+    """Offers to the S leaves.
 
     Where all leaves form one cluster, every λ gives the same model, which is offered once, with λ = 1. A leaf
     that is alone in its cluster is its own cluster model: for λ = 1 it is offered nothing.
@@ -92,7 +92,7 @@ def mix(cluster: State, global_model: State | None, blend: float) -> State:
 
 
 def with_own(offer: State, own: State, kept: Collection[str]) -> State:
-    """Return an offer in which a leaf keeps its own entries of some names; no array is copied."""
+    """An offer in which a leaf keeps its own entries of some names; no array is copied."""
     if not kept:
         return offer
     return {name: own[name] if name in kept else array for name, array in offer.items()}

@@ -114,7 +114,7 @@ class Region:
             self.drift = Drift(model, group=group)
 
     def contribution(self, version: int) -> Contribution:
-        """What it brings to the server above: the mean of what it was brought in its last round."""
+        """Contribution to the server above: the mean of the contributions in its last round."""
         return Contribution(self.index, self.model, self.weight, version, self._brought)
 
     def combine(self, version: int, keep: Callable[[State], State]) -> None:
@@ -171,7 +171,7 @@ class Region:
         return {**self.models.states(), **({} if self.drift is None else self.drift.states())}
 
     def facts(self) -> dict[str, Any]:
-        """What else it keeps, as JSON."""
+        """Further state as JSON."""
         drift = {} if self.drift is None else {"drift": self.drift.facts()}
         return {"repeated": self.models.repeated(), **drift}
 

@@ -34,7 +34,7 @@ Key = tuple[int, ...]
 
 @dataclass(frozen=True)
 class RuleMaker:
-    """What a run's rule is made from.
+    """Parts from which a run's rule is made.
 
     Attributes:
         make: gives a fresh strategy.
@@ -173,7 +173,7 @@ class CloudRule:
         return found
 
     def facts(self) -> dict[str, Any]:
-        """What else it needs, as JSON."""
+        """Further state as JSON."""
         at = {id(model): number for number, model in enumerate(self._models())}
         return {
             "offered": [at[id(model)] for model in self.offered],

@@ -17,7 +17,7 @@ _WORDS = "did not start from one model, so their updates cannot be compared"
 
 
 def began_alike(starts: Sequence[State]) -> np.ndarray:
-    """Return (S,) int64: leaves that began with the same bits have one number, in order of appearance."""
+    """(S,) int64: leaves that began with the same bits have one number, in order of appearance."""
     known: list[State] = []
     found = np.zeros(len(starts), dtype=np.int64)
     for leaf, start in enumerate(starts):
@@ -39,7 +39,7 @@ def usable(
     needs: Collection[Need],
     labels: np.ndarray | None,
 ) -> Sequence[State] | None:
-    """Return the starts, withheld where they must be alike by what a method needs, and are not.
+    """The starts, withheld where they must be alike by what a method needs, and are not.
 
     Args:
         starts: per leaf the model that it began with; None where nobody needs them.

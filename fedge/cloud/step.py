@@ -38,7 +38,7 @@ from fedge.states.named import packed, unpacked
 
 @dataclass(frozen=True)
 class CloudStep:
-    """What one cloud step found and offers.
+    """Findings and offers of one cloud step.
 
     Attributes:
         signal: what was compared; "off" when clustering is disabled and all leaves form one cluster.
@@ -88,7 +88,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class CloudSetting:
-    """What stays the same through a run.
+    """Settings that stay the same through a run.
 
     Attributes:
         parameter_names: the trainable entries of a state, in layer order (not BatchNorm statistics).
@@ -138,7 +138,7 @@ class CloudRound:
         return frozenset() if self.memory.dealt is None else self.memory.dealt.alone
 
     def probed_updates(self, start: State, global_round: int) -> Updates | None:
-        """Return what takes in the updates of a probe from one start, or None where nobody needs them."""
+        """Receiver of the updates of a probe from one start, or None where nobody needs them."""
         if not self.memory.needs("updates"):
             return None
         return Updates(start, self.setting.parameter_names, global_round)
@@ -187,7 +187,7 @@ class Meeting:
         return [each.weight for each in self.brought]
 
     def evidence(self, answers: Answers | None = None) -> Evidence:
-        """What the method may look at.
+        """Evidence that the method may use.
 
         Args:
             answers: to the questions of this step; None before they are asked.
@@ -206,7 +206,7 @@ class Meeting:
         )  # fmt: skip
 
     def probe_start(self) -> State | None:
-        """Return the model from which leaves are to make a probe before this step, or None for no probe."""
+        """The model from which leaves are to make a probe before this step, or None for no probe."""
         memory, begun = self.begun.memory, self.begun
         first_due = begun.setting.asks_all and memory.likeness is None and memory.needs("updates")
         if not memory.can_compare(len(self.models)):
@@ -244,7 +244,7 @@ class Meeting:
     def _questions(
         self, probe: Probe | None, forks: Sequence[State | None], folds: Mapping[int, Folds]
     ) -> Questions:
-        """Return what clients must be asked: per leaf, role → model; empty for nothing."""
+        """Questions to clients: per leaf, role → model; empty for nothing."""
         memory, models = self.begun.memory, self.models
         if memory.pool is not None:
             return memory.pool.questions(len(models))
@@ -337,7 +337,7 @@ class Hearing:
         )
 
     def _grouped(self, evidence: Evidence) -> Grouping:
-        """Return what the method finds; the groups in force, and why, where it must not compare."""
+        """Grouping of the method, or the one in force and the reason where it must not compare."""
         memory = self._memory
         present = memory.membership.labels
         try:
@@ -346,7 +346,7 @@ class Hearing:
             return skipped(evidence, present, str(reason))
 
     def _settle_dealt(self, dealt: DealtGroups, answers: Answers | None) -> Grouping:
-        """Return the groups where the deal test tells them from chance, and what is to be kept."""
+        """The groups where the deal test tells them from chance, and what is to be kept."""
         memory, begun, leaves = self._memory, self.met.begun, len(self.met.models)
         memory.since_probe = 0 if begun.common_start or self.probe is not None else memory.since_probe + 1
         asked_anew = self.probe is not None or begun.updates is not None
@@ -378,7 +378,7 @@ class Hearing:
         return self.met.begun.memory
 
     def _evidence(self, answers: Answers | None) -> Evidence:
-        """Return what the method may look at."""
+        """Evidence that the method may use."""
         memory, evidence = self._memory, self.met.evidence(answers)
         memory.since_probe = 0 if self.met.begun.common_start else memory.since_probe + 1
         if self.probe is None:
@@ -388,7 +388,7 @@ class Hearing:
         return replace(evidence, models=self.probe.models, starts=starts, common_start=True, recent=())
 
     def _settle(self, found: Grouping, evidence: Evidence) -> tuple[np.ndarray, dict[str, Any]]:
-        """Return the labels in force from now on and what is to be kept of the step."""
+        """The labels in force from now on and what is to be kept of the step."""
         memory, probed = self._memory, self.probe is not None
         membership = memory.membership
         before, facts = membership.labels, {**found.facts, **self._measured(evidence)}
@@ -415,7 +415,7 @@ class Hearing:
         return labels, facts
 
     def _measured(self, evidence: Evidence) -> dict[str, Any]:
-        """Return what clients' answers and a probe leave in the facts of the step."""
+        """Facts of the step from clients' answers and a probe."""
         facts: dict[str, Any] = {}
         if evidence.has_cross_losses:
             facts["cross_loss"] = _as_json(loss_matrix(evidence.cross))
@@ -426,7 +426,7 @@ class Hearing:
         return facts
 
     def _folds(self) -> dict[int, list[State]]:
-        """Return leaf → with which models the forks are to train that judge it as a leaf alone."""
+        """Leaf → with which models the forks are to train that judge it as a leaf alone."""
         dealt = self._memory.dealt
         return {} if dealt is None else dealt.fold_starts(self.met.models, self.met.weights)
 
@@ -443,7 +443,7 @@ class Hearing:
 def _offers(
     met: Meeting, labels: np.ndarray, brought: Sequence[Contribution], found: Grouping
 ) -> tuple[list[State | None], dict[str, Any]]:
-    """Return per leaf its group's model or mixture, None for nothing, and what is to be said of that."""
+    """Per leaf its group's model or mixture, None for nothing, and what is to be said of that."""
     begun = met.begun
     if found.memberships is not None:
         rule, keep = begun.memory.rule, begun.setting.keep
@@ -454,7 +454,7 @@ def _offers(
 
 
 def _without_comparison(memory: CloudMemory, leaves: int) -> Grouping:
-    """Return the clusters in force; one of all leaves if clustering is disabled."""
+    """The clusters in force; one of all leaves if clustering is disabled."""
     if not memory.config.enabled:
         return Grouping(np.zeros(leaves, dtype=np.int64), None)
     present = memory.membership.labels
@@ -464,5 +464,5 @@ def _without_comparison(memory: CloudMemory, leaves: int) -> Grouping:
 
 
 def _as_json(matrix: np.ndarray) -> list[list[float | None]]:
-    """Return a matrix as JSON; None for what is not known."""
+    """A matrix as JSON; None for what is not known."""
     return [[float(v) if np.isfinite(v) else None for v in row] for row in matrix]

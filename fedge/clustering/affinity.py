@@ -1,4 +1,4 @@
-"""What is left of a round robin when how good each model and how easy each client is has been taken out.
+"""Affinity of leaves: the round robin without the quality of each model and the ease of each client.
 
 Every leaf's model is evaluated by every other leaf's clients. Three things make a cross-loss: the model (some
 leaves train better ones), the clients (some are hard for every model), and how the two suit each other. Only
@@ -43,7 +43,7 @@ def effects(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def affinity_of(by_leaf: np.ndarray) -> np.ndarray:
-    """Return how well leaves suit each other: (…, S, S), symmetric, positive is better than expected.
+    """How well leaves suit each other: (…, S, S), symmetric, positive is better than expected.
 
     Args:
         by_leaf: (…, S, S) mean log loss of each leaf's model at each leaf's clients.
@@ -54,7 +54,7 @@ def affinity_of(by_leaf: np.ndarray) -> np.ndarray:
 
 
 def client_relationships(cross: CrossLosses) -> np.ndarray:
-    """Return (S, K): how much worse than expected each model suits each client, in log loss.
+    """(S, K): how much worse than expected each model suits each client, in log loss.
 
     Logarithms make it a matter of ratios, whatever the scale of the losses. Cells of a client's own leaf are
     0.
@@ -68,6 +68,6 @@ def client_relationships(cross: CrossLosses) -> np.ndarray:
 
 
 def mean_by_leaf(values: np.ndarray, leaf_of: np.ndarray) -> np.ndarray:
-    """Return (…, S, S), the mean over each leaf's clients of values (…, S, K); every client counts alike."""
+    """(…, S, S), the mean over each leaf's clients of values (…, S, K); every client counts alike."""
     leaves = range(values.shape[-2])
     return np.stack([values[..., leaf_of == leaf].mean(axis=-1) for leaf in leaves], axis=-1)

@@ -37,7 +37,7 @@ from fedge.seeding import Purpose, numpy_stream
 def auto_grouping(
     evidence: Evidence, config: ClusterConfig, before: np.ndarray | None, bisect: Bisect
 ) -> Grouping:
-    """Return the clusters that the evidence speaks for, with the tests that say so.
+    """The clusters that the evidence speaks for, with the tests that say so.
 
     Args:
         evidence: with cross-losses.
@@ -68,7 +68,7 @@ def auto_grouping(
 
 
 def dealt_tests(likeness: Likeness, config: ClusterConfig, seed: int) -> list[deals.Deal] | str:
-    """Return the cuts of all leaves and of their parts, allowed or not, or why there are none.
+    """The cuts of all leaves and of their parts, allowed or not, or why there are none.
 
     Deals are drawn from the same streams through the run, so that equal updates have equal tests.
 
@@ -108,7 +108,7 @@ def p_of_cut(likeness: Likeness, leaves: Sequence[int], part: Sequence[int], see
 
 
 def _stream(seed: int, everyone: tuple[int, ...], leaves: tuple[int, ...]) -> np.random.Generator:
-    """Return what draws the deals of some leaves; the same in every round."""
+    """Random stream of the deals of some leaves; the same in every round."""
     return numpy_stream(seed, Purpose.CLUSTERING, 1, *(() if leaves == everyone else leaves))
 
 
@@ -120,7 +120,7 @@ def _tests(
     level: float,
     rng: np.random.Generator,
 ) -> list[CutTest]:
-    """Return the tests of all clusters and of the parts that they come apart in."""
+    """The tests of all clusters and of the parts that they come apart in."""
     tests: list[CutTest] = []
     for cluster in range(int(origin.max()) + 1):
         leaves = [leaf for leaf in known if origin[leaf] == cluster]
@@ -130,7 +130,7 @@ def _tests(
 
 
 def moved(matrix: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return labels (S,) after each leaf has gone to the cluster whose models do best at its clients.
+    """Labels (S,) after each leaf has gone to the cluster whose models do best at its clients.
 
     A leaf stays where it is unless the other leaves of another cluster do better on average, in log loss,
     than the other leaves of its own; alone in its cluster it stays, too.
@@ -154,7 +154,7 @@ def moved(matrix: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def _similarity(evidence: Evidence) -> np.ndarray | None:
-    """Return the affinity of all leaves, or None where a leaf is silent."""
+    """The affinity of all leaves, or None where a leaf is silent."""
     try:
         return affinity(evidence)
     except NotComparable:

@@ -50,7 +50,7 @@ def random(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None)
 
 
 def _truth(evidence: Evidence) -> np.ndarray:
-    """Return the true groups; the configuration is refused where there are none."""
+    """The true groups; the configuration is refused where there are none."""
     assert evidence.truth is not None
     return evidence.truth
 
@@ -106,7 +106,7 @@ def _limits_of_cfl(config: ClusterConfig, largest: float) -> tuple[float, float]
 
 
 def _in_two(similarity: np.ndarray) -> np.ndarray:
-    """Return which of the leaves form the second of two parts as little alike as can be, as a mask."""
+    """Which of the leaves form the second of two parts as little alike as can be, as a mask."""
     from sklearn.cluster import AgglomerativeClustering  # takes a second to load, which few runs need spend
 
     parts = AgglomerativeClustering(2, metric="precomputed", linkage="single").fit_predict(1 - similarity)
@@ -142,7 +142,7 @@ def flhc(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None, c
 
 
 def widest_gap(similarity: np.ndarray) -> float:
-    """Return the similarity in the middle of the widest gap between one joining of groups and the next.
+    """The similarity in the middle of the widest gap between one joining of groups and the next.
 
     Groups are joined bottom-up by their mean similarity. After the last joining comes the similarity 0 of
     what has nothing in common; where the last groups have less than that, they are not to be joined.
@@ -182,7 +182,7 @@ def kmeans(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None)
 
 
 def _splits_now(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> bool:
-    """Tell whether this is the first cloud step in or after round `split-round`."""
+    """Whether this is the first cloud step in or after round `split-round`."""
     return splits_now(evidence.global_round, config, before is None)
 
 
@@ -192,7 +192,7 @@ def _as_before(evidence: Evidence, before: np.ndarray | None) -> Grouping:
 
 
 def inner_products(evidence: Evidence) -> np.ndarray:
-    """Return the (S, S) inner products of the leaves' updates, in float64, entry by entry of the model.
+    """The (S, S) inner products of the leaves' updates, in float64, entry by entry of the model.
 
     Raises:
         ValueError: an update is not finite (the leaf is named).
@@ -213,7 +213,7 @@ def inner_products(evidence: Evidence) -> np.ndarray:
 
 
 def cosines_of(gram: np.ndarray) -> np.ndarray:
-    """Return the cosines of what has these inner products, (S, S) both; 0 for nothing, 1 on the diagonal."""
+    """The cosines of what has these inner products, (S, S) both; 0 for nothing, 1 on the diagonal."""
     norms = np.sqrt(np.outer(gram.diagonal(), gram.diagonal()))
     cosines = np.divide(gram, norms, out=np.zeros_like(gram), where=norms > 0)
     np.fill_diagonal(cosines, 1.0)

@@ -11,7 +11,7 @@ from fedge.config.sections.cluster import ClusterConfig
 
 
 def splits_now(global_round: int, config: ClusterConfig, is_first: bool) -> bool:
-    """Tell whether a cloud step is the first in or after round `cluster.split-round`.
+    """Whether a cloud step is the first in or after round `cluster.split-round`.
 
     Args:
         global_round: of the step.
@@ -59,7 +59,7 @@ class Pace:
         self.since += 1
 
     def facts(self) -> dict[str, Any]:
-        """Return everything as JSON, for `restore`."""
+        """Everything as JSON, for `restore`."""
         return {"quiet": self.quiet, "since": self.since}
 
     def restore(self, facts: Mapping[str, Any]) -> None:

@@ -94,17 +94,17 @@ class DealTests:
         self._floors: dict[Leaves, float] = {}
 
     def clients(self, leaves: Leaves) -> int:
-        """Return how many clients some leaves have."""
+        """How many clients some leaves have."""
         return int(np.isin(self._leaf_of, leaves).sum())
 
     def floor(self, leaves: Leaves) -> float:
-        """Return the smallest p that a test of some leaves can have; 1 where they cannot be tested."""
+        """The smallest p that a test of some leaves can have; 1 where they cannot be tested."""
         if leaves not in self._floors:
             self._floors[leaves] = smallest_p_of_any_cut(self.counts(leaves))
         return self._floors[leaves]
 
     def counts(self, leaves: Leaves) -> list[tuple[int, ...]]:
-        """Return per leaf how many clients of each stratum it has."""
+        """Per leaf how many clients of each stratum it has."""
         kinds = np.unique(self._strata)
         return [
             tuple(int(((self._leaf_of == leaf) & (self._strata == kind)).sum()) for kind in kinds)
@@ -112,7 +112,7 @@ class DealTests:
         ]
 
     def of(self, leaves: Leaves) -> Tested:
-        """Return the test of at least two leaves."""
+        """The test of at least two leaves."""
         if leaves not in self._known:
             mine = np.flatnonzero(np.isin(self._leaf_of, leaves))
             own = np.searchsorted(leaves, self._leaf_of[mine])
@@ -146,7 +146,7 @@ def partitions_of(items: Sequence[Leaves]) -> Iterator[list[list[Leaves]]]:
 
 
 def shares(floors: Sequence[float], clients: Sequence[int], level: float) -> list[float] | None:
-    """Return the level of each group's own test in the test of a partition; None where Fisher's is taken.
+    """The level of each group's own test in the test of a partition; None where Fisher's is taken.
 
     Args:
         floors: the smallest p that each group can have.
@@ -202,7 +202,7 @@ class ClosedTest:
         self._known: dict[frozenset[Leaves], tuple[float, float]] = {}
 
     def level_of(self, groups: Sequence[Leaves]) -> float:
-        """Return the level of the partition whose groups of two leaves and more are given."""
+        """The level of the partition whose groups of two leaves and more are given."""
         if not isinstance(self._level, str):
             return self._level
         floors = [self._tests.floor(group) for group in groups]
@@ -259,7 +259,7 @@ class ClosedTest:
         return found
 
     def chain(self) -> list[Deal]:
-        """Return the cuts from all leaves on, each with the p by which it is allowed or not."""
+        """The cuts from all leaves on, each with the p by which it is allowed or not."""
         groups: list[Leaves] = [self._leaves]
         closed: set[Leaves] = set()
         made: list[Deal] = []
@@ -284,7 +284,7 @@ class ClosedTest:
                 closed.add(group)
 
     def _next(self, groups: Sequence[Leaves], closed: set[Leaves]) -> Leaves | None:
-        """Return the group that is to be cut next: the one whose own test has the smallest p."""
+        """The group that is to be cut next: the one whose own test has the smallest p."""
         open_ = [g for g in groups if len(g) > 1 and g not in closed and self._tests.floor(g) < 1]
         rated = [(self._tests.of(g), g) for g in open_]
         ranked = sorted((tested.p, -tested.statistic, group) for tested, group in rated)

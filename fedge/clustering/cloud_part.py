@@ -35,7 +35,7 @@ class Family:
 
 
 class CloudPart:
-    """What the cloud does for a method; derive from it and write `group`.
+    """Cloud side of a method; derive from it and write `group`.
 
     One object serves a whole run. What it keeps from step to step goes into ``cloud.memory`` (arrays, numbers
     and states by name), which is in checkpoints, never into the object. Its constructor takes the arguments

@@ -83,7 +83,7 @@ def clove(
 
 
 def _by_vectors(losses: np.ndarray, evidence: Evidence, unknown: bool) -> tuple[np.ndarray, dict[str, Any]]:
-    """Return the model of each leaf (S,) by its loss vector, and how many clusters there are.
+    """The model of each leaf (S,) by its loss vector, and how many clusters there are.
 
     A leaf of which no client has answered keeps what it had; a model that has diverged counts as the worst
     that any leaf has lost.
@@ -102,7 +102,7 @@ def _by_vectors(losses: np.ndarray, evidence: Evidence, unknown: bool) -> tuple[
 
 
 def dealt_at_random(leaves: int, models: int, seed: int) -> np.ndarray:
-    """Return (S,) models drawn alike; one that nobody has drawn goes to a leaf that is drawn.
+    """(S,) models drawn alike; one that nobody has drawn goes to a leaf that is drawn.
 
     Models are numbered by the first leaf that has them.
     """
@@ -115,7 +115,7 @@ def dealt_at_random(leaves: int, models: int, seed: int) -> np.ndarray:
 
 
 def best_count(vectors: np.ndarray, most: int) -> int:
-    """Return the number of clusters with the best silhouette, a larger one only if it is clearly better.
+    """The number of clusters with the best silhouette, a larger one only if it is clearly better.
 
     Args:
         vectors: (S, k).
@@ -136,7 +136,7 @@ def best_count(vectors: np.ndarray, most: int) -> int:
 
 
 def _k_means(vectors: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """Return the cluster (S,) of each vector, 0, 1, … without gaps; fewer where vectors are equal."""
+    """The cluster (S,) of each vector, 0, 1, … without gaps; fewer where vectors are equal."""
     from sklearn.cluster import KMeans  # as in `best_count`
     from sklearn.exceptions import ConvergenceWarning
 
@@ -150,7 +150,7 @@ def _k_means(vectors: np.ndarray, count: int, seed: int) -> np.ndarray:
 
 
 def matched(clusters: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-    """Return the model of each cluster, each another one, with the smallest sum of losses.
+    """The model of each cluster, each another one, with the smallest sum of losses.
 
     Args:
         clusters: (S,) 0, 1, …, at most k of them.

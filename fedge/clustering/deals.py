@@ -58,7 +58,7 @@ _MOST_NUMBERS = 2**22  # in one array while they are: 32 MB
 
 @dataclass(frozen=True)
 class Deal:
-    """What the test says of one set of leaves.
+    """Result of the test on one set of leaves.
 
     Attributes:
         leaves: that were tested.
@@ -84,7 +84,7 @@ class Deal:
         return self.p <= self.level
 
     def to_json(self) -> dict[str, Any]:
-        """Return the test as JSON."""
+        """The test as JSON."""
         return {
             "leaves": list(self.leaves),
             "parts": [list(part) for part in self.parts],
@@ -97,14 +97,14 @@ class Deal:
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> "Deal":
-        """Return what `to_json` gave."""
+        """Inverse of `to_json`."""
         first, second = (tuple(part) for part in facts["parts"])
         numbers = (facts[name] for name in ("statistic", "p", "level", "deals", "exact"))
         return cls(tuple(facts["leaves"]), (first, second), *numbers)
 
 
 def without_client_effects(similarity: np.ndarray) -> np.ndarray:
-    """Return what is particular to each pair of clients: (K, K), symmetric, zero diagonal, zero row sums.
+    """Interaction of each pair of clients: (K, K), symmetric, zero diagonal, zero row sums.
 
     A client whose updates are unlike everybody's, or like everybody's, says nothing about groups.
 
@@ -128,7 +128,7 @@ def deal_test(
     strata: np.ndarray | None = None,
     cut: np.ndarray | None = None,
 ) -> tuple[np.ndarray, float, float, int, bool]:
-    """Return the best cut of S leaves in two and the p-value of there being one.
+    """The best cut of S leaves in two and the p-value of there being one.
 
     Args:
         similarities: M matrices (K, K) of the clients, made from one common start; larger is more alike.
@@ -192,7 +192,7 @@ def _deals(
 
 
 def _all_deals_inside(leaf_of: np.ndarray, groups: Sequence[np.ndarray]) -> np.ndarray | None:
-    """Return every deal (D, K) of each group's clients among themselves, or None if there are too many."""
+    """Every deal (D, K) of each group's clients among themselves, or None if there are too many."""
     counts = [np.bincount(leaf_of[group]) for group in groups]
     ways = prod(factorial(int(n.sum())) // prod(factorial(int(k)) for k in n) for n in counts)
     if ways > MOST_DEALS_TO_ENUMERATE:
@@ -217,7 +217,7 @@ def _arrangements(items: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
 
 
 def _only(pairs: np.ndarray, leaf_of: np.ndarray, cut: np.ndarray) -> np.ndarray:
-    """Return (M, S // 2) separations of one cut, -inf where it parts another number of leaves."""
+    """(M, S // 2) separations of one cut, -inf where it parts another number of leaves."""
     sizes = np.bincount(leaf_of)
     blocks = _between_leaves(pairs, leaf_of[None], len(sizes))
     found = np.full((len(pairs), len(sizes) // 2), -np.inf)
@@ -228,7 +228,7 @@ def _only(pairs: np.ndarray, leaf_of: np.ndarray, cut: np.ndarray) -> np.ndarray
 
 
 def _least_likely(separations: np.ndarray, first: int) -> tuple[int, int]:
-    """Return (similarity, m - 1) of the observed cut that is taken for the groups.
+    """(similarity, m - 1) of the observed cut that is taken for the groups.
 
     The test says that there are groups, not which. By each similarity it is the cut whose separation is most
     standard deviations above the mean of the deals; and of the similarities the one in which fewest deals
@@ -250,7 +250,7 @@ def _least_likely(separations: np.ndarray, first: int) -> tuple[int, int]:
 
 
 def all_deals(sizes: Sequence[int] | np.ndarray, most: int = MOST_DEALS_TO_ENUMERATE) -> np.ndarray | None:
-    """Return every deal of K clients to leaves of given sizes, or None if there are more than `most`.
+    """Every deal of K clients to leaves of given sizes, or None if there are more than `most`.
 
     Leaves of one size may change names without changing any statistic, so such deals are there once.
 
@@ -282,7 +282,7 @@ def all_deals(sizes: Sequence[int] | np.ndarray, most: int = MOST_DEALS_TO_ENUME
 
 
 def _best_cuts(pairs: np.ndarray, deals: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the largest separations of every deal among cuts that part m leaves from the rest.
+    """The largest separations of every deal among cuts that part m leaves from the rest.
 
     Returns:
         (D, M, S // 2) separations by each similarity for m = 1, 2, …; (M, S // 2, S) the first deal's cuts
@@ -308,7 +308,7 @@ def _best_cuts(pairs: np.ndarray, deals: np.ndarray, sizes: np.ndarray) -> tuple
 
 
 def _deals_at_once(clients: int, leaves: int) -> int:
-    """Return how many deals are worked out together, so that memory stays bounded with any number of leaves.
+    """How many deals are worked out together, so that memory stays bounded with any number of leaves.
 
     Args:
         clients: times similarities.
@@ -319,7 +319,7 @@ def _deals_at_once(clients: int, leaves: int) -> int:
 
 
 def null_spread(pairs: np.ndarray) -> np.ndarray:
-    """Return (M, K+1): the null's standard deviation of the sum over pairs between k clients and the rest.
+    """(M, K+1): the null's standard deviation of the sum over pairs between k clients and the rest.
 
     Which k clients are set apart is, over all deals, a matter of chance. With rows that sum to zero, pairs of
     pairs that share a client have Σ a_ij·a_il = −2T and disjoint ones Σ a_ij·a_lm = T, T = Σ_{i<j} a_ij², and
@@ -340,14 +340,14 @@ def null_spread(pairs: np.ndarray) -> np.ndarray:
 
 
 def _between_leaves(pairs: np.ndarray, deals: np.ndarray, leaves: int) -> np.ndarray:
-    """Return (M, D, S, S): sums over the pairs of clients of every two leaves."""
+    """(M, D, S, S): sums over the pairs of clients of every two leaves."""
     at = (deals[..., None] == np.arange(leaves)).astype(np.float64)  # (D, K, S)
     summed: np.ndarray = np.swapaxes(at, 1, 2) @ (pairs[:, None] @ at)
     return summed
 
 
 def _cuts(blocks: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Return the cuts that are looked at, True for the leaves of one part: (Q, S), or (D, Q, S)."""
+    """The cuts that are looked at, True for the leaves of one part: (Q, S), or (D, Q, S)."""
     leaves = len(sizes)
     if leaves <= MOST_LEAVES_FOR_ALL_CUTS:
         numbers = np.arange(1, 2 ** (leaves - 1))  # the last leaf is never in the part: each cut once
@@ -362,7 +362,7 @@ def _cuts(blocks: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 
 
 def refined(pairs: np.ndarray, leaf_of: np.ndarray, cut: np.ndarray) -> np.ndarray:
-    """Return the cut (S,) bool to which leaves that change sides lead, each to a larger separation.
+    """The cut (S,) bool to which leaves that change sides lead, each to a larger separation.
 
     Where there are too many cuts to try all, those that are proposed are near the best one. What a test says
     of there being groups holds, whichever leaves they are then said to be.
@@ -386,7 +386,7 @@ def refined(pairs: np.ndarray, leaf_of: np.ndarray, cut: np.ndarray) -> np.ndarr
 
 
 def _sums_between(blocks: np.ndarray, cuts: np.ndarray) -> np.ndarray:
-    """Return (M, D, Q): the sums over all pairs of clients on different sides of a cut."""
+    """(M, D, Q): the sums over all pairs of clients on different sides of a cut."""
     if cuts.ndim == 2:
         differ = (cuts[:, :, None] & ~cuts[:, None, :]).reshape(len(cuts), -1).T.astype(np.float64)
         flat: np.ndarray = blocks.reshape(*blocks.shape[:2], -1) @ differ
@@ -398,7 +398,7 @@ def _sums_between(blocks: np.ndarray, cuts: np.ndarray) -> np.ndarray:
 def leaf_similarity(
     similarities: Sequence[np.ndarray] | np.ndarray, leaf_of: np.ndarray, leaves: int
 ) -> np.ndarray:
-    """Return (S, S): the mean over pairs of clients of two leaves, in standard deviations over all pairs.
+    """(S, S): the mean over pairs of clients of two leaves, in standard deviations over all pairs.
 
     The mean of the similarities is taken; 1 on the diagonal, 0 where a leaf has no client.
     """
@@ -411,7 +411,7 @@ def leaf_similarity(
 
 
 def with_leaf_beside(test: Deal, leaf: int, other: int) -> Deal:
-    """Return a cut in which a leaf is on the side of another leaf; without it where only the leaf is there.
+    """A cut in which a leaf is on the side of another leaf; without it where only the leaf is there.
 
     >>> cut = Deal((0, 1, 2, 3), ((0, 1), (2, 3)), 5.0, 0.001, 0.01, 1999, False)
     >>> with_leaf_beside(cut, 1, 2).parts
@@ -426,7 +426,7 @@ def with_leaf_beside(test: Deal, leaf: int, other: int) -> Deal:
 
 
 def labels_after(tests: Sequence[Deal], labels: np.ndarray) -> np.ndarray:
-    """Return labels (S,) after the cuts that stand."""
+    """Labels (S,) after the cuts that stand."""
     after, free = labels.copy(), int(labels.max()) + 1
     for test in tests:
         if test.stands and test.parts[1]:

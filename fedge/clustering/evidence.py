@@ -1,4 +1,4 @@
-"""What the cloud knows about the leaves when it groups them, and how it asks clients for what it cannot know.
+"""Evidence about the leaves for grouping, and questions to clients for the rest of it.
 
 In one exchange every client evaluates models on its validation windows: under the role ``leaf-<i>`` the model
 of leaf i, under other roles whatever a method wants to try. Made by `fedge.cloud.step` and
@@ -42,7 +42,7 @@ Questions = Sequence[Mapping[str, State]]
 
 @dataclass(frozen=True)
 class Answers:
-    """What clients said about the models that they were asked to evaluate.
+    """Clients' answers about the models that they were asked to evaluate.
 
     Attributes:
         losses: role → (K,) mean cross entropy on each client's validation windows; NaN where the client was
@@ -129,7 +129,7 @@ class Evidence:
     memory: Memory = field(default_factory=dict)
 
     def read_only(self) -> "Evidence":
-        """Return the same, in which nobody can change a model by mistake: for code of the user's."""
+        """The same, in which nobody can change a model by mistake: for code of the user's."""
         starts = self.starts
         if starts is not None and not isinstance(starts, Withheld):
             starts = [_read_only(start) for start in starts]
@@ -148,7 +148,7 @@ class Evidence:
 
     @property
     def updates(self) -> np.ndarray:
-        """What leaves changed since the start of the round, (S, parameters); needs "starts".
+        """Changes of leaves since the start of the round, (S, parameters); needs "starts".
 
         Raises:
             NotComparable: the method needs starts that are alike, and they are not.
@@ -206,12 +206,12 @@ def _read_only(state: State) -> State:
 
 
 def leaf_role(leaf: int) -> str:
-    """Return the role under which the model of a leaf is evaluated."""
+    """The role under which the model of a leaf is evaluated."""
     return f"leaf-{leaf}"
 
 
 def all_to_all(models: Sequence[State]) -> list[dict[str, State]]:
-    """Return the questions whose answers are the cross-losses: every leaf's model to every client."""
+    """The questions whose answers are the cross-losses: every leaf's model to every client."""
     return [{leaf_role(leaf): model for leaf, model in enumerate(models)} for _ in models]
 
 
@@ -221,7 +221,7 @@ def collect_answers(
     windows: Mapping[int, int],
     downlink_bytes: int = 0,
 ) -> Answers:
-    """Return the answers of all clients, in order of their partition ids.
+    """The answers of all clients, in order of their partition ids.
 
     Args:
         evaluated: client → its evaluations; clients that failed are not in it.

@@ -86,7 +86,7 @@ def feddrift(
 
 
 class _State:
-    """What is known from one cloud step to the next.
+    """State between two cloud steps.
 
     Attributes:
         cloud_steps: so far, with this one.
@@ -157,7 +157,7 @@ class _State:
         return self.taken, {"drifted": drifted, "merged": merged}
 
     def _unused(self) -> int | None:
-        """Return a model that may be given to somebody, or None if all are in use."""
+        """A model that may be given to somebody, or None if all are in use."""
         never = np.flatnonzero(self.last < 0)
         if never.size:
             return int(never[0])
@@ -196,7 +196,7 @@ class _State:
 
 
 def distances_between(accuracies: np.ndarray) -> np.ndarray:
-    """Return (M, M): by how much one of two models does worse at the other's leaves than the other's own.
+    """(M, M): by how much one of two models does worse at the other's leaves than the other's own.
 
     Args:
         accuracies: (M, M) of model i at the leaves of model j.
@@ -212,7 +212,7 @@ def distances_between(accuracies: np.ndarray) -> np.ndarray:
 
 
 def leaf_accuracies(answers: Answers, count: int, leaves: int) -> np.ndarray:
-    """Return (S, k) the share of windows at a leaf that each model gets right; NaN where unknown."""
+    """(S, k) the share of windows at a leaf that each model gets right; NaN where unknown."""
     unknown = np.full(len(answers.windows), np.nan)
     right = np.stack([answers.accuracies.get(role(c), unknown) for c in range(count)], axis=1)  # (K, k)
     known = np.isfinite(right).all(axis=1)

@@ -58,7 +58,7 @@ def flux(
 
 
 def leaf_descriptions(answers: Answers, leaves: int) -> np.ndarray:
-    """Return (S, numbers) the mean description of each leaf's clients; NaN where nobody has answered."""
+    """(S, numbers) the mean description of each leaf's clients; NaN where nobody has answered."""
     made = answers.moments.get(DESCRIBED)
     if made is None:
         return np.full((leaves, 1), np.nan)
@@ -71,7 +71,7 @@ def leaf_descriptions(answers: Answers, leaves: int) -> np.ndarray:
 
 
 def scaled_distances(descriptions: np.ndarray) -> np.ndarray:
-    """Return (S, S) Euclidean distances of descriptions of which every number has unit deviation.
+    """(S, S) Euclidean distances of descriptions of which every number has unit deviation.
 
     >>> scaled_distances(np.array([[0.0, 5.0], [2.0, 5.0]])).tolist()  # the second says nothing
     [[0.0, 2.0], [2.0, 0.0]]
@@ -83,7 +83,7 @@ def scaled_distances(descriptions: np.ndarray) -> np.ndarray:
 
 
 def knee(distances: np.ndarray) -> float:
-    """Return the distance to the nearest other at the knee of all of them, sorted; (S, S) → one number.
+    """The distance to the nearest other at the knee of all of them, sorted; (S, S) → one number.
 
     The knee is the point farthest below the line from the first to the last. With fewer than three, or equal
     ones, it is the first.
@@ -98,6 +98,6 @@ def knee(distances: np.ndarray) -> float:
 
 
 def grouped(distances: np.ndarray, radius: float) -> np.ndarray:
-    """Return labels (S,) of DBSCAN with two members to a core: who is within `radius` hangs together."""
+    """Labels (S,) of DBSCAN with two members to a core: who is within `radius` hangs together."""
     near = distances <= radius
     return number_by_first_appearance(connected_components(near))

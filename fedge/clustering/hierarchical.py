@@ -21,7 +21,7 @@ from fedge.config.sections.cluster import ClusterConfig
 
 
 def _needs(config: ClusterConfig) -> frozenset[Need]:
-    """Return what the signal needs, and the deal test."""
+    """Needs of the signal, and those of the deal test."""
     updates: frozenset[Need] = frozenset({"updates"} if config.deals else ())
     return needs_of(config.signal) | updates
 
@@ -58,7 +58,7 @@ def _grouped(
     before: np.ndarray | None,
     labels_of: Callable[[np.ndarray], np.ndarray],
 ) -> Grouping:
-    """Return the clusters of the configured signal; those in force where it cannot be had."""
+    """The clusters of the configured signal; those in force where it cannot be had."""
     try:
         similarity = similarity_of(config.signal, evidence, config.arguments("signal"))
     except NotComparable as reason:
@@ -67,7 +67,7 @@ def _grouped(
 
 
 def joined(similarity: np.ndarray, linkage_: str, count: int | None = None, tau: float = 0.0) -> np.ndarray:
-    """Return labels (S,) of bottom-up clustering.
+    """Labels (S,) of bottom-up clustering.
 
     Args:
         similarity: (S, S), symmetric; the diagonal is not looked at.
@@ -96,7 +96,7 @@ def joined(similarity: np.ndarray, linkage_: str, count: int | None = None, tau:
 
 
 def cut(similarity: np.ndarray, count: int) -> np.ndarray:
-    """Return labels (S,) of spectral clustering into `count` clusters, at most S.
+    """Labels (S,) of spectral clustering into `count` clusters, at most S.
 
     Similarities are shifted to begin at 0 and normalised by degree; each leaf goes to the eigenvector in
     which it stands out, found by a pivoted QR decomposition, so nothing is drawn at random.
@@ -123,7 +123,7 @@ def cut(similarity: np.ndarray, count: int) -> np.ndarray:
 
 
 def skipped(evidence: Evidence, before: np.ndarray | None, reason: str) -> Grouping:
-    """Return the clusters in force, or one cluster if there are none yet, and why there is nothing new.
+    """The clusters in force, or one cluster if there are none yet, and why there is nothing new.
 
     `before` is (S,) int64, or None before the first clusters.
     """

@@ -42,7 +42,7 @@ class Pool:
         self.models = averaged(self.models, self.taken, models, weights)
 
     def questions(self, leaves: int) -> Questions:
-        """Return what the clients of each of so many leaves are to evaluate: all candidates."""
+        """Models that the clients of each of so many leaves are to evaluate: all candidates."""
         asked = {role(candidate): model for candidate, model in enumerate(self.models)}
         return [asked for _ in range(leaves)]
 
@@ -56,11 +56,11 @@ class Pool:
         self.models = [keep(model) for model in self.models]
 
     def states(self) -> dict[str, State]:
-        """Return the states that the next cloud step starts from."""
+        """The states that the next cloud step starts from."""
         return {role(candidate): model for candidate, model in enumerate(self.models)}
 
     def facts(self) -> Any:
-        """Return what else it needs, as JSON."""
+        """Further state as JSON."""
         return None if self.taken is None else self.taken.tolist()
 
     def restore(self, states: Mapping[str, State], facts: Any) -> None:
@@ -86,12 +86,12 @@ def ifca(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -
 
 
 def role(candidate: int) -> str:
-    """Return the role under which clients evaluate a candidate."""
+    """The role under which clients evaluate a candidate."""
     return f"pool-{candidate}"
 
 
 def leaf_losses(answers: Answers, count: int, leaves: int) -> np.ndarray:
-    """Return the (S, k) mean loss per validation window of a leaf's clients for each candidate.
+    """The (S, k) mean loss per validation window of a leaf's clients for each candidate.
 
     Clients that did not answer are left out; NaN in the row of a leaf of which no client did. A loss that
     is not finite makes the leaf's infinite: that candidate has diverged.

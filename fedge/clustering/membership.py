@@ -1,4 +1,4 @@
-"""Who is in which cluster from one cloud step to the next: hysteresis, and changes told as events.
+"""Clusters from one cloud step to the next: hysteresis, and changes as events.
 
 Labels change only when `cluster.patience` cloud steps in a row have found the same new groups, so that a
 leaf on the border does not flap. Where new groups are tried (`fedge.clustering.trial`), the last of these
@@ -55,7 +55,7 @@ class Membership:
         return self.candidate is not None and tuple(self.candidate.tolist()) not in self.failed
 
     def is_ripe(self, patience: int) -> bool:
-        """Tell whether the next step will decide on the candidate, if it finds the same groups again."""
+        """Whether the next step will decide on the candidate, if it finds the same groups again."""
         return self.candidate is not None and self.agreed + 1 >= self._needed(patience)
 
     def settle(
@@ -66,7 +66,7 @@ class Membership:
         tried: bool = False,
         useful: bool | None = None,
     ) -> np.ndarray:
-        """Return the labels in force after a step that has found `found` (S,).
+        """The labels in force after a step that has found `found` (S,).
 
         Before the first labels are in force, all leaves are one cluster.
 
@@ -95,7 +95,7 @@ class Membership:
         return self._adopt(found)
 
     def _needed(self, patience: int) -> int:
-        """Return how many steps in a row must find the candidate."""
+        """How many steps in a row must find the candidate."""
         assert self.candidate is not None
         return int(patience * 2 ** min(self.failed.get(tuple(self.candidate.tolist()), 0), MOST_DOUBLINGS))
 
@@ -116,7 +116,7 @@ class Membership:
         return labels
 
     def facts(self) -> dict[str, Any]:
-        """Return everything as JSON, for `restore`."""
+        """Everything as JSON, for `restore`."""
         return {
             "labels": None if self.labels is None else self.labels.tolist(),
             "candidate": None if self.candidate is None else self.candidate.tolist(),
@@ -136,7 +136,7 @@ class Membership:
 
 
 def events_between(before: Sequence[int] | np.ndarray, after: Sequence[int] | np.ndarray) -> list[Event]:
-    """Return what happened to the clusters, in order of their smallest leaves; a mere renumbering is nothing.
+    """Changes between two clusterings, in order of their smallest leaves; a mere renumbering is none.
 
     Clusters that share leaves, directly or through others, belong to one event: one that comes apart is a
     split, several that become one are a merge, and whatever is neither is a move. Both are (S,) labels.
@@ -152,7 +152,7 @@ def events_between(before: Sequence[int] | np.ndarray, after: Sequence[int] | np
 
 
 def _connected(old: np.ndarray, new: np.ndarray) -> list[list[int]]:
-    """Return the leaves whose old and new clusters hang together."""
+    """The leaves whose old and new clusters hang together."""
     names = np.arange(len(old))
     while True:
         joined = names.copy()
@@ -167,7 +167,7 @@ def _connected(old: np.ndarray, new: np.ndarray) -> list[list[int]]:
 
 
 def _clusters(labels: np.ndarray, leaves: Sequence[int]) -> list[list[int]]:
-    """Return the clusters that some leaves are in, each in order."""
+    """The clusters that some leaves are in, each in order."""
     groups: dict[int, list[int]] = {}
     for leaf in leaves:
         groups.setdefault(int(labels[leaf]), []).append(leaf)
@@ -175,7 +175,7 @@ def _clusters(labels: np.ndarray, leaves: Sequence[int]) -> list[list[int]]:
 
 
 def words(event: Event) -> str:
-    """Return an event as a person says it."""
+    """An event as a person says it."""
     if event["kind"] == "split":
         return f"leaves {_list(event['before'][0])} split into {_lists(event['after'])}"
     if event["kind"] == "merge":

@@ -42,7 +42,7 @@ class Change:
         return tuple(sorted(leaf for cluster in self.before for leaf in cluster))
 
     def after_of(self, leaf: int) -> Leaves:
-        """Return the cluster that a leaf is to be in."""
+        """The cluster that a leaf is to be in."""
         return next(cluster for cluster in self.after if leaf in cluster)
 
     @property
@@ -59,7 +59,7 @@ class Change:
         return tuple(leaf for leaf in self.leaves if leaf not in staying)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the change as JSON."""
+        """The change as JSON."""
         return {
             "kind": self.kind,
             "before": [list(cluster) for cluster in self.before],
@@ -68,18 +68,18 @@ class Change:
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> "Change":
-        """Return what `to_json` gave."""
+        """Inverse of `to_json`."""
         before, after = (tuple(map(tuple, facts[name])) for name in ("before", "after"))
         return cls(str(facts["kind"]), before, after)
 
 
 def changes_between(before: np.ndarray, after: np.ndarray) -> list[Change]:
-    """Return the changes that lead from some groups to others, (S,) both; they share no leaf."""
+    """The changes that lead from some groups to others, (S,) both; they share no leaf."""
     return [Change.from_json(event) for event in events_between(before, after)]
 
 
 def applied(labels: np.ndarray, changes: Collection[Change]) -> np.ndarray:
-    """Return the groups (S,) after some changes that share no leaf, numbered by first appearance."""
+    """The groups (S,) after some changes that share no leaf, numbered by first appearance."""
     after, free = labels.copy(), int(labels.max()) + 1
     for change in changes:
         for cluster in change.after:
@@ -91,7 +91,7 @@ def applied(labels: np.ndarray, changes: Collection[Change]) -> np.ndarray:
 def towards(
     target: np.ndarray, tests: Sequence[Deal], present: np.ndarray, refused: Collection[Change]
 ) -> np.ndarray:
-    """Return the groups (S,) that are the next step from those in force to those that tests have found.
+    """The groups (S,) that are the next step from those in force to those that tests have found.
 
     A cluster that is to come apart into more than two does so one cut at a time, the coarsest first, so that
     each cut earns its own trial. Where that cut was refused all of its parts are proposed at once: it may
@@ -116,7 +116,7 @@ def towards(
 
 
 def _coarser(change: Change, tests: Sequence[Deal]) -> list[Change]:
-    """Return the splits of a cluster by the first cut that parts it, by the first two, …, but the last."""
+    """The splits of a cluster by the first cut that parts it, by the first two, …, but the last."""
     (cluster,) = change.before
     groups, found = [cluster], []
     for test in tests:
@@ -146,7 +146,7 @@ class Docket:
         self.failed: dict[Change, int] = {}
 
     def present(self, leaves: int) -> np.ndarray:
-        """Return the groups (S,) in force; one cluster before there are any."""
+        """The groups (S,) in force; one cluster before there are any."""
         return np.zeros(leaves, dtype=np.int64) if self.labels is None else self.labels
 
     @property
@@ -179,21 +179,21 @@ class Docket:
         return adopted
 
     def call(self, patience: int) -> tuple[Change, ...]:
-        """Return the changes whose trial is next: the coming step decides if it finds them again."""
+        """The changes whose trial is next: the coming step decides if it finds them again."""
         for change in self.agreed:
             self.agreed[change] = min(self.agreed[change], self.needed(change, patience) - 1)
         self.on_trial = tuple(c for c, n in self.agreed.items() if n + 1 >= self.needed(c, patience))
         return self.on_trial
 
     def needed(self, change: Change, patience: int) -> int:
-        """Return how many steps in a row must find a change."""
+        """How many steps in a row must find a change."""
         failed = self.failed.get(change, 0)
         if 0 < failed < _PROMPT_TRIALS:
             return 1
         return int(patience * 2 ** min(max(0, failed - _PROMPT_TRIALS), MOST_DOUBLINGS))
 
     def hurdle(self, change: Change) -> int:
-        """Return how many times the least gain a change must show in its next trial.
+        """How many times the least gain a change must show in its next trial.
 
         Forks of groups that differ come to gain more round by round. And who looks again and again finds a
         small gain by chance: each look asks for more than the one before.
@@ -201,7 +201,7 @@ class Docket:
         return 1 + min(self.failed.get(change, 0), _PROMPT_TRIALS) if change.kind == "split" else 1
 
     def facts(self) -> dict[str, Any]:
-        """Return everything as JSON, for `restore`."""
+        """Everything as JSON, for `restore`."""
         return {
             "labels": None if self.labels is None else self.labels.tolist(),
             "agreed": [[change.to_json(), count] for change, count in self.agreed.items()],

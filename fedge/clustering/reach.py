@@ -1,4 +1,4 @@
-"""What the deal test can show with the clients that there are, and what to say where that is little.
+"""Reach of the deal test with the present clients, and warnings where it is short.
 
 See `fedge.clustering.deals`: however many rounds or windows there are, the smallest p of one leaf against the
 rest is the chance to deal its clients to one leaf.
@@ -23,7 +23,7 @@ Count = int | tuple[int, ...]
 
 
 def smallest_p(sizes: Sequence[Count]) -> float:
-    """Return the smallest p that one leaf against all others can have: the chance of its very deal.
+    """The smallest p that one leaf against all others can have: the chance of its very deal.
 
     A leaf of n clients is set apart with the same statistic wherever its clients are dealt to one leaf of n;
     with `same` such leaves and K clients that is same / C(K, n), over strata the product. The smallest over
@@ -52,7 +52,7 @@ def _ways(counts: Sequence[tuple[int, ...]], chosen: tuple[int, ...]) -> int:
 
 
 def smallest_p_of_any_cut(sizes: Sequence[Count]) -> float:
-    """Return the smallest p that a test of leaves can have, whichever of its cuts is the groups.
+    """The smallest p that a test of leaves can have, whichever of its cuts is the groups.
 
     A cut that sets k of K clients apart has its largest separation in every deal in which some cut sets these
     k apart: as many of C(K, k) as there are cuts that part k clients from the rest; k and K - k are one cut.
@@ -87,7 +87,7 @@ def smallest_p_of_any_cut(sizes: Sequence[Count]) -> float:
 
 
 def draws_for(floor: float) -> int:
-    """Return how many deals are drawn so that a leaf that differs entirely is hardly ever lost by chance.
+    """How many deals are drawn so that a leaf that differs entirely is hardly ever lost by chance.
 
     p of such a leaf is 1 + a binomial count, over the draws + 1. Where its smallest p is close to the level,
     1,999 draws would often put it above (in 11 % of tests at six leaves of three clients).
@@ -107,7 +107,7 @@ def _is_sure(floor: float, draws: int) -> bool:
 
 
 def level_by_power(floor: float) -> float:
-    """Return the level of "auto" for a test whose smallest p is given.
+    """The level of "auto" for a test whose smallest p is given.
 
     That p can be as small as a level is not enough: where only few of all deals fit below it, a leaf that
     differs must look odder than every other set of so many clients. So 0.01 is taken where four such sets fit
@@ -123,7 +123,7 @@ def level_by_power(floor: float) -> float:
 
 
 def clients_per_leaf_needed(leaves: int) -> int:
-    """Return how many clients each of `leaves` leaves needs for the level of "auto" to be 0.01.
+    """How many clients each of `leaves` leaves needs for the level of "auto" to be 0.01.
 
     >>> clients_per_leaf_needed(3), clients_per_leaf_needed(6), clients_per_leaf_needed(2)
     (5, 4, 6)
@@ -135,7 +135,7 @@ def clients_per_leaf_needed(leaves: int) -> int:
 
 
 def level_in_force(level: float | str, sizes: Sequence[Count]) -> float:
-    """Return the level of a test of leaves; "auto" is as `level_by_power` of a lone leaf says.
+    """The level of a test of leaves; "auto" is as `level_by_power` of a lone leaf says.
 
     Args:
         level: `cluster.level`.
@@ -145,7 +145,7 @@ def level_in_force(level: float | str, sizes: Sequence[Count]) -> float:
 
 
 def out_of_reach(level: float | str, sizes: Sequence[int]) -> str | None:
-    """Return what a user should know whose leaves are too small for a lone one to be seen, or None.
+    """Warning for a user whose leaves are too small for a lone one to be seen, or None.
 
     Args:
         level: `cluster.level`.

@@ -63,12 +63,12 @@ NEEDS: Mapping[Need, Meaning] = {
     ),
     "dispersion": Meaning("how far the models of a leaf's clients lie apart, one number per leaf"),
 }
-"""What each need means. Privacy, memory and documents follow from it."""
+"""Meaning of each need. Privacy, memory and documents follow from it."""
 
 
 @dataclass(frozen=True)
 class Grouping:
-    """What a method found.
+    """Result of a clustering method.
 
     Attributes:
         labels: (S,) int64, cluster of each leaf, numbered by first appearance.
@@ -115,7 +115,7 @@ class GroupingMethod:
 
 
 def sent_for(config: ClusterConfig) -> dict[str, Quantity]:
-    """What clients send beside their models for the method in force: words → mark, in order of `NEEDS`."""
+    """Quantities sent by clients beside their models for the method in force: words → mark, by `NEEDS`."""
     if not config.enabled:
         return {}
     needs, found = method_named(config).needs(config), dict[str, Quantity]()
@@ -126,14 +126,14 @@ def sent_for(config: ClusterConfig) -> dict[str, Quantity]:
 
 
 def own_models(config: ClusterConfig) -> int:
-    """Return how many models of its own the cloud keeps for the method in force."""
+    """How many models of its own the cloud keeps for the method in force."""
     if not config.enabled or "pool" not in method_named(config).needs(config):
         return 0
     return config.fixed_count or 0
 
 
 def may_mix(config: ClusterConfig) -> bool:
-    """Tell whether a method may offer leaves mixtures of several models (`Family`)."""
+    """Whether a method may offer leaves mixtures of several models (`Family`)."""
     own = GROUPINGS.is_own(config.method)
     return config.enabled and (own or inspect.isclass(GROUPINGS.load(config.method)))
 
@@ -186,7 +186,7 @@ def refuse_wrong_values(config: ClusterConfig) -> None:
 
 
 def method_named(config: ClusterConfig) -> GroupingMethod:
-    """Return the method that a configuration names, with what it needs; see docs/extend.md for own ones.
+    """The method that a configuration names, with what it needs; see docs/extend.md for own ones.
 
     Raises:
         ConfigError: there is none of that name, or its code cannot be imported.
@@ -272,7 +272,7 @@ def _of_family(name: str, family: Family, leaves: int) -> Grouping:
 
 
 def _as_grouping(name: str, found: Any, leaves: int) -> Grouping:
-    """Return what a method of the user's found, which may be labels alone.
+    """Result of a user's method as a grouping; labels alone will do.
 
     Raises:
         ConfigError: they are no labels of all leaves.

@@ -1,4 +1,4 @@
-"""What says that two leaves are alike: evidence → similarity matrix, one function per `cluster.signal`.
+"""Signals of similarity between leaves: evidence → matrix, one function per `cluster.signal`.
 
 Shape letters: S leaf servers, K clients.
 """
@@ -32,12 +32,12 @@ def signal(*needs: Need) -> Callable[[Signal], Signal]:
 
 
 def needs_of(name: str) -> frozenset[Need]:
-    """Return what must be gathered for a signal."""
+    """Needs of a signal: quantities to be gathered for it."""
     return frozenset(getattr(SIGNALS.load(name), "needs", ()))
 
 
 def similarity_of(name: str, evidence: Evidence, arguments: Mapping[str, Any] | None = None) -> np.ndarray:
-    """Return the (S, S) similarity of the leaves by a signal.
+    """The (S, S) similarity of the leaves by a signal.
 
     Raises:
         NotComparable: leaves did not start from one model, or clients have not answered.
@@ -53,7 +53,7 @@ def similarity_of(name: str, evidence: Evidence, arguments: Mapping[str, Any] | 
 
 
 def _as_matrix(name: str, found: Any, size: int) -> np.ndarray:
-    """Return what a signal of the user's found as float64 (S, S).
+    """Result of a user's signal as float64 (S, S).
 
     Raises:
         ConfigError: it is something else, not finite or not symmetric.
@@ -72,13 +72,13 @@ def _as_matrix(name: str, found: Any, size: int) -> np.ndarray:
 
 
 def weights(evidence: Evidence) -> np.ndarray:
-    """Return the absolute cosine of the last layer's weights, as published (contract C5)."""
+    """The absolute cosine of the last layer's weights, as published (contract C5)."""
     return np.abs(cosine_similarity([last_layer(_parameters(m, evidence)) for m in evidence.models]))
 
 
 @signal("starts")
 def update(evidence: Evidence) -> np.ndarray:
-    """Return the signed cosine of what changed in the round, over all trainable entries.
+    """The signed cosine of what changed in the round, over all trainable entries.
 
     Source: Sattler et al. 2020, Clustered Federated Learning, equation 10.
     """
@@ -87,7 +87,7 @@ def update(evidence: Evidence) -> np.ndarray:
 
 @signal("starts")
 def update_head(evidence: Evidence) -> np.ndarray:
-    """Return the same over the last layer's weights only."""
+    """The same over the last layer's weights only."""
     matrices = [name for name in evidence.parameter_names if np.ndim(evidence.models[0][name]) >= 2]
     if not matrices:
         last_layer({})  # says so
@@ -95,7 +95,7 @@ def update_head(evidence: Evidence) -> np.ndarray:
 
 
 class _Changes(Sequence[np.ndarray]):
-    """What changed in each leaf's trainable entries, float64 (P,), made when asked for: none is kept."""
+    """Change of each leaf's trainable entries, float64 (P,), made on request: none is kept."""
 
     def __init__(self, evidence: Evidence, names: Sequence[str]) -> None:
         if not evidence.common_start:  # from different starts it says nothing
@@ -119,7 +119,7 @@ class _Changes(Sequence[np.ndarray]):
 
 
 def _parameters(state: State, evidence: Evidence) -> State:
-    """Return the trainable entries of a state."""
+    """The trainable entries of a state."""
     return {name: state[name] for name in evidence.parameter_names}
 
 
@@ -140,7 +140,7 @@ def cross_loss(evidence: Evidence) -> np.ndarray:
 
 @signal("cross-losses")
 def cross_loss_rows(evidence: Evidence) -> np.ndarray:
-    """Return the correlation of two models' excess losses over all leaves: are they bad at the same places?
+    """The correlation of two models' excess losses over all leaves: are they bad at the same places?
 
     A model that is bad nowhere in particular has no profile: its correlation with every other is 0.
     """
@@ -150,7 +150,7 @@ def cross_loss_rows(evidence: Evidence) -> np.ndarray:
 
 @signal("cross-losses")
 def affinity(evidence: Evidence) -> np.ndarray:
-    """Return how much better two leaves' models do at each other's clients than expected, in log loss.
+    """How much better two leaves' models do at each other's clients than expected, in log loss.
 
     Expected is what the quality of the models and the difficulty of the clients explain
     (`fedge.clustering.affinity`). It is the mean over the newest cloud steps since the groups changed; 0 on
@@ -164,7 +164,7 @@ def affinity(evidence: Evidence) -> np.ndarray:
 
 
 def relationships_among(evidence: Evidence, leaves: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the relationships (S, K) of some leaves' models and clients, and the leaf of each client.
+    """The relationships (S, K) of some leaves' models and clients, and the leaf of each client.
 
     They are the mean over this cloud step and the recent ones; a client that has not answered in one of them
     does not count in that one, and not at all if it has answered in none.
@@ -186,7 +186,7 @@ def relationships_among(evidence: Evidence, leaves: Sequence[int]) -> tuple[np.n
 
 
 def _among(cross: CrossLosses, leaves: Sequence[int]) -> CrossLosses:
-    """Return the cross-losses of some leaves' models at their clients, the leaves numbered anew."""
+    """The cross-losses of some leaves' models at their clients, the leaves numbered anew."""
     members = np.isin(cross.leaf_of, leaves)
     number = {leaf: at for at, leaf in enumerate(leaves)}
     leaf_of = np.array([number[int(leaf)] for leaf in cross.leaf_of[members]], dtype=np.int64)
@@ -194,7 +194,7 @@ def _among(cross: CrossLosses, leaves: Sequence[int]) -> CrossLosses:
 
 
 def loss_matrix(cross: CrossLosses) -> np.ndarray:
-    """Return (S, S): the loss of leaf i's model on all validation windows of leaf j; NaN where unknown."""
+    """(S, S): the loss of leaf i's model on all validation windows of leaf j; NaN where unknown."""
     size = len(cross.losses)
     matrix = np.full((size, size), np.nan)
     known = np.isfinite(cross.losses).all(axis=0)
@@ -207,7 +207,7 @@ def loss_matrix(cross: CrossLosses) -> np.ndarray:
 
 
 def _excess(evidence: Evidence) -> np.ndarray:
-    """Return (S, S): the loss of leaf i's model at leaf j's clients beyond that of leaf j's own."""
+    """(S, S): the loss of leaf i's model at leaf j's clients beyond that of leaf j's own."""
     matrix = _known_losses(evidence)
     excess: np.ndarray = matrix - np.diag(matrix)
     return excess

@@ -51,7 +51,7 @@ class CutTest:
     p: float
 
     def to_json(self) -> dict[str, Any]:
-        """Return the test as JSON."""
+        """The test as JSON."""
         return {
             "leaves": list(self.leaves),
             "parts": [list(part) for part in self.parts],
@@ -61,7 +61,7 @@ class CutTest:
 
 
 def separation(similarity: np.ndarray, labels: np.ndarray) -> float:
-    """Return how far within-part similarities lie above those between, in standard errors of equal cells.
+    """How far within-part similarities lie above those between, in standard errors of equal cells.
 
     `similarity` is (S, S) float64, `labels` (S,) int64; the diagonal does not count. Minus infinity if there
     is nothing within or nothing between.
@@ -83,7 +83,7 @@ def cut_test(
     rng: np.random.Generator,
     draws: int = DRAWS,
 ) -> tuple[np.ndarray, float, float]:
-    """Return (labels, statistic, p) of the best cut of S ≥ 4 leaves in two.
+    """(labels, statistic, p) of the best cut of S ≥ 4 leaves in two.
 
     Args:
         relationships: (S, K) of each leaf's model and each client, 0 at a client's own leaf.
@@ -110,7 +110,7 @@ def divide(
     level: float,
     rng: np.random.Generator,
 ) -> list[CutTest]:
-    """Return the tests of `leaves` and of all parts that they come apart in, each before those of its parts.
+    """The tests of `leaves` and of all parts that they come apart in, each before those of its parts.
 
     Args:
         relationships_of: leaves → their (S, K) relationships and (K,) leaf of each client, as 0..S-1.
@@ -132,7 +132,7 @@ def divide(
 
 
 def labels_after(tests: Sequence[CutTest], labels: np.ndarray, level: float) -> np.ndarray:
-    """Return labels (S,) after the cuts that stand."""
+    """Labels (S,) after the cuts that stand."""
     after, free = labels.copy(), int(labels.max()) + 1
     for test in tests:
         if test.p <= level and len(test.parts) > 1:

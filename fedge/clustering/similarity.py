@@ -55,7 +55,7 @@ def weight_clustering(
 
 
 def last_layer(model: ModelWeights) -> np.ndarray:
-    """Return the last array with two or more axes, (classes, …): the weights of a model's last layer.
+    """The last array with two or more axes, (classes, …): the weights of a model's last layer.
 
     Raises:
         ValueError: the model has no such array.
@@ -68,7 +68,7 @@ def last_layer(model: ModelWeights) -> np.ndarray:
 
 
 def cosine_similarity(vectors: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the (S, S) signed cosines of S arrays, flattened, in float64; 1 on the diagonal.
+    """The (S, S) signed cosines of S arrays, flattened, in float64; 1 on the diagonal.
 
     An all-zero array has no direction: its cosine with every other is 0. Two arrays and their product are
     held at a time, so a sequence may make each when it is asked for it.
@@ -102,7 +102,7 @@ def cosine_similarity(vectors: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _flat(vector: np.ndarray) -> np.ndarray:
-    """Return an array as one of float64."""
+    """An array as one of float64."""
     return np.asarray(vector, dtype=np.float64).ravel()
 
 
@@ -112,7 +112,7 @@ def _dot(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def threshold_components(similarity: np.ndarray, tau: float) -> np.ndarray:
-    """Return the connected components of the graph with an edge where similarity (S, S) ≥ tau.
+    """The connected components of the graph with an edge where similarity (S, S) ≥ tau.
 
     Labels (S,) int64 are numbered by first appearance, so leaf 0 is always in cluster 0.
 
@@ -149,7 +149,7 @@ def connected_components(edges: np.ndarray) -> np.ndarray:
 
 
 def number_by_first_appearance(labels: np.ndarray) -> np.ndarray:
-    """Return labels (S,) int64, renamed to 0, 1, 2, … in the order in which they first occur.
+    """Labels (S,) int64, renamed to 0, 1, 2, … in the order in which they first occur.
 
     >>> number_by_first_appearance(np.array([7, 7, 2, 7, 5])).tolist()
     [0, 0, 1, 0, 2]

@@ -19,7 +19,7 @@ _SIGNS_SEED = 20021  # the signs belong to the method, not to a run: equal vecto
 
 
 def sketch(arrays: Sequence[np.ndarray], size: int = SIZE) -> np.ndarray:
-    """Return (min(P, size),) float64 of all P entries of some arrays, in order.
+    """(min(P, size),) float64 of all P entries of some arrays, in order.
 
     Linear: the sketch of a sum is the sum of the sketches.
 
@@ -42,7 +42,7 @@ def sketch(arrays: Sequence[np.ndarray], size: int = SIZE) -> np.ndarray:
 
 
 def cosines(vectors: np.ndarray) -> np.ndarray:
-    """Return (K, K) cosines of K vectors (K, P); 0 with a vector that is all zero; 1 on the diagonal.
+    """(K, K) cosines of K vectors (K, P); 0 with a vector that is all zero; 1 on the diagonal.
 
     >>> cosines(np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]])).round(3).tolist()
     [[1.0, 0.707, 0.0], [0.707, 1.0, 0.0], [0.0, 0.0, 1.0]]

@@ -29,7 +29,7 @@ _LEAST = 1e-8  # of what is divided by
 
 @dataclass(frozen=True)
 class Dial:
-    """What one number sets; λ is cut to 0..1.
+    """Settings by one number; λ is cut to 0..1.
 
     Attributes:
         alpha: α₀ of the prior.

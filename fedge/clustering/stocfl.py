@@ -32,7 +32,7 @@ def stocfl(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None)
 
 
 def joined_once(gram: np.ndarray, labels: np.ndarray, tau: float) -> np.ndarray:
-    """Return labels (S,) after all pairs of clusters that are alike enough have been joined.
+    """Labels (S,) after all pairs of clusters that are alike enough have been joined.
 
     Args:
         gram: (S, S) inner products of Ψ.

@@ -1,4 +1,4 @@
-"""What models of strangers lose at clients: the evidence by which changes of clusters are tried.
+"""Losses of other leaves' models at clients: the evidence by which changes of clusters are tried.
 
 Whoever decides for an unseen client must know how a model serves people that had no part in it. Per leaf its
 clients evaluate, on validation windows, in one exchange,
@@ -41,18 +41,18 @@ Folds = Mapping[int, State]
 
 
 def cluster_role(cluster: int) -> str:
-    """Return the role under which a cluster's mean is evaluated at the clients of others."""
+    """The role under which a cluster's mean is evaluated at the clients of others."""
     return f"cluster-{cluster}"
 
 
 def fold_role(client: int) -> str:
-    """Return the role of the model that was made without a client (and without those of its fold)."""
+    """The role of the model that was made without a client (and without those of its fold)."""
     return f"without-{client}"
 
 
 @dataclass(frozen=True)
 class Asking:
-    """What there is to ask about.
+    """Question about one change.
 
     Attributes:
         labels: (S,) groups in force.
@@ -74,7 +74,7 @@ class Asking:
 
 
 def questions(asking: Asking) -> list[dict[str, State]]:
-    """Return per leaf the models that its clients are to evaluate, by role; at most `MOST_MODELS` each."""
+    """Per leaf the models that its clients are to evaluate, by role; at most `MOST_MODELS` each."""
     means = _Means(asking)
     change_of = {leaf: change for change in asking.on_trial for leaf in change.leaves}
     asked: list[dict[str, State]] = []
@@ -103,7 +103,7 @@ def questions(asking: Asking) -> list[dict[str, State]]:
 
 
 def _of_trial(change: Change, leaf: int, asking: Asking, means: "_Means") -> dict[str, State]:
-    """Return the models of a change that one of its leaves compares with the present one."""
+    """The models of a change that one of its leaves compares with the present one."""
     if is_simple_move(change):
         if leaf not in change.movers:
             return {}
@@ -130,7 +130,7 @@ class _Means:
         return self._mean(leaves, False)
 
     def of_forks(self, leaves: tuple[int, ...]) -> State:
-        """Return the mean of forks; of the model itself where a leaf has none, since it would be alone."""
+        """The mean of forks; of the model itself where a leaf has none, since it would be alone."""
         return self._mean(leaves, True)
 
     def _mean(self, leaves: tuple[int, ...], forked: bool) -> State:
@@ -145,7 +145,7 @@ class _Means:
 
 
 def is_simple_move(change: Change) -> bool:
-    """Tell whether leaves only go to clusters most of whose leaves stay: nothing need be trained anew."""
+    """Whether leaves only go to clusters most of whose leaves stay: nothing need be trained anew."""
     movers = set(change.movers)
     return change.kind == "move" and all(
         sum(leaf not in movers for leaf in cluster) > len(cluster) / 2 for cluster in change.after
@@ -175,7 +175,7 @@ class Heard:
 
 
 def heard(answers: Answers, asking: Asking) -> Heard:
-    """Return what clients' answers to `questions` say."""
+    """Evidence in clients' answers to `questions`."""
     unknown = np.full(len(answers.leaf_of), np.nan)
 
     def log(role: str) -> np.ndarray:
@@ -194,7 +194,7 @@ def heard(answers: Answers, asking: Asking) -> Heard:
 
 
 def _without_oneself(answers: Answers, folds: Mapping[int, Folds], log: Any) -> np.ndarray:
-    """Return (K,) what each client of a leaf with folds loses with the model that was made without it."""
+    """(K,) what each client of a leaf with folds loses with the model that was made without it."""
     found = np.full(len(answers.leaf_of), np.nan)
     for leaf, of_client in folds.items():
         first = {id(state): client for client, state in sorted(of_client.items(), reverse=True)}
@@ -207,7 +207,7 @@ def _without_oneself(answers: Answers, folds: Mapping[int, Folds], log: Any) -> 
 
 @dataclass(frozen=True)
 class Worth:
-    """What a trial found of one change.
+    """Result of a trial of one change.
 
     Attributes:
         gain: by how much log loss falls, each part counting alike; 0.1 is about 10 %.
@@ -227,7 +227,7 @@ class Worth:
 
 
 def worth_of(change: Change, said: Heard, min_gain: float) -> Worth | None:
-    """Return what the clients' answers say of a change; None if no client has evaluated both models."""
+    """Gain of a change in the clients' answers; None if no client has evaluated both models."""
     if change.kind == "merge":
         found = _worth_of_merge(change, said)
         return None if found is None else replace(found, useful=found.gain >= -min_gain)
@@ -236,12 +236,12 @@ def worth_of(change: Change, said: Heard, min_gain: float) -> Worth | None:
 
 
 def _judges(change: Change) -> tuple[tuple[int, ...], ...]:
-    """Return the parts of a split or move whose clients say what it is worth."""
+    """The parts of a split or move whose clients say what it is worth."""
     return (change.movers,) if is_simple_move(change) else change.after
 
 
 def _worth_of_merge(change: Change, said: Heard) -> Worth | None:
-    """Return what a merge is worth: by forks of the mean of all, or with the model of one of its clusters.
+    """Gain of a merge: by forks of the mean of all, or with the model of one of its clusters.
 
     Where clusters have come to be alike since they were parted, as when what parted them is over, the mean of
     their models may be worse than one of them. Clients of the cluster whose model it is gain nothing.
@@ -298,7 +298,7 @@ def misplaced(change: Change, said: Heard, min_gain: float) -> list[int]:
 
 
 def is_doubted(change: Change, said: Heard, worth: Worth, min_gain: float) -> bool:
-    """Tell whether forks of a split should train on before it counts, though it is useful on the whole.
+    """Whether forks of a split should train on before it counts, though it is useful on the whole.
 
     So they should if a part loses by it, or if a leaf seems to be on the wrong side: after one round that may
     be for lack of training.

@@ -27,7 +27,7 @@ _SMALLEST_LOSS = 1e-12  # of which a logarithm is taken
 
 @dataclass(frozen=True)
 class Gain:
-    """What a trial found.
+    """Result of a trial.
 
     Attributes:
         gain: by how much the log loss falls, over all clients that evaluated both; 0.1 is about 10 %.
@@ -47,7 +47,7 @@ def questions(
     models: Sequence[State],
     weights: Sequence[float],
 ) -> list[dict[str, State]]:
-    """Return per leaf the two models that its clients are to compare; none for those that it leaves alone.
+    """Per leaf the two models that its clients are to compare; none for those that it leaves alone.
 
     A leaf whose cluster stays as it is has nothing to compare, nor has one that is alone, now or then.
 
@@ -76,12 +76,12 @@ def questions(
 
 
 def others(labels: np.ndarray, leaf: int) -> tuple[int, ...]:
-    """Return the other leaves in a leaf's cluster; `labels` is (S,) int64."""
+    """The other leaves in a leaf's cluster; `labels` is (S,) int64."""
     return tuple(int(other) for other in np.flatnonzero(labels == labels[leaf]) if other != leaf)
 
 
 def gain_of(answers: Answers) -> Gain | None:
-    """Return what the clients' answers say, or None if none of them evaluated both models."""
+    """Gain in the clients' answers, or None if none of them evaluated both models."""
     if PROPOSED not in answers.losses or PRESENT not in answers.losses:
         return None
     both = [np.log(np.maximum(answers.losses[role], _SMALLEST_LOSS)) for role in (PRESENT, PROPOSED)]

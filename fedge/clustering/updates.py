@@ -50,7 +50,7 @@ class Likeness:
 
     @classmethod
     def from_state(cls, state: State) -> "Likeness":
-        """Return what `to_state` gave."""
+        """Inverse of `to_state`."""
         windows = np.array(state["windows"]) if "windows" in state else None
         cosines, leaf_of = np.array(state["cosines"]), np.array(state["leaf_of"])
         clients = np.array(state["clients"]) if "clients" in state else None
@@ -102,14 +102,14 @@ class Updates:
             self._seen[client] = leaf, windows, summaries
 
     def summaries(self) -> dict[int, list[np.ndarray]]:
-        """Return client → the summary of each kind of its update, and its windows (1,), in float64."""
+        """Client → the summary of each kind of its update, and its windows (1,), in float64."""
         return {
             client: [*kinds, np.array([windows], dtype=np.float64)]
             for client, (_, windows, kinds) in self._seen.items()
         }
 
     def sizes(self) -> list[int]:
-        """Return how many numbers each array has that `summaries` gives of a client."""
+        """How many numbers each array has that `summaries` gives of a client."""
         kinds = [sum(self._start[name].size for name in names) for names in self._kinds]
         return [*(min(size, SIZE) for size in kinds), 1]
 
@@ -119,7 +119,7 @@ class Updates:
         self._seen[client] = leaf, int(windows[0]), kinds
 
     def likeness(self) -> Likeness:
-        """Return how alike all that have come are."""
+        """How alike all that have come are."""
         seen = [self._seen[client] for client in sorted(self._seen)]
         leaves, windows, summaries = zip(*seen, strict=True)
         return Likeness(
@@ -135,7 +135,7 @@ class Updates:
 
 
 def size_strata(windows: np.ndarray) -> np.ndarray:
-    """Return (K,) int64: clients with one number have about as many windows as each other.
+    """(K,) int64: clients with one number have about as many windows as each other.
 
     A stratum spans a factor of two, the median in the middle of one of them: people who gave somewhat more
     or less are dealt together, clients of two users, or with five times the windows, are not.
@@ -170,5 +170,5 @@ def even_windows(windows: Sequence[int]) -> int:
 
 
 def _statistics(state: State, parameter_names: Sequence[str]) -> list[str]:
-    """Return the entries that are no parameters and no counters."""
+    """The entries that are no parameters and no counters."""
     return [n for n, a in state.items() if n not in parameter_names and np.issubdtype(a.dtype, np.floating)]

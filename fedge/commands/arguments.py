@@ -40,7 +40,7 @@ def add_run_arguments(parser: Parser) -> None:
 
 
 def project_of(options: argparse.Namespace) -> Project:
-    """Return the project that is meant; from here on `options.app` is its folder."""
+    """The project that is meant; from here on `options.app` is its folder."""
     project = Project(Path(options.app))
     options.app = str(project.folder)
     return project

@@ -87,7 +87,7 @@ def _carried_out(config: dict[str, Any]) -> "RunData":
 
 
 def story(one: "RunData", groups: "RunData") -> list[str]:
-    """What the two runs show, in lines: groups as planted and found, accuracies of known and unseen people.
+    """The story of the two runs, in lines: groups planted and found, accuracies of known and unseen people.
 
     Args:
         one: the run with one model for all.

@@ -91,7 +91,7 @@ def _run_deployed(
 
 
 def _said(options: argparse.Namespace) -> dict[str, Scalar]:
-    """Return the options that have an argument of their own."""
+    """The options that have an argument of their own."""
     return {} if options.clients is None else {"clients": options.clients}
 
 

@@ -1,4 +1,4 @@
-"""What a run is asked to be: options, the names they may take, what they must not say together.
+"""Configuration of a run: options, the names that they take, and contradictions.
 
 `option` declares and checks one option; `sections` has all of them, by concern, `config` a whole run's,
 `flat` the mapping that they are read from; `contradictions` says what sections must not say together,

@@ -1,4 +1,4 @@
-"""What sections of a configuration must not say together: checks of a whole `fedge.config.config.Config`.
+"""Contradictions between sections of a configuration: checks of a whole `fedge.config.config.Config`.
 
 What one section says by itself is checked in `fedge.config.sections`, what does not fit the data where the
 data are known.

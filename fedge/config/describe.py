@@ -22,7 +22,7 @@ _BOUNDS = (("minimum", "≥"), ("above", ">"), ("maximum", "≤"))
 
 
 def option_table() -> str:
-    """Return a Markdown table of every option: key, default, allowed values, meaning."""
+    """A Markdown table of every option: key, default, allowed values, meaning."""
     lines = ["| key | default | allowed | meaning |", "|---|---|---|---|"]
     for key, (default, rule) in options().items():
         lines.append(f"| `{key}` | `{json.dumps(default)}` | {_allowed(default, rule)} | {rule['doc']} |")
@@ -30,7 +30,7 @@ def option_table() -> str:
 
 
 def _allowed(default: Scalar, rule: Mapping[str, Any]) -> str:
-    """Return what an option may be, in a few signs."""
+    """Allowed values of an option, in a few signs."""
     if rule["table"]:
         return "a table"
     if rule["choices"]:
@@ -66,7 +66,7 @@ def _first_line(section: type) -> str:
 
 
 def _meaning(default: Scalar, rule: Mapping[str, Any]) -> str:
-    """Return what an option does, and what it may be where its default does not tell."""
+    """Meaning of an option, and its allowed values where the default does not tell them."""
     if isinstance(default, bool) or not (rule["choices"] or rule["words"]):
         return str(rule["doc"])
     return f"{rule['doc']} ({_allowed(default, rule).replace('`', '')})"
@@ -83,7 +83,7 @@ def _lines_of(name: str, meaning: str, width: int) -> Iterator[str]:
 
 
 def json_schema(pyproject: bool = False) -> dict[str, Any]:
-    """Return the JSON schema (draft 7) of a file of options, or of a pyproject.toml that has them.
+    """The JSON schema (draft 7) of a file of options, or of a pyproject.toml that has them.
 
     Editors check and complete with it what one writes. What options must not say together is not in it.
     """
@@ -103,12 +103,12 @@ def json_schema(pyproject: bool = False) -> dict[str, Any]:
 
 
 def _closed(properties: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """Return the schema of a table that has no other keys."""
+    """The schema of a table that has no other keys."""
     return {"type": "object", "description": what, "properties": properties, "additionalProperties": False}
 
 
 def _schema_of(default: Scalar, rule: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a value must be."""
+    """JSON schema of a value."""
     if rule["table"]:
         return {"type": ["object", "string"]}
     if rule["many"]:

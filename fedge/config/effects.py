@@ -22,7 +22,7 @@ Holds = Callable[["Config"], bool]
 
 @dataclass(frozen=True)
 class Effect:
-    """What an option needs for having an effect.
+    """Conditions under which an option has an effect.
 
     Attributes:
         needs: in words, with the key of what else must be set.
@@ -34,7 +34,7 @@ class Effect:
 
 
 def options_without_effect(config: "Config") -> list[str]:
-    """Return a line for every option that differs from its default and changes nothing in this run."""
+    """A line for every option that differs from its default and changes nothing in this run."""
     lines = []
     for section, holder in [("", config), *((f.name, getattr(config, f.name)) for f in fields(config))]:
         for declared in fields(holder) if hasattr(holder, "SECTION") else ():
@@ -47,7 +47,7 @@ def options_without_effect(config: "Config") -> list[str]:
 
 
 def _is_one_of(register: Register, name: str, *names: str) -> bool:
-    """Tell whether a part is one of these, or one that Fedge does not know and that may use anything."""
+    """Whether a part is one of these, or one that Fedge does not know and that may use anything."""
     return name in names or name not in register.names
 
 
@@ -87,14 +87,14 @@ def _method_with(trait: str) -> Effect:
 
 
 def _uses_tau(cluster: Any) -> bool:
-    """Tell whether leaves are joined by a threshold."""
+    """Whether leaves are joined by a threshold."""
     if cluster.method == "agglomerative":
         return bool(cluster.count == BY_THRESHOLD)
     return _is_one_of(parts.GROUPINGS, cluster.method, "components", "flhc", "stocfl")
 
 
 def _makes_offers(config: "Config") -> bool:
-    """Tell whether the cloud can offer a leaf anything."""
+    """Whether the cloud can offer a leaf anything."""
     return not (config.cluster.enabled and config.cluster.method == "alone" and config.cluster.blend == 1.0)
 
 

@@ -18,7 +18,7 @@ from fedge.config.option import ConfigError, Scalar, Section, arguments_of, key_
 
 @cache
 def options() -> Mapping[str, tuple[Scalar, Mapping[str, Any]]]:
-    """Return every key with its default and its declaration, in the order of the classes."""
+    """Every key with its default and its declaration, in the order of the classes."""
     table: dict[str, tuple[Scalar, Mapping[str, Any]]] = {}
     classes: dict[str, Any] = {"": Config, **SECTIONS}
     for section, kind in classes.items():
@@ -40,7 +40,7 @@ def check_keys(keys: list[str]) -> None:
 
 
 def _table_of(key: str) -> str | None:
-    """Return the table of arguments that a key lies in: "train.model-args" for "train.model-args.x"."""
+    """The table of arguments that a key lies in: "train.model-args" for "train.model-args.x"."""
     return next((table for table in _TABLES if key.startswith(f"{table}.")), None)
 
 
@@ -50,7 +50,7 @@ _LISTS = tuple(key for key, (_, rule) in options().items() if rule["many"])
 
 
 def fold_tables(run_config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a flat mapping in which every table of keyword arguments is one entry, as JSON text.
+    """A flat mapping in which every table of keyword arguments is one entry, as JSON text.
 
     ``{"train.model-args.width": 64}`` → ``{"train.model-args": '{"width": 64}'}``. Flower takes no keys that
     pyproject.toml does not list, and no lists, so a list of names becomes one text.
@@ -74,7 +74,7 @@ def fold_tables(run_config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _listed(key: str, value: Any) -> Any:
-    """Return a list of names as the text that Flower takes, ``["a", "b"]`` → "a,b"; all else as it is."""
+    """A list of names as the text that Flower takes, ``["a", "b"]`` → "a,b"; all else as it is."""
     is_list = key in _LISTS and isinstance(value, list) and all(type(name) is str for name in value)
     return ",".join(value) if is_list else value
 
@@ -97,7 +97,7 @@ _SectionT = TypeVar("_SectionT", bound=Section)
 
 
 def _values(run_config: Mapping[str, Any], section: str, kind: type[_SectionT]) -> dict[str, Any]:
-    """Return the given values of one section by field name."""
+    """The given values of one section by field name."""
     named = {f.name: key_of(section, f.name) for f in fields(kind) if f.metadata}  # type: ignore[arg-type]
     return {name: run_config[key] for name, key in named.items() if key in run_config}
 

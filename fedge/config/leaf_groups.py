@@ -4,7 +4,7 @@ from fedge.config.option import ConfigError, shown
 
 
 def static_groups(groups: str, leaves: int) -> list[int]:
-    """Return the group of each leaf that `asynchrony.groups` says, numbered by first appearance.
+    """The group of each leaf that `asynchrony.groups` says, numbered by first appearance.
 
     >>> static_groups("5,2,5", 3), static_groups("", 3)
     ([0, 1, 0], [0, 0, 0])

@@ -19,7 +19,7 @@ Scalar = bool | int | float | str
 
 
 class ConfigError(ValueError):
-    """What the user asked for cannot be run. One line: name, rule, value, next step."""
+    """A request that cannot be run. One line: name, rule, value, next step."""
 
     def __init__(self, message: str) -> None:
         """Escape what would break the line, and leave out the middle of what nobody would read."""
@@ -27,7 +27,7 @@ class ConfigError(ValueError):
         super().__init__(line if len(line) <= _LONGEST else f"{line[:400]} … {line[-400:]}")
 
     def _render_traceback_(self) -> list[str]:
-        """Return what Jupyter shows of it: the line. Where in Fedge it was found helps nobody."""
+        """The one line for Jupyter: the place in Fedge's code helps nobody."""
         return [f"{type(self).__name__}: {self}"]
 
 
@@ -35,7 +35,7 @@ _LONGEST, _LONGEST_READ = 810, 100_000
 
 
 def shown(value: Any) -> str:
-    """Return a value as an error message shows it: short, whatever it is."""
+    """A value as an error message shows it: short, whatever it is."""
     try:
         text = " ".join(repr(value).split())
     except Exception:  # an object's own repr may fail; so does a whole number of thousands of digits
@@ -80,7 +80,7 @@ def option(
 
 
 def key_of(section: str, name: str) -> str:
-    """Return the run-config key of a field: ``("train", "batch_size")`` → ``"train.batch-size"``."""
+    """The run-config key of a field: ``("train", "batch_size")`` → ``"train.batch-size"``."""
     dashed = name.replace("_", "-")
     return f"{section}.{dashed}" if section else dashed
 
@@ -103,7 +103,7 @@ class Section:
                 object.__setattr__(self, declared.name, value)
 
     def arguments(self, name: str) -> dict[str, Any]:
-        """Return the keyword arguments for the part that an option names: ``train.arguments("model")``."""
+        """The keyword arguments for the part that an option names: ``train.arguments("model")``."""
         return arguments_of(getattr(self, f"{name}_args"), key_of(self.SECTION, f"{name}-args"))
 
 
@@ -149,7 +149,7 @@ def _checked(key: str, value: Any, default: Any, rule: Mapping[str, Any]) -> Any
 
 
 def arguments_of(text: str, key: str) -> dict[str, Any]:
-    """Return the keyword arguments that a table of a configuration holds as JSON text; "" for none.
+    """The keyword arguments that a table of a configuration holds as JSON text; "" for none.
 
     Raises:
         ConfigError: it is no table.

@@ -340,7 +340,7 @@ CALLBACKS = Register(
 
 
 def names_in(text: str) -> tuple[str, ...]:
-    """Return the names in a list of names, as options hold it: "early-stopping,my:Watch"."""
+    """The names in a list of names, as options hold it: "early-stopping,my:Watch"."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
@@ -366,7 +366,7 @@ def refuse_uncalled(callback: Any, name: str) -> None:
 
 
 def _is_empty(callback: Any, hook: str) -> bool:
-    """Tell whether a method is that of `fedge.callbacks.Callback`, which does nothing."""
+    """Whether a method is that of `fedge.callbacks.Callback`, which does nothing."""
     method = getattr(callback, hook)
     return getattr(method, "__module__", "") == "fedge.callbacks.callback"
 
@@ -391,7 +391,7 @@ def _refuse_other_call(callback: Any, name: str, hook: str) -> None:
 
 
 def callback_arguments(name: str, text: str) -> dict[str, Any]:
-    """Return the keyword arguments of one callback in the table of all.
+    """The keyword arguments of one callback in the table of all.
 
     ``{"early-stopping": {"min-delta": 0.01}}`` → ``{"min_delta": 0.01}``.
 

@@ -60,12 +60,12 @@ def _is_number(word: str) -> bool:
 
 
 def files_of(path: str) -> list[str]:
-    """Return the window files that `data.path` names for the scenario datasets, in order."""
+    """The window files that `data.path` names for the scenario datasets, in order."""
     return [name for name in map(str.strip, path.split(",")) if name]
 
 
 def group_count(config: "Config") -> int:
-    """Return how many groups are planted: as many as files, as sizes, or `scenario-groups`."""
+    """How many groups are planted: as many as files, as sizes, or `scenario-groups`."""
     if parts.SCENARIOS.has(config.scenario, parts.FILES):
         return len(files_of(config.data.path))
     sizes = numbers(config.scenario_sizes, "scenario-sizes", "1,5")

@@ -1,4 +1,4 @@
-"""What can stand behind a name: a register per kind of part, with its name, what it is, where its code is.
+"""Registers of parts: names, the meaning of each, and the place of its code.
 
 A register holds no code and loads none until a part is used, so that a configuration can be checked without
 torch or Flower, and no module must be imported for its side effects. `fedge.config.parts` has the registers.
@@ -75,23 +75,23 @@ class Register:
         return tuple(self._entries)
 
     def having(self, trait: str) -> tuple[str, ...]:
-        """Return the names of Fedge's parts that have a trait."""
+        """The names of Fedge's parts that have a trait."""
         return tuple(entry.name for entry in self if trait in entry.traits)
 
     def has(self, name: str, trait: str) -> bool:
-        """Tell whether a part is known to have a trait; of parts of others nothing is known."""
+        """Whether a part is known to have a trait; of parts of others nothing is known."""
         return name in self._entries and trait in self._entries[name].traits
 
     def is_own(self, name: str) -> bool:
-        """Tell whether a name stands for a part that does not come with Fedge."""
+        """Whether a name stands for a part that does not come with Fedge."""
         return name not in self._entries
 
     def is_declared(self, name: str) -> bool:
-        """Tell whether an installed package's entry point brings a part of this name."""
+        """Whether an installed package's entry point brings a part of this name."""
         return self.is_own(name) and name in importlib.metadata.entry_points(group=self.group).names
 
     def is_code(self, name: str) -> bool:
-        """Tell whether a text names code, of Fedge or of others, rather than something else, as a file."""
+        """Whether a text names code, of Fedge or of others, rather than something else, as a file."""
         if name in self._entries:
             return bool(self._entries[name].code)
         if name.endswith((".npz", ".NPZ")) or "/" in name or "\\" in name:
@@ -100,7 +100,7 @@ class Register:
         return bool(_CODE.fullmatch(name)) or name in points.names
 
     def entry(self, name: str, otherwise: str = "") -> Entry:
-        """Return the part of a name; its code is not looked for.
+        """The part of a name; its code is not looked for.
 
         Args:
             name: of a part.
@@ -126,7 +126,7 @@ class Register:
         )
 
     def load(self, name: str) -> Any:
-        """Return the class or function behind a name, importing its module the first time.
+        """The class or function behind a name, importing its module the first time.
 
         Raises:
             ConfigError: there is no such part, or its code cannot be imported.
@@ -151,7 +151,7 @@ class Register:
         return self._imported(name, module, path)
 
     def _imported(self, name: str, module: str, path: str) -> Any:
-        """Return an attribute of a module of others; whatever its import raises is one line."""
+        """An attribute of a module of others; whatever its import raises is one line."""
         try:
             found: Any = import_module(module)
         except Exception as error:
@@ -171,7 +171,7 @@ class Register:
         return found
 
     def given(self, part: Any, number: int = 1) -> str:
-        """Return the name under which an object of this process is known until `forget`.
+        """The name under which an object of this process is known until `forget`.
 
         Args:
             part: a name, which is returned as it is, or the class or function itself.
@@ -191,7 +191,7 @@ class Register:
         return name
 
     def is_importable(self, part: Any) -> bool:
-        """Tell whether another process finds a part: a name, or an object that its module has by its name."""
+        """Whether another process finds a part: a name, or an object that its module has by its name."""
         if isinstance(part, str):
             return True
         module = sys.modules.get(getattr(part, "__module__", ""))
@@ -200,7 +200,7 @@ class Register:
         return getattr(module, getattr(part, "__qualname__", ""), None) is part
 
     def is_given(self, name: str) -> bool:
-        """Tell whether a name stands for an object of this process, or of its notebook or script."""
+        """Whether a name stands for an object of this process, or of its notebook or script."""
         module, _, path = name.partition(":")
         main = sys.modules.get("__main__")
         return name in self._given or (module == "__main__" and path.isidentifier() and hasattr(main, path))
@@ -244,7 +244,7 @@ class Register:
 
 
 def source_sha256(code: Any) -> str:
-    """Return the SHA-256 of the file in which a class, a function or an object's class is; "" for none."""
+    """The SHA-256 of the file in which a class, a function or an object's class is; "" for none."""
     try:
         is_code = hasattr(code, "__code__") or inspect.isclass(code)
         file = inspect.getsourcefile(code if is_code else type(code))
@@ -291,7 +291,7 @@ def extend_path() -> None:
 
 
 def looked_in() -> list[str]:
-    """Return the folders that `look_in` was told of, for other processes."""
+    """The folders that `look_in` was told of, for other processes."""
     return list(_looked_in)
 
 

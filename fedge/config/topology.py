@@ -10,7 +10,7 @@ from fedge.config.sections.hierarchy import HierarchyConfig
 
 
 def clients_per_leaf(config: HierarchyConfig, num_clients: int) -> list[int]:
-    """Return the number of clients of each leaf.
+    """The number of clients of each leaf.
 
     "auto" splits the clients that are there evenly; where that leaves a rest, the first leaves get one more.
 
@@ -47,7 +47,7 @@ def clients_per_leaf(config: HierarchyConfig, num_clients: int) -> list[int]:
 
 
 def leaf_of_clients(sizes: Sequence[int]) -> list[int]:
-    """Return the leaf of each client, given `sizes` clients per leaf.
+    """The leaf of each client, given `sizes` clients per leaf.
 
     >>> leaf_of_clients([2, 1])
     [0, 0, 1]
@@ -56,7 +56,7 @@ def leaf_of_clients(sizes: Sequence[int]) -> list[int]:
 
 
 def known_per_leaf(sizes: Sequence[int], unseen_clients: int) -> list[int]:
-    """Return the number of clients of each leaf that train, given `sizes` clients per leaf.
+    """The number of clients of each leaf that train, given `sizes` clients per leaf.
 
     Raises:
         ConfigError: a leaf would have none.
@@ -72,7 +72,7 @@ def known_per_leaf(sizes: Sequence[int], unseen_clients: int) -> list[int]:
 
 
 def unseen_ids(sizes: Sequence[int], unseen_clients: int) -> list[int]:
-    """Return the clients that are unseen clients, ascending: the last `unseen_clients` of each leaf.
+    """The clients that are unseen clients, ascending: the last `unseen_clients` of each leaf.
 
     >>> unseen_ids([3, 4], 1)
     [2, 6]
@@ -82,7 +82,7 @@ def unseen_ids(sizes: Sequence[int], unseen_clients: int) -> list[int]:
 
 
 def places_per_leaf(concurrency: int, leaves: int) -> list[int]:
-    """Return how many devices of each leaf are at work at a time; the first leaves have what is left over.
+    """How many devices of each leaf are at work at a time; the first leaves have what is left over.
 
     >>> places_per_leaf(10, 4)
     [3, 3, 2, 2]

@@ -59,7 +59,7 @@ class Tree:
 
     @property
     def clients_per_server(self) -> str:
-        """What `hierarchy.clients-per-server` says of it."""
+        """Text for `hierarchy.clients-per-server`."""
         counts = [leaf.clients for leaf in self.leaves()]
         return ",".join(map(str, counts)) if all(counts) else "auto"
 

@@ -50,7 +50,7 @@ class FoundCode:
     origin: str = ""
 
     def __str__(self) -> str:
-        """What a user is shown."""
+        """Words for a user."""
         return f"{self.option} {self.name} is code of {self.file} (sha256 {self.sha256[:16]}…)"
 
 
@@ -154,7 +154,7 @@ def _file_of(module: str) -> Path | None:
 
 
 def _spec(module: str, path: Any) -> Any:
-    """What the first finder that knows a module says of it; None: none does."""
+    """Spec by the first finder that knows a module; None where none does."""
     for finder in sys.meta_path:
         find = getattr(finder, "find_spec", None)
         with suppress(Exception):  # finders are others' code, and a damaged package may raise anything
@@ -226,7 +226,7 @@ def remember_parts(parts: Mapping[str, tuple[Register, str]]) -> None:
 
 
 def _said() -> dict[str, Any]:
-    """What was said so far: {"code": {sha256: {"module:Name": by what}}, "folders": [folder]}."""
+    """Earlier answers: {"code": {sha256: {"module:Name": by what}}, "folders": [folder]}."""
     nothing: dict[str, Any] = {"code": {}, "folders": []}
     try:
         descriptor = os.open(remembered_in(), os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: lines, on a terminal a live view below them, in a notebook a bar.
+"""Console of a run: lines, on a terminal a live view below them, in a notebook a bar.
 
 Imports only from below: `records` and what is under it.
 """

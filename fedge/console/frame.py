@@ -59,7 +59,7 @@ ASCII = Marks("#", "#", "-", "#", "+", "-", "*", ".", "x", "", "->")
 
 
 def marks_for(encoding: str) -> Marks:
-    """Return the signs that a terminal of this encoding can show."""
+    """The signs that a terminal of this encoding can show."""
     try:
         "".join(vars(FANCY).values()).encode(encoding)
     except (UnicodeEncodeError, LookupError):
@@ -69,7 +69,7 @@ def marks_for(encoding: str) -> Marks:
 
 @dataclass
 class Board:
-    """What a frame shows.
+    """Content of a frame.
 
     Attributes:
         num_rounds: global rounds in all.
@@ -113,7 +113,7 @@ class Board:
 
 
 def frame(board: Board, width: int, height: int, marks: Marks = FANCY) -> list[Text]:
-    """Return the lines of a frame, each narrower than `width`, fewer than `height`."""
+    """The lines of a frame, each narrower than `width`, fewer than `height`."""
     room = min(width, _WIDEST) - 1
     lines = [Text(), _bar(board, room, marks)]
     if board.leaves:
@@ -127,7 +127,7 @@ def frame(board: Board, width: int, height: int, marks: Marks = FANCY) -> list[T
 
 
 def _bar(board: Board, width: int, marks: Marks) -> Text:
-    """Return the line of the round bar."""
+    """The line of the round bar."""
     head = f"round {board.done}/{board.num_rounds}"
     tail = minutes(board.elapsed_s)
     if board.left_s is not None:
@@ -157,7 +157,7 @@ _RIGHT = ("leaf", "accuracy")
 
 
 def _table(board: Board, width: int, height: int, marks: Marks) -> list[Text]:
-    """Return the table of the leaves: its header, at most `height` rows, and the row of all clients."""
+    """The table of the leaves: its header, at most `height` rows, and the row of all clients."""
     num_leaves = len(board.leaves)
     shown = num_leaves if num_leaves <= height else max(0, height - 1)
     rows = [_leaf_row(board, leaf, marks) for leaf in range(shown)]
@@ -177,7 +177,7 @@ def _table(board: Board, width: int, height: int, marks: Marks) -> list[Text]:
 
 
 def _fitting(rows: Sequence[_Row], width: int, with_trend: bool) -> tuple[dict[str, int], int]:
-    """Return the columns of the richest table that fits, with their widths, and the width that is left."""
+    """The columns of the richest table that fits, with their widths, and the width that is left."""
     for layout in _LAYOUTS:
         widths = {
             name: max(cell_len(row[name].plain) for row in rows if name in row)
@@ -193,7 +193,7 @@ def _fitting(rows: Sequence[_Row], width: int, with_trend: bool) -> tuple[dict[s
 
 
 def _joined(row: _Row, widths: dict[str, int]) -> Text:
-    """Return the cells of a row in their columns."""
+    """The cells of a row in their columns."""
     line = Text()
     for name, width in widths.items():
         cell = row.get(name, Text())
@@ -205,7 +205,7 @@ def _joined(row: _Row, widths: dict[str, int]) -> Text:
 
 
 def _leaf_row(board: Board, leaf: int, marks: Marks) -> _Row:
-    """Return the cells of one leaf, apart from its trend."""
+    """The cells of one leaf, apart from its trend."""
     row = {"leaf": Text(str(leaf)), "clients": _clients(board, board.leaves[leaf], marks)}
     if board.result is None:
         return row
@@ -221,7 +221,7 @@ def _leaf_row(board: Board, leaf: int, marks: Marks) -> _Row:
 
 
 def _all_row(board: Board) -> _Row:
-    """Return the cells of the row below the leaves."""
+    """The cells of the row below the leaves."""
     row = {"leaf": Text("all")}
     if board.result is None:
         return row
@@ -252,7 +252,7 @@ def _worst(result: RoundResult, leaf: int | None) -> Text:
 
 
 def _gate(leaf: LeafResult, marks: Marks) -> tuple[Text, Text]:
-    """Return what a leaf's gate decided, without and with the validation scores that it compared."""
+    """Decision of a leaf's gate, without and with the validation scores that it compared."""
     gate = leaf.gate
     if gate.score_offered is None:
         return Text("-", style="dim"), Text("-", style="dim")
@@ -265,7 +265,7 @@ def _gate(leaf: LeafResult, marks: Marks) -> tuple[Text, Text]:
 
 
 def _clients(board: Board, clients: Sequence[int], marks: Marks) -> Text:
-    """Return a dot per client of a leaf, or their numbers where there are many."""
+    """A dot per client of a leaf, or their numbers where there are many."""
     standing = board.standing
     if standing is None:
         return Text()
@@ -286,20 +286,20 @@ def _clients(board: Board, clients: Sequence[int], marks: Marks) -> Text:
 
 
 def _range(rows: Sequence[Sequence[float]], width: int) -> tuple[float, float]:
-    """Return the smallest and the largest of the last `width` values of all rows; (0, 0) without any."""
+    """The smallest and the largest of the last `width` values of all rows; (0, 0) without any."""
     shown = [value for row in rows for value in list(row)[-width:]]
     return (min(shown), max(shown)) if shown else (0.0, 0.0)
 
 
 def _trend_title(rows: Sequence[Sequence[float]], width: int) -> str:
-    """Return the title of the trends, with their scale where there is room."""
+    """The title of the trends, with their scale where there is room."""
     low, high = _range(rows, width)
     title = f"trend, {low:.2f} to {high:.2f}"
     return title if len(title) <= width and high > low else "trend"
 
 
 def _sparkline(values: Sequence[float], rows: Sequence[Sequence[float]], width: int, levels: str) -> Text:
-    """Return the last `width` values as a line of blocks, on the one scale of all rows."""
+    """The last `width` values as a line of blocks, on the one scale of all rows."""
     low, high = _range(rows, width)
     scale = (len(levels) - 1) / (high - low) if high > low else 0.0
     line = "".join(levels[round((value - low) * scale)] for value in list(values)[-width:])
@@ -327,6 +327,6 @@ def _status(board: Board) -> str:
 
 
 def _numbers(clients: Sequence[int]) -> str:
-    """Return the numbers of clients, of many only the first."""
+    """The numbers of clients, of many only the first."""
     more = f" and {len(clients) - 8} more" if len(clients) > 8 else ""
     return " ".join(map(str, clients[:8])) + more

@@ -1,4 +1,4 @@
-"""What a person sees of a run: one line per global round, a final table, remarks; plain text.
+"""Lines of a run: one per global round, a final table, remarks; plain text.
 
 `Console` is for pipes, logs and CI. `fedge.console.live` has the one for terminals, which shows more in
 between.
@@ -69,7 +69,7 @@ class Console:
         self.say(round_line(result, self._num_rounds, seconds, left_s))
 
     def _left_s(self, done: int, seconds: float) -> float:
-        """Return the seconds that are left after global round `done`, which took `seconds`."""
+        """The seconds that are left after global round `done`, which took `seconds`."""
         self._seconds.append(seconds)
         return sum(self._seconds) / len(self._seconds) * (self._num_rounds - done)
 
@@ -87,7 +87,7 @@ class Console:
 def round_line(
     result: RoundResult, num_rounds: int, seconds: float, left_s: float | None, width: int | None = None
 ) -> str:
-    """Return one global round in one line.
+    """One global round in one line.
 
     Args:
         result: of the round.
@@ -121,7 +121,7 @@ def _at(moment: VersionRow, score: str, result: RoundResult) -> list[str]:
 
 
 def _gates(result: RoundResult) -> str:
-    """Return what the gates of a round decided."""
+    """Decisions of the gates of a round."""
     decisions = [leaf.gate.decision for leaf in result.leaves]
     if set(decisions) == {"off"}:
         return "gate off"
@@ -129,7 +129,7 @@ def _gates(result: RoundResult) -> str:
 
 
 def final_table(result: RoundResult) -> list[str]:
-    """Return the lines of the final table: a row per leaf, then all clients; unseen clients stand apart."""
+    """The lines of the final table: a row per leaf, then all clients; unseen clients stand apart."""
     any_unseen_clients = any(leaf.unseen_clients for leaf in result.leaves)
     first, *others = result.learned.scores
     said = (first.said, "worst client", *(score.said for score in others))
@@ -162,18 +162,18 @@ def final_table(result: RoundResult) -> list[str]:
 
 
 def _worst_client(result: RoundResult, leaf: int) -> ClientResult | None:
-    """Return the known client of a leaf with the worst test score, or None without any."""
+    """The known client of a leaf with the worst test score, or None without any."""
     own = [c for c in result.clients if c.leaf == leaf and not c.unseen_client and c.test_score is not None]
     merit = result.learned.scores[0].merit
     return min(own, key=lambda c: merit(c.test_score or 0.0), default=None)
 
 
 def _score(value: float | None) -> str:
-    """Return a score with four digits, or a dash."""
+    """A score with four digits, or a dash."""
     return "-" if value is None else f"{value:.4f}"
 
 
 def minutes(seconds: float) -> str:
-    """Return seconds as m:ss, or h:mm:ss from an hour on."""
+    """Seconds as m:ss, or h:mm:ss from an hour on."""
     hours, rest = divmod(int(seconds), 3600)
     return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"

@@ -1,4 +1,4 @@
-"""What a person at a terminal sees of a run: its lines as ever, and below them a frame that is kept fresh.
+"""Live view at a terminal: a run's lines as ever, and below them a frame that is kept fresh.
 
 The frame (`fedge.console.frame`) is redrawn by the thread that waits for clients, never by one that trains,
 at most four times a second and in at most a hundredth of the time. It hides no cursor and takes no other
@@ -143,7 +143,7 @@ class LiveConsole(Console):
         self._next_draw = now + max(_LEAST_S, (now - began) / _SHARE)
 
     def _painted(self) -> tuple[str, list[int]]:
-        """Return a new frame, without an end of line after its last, and the width of each of its lines."""
+        """A new frame, without an end of line after its last, and the width of each of its lines."""
         width, height = size(self._stream)
         now = self._clock()
         board = self._board
@@ -165,7 +165,7 @@ class LiveConsole(Console):
         return captured.get(), [line.cell_len for line in lines]
 
     def _erased(self) -> str:
-        """Return what takes the frame away; its lines have wrapped where the terminal has become narrower."""
+        """Control codes that erase the frame, wrapped lines of a narrower terminal included."""
         if not self._widths:
             return ""
         width = self._width()
@@ -174,13 +174,13 @@ class LiveConsole(Console):
         return "\r" + f"\x1b[{rows - 1}A" * (rows > 1) + _CLEAR_BELOW
 
     def _waiting_lines(self) -> str:
-        """Return the lines that wait to be written above the frame."""
+        """The lines that wait to be written above the frame."""
         text = "".join(f"{line}\n" for line in self._above)
         self._above = []
         return text
 
     def _width(self) -> int:
-        """Return the terminal's width now."""
+        """The terminal's width now."""
         try:
             return size(self._stream)[0]
         except (OSError, ValueError):

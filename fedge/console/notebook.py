@@ -1,4 +1,4 @@
-"""What a person sees of a run in a notebook: a bar below the cell, then the final table.
+"""View of a run in a notebook: a bar below the cell, then the final table.
 
 A notebook's output is kept, so a line per round would fill the page; the bar shows the newest one. It is
 plain HTML that is displayed once and replaced in place: it needs no widgets, and its last state is saved.
@@ -21,7 +21,7 @@ _LEAST_S = 0.5  # from one state of the bar to the next
 
 
 def in_notebook(stream: TextIO) -> bool:
-    """Tell whether a stream is what a cell of a Jupyter kernel prints on."""
+    """Whether a stream is what a cell of a Jupyter kernel prints on."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return shell is not None and hasattr(shell, "kernel") and stream is sys.stdout
@@ -92,7 +92,7 @@ class NotebookConsole(Console):
 
 
 def bar(done: int, rounds: int, words: str, standing: Standing | None) -> str:
-    """Return the bar as HTML: rounds done, the newest round in words, how many clients are back."""
+    """The bar as HTML: rounds done, the newest round in words, how many clients are back."""
     under_way = ""
     if standing is not None and done < rounds:
         under_way = f"<br>{standing.kind}: {len(standing.back)} of {len(standing.asked)} clients back"

@@ -25,23 +25,23 @@ _DASHES = ("solid", "dashed", "dotted", "dashdot")
 
 
 def colour(index: int) -> str:
-    """Return the colour of leaf, cluster, class or group `index`; it is the same in every figure."""
+    """The colour of leaf, cluster, class or group `index`; it is the same in every figure."""
     return SERIES[index % len(SERIES)][1]
 
 
 def dashes(index: int) -> str:
-    """Return the line style of leaf or group `index`, which tells it apart once colours repeat."""
+    """The line style of leaf or group `index`, which tells it apart once colours repeat."""
     return _DASHES[index // len(SERIES) % len(_DASHES)]
 
 
 def css_name(hex_colour: str) -> str | None:
-    """Return the CSS variable of one of the colours above, or None for any other."""
+    """The CSS variable of one of the colours above, or None for any other."""
     if hex_colour in _NAMES:
         return _NAMES[hex_colour]
     return next((f"--{name}" for name, light, _ in SERIES if light == hex_colour), None)
 
 
 def css_variables(dark: bool) -> dict[str, str]:
-    """Return the value of every CSS variable on a light or dark page."""
+    """The value of every CSS variable on a light or dark page."""
     chosen = {f"--{name}": on_dark if dark else light for name, light, on_dark in SERIES}
     return chosen | {variable: _DARK[c] if dark else c for c, variable in _NAMES.items()}

@@ -11,7 +11,7 @@ LEAST_WIDTH, LEAST_HEIGHT = 40, 10  # of a terminal in which a frame says more t
 
 
 def open_console(stream: TextIO, num_rounds: int, environment: Mapping[str, str] | None = None) -> Console:
-    """Return the console for a stream: a bar in a notebook, live on a terminal that can, else plain lines."""
+    """The console for a stream: a bar in a notebook, live on a terminal that can, else plain lines."""
     if in_notebook(stream):
         return NotebookConsole(stream, num_rounds)
     if not can_draw(stream, os.environ if environment is None else environment):
@@ -22,7 +22,7 @@ def open_console(stream: TextIO, num_rounds: int, environment: Mapping[str, str]
 
 
 def can_draw(stream: TextIO, environment: Mapping[str, str]) -> bool:
-    """Tell whether a stream is a terminal that moves its cursor, large enough, and not that of a CI."""
+    """Whether a stream is a terminal that moves its cursor, large enough, and not that of a CI."""
     if environment.get("TERM", "").lower() in ("", "dumb", "unknown") or environment.get("CI"):
         return False
     try:

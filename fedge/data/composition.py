@@ -1,4 +1,4 @@
-"""Who holds what: windows per client, split, user, device and class, for partition.csv.
+"""Holdings: windows per client, split, user, device and class, for partition.csv.
 
 With it a report needs neither the windows nor the code that dealt them. The class is the one that the client
 learns and is tested on, under a scenario that renames classes, too; the group is that of the client's leaf in
@@ -41,7 +41,7 @@ class Holding:
 
 
 def holdings(windows: Windows, partition: Partition, clients_per_leaf: Sequence[int]) -> Iterator[Holding]:
-    """Yield what every client of `partition` holds, by client and split, sorted by user, device and class."""
+    """Windows of every client of `partition`, by client and split, sorted by user, device and class."""
     leaf_of = np.repeat(np.arange(len(clients_per_leaf)), clients_per_leaf).tolist()
     planted = partition.scenario
     for client, parts in enumerate(partition.clients):

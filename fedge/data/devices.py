@@ -76,18 +76,18 @@ _NOTHING = np.empty(0, dtype=np.int64)
 
 
 def _first(user: int, users: int, devices: int) -> int:
-    """Return the number of the first device of a user, of devices that are shared out evenly."""
+    """The number of the first device of a user, of devices that are shared out evenly."""
     return user * devices // users
 
 
 def _parts(rows: np.ndarray, split: np.ndarray) -> _Split:
-    """Return the training, validation and test windows among some."""
+    """The training, validation and test windows among some."""
     train, val, test = (rows[split[rows] == part] for part in (TRAIN, VAL, TEST))
     return train, val, test
 
 
 def _pieces(train: np.ndarray, devices: int, config: Config) -> list[np.ndarray]:
-    """Return the windows of each of a user's devices, sorted.
+    """The windows of each of a user's devices, sorted.
 
     The user's windows are cut, in file order, into `devices.pieces` parts, each part into as many stretches
     as there are devices: each device has one of every part. Where that leaves a device fewer than
@@ -106,7 +106,7 @@ def _pieces(train: np.ndarray, devices: int, config: Config) -> list[np.ndarray]
 
 
 def _held(parts: _Split, y: np.ndarray, held: np.ndarray | None) -> _Split:
-    """Return a client's windows of the classes that its group holds."""
+    """A client's windows of the classes that its group holds."""
     if held is None:
         return parts
     train, val, test = (rows[held[y[rows]]] for rows in parts)

@@ -13,7 +13,7 @@ _LARGEST = 16  # of a pixel
 
 
 def digits(users: int = 10) -> Windows:
-    """Return the digits as images (1797, 1, 8, 8), float32 from 0 to 1.
+    """The digits as images (1797, 1, 8, 8), float32 from 0 to 1.
 
     Args:
         users: into how many equal blocks, in the order of the file, they are cut, as if each were one user.

@@ -34,7 +34,7 @@ class TimeOrder:
     random_run: float
 
     def line(self) -> str:
-        """Return what is to be said of a file that has lost its order."""
+        """Warning for a file that has lost its order."""
         return (
             f"the data have lost their time order: neighbouring windows are no more alike than random ones "
             f"(runs of one class have {self.mean_run:.1f} windows, {self.random_run:.1f} in random "
@@ -44,7 +44,7 @@ class TimeOrder:
 
 
 def time_order(windows: Windows) -> TimeOrder | None:
-    """Return whether neighbouring windows of a user and device are alike, in the order of the file.
+    """Whether neighbouring windows of a user and device are alike, in the order of the file.
 
     Returns:
         None for images and rows without time, and where there are too few windows to tell.
@@ -72,7 +72,7 @@ def time_order(windows: Windows) -> TimeOrder | None:
 
 
 def _first_of_each(stream: np.ndarray) -> np.ndarray:
-    """Return rows (M,), stream after stream and in the order of the file, at most so many of each."""
+    """Rows (M,), stream after stream and in the order of the file, at most so many of each."""
     order = np.argsort(stream, kind="stable")
     sizes = np.unique(stream, return_counts=True)[1]
     place = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
@@ -82,29 +82,29 @@ def _first_of_each(stream: np.ndarray) -> np.ndarray:
 def _in_order_and_at_random(
     within: np.ndarray, measure: Callable[[np.ndarray], float], rng: np.random.Generator
 ) -> tuple[float, np.ndarray]:
-    """Return a measure of the rows in order, and of as many random orders within groups (N,) of rows."""
+    """A measure of the rows in order, and of as many random orders within groups (N,) of rows."""
     in_order = measure(np.argsort(within, kind="stable"))
     at_random = [measure(np.lexsort((rng.random(len(within)), within))) for _ in range(_DRAWS)]
     return in_order, np.array(at_random)
 
 
 def _stands_out(in_order: float, at_random: np.ndarray) -> bool:
-    """Tell whether a measure is larger than random orders make it."""
+    """Whether a measure is larger than random orders make it."""
     return bool(in_order > at_random.mean() + _SIGMAS * at_random.std() + 1e-9)
 
 
 def _alike(y: np.ndarray, stream: np.ndarray) -> float:
-    """Return how many neighbours of a stream are of one class."""
+    """How many neighbours of a stream are of one class."""
     return float(np.sum((y[1:] == y[:-1]) & (stream[1:] == stream[:-1])))
 
 
 def _runs(y: np.ndarray, stream: np.ndarray) -> int:
-    """Return how many runs of one class the streams have, which come one after another."""
+    """How many runs of one class the streams have, which come one after another."""
     return 1 + int(np.sum((y[1:] != y[:-1]) | (stream[1:] != stream[:-1])))
 
 
 def _features(x: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """Return mean and deviation of each channel (N, 2 C) less the group's mean, all of one scale."""
+    """Mean and deviation of each channel (N, 2 C) less the group's mean, all of one scale."""
     found = np.concatenate([x.mean(axis=2, dtype=np.float64), x.std(axis=2, dtype=np.float64)], axis=1)
     _, code, sizes = np.unique(group, return_inverse=True, return_counts=True)
     sums = np.zeros((len(sizes), found.shape[1]))
@@ -115,5 +115,5 @@ def _features(x: np.ndarray, group: np.ndarray) -> np.ndarray:
 
 
 def _apart(features: np.ndarray, group: np.ndarray) -> float:
-    """Return the squared distance of all neighbours of a group."""
+    """The squared distance of all neighbours of a group."""
     return float(np.sum(((features[1:] - features[:-1]) ** 2)[group[1:] == group[:-1]]))

@@ -49,7 +49,7 @@ _LARGEST = 1e18  # mean or deviation of a channel: of more, scaled windows of al
 
 @dataclass(frozen=True)
 class Told:
-    """What a client tells of its windows.
+    """Client's description of its windows.
 
     Attributes:
         source: name of the file or data set, without its place.
@@ -141,21 +141,21 @@ class Told:
         return read
 
     def _names(self) -> list[str]:
-        """Return all names, which reports and tables show."""
+        """All names, which reports and tables show."""
         named = [self.source, self.fingerprint, self.split_kind, self.dtype, self.y_dtype]
         return [*named, *self.classes, *self.channels]
 
     def _words_about(self) -> list[str]:
-        """Return what the data say about themselves, names and texts."""
+        """Description in the data, names and texts."""
         return [text for entry in self.about.items() for text in entry]
 
     def windows(self, split: str) -> int:
-        """Return the windows of a split."""
+        """The windows of a split."""
         return sum(self.counts[split])
 
 
 def _count(value: Any) -> int:
-    """Return a whole number of at least 0, or raise ValueError."""
+    """A whole number of at least 0, or raise ValueError."""
     if type(value) is not int or value < 0:
         raise ValueError(f"{shown(value)} is no count")
     return value
@@ -184,13 +184,13 @@ class OwnData:
     look_in: tuple[str, ...]
 
     def bounds(self, global_round: int) -> ClientBounds:
-        """Return which rows are whose split in a global round, counted from 1."""
+        """Which rows are whose split in a global round, counted from 1."""
         (block,) = [blocks for first, blocks in self.laid.eras if first <= max(1, global_round)][-1]
         return self.laid.bounds[block]
 
 
 def place_of(node_config: Mapping[str, Any]) -> tuple[int, int]:
-    """Return which partition a node holds, of how many.
+    """Which partition a node holds, of how many.
 
     Raises:
         ConfigError: its configuration does not say.
@@ -207,12 +207,12 @@ def place_of(node_config: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def names_own_data(node_config: Mapping[str, Any]) -> bool:
-    """Tell whether a node's configuration says where the client's windows are."""
+    """Whether a node's configuration says where the client's windows are."""
     return any(key in node_config for key in (FOLDER, OWN, SHARE))
 
 
 def own_data(node_config: Mapping[str, Any], config: Config, seed: int) -> OwnData:
-    """Return the windows that a node's configuration names.
+    """The windows that a node's configuration names.
 
     Raises:
         ConfigError: it names several, none can be read there, or they do not fit the run.
@@ -234,7 +234,7 @@ def own_data(node_config: Mapping[str, Any], config: Config, seed: int) -> OwnDa
 
 
 def _of_folder(folder: str) -> OwnData:
-    """Return what `write_share` has written."""
+    """Inverse of `write_share`."""
     try:
         return _mapped(folder, folder_identity(folder))
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -257,7 +257,7 @@ def write_share(folder: Path, data: OwnData) -> None:
 
 @lru_cache(maxsize=1)
 def _dealt(key: str, place: str, config: Config, seed: int, client: int, clients: int) -> OwnData:
-    """Return a client's windows of a data set; the newest stay in memory."""
+    """A client's windows of a data set; the newest stay in memory."""
     there = replace(config, data=replace(config.data, path=place))
     sizes = clients_per_leaf(config.hierarchy, clients)
     windows, source = load_source(there, clients)
@@ -269,7 +269,7 @@ def _dealt(key: str, place: str, config: Config, seed: int, client: int, clients
 
 
 def share_of(windows: Windows, dealt: Partition, client: int, source: str, synthetic: bool) -> OwnData:
-    """Return one client's part of windows that have been dealt.
+    """One client's part of windows that have been dealt.
 
     Args:
         windows: all of them.
@@ -291,14 +291,14 @@ def share_of(windows: Windows, dealt: Partition, client: int, source: str, synth
 
 
 def _counts(windows: Windows, y: np.ndarray) -> tuple[int, ...]:
-    """Return how many of y (N, …) are of each class, or how many there are."""
+    """How many of y (N, …) are of each class, or how many there are."""
     if not windows.has_labels:
         return (len(y),)
     return tuple(np.bincount(y, minlength=len(windows.classes)).tolist())
 
 
 def _fingerprint(laid: LaidOut) -> str:
-    """Return the sha256 of a client's windows, labels and splits."""
+    """The sha256 of a client's windows, labels and splits."""
     digest = hashlib.sha256(json.dumps([[asdict(b) for b in laid.bounds], laid.eras]).encode())
     for array in (laid.x, laid.y):
         digest.update(np.ascontiguousarray(array).data)
@@ -306,7 +306,7 @@ def _fingerprint(laid: LaidOut) -> str:
 
 
 def client_data(own: OwnData, scale: Scale, global_round: int) -> ClientData:
-    """Return a client's windows in a global round, scaled as the server says."""
+    """A client's windows in a global round, scaled as the server says."""
     x = _scaled(own, scale)
     at = own.bounds(global_round)
     train, held_out = slice(at.start, at.val), slice(at.val, at.stop)
@@ -321,7 +321,7 @@ _newest: list[tuple[OwnData, Scale, np.ndarray]] = []
 
 
 def _scaled(own: OwnData, scale: Scale) -> np.ndarray:
-    """Return a client's windows (N, C, …) float32 scaled; the newest stay in memory."""
+    """A client's windows (N, C, …) float32 scaled; the newest stay in memory."""
     for known, by, x in _newest:
         if known is own and by == scale:
             return x

@@ -37,7 +37,7 @@ class DealOrder:
     seed: int
 
     def of(self, count: int, *where: int) -> np.ndarray:
-        """Return the places (count,) of owners 0, 1, …, in sorted order of their names."""
+        """The places (count,) of owners 0, 1, …, in sorted order of their names."""
         if self.config.deal == SORTED:
             return np.arange(count)
         own = self.config.deal_seed
@@ -45,7 +45,7 @@ class DealOrder:
 
 
 def deal_by_source(windows: Windows, planted: Scenario, order: DealOrder) -> np.ndarray:
-    """Return the client (N,) of each window: users of file g are dealt to the clients of leaves of group g.
+    """The client (N,) of each window: users of file g are dealt to the clients of leaves of group g.
 
     Raises:
         ConfigError: a file has fewer users than its leaves have clients.
@@ -71,7 +71,7 @@ def deal_by_source(windows: Windows, planted: Scenario, order: DealOrder) -> np.
 def deal_owners(
     windows: Windows, config: Config, num_clients: int, kind: str, order: DealOrder
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return (client, group that stratifies its sessions) per window for whole users or devices."""
+    """(client, group that stratifies its sessions) per window for whole users or devices."""
     what = config.partition.kind
     owner = codes(PARTITIONS.load(what)(windows))
     num_owners = int(owner.max()) + 1
@@ -113,7 +113,7 @@ def spread(owner: np.ndarray, num_owners: int, num_clients: int) -> np.ndarray:
 def _cut_owners(
     windows: Windows, owner: np.ndarray, num_clients: int, kind: str, config: Config
 ) -> np.ndarray:
-    """Return the client (N,) of each window when every owner is cut over one or more clients in a row.
+    """The client (N,) of each window when every owner is cut over one or more clients in a row.
 
     Without sessions a user is cut in time, on each of their devices alike, and split afterwards. A device is
     cut between its users: it is split as a whole, and a block of its time would be of one split only.
@@ -203,7 +203,7 @@ def refuse_unseen_clients_without_users(
 
 
 def reserve_users(users: np.ndarray, unseen_clients: Sequence[int], order: DealOrder) -> np.ndarray:
-    """Return the unseen client (N,) of each window if each such gets one user, NOBODY for all others'.
+    """The unseen client (N,) of each window if each such gets one user, NOBODY for all others'.
 
     The users of unseen clients are evenly spaced among all users in the order of the deal; with as many users
     as clients and leaves of one size they are those that partition.kind=user would give them.

@@ -35,7 +35,7 @@ _SPLIT_NAMES = {TRAIN: "training", VAL: "validation", TEST: "test"}
 
 @dataclass(frozen=True)
 class Partition:
-    """Who holds what.
+    """Holdings of all clients.
 
     Attributes:
         clients: per client, per split (training, validation, test): sorted window indices.
@@ -135,7 +135,7 @@ def _held(client: np.ndarray, y: np.ndarray, planted: Scenario | None) -> np.nda
 def _indices(
     client: np.ndarray, split: np.ndarray, num_clients: int
 ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Return every client's window indices per split: TRAIN, VAL, TEST."""
+    """Every client's window indices per split: TRAIN, VAL, TEST."""
     nothing = np.empty(0, dtype=np.int64)
     found: list[list[np.ndarray]] = [[nothing] * 3 for _ in range(num_clients)]
     for mine in groups_of(client * (UNUSED + 1) + split):

@@ -103,7 +103,7 @@ def _one_source(path: str, config: Config, num_clients: int) -> tuple[Windows, D
 
 
 def made(name: str, arguments: Mapping[str, Any]) -> Windows:
-    """Return the windows that the function behind a name makes.
+    """The windows that the function behind a name makes.
 
     Args:
         name: of `fedge.config.parts.DATASETS`, or a user's own.
@@ -137,7 +137,7 @@ def made(name: str, arguments: Mapping[str, Any]) -> Windows:
 
 
 def _said(name: str) -> str:
-    """Return what data are called that a function makes: its name, or the words that it has for itself."""
+    """Name of data that a function makes: its own name, or its words for itself."""
     return str(getattr(DATASETS.load(name), "said", name))
 
 
@@ -185,7 +185,7 @@ class ClientData:
     look_in: tuple[str, ...] = ()
 
     def thinned(self, most: int) -> "ClientData":
-        """Return the same with at most so many training windows, at equal distances in their order."""
+        """The same with at most so many training windows, at equal distances in their order."""
         x, y = self.train
         if len(y) <= most:
             return self
@@ -207,7 +207,7 @@ class ClientData:
 
 @dataclass(frozen=True)
 class DataShape:
-    """What a model is built from.
+    """Shape of the data, from which a model is built.
 
     Attributes:
         input_shape: of one window (C, T) or image (C, H, W).
@@ -227,7 +227,7 @@ class DataShape:
 
 
 def shape_of(windows: Windows) -> DataShape:
-    """Return the sizes of windows that are not scaled yet."""
+    """The sizes of windows that are not scaled yet."""
     y = windows.y
     tokens = windows.x.dtype == np.int64
     return DataShape(
@@ -253,7 +253,7 @@ class LaidOut:
 
 
 def lay_out(windows: Windows, partition: Partition, clients: Sequence[int] | None = None) -> LaidOut:
-    """Return the windows of clients side by side, changed as the scenario has it.
+    """The windows of clients side by side, changed as the scenario has it.
 
     Args:
         windows: N windows.
@@ -311,7 +311,7 @@ def write_laid_out(folder: Path, laid: LaidOut, facts: Mapping[str, Any]) -> Non
 def _blocks(
     partition: Partition, clients: Sequence[int]
 ) -> tuple[list[tuple[int, Change | None]], list[tuple[int, list[int]]]]:
-    """Return what is written one after another, and when it is whose.
+    """Arrays to be written one after another, and their owners in time.
 
     Returns:
         Blocks (client, what is done to its windows): every client's of round 1 first, then those that come
@@ -354,7 +354,7 @@ def read_laid_out(folder: Path) -> tuple[LaidOut, dict[str, Any]]:
 
 
 def folder_identity(folder: str) -> tuple[int, ...]:
-    """Return what changes whenever a data folder is written anew."""
+    """Digest that changes whenever a data folder is written anew."""
     there = os.stat(Path(folder) / _INDEX)
     return there.st_dev, there.st_ino, there.st_mtime_ns, there.st_ctime_ns
 
@@ -375,7 +375,7 @@ def _map_folder(folder: str, identity: tuple[int, ...]) -> tuple[np.ndarray, np.
 
 
 def open_client(folder: str, partition_id: int, global_round: int = 1) -> ClientData:
-    """Return one client's windows in a global round as read-only views of the mapped files.
+    """One client's windows in a global round as read-only views of the mapped files.
 
     Nothing is loaded. Rounds count from 1.
 
@@ -409,7 +409,7 @@ def all_windows(folder: Path) -> AllWindows:
 
 
 def client_in(windows: AllWindows, partition_id: int, global_round: int = 1) -> ClientData:
-    """Return one client's windows in a global round as views of all clients' windows; rounds count from 1.
+    """One client's windows in a global round as views of all clients' windows; rounds count from 1.
 
     Raises:
         IndexError: there is no such client.

@@ -16,7 +16,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class ChannelSums:
-    """What a client tells of its training windows so that all can be scaled alike.
+    """Client's sums over its training windows, by which all are scaled alike.
 
     Attributes:
         count: values of each channel, N · T.
@@ -38,7 +38,7 @@ class Scale:
 
 
 def channel_sums(x: np.ndarray) -> ChannelSums:
-    """Return the sums of windows x (N, C, …) float32, in float64; of tokens (int64) none.
+    """The sums of windows x (N, C, …) float32, in float64; of tokens (int64) none.
 
     One channel at a time: all of them in float64, and once more for the deviations, would take several times
     the memory of the windows.
@@ -57,7 +57,7 @@ def channel_sums(x: np.ndarray) -> ChannelSums:
 
 
 def scale_of(parts: Sequence[ChannelSums]) -> Scale:
-    """Return mean and standard deviation of each channel over all parts, added up in the order given.
+    """Mean and standard deviation of each channel over all parts, added up in the order given.
 
     A channel that is constant to float32 carries nothing: its deviation is 1, so that it stays at zero and
     not at its rounding.

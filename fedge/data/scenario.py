@@ -28,7 +28,7 @@ _AXES = "xyz"
 
 @dataclass(frozen=True)
 class Change:
-    """What is done to the windows of one group; nothing by default.
+    """Change of the windows of one group; nothing by default.
 
     Attributes:
         matrix: (C, C) float32 that mixes the channels at every sample.
@@ -44,7 +44,7 @@ class Change:
     held: np.ndarray | None = None
 
     def apply(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return windows x (N, C, T) and labels y (N,) as the group has them; `held` is not looked at.
+        """Windows x (N, C, T) and labels y (N,) as the group has them; `held` is not looked at.
 
         Images (N, C, H, W) are windows of H × W samples.
         """
@@ -55,7 +55,7 @@ class Change:
         return x, y if self.labels is None else self.labels[y]
 
     def describe(self) -> dict[str, Any]:
-        """Return what is not the default, as JSON."""
+        """Settings other than the default, as JSON."""
         arrays = {"matrix": self.matrix, "labels": self.labels, "held": self.held}
         found: dict[str, Any] = {name: array.tolist() for name, array in arrays.items() if array is not None}
         return found | ({"span": self.span} if self.span != 1 else {})
@@ -85,16 +85,16 @@ class Scenario:
         return ((1, self.groups), *self.later)
 
     def groups_in(self, global_round: int) -> tuple[int, ...]:
-        """Return the group of each leaf in a global round 1, 2, …; those of round 1 before it."""
+        """The group of each leaf in a global round 1, 2, …; those of round 1 before it."""
         return [groups for first, groups in self.eras if first <= max(1, global_round)][-1]
 
     def change_of(self, client: int, global_round: int = 1) -> Change:
-        """Return what is done to the windows of a client in a global round."""
+        """Change of a client's windows in a global round."""
         leaf = int(np.searchsorted(np.cumsum(self.clients_per_leaf), client, side="right"))
         return self.changes[self.groups_in(global_round)[leaf]]
 
     def describe(self) -> dict[str, Any]:
-        """Return the truth as JSON, for the manifest."""
+        """The truth as JSON, for the manifest."""
         changes = [change.describe() for change in self.changes]
         found = {"kind": self.kind, "groups": list(self.groups), "changes": changes}
         later = [[first, list(groups)] for first, groups in self.later]
@@ -151,7 +151,7 @@ def _refuse_other_changes(scenario: str, changes: Any, groups: int, channels: in
 
 
 def _other_changes(scenario: str, rule: str, gave: Any) -> ConfigError:
-    """Return an error in one line."""
+    """An error in one line."""
     return ConfigError(f"scenario {scenario} {rule}, but gave {shown(gave)}; mend it")
 
 
@@ -159,13 +159,13 @@ Groups = tuple[int, ...]
 
 
 def _assign(num_leaves: int, num_groups: int, sizes: Sequence[int], seed: int) -> Groups:
-    """Return the group of each leaf, drawn; sizes are given, or differ by at most one."""
+    """The group of each leaf, drawn; sizes are given, or differ by at most one."""
     ordered = np.repeat(np.arange(len(sizes)), sizes) if sizes else np.arange(num_leaves) % num_groups
     return tuple(int(g) for g in numpy_stream(seed, Purpose.SCENARIO, 0).permutation(ordered))
 
 
 def _eras(config: Config, planted: Groups, count: int, seed: int) -> list[tuple[int, Groups]]:
-    """Return (first global round, groups) of each stretch of rounds in which groups stay, from round 1 on."""
+    """(first global round, groups) of each stretch of rounds in which groups stay, from round 1 on."""
     nobody: Groups = (0,) * len(planted)
     eras = [(1, nobody)] if config.scenario_from > 1 else []
     eras.append((config.scenario_from, planted))
@@ -178,7 +178,7 @@ def _eras(config: Config, planted: Groups, count: int, seed: int) -> list[tuple[
 
 
 def _after_moving(groups: Groups, count: int, leaves: int, rng: np.random.Generator) -> Groups:
-    """Return the groups (S,) after some leaves, drawn, have gone to another; no group is left empty.
+    """The groups (S,) after some leaves, drawn, have gone to another; no group is left empty.
 
     Args:
         groups: (S,) before.
@@ -299,7 +299,7 @@ def other_files(count: int, channels: Sequence[str], _: int, rng: np.random.Gene
 
 
 def triples_of(channels: Sequence[str], kind: str) -> list[tuple[int, int, int]]:
-    """Return the channels x, y, z of every sensor: names that differ in their last letter only, as acc_x.
+    """The channels x, y, z of every sensor: names that differ in their last letter only, as acc_x.
 
     Raises:
         ConfigError: the channels are not whole triples, by their names; `kind` is the scenario.
@@ -317,7 +317,7 @@ def triples_of(channels: Sequence[str], kind: str) -> list[tuple[int, int, int]]
 
 
 def _on_triples(matrix: np.ndarray, triples: Sequence[tuple[int, int, int]], num_channels: int) -> np.ndarray:
-    """Return (C, C) float32 that applies a (3, 3) matrix to every sensor's axes."""
+    """(C, C) float32 that applies a (3, 3) matrix to every sensor's axes."""
     whole = np.zeros((num_channels, num_channels), dtype=np.float32)
     for triple in triples:
         whole[np.ix_(triple, triple)] = matrix
@@ -325,7 +325,7 @@ def _on_triples(matrix: np.ndarray, triples: Sequence[tuple[int, int, int]], num
 
 
 def random_rotation(rng: np.random.Generator) -> np.ndarray:
-    """Return a (3, 3) rotation drawn uniformly: a unit quaternion of normals (Shoemake 1992)."""
+    """A (3, 3) rotation drawn uniformly: a unit quaternion of normals (Shoemake 1992)."""
     w, x, y, z = (q := rng.standard_normal(4)) / np.linalg.norm(q)
     return np.array(
         [
@@ -337,13 +337,13 @@ def random_rotation(rng: np.random.Generator) -> np.ndarray:
 
 
 def axes_apart_deg(one: np.ndarray, other: np.ndarray) -> float:
-    """Return the smallest angle, 0..90 degrees, between the lines of an axis under two rotations (3, 3)."""
+    """The smallest angle, 0..90 degrees, between the lines of an axis under two rotations (3, 3)."""
     cosines = np.abs((one * other).sum(axis=1))  # rows: where an axis of the changed sensor points
     return float(np.degrees(np.arccos(min(1.0, cosines.max()))))
 
 
 def _stretched(x: np.ndarray, span: float) -> np.ndarray:
-    """Return the middle `span` of windows x (N, C, T) stretched to T samples, linear between samples."""
+    """The middle `span` of windows x (N, C, T) stretched to T samples, linear between samples."""
     samples = x.shape[2]
     at = (samples - 1) * ((1 - span) / 2 + span * np.linspace(0, 1, samples))
     left = np.minimum(at.astype(np.int64), max(samples - 2, 0))

@@ -29,7 +29,7 @@ def deal_among_known(
     clients_per_leaf: Sequence[int],
     seed: int,
 ) -> np.ndarray:
-    """Return the client (N,) of each window: unseen clients keep theirs, others go to those who train.
+    """The client (N,) of each window: unseen clients keep theirs, others go to those who train.
 
     Args:
         windows: N windows.
@@ -55,7 +55,7 @@ def deal_among_known(
 def _deal_as_asked(
     windows: Windows, split: np.ndarray, config: Config, clients_per_leaf: Sequence[int], seed: int
 ) -> np.ndarray:
-    """Return the client (N,) of each window as a function of the user's deals them; NOBODY for the rest."""
+    """The client (N,) of each window as a function of the user's deals them; NOBODY for the rest."""
     kind, rng = config.partition.kind, numpy_stream(seed, Purpose.PARTITION)
     deal = PARTITIONS.load(kind)
     with PARTITIONS.carried_out(kind):
@@ -73,7 +73,7 @@ def _deal_as_asked(
 def deal_windows(
     y: np.ndarray, split: np.ndarray, config: Config, clients_per_leaf: Sequence[int], seed: int
 ) -> np.ndarray:
-    """Return the client (N,) of each window when windows are dealt at random within their split.
+    """The client (N,) of each window when windows are dealt at random within their split.
 
     Draws again, up to a fixed number of times, while a client would be left without windows of a split.
     """
@@ -135,7 +135,7 @@ def dirichlet_shares(
 
 
 def _within_leaves(leaf_shares: np.ndarray, within: Sequence[np.ndarray]) -> np.ndarray:
-    """Return (classes, K) from the leaves' shares (classes, S) and, per leaf, its clients' (classes, k)."""
+    """(classes, K) from the leaves' shares (classes, S) and, per leaf, its clients' (classes, k)."""
     columns = [leaf_shares[:, leaf : leaf + 1] * shares for leaf, shares in enumerate(within)]
     return np.concatenate(columns, axis=1)
 

@@ -66,7 +66,7 @@ def _find_validation(members: np.ndarray, split: np.ndarray, stratum: np.ndarray
 
 
 def _deal_sessions(sizes: np.ndarray, config: DataConfig) -> np.ndarray:
-    """Return the split of each session of one stratum, given their sizes; the last one trains."""
+    """The split of each session of one stratum, given their sizes; the last one trains."""
     n = len(sizes)
     split = np.full(n, TRAIN)
     if n < 3:
@@ -109,12 +109,12 @@ def split_by_blocks(stream: np.ndarray, y: np.ndarray, config: DataConfig) -> np
 
 
 def blocks(stream: np.ndarray, y: np.ndarray) -> Iterator[np.ndarray]:
-    """Return the windows of each class of each stream, as int64 indices in file order; both are (N,)."""
+    """The windows of each class of each stream, as int64 indices in file order; both are (N,)."""
     return groups_of(np.unique(stream, return_inverse=True)[1] * (y.max(initial=0) + 1) + y)
 
 
 def _cut(n: int, config: DataConfig) -> np.ndarray:
-    """Return the split of n consecutive windows of one class."""
+    """The split of n consecutive windows of one class."""
     num_test = max(1, round(config.test_fraction * n))
     num_val = max(1, round(config.val_fraction * n))
     num_train = n - num_test - num_val - 2 * config.guard_windows

@@ -41,7 +41,7 @@ def split_apart(
     used: np.ndarray | None,
     seed: int,
 ) -> np.ndarray:
-    """Return the split of each window (N,), where those of unseen clients have no influence on the others'.
+    """The split of each window (N,), where those of unseen clients have no influence on the others'.
 
     Args:
         windows: N windows.
@@ -64,7 +64,7 @@ def split_apart(
 def split_rows(
     windows: Windows, rows: np.ndarray, config: Config, kind: str, group: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return the split (n,) of the windows at `rows` (n,), whose sessions `group` (n,) stratifies."""
+    """The split (n,) of the windows at `rows` (n,), whose sessions `group` (n,) stratifies."""
     y = windows.labels[rows]
     if kind == "given":
         return _given(windows, rows, config, group, rng)
@@ -80,7 +80,7 @@ _PARTS = {"train": TRAIN, "val": VAL, "test": TEST}
 def _given(
     windows: Windows, rows: np.ndarray, config: Config, group: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return the split (n,) that the data bring; without "val", that is cut off the training windows.
+    """The split (n,) that the data bring; without "val", that is cut off the training windows.
 
     What is for test stays so; training windows are split as if there were no parts, and what would be for
     validation or test is for validation.
@@ -99,22 +99,22 @@ def _given(
 
 
 def stream_codes(windows: Windows) -> np.ndarray:
-    """Return a number (N,) per user and device: windows of one stream are in time order."""
+    """A number (N,) per user and device: windows of one stream are in time order."""
     return codes(windows.user) if windows.device is None else pair_codes(windows.user, windows.device)
 
 
 def codes(labels: np.ndarray) -> np.ndarray:
-    """Return labels (n,) as whole numbers (n,) 0, 1, … in sorted order of the distinct labels."""
+    """Labels (n,) as whole numbers (n,) 0, 1, … in sorted order of the distinct labels."""
     return np.unique(labels, return_inverse=True)[1]
 
 
 def pair_codes(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return one whole number (n,) per distinct pair of (n,) and (n,)."""
+    """One whole number (n,) per distinct pair of (n,) and (n,)."""
     outer, inner = codes(first), codes(second)
     return codes(outer * (int(inner.max()) + 1) + inner)
 
 
 def session_codes(windows: Windows) -> np.ndarray:
-    """Return a number (N,) per session; equal names of two users are two sessions."""
+    """A number (N,) per session; equal names of two users are two sessions."""
     assert windows.session is not None
     return pair_codes(windows.user, windows.session)

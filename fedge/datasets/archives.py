@@ -122,7 +122,7 @@ def _untar(archive: Path, folder: Path, report: ProgressCallback) -> list[Path]:
 
 
 def _planned(member: tarfile.TarInfo, name: str) -> PurePosixPath | None:
-    """Return where a member goes, None for folders and what is left out."""
+    """Where a member goes, None for folders and what is left out."""
     path = member_path(member.name, name)
     if member.isdir():
         return None

@@ -27,7 +27,7 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class Card:
-    """What is known of a data set before it is downloaded.
+    """Facts of a data set before it is downloaded.
 
     Attributes:
         name: as commands and `fedge.datasets.prepare` take it.
@@ -59,11 +59,11 @@ class Card:
 
     @property
     def megabytes(self) -> float:
-        """Return the size of all files together (10^6 bytes)."""
+        """The size of all files together (10^6 bytes)."""
         return sum(file.megabytes for file in self.files)
 
     def about(self, spec: WindowSpec | None = None) -> dict[str, str]:
-        """Return what a window file says of itself, for windows cut as `spec` says."""
+        """Description in a window file, for windows cut by `spec`."""
         found = {
             "dataset": self.title,
             "source": self.source,

@@ -33,7 +33,7 @@ _CUT = ("rate_hz", "window_s", "stride_s", "sensors")  # options that say how wi
 
 
 def card(name: str) -> Card:
-    """Return the card of a data set.
+    """The card of a data set.
 
     Raises:
         HharError: there is none of that name.
@@ -50,7 +50,7 @@ def prepare(
     near: Path | None = None,
     **options: Any,
 ) -> Windows:
-    """Return the windows of a data set's files as published.
+    """The windows of a data set's files as published.
 
     Args:
         name: of the data set.
@@ -78,7 +78,7 @@ def prepare(
 
 
 def in_si(windows: Windows) -> Windows:
-    """Return windows with acceleration in m/s² and gyroscopes named gyro, as x float32 (N, C, T)."""
+    """Windows with acceleration in m/s² and gyroscopes named gyro, as x float32 (N, C, T)."""
     x = windows.x.astype(np.float32)
     x[:, [name.startswith("acc") for name in windows.channels]] *= np.float32(STANDARD_GRAVITY)
     names = tuple(name.replace("gyr_", "gyro_") for name in windows.channels)
@@ -87,7 +87,7 @@ def in_si(windows: Windows) -> Windows:
 
 
 def _module(name: str) -> Any:
-    """Return the module of a data set."""
+    """The module of a data set."""
     if name not in _MODULES:
         raise HharError(
             f"data set: must be one of {', '.join(NAMES)}, is {name[:80]!r}"
@@ -106,7 +106,7 @@ def _refuse_others(known: Card, given: Mapping[str, Any]) -> None:
 
 
 def _spec(known: Card, given: Mapping[str, Any]) -> Any:
-    """Return how windows are to be cut; None for images."""
+    """How windows are to be cut; None for images."""
     if known.spec is None:
         return None
     changes = {key: value for key, value in given.items() if key in _CUT}

@@ -56,7 +56,7 @@ def read(
     per_user: int | None = None,
     part: str = "train",
 ) -> Windows:
-    """Return the pictures as images (N, 3, 32, 32), in the order of the files, dealt to users in blocks.
+    """The pictures as images (N, 3, 32, 32), in the order of the files, dealt to users in blocks.
 
     Raises:
         HharError: a batch is missing or not as published.

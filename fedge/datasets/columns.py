@@ -54,7 +54,7 @@ def refuse_unknown(frame: Any, others: Sequence[Any], channels: Sequence[Any]) -
 
 
 def _next_step(frame: Any, name: str, times: int) -> str:
-    """Return what to do about a column that is not there, or several times."""
+    """Next step for a column that is missing or there several times."""
     if times > 1:
         return "; rename the others"
     if hasattr(frame, "index") and name in getattr(frame.index, "names", ()):
@@ -78,7 +78,7 @@ def refuse_missing(frame: Any, name: str) -> None:
 
 
 def numbers(frame: Any, name: str) -> tuple[NDArray[np.float32], str]:
-    """Return a column as float32 (rows), and the type that it had.
+    """A column as float32 (rows), and the type that it had.
 
     Raises:
         HharError: it holds something else, something is missing, or is not finite.
@@ -113,12 +113,12 @@ class Names:
     known: list[str]
 
     def at(self, row: int) -> str:
-        """Return the name of a row."""
+        """The name of a row."""
         return self.known[self.code[row]]
 
 
 def names(frame: Any, name: str) -> Names:
-    """Return a column of names: text as it is, whole numbers without a point.
+    """A column of names: text as it is, whole numbers without a point.
 
     Rows that follow each other mostly have one name, so only where it changes is looked at.
 
@@ -135,7 +135,7 @@ def names(frame: Any, name: str) -> Names:
 
 
 def times_ns(frame: Any, name: str, unit: str) -> NDArray[np.int64]:
-    """Return a column of times as ns, int64 (rows): dates, or numbers in `unit`.
+    """A column of times as ns, int64 (rows): dates, or numbers in `unit`.
 
     Raises:
         HharError: it holds neither, something is missing, or numbers are too large for the unit.

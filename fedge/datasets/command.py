@@ -66,7 +66,7 @@ def _add_prepare(parser: argparse.ArgumentParser) -> None:
 
 
 def _one_line(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
-    """Return a command whose failures by what the user gave are one line."""
+    """A command whose failures by what the user gave are one line."""
 
     def carried_out(options: argparse.Namespace) -> int:
         with _as_config_error():
@@ -188,7 +188,7 @@ def _refuse_target(out: Path) -> None:
 
 
 def _has_lone_sessions(windows: Windows) -> bool:
-    """Tell whether a user has one session of each class at most."""
+    """Whether a user has one session of each class at most."""
     if windows.session is None:
         return False
     users = set(windows.user.tolist())

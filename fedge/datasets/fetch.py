@@ -62,7 +62,7 @@ def download(
 
 
 def _with_other(card: Card, url: str, sha256: str) -> tuple[RemoteFile, ...]:
-    """Return the files of a card, with another address or checksum for its only one."""
+    """The files of a card, with another address or checksum for its only one."""
     if not (url or sha256):
         return card.files
     if len(card.files) != 1:

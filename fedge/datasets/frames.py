@@ -51,7 +51,7 @@ def from_pandas(
     device: str | None = None,
     about: Mapping[str, str] | None = None,
 ) -> Windows:
-    """Return a frame with a row per sample as windows for `fedge.simulate`; `.save(path)` writes them.
+    """A frame with a row per sample as windows for `fedge.simulate`; `.save(path)` writes them.
 
     Rows of one user, device and session are cut where the label changes and where time has a gap of more than
     a second, resampled to `rate_hz` by linear interpolation, and cut into windows: none holds two labels.
@@ -97,7 +97,7 @@ def _read(
     frame: Any, user: str, label: str, time: str | None, unit: str, session: str | None, device: str | None,
     channels: Sequence[str],
 ) -> tuple[_Rows, list[str]]:  # fmt: skip
-    """Return all columns, and the types that the channels had."""
+    """All columns, and the types that the channels had."""
     found = [columns.numbers(frame, name) for name in channels]
     values = np.stack([column for column, _ in found], axis=1)
     empty = Names(np.zeros(len(values), dtype=np.int64), [""])
@@ -113,7 +113,7 @@ def _read(
 
 
 def _windows(rows: _Rows, spec: WindowSpec) -> tuple[Windows, str]:
-    """Return the windows, and in words what gave none."""
+    """The windows, and in words what gave none."""
     classes = sorted(rows.label.known, key=_in_order)
     if len(classes) < 2:
         raise HharError(f"label: must be of at least two classes, all rows are {classes[0]!r}")
@@ -149,7 +149,7 @@ def _left_out(runs: Sequence[tuple[str, int, int]]) -> str:
 
 
 def _in_order(name: str) -> tuple[int, int, str]:
-    """Return what sorts labels: numbers by size, then names."""
+    """Sort key of labels: numbers by size, then names."""
     return (0, int(name), "") if name.isdecimal() else (1, 0, name)
 
 

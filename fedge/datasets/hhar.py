@@ -31,7 +31,7 @@ CARD = Card(
 def read(
     folder: Path, spec: WindowSpec, report: ProgressCallback = no_progress, devices: str = "phones"
 ) -> Windows:
-    """Return windows of all users; see `hhar.raw.prepare.prepare`."""
+    """Windows of all users; see `hhar.raw.prepare.prepare`."""
     from hhar.raw.prepare import prepare  # loads Polars, which the card can do without
 
     return prepare(folder, spec, devices, report)

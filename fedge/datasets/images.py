@@ -65,7 +65,7 @@ def from_images(
 
 
 def from_partitions(partitions: Sequence[Any], image: str = "", label: str = "") -> Windows:
-    """Return the partitions of a data set, as `flwr_datasets` makes them, as windows: a user for each.
+    """The partitions of a data set, as `flwr_datasets` makes them, as windows: a user for each.
 
     Args:
         partitions: Hugging Face data sets, as `[fds.load_partition(k) for k in range(40)]`.
@@ -100,7 +100,7 @@ def _first(known: Sequence[str], wanted: Sequence[str], what: str) -> str:
 
 
 def _pictures(images: Any) -> NDArray[Any]:
-    """Return (N, C, H, W) uint8 or float32."""
+    """(N, C, H, W) uint8 or float32."""
     if isinstance(images, (list, tuple)):
         sizes = {np.shape(picture) for picture in images}
         if len(sizes) > 1:
@@ -126,7 +126,7 @@ def _pictures(images: Any) -> NDArray[Any]:
 def _dealt(
     users: int | Sequence[Any] | NDArray[Any], per_user: int | None, count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.str_]]:
-    """Return which pictures are kept, and the user of each of them."""
+    """Which pictures are kept, and the user of each of them."""
     if per_user is not None and per_user < 1:
         raise HharError(f"per_user: must be at least 1, is {per_user}; leave it out for all")
     if isinstance(users, (int, np.integer)):

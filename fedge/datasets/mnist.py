@@ -72,7 +72,7 @@ def read(
     per_user: int | None = None,
     part: str = "train",
 ) -> Windows:
-    """Return the digits as images (N, 1, 28, 28), in the order of the files, dealt to users in blocks.
+    """The digits as images (N, 1, 28, 28), in the order of the files, dealt to users in blocks.
 
     Raises:
         HharError: a file is missing or not as published.
@@ -95,7 +95,7 @@ def read(
 
 
 def find(folder: Path, name: str) -> Path:
-    """Return a file by its name, unpacked or packed by gzip, at any depth."""
+    """A file by its name, unpacked or packed by gzip, at any depth."""
     stem, ending = name.rsplit("-", 2)[0], name.split("-")[-2]
     wanted = (name, f"{stem}.{ending}-ubyte")  # as unpacking by some programs names them
     for path in sorted(folder.rglob(f"{stem}*")):
@@ -108,7 +108,7 @@ def find(folder: Path, name: str) -> Path:
 
 
 def read_idx(path: Path, axes: int) -> NDArray[np.uint8]:
-    """Return the values of an IDX file, uint8 of as many axes as asked for.
+    """The values of an IDX file, uint8 of as many axes as asked for.
 
     Raises:
         HharError: it is packed or cut wrongly, or of another type or number of axes.

@@ -51,7 +51,7 @@ CARD = Card(
 
 
 def read(folder: Path, spec: WindowSpec, report: ProgressCallback = no_progress) -> Windows:
-    """Return windows of every trial under `folder`.
+    """Windows of every trial under `folder`.
 
     Raises:
         HharError: no trial is there, or a file is not as published.
@@ -66,7 +66,7 @@ def read(folder: Path, spec: WindowSpec, report: ProgressCallback = no_progress)
 
 
 def find_trials(folder: Path) -> list[tuple[str, str, str, Path]]:
-    """Return (activity code, trial, person, file) of every trial, in the order of their names.
+    """(activity code, trial, person, file) of every trial, in the order of their names.
 
     Where the accelerometer's and gyroscope's own recordings (folders B and C) lie beside it, only folder A
     counts.
@@ -86,7 +86,7 @@ def find_trials(folder: Path) -> list[tuple[str, str, str, Path]]:
 
 
 def _recording(code: str, trial: str, person: str, path: Path) -> Recording:
-    """Return one trial: six channels, sampled evenly."""
+    """One trial: six channels, sampled evenly."""
     table = read_columns(path, _AXES)
     values = np.concatenate([table[:, :3] + table[:, 3:6], table[:, 6:]], axis=1).astype(np.float32)
     number = np.arange(len(values), dtype=np.int64)

@@ -55,7 +55,7 @@ CARD = Card(
 
 
 def read(folder: Path, spec: WindowSpec, report: ProgressCallback = no_progress) -> Windows:
-    """Return windows of the protocol's recordings; those of the folder Optional are left out.
+    """Windows of the protocol's recordings; those of the folder Optional are left out.
 
     Raises:
         HharError: no recording is there, or one is not as published.

@@ -20,7 +20,7 @@ from hhar.errors import HharError
 
 
 class _Kept:
-    """What stands in for an array or a dtype: its arguments, and the state that it is given."""
+    """Stand-in for an array or a dtype: its arguments, and the state that it is given."""
 
     def __init__(self, *arguments: Any) -> None:
         self.arguments = arguments
@@ -31,7 +31,7 @@ class _Kept:
 
 
 def _encode(text: Any, encoding: Any = "latin1") -> bytes:
-    """Return text of characters up to 255 as bytes: how Python 3 writes bytes in pickles for Python 2."""
+    """Text of characters up to 255 as bytes: how Python 3 writes bytes in pickles for Python 2."""
     if not isinstance(text, str) or encoding not in ("latin1", b"latin1"):
         raise pickle.UnpicklingError("text of another encoding")
     return text.encode("latin1")
@@ -56,7 +56,7 @@ class _Reader(pickle.Unpickler):
 
 
 def read_pickled(path: Path, names: Sequence[str]) -> dict[str, Any]:
-    """Return entries of a pickled dictionary; arrays of bytes as uint8, what else is plain as it is.
+    """Entries of a pickled dictionary; arrays of bytes as uint8, what else is plain as it is.
 
     Raises:
         HharError: it is no such dictionary, lacks an entry, or names anything but arrays.
@@ -84,7 +84,7 @@ def read_pickled(path: Path, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _array(kept: _Kept, path: Path) -> NDArray[np.uint8]:
-    """Return the array that a stand-in was told of."""
+    """The array that a stand-in was told of."""
     try:
         _, shape, dtype, is_fortran, content = kept.state
         kind = dtype.arguments[0]

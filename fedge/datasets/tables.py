@@ -54,7 +54,7 @@ def refuse_broken_rows(table: NDArray[np.float64], path: Path, first_line: int) 
 
 
 def read_matrix(path: Path, columns: int) -> NDArray[np.float64]:
-    """Return a file of numbers between spaces, float64 (rows, `columns`), all finite.
+    """A file of numbers between spaces, float64 (rows, `columns`), all finite.
 
     Raises:
         HharError: it is missing, or a row is not whole.

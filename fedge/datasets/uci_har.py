@@ -58,7 +58,7 @@ CARD = Card(
 
 
 def read(folder: Path, spec: WindowSpec, report: ProgressCallback = no_progress) -> Windows:
-    """Return windows of either form.
+    """Windows of either form.
 
     Raises:
         HharError: neither is there, or a file is not as published.
@@ -104,7 +104,7 @@ def _add_windows(builder: WindowBuilder, files: list[Path], report: ProgressCall
 
 
 def stitched(x: NDArray[np.float32]) -> list[tuple[int, NDArray[np.float32]]]:
-    """Return (first row, recording) of every run of windows that share half with the next.
+    """(first row, recording) of every run of windows that share half with the next.
 
     Args:
         x: float32 (windows, 128 samples, channels) in order of time; a recording is (samples, channels).

@@ -55,7 +55,7 @@ _Row = tuple[str, str, int, float, float, float]
 
 
 def read(folder: Path, spec: WindowSpec, report: ProgressCallback = no_progress) -> Windows:
-    """Return windows of all people.
+    """Windows of all people.
 
     Raises:
         HharError: the file is not there, or is another one.
@@ -109,7 +109,7 @@ def _rows(path: Path, report: ProgressCallback) -> tuple[list[_Row], int, int]:
 
 
 def _row(text: str) -> _Row | None:
-    """Return one record, or None if it is not whole."""
+    """One record, or None if it is not whole."""
     fields = [field.strip() for field in text.split(",")]
     if len(fields) != 6 or fields[1] not in CLASSES or not fields[0].isdecimal():
         return None

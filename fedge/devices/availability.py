@@ -77,11 +77,11 @@ class _Walk:
         self._until = self._drawn()
 
     def _drawn(self) -> int:
-        """Return how long it stays as it is now, at least a microsecond."""
+        """How long it stays as it is now, at least a microsecond."""
         return max(1, math.ceil(self._rng.exponential(self._means[self._is_there])))
 
     def at(self, now_us: int) -> tuple[bool, int]:
-        """Return whether it is there at a time, and until when; times come in ascending order."""
+        """Whether it is there at a time, and until when; times come in ascending order."""
         while self._until <= now_us:
             self._is_there = not self._is_there
             self._until += self._drawn()

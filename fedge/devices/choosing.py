@@ -1,4 +1,4 @@
-"""Who works: per leaf its idle devices (`fedge.devices.roster`), its free places, and the selection."""
+"""Choice of devices: per leaf its idle ones (`fedge.devices.roster`), its free places, the selection."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -71,7 +71,7 @@ class Choosing:
         return device, roster.take(device, now_us)
 
     def _selected(self, roster: Roster, turn: Turn) -> int | None:
-        """What the selection says, checked."""
+        """The selection's answer, once checked."""
         try:
             device = self._select(roster.there, self.history, turn)
         except ConfigError:
@@ -129,6 +129,6 @@ class Choosing:
             setattr(self.history, name, np.array(array))
 
     def arrays(self) -> dict[str, State]:
-        """What `restore` takes."""
+        """Arrays for `restore`."""
         kept: dict[str, State] = {str(turn.leaf): dict(turn.arrays) for turn in self.turns if turn.arrays}
         return {"history": self.history.arrays(), **kept}

@@ -15,7 +15,7 @@ SECOND_US = 1_000_000
 
 
 class Kind(IntEnum):
-    """What happens; of one moment, the smaller number first."""
+    """Kind of event; of one moment, the smaller number first."""
 
     CLOUD_SERVED = -2  # the cloud is done with what a leaf has sent
     SERVED = -1  # a server is done with what it was busy with
@@ -71,7 +71,7 @@ class Clock:
         heapq.heappush(self._heap, Event(time_us, int(kind), subject, number))
 
     def next(self) -> Event:
-        """Return the next event; now is its time.
+        """The next event; now is its time.
 
         Raises:
             IndexError: nothing will ever happen.
@@ -82,9 +82,9 @@ class Clock:
         return event
 
     def __len__(self) -> int:
-        """Return the number of events ahead."""
+        """The number of events ahead."""
         return len(self._heap)
 
     def facts(self) -> dict[str, object]:
-        """Return the clock as JSON: keyword arguments of `Clock`."""
+        """The clock as JSON: keyword arguments of `Clock`."""
         return {"now_us": self.now_us, "events": self.events, "ahead": sorted(map(list, self._heap))}

@@ -34,7 +34,7 @@ from fedge.states.averaging import weighted_mean
 
 @dataclass
 class Link:
-    """What stands between one leaf and the cloud.
+    """Link between one leaf and the cloud.
 
     Attributes:
         base: the cloud's model that the leaf goes out from.
@@ -99,11 +99,11 @@ class Cloud:
         return list(self._weights)
 
     def of_group(self, group: int) -> list[int]:
-        """Return the leaves of a group, in order."""
+        """The leaves of a group, in order."""
         return [leaf for leaf, label in enumerate(self.labels) if label == group]
 
     def server_of(self, leaf: int) -> Server:
-        """Return the model and rule of a leaf's group."""
+        """The model and rule of a leaf's group."""
         return self.servers[self.labels[leaf]]
 
     def renewed(self, leaf: int, server: Server, clock: Clock, ledger: Ledger) -> None:
@@ -218,7 +218,7 @@ class Cloud:
 
 
 def mean_of(models: Sequence[Version], weights: Sequence[float]) -> Version:
-    """Return the weighted mean of models, with the counters of the first."""
+    """The weighted mean of models, with the counters of the first."""
     found = weighted_mean([{"w": model.vector} for model in models], weights)["w"]
     found.flags.writeable = False
     return Version(models[0].layout, found, models[0].counters)

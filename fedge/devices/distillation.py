@@ -73,7 +73,7 @@ def synthesise(
     pool: int,
     size: Size | None = None,
 ) -> Arrays:
-    """Return what is to be kept after another batch of windows has been made.
+    """Windows to be kept after another batch has been made.
 
     Args:
         facts: of the model.
@@ -117,7 +117,7 @@ def _adapted(
     draws: torch.Generator,
     latent: int,
 ) -> tuple[nn.Module, Tensor, float]:
-    """Return a generator that has learnt from `slow` on, its best windows (N, C, T), and their loss."""
+    """A generator that has learnt from `slow` on, its best windows (N, C, T), and their loss."""
     fast = copy.deepcopy(slow).train()
     z = torch.randn(len(y), latent, generator=draws).requires_grad_()
     embeddings = torch.randn(shares.shape[1], latent, generator=draws).requires_grad_()
@@ -141,7 +141,7 @@ def _adapted(
 def synthesis_loss(
     x: Tensor, y: Tensor, weights: Tensor, teachers: Sequence[Teacher], student: nn.Module | None
 ) -> Tensor:
-    """Return how unlike what the teachers know windows (N, C, T) of classes y (N,) are; weights (K, N)."""
+    """How unlike what the teachers know windows (N, C, T) of classes y (N,) are; weights (K, N)."""
     said = None if student is None else student(x)
     loss = x.new_zeros(())
     for teacher, weight in zip(teachers, weights, strict=True):
@@ -156,7 +156,7 @@ def synthesis_loss(
 
 
 def with_distance(network: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the logits (N, classes) of windows, and how far they are from what BatchNorms remember.
+    """The logits (N, classes) of windows, and how far they are from what BatchNorms remember.
 
     That is Σ ‖mean − running mean‖ + ‖variance − running variance‖ over its BatchNorms; 0 without any.
     """
@@ -180,7 +180,7 @@ def with_distance(network: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _reptile(kept: Mapping[str, np.ndarray], weights: Tensor, gradient: Tensor) -> Arrays:
-    """Return the generator's weights (Q,) after a step of Adam against `gradient`, and Adam's state."""
+    """The generator's weights (Q,) after a step of Adam against `gradient`, and Adam's state."""
     first, second = (torch.from_numpy(kept[name]) if kept else torch.zeros_like(weights)
                      for name in ("first", "second"))  # fmt: skip
     step = int(kept["adapted"]) + 1 if kept else 1

@@ -1,4 +1,4 @@
-"""What chance decides about a job, from a stream of (seed, device, attempt): nothing else has a say in it.
+"""Random draws of a job, from a stream of (seed, device, attempt), which nothing else changes.
 
 A stream for every number would take twenty microseconds each; so those of a few attempts of a device are
 drawn at a time, and a job's numbers are its row in that block.
@@ -17,7 +17,7 @@ _ROW = struct.Struct("4d")
 
 
 class Draw(NamedTuple):
-    """What chance decides about one job.
+    """Random draws of one job.
 
     Attributes:
         normal: standard normal, for how long it takes.

@@ -1,4 +1,4 @@
-"""What ends a run on the virtual clock beside time: versions, updates, bytes, joules."""
+"""Ends of a run on the virtual clock beside time: versions, updates, bytes, joules."""
 
 from typing import TYPE_CHECKING
 

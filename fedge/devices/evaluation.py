@@ -60,7 +60,7 @@ class Evaluating:
     def evaluate(
         self, served: Callable[[int], Version], global_round: int
     ) -> tuple[dict[int, Evaluation], dict[int, Failure]]:
-        """Return client → its evaluation, on test windows, of what it is served; client → why there is none.
+        """Client → its evaluation, on test windows, of what it is served; client → why there is none.
 
         Args:
             served: client → the model that it is served.
@@ -71,7 +71,7 @@ class Evaluating:
     def validate(
         self, served: Callable[[int], Version], global_round: int
     ) -> tuple[dict[int, Evaluation], dict[int, Failure]]:
-        """Return the same of validation windows, of the clients that have test windows, too."""
+        """The same of validation windows, of the clients that have test windows, too."""
         windows = {client: count for client, count in self.held_out.items() if client in self.windows}
         return self._served(served, "val", windows, global_round)
 
@@ -82,7 +82,7 @@ class Evaluating:
         windows: Mapping[int, int],
         global_round: int,
     ) -> tuple[dict[int, Evaluation], dict[int, Failure]]:
-        """Return client → its evaluation of what it is served on a split; client → why there is none."""
+        """Client → its evaluation of what it is served on a split; client → why there is none."""
         asked = {client: {OWN: served(client)} for client in windows}
         replies, failures = self._asked(asked, split, windows, global_round)
         return {client: reply[OWN, split] for client, reply in replies.items()}, failures
@@ -90,7 +90,7 @@ class Evaluating:
     def cross_losses(
         self, models: Sequence[Version], who: Population, global_round: int
     ) -> tuple[Answers, dict[int, Failure]]:
-        """Return what clients that train say of all leaves' models on validation windows, and who does not.
+        """Losses of all leaves' models on training clients' validation windows, and the clients without any.
 
         Args:
             models: of the leaves, in order.
@@ -111,7 +111,7 @@ class Evaluating:
         windows: Mapping[int, int],
         global_round: int,
     ) -> tuple[dict[int, EvaluateReply], dict[int, Failure]]:
-        """Return the replies of clients that were asked to evaluate models by role, and who has failed."""
+        """The replies of clients that were asked to evaluate models by role, and who has failed."""
         context = self._round_contexts(global_round, global_round)
         messages = [
             evaluate_messages(

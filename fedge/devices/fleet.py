@@ -26,7 +26,7 @@ _MOST_S = 1e12  # of a job: what is longer, a byte in a lifetime for example, ne
 
 @dataclass(frozen=True)
 class Fleet:
-    """What N devices are like; every array is (N,) float64.
+    """Speeds and links of N devices; every array is (N,) float64.
 
     Attributes:
         per_window_s: seconds of training per window and epoch.
@@ -56,7 +56,7 @@ class Fleet:
 
 
 def check_fleet(fleet: Fleet, count: int, what: str) -> Fleet:
-    """Return a fleet of `count` devices, whose times are possible.
+    """A fleet of `count` devices, whose times are possible.
 
     Raises:
         ConfigError: it is not; `what` names where it comes from.
@@ -109,7 +109,7 @@ def with_power(fleet: Fleet, train_watts: float, radio_watts: float) -> Fleet:
 
 
 def usual_s(fleet: Fleet, windows: np.ndarray, model_bytes: int) -> np.ndarray:
-    """Return the mean seconds of a job of each device, (N,) float64.
+    """The mean seconds of a job of each device, (N,) float64.
 
     Windows (N,) int64 count once per epoch; a model has `model_bytes` bytes.
 
@@ -122,7 +122,7 @@ def usual_s(fleet: Fleet, windows: np.ndarray, model_bytes: int) -> np.ndarray:
 
 
 def quickest_s(fleet: Fleet, windows: np.ndarray, model_bytes: int) -> np.ndarray:
-    """Return the seconds that one job in a thousand of each device stays below, (N,) float64.
+    """The seconds that one job in a thousand of each device stays below, (N,) float64.
 
     Windows (N,) int64 count once per epoch; a model has `model_bytes` bytes.
     """
@@ -131,7 +131,7 @@ def quickest_s(fleet: Fleet, windows: np.ndarray, model_bytes: int) -> np.ndarra
 
 
 def _seconds(fleet: Fleet, windows: np.ndarray, model_bytes: int, factor: float) -> np.ndarray:
-    """Return the seconds of jobs (N,) whose training takes `factor` times what it does without noise."""
+    """The seconds of jobs (N,) whose training takes `factor` times what it does without noise."""
     trains = (fleet.per_job_s + fleet.per_window_s * windows) * factor
     found: np.ndarray = fleet.down_s + model_bytes / fleet.down + trains + fleet.up_s + model_bytes / fleet.up
     return found
@@ -171,7 +171,7 @@ class Durations:
         return min(_micros(there_s), back), min(_micros(trained_s), back), back
 
     def _factor(self, draw: Draw) -> float:
-        """What the training time of a job is multiplied with."""
+        """Factor on the training time of a job."""
         if self._noise == "exponential":
             return -math.log1p(-draw.uniform)
         if self._noise == "half-normal":

@@ -71,7 +71,7 @@ class Generator(nn.Module):
 
 
 def new_generator(input_shape: Sequence[int], draws: torch.Generator, size: Size | None = None) -> Generator:
-    """Return a generator with weights from `draws`."""
+    """A generator with weights from `draws`."""
     with torch.device("meta"):
         made = Generator(input_shape, size or Size())
     return initialised(made, draws)

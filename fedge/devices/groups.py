@@ -52,7 +52,7 @@ class Groups:
         self._truth = None if truth is None else np.array(truth, dtype=np.int64)
 
     def is_due(self, evaluation: int) -> bool:
-        """Tell whether leaves are compared at evaluation 1, 2, …"""
+        """Whether leaves are compared at evaluation 1, 2, …"""
         since = evaluation - self._config.start_round
         return self._config.enabled and since >= 0 and since % self._config.every == 0
 
@@ -90,7 +90,7 @@ class Groups:
         return CloudStep(signal, self.labels, found.similarity, config.tau, False, [], config.method, facts)
 
     def facts(self) -> dict[str, Any]:
-        """Return everything as JSON, for `restore`."""
+        """Everything as JSON, for `restore`."""
         return {"labels": self.labels.tolist(), "membership": self.membership.facts()}
 
     def restore(self, facts: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What devices did and what it was worth: jobs, virtual time, bytes, staleness, device by device."""
+"""Ledger of devices: jobs, virtual time, bytes, staleness, device by device."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -48,7 +48,7 @@ class DeviceTotals:
 
 
 def gini(values: np.ndarray) -> float:
-    """Return the Gini coefficient of numbers (N,) of at least 0: 0 if all are equal, 1 − 1/N if one has all.
+    """The Gini coefficient of numbers (N,) of at least 0: 0 if all are equal, 1 − 1/N if one has all.
 
     Σ_i (2i − N − 1) x_i / (N Σ x), x in ascending order, i from 1. Of zeros alone it is 0.
 
@@ -104,7 +104,7 @@ class Ledger:
             self._joules += float(energy) / SECOND_US
 
     def total(self, name: str) -> int:
-        """Return a number over all devices."""
+        """A number over all devices."""
         return int(self.counts[name].sum())
 
     @property
@@ -125,7 +125,7 @@ class Ledger:
     def devices(
         self, now_us: int, leaf_of: Mapping[int, int], windows: Mapping[int, int]
     ) -> list[DeviceTotals]:
-        """Return the rows of devices.csv, of the devices that `windows` has, in order.
+        """The rows of devices.csv, of the devices that `windows` has, in order.
 
         Args:
             now_us: end of the run, in virtual time.
@@ -151,7 +151,7 @@ class Ledger:
         self.losses, self.failures = {}, {}
 
     def facts(self) -> dict[str, Any]:
-        """Return the books as JSON, but for the counts, which are arrays."""
+        """The books as JSON, but for the counts, which are arrays."""
         return {
             "staleness": sorted(self.staleness.items()),
             "cloud_staleness": sorted(self.cloud_staleness.items()),

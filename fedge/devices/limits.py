@@ -1,4 +1,4 @@
-"""What limits how fast a run on the virtual clock goes: clients' training, or what the server does itself."""
+"""Bottleneck of a run on the virtual clock: clients' training, or the server's own work."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Limits:
 
     @property
     def by(self) -> str:
-        """What limits: "training", "concurrency" where workers are idle for want of it, or "server"."""
+        """Bottleneck: "training", "concurrency" where workers are idle for want of it, or "server"."""
         if self.waited < _MOSTLY:
             return "server"
         return "concurrency" if self.concurrency <= self.workers else "training"

@@ -1,4 +1,4 @@
-"""What has reached a server and waits to be taken in, where its rule takes virtual time."""
+"""Queue of arrivals at a server whose rule takes virtual time."""
 
 from collections import deque
 from dataclasses import dataclass, field

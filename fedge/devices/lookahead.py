@@ -50,7 +50,7 @@ class Waiting:
         self._tick = tick
 
     def reply(self, question: Message, message_id: str) -> Message | Failure:
-        """Return the reply to a message, or why there is none.
+        """The reply to a message, or why there is none.
 
         Raises:
             StallError: nothing has happened for too long.
@@ -112,7 +112,7 @@ class LookAhead:
         self._ahead[job.number] = message, self._engine.push_due(message, job.end_us)
 
     def _question(self, job: Job) -> Message:
-        """Return the message that asks a device to train."""
+        """The message that asks a device to train."""
         context = fill(ConfigRecord(), vars(self._round_contexts(job.period, job.attempt)))
         content = RecordDict({ARRAYS: job.start.record, CONFIG: context})
         return Message(content, self._clients.node(job.device), TRAIN)
@@ -121,7 +121,7 @@ class LookAhead:
         return isinstance(job, Job) and job.number in self._ahead
 
     def result(self, job: Job) -> TrainReply | Failure:
-        """Return what a device has trained, or why that does not count; waits for it.
+        """Trained model of a device, or the reason why it does not count; waits for it.
 
         A client that fails is tried again, with the same random stream.
         """
@@ -144,7 +144,7 @@ class LookAhead:
             self._clock.lap("check")
 
     def _task(self, job: Job) -> TrainTask:
-        """Return what a device was asked to train, and what is known of it."""
+        """Task of a device, with its facts."""
         train = self._config.train
         return TrainTask(
             job.start.state, self._windows[job.device], train.local_epochs, train.batch_size,

@@ -1,4 +1,4 @@
-"""What a server's rule can know of its model beyond the vector: the network, and who has which classes."""
+"""Facts of the model for a server's rule: the network, and the classes of each device."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

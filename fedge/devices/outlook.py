@@ -1,4 +1,4 @@
-"""What can be told of a run on the virtual clock beforehand, and what helps where no model came of it."""
+"""Outlook on a run on the virtual clock beforehand, and advice where no model came of it."""
 
 from collections.abc import Sequence
 
@@ -106,7 +106,7 @@ def refuse_vain_deadline(fleet: Fleet, who: Population, config: Config, model_by
 
 
 def nothing_made(procedure: Procedure) -> str | None:
-    """What to say of a run whose model has never changed, and what helps; None if it has."""
+    """Advice for a run whose model has never changed; None if it has."""
     if any(top.number for top in procedure.tops):
         return None
     ledger, seconds = procedure.ledger, procedure.clock.now_us / 1e6

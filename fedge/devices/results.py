@@ -1,4 +1,4 @@
-"""What an evaluation on the virtual clock says: the rows of a global round."""
+"""Results of an evaluation on the virtual clock: the rows of a global round."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from fedge.tasks.task import Task
 
 @dataclass(frozen=True)
 class Population:
-    """Who is there.
+    """Clients and leaves of a run.
 
     Attributes:
         leaf_of: client → number of its leaf, unseen clients included.
@@ -53,7 +53,7 @@ class Population:
 
 @dataclass(frozen=True)
 class Period:
-    """What lies between two evaluations.
+    """Totals between two evaluations.
 
     Attributes:
         number: of the second one.
@@ -77,7 +77,7 @@ class Period:
 def round_result(
     who: Population, period: Period, evaluated: Mapping[int, Evaluation], labels: Sequence[int] | None = None
 ) -> RoundResult:
-    """Return the rows of a global round: of clients that were evaluated or have trained in the period.
+    """The rows of a global round: of clients that were evaluated or have trained in the period.
 
     Args:
         who: is there.
@@ -105,7 +105,7 @@ def round_result(
 
 
 def _client(who: Population, client: int, period: Period, test: Evaluation | None) -> ClientResult:
-    """Return the row of one client."""
+    """The row of one client."""
     val = period.validated.get(client)
     return ClientResult(
         client=client,
@@ -132,7 +132,7 @@ def _leaf(
     group: int,
     validated: Mapping[int, Evaluation],
 ) -> LeafResult:
-    """Return the row of one leaf, which serves the model of its group."""
+    """The row of one leaf, which serves the model of its group."""
     mine = {client: found for client, found in evaluated.items() if who.leaf_of[client] == leaf}
     seen = pooled([found for client, found in mine.items() if client not in who.unseen])
     unseen = pooled([found for client, found in mine.items() if client in who.unseen])
@@ -157,6 +157,6 @@ def _leaf(
 
 
 def mean_score(who: Population, evaluated: Mapping[int, Evaluation], unseen: bool) -> float | None:
-    """Return the mean of the task's first test score over clients, seen or unseen; None without any."""
+    """The mean of the task's first test score over clients, seen or unseen; None without any."""
     scores = [e.score for client, e in evaluated.items() if (client in who.unseen) == unseen]
     return float(np.mean(scores)) if scores else None

@@ -98,7 +98,7 @@ def fedrevive(
 
 
 def seconds_of(memory: Memory, arguments: Mapping[str, Any]) -> float:
-    """Return the virtual seconds that the server will be busy with the next arrival."""
+    """The virtual seconds that the server will be busy with the next arrival."""
     warmup, buffer = arguments.get("warmup", 100), arguments.get("buffer", 1)
     made, waiting = int(memory.arrays.get("made", 0)), int(memory.arrays.get("waiting", 0))
     learns = arguments.get("distil", True) and made > warmup and waiting + 1 >= buffer
@@ -154,7 +154,7 @@ def _learnt(model: np.ndarray, memory: Memory, made: int, learn: _Learning) -> n
 
 
 def _shares(memory: Memory, child: int, shares: str) -> np.ndarray:
-    """Return the shares of classes of a child, (classes,) float64."""
+    """The shares of classes of a child, (classes,) float64."""
     assert memory.facts is not None
     if shares == "told":
         return memory.facts.shares[child]

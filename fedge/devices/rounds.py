@@ -10,7 +10,7 @@ from fedge.devices.jobs import Job
 
 
 def goal_of(concurrency: int, over_selection: float) -> int:
-    """Return how many results a round waits for, of so many devices that are asked.
+    """How many results a round waits for, of so many devices that are asked.
 
     >>> goal_of(13, 1.3), goal_of(10, 1.0), goal_of(1, 100.0)
     (10, 10, 1)
@@ -19,7 +19,7 @@ def goal_of(concurrency: int, over_selection: float) -> int:
 
 
 def settled(jobs: Sequence[Job], goal: int, deadline_us: int | None) -> tuple[list[Job], int]:
-    """Return the jobs of a round as they will end, and when the round ends.
+    """The jobs of a round as they will end, and when the round ends.
 
     The first `goal` jobs that train and end by the deadline count. The round ends with the last of them; with
     fewer, at the deadline, and without one when nobody is at work any more. Who is still at work then is told

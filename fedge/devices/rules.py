@@ -1,4 +1,4 @@
-"""What a server makes of an arrival. A rule is one function
+"""Rules of a server for arrivals. A rule is one function
 
     rule(model, memory, arrival, further arguments by keyword) → the new model (P,), or None while it stays
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Arrival:
-    """What a child of a server brings: a device its trained model, a leaf its own.
+    """Contribution of a server's child: a device's trained model, or a leaf's own.
 
     Attributes:
         child: partition id of the device, or number of the leaf.
@@ -54,7 +54,7 @@ class Arrival:
 
 @dataclass
 class Memory:
-    """What a server keeps between arrivals; checkpoints hold all of it.
+    """Memory of a server between arrivals; checkpoints hold all of it.
 
     Attributes:
         children: how many the server has.

@@ -21,7 +21,7 @@ from fedge.devices.idle import Idle
 
 @dataclass
 class History:
-    """What a server knows of its devices; every array is (N,), a number for each client's id.
+    """Server's knowledge of its devices; every array is (N,), a number for each client's id.
 
     Attributes:
         windows: training windows, int64.
@@ -47,7 +47,7 @@ class History:
         return cls(windows, begun, given_in, updates, np.full(count, np.nan), np.full(count, np.nan))
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What a checkpoint keeps: name → (N,), all but the windows."""
+        """Arrays of a checkpoint: name → (N,), all but the windows."""
         return {name: array for name, array in vars(self).items() if name != "windows"}
 
 

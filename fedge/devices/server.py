@@ -54,7 +54,7 @@ class Server:
         self.range: tuple[np.ndarray, np.ndarray] | None = None
 
     def like(self, version: Version, children: int, number: int) -> "Server":
-        """Return a server with the same rule that begins with a model; its streams are those of a number."""
+        """A server with the same rule that begins with a model; its streams are those of a number."""
         facts = self.memory.facts
         own = None if facts is None else replace(facts, server=facts.server + number)
         return Server(version, *self._given, children, own)
@@ -83,7 +83,7 @@ class Server:
         return True
 
     def _asked(self, arrival: Arrival | None) -> np.ndarray | None:
-        """Return what the rule makes of an arrival."""
+        """Result of the rule for an arrival."""
         try:
             return self._rule(self.version.vector, self.memory, arrival, **self._arguments)
         except ConfigError:
@@ -111,7 +111,7 @@ class Server:
         self.version = Version(self.version.layout, vector, counters or self.version.counters)
 
     def _checked(self, found: np.ndarray) -> np.ndarray:
-        """Return what a rule returned, or raise ConfigError."""
+        """A rule's result once checked, or ConfigError."""
         shape = self.version.vector.shape
         if not isinstance(found, np.ndarray) or found.shape != shape or found.dtype.kind != "f":
             raise ConfigError(
@@ -137,7 +137,7 @@ class Server:
 
 
 def within(found: np.ndarray, before: Version, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Return a model (P,) with variances between those of the model before and low and high, (V,) each."""
+    """A model (P,) with variances between those of the model before and low and high, (V,) each."""
     at = before.layout.variances
     own = before.vector[at]
     kept = found.copy()

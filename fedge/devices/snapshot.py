@@ -39,21 +39,21 @@ class _Kept:
         self._known: dict[int, int] = {}
 
     def vector(self, array: np.ndarray) -> int:
-        """Return the number of a vector (P,)."""
+        """The number of a vector (P,)."""
         if id(array) not in self._known:  # which lasts as long as `vectors` holds it
             self._known[id(array)] = len(self._known)
             self.vectors[str(self._known[id(array)])] = {_V: array}
         return self._known[id(array)]
 
     def counter(self, counters: Mapping[str, np.ndarray]) -> int:
-        """Return the number of a model's counters; −1 of none."""
+        """The number of a model's counters; −1 of none."""
         if not counters:
             return -1
         self.counters[str(len(self.counters))] = dict(counters)
         return len(self.counters) - 1
 
     def version(self, version: Version) -> list[int]:
-        """Return the numbers of a version."""
+        """The numbers of a version."""
         return [self.vector(version.vector), self.counter(version.counters)]
 
 
@@ -67,7 +67,7 @@ class _Found:
         self._versions: dict[int, Version] = {}
 
     def vector(self, number: int) -> np.ndarray:
-        """Return a vector (P,), read-only."""
+        """A vector (P,), read-only."""
         if number not in self._vectors:
             array = np.array(self._groups[_VECTORS][str(number)][_V])
             array.flags.writeable = False
@@ -75,12 +75,12 @@ class _Found:
         return self._vectors[number]
 
     def counters(self, number: int) -> dict[str, np.ndarray]:
-        """Return a model's counters."""
+        """A model's counters."""
         found = self._groups[_COUNTERS][str(number)] if number >= 0 else {}
         return {name: np.array(array) for name, array in found.items()}
 
     def version(self, numbers: list[int]) -> Version:
-        """Return a version; the same object for the same vector."""
+        """A version; the same object for the same vector."""
         vector, counters = numbers
         if vector not in self._versions:
             self._versions[vector] = Version(self._layout, self.vector(vector), self.counters(counters))
@@ -88,7 +88,7 @@ class _Found:
 
 
 def snapshot(procedure: Procedure) -> tuple[Groups, dict[str, Any]]:
-    """Return what a checkpoint keeps of a procedure: group → name → state, and facts as JSON."""
+    """Content of a procedure's checkpoint: group → name → state, and facts as JSON."""
     kept = _Kept()
     memory: dict[str, State] = {}
     servers = []
@@ -166,7 +166,7 @@ def restore(
 
 
 def _servers(procedure: Procedure) -> list[Server]:
-    """Return the leaves, and the cloud's servers if there are any."""
+    """The leaves, and the cloud's servers if there are any."""
     return [*procedure.servers, *(procedure.cloud.servers if procedure.cloud is not None else [])]
 
 
@@ -184,7 +184,7 @@ def _restore_groups(procedure: Procedure, facts: Mapping[str, Any]) -> None:
 
 
 def _cloud_facts(cloud: Cloud, kept: _Kept) -> dict[str, Any]:
-    """Return the cloud's links as JSON; their models are kept."""
+    """The cloud's links as JSON; their models are kept."""
     links = [
         [
             kept.version(link.base),
@@ -219,7 +219,7 @@ def _restore_cloud(cloud: Cloud, facts: Mapping[str, Any], found: _Found) -> Non
 
 
 def _server_facts(server: Server, kept: _Kept) -> dict[str, Any]:
-    """Return a server as JSON; its arrays are kept."""
+    """A server as JSON; its arrays are kept."""
     waiting = server.counters
     return {
         "version": kept.version(server.version),

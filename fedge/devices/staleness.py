@@ -49,5 +49,5 @@ def weight(kind: str, staleness: int, a: float = 0.5, b: float = 4.0) -> float:
 
 
 def _is_number(value: object) -> bool:
-    """Tell whether a value is a finite number."""
+    """Whether a value is a finite number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

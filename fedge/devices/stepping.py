@@ -1,4 +1,4 @@
-"""What a server does with the mean update of a buffer: add it, gather momentum, or step by Adam.
+"""Server optimisers for the mean update of a buffer: add it, gather momentum, or step by Adam.
 
 The mean d of the weighted updates stands for a gradient with its sign turned round (Reddi et al. 2021), m and
 v are what the server keeps. Entries that nobody trains, as BatchNorm's statistics, get d itself.

@@ -40,7 +40,7 @@ _LOSS = 1.0  # of every job
 
 @dataclass(frozen=True)
 class Crowd:
-    """What is timed.
+    """The fleet to be timed.
 
     Attributes:
         devices: how many.

@@ -32,7 +32,7 @@ _MOST_BYTES = 10**9
 def trace(
     owner: np.ndarray, rng: np.random.Generator, path: str = "", jitter: float = 0.0, shuffle: bool = True
 ) -> Fleet:
-    """Return the devices of a CSV file.
+    """The devices of a CSV file.
 
     Args:
         owner: (N,) user of each device.
@@ -52,12 +52,12 @@ def trace(
 
 
 def read_trace(path: str) -> list[list[float]]:
-    """Return the rows of a trace in the order of the columns above, at least one; errors: `read_table`."""
+    """The rows of a trace in the order of the columns above, at least one; errors: `read_table`."""
     return read_table(path, _DEFAULTS, ("seconds_per_window", "seconds_per_job"))
 
 
 def read_table(given: str, defaults: Mapping[str, float], needed: Sequence[str]) -> list[list[float]]:
-    """Return the rows of a CSV file with a row per device, at least one, in the order of `defaults`.
+    """The rows of a CSV file with a row per device, at least one, in the order of `defaults`.
 
     Args:
         given: path of the file.
@@ -121,7 +121,7 @@ def _refuse_other_columns(
 
 
 def _numbers(row: Mapping[str | None, str], defaults: Mapping[str, float], where: str) -> list[float]:
-    """Return the cells of a row in the order of `defaults`; ConfigError if one is too many or no number."""
+    """The cells of a row in the order of `defaults`; ConfigError if one is too many or no number."""
     if None in row:
         raise ConfigError(
             f"devices.preset-args.path must have as many cells in a row as columns, but {where} has more; "
@@ -131,7 +131,7 @@ def _numbers(row: Mapping[str | None, str], defaults: Mapping[str, float], where
 
 
 def _number(row: Mapping[str | None, str], name: str, default: float, where: str) -> float:
-    """Return a cell as a number, or what stands for an absent column."""
+    """A cell as a number, or what stands for an absent column."""
     if name not in row:
         return default
     text = row.get(name)

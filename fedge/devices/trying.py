@@ -73,7 +73,7 @@ def try_selection(name: str, arguments: Mapping[str, Any]) -> None:
 
 
 def _tried(register: Register, name: str, act: Callable[[], Any]) -> Any:
-    """Return what a part does; whatever it raises is one line."""
+    """Result of a part; whatever it raises is one line."""
     try:
         return act()
     except ConfigError as error:

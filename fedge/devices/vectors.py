@@ -41,7 +41,7 @@ class Layout:
         self.variances = np.flatnonzero(np.concatenate([np.zeros(0, bool), *of_entry]))
 
     def vector(self, state: State) -> np.ndarray:
-        """Return the floating entries of a state as one array (P,) of `dtype`, read-only."""
+        """The floating entries of a state as one array (P,) of `dtype`, read-only."""
         parts = [state[name].reshape(-1) for name in self._floating]
         vector = np.concatenate(parts, dtype=self.dtype) if parts else np.empty(0, self.dtype)
         vector.flags.writeable = False
@@ -52,7 +52,7 @@ class Layout:
         return {name: np.array(state[name]) for name in self._names if name not in self._floating}
 
     def state(self, vector: np.ndarray, counters: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the state of a vector (P,) and counters; its entries lie on the vector where they can."""
+        """The state of a vector (P,) and counters; its entries lie on the vector where they can."""
         parts: dict[str, np.ndarray] = dict(counters)
         at = 0
         for name, shape in self._floating.items():
@@ -94,6 +94,6 @@ class Version:
 
 
 def version_of(state: State, variances: Collection[str] = ()) -> Version:
-    """Return a state as a version; `variances` are the names of entries that cannot be negative."""
+    """A state as a version; `variances` are the names of entries that cannot be negative."""
     layout = Layout(state, variances)
     return Version(layout, layout.vector(state), layout.counters(state))

@@ -1,4 +1,4 @@
-"""What a run on the virtual clock is about, and who is told what happens in it."""
+"""World of a run on the virtual clock, and listeners to its events."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ class JobRow:
 
 @dataclass(frozen=True)
 class Hooks:
-    """Who is told what happens.
+    """Listeners to events.
 
     Attributes:
         on_evaluation: the rows of an evaluation; answers whether the run is to end there.
@@ -47,7 +47,7 @@ class Hooks:
 
 @dataclass(frozen=True)
 class World:
-    """What the procedure is about: who is there and how fast, and what reaches them.
+    """World of the procedure: present devices, their speed, and the network to them.
 
     Attributes:
         config: of the run.

@@ -1,4 +1,4 @@
-"""What this machine, this environment and this project can do for a run: ``fedge doctor`` (docs/doctor.md).
+"""``fedge doctor``: the abilities of this machine, environment and project for a run (docs/doctor.md).
 
 `machine` and `gpus` say what there is, `client_memory` measures a client of the run in a process of its own,
 `shares` says how many fit at a time, `findings` what is well and what is not, `command` prints it.

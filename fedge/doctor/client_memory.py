@@ -26,7 +26,7 @@ _LIMIT_S = 600.0
 
 @dataclass(frozen=True)
 class ClientMemory:
-    """What a client took.
+    """Memory and time of one client.
 
     Attributes:
         process_mib: peak resident memory of a worker process that trains it.
@@ -124,7 +124,7 @@ def _reset_peak() -> float:
 
 
 def _peak() -> float:
-    """Return the peak of this process's resident memory, MiB."""
+    """The peak of this process's resident memory, MiB."""
     with suppress(OSError, StopIteration):
         lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
         return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) / 1024

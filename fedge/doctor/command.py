@@ -33,7 +33,7 @@ _NAME = "this-machine"
 
 
 def resolved(federation: Federation, run_config: dict[str, Any]) -> tuple[Federation, Shares]:
-    """Return a federation with ``client-resources = "auto"`` as this machine suits the run.
+    """A federation with ``client-resources = "auto"`` as this machine suits the run.
 
     Raises:
         ConfigError: the run cannot work.
@@ -51,7 +51,7 @@ def resolved(federation: Federation, run_config: dict[str, Any]) -> tuple[Federa
 
 
 def _shares(run_config: dict[str, Any], memory: ClientMemory) -> Shares:
-    """Return how many clients of a run fit on this machine."""
+    """How many clients of a run fit on this machine."""
     machine = this_machine()
     on_gpu = [gpu.memory_mib for gpu in gpus()] if memory.gpu_mib else []
     threads = int(run_config.get("train.threads", 1))
@@ -90,7 +90,7 @@ def doctor(options: argparse.Namespace) -> int:
 
 
 def _of_run(memory: ClientMemory, shares: Shares) -> list[Finding]:
-    """Return what a client takes, and how many fit."""
+    """Memory and time of one client, and the number of clients that fit."""
     gpu = f", {memory.gpu_mib:,.0f} MiB on its GPU" if memory.gpu_mib else ""
     words = (
         f"{memory.process_mib:,.0f} MiB as a process, {memory.client_mib:,.0f} more as a thread{gpu}; "
@@ -103,7 +103,7 @@ def _of_run(memory: ClientMemory, shares: Shares) -> list[Finding]:
 
 
 def federation_table(shares: Shares, clients: int) -> str:
-    """Return the federation for this machine as a table of pyproject.toml.
+    """The federation for this machine as a table of pyproject.toml.
 
     >>> print(federation_table(Shares(4, 2.0, 0.25, 4, "GPU memory"), 9))
     [tool."flwr".federations.this-machine]
@@ -126,7 +126,7 @@ def federation_table(shares: Shares, clients: int) -> str:
 
 
 def _lines(found: Sequence[Finding], table: str) -> list[str]:
-    """Return what a person reads."""
+    """The findings as lines for a person."""
     width = max(shutil.get_terminal_size().columns - 2, 60)
     name_width = max(len(finding.name) for finding in found)
     lines = []
@@ -149,7 +149,7 @@ def _lines(found: Sequence[Finding], table: str) -> list[str]:
 def _as_json(
     found: Sequence[Finding], memory: ClientMemory | None, shares: Shares | None, table: str
 ) -> dict[str, Any]:
-    """Return what a program reads."""
+    """The findings as JSON for a program."""
     return {
         "findings": [asdict(finding) for finding in found],
         "client": asdict(memory) if memory else None,

@@ -1,4 +1,4 @@
-"""What of machine, environment and project is well for a run, what is a trap, and what will not work."""
+"""Findings on machine, environment and project: well, a trap, or will not work."""
 
 import importlib.util
 import os
@@ -47,7 +47,7 @@ class Finding:
 
 
 def of_machine(machine: Machine, gpus: list[Gpu], on_ray: bool) -> Iterator[Finding]:
-    """Yield what there is of cores, memory, GPUs and limits."""
+    """Cores, memory, disk, GPUs and their limits."""
     limited = f", limited by a cgroup to {machine.cgroup}" if machine.cgroup else ""
     cores = f"{machine.usable_cores:g} of {machine.cores} may be used{limited}"
     yield Finding("cores", WELL if machine.usable_cores >= 1 else TRAP, cores)
@@ -73,7 +73,7 @@ def of_machine(machine: Machine, gpus: list[Gpu], on_ray: bool) -> Iterator[Find
 
 
 def of_installation(on_ray: bool) -> Iterator[Finding]:
-    """Yield what is installed, in which versions, with their traps."""
+    """Installed packages and versions, with their traps."""
     yield Finding("Python", WELL, f"{sys.version.split()[0]}, {sys.executable}")
     there = {name: _version(name) for name in _PACKAGES}
     missing = [name for name, number in there.items() if number is None]
@@ -93,7 +93,7 @@ def of_installation(on_ray: bool) -> Iterator[Finding]:
 
 
 def _version(package: str) -> str | None:
-    """Return the version of a package, None where it is not installed."""
+    """The version of a package, None where it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -101,7 +101,7 @@ def _version(package: str) -> str | None:
 
 
 def _flower() -> Finding:
-    """Return what there is to know of this Flower."""
+    """Findings on the installed Flower."""
     here = version("flwr")
     numbers = tuple(map(int, here.split(".")[:2]))
     if not _FLOWER[0] <= numbers <= _FLOWER[1]:
@@ -116,7 +116,7 @@ def _flower() -> Finding:
 
 
 def _ray(on_ray: bool) -> Finding:
-    """Return what there is to know of this Ray."""
+    """Findings on the installed Ray."""
     try:
         here = version("ray")
     except PackageNotFoundError:
@@ -138,7 +138,7 @@ def _ray(on_ray: bool) -> Finding:
 def of_environment(
     configured_seed: int, on_flwr_run: bool = True, environment: Mapping[str, str] | None = None
 ) -> Iterator[Finding]:
-    """Yield what of this shell reaches a run: the seed, ports, a SuperLink in the background."""
+    """Parts of this shell that reach a run: the seed, ports, a SuperLink in the background."""
     variables = os.environ if environment is None else environment
     try:
         seed, source = resolve_seed(configured_seed, variables)
@@ -151,7 +151,7 @@ def of_environment(
 
 
 def _superlink(configured_seed: int, seed: int, variables: Mapping[str, str]) -> Finding:
-    """Return whether `flwr run` would reach a SuperLink with the seed that is meant."""
+    """Whether `flwr run` would reach a SuperLink with the seed that is meant."""
     port = variables.get("FLWR_LOCAL_SUPERLINK_HTTP_API_PORT", "39091")
     process = standing_superlink(variables)
     if process is None:
@@ -172,7 +172,7 @@ def _superlink(configured_seed: int, seed: int, variables: Mapping[str, str]) ->
 
 
 def of_folder(runs_dir: str) -> Finding:
-    """Return whether run folders can be written."""
+    """Whether run folders can be written."""
     place = Path(runs_dir)
     there = next((path for path in (place, *place.absolute().parents) if path.exists()), Path("/"))
     if not os.access(there, os.W_OK):

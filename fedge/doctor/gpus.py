@@ -29,7 +29,7 @@ class Gpu:
 
 
 def gpus(environment: Mapping[str, str] | None = None) -> list[Gpu]:
-    """Return the GPUs that NVIDIA's driver lists and CUDA_VISIBLE_DEVICES shows, in its order."""
+    """The GPUs that NVIDIA's driver lists and CUDA_VISIBLE_DEVICES shows, in its order."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return []
@@ -43,7 +43,7 @@ def gpus(environment: Mapping[str, str] | None = None) -> list[Gpu]:
 
 
 def listed(text: str, visible: str | None) -> list[Gpu]:
-    """Return the GPUs of a listing (index, uuid, name, MiB, MiB free) that `visible` shows; None: all.
+    """The GPUs of a listing (index, uuid, name, MiB, MiB free) that `visible` shows; None: all.
 
     >>> listed("0, GPU-a, H100, 81559, 80000\\n1, GPU-b, H100, 81559, 81000\\n", "1")
     [Gpu(name='H100', memory_mib=81559.0, free_mib=81000.0)]

@@ -17,7 +17,7 @@ _SHM = Path("/dev/shm")
 
 @dataclass(frozen=True)
 class Machine:
-    """What there is.
+    """Cores, memory, disk and GPUs of this machine.
 
     Attributes:
         cores: of the machine.
@@ -54,7 +54,7 @@ def this_machine(cgroups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc
 
 
 def limits(cgroups: Path, own: Path) -> tuple[float | None, float | None, float | None]:
-    """Return what the cgroups of this process allow: cores, MiB, and MiB used; None without a limit.
+    """Limits from the cgroups of this process: cores, MiB, and MiB used; None without a limit.
 
     Every cgroup above counts too: the least one holds.
     """
@@ -76,7 +76,7 @@ def limits(cgroups: Path, own: Path) -> tuple[float | None, float | None, float 
 
 
 def _folders(cgroups: Path, own: Path) -> list[Path]:
-    """Return the folders of this process's cgroups and of all above them, version 2 and 1."""
+    """The folders of this process's cgroups and of all above them, version 2 and 1."""
     found = [cgroups, cgroups / "cpu", cgroups / "memory"]  # as containers see their own
     with suppress(OSError):
         for line in own.read_text(encoding="utf-8").splitlines():
@@ -88,7 +88,7 @@ def _folders(cgroups: Path, own: Path) -> list[Path]:
 
 
 def _words(path: Path) -> tuple[str, str] | None:
-    """Return the two words of a file, None if it is not there."""
+    """The two words of a file, None if it is not there."""
     with suppress(OSError, ValueError):
         first, second = path.read_text(encoding="utf-8").split()
         return first, second
@@ -102,14 +102,14 @@ def _words_of_v1(folder: Path) -> tuple[str, str]:
 
 
 def _number(path: Path) -> int | None:
-    """Return the whole number that a file holds, None for any other or none."""
+    """The whole number that a file holds, None for any other or none."""
     with suppress(OSError, ValueError):
         return int(path.read_text(encoding="utf-8"))
     return None
 
 
 def _open_files() -> int | None:
-    """Return how many descriptors this process may have open."""
+    """How many descriptors this process may have open."""
     with suppress(ImportError):
         import resource
 

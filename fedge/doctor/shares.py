@@ -11,7 +11,7 @@ _PARTS = 10_000  # Ray counts shares in so many parts of one
 
 @dataclass(frozen=True)
 class Shares:
-    """What each client gets.
+    """CPU and GPU shares of each client.
 
     Attributes:
         at_a_time: clients that train at a time on this machine.
@@ -36,7 +36,7 @@ def shares_of(
     gpu_client_mib: float = 0.0,
     threads: int = 1,
 ) -> Shares:
-    """Return how many clients fit at a time, and their shares.
+    """How many clients fit at a time, and their shares.
 
     Args:
         cores: that may be used.
@@ -73,5 +73,5 @@ def shares_of(
 
 
 def _down(value: float) -> float:
-    """Return a number cut after four digits: so many of it never are more than the whole."""
+    """A number cut after four digits: so many of it never are more than the whole."""
     return math.floor(value * _PARTS + 1e-9) / _PARTS

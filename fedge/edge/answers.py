@@ -53,7 +53,7 @@ class AnswerRejected(ValueError):
 
 @dataclass(frozen=True)
 class Trained:
-    """What a leaf server was asked to train.
+    """Training that a leaf server was asked for.
 
     Attributes:
         leaf: the cloud's, or a fork of it, before the round.
@@ -74,7 +74,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Schema:
-    """What an answer must be, by what the cloud knows of a run.
+    """Schema of an answer, by the cloud's knowledge of a run.
 
     Attributes:
         config: of the run.
@@ -91,7 +91,7 @@ class Schema:
     local_steps: int = 0
 
     def trained(self, answer: Packet, asked: Trained, global_round: int) -> Packet:
-        """Return an answer to an order to train; AnswerRejected unless it is what was asked for."""
+        """An answer to an order to train; AnswerRejected unless it is what was asked for."""
 
         def check() -> None:
             leaf, facts = asked.leaf, answer.facts
@@ -193,7 +193,7 @@ class Schema:
             raise ToldError("folds", "other names")
 
     def probed(self, answer: Packet, leaf: Leaf, start: State, updates: Updates | None) -> Packet:
-        """Return an answer to an order to probe; AnswerRejected unless it is what was asked for."""
+        """An answer to an order to probe; AnswerRejected unless it is what was asked for."""
 
         def check() -> None:
             _only(answer.facts, {"moved", "book", NUMBER})
@@ -291,7 +291,7 @@ def words_told(answer: Packet) -> str:
 
 
 def check_note(packet: Packet, clients: Collection[int]) -> tuple[str, frozenset[int], frozenset[int]]:
-    """What a note says: what is asked of clients, who has answered, who has failed.
+    """Progress in a note: clients asked, answered and failed.
 
     Raises:
         AnswerRejected: it is none, or of others.

@@ -66,7 +66,7 @@ class EdgeEngine:
         self._pool = ThreadPoolExecutor(len(clients_per_leaf), "leaf-owners")
 
     def make_port(self, facts: RunFacts, around: Around) -> EdgeLeaves:
-        """Return what gives leaf servers their orders."""
+        """Factory of the port through which leaf servers get their orders."""
         self._port = EdgeLeaves(self._gate, facts, around)
         return self._port
 
@@ -94,7 +94,7 @@ class EdgeEngine:
         return ()
 
     def get_node_ids(self) -> Iterable[int]:
-        """Return a node for each client of leaf servers that are attached."""
+        """A node for each client of leaf servers that are attached."""
         there = self._gate.hellos()
         return [client + 1 for client, leaf in enumerate(self._leaf_of) if leaf in there]
 
@@ -129,7 +129,7 @@ class EdgeEngine:
             )
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Return the answers."""
+        """The answers."""
         for key, message in list(self._waiting.items()):
             client = message.metadata.dst_node_id - 1
             if (asked := self._asked[self._leaf_of[client]]).done():
@@ -160,7 +160,7 @@ class EdgeEngine:
         """Do nothing: leaf servers give up their own clients after as many seconds."""
 
     def failure_of(self, reply: Message) -> Failure:
-        """Return why a client failed."""
+        """Why a client failed."""
         return raised(reply.error.reason)
 
     def refuse_stopped(self) -> None:

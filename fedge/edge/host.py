@@ -45,7 +45,7 @@ _NOTE_S = 0.5  # from one note on how far the clients are to the next
 
 @dataclass(frozen=True)
 class Site:
-    """What a leaf server has for one run.
+    """Parts of a leaf server for one run.
 
     Attributes:
         task: what is learnt.
@@ -203,7 +203,7 @@ class _AtWork:
         return told | {"folds": self._kept_folds(leaf_round)}, states
 
     def _leaf_of(self, packet: Packet) -> Leaf:
-        """Return the leaf, or a fork of it, as the order has it."""
+        """The leaf, or a fork of it, as the order has it."""
         facts, states = packet.facts, packet.states
         version = int(facts["version"])
         if self._controls[0] != version:
@@ -259,7 +259,7 @@ class _AtWork:
 
 
 def _noting(note: Note) -> Callable[[Callable[[], Standing]], None]:
-    """Return an observer of exchanges that tells the cloud now and then how they stand."""
+    """An observer of exchanges that tells the cloud now and then how they stand."""
     last = time.monotonic()
 
     def observe(standing: Callable[[], Standing]) -> None:

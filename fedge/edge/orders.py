@@ -1,4 +1,4 @@
-"""What passes between cloud and leaf servers, as packets: states of leaves, books of rounds, evaluations.
+"""Packets between cloud and leaf servers: states of leaves, books of rounds, evaluations.
 
 Where clients own their windows the cloud asks first what they tell of them (`TELL`). From the cloud goes
 what a leaf round starts from: the leaf's model, its control c_j and what its clients
@@ -54,7 +54,7 @@ class KeptThere(Mapping[str, np.ndarray]):
 
 
 def packed_book(book: RoundBook, now: float) -> dict[str, Any]:
-    """Return what a leaf server's book of one order says, as JSON; times count from `now` backwards."""
+    """A leaf server's book of one order, as JSON; times count from `now` backwards."""
     return {
         "train_loss": list(book.train_loss.items()),
         "train_seconds": list(book.train_seconds.items()),
@@ -90,12 +90,12 @@ def add_calls(times: ExchangeTimes, leaf: int, told: Mapping[str, Any], now: flo
 
 
 def failures_of(told: Mapping[str, Any]) -> dict[int, Failure]:
-    """Return client → why it failed, of a leaf server's book."""
+    """Client → why it failed, of a leaf server's book."""
     return {int(client): Failure(str(kind), str(detail)) for client, kind, detail in told["failures"]}
 
 
 def _moved(rows: np.ndarray, by_s: float) -> np.ndarray:
-    """Return rows of an `ExchangeTimes` by another clock."""
+    """Rows of an `ExchangeTimes` by another clock."""
     moved = rows.copy()
     moved[:, _MOMENTS] += by_s
     return moved
@@ -113,7 +113,7 @@ def packed_summaries(seen: Mapping[int, Sequence[np.ndarray]]) -> dict[str, Stat
 
 
 def summaries_of(states: Mapping[str, State]) -> dict[int, list[np.ndarray]]:
-    """Return client → the summaries of its update, arrays of float64."""
+    """Client → the summaries of its update, arrays of float64."""
     return {
         int(name.removeprefix(SUMMARY)): [state[str(kind)] for kind in range(len(state))]
         for name, state in states.items()
@@ -143,7 +143,7 @@ def packed_evaluations(found: Mapping[int, EvaluateReply]) -> list[Any]:
 
 
 def evaluations_of(told: Iterable[Any], task: Task, outputs: int) -> dict[int, EvaluateReply]:
-    """Return client → its evaluations.
+    """Client → its evaluations.
 
     Args:
         told: what `packed_evaluations` returned.
@@ -171,7 +171,7 @@ def evaluations_of(told: Iterable[Any], task: Task, outputs: int) -> dict[int, E
 
 
 def _array(values: Any, like: np.ndarray) -> np.ndarray:
-    """Return a list of numbers as a flat array with size and dtype of another."""
+    """A list of numbers as a flat array with size and dtype of another."""
     kinds: set[type] = {int} if like.dtype == np.int64 else {int, float}
     if not isinstance(values, list) or not set(map(type, values)) <= kinds or len(values) != like.size:
         raise ToldError("evaluated", f"{shown(values)} must be {like.size} numbers")

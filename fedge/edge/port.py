@@ -94,13 +94,13 @@ class EdgeLeaves:
         return counted
 
     def _asked_to_train(self, leaf: Leaf, training: TrainingLine, leaf_round: int) -> Trained:
-        """What one leaf server is asked to train, for its answer to be looked through by."""
+        """Training asked of one leaf server, against which its answer is checked."""
         book, is_own = self._transport.book, training.line == LEAF
         updates, alone = book.updates if is_own else None, is_own and leaf.index in book.alone
         return Trained(leaf, training.line, leaf_round, self._versions[leaf.index], updates, alone)
 
     def _train_order(self, leaf: Leaf, training: TrainingLine, leaf_round: int) -> Packet:
-        """Return the order of a leaf round to one leaf server."""
+        """The order of a leaf round to one leaf server."""
         states, facts = leaf.round_states()
         book, index = self._transport.book, leaf.index
         order = {
@@ -197,7 +197,7 @@ class EdgeLeaves:
     def _evaluate_order(
         self, known: Mapping[str, State], unseen: Mapping[str, State], splits: Sequence[SplitName], phase: str
     ) -> Packet:
-        """Return the order to evaluate models to one leaf server; what it keeps itself is named only."""
+        """The order to evaluate models to one leaf server; what it keeps itself is named only."""
         states: dict[str, State] = {}
 
         def named(models: Mapping[str, State], who: str) -> dict[str, list[str]]:
@@ -214,7 +214,7 @@ class EdgeLeaves:
         return self._order(orders.EVALUATE, order | {"splits": list(splits)}, states)
 
     def windows(self, split: SplitName) -> dict[int, int]:
-        """Return partition id → windows of a split."""
+        """Partition id → windows of a split."""
         return {client: held_out[split] for client, held_out in self._held_out.items()}
 
     # --- how it is asked ----------------------------------------------------------------------------
@@ -312,14 +312,14 @@ class EdgeLeaves:
         )
 
     def _begin_facts(self, leaf: int) -> dict[str, Any]:
-        """Return what one leaf server is told of the run: of windows what its own clients have said."""
+        """Facts of the run for one leaf server: of windows only those that its own clients have told."""
         of, told = self._leaves[leaf], self._facts.told
         own = {str(c): told[c] for c in (*of.clients, *of.unseen_clients) if c in told}
         facts = {**self._facts.begin, "run": self._facts.run, "leaf": leaf}
         return facts | ({"told": own} if own else {})
 
     def _carried_out(self, leaf: int, answer: Packet) -> Packet:
-        """Return an answer, unless it says that the order could not be carried out.
+        """An answer, unless it says that the order could not be carried out.
 
         Raises:
             RunError: no order could be so far: the run cannot begin.
@@ -337,7 +337,7 @@ class EdgeLeaves:
     # --- what survives ------------------------------------------------------------------------------
 
     def facts(self) -> dict[str, Any]:
-        """Return what a run must know to go on, as JSON, when a checkpoint is written."""
+        """State of the run that a checkpoint holds, as JSON."""
         self._in_checkpoints = [*self._in_checkpoints, dict(self._versions)][-self._facts.checkpoints - 1 :]
         return {"versions": list(self._versions.items())}
 
@@ -366,7 +366,7 @@ class _Progress:
         self._failed: dict[int, frozenset[int]] = {}
 
     def noted(self, leaf: int) -> OnNote:
-        """Return what takes the notes of one leaf server: it gets on as long as more clients are done.
+        """Receiver of the notes of one leaf server: it gets on as long as more clients are done.
 
         One that was started anew begins anew, a few times.
         """
@@ -395,7 +395,7 @@ class _Progress:
             note_progress()
 
     def standing(self) -> Standing:
-        """Return how it stands."""
+        """How it stands."""
         asked, back, failed = (
             frozenset(client for members in of.values() for client in members)
             for of in (self._clients, self._back, self._failed)

@@ -1,4 +1,4 @@
-"""What a leaf server keeps of its own between orders, on its disk: its clients' control variates, and folds.
+"""Files that a leaf server keeps between orders: its clients' control variates, and folds.
 
 Control variates c_i are kept as versions: that of leaf round n is what they were after it. An order says from
 which version it starts, so one that is put again (the link broke, a process was killed, the cloud went on
@@ -71,7 +71,7 @@ class KeptStates:
             write_state(self._folds / f"{name}{_END}", model)
 
     def fold(self, name: str) -> State:
-        """Return a model that was kept.
+        """A model that was kept.
 
         Raises:
             FileNotFoundError: there is none of that name.

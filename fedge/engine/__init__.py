@@ -1,4 +1,4 @@
-"""What drives clients: threads of this process, or Flower on Ray.
+"""Engines that drive clients: threads of this process, or Flower on Ray.
 
 `inprocess` is Flower's Grid without Ray, on `workers`; `flower_engine` adapts Flower's own, `ray_workers`,
 `worker_pool`, `dispatch` and `flower_process` are what Fedge changes about it, `other_machines` is what

@@ -19,7 +19,7 @@ print(json.dumps([node["Resources"] for node in ray.nodes() if node["Alive"]]))
 
 
 def address_of(init_args: Mapping[str, Any]) -> str:
-    """Return the address of the cluster that a federation, or RAY_ADDRESS, names."""
+    """The address of the cluster that a federation, or RAY_ADDRESS, names."""
     named = init_args.get("address")
     return str(named) if named not in (None, "auto") else os.environ.get("RAY_ADDRESS", "auto")
 
@@ -45,7 +45,7 @@ def refuse_what_fits_nowhere(federation: Federation, nodes: Sequence[Mapping[str
 
 
 def machines(address: str) -> Sequence[Mapping[str, float]]:
-    """Return the resources of every living machine of a cluster, as Ray names them: CPU, GPU, …
+    """The resources of every living machine of a cluster, as Ray names them: CPU, GPU, …
 
     Another process asks: this one must not be attached.
 

@@ -22,7 +22,7 @@ class _Pause:
         self._stop = stop
 
     def is_set(self) -> bool:
-        """Tell whether the thread is to end."""
+        """Whether the thread is to end."""
         return self._stop.is_set()
 
     def wait(self, timeout: float | None = None) -> bool:

@@ -1,4 +1,4 @@
-"""What a federation of pyproject.toml asks of the machine, and whether the machine has it."""
+"""Demands of a federation of pyproject.toml on the machine, and whether the machine meets them."""
 
 import json
 import os
@@ -52,7 +52,7 @@ class Federation:
 
 
 def from_backend(num_supernodes: int, backend: Any) -> Federation:
-    """Return the federation that Flower's backend configuration describes; Flower's default is 2 CPUs."""
+    """The federation that Flower's backend configuration describes; Flower's default is 2 CPUs."""
     tables = _dashed("", backend)
     asked = tables.get("client-resources") or {"num-cpus": 2}
     resources = _dashed("client-resources", {} if asked == AUTO else asked)
@@ -68,7 +68,7 @@ def from_backend(num_supernodes: int, backend: Any) -> Federation:
 
 
 def _amount(key: str, value: Any) -> float:
-    """Return a number of CPUs or GPUs of the backend's table, or raise ConfigError."""
+    """A number of CPUs or GPUs of the backend's table, or raise ConfigError."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1e9:
         raise ConfigError(
             f"options.backend.{key} must be a number of at least 0, but is {shown(value)}; "
@@ -78,7 +78,7 @@ def _amount(key: str, value: Any) -> float:
 
 
 def _dashed(name: str, table: Any) -> dict[str, Any]:
-    """Return a table with dashes in its keys, which Flower writes either way."""
+    """A table with dashes in its keys, which Flower writes either way."""
     if not isinstance(table, Mapping):
         raise ConfigError(
             f"options.backend{'.' * bool(name)}{name} must be a table, but is {shown(table)}; see the "
@@ -88,7 +88,7 @@ def _dashed(name: str, table: Any) -> dict[str, Any]:
 
 
 def federation_of_this_process(argv: Sequence[str] | None = None) -> Federation:
-    """Return the federation that Flower's simulation process was started for.
+    """The federation that Flower's simulation process was started for.
 
     Flower tells the ServerApp nothing about it. Up to 1.26 it starts the process with ``--num-supernodes``
     and ``--backend-config``; behind a SuperLink the process gets both in a message, and Fedge's own SuperLink
@@ -108,7 +108,7 @@ def federation_of_this_process(argv: Sequence[str] | None = None) -> Federation:
 
 
 def _federation_on_a_stack() -> Federation:
-    """Return the federation that Flower's main loop, a function of this process, was called with.
+    """The federation that Flower's main loop, a function of this process, was called with.
 
     Private names of Flower; without them the federation is not known.
     """
@@ -164,7 +164,7 @@ def refuse_missing_cpus(federation: Federation) -> None:
 
 
 def has_gpu() -> bool:
-    """Tell whether the NVIDIA driver lists a GPU; asks its own tool, so that torch need not be loaded."""
+    """Whether the NVIDIA driver lists a GPU; asks its own tool, so that torch need not be loaded."""
     tool = shutil.which("nvidia-smi")
     if tool is None or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1", "NoDevFiles"):
         return False

@@ -85,7 +85,7 @@ class FlowerEngine:
         return ()
 
     def get_node_ids(self) -> Iterable[int]:
-        """Return the nodes that are registered."""
+        """The nodes that are registered."""
         return self._asking(self._grid.get_node_ids)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
@@ -104,7 +104,7 @@ class FlowerEngine:
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Return the replies that are there."""
+        """The replies that are there."""
         wanted = set(message_ids)
         unsent = [self._unsent.pop(key) for key in wanted & self._unsent.keys()]
         wanted -= {reply.metadata.reply_to_message_id for reply in unsent}
@@ -132,7 +132,7 @@ class FlowerEngine:
         """Do nothing: worker processes end themselves after as many seconds (`fedge.client.guarded_app`)."""
 
     def failure_of(self, reply: Message) -> Failure:
-        """Return why a client failed; Flower hands on Ray's exceptions as text, after their class."""
+        """Why a client failed; Flower hands on Ray's exceptions as text, after their class."""
         self._failed_at = time.monotonic()
         sent, may_take_s = self._given.pop(reply.metadata.reply_to_message_id, (0.0, math.inf))
         reason = reply.error.reason or ""
@@ -189,7 +189,7 @@ class FlowerEngine:
         return look_elsewhere() if is_cluster else Elsewhere()
 
     def spans_machines(self) -> bool:
-        """Tell whether Ray spreads its workers over machines: then any client may run on any of them."""
+        """Whether Ray spreads its workers over machines: then any client may run on any of them."""
         ray = sys.modules.get("ray")
         return ray is not None and ray.is_initialized() and sum(bool(n["Alive"]) for n in ray.nodes()) > 1
 

@@ -21,7 +21,7 @@ from fedge.process.reaper import start_reaper
 
 
 def stop_event() -> threading.Event | None:
-    """Return the event that Flower sets when its engine has stopped; it stands on its ServerApp's stack."""
+    """The event that Flower sets when its engine has stopped; it stands on its ServerApp's stack."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         found = frame.f_locals.get("stop_event")

@@ -88,7 +88,7 @@ class InProcessGrid(Grid):
         return self._workers.ids
 
     def get_node_ids(self) -> Iterable[int]:
-        """Return all nodes."""
+        """All nodes."""
         return list(self._contexts)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
@@ -120,7 +120,7 @@ class InProcessGrid(Grid):
             self._take(message, Message(Error(_GIVEN_UP, str(limit_s)), reply_to=message))
 
     def failure_of(self, reply: Message) -> Failure:
-        """Return why a client failed."""
+        """Why a client failed."""
         reason = reply.error.reason or ""
         limit_s = limit_in(reason) if reply.error.code == _GIVEN_UP else None
         return raised(reason) if limit_s is None else no_reply_within(limit_s)
@@ -153,14 +153,14 @@ class InProcessGrid(Grid):
                 self._arrived.notify_all()
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Return the replies that are there; each is handed out once."""
+        """The replies that are there; each is handed out once."""
         wanted = message_ids if isinstance(message_ids, set) else set(message_ids)
         with self._arrived:  # usually few replies are there and many are wanted
             there = [message_id for message_id in self._replies if message_id in wanted]
             return [self._replies.pop(message_id) for message_id in there]
 
     def wait_for(self, message_id: str, timeout_s: float) -> Message | None:
-        """Return the reply to one message, None if it does not come within `timeout_s` seconds.
+        """The reply to one message, None if it does not come within `timeout_s` seconds.
 
         Other replies wake nobody: while the server works ahead, most of those that come are wanted later.
         """
@@ -209,5 +209,5 @@ class InProcessGrid(Grid):
         group_id: str,
         ttl: float | None = None,
     ):
-        """Return a message."""
+        """A message."""
         return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)

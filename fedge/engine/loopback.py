@@ -30,7 +30,7 @@ _WRAPPED = "_fedge_on_loopback"
 
 
 def attaches(init_args: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> bool:
-    """Tell whether a run attaches to a Ray cluster that is there, on purpose.
+    """Whether a run attaches to a Ray cluster that is there, on purpose.
 
     Args:
         init_args: what Ray is started with, keys with dashes or underscores.
@@ -69,7 +69,7 @@ def refuse_listening_elsewhere(
 
 
 def is_loopback(address: Any) -> bool:
-    """Tell whether an address is this machine's own and nobody else's."""
+    """Whether an address is this machine's own and nobody else's."""
     if address == "localhost":
         return True
     try:
@@ -80,7 +80,7 @@ def is_loopback(address: Any) -> bool:
 
 
 def own_arguments(init_args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a Ray of the run's own is started with: `init_args`, on loopback, without dashboard.
+    """Start arguments of a Ray of the run's own: `init_args`, on loopback, without dashboard.
 
     Raises:
         ConfigError: `init_args` say otherwise.
@@ -92,7 +92,7 @@ def own_arguments(init_args: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def session_folder() -> dict[str, str]:
-    """Return where a Ray of the run's own writes its logs: a folder that goes with the run.
+    """Where a Ray of the run's own writes its logs: a folder that goes with the run.
 
     Nothing where nobody would remove it, or who runs wants to keep it (`KEEP`): then Ray's own choice.
     """
@@ -104,7 +104,7 @@ def session_folder() -> dict[str, str]:
 
 
 def init_args_told() -> dict[str, Any]:
-    """Return what Ray is to be started with where Flower passes on less than a federation says."""
+    """Start arguments of Ray where Flower passes on less than a federation says."""
     if TOLD not in os.environ:
         return {}
     told = federation_of_this_process().init_args

@@ -1,4 +1,4 @@
-"""What workers of a Ray cluster hold, and what their machines' clocks say: asked of them between rounds.
+"""Memory and clocks of other machines of a Ray cluster, asked of their workers between rounds.
 
 Workers of a Ray of the run's own are below this process and share its clock; nobody asks them.
 """
@@ -52,7 +52,7 @@ def _reading(_: Any) -> float:
 
 
 def _clock(worker: Any, name: str) -> Clock:
-    """Return what is known of the clock of a worker's machine."""
+    """Clock of a worker's machine against the server's."""
     clock = Clock(name=name)
     for _ in range(_READINGS):
         asked = time.perf_counter()
@@ -63,7 +63,7 @@ def _clock(worker: Any, name: str) -> Clock:
 
 
 def _answers(workers: Sequence[Any], call: Callable[[Any], _T]) -> list[_T | None]:
-    """Return what each worker answers to a call, None where it does not."""
+    """Answer of each worker to a call, None where it gives none."""
     ray = sys.modules["ray"]
     asked = [worker.__ray_call__.remote(call) for worker in workers]
     there = ray.wait(asked, num_returns=len(asked), timeout=_PATIENCE_S)[0] if asked else []
@@ -71,7 +71,7 @@ def _answers(workers: Sequence[Any], call: Callable[[Any], _T]) -> list[_T | Non
 
 
 def _answer(there: Any) -> Any:
-    """Return what a worker has answered; None if it died over it."""
+    """Answer of a worker; None if it died over it."""
     ray = sys.modules["ray"]
     try:
         return ray.get(there)

@@ -29,7 +29,7 @@ def hand_out(folder: Path) -> str:
 
 @lru_cache(maxsize=1)
 def take(text: str) -> AllWindows:
-    """Return the windows that `hand_out` has put into the store, mapped read-only on this machine.
+    """The windows that `hand_out` has put into the store, mapped read-only on this machine.
 
     Raises:
         RuntimeError: this process is no worker of Ray's, or the server is gone.

@@ -1,4 +1,4 @@
-"""What Fedge changes about Flower's Ray workers: one that dies is started again, and none keeps a history.
+"""Fedge's changes to Flower's Ray workers: a dead one is started again, and none keeps a history.
 
 Flower 1.25 puts a dead worker back among the free ones, where it fails every message that it gets. Ray can
 start it again by itself, but Flower does not ask for that; the only way to ask is a private attribute of

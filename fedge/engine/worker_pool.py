@@ -40,13 +40,13 @@ _newest: "weakref.ref[PatientPool] | None" = None  # of this process, which has 
 
 
 def free_workers() -> list[Any]:
-    """Return the workers of this process's pool that are there and have nothing to do."""
+    """The workers of this process's pool that are there and have nothing to do."""
     pool = _newest and _newest()
     return list(pool.pool) if pool else []
 
 
 class PatientPool:
-    """What is another than in Flower's pool, over which it stands; actors are workers, futures their answers.
+    """Flower's pool with patience: actors are workers, futures their answers.
 
     Flower's own: `pool`, the actors that are free; `num_actors`; `create_actor_fn`; `_future_to_actor`.
     """
@@ -116,7 +116,7 @@ class PatientPool:
             self._changed.notify()
 
     def _free(self) -> Any:
-        """Return a worker that is free, once there is one."""
+        """A worker that is free, once there is one."""
         alone_since = time.monotonic()
         while True:
             if self._aside and time.monotonic() > self._looked + _LOOK_S:
@@ -166,7 +166,7 @@ def spare_dead_workers() -> bool:
 
 
 def limit_s(given: Any) -> float:
-    """Return the seconds that a client may take for a message; infinite for anything else."""
+    """The seconds that a client may take for a message; infinite for anything else."""
     if isinstance(given, Message) and given.metadata.message_type in (TRAIN, EVALUATE):
         return RoundContext.of(given).timeout_s
     return math.inf

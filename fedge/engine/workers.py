@@ -73,7 +73,7 @@ class Workers(Generic[_Job, _Result]):
             del job, result  # a waiting thread keeps nothing alive
 
     def give_up_late(self, limit_s: float) -> list[_Job]:
-        """Return the jobs that were worked on for longer than `limit_s` seconds; nobody does any more."""
+        """The jobs that were worked on for longer than `limit_s` seconds; nobody does any more."""
         late_since = awake() - limit_s
         with self._lock:
             late = {thread: job for thread, (job, began) in self._at_work.items() if began < late_since}

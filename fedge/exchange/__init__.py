@@ -1,4 +1,4 @@
-"""What server and clients say to each other, and who is there.
+"""Exchange of messages between server and clients, and the roll of those present.
 
 `hello`, `train` and `evaluate` are the three things that are said, the only places that know the names of
 records, with `joint` for the latter two in one message, `round_context` for what a round tells and `content`

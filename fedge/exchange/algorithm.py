@@ -1,4 +1,4 @@
-"""What a client's algorithm adds to messages: arrays of its leaf part, which memory counts, its own arrays.
+"""Algorithm's part of messages: arrays of its leaf part, the memory that counts, its own arrays.
 
 Down go ``beside``, arrays of the leaf part, and ``algorithm``: where the client's memory lies and which
 version of it counts. Up come ``extra``, arrays beside the model, and ``kept``: the checksum of the new
@@ -32,7 +32,7 @@ Form = Mapping[str, tuple[tuple[int, ...], str]]
 
 @dataclass(frozen=True)
 class ReplyForm:
-    """What clients send by their algorithm, as the trial before the first round has found it.
+    """Form of clients' arrays by their algorithm, as found by the trial before the first round.
 
     Attributes:
         entries: of the model that travel.
@@ -49,7 +49,7 @@ class ReplyForm:
     unseen: bool = False
 
     def leaving(self) -> dict[str, Quantity]:
-        """What leaves clients beside the model, by name."""
+        """Quantities that leave clients beside the model, by name."""
         return dict.fromkeys(self.arrays, ARRAYS_BESIDE)
 
     def roles(self) -> list[str]:
@@ -109,7 +109,7 @@ def tell_algorithm(
 
 
 def memory_place(message: Message) -> MemoryPlace:
-    """What a message says of the client's memory."""
+    """Place of the client's memory, in a message."""
     record = message.content.get(TOLD)
     if not isinstance(record, ConfigRecord):
         return MemoryPlace()
@@ -124,7 +124,7 @@ def beside_of(message: Message) -> State:
 
 
 def kept_record(kept: Kept) -> ConfigRecord:
-    """What a reply says of the memory that the client has kept."""
+    """Record of the memory that the client has kept, in a reply."""
     return ConfigRecord({"checksum": kept.checksum, "bytes": kept.array_bytes})
 
 

@@ -44,7 +44,7 @@ _QUESTION = Question()
 
 @dataclass(frozen=True)
 class Exchange:
-    """What came back.
+    """Replies of an exchange.
 
     Attributes:
         replies: partition id → reply, in ascending order of the id.
@@ -141,15 +141,15 @@ class Clients:
         return self._engine.grid
 
     def node(self, partition_id: int) -> int:
-        """Return the node that holds a partition."""
+        """The node that holds a partition."""
         return self._roll.node_of[partition_id]
 
     def partition(self, node_id: int) -> int:
-        """Return the partition that a node holds, or held before another took its place."""
+        """The partition that a node holds, or held before another took its place."""
         return self._roll.partition(node_id)
 
     def shares(self, node_id: int) -> bool:
-        """Tell whether a node sees the server's state files."""
+        """Whether a node sees the server's state files."""
         return node_id in self._sharing
 
     def send_tickets(self, messages: Iterable[Message], states: Mapping[str, State | None]) -> None:
@@ -263,11 +263,11 @@ class _Ongoing:
         return self._repeated(partition, question)
 
     def _repeated(self, partition: int, question: Message) -> Message:
-        """Return a question once more, to whichever node holds the partition by now."""
+        """A question once more, to whichever node holds the partition by now."""
         return Message(question.content, self._node(partition), question.metadata.message_type)
 
     def once_more(self, partition: int) -> Message | None:
-        """Return what a partition was asked, if its node is back and was gone in this exchange."""
+        """Question to a partition whose node is back and was gone in this exchange."""
         failure = self._failures.get(partition)
         if partition not in self.sent or failure is None or failure.kind != NODE_GONE:
             return None
@@ -275,11 +275,11 @@ class _Ongoing:
         return self._repeated(partition, self.sent[partition])
 
     def gone(self) -> list[int]:
-        """Return the partitions that have failed because their nodes are gone."""
+        """The partitions that have failed because their nodes are gone."""
         return [partition for partition, failure in self._failures.items() if failure.kind == NODE_GONE]
 
     def _judged(self, partition: int, failure: Failure) -> Failure | None:
-        """Return why a client failed, after its last words; None if it met a worker that was about to start.
+        """Why a client failed, after its last words; None if it met a worker that was about to start.
 
         Until such a worker is there again it fails whatever it is given, at once.
         """
@@ -291,7 +291,7 @@ class _Ongoing:
         return None if words is None else no_reply_within(self._timeout_s) if words else failure
 
     def _may_try_again(self, partition: int, failure: Failure | None) -> bool:
-        """Tell whether a client's message is sent once more, and count that it is."""
+        """Whether a client's message is sent once more, and count that it is."""
         if failure is None:
             until = self._unbegun_until.setdefault(partition, time.monotonic() + RESTART_S)
             return time.monotonic() < until
@@ -302,11 +302,11 @@ class _Ongoing:
         return True
 
     def standing(self) -> Standing:
-        """Return how it stands."""
+        """How it stands."""
         return Standing(self._kind, frozenset(self.sent), frozenset(self._replies), frozenset(self._failures))
 
     def result(self) -> tuple[dict[int, Message], dict[int, Failure]]:
-        """Return partition id → reply and partition id → failure, in order; who is silent has failed."""
+        """Partition id → reply and partition id → failure, in order; who is silent has failed."""
         for partition in self.sent.keys() - self._replies.keys() - self._failures.keys():
             self._failures[partition] = no_reply_within(self._timeout_s)
         return dict(sorted(self._replies.items())), dict(sorted(self._failures.items()))
@@ -351,7 +351,7 @@ def find_clients(
 def find_again(
     engine: Engine, timeout_s: float, question: Question, among: Among, told: Mapping[int, Told]
 ) -> Clients:
-    """Return the clients of a run that goes on, whose windows are known.
+    """The clients of a run that goes on, whose windows are known.
 
     A node that does not come within `timeout_s` seconds is gone as any other, and may come back.
 
@@ -377,7 +377,7 @@ def find_again(
 
 
 def _clients(engine: Engine, roll: Roll) -> Clients:
-    """Return all clients, or raise RunError where some own their data and others do not."""
+    """All clients, or raise RunError where some own their data and others do not."""
     hellos = dict(sorted(roll.hellos.items()))
     told = {partition: hello.told for partition, hello in hellos.items() if hello.told is not None}
     if told and len(told) < len(hellos):

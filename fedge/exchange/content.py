@@ -1,4 +1,4 @@
-"""What all messages have in common: names of records, states as arrays or as tickets, plain numbers, sizes.
+"""Common content of all messages: names of records, states as arrays or tickets, plain numbers, sizes.
 
 Numbers travel as plain Python numbers, states as float arrays by name, or as tickets for files that both
 sides see.
@@ -36,7 +36,7 @@ LEAVING = {WORK: MACHINES, HELD: MACHINES}
 
 
 def arrays_of(message: Message, name: str) -> State | None:
-    """Return one of a message's states (read-only arrays), or None if it has none of that name.
+    """One of a message's states (read-only arrays), or None if it has none of that name.
 
     Raises:
         StateFileError: the message has a ticket and its file is gone or damaged.
@@ -52,7 +52,7 @@ def arrays_of(message: Message, name: str) -> State | None:
 
 
 def replied_state(reply: Message, folder: Path | None) -> State:
-    """Return the model in a reply (read-only arrays), as arrays or in the one file that was its to write.
+    """The model in a reply (read-only arrays), as arrays or in the one file that was its to write.
 
     Args:
         reply: of a client.
@@ -72,12 +72,12 @@ def replied_state(reply: Message, folder: Path | None) -> State:
 
 
 def reply_path(folder: Path, message_id: str) -> Path:
-    """Return the file in which a client puts its answer to a message."""
+    """The file in which a client puts its answer to a message."""
     return folder / f"{REPLY}{message_id}"
 
 
 def handed_out(message: Message) -> Message:
-    """Return a message as a client in this process gets it: records of its own, arrays copied when looked at.
+    """A message as a client in this process gets it: records of its own, arrays copied when looked at.
 
     A read-only view does not do: torch writes through it. Messages to other clients, and the server, share
     what is in `message`.
@@ -89,7 +89,7 @@ def handed_out(message: Message) -> Message:
 
 
 def received(reply: Message, question: Message) -> Message:
-    """Return a client's reply as the server gets it: records of its own, arrays copied now.
+    """A client's reply as the server gets it: records of its own, arrays copied now.
 
     Whatever the client writes to afterwards, or has shared with others, is no longer in it.
 
@@ -105,7 +105,7 @@ def received(reply: Message, question: Message) -> Message:
 
 
 def _own_record(record: Any, array: Callable[[Array], Array]) -> ArrayRecord | ConfigRecord | MetricRecord:
-    """Return a record of one's own, whose arrays are made by `array`."""
+    """A record of one's own, whose arrays are made by `array`."""
     if isinstance(record, ArrayRecord):
         return fill(ArrayRecord(), {name: array(held) for name, held in entries(record).items()})
     values = {name: _own_value(value) for name, value in entries(record).items()}
@@ -115,7 +115,7 @@ def _own_record(record: Any, array: Callable[[Array], Array]) -> ArrayRecord | C
 
 
 def _own_value(value: Any) -> Any:
-    """Return a value of a record that nobody else can write to."""
+    """A value of a record that nobody else can write to."""
     return list(value) if isinstance(value, list) else value
 
 
@@ -126,12 +126,12 @@ def send_tickets(message: Message, states: Mapping[str, State | None]) -> None:
 
 
 def payload_bytes(message: Message) -> int:
-    """Return the bytes of all arrays in a message, those that it has tickets for included."""
+    """The bytes of all arrays in a message, those that it has tickets for included."""
     return sum(_record_bytes(record) for record in message.content.values())
 
 
 def total_payload_bytes(messages: Iterable[Message]) -> int:
-    """Return the bytes of all arrays in messages that may share their records.
+    """The bytes of all arrays in messages that may share their records.
 
     Two control variates in files count as their difference, which is what goes where files do not.
     """
@@ -148,7 +148,7 @@ def total_payload_bytes(messages: Iterable[Message]) -> int:
 
 
 def _record_bytes(record: ArrayRecord | ConfigRecord | MetricRecord) -> int:
-    """Return the bytes of the arrays of a record, or of the state that it is a ticket for."""
+    """The bytes of the arrays of a record, or of the state that it is a ticket for."""
     if isinstance(record, ArrayRecord):
         return record_bytes(record)
     size = record.get("array_bytes", 0)
@@ -157,34 +157,34 @@ def _record_bytes(record: ArrayRecord | ConfigRecord | MetricRecord) -> int:
 
 
 def work_of(reply: Message) -> list[float] | None:
-    """Return what a reply tells of the client's time; None if it tells nothing that could be read."""
+    """Times in a client's reply; None where none can be read."""
     metrics = entries(reply.content).get(METRICS)
     numbers = entries(metrics).get(WORK) if isinstance(metrics, MetricRecord) else None
     return numbers if isinstance(numbers, list) and is_work(numbers) else None
 
 
 def about_itself(work: Callable[[], list[float]]) -> dict[str, list[float]]:
-    """Return what a client's reply tells of its time, which `work` says last of all, and of its node."""
+    """A client's own account of its time, which `work` says last of all, and of its node."""
     held = as_numbers(measure_node())
     return marked({**({HELD: held} if held else {}), WORK: work()}, LEAVING)
 
 
 def held_of(reply: Message) -> list[ProcessMemory]:
-    """Return what a reply tells of its node's processes; nothing where it does not, or none of it can be."""
+    """A reply's account of its node's processes; empty where it is missing or malformed."""
     work, metrics = work_of(reply), entries(reply.content).get(METRICS)
     numbers = entries(metrics).get(HELD) if isinstance(metrics, MetricRecord) else None
     return of_numbers(numbers, work[PROCESS]) if work and isinstance(numbers, list) else []
 
 
 def config_of(message: Message) -> ConfigRecord:
-    """Return a message's config record. Looking it up by kind would copy all records of that kind."""
+    """A message's config record. Looking it up by kind would copy all records of that kind."""
     record = message.content[CONFIG]
     assert isinstance(record, ConfigRecord)
     return record
 
 
 def options_of(message: Message) -> dict[str, Any]:
-    """Return the options that a message says are those of its run; empty where Flower says them.
+    """The options that a message says are those of its run; empty where Flower says them.
 
     A leaf server's SuperLink knows one run, which lasts as long as the leaf server does: those of the cloud,
     each with options of its own, pass through it.
@@ -194,7 +194,7 @@ def options_of(message: Message) -> dict[str, Any]:
 
 
 def ticket_of(message: Message, name: str) -> Ticket | None:
-    """Return the ticket that a message has for a state, or None."""
+    """The ticket that a message has for a state, or None."""
     record = message.content.get(name)
     if not isinstance(record, ConfigRecord):
         return None
@@ -203,7 +203,7 @@ def ticket_of(message: Message, name: str) -> Ticket | None:
 
 
 def metrics_of(message: Message) -> MetricRecord:
-    """Return a message's metric record."""
+    """A message's metric record."""
     record = message.content[METRICS]
     if not isinstance(record, MetricRecord):
         raise TypeError(f"{METRICS} must be numbers, but is {type(record).__name__}")
@@ -211,7 +211,7 @@ def metrics_of(message: Message) -> MetricRecord:
 
 
 def number(metrics: MetricRecord, name: str) -> float:
-    """Return a single number of a metric record.
+    """A single number of a metric record.
 
     Raises:
         TypeError: it is a list, or no number.
@@ -224,7 +224,7 @@ def number(metrics: MetricRecord, name: str) -> float:
 
 
 def whole(metrics: MetricRecord, name: str) -> int:
-    """Return a whole number of a metric record."""
+    """A whole number of a metric record."""
     value = metrics[name]
     if type(value) is not int:
         raise TypeError(f"{name} must be a whole number, but is {shown(value)}")
@@ -232,7 +232,7 @@ def whole(metrics: MetricRecord, name: str) -> int:
 
 
 def numbers_of(metrics: MetricRecord, name: str) -> np.ndarray | None:
-    """Return a list of numbers of a metric record, float64 (numbers,), or None if there is none."""
+    """A list of numbers of a metric record, float64 (numbers,), or None if there is none."""
     if name not in metrics:
         return None
     found = np.array(metrics[name], dtype=np.float64)

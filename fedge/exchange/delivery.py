@@ -57,7 +57,7 @@ class Stamps:
         self._waits.append((began, self._clock.lap("wait")))
 
     def times_of(self, replies: Mapping[int, Message]) -> ExchangeTimes:
-        """Return what was noted, with what the clients say themselves, of partition id → reply."""
+        """Times noted here and by the clients themselves, of partition id → reply."""
         times = ExchangeTimes(self._waits)
         for partition, reply in replies.items():
             work = work_of(reply)

@@ -1,4 +1,4 @@
-"""What an engine offers to an exchange: Flower's Grid, and what Flower does not say of itself.
+"""Engine's side of an exchange: Flower's Grid, and facts that Flower does not tell.
 
 There are two: clients in this process (`fedge.engine.inprocess`), and whatever Flower drives
 (`fedge.engine.flower_engine`).
@@ -23,7 +23,7 @@ class RunError(RuntimeError):
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """What is not below the server's process, between two rounds.
+    """Processes and clocks that are not below the server's process, between two rounds.
 
     Attributes:
         processes: workers of a cluster, what they have started, and Ray's own beside them.
@@ -36,19 +36,19 @@ class Elsewhere:
 
 @runtime_checkable
 class LookAheadEngine(Protocol):
-    """What an engine offers beyond `Engine` to a server that works ahead of a virtual clock."""
+    """Additions to `Engine` for a server that works ahead of a virtual clock."""
 
     def push_due(self, message: Message, due: int) -> str:
         """Send a message that is worked on before all that are due later; returns its id."""
 
     def wait_for(self, message_id: str, timeout_s: float) -> Message | None:
-        """Return the reply to one message, None if it does not come within `timeout_s` seconds."""
+        """The reply to one message, None if it does not come within `timeout_s` seconds."""
 
     def give_up_late(self, limit_s: float) -> None:
         """End what clients have worked on for longer than `limit_s` seconds."""
 
     def failure_of(self, reply: Message) -> Failure:
-        """Return why a client failed whose reply is an error."""
+        """Why a client failed whose reply is an error."""
 
 
 class Engine(Protocol):
@@ -71,13 +71,13 @@ class Engine(Protocol):
         """Whether nodes may go and come back, perhaps under other ids: those of a deployment."""
 
     def get_node_ids(self) -> Iterable[int]:
-        """Return the nodes that are there by now."""
+        """The nodes that are there by now."""
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Send messages; returns their ids."""
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Return those replies to messages that are there; each is handed out once."""
+        """Those replies to messages that are there; each is handed out once."""
 
     def wait(self, timeout_s: float) -> None:
         """Wait for replies: at most so many seconds, and no longer than until there is something to do."""
@@ -86,16 +86,16 @@ class Engine(Protocol):
         """End what clients have worked on for longer than `limit_s` seconds, if the engine can."""
 
     def failure_of(self, reply: Message) -> Failure:
-        """Return why a client failed whose reply is an error."""
+        """Why a client failed whose reply is an error."""
 
     def refuse_stopped(self) -> None:
         """Raise RunError when the engine has stopped: no reply will ever come."""
 
     def look_elsewhere(self) -> Elsewhere:
-        """Return what workers hold that are not below this process, and what other machines' clocks say."""
+        """Memory of workers that are not below this process, and clocks of other machines."""
 
     def spans_machines(self) -> bool:
-        """Tell whether any client may run on any of several machines."""
+        """Whether any client may run on any of several machines."""
 
     def hand_out(self, data_folder: Path) -> str:
         """Give clients on all machines the windows of a data folder; returns what tells them where they are.

@@ -83,7 +83,7 @@ class Evaluation:
 
 
 def differences(own: np.ndarray, other: np.ndarray) -> tuple[float, float]:
-    """Return the sum and the sum of squares of what windows gain by another model.
+    """The sum and the sum of squares of what windows gain by another model.
 
     Of right and wrong, with b windows that only the own model has right and c that only the other one has,
     they are c − b and b + c.
@@ -155,7 +155,7 @@ def evaluate_messages(
 
 
 def evaluated_record(role: str) -> str:
-    """Return the name of the record of a model that is to be evaluated."""
+    """The name of the record of a model that is to be evaluated."""
     return _EVALUATED + role
 
 
@@ -169,7 +169,7 @@ def models_to_evaluate(message: Message) -> Iterator[tuple[str, State]]:
 
 
 def splits_to_evaluate(message: Message) -> list[SplitName]:
-    """Return the splits on which models are to be evaluated."""
+    """The splits on which models are to be evaluated."""
     record = message.content[SPLITS]
     assert isinstance(record, ConfigRecord)
     return list(record[SPLITS])  # type: ignore[arg-type]
@@ -225,7 +225,7 @@ def read_evaluate(reply: Message, task: Task = CLASSIFICATION, outputs: int = 0)
 
 
 def _sum(metrics: MetricRecord, name: str, zeros: np.ndarray) -> np.ndarray:
-    """Return a sum of a metric record, of the shape and dtype of `zeros`."""
+    """A sum of a metric record, of the shape and dtype of `zeros`."""
     values = metrics[name]
     kinds: set[type] = {int} if zeros.dtype == np.int64 else {int, float}
     if not isinstance(values, list) or not set(map(type, values)) <= kinds or len(values) != zeros.size:
@@ -234,7 +234,7 @@ def _sum(metrics: MetricRecord, name: str, zeros: np.ndarray) -> np.ndarray:
 
 
 def _differences(metrics: MetricRecord, name: str) -> tuple[float, float] | None:
-    """Return the two numbers of a metric record, or None if it has none of that name."""
+    """The two numbers of a metric record, or None if it has none of that name."""
     found = numbers_of(metrics, name)
     if found is None:
         return None

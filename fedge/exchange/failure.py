@@ -51,7 +51,7 @@ class Failure:
 
 
 def raised(reason: str | None) -> Failure:
-    """Return the failure of a client that raised an exception: its message without wrapping and traceback."""
+    """The failure of a client that raised an exception: its message without wrapping and traceback."""
     lines = [line.strip() for line in (reason or "").replace("\\n", "\n").splitlines() if line.strip()]
     telling = (
         [line for line in lines if "Error" in line and "ray::" not in line] or lines or ["unknown reason"]
@@ -60,7 +60,7 @@ def raised(reason: str | None) -> Failure:
 
 
 def words_of(error: BaseException) -> str:
-    """Return the kind and the message of an exception, also of one that cannot tell them."""
+    """The kind and the message of an exception, also of one that cannot tell them."""
     try:
         return f"{type(error).__name__}: {error}"
     except BaseException:  # its own code runs here: nothing in it is meant to end anything
@@ -68,7 +68,7 @@ def words_of(error: BaseException) -> str:
 
 
 def no_reply_within(timeout_s: float) -> Failure:
-    """Return the failure of a client that took longer than so many seconds."""
+    """The failure of a client that took longer than so many seconds."""
     return Failure(NO_REPLY, f"within {timeout_s:g} s, which is guard.client-timeout")
 
 
@@ -86,25 +86,25 @@ def limit_in(text: str | None) -> float | None:
 
 
 def worker_died() -> Failure:
-    """Return the failure of a client whose process ended."""
+    """The failure of a client whose process ended."""
     return Failure(WORKER_DIED, "its process was killed, ran out of memory or crashed")
 
 
 def node_gone() -> Failure:
-    """Return the failure of a client whose SuperNode does not report any more."""
+    """The failure of a client whose SuperNode does not report any more."""
     return Failure(NODE_GONE, "its SuperNode was ended, crashed, or cannot be reached")
 
 
 def node_failed(detail: str) -> Failure:
-    """Return the failure of a client whose SuperNode is there and answers for it."""
+    """The failure of a client whose SuperNode is there and answers for it."""
     return Failure(NODE_FAILED, detail)
 
 
 def rejected(kind: str, detail: str = "") -> Failure:
-    """Return the failure of a client whose reply does not count."""
+    """The failure of a client whose reply does not count."""
     return Failure(_REJECTED + kind, detail)
 
 
 def loss_not_finite(where: str) -> Failure:
-    """Return what is noted of a client that evaluated a model which has diverged."""
+    """Note on a client that evaluated a diverged model."""
     return Failure(LOSS_NOT_FINITE, where)

@@ -58,7 +58,7 @@ def challenge_of(message: Message) -> str:
 
 
 def seed_of(message: Message) -> int:
-    """Return the seed of the run of which a hello tells."""
+    """The seed of the run of which a hello tells."""
     return int(config_of(message)["seed"])  # type: ignore[arg-type]
 
 
@@ -118,5 +118,5 @@ def end_capture_reply(pid: int, message: Message) -> Message:
 
 
 def read_end_capture(reply: Message) -> int:
-    """Return the process id of a worker that has ended its capture."""
+    """The process id of a worker that has ended its capture."""
     return int(config_of(reply)["pid"])  # type: ignore[arg-type]

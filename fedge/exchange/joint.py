@@ -22,7 +22,7 @@ _TRAINED_ROLE = "trained-role"  # beside the splits: the role of the model that 
 
 
 def joint_question(train: Message, evaluate: Message, trained_role: str | None = None) -> Message:
-    """Return a question that asks a client for two things, in the time that it has for one.
+    """A question that asks a client for two things, in the time that it has for one.
 
     Args:
         train: a train message, of the round to come.
@@ -39,19 +39,19 @@ def joint_question(train: Message, evaluate: Message, trained_role: str | None =
 
 
 def is_joint(question: Message) -> bool:
-    """Tell whether a question asks for both."""
+    """Whether a question asks for both."""
     return _EVALUATED in question.content
 
 
 def _splits_of(message: Message) -> ConfigRecord:
-    """Return the record of an evaluate message that says on which windows."""
+    """The record of an evaluate message that says on which windows."""
     record = message.content[SPLITS]
     assert isinstance(record, ConfigRecord)
     return record
 
 
 def evaluate_part(question: Message) -> Message | None:
-    """Return a joint question as an evaluate message; None of a question for training alone."""
+    """A joint question as an evaluate message; None of a question for training alone."""
     if not is_joint(question):
         return None
     records = dict(question.content.items())
@@ -66,7 +66,7 @@ def evaluate_part(question: Message) -> Message | None:
 
 
 def joint_reply(question: Message, evaluation: Message, train: Callable[[], Message]) -> Message:
-    """Return the reply to a joint question.
+    """The reply to a joint question.
 
     Args:
         question: the joint one.
@@ -82,7 +82,7 @@ def joint_reply(question: Message, evaluation: Message, train: Callable[[], Mess
 
 
 def parts_of(reply: Message) -> tuple[Message | None, Message | None]:
-    """Return the replies of a training and of an evaluation that a joint reply is made of, where they are."""
+    """The replies of a training and of an evaluation that a joint reply is made of, where they are."""
     records = entries(reply.content)
     evaluated = records.get(_EVALUATED)
     train = {name: record for name, record in records.items() if name != _EVALUATED}
@@ -91,7 +91,7 @@ def parts_of(reply: Message) -> tuple[Message | None, Message | None]:
 
 
 def _with(message: Message, records: dict[str, Any]) -> Message:
-    """Return a message with other records, and the same sender, receiver and ids.
+    """A message with other records, and the same sender, receiver and ids.
 
     What they are is not looked at: a reply can hold anything, and whoever reads it refuses that.
     """

@@ -9,5 +9,5 @@ LEAVING: Leaving = {
 
 
 def quantities(leaving: Leaving = LEAVING) -> list[Quantity]:
-    """What leaves clients, each once, in the order in which it is said."""
+    """Quantities that leave clients, each once, in the order of the list."""
     return list(dict.fromkeys(leaving.values()))

@@ -1,4 +1,4 @@
-"""What an exchange does about nodes that go, come back, or lose what they were asked.
+"""Exchanges with nodes that go, come back, or lose their question.
 
 Flower's SuperLink answers in its own name for a node whose heartbeat is overdue (a minute at most). It cannot
 tell that a node has lost a question: one that was pulled by a SuperNode that could not send the reply, say. A
@@ -109,5 +109,5 @@ class Returning:
 
 
 def _lost(question: Message) -> Message:
-    """Return an error in place of a reply that will not come."""
+    """An error in place of a reply that will not come."""
     return Message(Error(LOST, "the node has lost the message"), reply_to=question)

@@ -1,4 +1,4 @@
-"""Who takes part: nodes that come are asked which partition they hold, and may come back under another id.
+"""Roll of clients: new nodes are asked for their partition, and may come back under another id.
 
 A deployment's nodes come and go. A SuperNode that is started again without a key of its own has a new node
 id; it gets its partition back once the id before is gone. A partition that a node holds cannot be taken from
@@ -26,7 +26,7 @@ _AWAY = 1 << 62  # ids of nodes that nobody has seen yet start here; Flower draw
 
 @dataclass(frozen=True)
 class Question:
-    """What every node is asked at its first call.
+    """Question to every node at its first call.
 
     Attributes:
         challenge: that whoever sees the server's state files can answer.
@@ -75,16 +75,16 @@ class Roll:
         self._waiting: dict[int, int] = {}  # partition id → a node that claims it while another one has it
 
     def partition(self, node: int) -> int:
-        """Return the partition that a node holds, or held before another took its place."""
+        """The partition that a node holds, or held before another took its place."""
         return self._partition_of[node]
 
     def is_complete(self) -> bool:
-        """Tell whether every partition has a node."""
+        """Whether every partition has a node."""
         return bool(self.expected) and len(self.node_of) >= len(self.wanted)
 
     @property
     def challenge(self) -> str:
-        """What clients were asked to answer who see the server's state files."""
+        """Challenge for clients that see the server's state files."""
         return self._question.challenge
 
     @property
@@ -107,7 +107,7 @@ class Roll:
         self.ask([node])
 
     def answers(self) -> list[tuple[int, Message]]:
-        """Return (node, its answer) of those that have answered since."""
+        """(node, its answer) of those that have answered since."""
         replies = self._engine.pull_messages(set(self._pending)) if self._pending else []
         return [(self._pending.pop(reply.metadata.reply_to_message_id), reply) for reply in replies]
 
@@ -147,7 +147,7 @@ class Roll:
         self._partition_of[node] = partition
 
     def missing(self) -> str:
-        """Return which partitions have no node, as a part of a sentence."""
+        """Which partitions have no node, as a part of a sentence."""
         left = sorted(set(self.wanted) - self.node_of.keys())
         some = ", ".join(map(str, left[:_MOST_NAMED])) + (", …" if len(left) > _MOST_NAMED else "")
         return f"; missing: partition {some}" if left else ""
@@ -161,7 +161,7 @@ class Roll:
             self.bind(partition, _AWAY + partition)
 
     def away(self) -> list[int]:
-        """Return the partitions whose nodes have not come yet."""
+        """The partitions whose nodes have not come yet."""
         return [partition for partition, node in self.node_of.items() if node == _AWAY + partition]
 
     def come_back(self, node: int, reply: Message) -> None:
@@ -184,7 +184,7 @@ class Roll:
         self._waiting[hello.partition_id] = node
 
     def _wrong(self, hello: Hello) -> str:
-        """Return why a node cannot take the place of another, empty if it can."""
+        """Why a node cannot take the place of another, empty if it can."""
         if hello.num_partitions != self.expected or hello.partition_id not in self.hellos:
             return f"it counts {hello.num_partitions} partitions, this run has {self.expected}"
         told = self.hellos[hello.partition_id].told
@@ -217,7 +217,7 @@ class Roll:
 
 
 def _read(reply: Message) -> Hello:
-    """Return what a reply says, or raise RunError, whatever a client has put into it."""
+    """Content of a reply, or RunError, whatever a client has put into it."""
     try:
         return read_hello(reply)
     except Exception as error:

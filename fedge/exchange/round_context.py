@@ -1,4 +1,4 @@
-"""What every train and evaluate message tells a client beside the models: where the run stands."""
+"""Round context in every train and evaluate message: where the run stands."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
@@ -24,7 +24,7 @@ VERSION = "version"  # among the metrics of a reply: that of the model it starte
 
 @dataclass(frozen=True)
 class RoundContext:
-    """What a client must know beyond its own configuration.
+    """Context of a round that a client needs beyond its configuration.
 
     Attributes:
         seed: root of all random streams of the run.
@@ -60,7 +60,7 @@ class RoundContext:
     most_windows: int = 0
 
     def stream_of(self, who: int) -> tuple[int, ...]:
-        """Return where, beside seed and purpose, the random streams of a client (or leaf) stand."""
+        """Where, beside seed and purpose, the random streams of a client (or leaf) stand."""
         return (self.leaf_round, who, *((int(Purpose.PERSONAL),) if self.line == PERSONAL else ()))
 
     @property
@@ -69,7 +69,7 @@ class RoundContext:
         return 1 if self.line == PROBE else self.global_round
 
     def to_record(self) -> ConfigRecord:
-        """Return the round context as a Flower record."""
+        """The round context as a Flower record."""
         values = asdict(self)
         for name in _NUMBERS:
             values[name] = list(values[name])
@@ -95,7 +95,7 @@ class RoundContext:
 
 
 def is_of_version(reply: Message, question: Message) -> bool:
-    """Tell whether a reply started from the model that the question sent.
+    """Whether a reply started from the model that the question sent.
 
     Where neither says, as at a first call, there is no other model; a reply without metrics says nothing at
     all and is refused by whoever reads it.

@@ -47,7 +47,7 @@ class ReplyRejected(ValueError):
 
 @dataclass(frozen=True)
 class TrainTask:
-    """What a client was asked to train, and what its leaf knows of it.
+    """Training asked of a client, and the leaf's knowledge of it.
 
     Attributes:
         model: that was sent: the entries, shapes and dtypes that a reply must have.
@@ -76,7 +76,7 @@ class TrainTask:
     local_steps: int = 0
 
     def steps(self, samples: int) -> int:
-        """Return the optimiser steps that a number of windows takes: epochs × ⌈n / batch⌉, or as asked."""
+        """The optimiser steps that a number of windows takes: epochs × ⌈n / batch⌉, or as asked."""
         return self.local_steps or self.epochs * -(-samples // self.batch_size)
 
     def seen(self, samples: int) -> int:
@@ -85,7 +85,7 @@ class TrainTask:
 
 
 def admit_train(message: Message, task: TrainTask, folder: Path | None = None) -> TrainReply:
-    """Return a client's answer to a train message.
+    """A client's answer to a train message.
 
     Args:
         message: the answer.
@@ -111,7 +111,7 @@ def admit_evaluations(
     classes: int,
     task: Task = CLASSIFICATION,
 ) -> EvaluateReply:
-    """Return a client's answer to an evaluate message.
+    """A client's answer to an evaluate message.
 
     Args:
         message: the answer.
@@ -146,7 +146,7 @@ def check_evaluate_reply(
 
 
 def _admitted(read: Callable[[], _Read]) -> _Read:
-    """Return what `read` does; whatever it raises, the reply is refused."""
+    """Result of `read`; whatever it raises, the reply is refused."""
     try:
         return read()
     except ReplyRejected:
@@ -191,7 +191,7 @@ def check_loss(loss: float, least: float = 0.0) -> None:
 
 
 def _steps_of_algorithm(reply: TrainReply) -> int:
-    """Return the steps that a reply says, of which an algorithm may take any number."""
+    """The steps that a reply says, of which an algorithm may take any number."""
     if type(reply.steps) is not int or not 1 <= reply.steps <= _MOST_STEPS:
         raise ReplyRejected(
             "steps out of range", f"{shown(reply.steps)}, but 1 to {_MOST_STEPS} are possible"
@@ -214,7 +214,7 @@ def _check_beside(reply: TrainReply, task: TrainTask) -> None:
 
 
 def _is_number(value: float) -> bool:
-    """Tell whether a number is not NaN; whole numbers of any size are numbers."""
+    """Whether a number is not NaN; whole numbers of any size are numbers."""
     return value == value
 
 
@@ -272,7 +272,7 @@ def check_sizes(state: State) -> None:
 
 
 def _can_be(part: np.ndarray, sent: np.ndarray, most: int, *, may_fall: bool) -> bool:
-    """Tell whether whole numbers have risen by at most `most`, and fallen no further than to 0 if at all."""
+    """Whether whole numbers have risen by at most `most`, and fallen no further than to 0 if at all."""
     risen = part.astype(np.float64) - sent
     least = -np.maximum(sent.astype(np.float64), 0) if may_fall else 0
     return bool(((risen >= least) & (risen <= most)).all())
@@ -392,7 +392,7 @@ def check_evaluated_loss(loss: float, where: str, least: float = 0.0) -> None:
 
 
 def not_finite_losses(losses: Mapping[tuple[str, str], float]) -> Sequence[str]:
-    """Return what is to be said of the losses of a reply: a model can diverge and still be evaluated."""
+    """Words on the losses of a reply: a diverged model is still evaluated."""
     return [
         f"{role} model, {split} windows" for (role, split), loss in losses.items() if not np.isfinite(loss)
     ]

@@ -170,7 +170,7 @@ def read_train(reply: Message, folder: Path | None = None) -> TrainReply:
 
 
 def _flag(metrics: MetricRecord, name: str) -> bool | None:
-    """Return a 0 or 1 of a metric record as a truth value, or None if it has none of that name."""
+    """A 0 or 1 of a metric record as a truth value, or None if it has none of that name."""
     if name not in metrics:
         return None
     value = whole(metrics, name)
@@ -180,6 +180,6 @@ def _flag(metrics: MetricRecord, name: str) -> bool | None:
 
 
 def clip_norm_of(message: Message) -> float | None:
-    """Return the clipping norm that a leaf's privacy wrapper asks for, or None."""
+    """The clipping norm that a leaf's privacy wrapper asks for, or None."""
     value = config_of(message).get(KEY_CLIPPING_NORM)
     return None if value is None else float(value)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What a file of models says about itself, so that it can be used without its run: kept in its header.
+"""Card of a file of models, by which it can be used without its run: kept in its header.
 
 A safetensors header takes texts by name (``__metadata__``); this is one of them, JSON by the name "fedge".
 """
@@ -22,7 +22,7 @@ CLASS, CLASSES, NUMBERS = SAYS = ("class", "classes", "numbers")
 
 @dataclass(frozen=True)
 class Served:
-    """Whom one stored model serves.
+    """Clients served by one stored model.
 
     Attributes:
         leaf: number of the leaf.
@@ -39,7 +39,7 @@ class Served:
 
 @dataclass(frozen=True)
 class Card:
-    """What is needed to use models.
+    """Card that is needed to use models.
 
     Attributes:
         fedge: version that trained them.
@@ -82,7 +82,7 @@ class Card:
 
 
 def read_card(path: Path) -> Card:
-    """Return what a file of models says about itself.
+    """Card of a file of models.
 
     Raises:
         ConfigError: it is no such file, or says nothing.
@@ -169,7 +169,7 @@ def _card_of(said: Any) -> Card:
 
 
 def _says(said: Mapping[str, Any]) -> str:
-    """What answers are; classes in a card of before there were others."""
+    """Kind of the answers; classes in a card of before there were others."""
     found = said.get("says", CLASS)
     if found not in SAYS:
         raise _OddCard(f"says is {shown(found)}, not one of {', '.join(SAYS)}")
@@ -187,7 +187,7 @@ def _answer(said: Mapping[str, Any], classes: int) -> tuple[int, ...] | None:
 
 
 def _served(name: str, said: Mapping[str, Any]) -> Served:
-    """Whom one stored model serves: "leaf-N" those of leaf N, "unseen-N" others there."""
+    """Clients served by one stored model: "leaf-N" those of leaf N, "unseen-N" others there."""
     leaf = _whole(said, "leaf", 0, _MOST_CLIENTS)
     if name not in (f"leaf-{leaf}", f"unseen-{leaf}"):
         raise _OddCard(f"served has {shown(name)} of leaf {leaf}")

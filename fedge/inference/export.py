@@ -135,7 +135,7 @@ def _examples(card: Card) -> list[np.ndarray]:
 
 
 def _difference(classifier: Classifier, again: Run, x: np.ndarray) -> float:
-    """Return the largest difference between what the model and a file make of windows."""
+    """The largest difference between what the model and a file make of windows."""
     with torch.no_grad():
         expected = classifier(torch.from_numpy(x)).numpy()
     return float(np.abs(again(x) - expected).max())

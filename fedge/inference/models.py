@@ -38,7 +38,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a model says of windows.
+    """Predictions of a model for windows.
 
     Attributes:
         labels: int64 (N,), index into `classes`, or (N, …) at positions; of several classes or numbers the
@@ -80,7 +80,7 @@ class Models:
         self._trust_code = trust_code
 
     def choose(self, leaf: int | None = None, client: int | None = None, unseen: bool = False) -> Choice:
-        """Return the model that serves somebody.
+        """The model that serves somebody.
 
         Args:
             leaf: what it serves the clients that it knows; with `unseen`, what it serves others.
@@ -107,7 +107,7 @@ class Models:
         return self._of_most()
 
     def _of_leaf(self, leaf: int, unseen: bool) -> Choice:
-        """Return what a leaf serves the clients that it knows, or others."""
+        """Model that a leaf serves its known clients, or others."""
         leaves = sorted({s.leaf for s in self.card.served.values()})
         if leaf not in leaves:
             raise ConfigError(
@@ -119,7 +119,7 @@ class Models:
         return Choice(name, _words(name, self.card.served[name]))
 
     def _for_others(self) -> list[list[str]]:
-        """Return the models that somebody outside training may be served, equal ones together."""
+        """The models that somebody outside training may be served, equal ones together."""
         state = map_state(self._path)
         alike: dict[bytes, list[str]] = {}
         for name, served in self.card.served.items():
@@ -128,7 +128,7 @@ class Models:
         return list(alike.values())
 
     def fitting(self, x: np.ndarray) -> Choice:
-        """Return the model for people outside training that fits somebody's windows best (docs/use.md).
+        """The model for people outside training that fits somebody's windows best (docs/use.md).
 
         Args:
             x: raw windows (N, C, T) or images (N, C, H, W) of one person; no labels are needed.
@@ -143,7 +143,7 @@ class Models:
         return Choice(groups[best][0], f"the model {why} fits best: misfit {misfits[best]:.3g}{beside}")
 
     def _of_most(self) -> Choice:
-        """Return what leaves with the most training windows serve somebody outside training."""
+        """Model that leaves with the most training windows serve somebody outside training."""
         groups = self._for_others()
 
         def weight(names: list[str]) -> int:
@@ -158,7 +158,7 @@ class Models:
         return Choice(best[0], f"{_words(best[0], self.card.served[best[0]])}; {why}")
 
     def classifier(self, choice: Choice) -> Classifier:
-        """Return a network of the run's kind with the weights of a stored model, and the run's scaling.
+        """A network of the run's kind with the weights of a stored model, and the run's scaling.
 
         Raises:
             ConfigError: the network's code cannot be found, or takes other weights by now.
@@ -196,7 +196,7 @@ class Models:
         return code
 
     def code_note(self) -> str:
-        """Return a line where the code of a model of the user's is not that of the run; else nothing."""
+        """A line where the code of a model of the user's is not that of the run; else nothing."""
         code = self._code()
         if code is None:
             return ""
@@ -206,7 +206,7 @@ class Models:
         )
 
     def predict(self, x: np.ndarray, choice: Choice) -> Prediction:
-        """Return what a model says of raw windows (N, C, T), images (N, C, H, W) or other inputs."""
+        """Answers of a model for raw windows (N, C, T), images (N, C, H, W) or other inputs."""
         found = probabilities(self.classifier(choice), checked(x, self.card))
         found = found.reshape(len(x), *(self.card.answer or (len(self.card.classes),)))
         return Prediction(found.argmax(axis=1), found, self.card.classes, choice.why, self.card.says)
@@ -229,7 +229,7 @@ def _planned(card: Card) -> Mapping[str, Tensor]:
 
 
 def _cannot_be_made(card: Card, error: Exception) -> ConfigError:
-    """What is wrong with a card whose network refuses to be made, in one line."""
+    """Fault of a card whose network refuses to be made, in one line."""
     if isinstance(error, ConfigError):
         return error
     why = " ".join(str(error).split())[:200] or type(error).__name__
@@ -249,7 +249,7 @@ def _refuse_other_entries(card: Card, made: Mapping[str, Tensor], stored: Mappin
 
 
 def _words(name: str, served: Served) -> str:
-    """Return what a stored model is."""
+    """Description of a stored model."""
     if name.startswith("unseen-"):
         return f"leaf {served.leaf}'s model for clients outside training"
     return f"leaf {served.leaf}'s model" + (" for the clients that it knows" if not served.unseen else "")
@@ -260,5 +260,5 @@ def _range(numbers: list[int]) -> str:
 
 
 def _bytes_of(state: Mapping[str, np.ndarray], head: str) -> bytes:
-    """Return the contents of a stored model, to compare it with others."""
+    """The contents of a stored model, to compare it with others."""
     return b"".join(state[name].tobytes() for name in sorted(state) if name.startswith(f"{head}/"))

@@ -66,7 +66,7 @@ class Classifier(nn.Module):
 
 
 def probabilities(classifier: Classifier, x: np.ndarray) -> np.ndarray:
-    """Return the probability of each class for raw windows, or the numbers that are learned.
+    """The probability of each class for raw windows, or the numbers that are learned.
 
     Args:
         classifier: any.

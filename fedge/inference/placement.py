@@ -31,7 +31,7 @@ _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 def misfit(classifier: Classifier, x: np.ndarray) -> float:
-    """Return how badly raw windows fit a model, in nats; 0 is perfect.
+    """How badly raw windows fit a model, in nats; 0 is perfect.
 
     Args:
         classifier: the model with its scaling.
@@ -58,7 +58,7 @@ def misfit(classifier: Classifier, x: np.ndarray) -> float:
 
 
 def best_fit(misfits: Sequence[float]) -> int:
-    """Return which model fits best: the first with the smallest misfit; those that are not numbers never do.
+    """Which model fits best: the first with the smallest misfit; those that are not numbers never do.
 
     >>> best_fit([0.5, float("nan"), 0.25, 0.25])
     2
@@ -78,7 +78,7 @@ def _sums(entering: Tensor) -> Tensor:
 
 
 def _divergences(layer: nn.Module, sums: Sequence[Tensor]) -> Tensor:
-    """Return (C,) the divergence of what has entered a layer from what it carries, channel by channel."""
+    """(C,) the divergence of what has entered a layer from what it carries, channel by channel."""
     count, total, squares = torch.stack(list(sums)).sum(dim=0)
     mean = total / count
     variance = torch.clamp(squares / count - mean.square(), min=_LEAST)

@@ -57,7 +57,7 @@ def read_raw(path: Path, card: Card) -> RawWindows:
 
 
 def checked(x: Any, card: Card, name: str = "x") -> np.ndarray:
-    """Return windows as the models take them: float32 or uint8 (N, C, T) or (N, C, H, W).
+    """Windows as the models take them: float32 or uint8 (N, C, T) or (N, C, H, W).
 
     Raises:
         ConfigError: another shape, another kind of numbers, or one that is not finite.
@@ -92,7 +92,7 @@ _FAR = 5.0  # standard deviations of training: people differ by one or two, unit
 
 
 def unlike(x: np.ndarray, card: Card) -> str:
-    """Return a line where windows have another scale than those of training, as another unit has, or nothing.
+    """A line where windows have another scale than those of training, as another unit has, or nothing.
 
     Args:
         x: (N, C, T) or (N, C, H, W), float32 or uint8, of `checked`.

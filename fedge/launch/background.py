@@ -59,7 +59,7 @@ def refuse_what_does_not_reach(
 
 
 def standing_superlink(environment: Mapping[str, str]) -> psutil.Process | None:
-    """Return the process of the SuperLink that Flower keeps on this machine; None without one."""
+    """The process of the SuperLink that Flower keeps on this machine; None without one."""
     ports = (environment.get(_PORT, _PORTS[0]), environment.get("FLWR_LOCAL_CONTROL_API_PORT", _PORTS[1]))
     for process in psutil.process_iter():
         with suppress(psutil.Error):

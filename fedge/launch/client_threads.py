@@ -12,7 +12,7 @@ from fedge.process.threads import available_cores
 def client_threads(
     run_config: Mapping[str, Any], workers: int | None, clients: int
 ) -> tuple[int, Mapping[str, Any]]:
-    """Return how many clients train at a time, and the options as they are told to.
+    """How many clients train at a time, and the options as they are told to.
 
     By default one per core, or one per GPU: several threads on one GPU wait for each other. While one of
     them records a step as a graph, no other may use the GPU; so several take plain steps, which give the

@@ -104,7 +104,7 @@ def show_options(parser: Parser) -> None:
 
 
 def read(parser: Parser, words: Sequence[str]) -> argparse.Namespace:
-    """Return what a command line asks for, or end the process with a line that says what is wrong with it."""
+    """Options of a command line; one that is wrong ends the process with one line."""
     commands = _commands(parser)
     if words and not words[0].startswith("-") and words[0] not in commands:
         near = nearest(words[0], list(commands)) or f"; it is one of {', '.join(commands)}"
@@ -116,7 +116,7 @@ def read(parser: Parser, words: Sequence[str]) -> argparse.Namespace:
 
 
 def _commands(parser: argparse.ArgumentParser) -> dict[str, Parser]:
-    """Return the parsers of all commands, by name."""
+    """The parsers of all commands, by name."""
     return next(dict(a.choices) for a in parser._actions if isinstance(a, argparse._SubParsersAction))
 
 

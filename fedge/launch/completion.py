@@ -1,4 +1,4 @@
-"""What a shell offers as the next word of a command: options and their values, configurations, runs …
+"""Completion in a shell: options and their values, configurations, runs …
 
 Shells ask at every key, so nothing heavy is loaded; argcomplete itself only when a shell asks.
 """
@@ -34,7 +34,7 @@ def complete(parser: argparse.ArgumentParser) -> None:
 
 
 def shell_code(shell: str) -> str:
-    """Return what a shell must carry out so that it asks."""
+    """Shell code that makes a shell ask for completions."""
     import argcomplete
 
     return str(argcomplete.shellcode(["fedge"], shell=shell))
@@ -51,7 +51,7 @@ def _completers(parser: argparse.ArgumentParser) -> Iterator[tuple[argparse.Acti
 
 
 def overrides(prefix: str, **_: Any) -> list[str]:
-    """Return what may follow -c: keys, after a key its values, packaged configurations, .toml files."""
+    """Words that may follow -c: keys, after a key its values, packaged configurations, .toml files."""
     before, space, word = prefix.rpartition(" ")
     key, equals, _value = word.partition("=")
     if equals:
@@ -84,7 +84,7 @@ def _toml_files(prefix: str) -> list[str]:
 
 
 def runs(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
-    """Return the names of the runs in the folder of all runs."""
+    """The names of the runs in the folder of all runs."""
     parent = Path(getattr(parsed_args, "runs_dir", None) or "runs")
     with suppress(OSError):
         names = sorted(path.name for path in parent.iterdir() if (path / MANIFEST).is_file())
@@ -93,7 +93,7 @@ def runs(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
 
 
 def federations(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
-    """Return the federations of the app's pyproject.toml."""
+    """The federations of the app's pyproject.toml."""
     with suppress(ConfigError):
         names = Project(Path(getattr(parsed_args, "app", None) or ".")).federations
         return [name for name in names if name.startswith(prefix)]

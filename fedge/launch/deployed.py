@@ -32,13 +32,13 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def is_here(address: str) -> bool:
-    """Tell whether an address, host:port, is of the loopback interface."""
+    """Whether an address, host:port, is of the loopback interface."""
     return address.rpartition(":")[0] in _HERE
 
 
 @dataclass(frozen=True)
 class _Said:
-    """What `flwr run` printed.
+    """Output of `flwr run`.
 
     Attributes:
         run_id: of the run at the SuperLink; empty if there is none.
@@ -89,12 +89,12 @@ def run_deployed(project: Project, federation: str, address: str, run_config: Ma
 
 
 def _at(app: Sequence[str]) -> list[str]:
-    """Return how a command of Flower's names the SuperLink: newer ones know it by their own configuration."""
+    """How a command of Flower's names the SuperLink: newer ones know it by their own configuration."""
     return list(app[1:] if moves_federations() else app)
 
 
 def _home_of(place: Path, project: Project, federation: str, address: str) -> dict[str, str]:
-    """Return the environment in which Flower knows the SuperLink, where it does not look in pyproject.toml.
+    """The environment in which Flower knows the SuperLink, where it does not look in pyproject.toml.
 
     Nothing where the user's own configuration has it, which may know more, as who the user is.
     """
@@ -115,7 +115,7 @@ def _home_of(place: Path, project: Project, federation: str, address: str) -> di
 
 
 def _without_a_word(said: _Said, app: Sequence[str], address: str, told: Mapping[str, Any]) -> str:
-    """Return what is to be said of a run whose server has not: killed, or its SuperLink is."""
+    """Words on a run whose server has said none: killed, or its SuperLink is."""
     if not said.run_id:
         return "the SuperLink did not take the run; the lines above say why"
     what = (
@@ -128,12 +128,12 @@ def _without_a_word(said: _Said, app: Sequence[str], address: str, told: Mapping
 
 
 def _folder(told: Mapping[str, Any]) -> Path:
-    """Return the folder of a run on this machine."""
+    """The folder of a run on this machine."""
     return Path(told["resume"] or Path(told["runs-dir"], told["run-name"]))
 
 
 def _go_on(app: Sequence[str], address: str, told: Mapping[str, Any]) -> str:
-    """Return the command by which a run goes on."""
+    """The command by which a run goes on."""
     if is_here(address):
         return f"fedge resume {_folder(told)} --app {app[0]} --federation {app[1]}"
     run = told["resume"] or told["run-name"]

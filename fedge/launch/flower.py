@@ -116,7 +116,7 @@ def _set_end(folder: Path, exit_code: int, reason: str, overrule: str = "") -> N
 
 
 def _exit_code(folder: Path, returncode: int | None, why_not: str = "") -> int:
-    """Return the exit code that the manifest stands for; says why where there is none."""
+    """The exit code that the manifest stands for; says why where there is none."""
     try:
         manifest = read_manifest(folder)
     except ConfigError as error:

@@ -81,7 +81,7 @@ def run_with_leaves(
 
 
 def _owners_facts(prepared: Prepared, federation: Federation) -> dict[str, Any]:
-    """Return what leaf servers must know of a run to ask their clients of windows that these own."""
+    """Facts of a run with which leaf servers ask their clients about windows that these own."""
     config = to_run_config(prepared.config)
     return {"config": config, "seed": prepared.seed, "clients": federation.num_supernodes}
 

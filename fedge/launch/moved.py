@@ -55,7 +55,7 @@ def keeping_federations(path: Path) -> Iterator[None]:
 
 
 def _uncommented(lines: list[str]) -> list[str]:
-    """Return lines whose commented federations are tables again."""
+    """Lines whose commented federations are tables again."""
     found, inside = [], True  # the notice stands where the first of them begins
     for line in lines:
         bare = line.removeprefix("# ")
@@ -66,7 +66,7 @@ def _uncommented(lines: list[str]) -> list[str]:
 
 
 def _commented(lines: list[str], notice: list[str]) -> list[str]:
-    """Return lines as `flwr run` leaves them."""
+    """Lines as `flwr run` leaves them."""
     found: list[str] = []
     inside, told = False, False
     for line in lines:
@@ -80,13 +80,13 @@ def _commented(lines: list[str], notice: list[str]) -> list[str]:
 
 
 def flower_config(environment: Mapping[str, str] | None = None) -> Path:
-    """Return where this user's configuration of Flower is."""
+    """Where this user's configuration of Flower is."""
     variables = os.environ if environment is None else environment
     return Path(variables.get("FLWR_HOME") or Path.home() / ".flwr") / "config.toml"
 
 
 def connections(table: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
-    """Return the SuperLinks of Flower's configuration by name, and the name of the default one."""
+    """The SuperLinks of Flower's configuration by name, and the name of the default one."""
     links = table.get("superlink")
     if not isinstance(links, Mapping):
         return {}, None

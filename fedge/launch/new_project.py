@@ -168,7 +168,7 @@ def _files(name: str, module: str) -> dict[str, str]:
 
 
 def _example(name: str) -> str:
-    """Return one of the worked examples."""
+    """One of the worked examples."""
     return (packaged_folder() / "examples" / f"{name}.py").read_text(encoding="utf-8")
 
 

@@ -56,7 +56,7 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def node_words(options: argparse.Namespace) -> list[str]:
-    """Return what flower-supernode is told of SuperLink, partition and windows."""
+    """Arguments of flower-supernode: SuperLink, partition and windows."""
     ((key, place),) = [(key, getattr(options, key)) for key in _KEYS if getattr(options, key) is not None]
     if key != "data" or os.path.exists(place):
         place = Path(place).absolute()

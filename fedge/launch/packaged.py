@@ -1,4 +1,4 @@
-"""What comes with Fedge beside its code: options and federations of its pyproject.toml, and configurations.
+"""Files packaged with Fedge's code: options and federations of its pyproject.toml, and configurations.
 
 The wheel has them in ``fedge/packaged``; in a checkout they are the files at its top.
 """
@@ -17,7 +17,7 @@ _SENTENCE = re.compile(r".*?(?<!\bal)[.?](?=\s|$)", re.DOTALL)  # "et al." ends 
 
 
 def packaged_folder() -> Path:
-    """Return the folder with Fedge's own pyproject.toml and ``configs``.
+    """The folder with Fedge's own pyproject.toml and ``configs``.
 
     Raises:
         ConfigError: the installation lacks them.
@@ -31,19 +31,19 @@ def packaged_folder() -> Path:
 
 
 def packaged_names() -> tuple[str, ...]:
-    """Return the names of all packaged configurations: "hierfl" and so on, then "baselines/ifca"."""
+    """The names of all packaged configurations: "hierfl" and so on, then "baselines/ifca"."""
     top = packaged_folder() / "configs"
     found = [path.relative_to(top).with_suffix("").as_posix() for path in top.rglob("*.toml")]
     return tuple(sorted(found, key=lambda name: ("/" in name, name)))
 
 
 def is_packaged(text: str) -> bool:
-    """Tell whether a text names a packaged configuration, one that is there or not."""
+    """Whether a text names a packaged configuration, one that is there or not."""
     return text.startswith(PREFIX)
 
 
 def packaged_file(text: str) -> Path:
-    """Return the file of a packaged configuration.
+    """The file of a packaged configuration.
 
     Args:
         text: its name after "fedge:", as "fedge:baselines/ifca"; ".toml" may follow.
@@ -63,7 +63,7 @@ def packaged_file(text: str) -> Path:
 
 
 def _nearest_of(name: str, names: tuple[str, ...]) -> str:
-    """Return which configuration may be meant, with or without its folder."""
+    """Which configuration may be meant, with or without its folder."""
     whole = {known.split("/")[-1]: known for known in names}
     near = get_close_matches(name.split("/")[-1], whole, n=1, cutoff=0.5)
     return f"; did you mean {PREFIX}{whole[near[0]]}?" if near else nearest(name, names)

@@ -1,4 +1,4 @@
-"""What can be refused before any worker starts, is: configuration, federation, data, GPU (contract C10)."""
+"""Checks before any worker starts: configuration, federation, data, GPU (contract C10)."""
 
 import argparse
 import os
@@ -36,7 +36,7 @@ def check(
     load: Load = load_source,
     is_sized: bool = False,
 ) -> Prepared:
-    """Return what a run on a federation starts from, having tried all but the start.
+    """Prepared run on a federation, with everything but the start tried.
 
     Args:
         run_config: Flower's flat mapping.
@@ -78,7 +78,7 @@ def check(
 
 
 def _sized(config: Config, federation: Federation, found: Resumption | None) -> tuple[int, bool]:
-    """Return how many clients a run has, and whether there may be one per user instead."""
+    """How many clients a run has, and whether there may be one per user instead."""
     if isinstance(config.clients, int):
         return config.clients, False
     if federation.is_default and found is not None:
@@ -87,7 +87,7 @@ def _sized(config: Config, federation: Federation, found: Resumption | None) -> 
 
 
 def _resumption(config: Config, seed: int) -> Resumption | None:
-    """Return the run to go on with, None for a new one, or raise ConfigError when that cannot be."""
+    """The run to go on with, None for a new one, or raise ConfigError when that cannot be."""
     if not config.resume:
         refuse_taken_name(config.runs_dir, config.run_name)
         return None

@@ -34,7 +34,7 @@ _WORD = re.compile(r"(?!(?:true|false|inf|nan)$)[A-Za-z_./~][^\s'\"=\[\]{},]*")
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
-    """Return a TOML file as nested tables.
+    """A TOML file as nested tables.
 
     Raises:
         ConfigError: there is no such file, or it is not TOML; `what` names it in the message.
@@ -62,7 +62,7 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
 
 
 def read_config(name: str, what: str) -> dict[str, Scalar]:
-    """Return a configuration, by its TOML file or packaged ("fedge:hierfl"), as a flat mapping.
+    """A configuration, by its TOML file or packaged ("fedge:hierfl"), as a flat mapping.
 
     Raises:
         ConfigError: it is not there or cannot be read; `what` names it in the message.
@@ -71,7 +71,7 @@ def read_config(name: str, what: str) -> dict[str, Scalar]:
 
 
 def parse_override(text: str) -> dict[str, Scalar]:
-    """Return one ``-c`` argument as a flat mapping.
+    """One ``-c`` argument as a flat mapping.
 
     Args:
         text: ``key=value …``, the name of a TOML file, or that of a packaged configuration ("fedge:hierfl");
@@ -158,7 +158,7 @@ class Project:
             self._default = default if default in self._federations else None
 
     def is_own(self, name: str | None) -> bool:
-        """Tell whether a federation stands in [tool.fedge.federations], which Flower does not read."""
+        """Whether a federation stands in [tool.fedge.federations], which Flower does not read."""
         return (name or self._default) in self._own
 
     def refuse_unknown_to_flower(self, name: str | None) -> None:
@@ -171,7 +171,7 @@ class Project:
             )
 
     def _table(self, name: str, value: Any) -> dict[str, Any]:
-        """Return a table of pyproject.toml, or raise ConfigError when something else has its name."""
+        """A table of pyproject.toml, or raise ConfigError when something else has its name."""
         if not isinstance(value, Mapping):
             raise ConfigError(f"[{name}] must be a table, but is {shown(value)}; mend {self.path}")
         return dict(value)
@@ -190,7 +190,7 @@ class Project:
             )
 
     def run_config(self, overrides: Sequence[str]) -> dict[str, Scalar]:
-        """Return the flat run config with `overrides` (``-c`` arguments) on top; later ones win.
+        """The flat run config with `overrides` (``-c`` arguments) on top; later ones win.
 
         Raises:
             ConfigError: an override cannot be read or names an unknown key.
@@ -218,7 +218,7 @@ class Project:
                 )
 
     def as_declared(self, run_config: Mapping[str, Scalar]) -> dict[str, Scalar]:
-        """Return a run config by the keys of pyproject.toml, besides which Flower takes none.
+        """A run config by the keys of pyproject.toml, besides which Flower takes none.
 
         A table of arguments is split into those keys that stand there.
 
@@ -248,18 +248,18 @@ class Project:
         return str(self._default)
 
     def address(self, name: str | None) -> str | None:
-        """Return the address of the SuperLink of a federation (None: the default one); None if simulated."""
+        """The address of the SuperLink of a federation (None: the default one); None if simulated."""
         table = self._federations.get(name or self._default)
         return str(table["address"]) if isinstance(table, Mapping) and "address" in table else None
 
     def authority(self, name: str | None) -> tuple[bool, Path | None]:
-        """Return whether a federation's SuperLink has TLS, and the file of its authority, if any."""
+        """Whether a federation's SuperLink has TLS, and the file of its authority, if any."""
         table = self._federations.get(name or self._default, {})
         certificates = table.get("root-certificates")
         return table.get("insecure") is not True, self.folder / str(certificates) if certificates else None
 
     def federation(self, name: str | None) -> Federation:
-        """Return a federation by name, or the default one.
+        """A federation by name, or the default one.
 
         Raises:
             ConfigError: there is none of that name, or it does not say how many SuperNodes it has.

@@ -1,4 +1,4 @@
-"""What Ray needs before it can start: an address that answers, a folder it can write to.
+"""Preconditions of Ray's start: an address that answers, a folder it can write to.
 
 Flower shows Ray's failure as pages of traceback, or waits. Called before a run on Flower's engine starts.
 """
@@ -38,7 +38,7 @@ def refuse_ray_that_cannot_start(environment: Mapping[str, str] | None = None) -
 
 
 def _folder(variables: Mapping[str, str]) -> tuple[str, Path]:
-    """Return the variable that names Ray's folder for temporary files, and the folder."""
+    """The variable that names Ray's folder for temporary files, and the folder."""
     names = ("RAY_TMPDIR", "TMPDIR") if sys.platform.startswith("linux") else ("RAY_TMPDIR",)
     for name in names:
         if name in variables:

@@ -136,7 +136,7 @@ def simulate(
 
 
 def _data_given(data: Any) -> Any:
-    """Return a name or a function as it is, and windows as a function of them."""
+    """A name or a function as it is, and windows as a function of them."""
     if isinstance(data, Windows):
         made = partial(given_windows, data)
         made.said = "windows given from Python"  # type: ignore[attr-defined]
@@ -166,7 +166,7 @@ class _Copies:
 
 
 def _strategy(rule: Any) -> Any:
-    """Return what makes a strategy: a name, a class and a function do; an object is copied."""
+    """Factory of a strategy from a name, a class, a function or an object, which is copied."""
     return _Copies(rule) if isinstance(rule, Strategy) else rule
 
 
@@ -202,12 +202,12 @@ class _Given:
 
 
 def _factory(callback: Any) -> Any:
-    """Return what makes a callback: a name, a class and a function do; an object is itself."""
+    """Factory of a callback from a name, a class, a function or an object."""
     return callback if isinstance(callback, str | type) or isroutine(callback) else _Given(callback)
 
 
 def client_app_named(name: str) -> ClientApp:
-    """Return the ClientApp that a project names in [tool.flwr.app.components].
+    """The ClientApp that a project names in [tool.flwr.app.components].
 
     Raises:
         ConfigError: it cannot be imported, or is no ClientApp.
@@ -223,7 +223,7 @@ def client_app_named(name: str) -> ClientApp:
 
 
 def given_windows(windows: Windows) -> Windows:
-    """Return the windows: a function of them, as data sets are."""
+    """The windows: a function of them, as data sets are."""
     return windows
 
 

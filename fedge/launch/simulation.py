@@ -64,7 +64,7 @@ class Simulation:
         return self._process.returncode
 
     def why_not(self) -> str:
-        """Return what Flower said of a run that it did not start, where it was not printed."""
+        """Flower's words on a run that it did not start, where they were not printed."""
         return ""
 
     def wait(self, folder: Path, limit_s: float) -> bool:
@@ -86,11 +86,11 @@ class Simulation:
             return True
 
     def _has_ended(self) -> bool:
-        """Tell whether ``flwr run`` has ended."""
+        """Whether ``flwr run`` has ended."""
         return self._process.poll() is not None
 
     def _simulating(self) -> list[psutil.Process]:
-        """Return the processes that simulate, which are asked to end."""
+        """The processes that simulate, which are asked to end."""
         try:
             return psutil.Process(self._process.pid).children() if self._process.poll() is None else []
         except psutil.Error:
@@ -136,12 +136,12 @@ class Simulation:
 
 
 def _is_reaper(process: psutil.Process) -> bool:
-    """Tell whether a process cleans up behind a simulation; `psutil.Error` if it is gone."""
+    """Whether a process cleans up behind a simulation; `psutil.Error` if it is gone."""
     return reaper.__file__ in process.cmdline()
 
 
 def _is_alive(process: psutil.Process) -> bool:
-    """Tell whether a process still does something."""
+    """Whether a process still does something."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
@@ -149,7 +149,7 @@ def _is_alive(process: psutil.Process) -> bool:
 
 
 def _last_changes(folder: Path) -> list[int]:
-    """Return when what grows in a run folder changed last, each by itself: the clock may be set back."""
+    """When what grows in a run folder changed last, each by itself: the clock may be set back."""
     found = []
     for path in (folder, folder / MANIFEST, folder / "run.log", folder / "metrics" / "global_rounds.csv"):
         with suppress(OSError):

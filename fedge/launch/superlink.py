@@ -88,11 +88,11 @@ class _BehindSuperLink(Simulation):
             self._process = start_command(words, environment, log)
 
     def why_not(self) -> str:
-        """Return the last lines of what Flower printed."""
+        """The last lines of what Flower printed."""
         return last_lines(self._log)
 
     def _simulating(self) -> list[psutil.Process]:
-        """Return the SuperLink's simulation processes."""
+        """The SuperLink's simulation processes."""
         found = []
         with suppress(psutil.Error):
             for process in psutil.Process(self._superlink.pid).children(recursive=True):
@@ -102,7 +102,7 @@ class _BehindSuperLink(Simulation):
         return found
 
     def _has_ended(self) -> bool:
-        """Tell whether ``flwr run`` has ended, or its SuperLink has, without which it waits."""
+        """Whether ``flwr run`` has ended, or its SuperLink has, without which it waits."""
         return self._process.poll() is not None or self._superlink.poll() is not None
 
     def end_superlink(self) -> None:
@@ -126,7 +126,7 @@ class _BehindSuperLink(Simulation):
 
 
 def _app(project: Project, run_config: Mapping[str, Scalar]) -> str:
-    """Return the app's pyproject.toml: components and options, without federations."""
+    """The app's pyproject.toml: components and options, without federations."""
     head = {
         "project": {"name": _NAME, "version": "0.1.0"},
         "tool.flwr.app": {"publisher": "fedge"},
@@ -179,24 +179,24 @@ _KNOWN_INIT = ("num-cpus", "num-gpus", "logging-level", "log-to-driver")  # othe
 
 
 def _number(value: float) -> float | int:
-    """Return a number as TOML is to have it: Flower takes whole CPUs as integers."""
+    """A number as TOML is to have it: Flower takes whole CPUs as integers."""
     return int(value) if value == int(value) else value
 
 
 def toml_of(table: Mapping[str, Any]) -> str:
-    """Return a flat mapping as TOML; JSON's strings and numbers are TOML's."""
+    """A flat mapping as TOML; JSON's strings and numbers are TOML's."""
     return "".join(
         f"{_quoted(key)} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in table.items()
     )
 
 
 def _quoted(key: str) -> str:
-    """Return a dotted key as a TOML key path."""
+    """A dotted key as a TOML key path."""
     return ".".join(f'"{part}"' for part in key.split("."))
 
 
 def _environment(home: Path, project: Project, federation: Federation, terminal: Path) -> dict[str, str]:
-    """Return the environment of a run's own SuperLink, and so of its simulation and workers."""
+    """The environment of a run's own SuperLink, and so of its simulation and workers."""
     path = os.pathsep.join(filter(None, [str(project.folder.resolve()), os.environ.get("PYTHONPATH", "")]))
     return {
         **own_environment(),
@@ -211,7 +211,7 @@ def _environment(home: Path, project: Project, federation: Federation, terminal:
 
 
 def _superlink_words(port: int) -> list[str]:
-    """Return the command of a SuperLink for simulations, which listens on loopback only."""
+    """The command of a SuperLink for simulations, which listens on loopback only."""
     words = ["flower-superlink", "--insecure", "--simulation", "--isolation", "subprocess"]
     if has_one_port():
         return [*words, "--host", "127.0.0.1", "--port", str(port)]
@@ -237,7 +237,7 @@ def _await_health(superlink: "subprocess.Popen[bytes]", port: int, log: Path) ->
 
 
 def _is_healthy(port: int) -> bool:
-    """Tell whether a SuperLink answers; asked directly, whatever proxy the environment names."""
+    """Whether a SuperLink answers; asked directly, whatever proxy the environment names."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1.0)
     with suppress(OSError, http.client.HTTPException):
         connection.request("GET", "/health")
@@ -246,7 +246,7 @@ def _is_healthy(port: int) -> bool:
 
 
 def last_lines(path: Path, count: int = 3) -> str:
-    """Return the last lines of a log in one, without the colours of a terminal."""
+    """The last lines of a log in one, without the colours of a terminal."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -256,6 +256,6 @@ def last_lines(path: Path, count: int = 3) -> str:
 
 
 def _plain(line: str) -> str:
-    """Return a line without escape sequences for colours."""
+    """A line without escape sequences for colours."""
     head, *rest = line.split("\x1b[")
     return head + "".join(part.partition("m")[2] for part in rest)

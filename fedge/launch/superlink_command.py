@@ -82,7 +82,7 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _is_first(options: argparse.Namespace) -> bool:
-    """Tell whether keys are still to come: none are there, none was asked for."""
+    """Whether keys are still to come: none are there, none was asked for."""
     return options.keys is None and not any(options.certs.glob("node-*.pub"))
 
 

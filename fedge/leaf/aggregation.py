@@ -24,7 +24,7 @@ from fedge.states.averaging import State, weighted_mean
 
 @dataclass(frozen=True)
 class Contribution:
-    """What one child of a server brings to an aggregation.
+    """Contribution of one child of a server to an aggregation.
 
     Attributes:
         child: partition id of a client, or index of a leaf.
@@ -43,7 +43,7 @@ class Contribution:
 
     @property
     def leaves(self) -> "tuple[Contribution, ...]":
-        """What it is made of in the end: itself, or the leaves' of all its parts, in order."""
+        """Leaves of the contribution: itself, or the leaves' of all its parts, in order."""
         return tuple(leaf for part in self.parts for leaf in part.leaves) or (self,)
 
 

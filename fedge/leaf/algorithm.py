@@ -17,7 +17,7 @@ from fedge.states.named import other_form, packed, unpacked
 
 
 class LeafAlgorithm:
-    """What one leaf keeps of a client's algorithm.
+    """State of a client's algorithm at one leaf.
 
     Attributes:
         form: of what clients send.
@@ -108,7 +108,7 @@ class LeafAlgorithm:
         self.kept |= {client: reply.kept for client, reply in replies.items() if reply.kept is not None}
 
     def facts(self) -> dict[str, Any]:
-        """What it keeps beside the leaf part's memory, as JSON."""
+        """Further state beside the leaf part's memory, as JSON."""
         return {
             str(client): [kept.leaf_round, kept.checksum, kept.array_bytes]
             for client, kept in sorted(self.kept.items())

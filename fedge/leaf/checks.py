@@ -18,7 +18,7 @@ _HISTORY_ROUNDS = 10  # leaf rounds that the running median looks back on
 
 
 def first_not_finite(state: State) -> str | None:
-    """Return the name of an entry that holds an infinity or a NaN, or None.
+    """The name of an entry that holds an infinity or a NaN, or None.
 
     The sum of squares is finite only if all numbers are, and BLAS has it at the speed of memory; only where
     it is not (1e30 squared is too much for float32) each number is looked at.
@@ -37,7 +37,7 @@ def first_not_finite(state: State) -> str | None:
 
 
 def finite_mean(brought: Iterable[Contribution]) -> tuple[State | None, dict[int, ReplyRejected]]:
-    """Return the weighted mean of the models whose values are all finite, and who brought the others.
+    """The weighted mean of the models whose values are all finite, and who brought the others.
 
     A sum is finite only if its terms are, so it is enough to look at the mean; only where that is not finite,
     each model is looked through. So the check costs one part in K.
@@ -61,7 +61,7 @@ def finite_mean(brought: Iterable[Contribution]) -> tuple[State | None, dict[int
 
 
 def _mean(given: Sequence[Contribution]) -> State | None:
-    """Return the weighted mean, or None of nothing."""
+    """The weighted mean, or None of nothing."""
     with np.errstate(invalid="ignore"):  # infinity minus infinity is about to be found
         return mean_of(given) if given else None
 
@@ -78,7 +78,7 @@ class NormHistory:
         self.norms: deque[float] = deque(maxlen=_HISTORY_ROUNDS * num_clients)
 
     def too_large(self, norms: Mapping[int, float], factor: float) -> dict[int, ReplyRejected]:
-        """Return the clients whose update is above `factor` × median, and take in those of the others.
+        """The clients whose update is above `factor` × median, and take in those of the others.
 
         The median is over this round's updates and the recent ones, so it does not depend on the order of
         the replies, and the first round has one too.

@@ -65,7 +65,7 @@ def difference(told: State, own: State) -> ArrayRecord:
 
 
 def _entry(told: State, own: State, name: str) -> np.ndarray:
-    """Return one entry of c − c_i, float64."""
+    """One entry of c − c_i, float64."""
     return told[name] - own[name]
 
 
@@ -87,7 +87,7 @@ def moved_control(
 def _moved_entry(
     own: State | None, told: State, start: State, reply: TrainReply, settings: LocalTraining, name: str
 ) -> np.ndarray:
-    """Return one entry of c_i⁺, float64, worked out in parts."""
+    """One entry of c_i⁺, float64, worked out in parts."""
     moved = np.empty(told[name].shape, np.float64)
     for batch in batches({name: moved}, CONTROL_PART):
         before, end = (part_of(state, batch) for state in (told, reply.state))

@@ -32,7 +32,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class Counted:
-    """What the replies of one leaf's clients come to in a leaf round.
+    """Totals of the replies of one leaf's clients in a leaf round.
 
     Attributes:
         replies: client → reply, of those that count.
@@ -45,14 +45,14 @@ class Counted:
     refused: dict[int, ReplyRejected]
 
     def without(self, refused: Mapping[int, ReplyRejected]) -> "Counted":
-        """Return what is left when the replies of some clients more do not count."""
+        """The rest of a leaf's replies without those of some more clients."""
         replies = {client: reply for client, reply in self.replies.items() if client not in refused}
         mean, _ = finite_mean(contributions(replies))
         return Counted(replies, mean, {**self.refused, **refused})
 
 
 def contributions(replies: Mapping[int, TrainReply]) -> list[Contribution]:
-    """Return what clients bring to their leaf, in the order of their replies."""
+    """Contributions of clients to their leaf, in the order of their replies."""
     return [
         Contribution(client, reply.state, reply.mean_weight, reply.version)
         for client, reply in replies.items()
@@ -70,7 +70,7 @@ def checked_reply(
     local_steps: int = 0,
     most_windows: int = 0,
 ) -> Checked | ReplyRejected:
-    """Return a client's answer to a train message, looked through by itself, or why it does not count.
+    """A client's answer to a train message, looked through by itself, or why it does not count.
 
     Args:
         message: the answer.

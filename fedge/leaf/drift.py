@@ -14,7 +14,7 @@ EVERYBODY = 0  # the group in which all leaves begin
 
 @dataclass
 class Drift:
-    """What a leaf, or a region, has done since the last round of the server above it.
+    """Movement of a leaf or a region since the last round of the server above it.
 
     Attributes:
         start: the model with which it began; no copy.
@@ -37,7 +37,7 @@ class Drift:
         return correction | ({"start": self.start} if self.length > 0 else {})
 
     def facts(self) -> list[Any]:
-        """What else does, as JSON."""
+        """Further state as JSON."""
         return [self.length, self.group]
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What the other clients of a leaf make of a model: means of replies without one client each, or forks.
+"""Models from the other clients of a leaf: means of replies without one client each, or forks.
 
 A leaf that stands alone has no other leaf whose model would be one of strangers; its own clients are each
 other's strangers. For one round it is enough to average replies without some, in `MOST_FOLDS` sets where
@@ -25,7 +25,7 @@ def lines_of(clients: int) -> int:
 
 
 def left_out(clients: Sequence[int], line: int, lines: int) -> tuple[int, ...]:
-    """Return the clients that one of `lines` forks is made without.
+    """The clients that one of `lines` forks is made without.
 
     >>> [left_out([2, 5, 7, 8, 9], line, 4) for line in range(4)]
     [(2, 9), (5,), (7,), (8,)]
@@ -34,12 +34,12 @@ def left_out(clients: Sequence[int], line: int, lines: int) -> tuple[int, ...]:
 
 
 def by_client(clients: Sequence[int], made: Sequence[State]) -> dict[int, State]:
-    """Return client → the fork that was made without it."""
+    """Client → the fork that was made without it."""
     return {client: state for line, state in enumerate(made) for client in left_out(clients, line, len(made))}
 
 
 def means_without(states: Mapping[int, State], weights: Mapping[int, float]) -> dict[int, State]:
-    """Return client → the mean of the other clients' models; nothing with fewer than two clients.
+    """Client → the mean of the other clients' models; nothing with fewer than two clients.
 
     Args:
         states: client → what it has made of the common model.

@@ -1,4 +1,4 @@
-"""What a leaf's strategy sees of the clients: a view of the real Grid in which only its own nodes exist."""
+"""View of the real Grid for a leaf's strategy, in which only its own nodes exist."""
 
 from collections.abc import Iterable, Sequence
 
@@ -15,7 +15,7 @@ class LeafGrid(Grid):
         self._node_ids = list(node_ids)
 
     def get_node_ids(self) -> Iterable[int]:
-        """Return the nodes of this leaf."""
+        """The nodes of this leaf."""
         return list(self._node_ids)
 
     def set_run(self, run_id: int) -> None:

@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Step:
-    """What a leaf round makes of a leaf: the strategy with what it keeps, c⁺ and the model."""
+    """Result of a leaf round: the strategy with its state, c⁺ and the model."""
 
     strategy: Strategy
     control: State | None
@@ -120,7 +120,7 @@ class Leaf:
         self._is_fork = False
 
     def fork(self, model: State, scaffold: bool, without: Collection[int] = ()) -> "Leaf":
-        """Return a leaf that trains `model` with the same clients and of which nothing comes back.
+        """A leaf that trains `model` with the same clients and of which nothing comes back.
 
         It has a copy of what its strategy keeps (moments of a server optimiser, a clipping norm), and its
         clients are told what the leaf's are, with two levels c_j + u_j, or nothing without `scaffold`.
@@ -152,7 +152,7 @@ class Leaf:
         return sum(self.train_samples.values())
 
     def contribution(self, version: int) -> Contribution:
-        """Return what it brings to the cloud.
+        """The leaf's contribution to the cloud.
 
         Args:
             version: the global round whose model it started from.
@@ -170,7 +170,7 @@ class Leaf:
 
     @property
     def told_control(self) -> State | None:
-        """What its clients are told as the server's control: c_j + u_j + those of servers above."""
+        """Server's control as told to clients: c_j + u_j + those of servers above."""
         return self._told
 
     def begin(self, model: State, group: int = 0) -> None:
@@ -182,7 +182,7 @@ class Leaf:
     def configure_train(
         self, grid: Grid, node_ids: Sequence[int], round_context: RoundContext
     ) -> list[Message]:
-        """Return the messages of one leaf round to the given nodes of this leaf.
+        """The messages of one leaf round to the given nodes of this leaf.
 
         Raises:
             RunError: the strategy makes none.
@@ -267,7 +267,7 @@ class Leaf:
         seed: int,
         where: tuple[int, ...],
     ) -> "_Step":
-        """Return what the leaf moves to; the arguments as of `aggregate_train` and `combine`.
+        """Next state of the leaf; the arguments as of `aggregate_train` and `combine`.
 
         Raises:
             FloatingPointError: it is not finite.
@@ -292,7 +292,7 @@ class Leaf:
     def _fails_alone(
         self, client: int, reply: TrainReply, settings: LocalTraining, seed: int, where: tuple[int, ...]
     ) -> ReplyRejected | None:
-        """Return why a reply cannot be combined even by itself, or None."""
+        """Why a reply cannot be combined even by itself, or None."""
         try:
             self._step({client: reply}, reply.state, settings, seed, where)
         except Exception as error:  # as in `aggregate_train`
@@ -318,7 +318,7 @@ class Leaf:
             self._told = keep(self._told)
 
     def states(self) -> dict[str, State]:
-        """Return the states that the leaf keeps from round to round: models, controls, its strategy's."""
+        """The states that the leaf keeps from round to round: models, controls, its strategy's."""
         control: dict[str, State] = {} if self.control is None else {"control": self.control}
         if self.drift is not None:
             control |= self.drift.states()
@@ -328,7 +328,7 @@ class Leaf:
         return {**self.models.states(), **control, **own}
 
     def facts(self) -> dict[str, Any]:
-        """Return what else the leaf keeps from round to round, as JSON."""
+        """Further state of the leaf between rounds, as JSON."""
         drift = {} if self.drift is None else {"drift": self.drift.facts()}
         return {
             "repeated": self.models.repeated(),
@@ -401,5 +401,5 @@ class Leaf:
         return updated
 
     def _parameters(self, state: State) -> State:
-        """Return the trainable entries of a state."""
+        """The trainable entries of a state."""
         return {name: state[name] for name in self.parameter_names}

@@ -45,12 +45,12 @@ class LeafModels:
 
     @property
     def served(self) -> State:
-        """What it serves the clients that it knows since the last gate; mostly `model` itself."""
+        """Model served to known clients since the last gate; mostly `model` itself."""
         return self._held["served"]
 
     @property
     def own_line(self) -> State | None:
-        """What it would have made without the offer that it took tentatively; None where it did not."""
+        """Own model beside an offer that was taken tentatively; None where there is none."""
         return self._held.get("own_line")
 
     @property
@@ -70,11 +70,11 @@ class LeafModels:
 
     @property
     def unseen(self) -> State | None:
-        """What it serves unseen clients since the last gate; None where that is `served`."""
+        """Model served to unseen clients since the last gate; None where that is `served`."""
         return self._held.get("unseen")
 
     def training(self, line: Line) -> State | None:
-        """Return what a line trains; None where there is nothing of it now."""
+        """Model that a line trains; None where there is none now."""
         return self._held.get(_TRAINS[line])
 
     # --- transitions --------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ class LeafModels:
         self._held = {slot: once(model) for slot, model in self._held.items()}
 
     def states(self) -> dict[str, State]:
-        """Return every model once, under the first of its places."""
+        """Every model once, under the first of its places."""
         repeated = self.repeated()
         return {slot: self._held[slot] for slot in SLOTS if slot in self._held and slot not in repeated}
 

@@ -59,7 +59,7 @@ class PrivateMean(FedAvg):
     def released(
         self, model: State, replies: Sequence[TrainReply], seed: int, where: tuple[int, ...]
     ) -> State:
-        """Return the leaf's new model, and move the norm if it is adaptive.
+        """The leaf's new model, and move the norm if it is adaptive.
 
         Args:
             model: with which the leaf round began.

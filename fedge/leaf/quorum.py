@@ -15,7 +15,7 @@ from fedge.config.sections.hierarchy import CloudConfig, LeafConfig
 
 
 def needed_replies(config: Config) -> int:
-    """Return the replies without which a leaf keeps its model in a leaf round."""
+    """The replies without which a leaf keeps its model in a leaf round."""
     leaf = config.leaf
     needed = _needed_by_strategy(leaf.strategy, leaf.num_malicious, leaf.num_selected, leaf.trim_fraction)
     return max(config.guard.min_clients, needed)
@@ -33,7 +33,7 @@ def needed_leaves(cloud: CloudConfig) -> int:
 
 
 def _needed_by_strategy(strategy: str, malicious: int, selected: int, trimmed: float) -> int:
-    """Return the replies that a strategy needs to keep its promise."""
+    """The replies that a strategy needs to keep its promise."""
     if strategy == "krum":
         return 2 * malicious + 3
     if strategy == "multikrum":
@@ -47,7 +47,7 @@ def _needed_by_strategy(strategy: str, malicious: int, selected: int, trimmed: f
 
 
 def num_training(config: Config, num_clients: int) -> int:
-    """Return how many of a leaf's clients train in a leaf round."""
+    """How many of a leaf's clients train in a leaf round."""
     return max(1, round(config.hierarchy.fraction_train * num_clients))
 
 

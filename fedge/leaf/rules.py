@@ -41,7 +41,7 @@ class _Lent(ArrayRecord):
     """A record that gives away copies of its arrays; Flower's would collect all garbage at every call."""
 
     def to_numpy_ndarrays(self, *, keep_input: bool = True) -> list[np.ndarray]:
-        """Return the arrays, or copies for a caller that wants to write to them (`keep_input` False)."""
+        """The arrays, or copies for a caller that wants to write to them (`keep_input` False)."""
         arrays = [array.numpy() for array in self.values()]
         return arrays if keep_input else [array.copy() for array in arrays]
 
@@ -79,7 +79,7 @@ class SelectiveMultiKrum(MultiKrum):
 
 
 def make_strategy(config: Config, num_training: int) -> Strategy:
-    """Return a fresh Flower strategy for one leaf; the leaf decides who takes part, so all it sees train.
+    """A fresh Flower strategy for one leaf; the leaf decides who takes part, so all it sees train.
 
     Args:
         config: its `leaf`, `privacy` and `train` sections are read.
@@ -132,7 +132,7 @@ def _made(register: Register, name: str, given: Mapping[str, Any]) -> Strategy:
 
 
 def _taken(rule: Callable[..., Strategy], offered: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of the offered keyword arguments that a strategy takes."""
+    """Those of the offered keyword arguments that a strategy takes."""
     parameters = inspect.signature(rule).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return dict(offered)
@@ -141,7 +141,7 @@ def _taken(rule: Callable[..., Strategy], offered: Mapping[str, Any]) -> dict[st
 
 
 def _settings(config: Config) -> dict[str, Any]:
-    """Return what the options of the leaf say to its strategy."""
+    """Settings of the leaf's strategy, from its options."""
     leaf = config.leaf
     malicious, server = {"num_malicious_nodes": leaf.num_malicious}, {"eta": leaf.server_lr}
     said: dict[str, dict[str, Any]] = {
@@ -220,7 +220,7 @@ def refuse_keys_that_nobody_reads(config: Config, reads: Collection[str]) -> Non
 
 
 def keeps_nothing(strategy: Strategy) -> bool:
-    """Tell whether a strategy is the same after a leaf round as before it."""
+    """Whether a strategy is the same after a leaf round as before it."""
     return isinstance(strategy, ExactFedAvg)
 
 
@@ -234,7 +234,7 @@ def combine(
     seed: int,
     where: tuple[int, ...],
 ) -> State:
-    """Return the new model of a leaf.
+    """The new model of a leaf.
 
     Flower's strategies see floating-point entries only (counters would count as distances in Krum), and
     those that step from the leaf's model trainable entries only: a BatchNorm variance must not get an Adam
@@ -290,7 +290,7 @@ def _prepare(strategy: Any, current: Mapping[str, np.ndarray], settings: LocalTr
 
 
 def _content(reply: TrainReply, names: Sequence[str], start: State | None = None) -> Message:
-    """Return a message as Flower's strategies expect a reply: one array record, one metric record.
+    """A message as Flower's strategies expect a reply: one array record, one metric record.
 
     With `start` (float64) the update from it in place of the model.
     """
@@ -302,7 +302,7 @@ def _content(reply: TrainReply, names: Sequence[str], start: State | None = None
 
 
 def _lent(state: State, names: Sequence[str]) -> ArrayRecord:
-    """Return entries of a state as a record on the same memory."""
+    """Entries of a state as a record on the same memory."""
     record = _Lent()
     record.update(to_record(state, names))
     return record

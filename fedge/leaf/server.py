@@ -37,7 +37,7 @@ class Server(Protocol):
 
     @property
     def models(self) -> LeafModels:
-        """What it trains and serves; transitions reach all servers below."""
+        """Models that it trains and serves; transitions reach all servers below."""
 
     @property
     def model(self) -> State:
@@ -56,7 +56,7 @@ class Server(Protocol):
         """Servers whose result it combines; none for a leaf."""
 
     def contribution(self, version: int) -> Contribution:
-        """What it brings to the server above, whose round is `version`."""
+        """Contribution to the server above, whose round is `version`."""
 
     def begin(self, model: State, group: int = 0) -> None:
         """Begin the run with a model."""

@@ -1,4 +1,4 @@
-"""What a Flower strategy keeps from one round to the next, found by its kind and put into another one.
+"""State of a Flower strategy between rounds, found by its kind and put into another one.
 
 Server optimisers keep moments (arrays by name: FedAdam, FedYogi, FedAdagrad; a list of arrays: FedAvgM),
 adaptive clipping keeps a norm (a number), and wrappers, such as Flower's own for privacy, keep a strategy.
@@ -19,7 +19,7 @@ _LARGEST = 1e150  # of what may be kept: its square is finite
 
 
 def states_of(strategy: Strategy) -> dict[str, State]:
-    """Return all arrays that a strategy and those inside it keep, by attribute."""
+    """All arrays that a strategy and those inside it keep, by attribute."""
     found: dict[str, State] = {}
     for name, value in _attributes(strategy):
         if isinstance(value, Strategy):
@@ -34,7 +34,7 @@ def states_of(strategy: Strategy) -> dict[str, State]:
 
 
 def numbers_of(strategy: Strategy) -> dict[str, float]:
-    """Return all plain numbers that a strategy and those inside it keep, by attribute."""
+    """All plain numbers that a strategy and those inside it keep, by attribute."""
     found: dict[str, float] = {}
     for name, value in _attributes(strategy):
         if isinstance(value, Strategy):
@@ -112,7 +112,7 @@ def _refuse_state(name: str, state: State, before: Any, model: State) -> None:
 
 
 def _kept(strategy: Any, name: str) -> Any:
-    """What a strategy, or one inside it, keeps under a name of its own, None where there is nothing yet.
+    """State of a strategy, or of one inside it, under a name of its own; None where there is none yet.
 
     Raises:
         ValueError: the name is none of an attribute.

@@ -31,7 +31,7 @@ _SHARES = (slice(0, 6), slice(6, 10))
 
 
 def try_algorithm(config: Config, network: nn.Module, x: np.ndarray, y: np.ndarray) -> ReplyForm:
-    """What clients of a run send by its algorithm.
+    """Form of the arrays that clients of a run send by its algorithm.
 
     Args:
         config: of the run.

@@ -42,7 +42,7 @@ _Key = ec.EllipticCurvePrivateKey
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a folder of certificates is to hold.
+    """Wanted contents of a folder of certificates.
 
     Attributes:
         hosts: role (superlink, cloud, leaf-0, …) → names and addresses by which that server is reached; its
@@ -70,7 +70,7 @@ def server_name(leaf: int) -> str:
 
 @dataclass(frozen=True)
 class _Role:
-    """What one certificate is for.
+    """Role of one certificate.
 
     Attributes:
         name: common name, and name of the files.
@@ -90,7 +90,7 @@ class _Role:
 
     @property
     def usage(self) -> x509.ExtendedKeyUsage:
-        """What it may be used for."""
+        """Permitted usage."""
         of = ExtendedKeyUsageOID
         return x509.ExtendedKeyUsage([of.SERVER_AUTH if self.is_server else of.CLIENT_AUTH])
 
@@ -143,7 +143,7 @@ def make_certificates(folder: Path, wanted: Wanted) -> list[Path]:
 
 
 def _authority(folder: Path, written: list[Path]) -> tuple[_Key, x509.Certificate]:
-    """Return the authority's key and certificate, made now if there are none."""
+    """The authority's key and certificate, made now if there are none."""
     key_file, file = folder / f"{AUTHORITY}.key", folder / f"{AUTHORITY}.crt"
     if file.exists() or any(folder.glob("*.crt")):
         return _read_authority(key_file, file)
@@ -159,7 +159,7 @@ def _authority(folder: Path, written: list[Path]) -> tuple[_Key, x509.Certificat
 
 
 def _read_authority(key_file: Path, file: Path) -> tuple[_Key, x509.Certificate]:
-    """Return the key and the certificate of an authority that is there."""
+    """The key and the certificate of an authority that is there."""
     try:
         key = serialization.load_pem_private_key(key_file.read_bytes(), None)
         authority = x509.load_pem_x509_certificate(file.read_bytes())
@@ -174,7 +174,7 @@ def _read_authority(key_file: Path, file: Path) -> tuple[_Key, x509.Certificate]
 
 
 def _is_good(file: Path, role: _Role, days: int, authority: x509.Certificate) -> bool:
-    """Tell whether a role's certificate and key are there and good, with a third of the days left."""
+    """Whether a role's certificate and key are there and good, with a third of the days left."""
     if not (file.exists() and file.with_suffix(".key").exists()):
         return False
     try:
@@ -217,7 +217,7 @@ def _certify(
 
 
 def _builder(subject: x509.Name, issuer: x509.Name, key: _Key, days: int) -> x509.CertificateBuilder:
-    """Return what all certificates have in common."""
+    """Builder with the fields that all certificates share."""
     now = datetime.now(timezone.utc)
     return (
         x509.CertificateBuilder(subject_name=subject, issuer_name=issuer, public_key=key.public_key())
@@ -233,7 +233,7 @@ def _named(name: str) -> x509.Name:
 
 
 def _alternative(host: str) -> x509.GeneralName:
-    """Return an address or a name as a certificate has it."""
+    """An address or a name as a certificate has it."""
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:

@@ -52,16 +52,16 @@ Note = Callable[[dict[str, Any]], None]
 
 
 class Answering(Protocol):
-    """What a leaf server does on its link."""
+    """Answers of a leaf server on its link."""
 
     def hello(self) -> Packet:
-        """Return what is said when the link is up."""
+        """Hello that is sent when the link is up."""
 
     def welcome(self, packet: Packet) -> None:
         """Take what the cloud says then."""
 
     def answer(self, packet: Packet, note: Note) -> Packet:
-        """Return the answer to a question; `note` tells meanwhile how far it is."""
+        """The answer to a question; `note` tells meanwhile how far it is."""
 
 
 class Refused(RuntimeError):
@@ -214,7 +214,7 @@ class Link:
         call.cancel()
 
     def _received(self, call: Any) -> Iterator[bytes]:
-        """Yield what comes on a stream until it ends, is given up, or `stop` is called.
+        """Packets of a stream until it ends, is given up, or `stop` is called.
 
         A thread of its own reads: a call of gRPC that is cancelled while its connection breaks may never end.
         """
@@ -266,7 +266,7 @@ class Link:
         self._call.cancel()
 
     def _answered(self, answering: Answering, packet: Packet, put: Callable[[Packet], None]) -> Packet:
-        """Return the answer to a question, the one that was given before if it was."""
+        """The answer to a question, the one that was given before if it was."""
         number = packet.facts.get(NUMBER)
         if not isinstance(number, str) or len(number) > _LONGEST:
             raise LinkError("a question has no number")
@@ -299,7 +299,7 @@ def _contents(files: Sequence[Path]) -> list[bytes]:
 
 
 def _have_changed(files: tuple[Path, Path, Path], shown: Sequence[bytes]) -> bool:
-    """Tell whether others are there that can be used; while they are being changed, not yet."""
+    """Whether others are there that can be used; while they are being changed, not yet."""
     try:
         if _contents(files) == shown:
             return False
@@ -311,6 +311,6 @@ def _have_changed(files: tuple[Path, Path, Path], shown: Sequence[bytes]) -> boo
 
 
 def _credentials(shown: Sequence[bytes]) -> grpc.ChannelCredentials:
-    """What a leaf server shows, and by whom the cloud must be certified."""
+    """Certificate of a leaf server, and its authority for the cloud."""
     certificate, key, authority = shown
     return grpc.ssl_channel_credentials(authority, key, certificate)

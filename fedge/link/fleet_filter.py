@@ -1,4 +1,4 @@
-"""What SuperNodes may ask of a SuperLink, and nothing else: a filter before the one port of newer Flowers.
+"""Filter before the one port of newer Flowers: SuperNodes' requests to a SuperLink, and nothing else.
 
 From Flower 1.35 on a SuperLink has one port for SuperNodes, for those who hand it apps, and for the apps
 themselves; whoever reaches it may have it carry out code. Here it listens on the loopback interface, and

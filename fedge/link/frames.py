@@ -1,4 +1,4 @@
-"""What passes between leaf servers and cloud: a head of plain JSON, and model states by name.
+"""Frames between leaf servers and cloud: a head of plain JSON, and model states by name.
 
 A message goes as chunks of at most a megabyte, so a model may be of any size: first the head, then the bytes
 of all arrays one after the other. A state that a message holds under several names goes once. Nothing of what
@@ -29,7 +29,7 @@ _DTYPES = {
 
 
 class LinkError(RuntimeError):
-    """What came over a link cannot be read. One printable line."""
+    """Unreadable content of a link. One printable line."""
 
     def __init__(self, why: str) -> None:
         super().__init__(printable(why[:_LONGEST])[:_LONGEST])
@@ -55,7 +55,7 @@ class Packet:
 
 
 def chunks_of(packet: Packet) -> Iterator[bytes]:
-    """Return a packet in chunks, in order."""
+    """A packet in chunks, in order."""
     held = Distinct(packet.states.values())
     number = {id(state): str(at) for at, state in enumerate(held)}
     head = {
@@ -102,7 +102,7 @@ def packet_of(
 
 
 def _packet_of(chunks: Iterator[bytes], most_bytes: int, most_head_bytes: int) -> Packet:
-    """Return the packet that comes; StopIteration where it ends half way."""
+    """The packet that comes; StopIteration where it ends half way."""
     words = bytearray()
     while True:
         chunk = next(chunks)

@@ -64,7 +64,7 @@ class LeafGone(RuntimeError):
 
 
 class LeafRefused(LeafGone):
-    """What a leaf server said instead of an answer cannot be read, or cannot be. One printable line."""
+    """Refused answer of a leaf server: unreadable or impossible. One printable line."""
 
 
 OnNote = Callable[[Packet], bool]
@@ -215,7 +215,7 @@ class LeafGate:
         self._pool.shutdown(wait=True)
 
     def hellos(self) -> dict[int, Packet]:
-        """Return what each leaf server that is attached said then, in order."""
+        """Hello of each attached leaf server, in order."""
         with self._changed:
             return {leaf: self._hellos[leaf] for leaf in sorted(self._streams) if self._is_there(leaf)}
 
@@ -337,7 +337,7 @@ class LeafGate:
             before.cut()
 
     def _who(self, context: grpc.ServicerContext) -> int:
-        """Return the leaf whose certificate the other side has shown; end the stream of anybody else."""
+        """The leaf whose certificate the other side has shown; end the stream of anybody else."""
         shown = context.auth_context()
         names = [name.decode(errors="replace") for name in shown.get("x509_common_name", [])]
         why = f"no leaf server of this run: {', '.join(names)}"
@@ -350,7 +350,7 @@ class LeafGate:
         raise AssertionError
 
     def _is_revoked(self, pems: Sequence[bytes]) -> bool:
-        """Tell whether a certificate counts no more; one that cannot be read does not."""
+        """Whether a certificate counts no more; one that cannot be read does not."""
         try:
             return any(
                 x509.load_pem_x509_certificate(pem).serial_number in self._revoked.serials() for pem in pems
@@ -388,7 +388,7 @@ class _Silent:
 
 
 def _hello(chunks: Iterator[bytes]) -> Packet | None:
-    """What a leaf server says first, or None where it is no hello."""
+    """Hello of a leaf server, or None where it is none."""
     try:
         found = packet_of(chunks, _MOST_HELLO_BYTES, _MOST_HELLO_BYTES)
     except LinkError:
@@ -399,7 +399,7 @@ def _hello(chunks: Iterator[bytes]) -> Packet | None:
 
 
 class _Files:
-    """What the cloud shows, and by whom others must be certified, as the files say by now."""
+    """Certificate of the cloud and its authority for others, as the files have them by now."""
 
     def __init__(self, folder: Path) -> None:
         """Read them.
@@ -425,7 +425,7 @@ class _Files:
         return grpc.ssl_server_certificate_configuration([(key, certificate)], authority)
 
     def _changed(self) -> grpc.ServerCertificateConfiguration | None:
-        """What is to be shown from now on; None for what was. Files that do not fit are looked at again."""
+        """New certificate to show; None for the old. Files that do not fit are looked at again."""
         try:
             stamps = self._stamps()
             if stamps == self._seen:

@@ -56,7 +56,7 @@ def accounts_of(address: str, port: int) -> set[int]:
 
 
 def is_own(address: str, port: int) -> bool:
-    """Tell whether this account, or root, holds all connections from an address and port."""
+    """Whether this account, or root, holds all connections from an address and port."""
     found = accounts_of(address, port)
     return bool(found) and found <= {os.geteuid(), 0}
 

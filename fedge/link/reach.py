@@ -13,7 +13,7 @@ _REACH_S = 5.0
 
 
 def is_there(name: str, address: str) -> bool:
-    """Tell whether anybody listens at HOST:PORT; `name` as in `refuse_other_authority`."""
+    """Whether anybody listens at HOST:PORT; `name` as in `refuse_other_authority`."""
     try:
         socket.create_connection(host_and_port(name, address), _REACH_S).close()
     except OSError:
@@ -22,7 +22,7 @@ def is_there(name: str, address: str) -> bool:
 
 
 def refuse_other_authority(name: str, address: str, authority: Path | None) -> bool:
-    """Tell whether a server with TLS is there.
+    """Whether a server with TLS is there.
 
     Args:
         name: of the option or key that holds the address, for a refusal.
@@ -59,7 +59,7 @@ def refuse_other_authority(name: str, address: str, authority: Path | None) -> b
 
 
 def host_and_port(name: str, address: str) -> tuple[str, int]:
-    """Return the parts of HOST:PORT.
+    """The parts of HOST:PORT.
 
     Raises:
         ConfigError: it is something else.
@@ -71,7 +71,7 @@ def host_and_port(name: str, address: str) -> tuple[str, int]:
 
 
 def free_port() -> int:
-    """Return a port of the loopback interface that nobody listens on."""
+    """A port of the loopback interface that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -28,7 +28,7 @@ class Agreement:
 
 
 def agreement(truth: Sequence[int], labels: Sequence[int]) -> Agreement:
-    """Return how well `labels` (S,) agree with `truth` (S,); S is at least 1.
+    """How well `labels` (S,) agree with `truth` (S,); S is at least 1.
 
     Adjusted Rand index: Hubert and Arabie 1985. Numbers of clusters do not matter, who is together does:
 
@@ -48,7 +48,7 @@ def agreement(truth: Sequence[int], labels: Sequence[int]) -> Agreement:
 
 
 def churn(before: Sequence[int] | np.ndarray, after: Sequence[int] | np.ndarray) -> float:
-    """Return the share of pairs of leaves that were joined or parted, 0..1: one minus the Rand index (1971).
+    """The share of pairs of leaves that were joined or parted, 0..1: one minus the Rand index (1971).
 
     Both are (S,) labels. A cluster that only gets another number is no change. A single leaf has no pairs: 0.
 
@@ -64,7 +64,7 @@ def churn(before: Sequence[int] | np.ndarray, after: Sequence[int] | np.ndarray)
 
 
 def _contingency(truth: Sequence[int], labels: Sequence[int]) -> np.ndarray:
-    """Return (groups, clusters): leaves of each group in each cluster."""
+    """(groups, clusters): leaves of each group in each cluster."""
     rows, columns = (np.unique(np.asarray(a), return_inverse=True)[1] for a in (truth, labels))
     counts = np.zeros((rows.max() + 1, columns.max() + 1), dtype=np.int64)
     np.add.at(counts, (rows, columns), 1)
@@ -72,7 +72,7 @@ def _contingency(truth: Sequence[int], labels: Sequence[int]) -> np.ndarray:
 
 
 def _adjusted_rand(counts: np.ndarray) -> float:
-    """Return the adjusted Rand index of a contingency table."""
+    """The adjusted Rand index of a contingency table."""
     together, in_truth, in_labels, pairs = (
         int((n * (n - 1)).sum()) // 2
         for n in (counts, counts.sum(axis=1), counts.sum(axis=0), counts.sum(keepdims=True))
@@ -84,13 +84,13 @@ def _adjusted_rand(counts: np.ndarray) -> float:
 
 
 def _entropy(sizes: np.ndarray) -> float:
-    """Return the entropy in nats of a grouping with clusters of the given sizes (all above 0)."""
+    """The entropy in nats of a grouping with clusters of the given sizes (all above 0)."""
     shares = sizes / sizes.sum()
     return max(0.0, -float((shares * np.log(shares)).sum()))
 
 
 def _information(counts: np.ndarray) -> float:
-    """Return the mutual information in nats of both sides of a contingency table, 0 where it is rounding."""
+    """The mutual information in nats of both sides of a contingency table, 0 where it is rounding."""
     joint = counts / counts.sum()
     independent = joint.sum(axis=1, keepdims=True) * joint.sum(axis=0)
     held = joint > 0

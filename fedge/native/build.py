@@ -51,7 +51,7 @@ class BuildError(RuntimeError):
 
 
 def sources_digest() -> str:
-    """Return what a library must have been built from to be used: 16 characters for all sources and flags."""
+    """Digest of the sources and flags of a usable library: 16 characters."""
     digest = hashlib.sha256(repr((FLAGS, KERNELS, AMX)).encode())
     for path in sorted(SOURCES.iterdir()):
         if path.suffix in (".h", ".cpp"):
@@ -60,7 +60,7 @@ def sources_digest() -> str:
 
 
 def is_built(library: Path = LIBRARY) -> bool:
-    """Tell whether a library is of the sources that lie here, and is what was built of them."""
+    """Whether a library is of the sources that lie here, and is what was built of them."""
     if not library.is_file() or not digest_file(library).is_file():
         return False
     content = library.read_bytes()
@@ -86,7 +86,7 @@ def written_digest(library: Path) -> str:
 
 
 def compiler() -> list[str]:
-    """Return the words that call the C++ compiler.
+    """The words that call the C++ compiler.
 
     Raises:
         BuildError: there is none.
@@ -101,7 +101,7 @@ def compiler() -> list[str]:
 
 
 def machine() -> str:
-    """Return the processor's family: x86_64, aarch64, or another that has no kernels of its own."""
+    """The processor's family: x86_64, aarch64, or another that has no kernels of its own."""
     name = platform.machine().lower()
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
 

@@ -44,7 +44,7 @@ class Library:
     kernels: tuple[str, ...]
 
     def number(self, kernel: str) -> int:
-        """Return the number of a kernel.
+        """The number of a kernel.
 
         Raises:
             UnavailableError: this processor or this build does not have it.
@@ -56,7 +56,7 @@ class Library:
 
 
 def open_library() -> Library:
-    """Return the library.
+    """The library.
 
     Raises:
         UnavailableError: it was not built, or from other sources.
@@ -66,7 +66,7 @@ def open_library() -> Library:
 
 @functools.cache
 def opened(path: Path) -> Library:
-    """Return a library that lies elsewhere, as one built with sanitizers; see `open_library`."""
+    """A library that lies elsewhere, as one built with sanitizers; see `open_library`."""
     if not path.is_file():
         raise UnavailableError("it is not built; install a C++ compiler and run python -m fedge.native.build")
     _refuse_what_was_not_built(path)
@@ -104,7 +104,7 @@ def _refuse_what_was_not_built(path: Path) -> None:
 
 
 def _is_of_one(about: os.stat_result) -> bool:
-    """Tell whether a file's group is its owner's own, as many systems give each account one: umask 002."""
+    """Whether a file's group is its owner's own, as many systems give each account one: umask 002."""
     try:
         return grp.getgrgid(about.st_gid).gr_name == pwd.getpwuid(about.st_uid).pw_name
     except KeyError:
@@ -138,7 +138,7 @@ def _kernels(calls: ctypes.CDLL) -> Iterator[str]:
 
 
 def best_kernel() -> str:
-    """Return the name of the kernel to be used here: the one that `FEDGE_KERNEL` names, or the best.
+    """The name of the kernel to be used here: the one that `FEDGE_KERNEL` names, or the best.
 
     Raises:
         UnavailableError: there is none.
@@ -156,7 +156,7 @@ def best_kernel() -> str:
 
 
 def peak_gflops(library: Library, trials: int = 20) -> float:
-    """Return what this thread's core can do at best in float32, GFLOP/s, by the widest vectors that it has.
+    """Peak of this thread's core in float32, GFLOP/s, by the widest vectors that it has.
 
     Multiplications and additions in registers, in CPU time of the thread; the best of some trials of a few
     milliseconds each, since others use the core at the same time.
@@ -244,6 +244,6 @@ class Session:
 
 
 def _address(array: np.ndarray) -> int:
-    """Return where a contiguous array begins."""
+    """Where a contiguous array begins."""
     assert array.flags.c_contiguous
     return int(array.ctypes.data)

@@ -42,7 +42,7 @@ def _bound(names: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any])
 
 
 def _over_time(value: Any, what: str, across: int) -> int:
-    """Return what an argument of one or two axes says of time; across the other axis it must be `across`."""
+    """Argument of one or two axes along time; across the other axis it must be `across`."""
     if isinstance(value, (tuple, list)):
         if len(value) == 2 and value[0] != across:
             raise UnknownError(f"{what} {value}")
@@ -58,7 +58,7 @@ def _require(holds: bool, what: str) -> None:
 
 
 def _series(recorder: Recorder, tensor: Any) -> int:
-    """Return the value of a tensor that has channels and time."""
+    """The value of a tensor that has channels and time."""
     number = recorder.number(tensor)
     _require(tensor.dim() > 2, "it is not given a series")
     return number
@@ -219,7 +219,7 @@ def _reduce(mean: bool) -> Handler:
 
 
 def _pooled(recorder: Recorder, value: int, out: Tensor) -> int:
-    """Return a new value of one step."""
+    """A new value of one step."""
     number = recorder.same_value(out, value)
     recorder.values[number] = (recorder.values[value][0], 1)
     return number

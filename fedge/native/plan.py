@@ -1,4 +1,4 @@
-"""What the native step does with one model and one shape of window: worked out once, compared with PyTorch.
+"""Plan of the native step for one model and one shape of window: made once, compared with PyTorch.
 
 A plan is used only if it agrees with PyTorch on a made-up batch, in loss, gradients and statistics: what a
 trace cannot see, as a gradient that a model stops or a layer that rounds, is found there.
@@ -65,7 +65,7 @@ _plans: weakref.WeakKeyDictionary[nn.Module, dict[tuple[tuple[int, ...], str], P
 
 
 def plan_of(model: nn.Module, input_shape: tuple[int, ...]) -> Plan | str:
-    """Return the plan for a model and windows of a shape, or why PyTorch is to be used, in words.
+    """The plan for a model and windows of a shape, or why PyTorch is to be used, in words.
 
     Args:
         model: on the CPU; it stays as it is.
@@ -88,7 +88,7 @@ def plan_of(model: nn.Module, input_shape: tuple[int, ...]) -> Plan | str:
 def make_plan(
     model: nn.Module, input_shape: tuple[int, ...], kernel: str, library: Library | None = None
 ) -> Plan:
-    """Return the plan for a model, compared with PyTorch.
+    """The plan for a model, compared with PyTorch.
 
     Raises:
         UnknownError: the model does what the native step does not know.
@@ -137,7 +137,7 @@ def _buffers(model: nn.Module, learning: Network, serving: Network) -> Entries:
 
 
 def _smallest_batch(network: Network) -> int:
-    """Return how many windows a batch must have, so that no BatchNorm sees a single number per channel."""
+    """How many windows a batch must have, so that no BatchNorm sees a single number per channel."""
     return (
         2
         if any(node.kind == "norm" and network.values[node.inputs[0]][1] == 1 for node in network.nodes)
@@ -199,7 +199,7 @@ def _compare(plan: Plan, model: nn.Module, library: Library | None) -> None:
 
 
 def _made_up(model: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:
-    """Return entries with which no layer is dead, and no two numbers are alike."""
+    """Entries with which no layer is dead, and no two numbers are alike."""
     numbers = {}
     for name, entry in [*model.named_parameters(), *model.named_buffers()]:
         if not entry.is_floating_point():
@@ -214,7 +214,7 @@ def _made_up(model: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:
 def _stepped_by_pytorch(
     model: nn.Module, numbers: Mapping[str, Tensor], x: Tensor
 ) -> tuple[int, dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Return the number of classes, gradients of the mean loss, and statistics after one training step."""
+    """The number of classes, gradients of the mean loss, and statistics after one training step."""
     model.train()
     own = {name: entry.clone() for name, entry in numbers.items()}
     trained = [name for name, p in model.named_parameters() if p.requires_grad]
@@ -238,7 +238,7 @@ def _require_close(what: str, got: np.ndarray, expected: np.ndarray, slack: floa
 
 
 def flat_array(entries: Entries, numbers: Mapping[str, Tensor]) -> np.ndarray:
-    """Return entries one after another, float32; zeros for those that are not among `numbers`."""
+    """Entries one after another, float32; zeros for those that are not among `numbers`."""
     flat = np.zeros(entries.floats, np.float32)
     for name, first in entries.offsets.items():
         if name not in numbers:

@@ -64,7 +64,7 @@ class Entries:
 
 
 def entries_of(trained: Mapping[str, tuple[int, ...]], others: Mapping[str, tuple[int, ...]]) -> Entries:
-    """Return where each of some entries begins, name → shape."""
+    """Where each of some entries begins, name → shape."""
     offsets, at = {}, 0
     sizes = {name: int(np.prod(shape, dtype=np.int64)) for name, shape in {**trained, **others}.items()}
     for name, size in sizes.items():
@@ -74,7 +74,7 @@ def entries_of(trained: Mapping[str, tuple[int, ...]], others: Mapping[str, tupl
 
 
 def joined(network: Network) -> list[Node]:
-    """Return the operations, ReLU being a part of the layer before it or of the maximum after it."""
+    """The operations, ReLU being a part of the layer before it or of the maximum after it."""
     nodes = list(network.nodes)
     uses = Counter(value for node in nodes for value in node.inputs)
     uses[network.logits] += 1
@@ -96,7 +96,7 @@ def joined(network: Network) -> list[Node]:
 
 
 def drops_of(network: Network) -> list[Drop]:
-    """Return the dropouts of a network."""
+    """The dropouts of a network."""
     return [
         Drop(*network.values[node.output], node.numbers[0], node.flag, bool(node.numbers[1]))
         for node in network.nodes
@@ -105,7 +105,7 @@ def drops_of(network: Network) -> list[Drop]:
 
 
 def encoded(network: Network, weights: Entries, buffers: Entries, training: bool) -> np.ndarray:
-    """Return a network as int64 numbers.
+    """A network as int64 numbers.
 
     Args:
         network: what it does.
@@ -147,7 +147,7 @@ def _parameters(nodes: Sequence[Node]) -> dict[str, int]:
 def _sizes(
     kind: int, shape: tuple[int, ...], name: str, nodes: Sequence[Node], network: Network
 ) -> Sequence[int]:
-    """Return the three sizes of a parameter, as `Parameter` of src/program.h has them."""
+    """The three sizes of a parameter, as `Parameter` of src/program.h has them."""
     if kind == _CONV:
         return shape[0], shape[1], shape[-1]
     if kind == _LINEAR:
@@ -158,7 +158,7 @@ def _sizes(
 
 
 def _operation(node: Node, numbers: Mapping[str, int], buffers: Entries) -> list[int]:
-    """Return one operation."""
+    """One operation."""
     second = node.inputs[1] if len(node.inputs) > 1 else -1
     scales = [*node.numbers, 0.0, 0.0][:2]
     if node.kind == "drop":

@@ -56,7 +56,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Network:
-    """What a model does with a window.
+    """Operations of a model on a window.
 
     Attributes:
         values: (channels, steps) of each.
@@ -90,7 +90,7 @@ class Recorder:
     _kept: list[Tensor] = field(default_factory=list)  # so that no id is used twice
 
     def number(self, tensor: Any) -> int:
-        """Return the value that a tensor is.
+        """The value that a tensor is.
 
         Raises:
             UnknownError: it is none that came of the input by known operations.
@@ -100,7 +100,7 @@ class Recorder:
         return self._numbers[id(tensor)]
 
     def name(self, tensor: Any) -> str:
-        """Return the name of a parameter or buffer; "" of None.
+        """The name of a parameter or buffer; "" of None.
 
         Raises:
             UnknownError: it is neither.
@@ -120,7 +120,7 @@ class Recorder:
             self._numbers[id(tensor)] = self.number(same_as)
 
     def new_value(self, tensor: Tensor) -> int:
-        """Return the number of a new value, which a tensor (N, C), (N, C, T) or (N, C, 1, T) holds."""
+        """The number of a new value, which a tensor (N, C), (N, C, T) or (N, C, 1, T) holds."""
         shape = tuple(tensor.shape)
         if len(shape) == 4 and shape[2] == 1:
             shape = (shape[0], shape[1], shape[3])
@@ -132,14 +132,14 @@ class Recorder:
         return len(self.values) - 1
 
     def same_value(self, tensor: Tensor, like: int) -> int:
-        """Return the number of a new value of the size of another one; the tensor is of any shape."""
+        """The number of a new value of the size of another one; the tensor is of any shape."""
         self.values.append(self.values[like])
         self._kept.append(tensor)
         self._numbers[id(tensor)] = len(self.values) - 1
         return len(self.values) - 1
 
     def is_flat(self, tensor: Tensor) -> bool:
-        """Tell whether a value stands as features (N, C·T), channel by channel."""
+        """Whether a value stands as features (N, C·T), channel by channel."""
         return tensor.dim() == 2 and self.values[self.number(tensor)][1] > 1
 
 
@@ -173,7 +173,7 @@ class _Watch(TorchFunctionMode):
 def trace(
     model: nn.Module, input_shape: tuple[int, ...], training: bool, handlers: dict[str, Handler]
 ) -> Network:
-    """Return what a model does with windows of a shape.
+    """Operations of a model on windows of a shape.
 
     Args:
         model: any; its mode is put back.
@@ -222,7 +222,7 @@ def _trace_batch(
 
 
 def _place(where: list[str], model: nn.Module, what: str) -> str:
-    """Return the layer in which a call ended, and what it does there."""
+    """The layer in which a call ended, and what it does there."""
     name = where[-1] if where else ""
     kind = type(model.get_submodule(name)).__name__
     return f"layer {name} ({kind}: {what})" if name else f"the network itself ({kind}: {what})"

@@ -36,7 +36,7 @@ class Descent:
     batch_size: int
 
     def numbers(self) -> np.ndarray:
-        """Return what the library takes, in its order: float64 of shape (6,)."""
+        """Arguments of the library, in its order: float64 of shape (6,)."""
         return np.array(
             [self.lr, self.momentum, self.weight_decay, self.clip_norm, self.label_smoothing, self.prox_mu],
             np.float64,
@@ -140,7 +140,7 @@ def training(
 
 
 def evaluated(plan: Plan, model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the cross entropy (float64) and the most likely class (int64) of each window.
+    """The cross entropy (float64) and the most likely class (int64) of each window.
 
     Raises:
         IndexError: a label is no class.
@@ -159,7 +159,7 @@ def _entries(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _numbers(tensor: Tensor) -> np.ndarray:
-    """Return a tensor as an array without gaps: its own memory, if that has none."""
+    """A tensor as an array without gaps: its own memory, if that has none."""
     return tensor.contiguous().numpy()
 
 

@@ -20,7 +20,7 @@ _ALIGNED = 64  # bytes: a line of the processor's cache
 
 
 def nameless_file(purpose: str) -> int:
-    """Return the descriptor of an empty file that is in no folder."""
+    """The descriptor of an empty file that is in no folder."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create(f"fedge-{purpose}", os.MFD_CLOEXEC)
     with tempfile.TemporaryFile() as file:
@@ -49,7 +49,7 @@ class Block:
         return layout
 
     def views(self, layout: Sequence[Sequence[Any]]) -> dict[str, np.ndarray]:
-        """Return arrays of the layout's shapes and dtypes, in the memory: valid until others are put."""
+        """Arrays of the layout's shapes and dtypes, in the memory: valid until others are put."""
         found = {}
         for name, dtype, shape, offset in layout:
             kind, sizes = np.dtype(dtype), tuple(shape)
@@ -59,7 +59,7 @@ class Block:
         return found
 
     def _mapped(self) -> mmap.mmap:
-        """Return the whole file mapped, anew if it has grown."""
+        """The whole file mapped, anew if it has grown."""
         size = os.fstat(self._descriptor).st_size
         if self._map is None or len(self._map) != size:
             self._map = mmap.mmap(self._descriptor, size)  # an older one goes with its last array

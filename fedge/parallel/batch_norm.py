@@ -56,7 +56,7 @@ def _forward(layer: _BatchNorm, seat: Seat, x: Tensor) -> Tensor:
 
 
 def joined_statistics(x: Tensor, seat: Seat) -> tuple[Tensor, Tensor, float]:
-    """Return mean and variance (C,) float64 of the channels of x (N, C, …) on all processes, and their m."""
+    """Mean and variance (C,) float64 of the channels of x (N, C, …) on all processes, and their m."""
     channels = x.shape[1]
     table = torch.zeros(seat.size, 2 * channels + 1, dtype=torch.float64, device=x.device)
     if seat.counts:
@@ -125,5 +125,5 @@ class _Normalise(torch.autograd.Function):
 
 
 def _all_but_channels(x: Tensor) -> list[int]:
-    """Return the axes of x (N, C, …) without C's."""
+    """The axes of x (N, C, …) without C's."""
     return [0, *range(2, x.dim())]

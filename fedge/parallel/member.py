@@ -36,7 +36,7 @@ _FOR_EVER = timedelta(days=365)  # the client watches: a process of which it hea
 
 @dataclass(frozen=True)
 class Inherited:
-    """What `fedge.parallel.team` starts a process with: descriptors, and its place among the others."""
+    """Inheritance of a process that `fedge.parallel.team` starts: descriptors, and its place in the team."""
 
     rank: int
     size: int
@@ -47,7 +47,7 @@ class Inherited:
 
     @classmethod
     def of(cls, words: list[str]) -> "Inherited":
-        """Return what the command line says."""
+        """Settings from the command line."""
         rank, size, connection, states, windows = map(int, words[:-1])
         return cls(rank, size, connection, states, windows, words[-1])
 
@@ -92,7 +92,7 @@ class Member:
             np.copyto(views[name], array, casting="no")
 
     def _network_of(self, kind: dict[str, Any]) -> SharedNetwork:
-        """Return the network of a kind; meets the other processes the first time."""
+        """The network of a kind; meets the other processes the first time."""
         if self._network is not None and kind == self._kind:
             return self._network
         device = torch.device(kind["device"], *([self._seat.rank] if kind["device"] == "cuda" else []))
@@ -137,7 +137,7 @@ def main(words: list[str]) -> None:
 
 
 def _answer(member: Member, job: dict[str, Any]) -> dict[str, Any]:
-    """Return what came of a job, or why nothing did."""
+    """Result of a job, or the reason why there is none."""
     try:
         return member.train(job)
     except Exception as error:

@@ -36,7 +36,7 @@ class SharedNetwork:
 
 
 def share_network(model: nn.Module, seat: Seat) -> SharedNetwork:
-    """Return a model, on its device, that takes gradients and statistics over all processes.
+    """A model, on its device, that takes gradients and statistics over all processes.
 
     Raises:
         ConfigError: see `share_statistics`.
@@ -169,7 +169,7 @@ def _refuse_statistics_of_its_own(network: SharedNetwork) -> None:
 
 
 def _other_buffers(model: nn.Module) -> tuple[list[str], Sequence[Tensor]]:
-    """Return names and values of the buffers that are no BatchNorm's."""
+    """Names and values of the buffers that are no BatchNorm's."""
     norms = {
         id(buffer)
         for layer in model.modules()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 def own_rows(batch: int, rank: int, processes: int) -> slice:
-    """Return which of a batch's windows process `rank` (0, 1, …) takes: as equal and as early as can be.
+    """Which of a batch's windows process `rank` (0, 1, …) takes: as equal and as early as can be.
 
     >>> [own_rows(7, rank, 3) for rank in range(3)]
     [slice(0, 2, None), slice(2, 4, None), slice(4, 7, None)]

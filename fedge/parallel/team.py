@@ -50,7 +50,7 @@ class TeamError(RuntimeError):
 
 @dataclass(frozen=True)
 class Kind:
-    """What network the processes hold, as `fedge.training.models.build_model` is to make it.
+    """Kind of network that the processes hold, as `fedge.training.models.build_model` makes it.
 
     Attributes:
         model: name.
@@ -82,7 +82,7 @@ class _Process:
 
 @dataclass
 class _Open:
-    """What a team has to give back at its end, in this order."""
+    """Resources that a team gives back at its end, in this order."""
 
     members: list[_Process] = field(default_factory=list)
     descriptors: list[int] = field(default_factory=list)
@@ -192,7 +192,7 @@ class Team:
         }  # fmt: skip
 
     def _dealt_windows(self, windows: tuple[np.ndarray, np.ndarray]) -> Layout:
-        """Return where the windows lie for the processes, copied there unless they are the last client's."""
+        """Where the windows lie for the processes, copied there unless they are the last client's."""
         assert self._windows is not None
         if self._dealt is not None:
             # the arrays of the last call are held here, so that nothing else can lie at their address
@@ -223,7 +223,7 @@ class Team:
         logger.info("%d processes train for this worker's clients: %s", self.size, self.pids)
 
     def _meeting_place(self) -> tuple[str, list[int]]:
-        """Return the path of the file by which the processes find each other, and descriptors for it."""
+        """The path of the file by which the processes find each other, and descriptors for it."""
         if sys.platform.startswith("linux"):
             descriptor = nameless_file("meeting")
             self._open.descriptors.append(descriptor)
@@ -263,7 +263,7 @@ class Team:
         return [answers[rank] for rank in range(self.size)]
 
     def _failure(self, errors: Sequence[dict[str, Any]], all_answered: bool) -> Exception:
-        """Return the error that says most; processes that wait for one that failed are ended."""
+        """The error that says most; processes that wait for one that failed are ended."""
         first = min(errors, key=lambda e: list(_ERRORS).index(e["error"]) if e["error"] in _ERRORS else 9)
         if not all_answered or first["error"] not in _ERRORS:
             self.close()
@@ -274,12 +274,12 @@ class Team:
         )
 
     def _ended(self, error: TeamError) -> TeamError:
-        """Return an error after which the processes are no more."""
+        """An error after which the processes are no more."""
         self.close()
         return error
 
     def _death(self) -> TeamError:
-        """Return what is known of the process that died first, or of one that did."""
+        """Cause of death of the process that died first, or of one that did."""
         deadline = time.monotonic() + _OTHERS_S
         while time.monotonic() < deadline:
             for rank, member in enumerate(self._open.members):
@@ -320,7 +320,7 @@ def _started(
 
 
 def _place(array: object) -> tuple[int, tuple[int, ...], str]:
-    """Return where an array lies, and what it is."""
+    """Where an array lies, and what it is."""
     assert isinstance(array, np.ndarray)
     return array.ctypes.data, array.shape, array.dtype.str
 
@@ -333,7 +333,7 @@ def _signal_name(number: int) -> str:
 
 
 def _last_words(printed: BinaryIO) -> str:
-    """Return the last line that a process printed, after a colon; nothing if there is none."""
+    """The last line that a process printed, after a colon; nothing if there is none."""
     size = printed.seek(0, os.SEEK_END)
     printed.seek(max(0, size - _LAST_WORDS))
     lines = printed.read().decode(errors="replace").strip().splitlines()

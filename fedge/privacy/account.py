@@ -1,4 +1,4 @@
-"""What a private run has spent: ε at the configured δ, added up over leaf rounds by `dp-accounting`.
+"""Privacy spent by a run: ε at the configured δ, added up over leaf rounds by `dp-accounting`.
 
 Every leaf round, fine-tuning rounds included, is one Gaussian release of each client's update at most, with
 a noise multiplier that never changes; T of them are worth one of multiplier z/√T, whose ε is known exactly
@@ -85,7 +85,7 @@ def noise_multiplier(config: PrivacyConfig) -> float:
 
 @lru_cache(maxsize=64)
 def _renyi_of_drawn(drawn: tuple[int, int], multiplier: float) -> tuple[float, ...]:
-    """Return the Rényi divergences of one leaf round, by order, for clients that are replaced by others.
+    """The Rényi divergences of one leaf round, by order, for clients that are replaced by others.
 
     The library takes a multiplier as noise over sensitivity, whatever the neighbours.
     """
@@ -100,7 +100,7 @@ def _renyi_of_drawn(drawn: tuple[int, int], multiplier: float) -> tuple[float, .
 
 
 def _dp_accounting() -> Any:
-    """Return the library, or None where it is not installed; loading it takes seconds."""
+    """The library, or None where it is not installed; loading it takes seconds."""
     try:
         import dp_accounting
     except ImportError:

@@ -1,4 +1,4 @@
-"""What the privacy of a configuration promises, and what leaves a client without noise all the same.
+"""Coverage of a configuration's privacy: its promise, and quantities sent without noise.
 
 Every quantity that leaves a client is marked where it is made (`fedge.privacy.marks`): noised under some
 kinds of privacy, public, or plain. What decides something says which quantity it decides by; a grouping
@@ -102,7 +102,7 @@ def promise(kind: str) -> str:
 
 @dataclass(frozen=True)
 class Leaves:
-    """What leaves the clients of a run.
+    """Quantities that leave the clients of a run.
 
     Attributes:
         quantities: all of them, whatever becomes of them.
@@ -114,7 +114,7 @@ class Leaves:
 
 
 def not_covered(config: Config, leaves: Leaves) -> list[str]:
-    """What leaves clients without noise: first what models depend on, last what is only recorded.
+    """Quantities without noise: first those that models depend on, last those only recorded.
 
     Args:
         config: of the run.
@@ -160,7 +160,7 @@ def _grouping_option(config: Config) -> str:
 
 
 def at_start(config: Config, library: str | None, leaves: Leaves) -> str:
-    """Return what must be known of a private run before its first round, in one line.
+    """Terms of a private run, in one line before its first round.
 
     Args:
         config: of the run.
@@ -174,7 +174,7 @@ def at_start(config: Config, library: str | None, leaves: Leaves) -> str:
 
 
 def _repeats(config: Config) -> str:
-    """What there is to say of where noise comes from."""
+    """Words on the source of noise."""
     if config.privacy.noise_source == SYSTEM:
         return "noise is of the system's cryptographic generator, so no other run has these bits; "
     return ""
@@ -188,7 +188,7 @@ def _covered(config: Config, leaves: Leaves) -> str:
 
 
 def at_end(config: Config, epsilon: float | None, releases: int, leaves: Leaves) -> str:
-    """Return what a private run has spent, in one line.
+    """Privacy spent by a run, in one line.
 
     Args:
         config: of the run.

@@ -161,7 +161,7 @@ def gaussian_log_delta(epsilon: float, multiplier: float) -> float:
 
 
 def gaussian_multiplier(epsilon: float, delta: float) -> float:
-    """Return the smallest noise, over the sensitivity, that makes one release (ε, δ)-private.
+    """The smallest noise, over the sensitivity, that makes one release (ε, δ)-private.
 
     For any ε, unlike √(2 ln(1.25/δ)) / ε, which is proven up to 1 and more than is needed there:
 

@@ -23,7 +23,7 @@ _BITS = 53  # of a float64's significand
 
 
 class Normals(Protocol):
-    """What noise is drawn from."""
+    """Sources of noise."""
 
     def standard_normal(self, size: Any = None) -> Any:
         """Independent draws of N(0, 1), float64 of a shape; one number by default."""
@@ -56,7 +56,7 @@ def _uniform(count: int) -> np.ndarray:
 
 
 def normals(config: PrivacyConfig, seed: int, *where: int) -> Normals:
-    """What the noise of one release is drawn from.
+    """Source of the noise of one release.
 
     Args:
         config: of the run.

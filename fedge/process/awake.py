@@ -18,7 +18,7 @@ _stopped = 0.0  # seconds, since the process began
 
 
 def awake() -> float:
-    """Return seconds from an unknown beginning on, as time.monotonic does, without those spent stopped.
+    """Seconds from an unknown beginning on, as time.monotonic does, without those spent stopped.
 
     They are found while somebody keeps the clock (`keeping`); otherwise it goes on.
     """

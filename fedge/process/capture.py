@@ -47,7 +47,7 @@ def begin() -> None:
 
 
 def is_on() -> bool:
-    """Tell whether this process is captured."""
+    """Whether this process is captured."""
     return _tracker is not None
 
 

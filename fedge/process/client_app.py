@@ -27,12 +27,12 @@ _LARGEST = 2.0**53
 
 
 def is_client_app() -> bool:
-    """Tell whether this process is a ClientApp that a SuperNode has had started."""
+    """Whether this process is a ClientApp that a SuperNode has had started."""
     return Path(sys.argv[0]).stem == _CLIENT_APP if sys.argv else False
 
 
 def lasting_process() -> int:
-    """Return the number of the process that takes message after message: who starts it, for a ClientApp."""
+    """The number of the process that takes message after message: who starts it, for a ClientApp."""
     return process_number(os.getppid() if is_client_app() else None)
 
 
@@ -52,7 +52,7 @@ def measure_node() -> list[ProcessMemory]:
 
 
 def _programs(client_app: psutil.Process) -> list[psutil.Process]:
-    """Return the programs of a ClientApp's node on its machine: what started it, and those beside."""
+    """The programs of a ClientApp's node on its machine: what started it, and those beside."""
     top = None
     for parent in client_app.parents():
         if not (is_program(_words(parent)) or _is_node(_words(parent))):
@@ -65,7 +65,7 @@ def _programs(client_app: psutil.Process) -> list[psutil.Process]:
 
 
 def is_program(words: Sequence[str]) -> bool:
-    """Tell whether a command line is that of Flower's SuperNode or its SuperExec.
+    """Whether a command line is that of Flower's SuperNode or its SuperExec.
 
     >>> is_program(["/usr/bin/python3", "/opt/bin/flower-supernode", "--insecure"])
     True
@@ -74,12 +74,12 @@ def is_program(words: Sequence[str]) -> bool:
 
 
 def _is_node(words: Sequence[str]) -> bool:
-    """Tell whether a command line is that of `fedge node`."""
+    """Whether a command line is that of `fedge node`."""
     return _called(words)[:2] in (["fedge", "node"], ["fedge.cli", "node"])
 
 
 def _called(words: Sequence[str]) -> list[str]:
-    """Return the program of a command line and its first word, without the Python that carries it out."""
+    """The program of a command line and its first word, without the Python that carries it out."""
     names = [Path(word).name for word in words[:6]]
     if names and names[0].startswith("python"):
         names = [name for name in names[1:] if name not in _STARTED_WITH]
@@ -87,7 +87,7 @@ def _called(words: Sequence[str]) -> list[str]:
 
 
 def _words(process: psutil.Process) -> list[str]:
-    """Return a process's command line; empty where it has ended, or is somebody else's."""
+    """A process's command line; empty where it has ended, or is somebody else's."""
     try:
         return list(process.cmdline())
     except psutil.Error:
@@ -107,7 +107,7 @@ def as_numbers(processes: Sequence[ProcessMemory]) -> list[float]:
 
 
 def of_numbers(numbers: Sequence[float], worker: float) -> list[ProcessMemory]:
-    """Return what a reply says of its node's processes; empty where that is nothing of the kind.
+    """Numbers of a reply about its node's processes; empty where they are malformed.
 
     Args:
         numbers: of `as_numbers`, from whoever has sent them.
@@ -128,7 +128,7 @@ def of_numbers(numbers: Sequence[float], worker: float) -> list[ProcessMemory]:
 
 
 def _is_row(row: tuple[float, ...]) -> bool:
-    """Tell whether numbers can be a process's."""
+    """Whether numbers can be a process's."""
     if len(row) != _WIDTH or set(map(type, row)) != {float} or not all(map(math.isfinite, row)):
         return False
     place, pid, rss_mib, *counts = row
@@ -141,10 +141,10 @@ def _is_row(row: tuple[float, ...]) -> bool:
 
 
 def _is_whole(number: float, below: float) -> bool:
-    """Tell whether a number is whole, from 0 and below another."""
+    """Whether a number is whole, from 0 and below another."""
     return 0 <= number < below and float(number).is_integer()
 
 
 def _count(number: float) -> int | None:
-    """Return a number of things, None for −1."""
+    """A number of things, None for −1."""
     return None if number < 0 else int(number)

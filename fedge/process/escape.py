@@ -21,12 +21,12 @@ def printable(text: str) -> str:
 
 
 def harmless(row: Iterable[object]) -> list[object]:
-    """Return the cells of a row of a table, texts among them by `cell`."""
+    """The cells of a row of a table, texts among them by `cell`."""
     return [cell(value) if isinstance(value, str) else value for value in row]
 
 
 def cell(text: str) -> str:
-    """Return text for a cell of a table: printable, and never a formula.
+    """Text for a cell of a table: printable, and never a formula.
 
     >>> cell("=cmd|' /C calc'!A0"), cell("nexus4_1")
     ("'=cmd|' /C calc'!A0", 'nexus4_1')

@@ -40,12 +40,12 @@ class Interrupted(KeyboardInterrupt):
 
 
 def interruption(signum: int) -> str:
-    """Return the manifest's reason of a run that a signal ended: Ctrl-C is "interrupted"."""
+    """The manifest's reason of a run that a signal ended: Ctrl-C is "interrupted"."""
     return "interrupted" if signum == signal.SIGINT else f"interrupted ({signal.Signals(signum).name})"
 
 
 def interrupted_by(error: BaseException) -> Interrupted | None:
-    """Return which interruption an exception is, if any; Python's own KeyboardInterrupt is SIGINT."""
+    """Which interruption an exception is, if any; Python's own KeyboardInterrupt is SIGINT."""
     if isinstance(error, Interrupted):
         return error
     return Interrupted() if isinstance(error, KeyboardInterrupt) else None

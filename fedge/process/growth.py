@@ -23,7 +23,7 @@ _EVERY = 10  # rounds from one look to the next
 
 
 def slope(rounds: Sequence[int], values: Sequence[float]) -> float:
-    """Return the Theil–Sen slope of values over rounds; 0 for fewer than two different rounds."""
+    """The Theil–Sen slope of values over rounds; 0 for fewer than two different rounds."""
     x, y = np.asarray(rounds, np.float64), np.asarray(values, np.float64)
     i, j = np.triu_indices(len(x), k=1)
     run = x[j] - x[i]
@@ -32,7 +32,7 @@ def slope(rounds: Sequence[int], values: Sequence[float]) -> float:
 
 
 def grows(rounds: Sequence[int], values: Sequence[float], limit: float) -> bool:
-    """Tell whether values grow by more than `limit` per round in each half of the window."""
+    """Whether values grow by more than `limit` per round in each half of the window."""
     half = len(rounds) // 2
     return slope(rounds[:half], values[:half]) > limit and slope(rounds[half:], values[half:]) > limit
 
@@ -62,7 +62,7 @@ class GrowthWatch:
         return lines
 
     def _evaluate(self, process: ProcessMemory, kept: Sequence[tuple[int, float, int | None]]) -> list[str]:
-        """Return what is newly found of one process."""
+        """New findings on one process."""
         rounds = [round_ for round_, _, _ in kept]
         memory = [mib * 1024 for _, mib, _ in kept]
         fds = [float(count) for _, _, count in kept if count is not None]

@@ -24,7 +24,7 @@ def this_process() -> dict[str, Any]:
 
 
 def process_name() -> str:
-    """Return what no other process is called, on this machine or any other: host, boot, namespace, pid."""
+    """Name of this process that no other has, on any machine: host, boot, namespace, pid."""
     return f"{_machine()}/{os.getpid()}"
 
 
@@ -32,7 +32,7 @@ PID_BITS = 22  # of a process id: what Linux has at most
 
 
 def process_number(pid: int | None = None, machine: int | None = None) -> int:
-    """Return a number (below 2^53) that no other process has: its id, above it a checksum of its machine.
+    """A number (below 2^53) that no other process has: its id, above it a checksum of its machine.
 
     Of this process, another one of this machine, or one of the machine whose number is given.
     """
@@ -41,18 +41,18 @@ def process_number(pid: int | None = None, machine: int | None = None) -> int:
 
 
 def machine_number(process: int) -> int:
-    """Return the part of a process number that is its machine's."""
+    """The part of a process number that is its machine's."""
     return process >> PID_BITS
 
 
 def pid_of(process: int) -> int:
-    """Return the process id of a process number."""
+    """The process id of a process number."""
     return process & (1 << PID_BITS) - 1
 
 
 @cache
 def _machine() -> str:
-    """Return what names this machine, or container, as long as it is up."""
+    """Name of this machine or container, as long as it is up."""
     try:
         pids = os.readlink("/proc/self/ns/pid")  # Linux: containers count their processes by themselves
     except OSError:
@@ -61,7 +61,7 @@ def _machine() -> str:
 
 
 def has_ended(process: Mapping[str, Any]) -> bool | None:
-    """Tell whether a process of `this_process` has ended; None where that cannot be known from here."""
+    """Whether a process of `this_process` has ended; None where that cannot be known from here."""
     pid = process.get("pid")
     if process.get("host") != platform.node() or type(pid) is not int or pid <= 0:
         return None
@@ -71,7 +71,7 @@ def has_ended(process: Mapping[str, Any]) -> bool | None:
 
 
 def _boot() -> str:
-    """Return what names this boot of this machine."""
+    """Name of this boot of this machine."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:
@@ -79,7 +79,7 @@ def _boot() -> str:
 
 
 def _start(pid: int) -> int | None:
-    """Return when a process started (Linux: clock ticks after boot; else seconds), None if it has ended."""
+    """When a process started (Linux: clock ticks after boot; else seconds), None if it has ended."""
     try:
         # the name, in brackets, may hold anything; after it come state (field 3), …, start (field 22)
         values = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2]

@@ -117,7 +117,7 @@ def keep_early_engine_errors() -> None:
 
 
 def first_engine_error() -> str:
-    """Return the first error that Flower logged in this run, in one line; empty without one.
+    """The first error that Flower logged in this run, in one line; empty without one.
 
     What it logged before the run had its log comes first: later ones only say that there was one.
     """

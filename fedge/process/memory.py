@@ -113,7 +113,7 @@ TRAINER = "fedge.parallel.member"  # the program, as the command line names it
 
 
 def _measure_one(process: psutil.Process, with_uss: bool) -> ProcessMemory | None:
-    """Return what one process holds, or None if it has ended."""
+    """Memory of one process, or None if it has ended."""
     try:
         with process.oneshot():
             return ProcessMemory(
@@ -129,7 +129,7 @@ def _measure_one(process: psutil.Process, with_uss: bool) -> ProcessMemory | Non
 
 
 def _role(process: psutil.Process) -> str:
-    """Return what a process is to a run, from its command line."""
+    """Role of a process in a run, from its command line."""
     if process.pid == os.getpid():
         return "server"
     line = " ".join(process.cmdline())
@@ -141,7 +141,7 @@ def _role(process: psutil.Process) -> str:
 
 
 def _uss_mib(process: psutil.Process) -> float | None:
-    """Return the unique set size, or None where the system does not let us see it."""
+    """The unique set size, or None where the system does not let us see it."""
     try:
         return float(process.memory_full_info().uss) / _MIB
     except psutil.AccessDenied:

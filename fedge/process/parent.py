@@ -66,6 +66,6 @@ def end_with_parent(signum: int = signal.SIGTERM) -> bool:
 
 
 def _to_follow() -> int | None:
-    """Return the parent's process id if it wants to be followed."""
+    """The parent's process id if it wants to be followed."""
     parent = os.getppid()
     return parent if os.environ.get(_VARIABLE) == str(parent) else None

@@ -69,7 +69,7 @@ def start_reaper() -> bool:
 
 
 def has_reaper() -> bool:
-    """Tell whether this process has a reaper."""
+    """Whether this process has a reaper."""
     return _reaper is not None
 
 
@@ -108,12 +108,12 @@ def _wait_for_end(mark: str, seconds: float) -> None:
 
 
 def marked(mark: str) -> list[psutil.Process]:
-    """Return the living processes that were started with `mark`."""
+    """The living processes that were started with `mark`."""
     return [process for process in psutil.process_iter() if _mark_of(process) == mark]
 
 
 def _mark_of(process: psutil.Process) -> str | None:
-    """Return the mark of a process; None for others, and for those that have ended or are not ours."""
+    """The mark of a process; None for others, and for those that have ended or are not ours."""
     try:
         if process.status() == psutil.STATUS_ZOMBIE:
             return None

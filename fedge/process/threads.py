@@ -25,7 +25,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def available_cores() -> int:
-    """Return the number of cores that this process may use."""
+    """The number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""What results depend on beside configuration and data: versions of packages and of Fedge's own code."""
+"""Versions that results depend on beside configuration and data: packages and Fedge's own code."""
 
 import hashlib
 import os
@@ -11,7 +11,7 @@ _PACKAGES = ("fedge", "flwr", "ray", "torch", "numpy", "scipy", "safetensors")
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python, of the packages that results depend on, and of Fedge's own code."""
+    """The versions of Python, of the packages that results depend on, and of Fedge's own code."""
     return dict(_at_first_sight())
 
 
@@ -26,7 +26,7 @@ def _at_first_sight() -> dict[str, str]:
 
 
 def _code_version() -> str:
-    """Return the first digits of a sha256 over Fedge's source: its version number stands for many edits."""
+    """The first digits of a sha256 over Fedge's source: its version number stands for many edits."""
     digest = hashlib.sha256()
     package = os.path.dirname(os.path.dirname(__file__))  # strings: `Path` takes longer than the sum does
     files = (os.path.join(at, name) for at, _, names in os.walk(package) for name in names)

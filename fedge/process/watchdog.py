@@ -28,7 +28,7 @@ class StallError(RuntimeError):
 
 
 def stall_limit_s(guard: GuardConfig) -> float:
-    """Return the seconds of `guard.stall-timeout`; 0 stands for twice guard.client-timeout, at least 600."""
+    """The seconds of `guard.stall-timeout`; 0 stands for twice guard.client-timeout, at least 600."""
     return guard.stall_timeout or max(LEAST_S, 2 * guard.client_timeout)
 
 

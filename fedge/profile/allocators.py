@@ -50,7 +50,7 @@ class Allocator:
 
 @dataclass(frozen=True)
 class Capture:
-    """What one process held at its peak.
+    """Memory of one process at its peak.
 
     Attributes:
         role: "server" or "worker".
@@ -109,7 +109,7 @@ def read_capture(path: Path) -> Capture:
 
 
 def place_of(stack: Sequence[Frame]) -> tuple[str, str]:
-    """Return (what, via) of `Allocator` for a stack, innermost frame first."""
+    """(what, via) of `Allocator` for a stack, innermost frame first."""
     if not stack:
         return "outside Python", ""
     via = next((_words(frame) for frame in stack if _package(frame[1]) in _OURS), "")
@@ -121,13 +121,13 @@ def place_of(stack: Sequence[Frame]) -> tuple[str, str]:
 
 
 def _words(frame: Frame) -> str:
-    """Return a frame as "train in fedge/training/local.py": without its line, which the next edit moves."""
+    """A frame as "train in fedge/training/local.py": without its line, which the next edit moves."""
     function, file, _ = frame
     return f"{function} in {_short(file)}"
 
 
 def _package(file: str) -> str:
-    """Return the top-level package that a file belongs to; empty if it cannot be told.
+    """The top-level package that a file belongs to; empty if it cannot be told.
 
     A checkout may be called like our package, and hold an environment with all others.
     """
@@ -139,7 +139,7 @@ def _package(file: str) -> str:
 
 
 def _short(file: str) -> str:
-    """Return a file from its package on."""
+    """A file from its package on."""
     package = _package(file)
     at = file.rfind(f"/{package}/") if package else -1
     return file[at + 1 :] if at >= 0 else Path(file).name

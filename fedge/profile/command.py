@@ -1,4 +1,4 @@
-"""What ``fedge profile`` does: two short runs, one watched and one under memray; or two profiles compared."""
+"""``fedge profile``: two short runs, one watched and one under memray; or two profiles compared."""
 
 import argparse
 import importlib.util
@@ -117,7 +117,7 @@ def _measured(
 
 
 def _changed(run_config: Mapping[str, Scalar]) -> dict[str, Any]:
-    """Return the options that differ from their defaults, but for those that only say where things go."""
+    """The options that differ from their defaults, but for those that only say where things go."""
     defaults = {key: default for key, (default, _) in options().items()}
     places = ("runs-dir", "run-name", "report", "resume")
     return {key: value for key, value in run_config.items() if key not in places and defaults[key] != value}
@@ -150,7 +150,7 @@ def _run(
 
 
 def _words(options: argparse.Namespace, overrides: str) -> list[str]:
-    """Return the command of a run."""
+    """The command of a run."""
     words = [sys.executable, "-m", "fedge.cli", "run", options.app]
     words += [options.federation] if options.federation else []
     words += ["--engine", options.engine, "-c", overrides]
@@ -158,7 +158,7 @@ def _words(options: argparse.Namespace, overrides: str) -> list[str]:
 
 
 def _how_it_ended(place: Path, code: int) -> str:
-    """Return why a run did not complete."""
+    """Why a run did not complete."""
     try:
         return f"it is {(manifest := read_manifest(place / 'run'))['status']}: {manifest.get('reason')}"
     except ConfigError:
@@ -166,13 +166,13 @@ def _how_it_ended(place: Path, code: int) -> str:
 
 
 def _read_captures(place: Path) -> list[Capture]:
-    """Return the captures of all processes: the server's, then those of workers, largest first."""
+    """The captures of all processes: the server's, then those of workers, largest first."""
     found = [capture for path in place.glob("*.bin") if (capture := _read_capture(path)) is not None]
     return sorted(found, key=lambda capture: (capture.role, -capture.mib, capture.pid))
 
 
 def _read_capture(path: Path) -> Capture | None:
-    """Return one capture; None, with a word, for that of a process that was killed."""
+    """One capture; None, with a word, for that of a process that was killed."""
     try:
         return read_capture(path)
     except (OSError, ValueError) as error:

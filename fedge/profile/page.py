@@ -42,7 +42,7 @@ def write_profile_page(profile: Profile, path: Path) -> None:
 
 
 def profile_page(profile: Profile) -> Page:
-    """Return the page; to be called and rendered within `figure_style`."""
+    """The page; to be called and rendered within `figure_style`."""
     facts = profile.facts
     changed = ", ".join(f"{key}={value}" for key, value in facts["changed"].items())
     return Page(
@@ -64,7 +64,7 @@ def profile_page(profile: Profile) -> Page:
 
 
 def _tiles(profile: Profile) -> list[Tile]:
-    """Return the peaks that are read first."""
+    """The peaks that are read first."""
     return [
         Tile(
             f"{role}, peak RSS", f"{peak['rss_mib']:,.0f} MiB", f"{peak['uss_mib']:,.0f} MiB of its own (USS)"
@@ -103,7 +103,7 @@ def _resident_panel(profile: Profile) -> Panel:
 
 
 def _capture_section(capture: Capture) -> Section:
-    """Return what a process held, and the name of its flame graph."""
+    """Section on one process's memory, and the name of its flame graph."""
     title = "Server" if capture.role == "server" else "Largest worker"
     text = [
         f"Process {capture.pid} held {capture.heap_mib:,.0f} MiB of heap and {capture.mapped_mib:,.0f} MiB "
@@ -172,7 +172,7 @@ def write_comparison_page(before: Profile, after: Profile, path: Path) -> None:
 
 
 def comparison_page(before: Profile, after: Profile) -> Page:
-    """Return the page of two profiles."""
+    """The page of two profiles."""
     engines = {profile.facts["engine"] for profile in (before, after)}
     differing = [
         f"{key}: {before.facts.get(key)} before, {after.facts.get(key)} after"
@@ -199,7 +199,7 @@ def comparison_page(before: Profile, after: Profile) -> Page:
 
 
 def _change_row(change: Change) -> tuple[object, ...]:
-    """Return the cells of a change."""
+    """The cells of a change."""
     difference = None if change.before is None or change.after is None else change.after - change.before
     return change.name, change.before, change.after, difference, percent_text(change)
 

@@ -1,4 +1,4 @@
-"""What was found out about a run's memory, as ``profile.json``, and how two such findings differ.
+"""Result of a memory profile, as ``profile.json``, and differences between two.
 
 Read by `fedge.profile.page`, written by `fedge.profile.command`.
 """
@@ -61,12 +61,12 @@ class Change:
 
 
 def largest(captures: Sequence[Capture]) -> list[Capture]:
-    """Return the first capture of each role, which is the largest."""
+    """The first capture of each role, which is the largest."""
     return [c for i, c in enumerate(captures) if c.role not in {other.role for other in captures[:i]}]
 
 
 def flame_file(capture: Capture) -> str:
-    """Return the name of the flame graph of a role's largest capture, beside `FILE`."""
+    """The name of the flame graph of a role's largest capture, beside `FILE`."""
     return f"flames-{capture.role}.html"
 
 
@@ -123,7 +123,7 @@ def resident_changes(before: Profile, after: Profile) -> list[Change]:
 
 
 def allocator_changes(before: Profile, after: Profile) -> list[Change]:
-    """Return what every place in the code held, by role, largest change first.
+    """Change of every allocation site, by role, largest first.
 
     The largest worker stands for all; a place that is not among the largest of a capture counts as absent.
     """

@@ -77,7 +77,7 @@ def _watch(pid: int, samples: list[Sample], over: threading.Event) -> None:
 
 
 def sample(processes: Sequence[psutil.Process], root: int, seconds: float) -> list[Sample]:
-    """Return a sample per role, `seconds` after the start; processes that end meanwhile are left out."""
+    """A sample per role, `seconds` after the start; processes that end meanwhile are left out."""
     sizes: dict[str, list[tuple[float, float]]] = {}
     for process in processes:
         with suppress(psutil.Error):
@@ -91,7 +91,7 @@ def sample(processes: Sequence[psutil.Process], root: int, seconds: float) -> li
 
 
 def role_of(name: str, words: Sequence[str], is_root: bool) -> str:
-    """Return what a process is to a run.
+    """Role of a process in a run.
 
     Args:
         name: of the process.

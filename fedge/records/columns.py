@@ -1,4 +1,4 @@
-"""What a column and a table of a run folder are: name, type, unit, meaning, and where its values come from.
+"""Columns and tables of a run folder: name, type, unit, meaning, and the source of their values.
 
 `fedge.records.catalog` has all tables. The recorder writes them, the reader takes its types from them, and
 docs/tables.md is printed from them (`fedge tables`).
@@ -20,7 +20,7 @@ ROUND = "global round, from 1"
 
 
 def at(path: str) -> Callable[[Any], Any]:
-    """Return what looks up `path`, as "leaf.gate.blend", in an object; None where a step of it is None."""
+    """Reader of `path`, as "leaf.gate.blend", in an object; None where a step of it is None."""
     names = path.split(".")
 
     def look_up(row: Any) -> Any:
@@ -53,7 +53,7 @@ class Column:
 
 
 def later(name: str, kind: Kind, unit: str, meaning: str, value: Callable[[Any], Any]) -> Column:
-    """Return a column that earlier versions did not write."""
+    """A column that earlier versions did not write."""
     return Column(name, kind, unit, meaning, value, always=False)
 
 
@@ -81,7 +81,7 @@ class Table:
         return tuple(column.name for column in self.columns)
 
     def row(self, row: Any) -> list[Any]:
-        """Return the values of a row object, in the order of the columns."""
+        """The values of a row object, in the order of the columns."""
         return [column.value(row) for column in self.columns]
 
     def write_header(self, file: TextIO) -> None:
@@ -106,7 +106,7 @@ class Table:
         table.writerows(rows)
 
     def text(self, rows: Iterable[Any]) -> str:
-        """Return the whole table."""
+        """The whole table."""
         file = io.StringIO()
         self.write_header(file)
         self.write(file, rows)
@@ -119,7 +119,7 @@ def _write(file: TextIO, rows: Iterable[Sequence[Any]]) -> None:
 
 
 def _cell(value: Any) -> Any:
-    """Return a value as it stands in a table: nothing for what was not measured, and no formula.
+    """A value as it stands in a table: nothing for what was not measured, and no formula.
 
     Numbers have the fewest digits that give the same float back.
     """
@@ -131,7 +131,7 @@ def _cell(value: Any) -> Any:
 
 
 def described(tables: Sequence[Table]) -> str:
-    """Return all columns as Markdown: a section per table, a row per column."""
+    """All columns as Markdown: a section per table, a row per column."""
     return "\n\n".join(map(_described, tables)) + "\n"
 
 

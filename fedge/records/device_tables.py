@@ -14,7 +14,7 @@ _SECOND_US = 1_000_000
 
 
 def _seconds(path: str) -> Callable[[Any], float]:
-    """Return what looks up microseconds and gives seconds."""
+    """Reader of a field in microseconds, in seconds."""
     look_up = at(path)
     return lambda row: look_up(row) / _SECOND_US
 
@@ -52,7 +52,7 @@ _ON_TWO_TIERS = (
 
 
 def _versions(score: Score) -> Table:
-    """Return the table of evaluations, whose columns have the name of the task's first score."""
+    """The table of evaluations, whose columns have the name of the task's first score."""
     served = f"mean over clients of the model's test {score.said}"
     return Table(
         "devices/versions.csv",
@@ -186,7 +186,7 @@ STALENESS = Table(
 
 
 def growing(score: Score) -> tuple[Table, Table]:
-    """Return the tables that grow with a run by whose first score columns are named."""
+    """The tables that grow with a run by whose first score columns are named."""
     return _versions(score), JOBS
 
 

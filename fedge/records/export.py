@@ -87,7 +87,7 @@ def _copy(folder: Path, copy: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def without_users(partition: str) -> str:
-    """Return partition.csv with numbers for the names of users."""
+    """Partition.csv with numbers for the names of users."""
     reader = csv.DictReader(io.StringIO(partition))
     rows = list(reader)
     number = {user: f"user-{k}" for k, user in enumerate(sorted({row["user"] for row in rows}), start=1)}
@@ -99,7 +99,7 @@ def without_users(partition: str) -> str:
 
 
 def _shared_manifest(manifest: Mapping[str, Any], outputs: Mapping[str, str]) -> dict[str, Any]:
-    """Return the manifest of the copy."""
+    """The manifest of the copy."""
     kept = {key: value for key, value in manifest.items() if key != "process"}
     kept["config"] = without_places(kept.get("config", {}))
     shared: dict[str, Any] = json.loads(json.dumps(kept), object_hook=_scrubbed)
@@ -107,12 +107,12 @@ def _shared_manifest(manifest: Mapping[str, Any], outputs: Mapping[str, str]) ->
 
 
 def _scrubbed(table: dict[str, Any]) -> dict[str, Any]:
-    """Return a table whose texts have been scrubbed; tables in it have been before."""
+    """A table whose texts have been scrubbed; tables in it have been before."""
     return {key: _scrub(value) for key, value in table.items()}
 
 
 def _scrub(value: Any) -> Any:
-    """Return text without folders and the names of machine and account, in lists, too."""
+    """Text without folders and the names of machine and account, in lists, too."""
     if isinstance(value, list):
         return [_scrub(item) for item in value]
     if not isinstance(value, str):
@@ -121,7 +121,7 @@ def _scrub(value: Any) -> Any:
 
 
 def _without_names(text: str) -> str:
-    """Return text without the names of this machine and this account."""
+    """Text without the names of this machine and this account."""
     names = {platform.node(), Path.home().name}
     with suppress(KeyError, OSError, ImportError):
         names.add(getpass.getuser())

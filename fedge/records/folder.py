@@ -46,7 +46,7 @@ def create_run_folder(runs_dir: str, name: str, seed: int) -> Path:
 
 
 def find_run(run: str, runs_dir: str | Path = "runs", name: str = "RUN") -> Path:
-    """Return the folder of a run, given as the folder itself or as its name under `runs_dir`.
+    """The folder of a run, given as the folder itself or as its name under `runs_dir`.
 
     Args:
         run: "latest" is that of `runs_dir`, wherever else a folder is called so.
@@ -115,7 +115,7 @@ def write_whole(path: Path, value: Any, indent: int | None = None, durably: bool
 
 
 def client_data_folder(folder: Path, resumed: int) -> Path:
-    """Return where the client windows of a run lie that was resumed `resumed` times.
+    """Where the client windows of a run lie that was resumed `resumed` times.
 
     Each time elsewhere: a worker that outlives a killed run must not write into the next one's data.
     """
@@ -123,13 +123,13 @@ def client_data_folder(folder: Path, resumed: int) -> Path:
 
 
 def data_folders(folder: Path) -> list[Path]:
-    """Return all that `client_data_folder` has named in a run folder and that is there, also half written."""
+    """All that `client_data_folder` has named in a run folder and that is there, also half written."""
     found = {path.with_name(path.name.removesuffix(".tmp")) for path in folder.glob("data*")}
     return sorted(path for path in found if re.fullmatch(r"data(-\d+)?", path.name))
 
 
 def short(folder: Path) -> str:
-    """Return a folder relative to the working directory where it lies below that."""
+    """A folder relative to the working directory where it lies below that."""
     relative = os.path.relpath(folder)
     outside = relative == os.pardir or relative.startswith(os.pardir + os.sep)
     return str(folder) if outside else relative

@@ -1,4 +1,4 @@
-"""What a run folder may hold: files and folders, and nothing that leads elsewhere where it is written to.
+"""Allowed contents of a run folder: files and folders, and no link where something is written.
 
 A folder may come from anybody.
 """
@@ -53,7 +53,7 @@ def refuse_odd_files(folder: Path) -> None:
 
 
 def _entries(folder: Path | str) -> Iterator["os.DirEntry[str]"]:
-    """Return all that is in a folder and in its folders, trackers' own left out; links are not followed."""
+    """All that is in a folder and in its folders, trackers' own left out; links are not followed."""
     try:
         with os.scandir(folder) as found:
             entries = sorted(found, key=lambda entry: entry.name)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class GlobalRow:
-    """What a row of global_rounds.csv is made from; every spread is computed once."""
+    """Source of a row of global_rounds.csv; every spread is computed once."""
 
     def __init__(self, result: "RoundResult", seconds: float) -> None:
         """Take in a round that took `seconds`."""
@@ -22,7 +22,7 @@ class GlobalRow:
         self._spreads: dict[tuple[str, bool], Spread | None] = {}
 
     def spread(self, name: str, unseen: bool) -> Spread | None:
-        """Return a client's number over the known clients, or over the unseen ones; None without any."""
+        """A client's number over the known clients, or over the unseen ones; None without any."""
         key = (name, unseen)
         if key not in self._spreads:
             self._spreads[key] = self.result.over_clients(name, unseen)
@@ -40,7 +40,7 @@ class GlobalRow:
         return self.result.over_leaves("test_score")
 
     def decided(self, decision: str) -> int:
-        """Return how many gates decided so."""
+        """How many gates decided so."""
         return sum(leaf.gate.decision == decision for leaf in self.result.leaves)
 
 
@@ -54,7 +54,7 @@ _FALLING = {"worst": "largest", "p10": "90th percentile"}  # of a score of which
 
 
 def _words_of(statistic: str, higher_is_better: bool) -> str:
-    """Return what a statistic is."""
+    """Meaning of a statistic, in words."""
     words = _STATISTICS if higher_is_better else _STATISTICS | _FALLING
     return words[statistic]
 
@@ -69,7 +69,7 @@ def _over(
     always: bool = True,
     higher_is_better: bool = True,
 ) -> Column:
-    """Return the column of a statistic over clients, each of which counts the same."""
+    """The column of a statistic over clients, each of which counts the same."""
 
     def value(row: GlobalRow) -> float | None:
         found = row.spread(number, unseen)
@@ -81,7 +81,7 @@ def _over(
 
 
 def _over_leaves(w: ScoreWords, statistic: str) -> Column:
-    """Return the column of a statistic over leaves, each of which counts the same."""
+    """The column of a statistic over leaves, each of which counts the same."""
 
     def value(row: GlobalRow) -> float | None:
         found = row.over_leaves
@@ -95,7 +95,7 @@ def _over_leaves(w: ScoreWords, statistic: str) -> Column:
 
 
 def global_table(w: ScoreWords) -> Table:
-    """Return the table for the scores of a task."""
+    """The table for the scores of a task."""
     return Table(
         "metrics/global_rounds.csv",
         "A row per global round. Known clients are those that train; unseen clients hold users out of "

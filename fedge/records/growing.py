@@ -89,7 +89,7 @@ class GrowingFile:
 
 
 def digest_of(path: Path, size: int | None = None) -> "hashlib._Hash":
-    """Return the SHA-256 of the first `size` bytes of a file, by default of all, for more to be added.
+    """The SHA-256 of the first `size` bytes of a file, by default of all, for more to be added.
 
     Raises:
         OSError: it cannot be read.

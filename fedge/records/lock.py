@@ -39,7 +39,7 @@ class RunLock:
 
 
 def is_locked(folder: Path) -> bool:
-    """Tell whether a living process carries out the run in `folder`."""
+    """Whether a living process carries out the run in `folder`."""
     if not (folder / _NAME).is_file():
         return False
     try:

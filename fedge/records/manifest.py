@@ -38,7 +38,7 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any], durably: bool = Tr
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return a run's manifest, with `status`, `exit_code` and, if it failed, `reason` as they are now.
+    """A run's manifest, with `status`, `exit_code` and, if it failed, `reason` as they are now.
 
     A run that says "running" and whose process is gone is returned as failed.
 
@@ -61,7 +61,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return what the file holds, with a status that there is, or raise RunFolderError."""
+    """Content of the file, with a known status, or RunFolderError."""
     try:
         refuse_odd_files(path.parent)
         manifest = json.loads(path.read_text(encoding="utf-8"))
@@ -122,19 +122,19 @@ def _table_of(kind: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 def _with(**kinds: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Return the kind of tables that have these entries, each of its kind, and perhaps others."""
+    """The kind of tables that have these entries, each of its kind, and perhaps others."""
     return lambda value: (
         isinstance(value, dict) and all(name in value and kind(value[name]) for name, kind in kinds.items())
     )
 
 
 def _are_names(value: Any) -> bool:
-    """Tell whether a value is a list of texts that differ, as columns must."""
+    """Whether a value is a list of texts that differ, as columns must."""
     return _list_of(_is_text)(value) and len(set(value)) == len(value)
 
 
 def _are_eras(value: Any) -> bool:
-    """Tell whether a value is [global round, group of each leaf] of every time at which groups change."""
+    """Whether a value is [global round, group of each leaf] of every time at which groups change."""
     pairs = _list_of(lambda pair: isinstance(pair, list) and len(pair) == 2)(value)
     return pairs and all(_is_count(first) and _list_of(_is_count)(groups) for first, groups in value)
 
@@ -170,13 +170,13 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
 
 
 def _is_of_its_kind(key: str, value: Any) -> bool:
-    """Tell whether an entry is what Fedge writes; nothing is known of entries of other versions."""
+    """Whether an entry is what Fedge writes; nothing is known of entries of other versions."""
     kind = _KINDS.get(key)
     return kind is None or kind(value)
 
 
 def _options_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that are scalars and, where this version knows them, of their default's type."""
+    """The options that are scalars and, where this version knows them, of their default's type."""
     known = options()
 
     def fits(key: str, value: Any) -> bool:

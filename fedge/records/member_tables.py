@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LeafRow:
-    """What a row of leaf_rounds.csv is made from."""
+    """Source of a row of leaf_rounds.csv."""
 
     global_round: int
     leaf: "LeafResult"
 
 
 def leaf_table(w: ScoreWords) -> Table:
-    """Return the table of leaves for the scores of a task."""
+    """The table of leaves for the scores of a task."""
     return Table(
         "metrics/leaf_rounds.csv",
         "A row per leaf per global round; test scores are pooled over the windows of its clients.",
@@ -148,14 +148,14 @@ def leaf_table(w: ScoreWords) -> Table:
 
 @dataclass(frozen=True)
 class ClientRow:
-    """What a row of clients.csv is made from."""
+    """Source of a row of clients.csv."""
 
     global_round: int
     client: "ClientResult"
 
 
 def client_table(w: ScoreWords) -> Table:
-    """Return the table of clients for the scores of a task."""
+    """The table of clients for the scores of a task."""
     return Table(
         "metrics/clients.csv",
         "A row per client per global round, unseen clients among them; a cell is empty where a client did "

@@ -82,17 +82,17 @@ class MessageLog:
 
 
 def message_files(folder: Path) -> list[Path]:
-    """Return the files of a run folder, by round."""
+    """The files of a run folder, by round."""
     return sorted(folder.glob(f"{FOLDER}/messages-*.csv"), key=round_of)
 
 
 def round_of(path: Path) -> int:
-    """Return the round of a file; 0 for one that is none of ours."""
+    """The round of a file; 0 for one that is none of ours."""
     found = re.fullmatch(r"messages-(\d+)\.csv", path.name)
     return int(found[1]) if found else 0
 
 
 def _table(global_round: int, messages: MessageTimes) -> str:
-    """Return the file of a round; its times are seconds since the round began, its parts seconds."""
+    """The file of a round; its times are seconds since the round began, its parts seconds."""
     numbers = np.column_stack(MESSAGES.row(MessageRows(global_round, messages)))
     return ",".join(MESSAGES.names) + "\n" + "".join(_FORMAT % tuple(row) for row in numbers.tolist())

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelRow:
-    """What a row of client_models.csv is made from."""
+    """Source of a row of client_models.csv."""
 
     global_round: int
     one: "ModelResult"
@@ -49,7 +49,7 @@ CLIENT_MODELS = Table(
 
 @dataclass(frozen=True)
 class MembershipRow:
-    """What a row of memberships.csv is made from."""
+    """Source of a row of memberships.csv."""
 
     global_round: int
     leaf: int

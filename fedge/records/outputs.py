@@ -34,7 +34,7 @@ def checksums(folder: Path) -> dict[str, str]:
 
 
 def damaged_outputs(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
-    """Return a line for each result that is missing or not what the run wrote; none before it has ended."""
+    """A line for each result that is missing or not what the run wrote; none before it has ended."""
     return [
         f"{name} is {'not what the run wrote' if (folder / name).is_file() else 'missing'}"
         for name, sha256 in manifest.get("outputs", {}).items()
@@ -43,7 +43,7 @@ def damaged_outputs(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
 
 
 def fits(path: Path, sha256: str, size: int | None = None) -> bool:
-    """Tell whether a file, or its first `size` bytes, has a checksum."""
+    """Whether a file, or its first `size` bytes, has a checksum."""
     try:
         if size is not None and path.stat().st_size < size:
             return False

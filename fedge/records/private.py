@@ -1,4 +1,4 @@
-"""What a run needs of this machine and what is nobody else's: process and places, in a file of its own.
+"""Private file of a run: its process and its places on this machine, which are nobody else's.
 
 ``private.json`` tells whether the run's process lives, and where its data and code lie when it goes on. No
 result depends on it; `fedge export-run` leaves it out. A run of an earlier version has the process in its
@@ -31,7 +31,7 @@ def write_private(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def code_folders_of(folder: Path) -> list[str]:
-    """Return the folders on this machine in which a run looked for code of the user's."""
+    """The folders on this machine in which a run looked for code of the user's."""
     folders = _read(folder).get("code")
     return [str(path) for path in folders] if isinstance(folders, list) else []
 
@@ -42,13 +42,13 @@ def without_places(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def place_name(place: Any) -> Any:
-    """Return the last name of an absolute path; anything else as it is."""
+    """The last name of an absolute path; anything else as it is."""
     path = Path(place) if isinstance(place, str) else None
     return path.name if path is not None and path.is_absolute() else place
 
 
 def process_of(folder: Path, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the process that carries out a run, as `this_process` gives it; empty where it is not known."""
+    """The process that carries out a run, as `this_process` gives it; empty where it is not known."""
     process = _read(folder).get("process", manifest.get("process"))
     return process if isinstance(process, dict) else {}
 
@@ -62,7 +62,7 @@ def places_of(folder: Path) -> dict[str, str]:
 
 
 def _read(folder: Path) -> dict[str, Any]:
-    """Return what the file holds; nothing where it is not there or damaged."""
+    """Content of the file; empty where it is missing or damaged."""
     path = folder / PRIVATE
     try:
         content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None

@@ -56,7 +56,7 @@ _CLUSTERS: dict[str, Any] = {
 
 @dataclass(frozen=True, repr=False)
 class RunData:
-    """What a run has left behind so far.
+    """Results of a run so far.
 
     A row per global round, or per leaf, client, process or cloud step in it; a cell is null where nothing was
     measured. Accuracies are shares, 0..1, of the served model on test windows, unless the name says "val",
@@ -124,7 +124,7 @@ class RunData:
 
     @property
     def exit_code(self) -> int:
-        """What `fedge run` ends with: 0 completed, 3 partial, …, 1 while it runs; see `process.exits`."""
+        """Exit code of `fedge run`: 0 completed, 3 partial, …, 1 while it runs; see `process.exits`."""
         return int(self.manifest["exit_code"])
 
     @property
@@ -133,7 +133,7 @@ class RunData:
         return str(self.manifest.get("reason", ""))
 
     def __repr__(self) -> str:
-        """Return a line for a notebook; the frames are too large for one."""
+        """A line for a notebook; the frames are too large for one."""
         planned = self.config.get("num-server-rounds", "?")
         text = f"RunData {self.folder}: {self.status}, {len(self.rounds)} of {planned} rounds"
         if self.rounds.is_empty():
@@ -143,7 +143,7 @@ class RunData:
         return text if mean is None else f"{text}, test {first.said} {mean:.3f}, worst client {worst:.3f}"
 
     def _repr_html_(self) -> str:
-        """Return what Jupyter shows: how the run ended, and a row per leaf."""
+        """HTML for Jupyter: how the run ended, and a row per leaf."""
         return run_html(self)
 
     @property
@@ -205,7 +205,7 @@ class RunData:
         return models.predict(np.asarray(x), models.choose(leaf, client, unseen))
 
     def opened_models(self, trust_code: bool = False) -> "Models":
-        """Return the run's models and what they say about themselves.
+        """The run's models and what they say about themselves.
 
         Args:
             trust_code: as in `predict`.
@@ -219,7 +219,7 @@ class RunData:
         return Models(self.folder / MODELS, self.folder, trust_code)
 
     def models(self) -> list[State]:
-        """Return what each leaf serves the clients that it knows, name → array; every call loads it anew.
+        """The model that each leaf serves its known clients, name → array; loaded anew by every call.
 
         Raises:
             RunFolderError: the models are not there (they are written at the end of a run) or damaged.
@@ -303,7 +303,7 @@ def load_run(path: str | Path) -> RunData:
 
 
 def _last_written(folder: Path) -> datetime:
-    """Return when the newest of the files that grow was written."""
+    """When the newest of the files that grow was written."""
     files = [folder / MANIFEST, folder / "run.log", *(folder / table.path for table in TABLES)]
     newest = max(file.stat().st_mtime for file in files if file.is_file())
     return datetime.fromtimestamp(newest, timezone.utc)
@@ -315,7 +315,7 @@ def _schema(table: Table, always: bool) -> dict[str, Any]:
 
 
 def _read_table(path: Path, table: Table, problems: list[str]) -> pl.DataFrame:
-    """Return a CSV table; rows that are not whole are left out and named in `problems`.
+    """A CSV table; rows that are not whole are left out and named in `problems`.
 
     Columns that this version does not know are welcome; those that an older one did not write are not missed.
     """
@@ -338,13 +338,13 @@ def _read_table(path: Path, table: Table, problems: list[str]) -> pl.DataFrame:
 
 
 def _read_messages(folder: Path, problems: list[str]) -> pl.DataFrame:
-    """Return the messages of the rounds of which they were kept, by round."""
+    """The messages of the rounds of which they were kept, by round."""
     tables = [_read_table(path, MESSAGES, problems) for path in message_files(folder)]
     return pl.concat([pl.DataFrame(schema=_schema(MESSAGES, always=False)), *tables])
 
 
 def _parse(cells: Sequence[str], convert: Sequence[Callable[[str], Any]]) -> list[Any] | None:
-    """Return the values of a row, or None if it is not whole."""
+    """The values of a row, or None if it is not whole."""
     try:
         return [to(cell) for to, cell in zip(convert, cells, strict=True)]
     except ValueError:
@@ -352,7 +352,7 @@ def _parse(cells: Sequence[str], convert: Sequence[Callable[[str], Any]]) -> lis
 
 
 def _guess(cells: Sequence[Sequence[str]]) -> Any:
-    """Return the type of a column that this version does not know: numbers if all of its cells are."""
+    """The type of a column that this version does not know: numbers if all of its cells are."""
     try:
         for cell in cells:
             float(cell[0] or "nan") if cell else None
@@ -362,7 +362,7 @@ def _guess(cells: Sequence[Sequence[str]]) -> Any:
 
 
 def _converter(dtype: Any) -> Callable[[str], Any]:
-    """Return what turns a cell into its value; nothing measured is None."""
+    """Converter from a cell to its value; nothing measured is None."""
     kind: Callable[[str], Any] = {_INT: int, _TEXT: str}.get(dtype, float)
     return lambda cell: kind(cell) if cell else None
 
@@ -375,7 +375,7 @@ def _note_damaged(name: str, lines: Sequence[int], problems: list[str]) -> None:
 
 
 def _whole_lines(path: Path, problems: list[str]) -> list[str]:
-    """Return the lines that end in a line break: the last one may still be being written."""
+    """The lines that end in a line break: the last one may still be being written."""
     try:
         text = path.read_bytes().decode("utf-8", errors="replace")
     except OSError as error:
@@ -396,7 +396,7 @@ def _read_clusters(path: Path, problems: list[str]) -> pl.DataFrame:
 
 
 def _cluster_entry(line: str) -> dict[str, Any] | None:
-    """Return what is needed of a line of clusters.jsonl, or None if it is not whole."""
+    """The needed fields of a line of clusters.jsonl, or None for an incomplete line."""
     try:
         entry = json.loads(line)
         entry["compared"] = entry.get("compared", True)
@@ -410,7 +410,7 @@ def _cluster_entry(line: str) -> dict[str, Any] | None:
 
 
 def _read_confusion(path: Path, problems: list[str]) -> dict[int, np.ndarray]:
-    """Return the matrices of metrics/confusion.json; none before the first round has ended."""
+    """The matrices of metrics/confusion.json; none before the first round has ended."""
     if not path.is_file():
         return {}
     try:

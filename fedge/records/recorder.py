@@ -114,11 +114,11 @@ class Recorder:
         return any(file.refitted for file in self._files.values())
 
     def offsets(self) -> dict[str, int]:
-        """Return the bytes of every table so far."""
+        """The bytes of every table so far."""
         return {name: file.size for name, file in self._files.items()}
 
     def checksums(self) -> dict[str, str]:
-        """Return the SHA-256 of every table so far, and of the newest confusion matrices."""
+        """The SHA-256 of every table so far, and of the newest confusion matrices."""
         found = {name: file.sha256 for name, file in self._files.items()}
         confusion = self.folder / CONFUSION
         return {**found, CONFUSION: digest_of(confusion).hexdigest()} if confusion.is_file() else found
@@ -313,7 +313,7 @@ def _seconds_so_far(folder: Path) -> dict[int, float]:
 
 
 def _cluster_entry(result: RoundResult) -> dict[str, Any]:
-    """Return the line of clusters.jsonl."""
+    """The line of clusters.jsonl."""
     assert result.cloud is not None
     cloud = result.cloud
     return {
@@ -330,7 +330,7 @@ def _cluster_entry(result: RoundResult) -> dict[str, Any]:
 
 
 def _membership_rows(result: RoundResult) -> list[MembershipRow]:
-    """Return the rows of memberships.csv; none for hard clusters."""
+    """The rows of memberships.csv; none for hard clusters."""
     assert result.cloud is not None
     shares = result.cloud.memberships
     if shares is None:
@@ -344,7 +344,7 @@ def _membership_rows(result: RoundResult) -> list[MembershipRow]:
 
 
 def _confusion_entry(result: RoundResult) -> dict[str, Any]:
-    """Return the content of confusion.json: the newest round's matrix per client that was evaluated."""
+    """The content of confusion.json: the newest round's matrix per client that was evaluated."""
     return {
         "global_round": result.global_round,
         "clients": {c.client: c.confusion.tolist() for c in result.clients if c.confusion is not None},
@@ -352,5 +352,5 @@ def _confusion_entry(result: RoundResult) -> dict[str, Any]:
 
 
 def utc_now() -> str:
-    """Return the time as ISO 8601 in UTC, to the second."""
+    """The time as ISO 8601 in UTC, to the second."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")

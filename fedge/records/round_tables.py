@@ -37,13 +37,13 @@ class RoundTables:
 
 
 def tables_of(learned: Task) -> RoundTables:
-    """Return the tables of global rounds of a run that learns a task."""
+    """The tables of global rounds of a run that learns a task."""
     return round_tables(tuple(learned.scores), learned.loss_unit)
 
 
 @lru_cache(maxsize=8)
 def round_tables(scores: tuple[Score, ...], loss_unit: str) -> RoundTables:
-    """Return the tables of global rounds for a task's scores, the first of which decides.
+    """The tables of global rounds for a task's scores, the first of which decides.
 
     Args:
         scores: of the task, at least one.

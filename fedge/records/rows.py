@@ -19,7 +19,7 @@ def rows_of(lines: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _next(rows: Iterator[list[str]]) -> list[str] | None:
-    """Return the next row, empty if it cannot be read; None after the last."""
+    """The next row, empty if it cannot be read; None after the last."""
     try:
         return next(rows, None)
     except csv.Error:

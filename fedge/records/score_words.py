@@ -28,11 +28,11 @@ class ScoreWords:
 
 
 def of_test(score: Score) -> str:
-    """Return what a further score is of."""
+    """Meaning of a further score, in words."""
     return f"{score.said} of the served model on test windows"
 
 
 def further(path: str, name: str) -> Callable[[Any], Any]:
-    """Return what looks up a further score."""
+    """Reader of a further score."""
     look_up = at(path)
     return lambda row: look_up(row).get(name)

@@ -17,7 +17,7 @@ def _path(row: "ServerRow") -> str:
 
 @dataclass(frozen=True)
 class ServerRow:
-    """What a row of servers.csv is made from."""
+    """Source of a row of servers.csv."""
 
     global_round: int
     server: "ServerResult"

@@ -24,7 +24,7 @@ def _columns(run: "RunData") -> dict[str, str]:
 
 
 def run_html(run: "RunData") -> str:
-    """Return a run in a few lines: name, status, accuracy, a row per leaf of its newest round, its report."""
+    """A run in a few lines: name, status, accuracy, a row per leaf of its newest round, its report."""
     lines = [f"<p><b>{escape(run.name)}</b>: {escape(run.status)}{_reason(run)}{_scores(run)}</p>"]
     if not run.leaves.is_empty():
         newest = run.leaves["global_round"].max()
@@ -37,14 +37,14 @@ def run_html(run: "RunData") -> str:
 
 
 def html_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return a table of rows, heading → value; numbers have four digits after the point, None is empty."""
+    """A table of rows, heading → value; numbers have four digits after the point, None is empty."""
     head = "".join(f"<th>{escape(name)}</th>" for name in rows[0])
     body = "".join(f"<tr>{''.join(f'<td>{_cell(v)}</td>' for v in row.values())}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _with_values(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the rows with headings, without columns in which nothing stands."""
+    """The rows with headings, without columns in which nothing stands."""
     unseen = any(row.get("unseen_clients") for row in rows)
     there = [
         (head, name)
@@ -55,12 +55,12 @@ def _with_values(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) 
 
 
 def _reason(run: "RunData") -> str:
-    """Return why it failed, or nothing."""
+    """Why it failed, or nothing."""
     return f" ({escape(run.reason)})" if run.reason else ""
 
 
 def _scores(run: "RunData") -> str:
-    """Return how far it came, and how good it is."""
+    """How far it came, and how good it is."""
     text = f", {len(run.rounds)} of {escape(str(run.config.get('num-server-rounds', '?')))} rounds"
     if run.rounds.is_empty():
         return text
@@ -72,7 +72,7 @@ def _scores(run: "RunData") -> str:
 
 
 def _cell(value: Any) -> str:
-    """Return a value as text."""
+    """A value as text."""
     if isinstance(value, float):
         return f"{value:.4f}"
     return "" if value is None else escape(str(value))

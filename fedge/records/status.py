@@ -69,13 +69,13 @@ def read_status(folder: Path) -> RunStatus:
 
 
 def _stopped(manifest: Mapping[str, Any]) -> str:
-    """Return what has ended a run before its last round; empty where nothing has."""
+    """Reason why a run ended before its last round; empty where there is none."""
     stopped = manifest.get("stopped")
     return f"stopped by {stopped['by']}: {stopped['reason']}" if stopped else ""
 
 
 def _rounds(table: Path) -> list[tuple[int, float]]:
-    """Return (global round, seconds) of every whole row of global_rounds.csv."""
+    """(global round, seconds) of every whole row of global_rounds.csv."""
     try:
         text = table.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -93,7 +93,7 @@ def _one_line(value: Any) -> str:
 
 
 def status_lines(status: RunStatus) -> list[str]:
-    """Return a run's status as lines for a person."""
+    """A run's status as lines for a person."""
     of = f" of {status.num_rounds}" if status.num_rounds else ""
     lines = [f"{status.folder.name}: {status.status}, global round {status.last_round}{of}"]
     if status.seconds_per_round is not None and status.last_row is not None:
@@ -110,7 +110,7 @@ def status_lines(status: RunStatus) -> list[str]:
 
 
 def _next_step(status: RunStatus) -> str:
-    """Return what to do about a run that did not end well."""
+    """Next step for the user of a run that did not end well."""
     if status.damaged:
         return f"fedge resume {short(status.folder)}"
     if status.status != "failed":

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def _second(name: str, meaning: str, always: bool = False) -> Column:
-    """Return a column of timing.csv, whose row object is a mapping."""
+    """A column of timing.csv, whose row object is a mapping."""
     return Column(name, FLOAT, "s", meaning, lambda row: row.get(name), always)
 
 
@@ -99,14 +99,14 @@ _MACHINE = (
 
 @dataclass(frozen=True)
 class WorkerRow:
-    """What a row of workers.csv is made from; nanoseconds are enough."""
+    """Source of a row of workers.csv; nanoseconds are enough."""
 
     global_round: int
     timeline: "Timeline"
 
 
 def _worker_seconds(part: int) -> Callable[[WorkerRow], float]:
-    """Return what gives the seconds of a part of a worker's timeline."""
+    """Reader of the seconds of one part of a worker's timeline."""
     return lambda row: round(row.timeline.seconds[part], 9)
 
 
@@ -144,7 +144,7 @@ WORKERS = Table(
 
 @dataclass(frozen=True)
 class MessageRows:
-    """What a file of messages is made from; each column's value is that of all M messages, (M,)."""
+    """Source of a file of messages; each column's value is that of all M messages, (M,)."""
 
     global_round: int
     times: "MessageTimes"
@@ -156,7 +156,7 @@ class MessageRows:
 
 
 def _part(place: int) -> Callable[[MessageRows], np.ndarray]:
-    """Return what gives the (M,) seconds of a part."""
+    """Reader of the (M,) seconds of one part."""
     return lambda rows: np.asarray(rows.times.edges[:, place + 1] - rows.times.edges[:, place])
 
 
@@ -184,14 +184,14 @@ MESSAGES = Table(
 
 @dataclass(frozen=True)
 class MemoryRow:
-    """What a row of memory.csv is made from."""
+    """Source of a row of memory.csv."""
 
     global_round: int
     process: "ProcessMemory"
 
 
 def _mib(name: str, meaning: str, always: bool = False) -> Column:
-    """Return a column of MiB; a tenth is enough."""
+    """A column of MiB; a tenth is enough."""
 
     def value(row: MemoryRow) -> float | None:
         found: float | None = getattr(row.process, name)
@@ -232,5 +232,5 @@ MEMORY = Table(
 
 
 def timing_row(global_round: int, laps: Mapping[str, float], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row object of timing.csv: seconds per phase, and what else was measured."""
+    """The row object of timing.csv: seconds per phase, and what else was measured."""
     return {"global_round": global_round, **laps, "total": sum(laps.values()), **more}

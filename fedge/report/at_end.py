@@ -1,4 +1,4 @@
-"""What a run calls when it has ended: the report must never be what makes a run fail."""
+"""Hook at the end of a run: the report must never be the reason why a run fails."""
 
 import logging
 from pathlib import Path

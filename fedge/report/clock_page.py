@@ -43,7 +43,7 @@ def write_clock_page(rows: Sequence[VersionRow], lead: Sequence[str], path: Path
 
 
 def clock_page(rows: Sequence[VersionRow], lead: Sequence[str]) -> Page:
-    """Return the page; to be called and rendered within `figure_style`."""
+    """The page; to be called and rendered within `figure_style`."""
     last = rows[-1]
     has_cloud = last.cloud_up > 0
     stale = "–" if last.mean_staleness is None else f"{last.mean_staleness:.2f}"

@@ -75,7 +75,7 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _file_error(error: OSError, path: Path) -> ConfigError:
-    """Return what to say where a file of a run cannot be read, or the page `path` not be written."""
+    """Error line for a run's file that cannot be read, or a page `path` that cannot be written."""
     if error.strerror is None:
         return ConfigError(str(error))
     return ConfigError(

@@ -20,7 +20,7 @@ class Comparison(pl.DataFrame):
     """Final numbers as `compare` returns them: a Polars frame that Jupyter shows as a table by metric."""
 
     def _repr_html_(self, *, _from_series: bool = False) -> str:
-        """Return a row per metric, a column per group: mean ± std, below it the difference's interval."""
+        """A row per metric, a column per group: mean ± std, below it the difference's interval."""
         rows: dict[str, dict[str, str]] = {}
         for row in self.iter_rows(named=True):
             if row["mean"] is not None:
@@ -34,7 +34,7 @@ class Comparison(pl.DataFrame):
 
 
 def _in_words(row: Mapping[str, Any]) -> str:
-    """Return a number with its spread over seeds and, where it is known, its difference to the reference."""
+    """A number with its spread over seeds and, where it is known, its difference to the reference."""
     text = f"{row['mean']:.4g}" + ("" if row["std"] is None else f" ± {row['std']:.2g}")
     if row["difference"] is None:
         return text
@@ -45,7 +45,7 @@ def _in_words(row: Mapping[str, Any]) -> str:
 
 
 def compare(runs: Sequence[RunData | str | Path], page: str | Path | None = None) -> Comparison:
-    """Return the final numbers of several runs; runs that differ only in seed are one group.
+    """The final numbers of several runs; runs that differ only in seed are one group.
 
     Args:
         runs: as `load_run` or `simulate` returned them, or their folders; the first one's group is the

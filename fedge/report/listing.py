@@ -36,7 +36,7 @@ class Listed:
 
 
 def list_runs(runs_dir: Path) -> list[Listed]:
-    """Return every run of a folder, newest first; a folder without a readable manifest is listed as such.
+    """Every run of a folder, newest first; a folder without a readable manifest is listed as such.
 
     Raises:
         RunFolderError: there is no such folder.
@@ -50,12 +50,12 @@ def list_runs(runs_dir: Path) -> list[Listed]:
 
 
 def is_sweep(folder: Path) -> bool:
-    """Tell whether a folder is that of a sweep: it has runs in it and is none."""
+    """Whether a folder is that of a sweep: it has runs in it and is none."""
     return not (folder / MANIFEST).is_file() and (folder / _SWEEP).is_file()
 
 
 def runs_in(folder: Path) -> list[Path]:
-    """Return the runs that a folder stands for: itself, or those of a sweep, by name.
+    """The runs that a folder stands for: itself, or those of a sweep, by name.
 
     Raises:
         ConfigError: the sweep has no run that began.
@@ -74,7 +74,7 @@ def _begun(folder: Path) -> list[Path]:
 
 
 def _listed_sweep(folder: Path) -> Listed:
-    """Return the line of a sweep: how many of its runs have ended how, the newest start."""
+    """The line of a sweep: how many of its runs have ended how, the newest start."""
     runs = [listed(run) for run in _begun(folder)]
     counts = Counter(run.status for run in runs)
     states = ", ".join(f"{number} {status}" for status, number in sorted(counts.items()))
@@ -84,7 +84,7 @@ def _listed_sweep(folder: Path) -> Listed:
 
 
 def listed(folder: Path) -> Listed:
-    """Return the line of one run."""
+    """The line of one run."""
     try:
         manifest = read_manifest(folder)
     except RunFolderError:
@@ -104,7 +104,7 @@ def listed(folder: Path) -> Listed:
 
 
 def _last_row(path: Path) -> dict[str, str]:
-    """Return the last whole row of a table; empty if there is none."""
+    """The last whole row of a table; empty if there is none."""
     if not path.is_file():
         return {}
     lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
@@ -112,7 +112,7 @@ def _last_row(path: Path) -> dict[str, str]:
 
 
 def _score(cell: str | None) -> str:
-    """Return an accuracy with four digits."""
+    """An accuracy with four digits."""
     try:
         return f"{float(cell or ''):.4f}"
     except ValueError:

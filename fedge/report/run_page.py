@@ -43,7 +43,7 @@ def write_report(folder: str | Path, path: Path | None = None) -> Path:
 
 
 def run_page(run: RunData) -> Page:
-    """Return the page of a run; to be called and rendered within `figure_style`."""
+    """The page of a run; to be called and rendered within `figure_style`."""
     makers: list[Callable[[RunData], Section]] = list(_ALWAYS)
     if not run.rounds.is_empty():
         makers = [*_NEED_ROUNDS, *makers]
@@ -65,7 +65,7 @@ def run_page(run: RunData) -> Page:
 
 
 def lead(run: RunData) -> list[str]:
-    """Return what ran, on what and when."""
+    """Lead of the page: run, machine and date."""
     manifest, config = run.manifest, run.config
     sizes = manifest.get("clients_per_leaf", [])
     who = f"{counted(sum(sizes), 'client')} under {counted(len(sizes), 'leaf')}, " if sizes else ""
@@ -82,7 +82,7 @@ def lead(run: RunData) -> list[str]:
 
 
 def method(run: RunData) -> str:
-    """Return the parts of the method that are on."""
+    """The parts of the method that are on."""
     config = run.config
     sizes = run.manifest.get("clients_per_leaf", [])
     rule = str(config.get("asynchrony.rule", "off"))
@@ -95,7 +95,7 @@ def method(run: RunData) -> str:
 
 
 def _time(iso: object) -> str:
-    """Return an ISO time as 2025-01-31 12:00 UTC."""
+    """An ISO time as 2025-01-31 12:00 UTC."""
     try:
         return f"{datetime.fromisoformat(str(iso)):%Y-%m-%d %H:%M} UTC"
     except ValueError:
@@ -103,14 +103,14 @@ def _time(iso: object) -> str:
 
 
 def _ended(run: RunData) -> str:
-    """Return when the run ended, or when it last wrote something."""
+    """When the run ended, or when it last wrote something."""
     if run.manifest.get("ended"):
         return f", ended {_time(run.manifest['ended'])}"
     return f", last wrote at {run.last_written:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def notices(run: RunData) -> list[Notice]:
-    """Return what must be known before any number, most important first."""
+    """Notices to be read before any number, most important first."""
     found = []
     manifest = run.manifest
     if run.status == "failed":
@@ -131,7 +131,7 @@ def notices(run: RunData) -> list[Notice]:
 
 
 def tiles(run: RunData) -> list[Tile]:
-    """Return the result in a few numbers."""
+    """The result in a few numbers."""
     final, seconds = run.rounds.row(-1, named=True), total(run.rounds, "seconds")
     found = [
         Tile("Test accuracy", text_of(final["test_accuracy_mean"]), _spread(final["test_accuracy_std"])),
@@ -152,12 +152,12 @@ def tiles(run: RunData) -> list[Tile]:
 
 
 def _spread(std: float | None) -> str:
-    """Return what stands under the mean."""
+    """Line under the mean."""
     return f"mean of clients, std {text_of(std)}"
 
 
 def _unseen_tiles(final: dict[str, Any]) -> list[Tile]:
-    """Return the accuracy on users unseen in training, if there are unseen clients."""
+    """The accuracy on users unseen in training, if there are unseen clients."""
     if final["unseen_accuracy_mean"] is None:
         return []
     worst = f"mean of unseen clients, worst {text_of(final['unseen_accuracy_worst'])}"
@@ -165,7 +165,7 @@ def _unseen_tiles(final: dict[str, Any]) -> list[Tile]:
 
 
 def _truth(run: RunData, final: dict[str, Any]) -> str:
-    """Return what stands under the number of clusters."""
+    """Line under the number of clusters."""
     if run.truth is None:
         return "in the last round"
     groups = [own for first, own in run.eras if first <= final["global_round"]][-1]
@@ -173,7 +173,7 @@ def _truth(run: RunData, final: dict[str, Any]) -> str:
 
 
 def _worst_tile(run: RunData) -> Tile:
-    """Return the worst client by name; unseen clients have a tile of their own."""
+    """The worst client by name; unseen clients have a tile of their own."""
     known = last_clients(run).filter(pl.col("unseen_client").fill_null(0) == 0)
     scored = known.drop_nulls("test_accuracy").sort("test_accuracy", "client")
     if scored.is_empty():
@@ -195,7 +195,7 @@ def _grouping_tiles(run: RunData, final: dict[str, Any]) -> list[Tile]:
 
 
 def _gate_tile(run: RunData) -> Tile:
-    """Return how many offers were taken."""
+    """How many offers were taken."""
     taken, kept = (int(run.rounds[c].sum()) for c in ("gate_accepted", "gate_rejected"))
     if taken + kept == 0:
         return Tile("Gate", "off" if not run.config.get("gate.enabled", True) else "no offer")
@@ -203,7 +203,7 @@ def _gate_tile(run: RunData) -> Tile:
 
 
 def log_section(run: RunData) -> Section:
-    """Return the end of run.log."""
+    """The end of run.log."""
     path = run.folder / "run.log"
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
     return Section(

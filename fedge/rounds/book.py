@@ -1,4 +1,4 @@
-"""What one global round has measured so far, and the rows that come of it.
+"""Measurements of one global round so far, and the rows made of them.
 
 Kept by `fedge.rounds.strategy` while the round goes on; its result is written by `fedge.records.recorder`.
 """
@@ -127,7 +127,7 @@ class RoundBook:
         self.train_seconds[client] = self.train_seconds.get(client, 0.0) + reply.seconds
 
     def offers_to(self, leaf: Server) -> Offers:
-        """Return what a child of the cloud is offered, by role."""
+        """Models offered to a child of the cloud, by role."""
         return self.offers[leaf.index] if self.offers else {}
 
     def note_personal(self, leaf: Leaf, evaluated: Mapping[int, EvaluateReply]) -> bool:
@@ -167,7 +167,7 @@ class RoundBook:
                 )  # fmt: skip
 
     def role_at(self, leaf: Leaf, unseen_clients: bool = False) -> str:
-        """Return the role of the model that a leaf serves."""
+        """The role of the model that a leaf serves."""
         return served_role(self.gate(leaf), self.personal.get(leaf.index), unseen_clients)
 
     def note_questions(self, questions: Questions, leaves: Sequence[Server]) -> None:
@@ -207,11 +207,11 @@ class RoundBook:
             self.note_sent(leaf, down=state_bytes(leaf.drift.correction))
 
     def evaluations_at(self, leaf: Server) -> list[EvaluateReply]:
-        """Return what the known clients of a leaf evaluated, in order of their ids, without failed ones."""
+        """Evaluations of the known clients of a leaf, in order of their ids, without failed ones."""
         return [self.evaluated[client] for client in leaf.clients if client in self.evaluated]
 
     def served(self, leaf: Leaf, unseen_clients: bool = False) -> dict[int, Evaluation]:
-        """Return client → evaluation of the model that its leaf serves it, on test windows.
+        """Client → evaluation of the model that its leaf serves it, on test windows.
 
         Args:
             leaf: whose clients, in order of their ids; those that failed are left out.
@@ -222,13 +222,13 @@ class RoundBook:
         return {c: self.evaluated[c][key] for c in members if key in self.evaluated.get(c, {})}
 
     def validated(self, leaf: Leaf, unseen_clients: bool = False) -> dict[int, Evaluation]:
-        """Return client → evaluation of the model that it is served, on validation windows; see `served`."""
+        """Client → evaluation of the model that it is served, on validation windows; see `served`."""
         key: tuple[str, SplitName] = (self.role_at(leaf, unseen_clients), "val")
         members = leaf.unseen_clients if unseen_clients else leaf.clients
         return {c: self.evaluated[c][key] for c in members if key in self.evaluated.get(c, {})}
 
     def before_and_after(self, client: int, leaf: Leaf) -> tuple[Evaluation, Evaluation] | None:
-        """Return how a client evaluates, on test windows, what its leaf fine-tuned and what came of it.
+        """How a client evaluates, on test windows, what its leaf fine-tuned and what came of it.
 
         None without fine-tuning, and if it did not evaluate both: means over clients are of the same ones.
         """
@@ -246,7 +246,7 @@ class RoundBook:
         truth: Sequence[int] | None = None,
         learned: Task = CLASSIFICATION,
     ) -> RoundResult:
-        """Return the rows of the round.
+        """The rows of the round.
 
         Args:
             leaves: in order.
@@ -291,7 +291,7 @@ class RoundBook:
     def _client_row(
         self, client: int, leaf: Leaf, test: Evaluation | None, val: Evaluation | None
     ) -> ClientResult:
-        """Return the row of one client, given its evaluations of the model that it is served."""
+        """The row of one client, given its evaluations of the model that it is served."""
         both = self.before_and_after(client, leaf)
         return ClientResult(
             client=client,
@@ -313,7 +313,7 @@ class RoundBook:
         )
 
     def _leaf_row(self, leaf: Leaf, cluster: int, group: int | None) -> LeafResult:
-        """Return the row of one leaf."""
+        """The row of one leaf."""
         test = pooled(list(self.served(leaf).values()))
         unseen = pooled(list(self.served(leaf, unseen_clients=True).values()))
         val = pooled(list(self.validated(leaf).values()))

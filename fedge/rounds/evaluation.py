@@ -31,7 +31,7 @@ from fedge.tasks.task import Task
 
 @dataclass(frozen=True)
 class Asked:
-    """Who is asked to evaluate which models.
+    """Evaluations to be asked of clients: who, and of which models.
 
     Attributes:
         models: leaf → role → model for the clients that train.
@@ -44,12 +44,12 @@ class Asked:
     unseen_clients: Mapping[int, Mapping[str, State]] = field(default_factory=dict)
 
     def of(self, client: int, leaf: Leaf) -> Mapping[str, State]:
-        """Return the models that a client or unseen client of a leaf is to evaluate, by role."""
+        """The models that a client or unseen client of a leaf is to evaluate, by role."""
         by_leaf = self.unseen_clients if self.unseen_clients and client not in leaf.clients else self.models
         return by_leaf[leaf.index]
 
     def of_leaves(self, servers: Sequence[Server]) -> "Asked":
-        """What is asked of leaves when this is asked of the servers above them, or of themselves."""
+        """Evaluations by leaves, where servers above them, or they themselves, are asked."""
 
         def spread(by_server: Mapping[int, Mapping[str, State]]) -> dict[int, Mapping[str, State]]:
             return {
@@ -100,11 +100,11 @@ class Evaluating:
         return self.take(asked, exchange.replies.values())
 
     def windows(self, split: SplitName) -> dict[int, int]:
-        """Return partition id → windows of a split."""
+        """Partition id → windows of a split."""
         return {client: held_out[split] for client, held_out in self._held_out.items()}
 
     def messages(self, asked: Asked) -> list[Message]:
-        """Return one message per client that is asked, leaf by leaf.
+        """One message per client that is asked, leaf by leaf.
 
         Args:
             asked: who evaluates what.
@@ -132,7 +132,7 @@ class Evaluating:
         return messages
 
     def take(self, asked: Asked, replies: Iterable[Message]) -> dict[int, EvaluateReply]:
-        """Return the evaluations that count, client by client, having noted the failures.
+        """The evaluations that count, client by client, having noted the failures.
 
         A loss that is not finite is that of a model which has diverged: it is noted, the evaluation counts.
 
@@ -159,6 +159,6 @@ class Evaluating:
 
 
 def _roles(models: Mapping[str, State], leaf: Leaf) -> list[str]:
-    """Return the roles that a client answers for: all models of its algorithm in the place of theirs."""
+    """The roles that a client answers for: all models of its algorithm in the place of theirs."""
     own = leaf.algorithm.form.roles() if leaf.algorithm is not None else []
     return [role for asked in models for role in (own if asked == OWN_MODELS else [asked])]

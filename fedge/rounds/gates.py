@@ -19,7 +19,7 @@ from fedge.states.averaging import State
 
 
 def asked_for_gates(config: Config, leaves: Sequence[Server], book: RoundBook) -> Asked:
-    """Return the models that gates choose from, and those that unseen clients are served.
+    """The models that gates choose from, and those that unseen clients are served.
 
     Args:
         config: its sections on gate and personal models are read.
@@ -37,7 +37,7 @@ def asked_for_gates(config: Config, leaves: Sequence[Server], book: RoundBook) -
 
 
 def is_foreseen(config: Config, leaves: Sequence[Server], book: RoundBook) -> bool:
-    """Tell whether every leaf will go on with the same model, whatever its clients' evaluations say.
+    """Whether every leaf will go on with the same model, whatever its clients' evaluations say.
 
     Args:
         config: its section on the gate is read.
@@ -51,7 +51,7 @@ def is_foreseen(config: Config, leaves: Sequence[Server], book: RoundBook) -> bo
 
 
 def clients_evaluate(config: Config, leaves: Sequence[Server], book: RoundBook, num_rounds: int) -> bool:
-    """Tell whether clients evaluate what they are served in a round: it is due, or something hangs on it.
+    """Whether clients evaluate what they are served in a round: it is due, or something hangs on it.
 
     Args:
         config: its sections on evaluation, gate and personal models are read.
@@ -101,7 +101,7 @@ def decide_again(config: Config, leaves: Sequence[Server], book: RoundBook) -> N
 
 
 def _decided(config: Config, leaf: Server, book: RoundBook) -> tuple[tuple[str, Offer] | None, GateResult]:
-    """Return the offer that a leaf considers, if any, and its gate's decision."""
+    """The offer that a leaf considers, if any, and its gate's decision."""
     evaluated = book.evaluations_at(leaf)
     offer = choosing.best_offer(book.offers_to(leaf), evaluated)
     return offer, choosing.decide(config.gate, offer, leaf.models.own_line is not None, evaluated)

@@ -1,4 +1,4 @@
-"""What is told of a global round while it goes on; by default nobody listens."""
+"""Hooks during a global round; by default nobody listens."""
 
 from collections.abc import Mapping
 

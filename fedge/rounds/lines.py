@@ -1,4 +1,4 @@
-"""What trains in one exchange: the leaves themselves, or forks of some beside them.
+"""Lines that train in one exchange: the leaves themselves, or forks of some beside them.
 
     leaf       every leaf's model
     own line   what a leaf that took an offer tentatively would have made without it
@@ -35,12 +35,12 @@ class TrainingLine:
     fold: int | None = None
 
     def leaf_at(self, index: int) -> Leaf:
-        """Return the leaf, or its fork, of an index."""
+        """The leaf, or its fork, of an index."""
         return next(leaf for leaf in self.leaves if leaf.index == index)
 
 
 def own_models(leaves: Sequence[Leaf]) -> TrainingLine:
-    """Return the line of the leaves' own models."""
+    """The line of the leaves' own models."""
     return TrainingLine(LEAF, leaves)
 
 
@@ -61,7 +61,7 @@ def beside(leaves: Sequence[Leaf]) -> Iterator[TrainingLine]:
 
 
 def any_beside(leaves: Sequence[Leaf]) -> bool:
-    """Tell whether anything trains beside the leaves' models, without making it."""
+    """Whether anything trains beside the leaves' models, without making it."""
     return any(
         leaf.models.folds or any(leaf.models.training(line) is not None for line in _BESIDE)
         for leaf in leaves
@@ -69,7 +69,7 @@ def any_beside(leaves: Sequence[Leaf]) -> bool:
 
 
 def _fold(leaf: Leaf, fold: int) -> Leaf:
-    """Return a fork of a leaf that all of its clients but some train."""
+    """A fork of a leaf that all of its clients but some train."""
     folds = leaf.models.folds
     return leaf.fork(folds[fold], scaffold=True, without=left_out(leaf.clients, fold, len(folds)))
 
@@ -90,6 +90,6 @@ def hand_back(training: TrainingLine, leaves: Sequence[Leaf]) -> None:
 
 
 def personal(leaves: Sequence[Leaf]) -> TrainingLine:
-    """Return the line that fine-tunes what every leaf serves, without control variates."""
+    """The line that fine-tunes what every leaf serves, without control variates."""
     forks = [leaf.fork(leaf.models.served, scaffold=False) for leaf in leaves]
     return TrainingLine(PERSONAL, forks)

@@ -1,4 +1,4 @@
-"""What passes between the cloud and its children around a cloud step: probes, questions, offers.
+"""Meeting of the cloud and its children around a cloud step: probes, questions, offers.
 
 Children are leaves, or in a deeper tree regions; what a region is asked, the clients of all its leaves are.
 
@@ -105,7 +105,7 @@ class Meetings:
         return replace(probe, models=models)
 
     def _all_folds(self) -> dict[int, Mapping[int, State]]:
-        """Return leaf → client → what was made without it: by forks where there are any."""
+        """Leaf → client → what was made without it: by forks where there are any."""
         forks = {
             leaf.index: by_client(leaf.clients, leaf.models.folds)
             for leaf in self._leaves
@@ -132,7 +132,7 @@ class Meetings:
         )
 
     def _kept(self, step: CloudStep) -> CloudStep:
-        """Return a cloud step whose models lie where large states do."""
+        """A cloud step whose models lie where large states do."""
         once = Once(self._transport.shared.keep)
         offers, trials = (
             [None if model is None else once(model) for model in models]
@@ -142,7 +142,7 @@ class Meetings:
         return replace(step, offers=offers, trials=trials, folds=folds)
 
     def _offers(self, clusters: Sequence[State | None]) -> list[Offers]:
-        """Return what every leaf is offered, given its cluster's model."""
+        """Offer for every leaf: its cluster's model."""
         models, weights = [leaf.model for leaf in self._leaves], [leaf.weight for leaf in self._leaves]
         blends = blends_of(self._config.cluster.blend)
         offers = make_offers(models, clusters, weights, blends, self._own_layers)

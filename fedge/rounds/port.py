@@ -1,4 +1,4 @@
-"""What a global round asks of leaf servers, wherever they are.
+"""Port: a global round's requests to leaf servers, wherever they are.
 
     train      a leaf round at all leaves of a line, and what becomes of their models
     probe      a leaf round from one model, for comparison only
@@ -70,10 +70,10 @@ class LeafPort(Protocol):
         """
 
     def windows(self, split: SplitName) -> dict[int, int]:
-        """Return partition id → windows of a split."""
+        """Partition id → windows of a split."""
 
     def facts(self) -> dict[str, Any]:
-        """Return what a run must know of leaf servers to go on, as JSON; a checkpoint holds it."""
+        """State of leaf servers in a checkpoint, as JSON."""
 
     def restore(self, facts: Mapping[str, Any]) -> None:
         """Go on with what `facts` gave.
@@ -106,7 +106,7 @@ class TrainsAhead(Protocol):
 
 @dataclass(frozen=True)
 class Around:
-    """What a port is made from.
+    """Parts from which a port is made.
 
     Attributes:
         task: what is learnt.
@@ -124,7 +124,7 @@ PortMaker = Callable[[Around], LeafPort]
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What leaf servers must know of a run.
+    """Facts of a run for leaf servers.
 
     Attributes:
         run: names it, also when it goes on after a stop.
@@ -141,7 +141,7 @@ class RunFacts:
 
 @runtime_checkable
 class LeafEngine(Protocol):
-    """What an engine offers whose leaf servers are processes of their own."""
+    """Additions to an engine whose leaf servers are processes of their own."""
 
     def make_port(self, facts: RunFacts, around: Around) -> LeafPort:
-        """Return what gives leaf servers their orders."""
+        """Factory of the port through which leaf servers get their orders."""

@@ -1,4 +1,4 @@
-"""What one global round measured: a row per client, a row per leaf, a row for the whole.
+"""Results of one global round: a row per client, a row per leaf, a row for the whole.
 
 Built by `fedge.rounds.strategy`, written by `fedge.records.recorder`, printed by `fedge.console.lines`.
 """
@@ -195,11 +195,11 @@ class RoundResult:
 
     @property
     def failure_kinds(self) -> dict[str, int]:
-        """Return how many clients failed for each kind of failure, in alphabetical order."""
+        """How many clients failed for each kind of failure, in alphabetical order."""
         return dict(sorted(Counter(failure.kind for failure in self.failures.values()).items()))
 
     def over_clients(self, name: str, unseen_clients: bool = False) -> Spread | None:
-        """Return one of ClientResult's numbers over the clients that have it, or None without any.
+        """One of ClientResult's numbers over the clients that have it, or None without any.
 
         Args:
             name: of the number, or of one of its further scores.
@@ -208,11 +208,11 @@ class RoundResult:
         return self._spread([c for c in self.clients if c.unseen_client == unseen_clients], name)
 
     def over_leaves(self, name: str) -> Spread | None:
-        """Return one of LeafResult's numbers over the leaves that have it, or None without any."""
+        """One of LeafResult's numbers over the leaves that have it, or None without any."""
         return self._spread(self.leaves, name)
 
     def _spread(self, rows: Sequence[ClientResult] | Sequence[LeafResult], name: str) -> Spread | None:
-        """Return the spread of a number over rows that have it; where a score falls, worst is the largest."""
+        """The spread of a number over rows that have it; where a score falls, worst is the largest."""
         found = [getattr(row, name, None) if hasattr(row, name) else row.further.get(name) for row in rows]
         values = [value for value in found if value is not None]
         falls = name in _FIRST_SCORES and not self.learned.scores[0].higher_is_better
@@ -225,7 +225,7 @@ class RoundResult:
 
     @property
     def train_loss(self) -> float | None:
-        """Return the mean training loss over clients, weighted by training windows."""
+        """The mean training loss over clients, weighted by training windows."""
         pairs = [(c.train_loss, c.train_samples) for c in self.clients if c.train_loss is not None]
         if not pairs:
             return None

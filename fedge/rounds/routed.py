@@ -66,7 +66,7 @@ class RoutedLeaves:
         return counted
 
     def _trained_ahead(self, training: TrainingLine, leaf_round: int) -> dict[int, Message] | None:
-        """Return client → reply of a leaf round that was asked for ahead, or None if it was not.
+        """Client → reply of a leaf round that was asked for ahead, or None if it was not.
 
         Those that did not train then are asked now: a client that fails does so in its own round.
         """
@@ -83,7 +83,7 @@ class RoutedLeaves:
         return dict(sorted(replies.items()))
 
     def _once_more(self, questions: Mapping[int, Message], replies: Mapping[int, Message]) -> list[Message]:
-        """Return the questions of clients without a reply, to whichever nodes hold their windows by now."""
+        """The questions of clients without a reply, to whichever nodes hold their windows by now."""
         return [
             Message(question.content, self._transport.clients.node(client), question.metadata.message_type)
             for client, question in questions.items()
@@ -132,12 +132,12 @@ class RoutedLeaves:
         return self._evaluating.take(asked, dict(sorted(evaluated.items())).values())
 
     def _by_client(self, messages: Iterable[Message]) -> dict[int, Message]:
-        """Return partition id → its message."""
+        """Partition id → its message."""
         partition = self._transport.clients.partition
         return {partition(message.metadata.dst_node_id): message for message in messages}
 
     def windows(self, split: SplitName) -> dict[int, int]:
-        """Return partition id → windows of a split."""
+        """Partition id → windows of a split."""
         return self._evaluating.windows(split)
 
     def facts(self) -> dict[str, Any]:
@@ -153,14 +153,14 @@ class RoutedLeaves:
 
 
 def _role_of(model: State, models: Mapping[str, State]) -> str | None:
-    """Return the role in which a model is evaluated, or None."""
+    """The role in which a model is evaluated, or None."""
     return next((role for role, evaluated in models.items() if evaluated is model), None)
 
 
 def _parts(
     replies: Mapping[int, Message], train: Mapping[int, Message], evaluate: Mapping[int, Message]
 ) -> tuple[dict[int, Message], dict[int, Message]]:
-    """Return client → reply of its training, and of its evaluation, of those that have made it.
+    """Client → reply of its training, and of its evaluation, of those that have made it.
 
     Args:
         replies: client → reply to a joint question, or to that for evaluation where it does not train.

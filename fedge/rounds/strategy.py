@@ -57,7 +57,7 @@ RoundHook = Callable[[RoundResult, dict[str, float]], bool]
 
 @dataclass(frozen=True)
 class Task:
-    """What is learnt, and what is known of it beforehand.
+    """Learning task of a run, and facts known of it beforehand.
 
     Attributes:
         config: the run's configuration.
@@ -247,7 +247,7 @@ class HierarchicalStrategy:
         self._labels = step.labels
 
     def _trains_ahead(self, global_round: int, num_rounds: int) -> bool:
-        """Tell whether clients may train for the next round as soon as they have evaluated this one's models.
+        """Whether clients may train for the next round as soon as they have evaluated this one's models.
 
         Nothing that is made of the evaluations may matter to that training, nobody may want to be told of the
         round before it begins, and the row of the round does not wait long for it. Where a client has just
@@ -324,7 +324,7 @@ class HierarchicalStrategy:
     # --- what survives the process --------------------------------------------------------------------
 
     def unseen_models(self) -> dict[int, State]:
-        """Return leaf → what it serves unseen clients, where that is another model than known clients get."""
+        """Leaf → what it serves unseen clients, where that is another model than known clients get."""
         models = {leaf.index: leaf.models for leaf in self.leaves}
         return {i: m.unseen for i, m in models.items() if m.unseen is not None and m.unseen is not m.served}
 
@@ -335,11 +335,11 @@ class HierarchicalStrategy:
         return own | {_CLOUD + kind: state for kind, state in self._cloud.states().items()}
 
     def client_controls(self) -> dict[int, State]:
-        """Return partition id → SCAFFOLD's c_i, of clients whose c_i is not zero, in order."""
+        """Partition id → SCAFFOLD's c_i, of clients whose c_i is not zero, in order."""
         return {c: leaf.client_controls[c] for leaf in self.leaves for c in sorted(leaf.client_controls)}
 
     def kept_memories(self) -> dict[int, Kept]:
-        """Return partition id → the version of its memory that counts, of clients that have one."""
+        """Partition id → the version of its memory that counts, of clients that have one."""
         return {c: kept for leaf in self.leaves if leaf.algorithm for c, kept in leaf.algorithm.kept.items()}
 
     def restore_client_controls(self, controls: Mapping[int, State]) -> None:
@@ -348,7 +348,7 @@ class HierarchicalStrategy:
             leaf.client_controls = {c: controls[c] for c in leaf.clients if c in controls}
 
     def facts(self) -> dict[str, Any]:
-        """Return what else the next global round needs, as JSON."""
+        """Further state for the next global round, as JSON."""
         return {
             "labels": self._labels.tolist(),
             "leaves": [leaf.facts() for leaf in self.leaves],
@@ -372,5 +372,5 @@ class HierarchicalStrategy:
 
 
 def _under(prefix: str, states: Mapping[str, State]) -> dict[str, State]:
-    """Return the states whose names begin with a prefix, without it."""
+    """The states whose names begin with a prefix, without it."""
     return {name.removeprefix(prefix): s for name, s in states.items() if name.startswith(prefix)}

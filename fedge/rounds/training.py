@@ -60,7 +60,7 @@ class LeafRounds:
     def messages(
         self, training: TrainingLine, leaf_round: int, grid: Grid, global_round: int | None = None
     ) -> list[Message]:
-        """Return the messages of a leaf round to all clients that train in it.
+        """The messages of a leaf round to all clients that train in it.
 
         Args:
             training: what trains.
@@ -85,7 +85,7 @@ class LeafRounds:
         return messages
 
     def _sample(self, leaf: Leaf, context: RoundContext) -> list[int]:
-        """Return the clients of a leaf that train in a leaf round, drawn by (seed, round, leaf)."""
+        """The clients of a leaf that train in a leaf round, drawn by (seed, round, leaf)."""
         count = num_training(self._config, len(leaf.clients))
         if count == len(leaf.clients):
             return list(leaf.clients)
@@ -134,7 +134,7 @@ class LeafRounds:
         model: State | None = None,
         most_windows: int = 0,
     ) -> dict[int, dict[int, Checked]]:
-        """Return leaf → client → reply that may count; note why others do not.
+        """Leaf → client → reply that may count; note why others do not.
 
         All trained `model`, or each its leaf's, on `most_windows` at most.
         """
@@ -176,7 +176,7 @@ class LeafRounds:
             self._transport.seconds_per_window = seconds / trained
 
     def _has_quorum(self, training: TrainingLine, leaf: Leaf, count: int, leaf_round: int) -> bool:
-        """Tell whether `count` replies may change a leaf's model; say so if not."""
+        """Whether `count` replies may change a leaf's model; say so if not."""
         needed, book = needed_replies(self._config), self._transport.book
         if count < needed and training.line == LEAF:
             book.kept_model[leaf.index] = book.kept_model.get(leaf.index, 0) + 1
@@ -233,7 +233,7 @@ class LeafRounds:
 
 
 def _folds(replies: Mapping[int, TrainReply]) -> dict[int, State]:
-    """Return client → what the other clients of its leaf have made."""
+    """Client → what the other clients of its leaf have made."""
     return means_without(
         {client: reply.state for client, reply in replies.items()},
         {client: float(reply.samples) for client, reply in replies.items()},

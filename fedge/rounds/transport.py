@@ -32,7 +32,7 @@ _NO_TIME = 1e-9  # seconds per window while nothing is known: the order of clien
 
 @dataclass(frozen=True)
 class Facilities:
-    """What the rounds of a run stand on.
+    """Common services for the rounds of a run.
 
     Attributes:
         clients: who is there.
@@ -96,7 +96,7 @@ class Transport:
         self.book = RoundBook(global_round, began=self._clock.began, branch_of=self._branch_of)
 
     def context(self, leaf_round: int, line: Line = LEAF, global_round: int | None = None) -> RoundContext:
-        """Return what clients must know in an exchange.
+        """Context of an exchange for clients.
 
         Args:
             leaf_round: counted through the run; the global round's number where nobody trains.
@@ -188,7 +188,7 @@ class Transport:
         return self.train_s <= min(_SOON_S, self.timeout_s / 2)
 
     def can_hold_replies(self, model: State) -> bool:
-        """Tell whether trained models may wait at the server until a round has its row and its checkpoint.
+        """Whether trained models may wait at the server until a round has its row and its checkpoint.
 
         Of large ones each is felt, in memory and in what is then not done behind an exchange; where an
         exchange takes seconds it is worth it.
@@ -206,7 +206,7 @@ class Transport:
         return self._clock.lap(phase)
 
     def finish_round(self) -> dict[str, float]:
-        """Return the seconds of the present round, phase by phase."""
+        """The seconds of the present round, phase by phase."""
         return self._clock.finish()
 
     def note_failure(self, client: int, failure: Failure) -> None:
@@ -220,7 +220,7 @@ class Transport:
         self.book.failures.setdefault(client, failure)
 
     def _last_words(self, client: int) -> str | None:
-        """Return what a client whose worker has died left behind; log where it stood."""
+        """Last words of a client whose worker has died; its place goes to the log."""
         words = last_words(self.context(0).data_folder, client)
         if words:
             logger.info("client %d stood here when its time was over:\n%s", client, words)
@@ -228,5 +228,5 @@ class Transport:
 
 
 def _is_large(model: State) -> bool:
-    """Tell whether one model more or less is felt."""
+    """Whether one model more or less is felt."""
     return state_bytes(model) > _LARGE_BYTES

@@ -16,7 +16,7 @@ _DEFAULT = TrainConfig.__dataclass_fields__["algorithm"].default
 
 
 def is_default(config: Config) -> bool:
-    """Tell whether clients do nothing but what the options of `train` and `scaffold` say."""
+    """Whether clients do nothing but what the options of `train` and `scaffold` say."""
     return bool(config.train.algorithm == _DEFAULT)
 
 
@@ -61,7 +61,7 @@ def refuse_unread(config: Config) -> None:
 
 
 def form_of_algorithm(config: Config, shape: DataShape, windows: Windows | None) -> "ReplyForm | None":
-    """Return what clients send by their algorithm, found in a trial; None where the options say all.
+    """Form of the arrays that clients send by their algorithm, from a trial; None where options tell it.
 
     Args:
         config: of the run.

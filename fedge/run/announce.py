@@ -1,4 +1,4 @@
-"""What is said and recorded about a run while it goes on: terminal, run.log, tables and trackers."""
+"""Announcements and records of a run while it goes on: terminal, run.log, tables and trackers."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -170,7 +170,7 @@ class Announcer:
         self._note(self._gpu_options_in_vain(devices))
 
     def _gpu_options_in_vain(self, devices: Mapping[str, int]) -> list[str]:
-        """Return a line for each option of GPUs that does nothing on these devices, in this number."""
+        """A line for each option of GPUs that does nothing on these devices, in this number."""
         train, threads = self._plan.config.train, self._recorder.manifest["federation"].get("workers", 1)
         if set(devices) == {CPU}:
             if train.precision in (FLOAT32, ROUNDED):  # the kernel says what becomes of the latter
@@ -292,7 +292,7 @@ class Announcer:
 
 
 def _devices_in_words(devices: Mapping[str, int]) -> str:
-    """Return what clients compute on in words: all on one kind of device, or how many on which.
+    """Devices that clients compute on, in words: all of one kind, or how many of which.
 
     >>> _devices_in_words({"cpu": 9})
     'the CPU'

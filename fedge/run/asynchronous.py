@@ -66,7 +66,7 @@ _BEHIND = (
 
 
 def _with_steps(plan: Plan) -> Config:
-    """Return the configuration of a run with a number for `train.local-steps`: jobs take as long as these."""
+    """The configuration of a run with a number for `train.local-steps`: jobs take as long as these."""
     return replace(plan.config, train=replace(plan.config.train, local_steps=plan.local_steps))
 
 
@@ -116,7 +116,7 @@ class AsynchronousSteps(Steps):
         self._finish(callbacks)
 
     def _procedure(self, clients: Clients, dealt: Partition, who: Population, shape: DataShape) -> Procedure:
-        """Return the run on the virtual clock, before its first event."""
+        """The run on the virtual clock, before its first event."""
         plan, engine = self._plan, self._grid
         config, contexts = _with_steps(plan), round_contexts(plan)
         network = network_of(plan, shape)
@@ -166,7 +166,7 @@ class AsynchronousSteps(Steps):
         ))  # fmt: skip
 
     def _facts(self, initial: Version, shape: DataShape) -> ModelFacts:
-        """Return what rules can know of the model."""
+        """Facts about the model that rules can use."""
         return ModelFacts(
             lambda: network_of(self._plan, shape),
             initial,
@@ -177,7 +177,7 @@ class AsynchronousSteps(Steps):
         )
 
     def _cloud(self, who: Population, facts: ModelFacts, groups: Groups | None) -> Cloud | None:
-        """Return the cloud; none above a single leaf."""
+        """The cloud; none above a single leaf."""
         if groups is None:
             return None
         config = self._plan.config.asynchrony
@@ -192,7 +192,7 @@ class AsynchronousSteps(Steps):
         return Cloud(config, server, weights.tolist(), groups.labels.tolist())
 
     def _fleet(self) -> Fleet:
-        """Return how fast every client is."""
+        """How fast every client is."""
         devices = self._plan.config.devices
         rng = numpy_stream(self._plan.seed, Purpose.DEVICES)
         made = DEVICES.load(devices.preset)(self._owners, rng, **devices.arguments("preset"))
@@ -312,7 +312,7 @@ def population(dealt: Partition, sizes: Sequence[int]) -> Population:
 
 
 def owners_of(deal: Deal) -> np.ndarray:
-    """Return the number of the user of each client (K,) int64: of its first window, whatever it is for."""
+    """The number of the user of each client (K,) int64: of its first window, whatever it is for."""
     users = np.unique(deal.windows.user, return_inverse=True)[1]
     return np.array([
         users[next(part[0] for part in parts if len(part))] for parts in deal.partition.clients
@@ -320,7 +320,7 @@ def owners_of(deal: Deal) -> np.ndarray:
 
 
 def shared_windows(deal: Deal) -> str | None:
-    """What to say of a fleet whose devices hold more training windows than there are; None if none is shared.
+    """Remark on a fleet whose devices hold more training windows than there are; None if none is shared.
 
     Devices reach into their neighbours' windows where users have too few for `devices.least-windows`.
     """
@@ -335,7 +335,7 @@ def shared_windows(deal: Deal) -> str | None:
 
 
 def class_shares(deal: Deal) -> np.ndarray:
-    """Return the share of each class in the training windows of each client, (K, classes) float64."""
+    """The share of each class in the training windows of each client, (K, classes) float64."""
     y, classes, planted = deal.windows.labels, len(deal.windows.classes), deal.partition.scenario
     found = np.zeros((len(deal.partition.clients), classes))
     for client, (train, _, _) in enumerate(deal.partition.clients):

@@ -1,4 +1,4 @@
-"""What a run consists of, made from its configuration: model, leaves, cloud, strategy, shared files."""
+"""Parts of a run, made from its configuration: model, leaves, cloud, strategy, shared files."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -56,7 +56,7 @@ AlgorithmMaker = Callable[[State, Sequence[str]], "LeafAlgorithm | None"]
 
 @dataclass(frozen=True)
 class Plan:
-    """What the parts of a run are made from.
+    """Plan from which the parts of a run are made.
 
     Attributes:
         config: of the run.
@@ -97,7 +97,7 @@ def build_strategy(
     hooks: Hooks = _NOBODY,
     make_port: PortMaker = RoutedLeaves,
 ) -> tuple[HierarchicalStrategy, State]:
-    """Return the strategy with its leaves and its cloud, and the initial model.
+    """The strategy with its leaves and its cloud, and the initial model.
 
     Args:
         plan: what all is made from.
@@ -151,7 +151,7 @@ def cloud_rule(config: Config, trainable: Sequence[str]) -> RuleMaker | None:
 
 
 def network_of(plan: Plan, shape: DataShape, number: int = 0) -> nn.Module:
-    """Return a network with initial weights: number 0 for all leaves, others where there are several."""
+    """A network with initial weights: number 0 for all leaves, others where there are several."""
     generator = torch_stream(plan.seed, Purpose.MODEL, *([number] if number else []))
     train = plan.config.train
     try:
@@ -165,7 +165,7 @@ def network_of(plan: Plan, shape: DataShape, number: int = 0) -> nn.Module:
 
 
 def kernel_of_run(plan: Plan, shape: DataShape, devices: Collection[str] = ()) -> Kernel:
-    """Return what computes the steps of clients on a CPU; see `build_strategy` for what is given.
+    """Kernel of the clients' steps on a CPU; see `build_strategy` for the arguments.
 
     Args:
         devices: what clients compute on, "cpu" or names of GPUs; empty where that is not known.
@@ -187,7 +187,7 @@ def kernel_of_run(plan: Plan, shape: DataShape, devices: Collection[str] = ()) -
 
 
 def windows_of_splits(dealt: Partition) -> dict[int, dict[str, int]]:
-    """Return partition id → split → its windows."""
+    """Partition id → split → its windows."""
     return {
         client: {"train": len(train), "val": len(val), "test": len(test)}
         for client, (train, val, test) in enumerate(dealt.clients)
@@ -203,7 +203,7 @@ def make_leaves(
     variances: Sequence[str],
     make_algorithm: AlgorithmMaker = lambda state, trainable: None,
 ) -> list[Leaf]:
-    """Return all leaves with their clients: those that train, weighed by training windows, and the unseen."""
+    """All leaves with their clients: those that train, weighed by training windows, and the unseen."""
     leaves, first = [], 0
     parts, unseen = dealt.clients, dealt.unseen_clients
     levels = config.scaffold.levels if config.scaffold.enabled else 0
@@ -219,7 +219,7 @@ def make_leaves(
 
 
 def algorithm_maker(plan: Plan) -> AlgorithmMaker:
-    """Return what gives a leaf its side of the clients' algorithm; None where that needs nothing of it."""
+    """Factory of a leaf's side of the clients' algorithm; None where the algorithm needs none."""
     form = plan.form
     if form is None:
         return lambda state, trainable: None
@@ -257,7 +257,7 @@ def make_branches(config: Config, leaves: Sequence[Leaf]) -> list[Server]:
 
 
 def round_contexts(plan: Plan) -> Callable[[int, int], RoundContext]:
-    """Return what gives (global round, leaf round) → what clients must know in it."""
+    """Function (global round, leaf round) → context for clients."""
 
     server, scale, steps = process_name(), plan.owners_scale, plan.local_steps
     in_files = scale is None and not plan.handed_out
@@ -303,7 +303,7 @@ def _prepare_sharing(plan: Plan, clients: Clients, leaves: Sequence[Leaf]) -> No
 
 
 def _models_at_once(config: Config, clients: int, leaves: int) -> int:
-    """Return how many models the files of a round hold at most.
+    """How many models the files of a round hold at most.
 
     Every client's, every leaf's start, its own, the offered ones and what else it may serve; a trial of new
     groups adds four per leaf, a probe one, SCAFFOLD on two levels the start of its drift. The cloud's own

@@ -146,7 +146,7 @@ class Steps:
         self._announcer.finish()
 
     def _port_maker(self, clients: Clients) -> PortMaker:
-        """Return what gives the leaf servers: parts of this process, or processes of their own."""
+        """Factory of the port to the leaf servers: parts of this process, or processes of their own."""
         if not isinstance(self._grid, LeafEngine):
             return RoutedLeaves
         manifest, config, scale = self._recorder.manifest, self._plan.config, self._plan.owners_scale

@@ -42,7 +42,7 @@ class Outcome:
     exit_code: int = exits.COMPLETED
 
     def last_line(self, host: str) -> str:
-        """Return what the server of a deployment says last, from which `fedge run` takes the exit code."""
+        """Last line of a deployment's server, from which `fedge run` takes the exit code."""
         place = self.folder or "(no run folder)"
         return f"fedge: run {self.status}, exit code {self.exit_code}: {host}:{place}"
 
@@ -95,7 +95,7 @@ class Ending:
             self._say(line)
 
     def _failure(self, reason: str, exit_code: int) -> list[str]:
-        """Return the lines on a run that failed: why, where it lies and, where it can, how it goes on."""
+        """The lines on a run that failed: why, where it lies and, where it can, how it goes on."""
         folder = self._recorder.folder
         lines = [f"fedge: {reason}", f"run folder: {short(folder)} (failed; see run.log)"]
         if "fedge resume" not in reason and checkpoints(folder / FOLDER):
@@ -145,7 +145,7 @@ class Ending:
 
 
 def _exit_code(error: BaseException) -> int:
-    """Return the exit code of a run that an exception ended."""
+    """The exit code of a run that an exception ended."""
     interrupted = exits.interrupted_by(error)
     if interrupted:
         return interrupted.exit_code
@@ -153,7 +153,7 @@ def _exit_code(error: BaseException) -> int:
 
 
 def _reason(error: BaseException) -> str:
-    """Return why a run failed, in one line."""
+    """Why a run failed, in one line."""
     interrupted = exits.interrupted_by(error)
     if interrupted:
         return interrupted.reason

@@ -1,4 +1,4 @@
-"""What a run knows of its data: from windows that it has dealt itself, or from what their owners tell.
+"""Facts of a run's data: from windows dealt here, or from their owners' descriptions.
 
 Where clients own their data the server never sees a window. It learns counts, names and sums, and makes of
 them what it makes of windows otherwise: who is weighed by how much, by what all scale, what models look like.
@@ -32,7 +32,7 @@ _SPLITS = ("train", "val", "test")
 
 @dataclass(frozen=True)
 class DataFacts:
-    """What is said and recorded of the data of a run.
+    """Facts of a run's data for terminal and manifest.
 
     Attributes:
         source: where they come from.
@@ -63,7 +63,7 @@ class DataFacts:
 
 
 def facts_of_deal(config: Config, deal: Deal) -> DataFacts:
-    """Return what is known of windows that have been dealt here."""
+    """Facts of windows that have been dealt here."""
     windows, dealt, sizes = deal.windows, deal.partition, deal.clients_per_leaf
     return DataFacts(
         deal.source, len(windows.y), windows.classes, windows.channels, windows.x.dtype.name, windows.about,
@@ -90,7 +90,7 @@ class OwnersData:
 def data_of_owners(
     config: Config, seed: int, told: Mapping[int, Told], resumption: Resumption | None
 ) -> OwnersData:
-    """Return what a run makes of what its clients tell of their windows.
+    """Facts of a run from its clients' descriptions of their windows.
 
     Args:
         config: of the run.
@@ -129,7 +129,7 @@ def data_of_owners(
 def part_of_owners(
     config: Config, seed: int, clients: int, told: Mapping[int, Told], scale: Scale
 ) -> tuple[Partition, DataShape]:
-    """Return what a leaf server makes of what its own clients tell; of others it knows nothing.
+    """Facts of a leaf server from its own clients' descriptions; of others it knows nothing.
 
     Args:
         config: of the run.
@@ -146,7 +146,7 @@ def part_of_owners(
 
 
 def _shape(first: Told, scale: Scale) -> DataShape:
-    """Return the sizes of the data, as the first client tells them of its own."""
+    """The sizes of the data, as the first client tells them of its own."""
     return DataShape(
         first.input_shape, len(first.classes), scale.mean, scale.std, first.y_shape, first.y_dtype,
         first.dtype == "int64",
@@ -154,7 +154,7 @@ def _shape(first: Told, scale: Scale) -> DataShape:
 
 
 def _alike(told: Mapping[int, Told]) -> Told:
-    """Return the first client's, or raise ConfigError where another's windows are of another kind."""
+    """The first client's, or raise ConfigError where another's windows are of another kind."""
     first = told[0]
     for client, one in told.items():
         for name in ("classes", "channels", "input_shape", "dtype", "split_kind", "y_shape", "y_dtype"):
@@ -189,7 +189,7 @@ def _pooled(
 
 
 def _source(told: Mapping[int, Told]) -> DataSource:
-    """Return where the data come from; the fingerprint is that of all clients' in order."""
+    """Where the data come from; the fingerprint is that of all clients' in order."""
     names = sorted({one.source for one in told.values()})
     some = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
     digest = hashlib.sha256("\n".join(one.fingerprint for one in told.values()).encode()).hexdigest()
@@ -209,7 +209,7 @@ def _refuse_without_windows(told: Mapping[int, Told]) -> None:
 
 
 def _counted(told: Mapping[int, Told], clients: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Return per client, per split as many numbers as it has windows: that of the first of them."""
+    """Per client, per split as many numbers as it has windows: that of the first of them."""
     at, found = 0, []
     for client in range(clients):
         parts = []
@@ -222,7 +222,7 @@ def _counted(told: Mapping[int, Told], clients: int) -> list[tuple[np.ndarray, n
 
 
 def _holdings(told: Mapping[int, Told], dealt: Partition, sizes: Sequence[int]) -> Iterator[Holding]:
-    """Yield what every client holds; users and devices stay with the owner."""
+    """Windows of every client; users and devices stay with the owner."""
     leaf_of = np.repeat(np.arange(len(sizes)), sizes).tolist()
     for client, one in told.items():
         leaf = leaf_of[client]

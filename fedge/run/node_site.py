@@ -1,4 +1,4 @@
-"""What a leaf server has for a run whose clients are SuperNodes with windows of their own.
+"""Site of a leaf server for a run whose clients are SuperNodes with windows of their own.
 
 It never sees a window: it asks its clients what they tell of theirs, hands that to the cloud, and gets from
 it by what all clients of the run scale. What a run's options are, clients learn from messages: to the leaf
@@ -44,7 +44,7 @@ class NodeSites:
         self._found: tuple[Question, Clients] | None = None  # of the run that is about to begin
 
     def tell(self, facts: Mapping[str, Any]) -> dict[int, str]:
-        """Return partition id → what the client tells of its windows, as text.
+        """Partition id → what the client tells of its windows, as text.
 
         Args:
             facts: of the run, as the cloud tells them.
@@ -66,7 +66,7 @@ class NodeSites:
         return {client: told.to_text() for client, told in clients.told.items()}
 
     def open(self, facts: Mapping[str, Any]) -> Site:
-        """Return what there is for a run.
+        """Site for a run.
 
         Args:
             facts: of the run, with what this leaf's clients have told before.
@@ -91,7 +91,7 @@ class NodeSites:
         refuse_code_of_cloud(from_run_config(facts["config"]), self._folder, self._trust_code)
 
     def _clients(self, facts: Mapping[str, Any], told: Mapping[int, Told]) -> Clients:
-        """Return the clients as they were asked; a leaf server that is a new process asks again."""
+        """The clients as they were asked; a leaf server that is a new process asks again."""
         found, self._found = self._found, None
         if found is not None and found[0] == _question(facts):
             return found[1]
@@ -99,12 +99,12 @@ class NodeSites:
         return find_again(self._engine, timeout_s, _question(facts), self._among(facts), told)
 
     def _among(self, facts: Mapping[str, Any]) -> Among:
-        """Return which clients of the run are this leaf's."""
+        """Which clients of the run are this leaf's."""
         total = int(facts["clients"])
         sizes = clients_per_leaf(from_run_config(facts["config"]).hierarchy, total)
         return Among(clients_of_leaf(sizes, self._leaf), total)
 
 
 def _question(facts: Mapping[str, Any]) -> Question:
-    """Return what nodes are asked at their first call in a run."""
+    """Question to nodes at their first call in a run."""
     return Question("", int(facts["seed"]), json.dumps(facts["config"], sort_keys=True))

@@ -44,7 +44,7 @@ class Opened:
 
 
 def open_folder(prepared: Prepared) -> Opened:
-    """Return the run's folder, new or that of the run to go on with, locked.
+    """The run's folder, new or that of the run to go on with, locked.
 
     Code of the user's that this run carries out is code that the user has said yes to.
 
@@ -72,7 +72,7 @@ def open_folder(prepared: Prepared) -> Opened:
 def first_manifest(
     prepared: Prepared, opened: Opened, engine: str, federation: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the manifest's entries at the start.
+    """The manifest's entries at the start.
 
     Args:
         prepared: configuration and seed of the run.

@@ -342,7 +342,7 @@ def described_parts(config: Config) -> dict[str, Any]:
 
 
 def _described(register: Register, name: str) -> dict[str, Any]:
-    """Return which code a name stands for now."""
+    """Which code a name stands for now."""
     code, origin = register.load(name), register.entry(name).origin
     code = getattr(code, "part", code)  # an object that was given
     version = importlib.metadata.version(origin) if origin else ""
@@ -350,7 +350,7 @@ def _described(register: Register, name: str) -> dict[str, Any]:
 
 
 def changed_parts(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return a line per part whose code is not what it was when the run began."""
+    """A line per part whose code is not what it was when the run began."""
     lines = []
     for option, part in now.items():
         was = before.get(option)

@@ -11,7 +11,7 @@ _ONE_EACH = "fedge run --clients {users}, or flwr run . --federation-config 'opt
 
 
 def clients_for(config: Config, windows: Windows, there: int) -> int:
-    """Return how many clients a run has for which nobody has said it.
+    """How many clients a run has for which nobody has said it.
 
     One per user, where `partition.kind` deals users and the data name several; else as many as the federation
     has. The synthetic set has as many users as there are clients, unless `data.synthetic-users` says it;
@@ -32,7 +32,7 @@ def clients_for(config: Config, windows: Windows, there: int) -> int:
 
 
 def _sum(sizes: str) -> int:
-    """Return what "3,3,4" adds up to; 0 for what is refused later."""
+    """Sum of "3,3,4"; 0 for text that is refused later."""
     parts = sizes.split(",")
     return sum(map(int, parts)) if all(p.strip().isdecimal() and len(p) < 10 for p in parts) else 0
 
@@ -48,7 +48,7 @@ def refuse_other_number(config: Config, there: int) -> None:
 
 
 def misfit(config: Config, windows: Windows, clients: int, one_each: str = _ONE_EACH) -> str | None:
-    """Return a line where users are dealt and a client is not one user; None where all is as expected.
+    """A line where users are dealt and a client is not one user; None where all is as expected.
 
     `one_each` says how to have a client per user, with their number where "{users}" stands.
     """

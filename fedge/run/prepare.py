@@ -1,4 +1,4 @@
-"""What a run starts from, worked out once: configuration, seed, the run to go on with, the data as dealt.
+"""Preparation of a run: configuration, seed, the run to go on with, the data as dealt.
 
 Loads no torch: most of what a user can get wrong is found here, and is to be said at once.
 """
@@ -61,7 +61,7 @@ class Deal:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What was worked out before a run starts.
+    """Prepared inputs of a run.
 
     Attributes:
         config: of the run, checked.
@@ -81,7 +81,7 @@ class Prepared:
 
 
 def prepare(run_config: Mapping[str, Any]) -> Prepared:
-    """Return what follows from Flower's flat mapping and the environment alone.
+    """Everything that follows from Flower's flat mapping and the environment alone.
 
     Raises:
         ConfigError: an option cannot be, or SEED.
@@ -137,7 +137,7 @@ def deal_data(
 
 
 def clients_of_data(config: Config, there: int, load: Load = load_source) -> int:
-    """Return how many clients a run has for which nobody has said it; `there` where the data do not say.
+    """How many clients a run has for which nobody has said it; `there` where the data do not say.
 
     Raises:
         ConfigError: the data cannot be loaded.
@@ -146,12 +146,12 @@ def clients_of_data(config: Config, there: int, load: Load = load_source) -> int
 
 
 def in_pieces(config: Config) -> bool:
-    """Tell whether users are cut into devices, so that there are fewer people than clients."""
+    """Whether users are cut into devices, so that there are fewer people than clients."""
     return config.asynchrony.is_on and config.devices.pieces > 0
 
 
 def _clients_of(config: Config, loaded: tuple[Windows, DataSource], there: int) -> int:
-    """Return how many clients follow from the data; of the synthetic set, as many as there are anyway."""
+    """How many clients follow from the data; of the synthetic set, as many as there are anyway."""
     windows, source = loaded
     if source.synthetic and not config.data.synthetic_users:
         return there

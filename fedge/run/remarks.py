@@ -1,4 +1,4 @@
-"""What must be said aloud at the end of a run: a part of the method that never acted, clients that failed."""
+"""Remarks at the end of a run: a part of the method that never acted, clients that failed."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -68,7 +68,7 @@ class Remarks:
         self._notes.append(line)
 
     def facts(self) -> dict[str, Any]:
-        """Return all that was seen, as JSON (mappings as pairs), for `restore`."""
+        """All that was seen, as JSON (mappings as pairs), for `restore`."""
         return {name: list(v.items()) if isinstance(v, dict) else v for name, v in vars(self).items()}
 
     def restore(self, facts: Mapping[str, Any]) -> None:
@@ -82,7 +82,7 @@ class Remarks:
         return bool(self._failed)
 
     def lines(self) -> list[str]:
-        """Return the remarks, most important first."""
+        """The remarks, most important first."""
         found = [
             f"client {client} failed, first in {reason}" for client, reason in sorted(self._failed.items())
         ]
@@ -99,7 +99,7 @@ class Remarks:
         return found + [self.on_privacy] * bool(self.on_privacy) + self._notes
 
     def _on_clusters(self) -> list[str]:
-        """Return what clustering did, or that it did nothing."""
+        """Remark on the effect of clustering, or on its absence."""
         found = self._changes
         if len(found) > _MOST_CHANGES:
             found = [
@@ -131,14 +131,14 @@ class Remarks:
 
 
 def changes_of(result: RoundResult) -> list[str]:
-    """Return how the clusters changed in a round, a line per change."""
+    """How the clusters changed in a round, a line per change."""
     events = result.cloud.facts.get("events", ()) if result.cloud else ()
     tests = result.cloud.facts.get("tests", ()) if result.cloud else ()
     return [f"round {result.global_round}: {words(event)}{_worth_of_split(event, tests)}" for event in events]
 
 
 def _worth_of_split(event: Event, tests: Sequence[Mapping[str, Any]]) -> str:
-    """Return the p-value of the cut by which a cluster came apart, where the deal test has made it."""
+    """The p-value of the cut by which a cluster came apart, where the deal test has made it."""
     first, *rest = (set(cluster) for cluster in event["after"])
     cuts = [
         test
@@ -155,11 +155,11 @@ def _worth_of_split(event: Event, tests: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _sides(test: Mapping[str, Any]) -> list[tuple[list[int], list[int]]]:
-    """Return the parts of a cut, in both orders."""
+    """The parts of a cut, in both orders."""
     first, second = test["parts"]
     return [(first, second), (second, first)]
 
 
 def _ends(values: Sequence[float]) -> list[float]:
-    """Return the smallest and the largest value; nothing of nothing."""
+    """The smallest and the largest value; nothing of nothing."""
     return [min(values), max(values)] if values else []

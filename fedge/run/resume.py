@@ -68,7 +68,7 @@ class Resumption:
         return described
 
     def is_complete(self, config: Config) -> bool:
-        """Tell whether nothing is left to do: it ended as it was to, and all results are what was written."""
+        """Whether nothing is left to do: it ended as it was to, and all results are what was written."""
         return (
             self.manifest.get("status") in ("completed", "partial")
             and (self.checkpoint.global_round == config.num_server_rounds or self._has_stopped(config))
@@ -77,7 +77,7 @@ class Resumption:
         )
 
     def _has_stopped(self, config: Config) -> bool:
-        """Tell whether a callback has ended the run, and the same ones would do so again."""
+        """Whether a callback has ended the run, and the same ones would do so again."""
         before, now = self.manifest.get("config", {}), to_run_config(config)
         return "stopped" in self.manifest and all(
             now[key] == before.get(key) for key in ("callbacks", "callbacks-args")
@@ -86,7 +86,7 @@ class Resumption:
     def manifest_to_go_on(
         self, config: Config, engine: str, versions: Mapping[str, str], now: str
     ) -> dict[str, Any]:
-        """Return the manifest with which the run goes on: its own, and one more entry in `resumed`."""
+        """The manifest with which the run goes on: its own, and one more entry in `resumed`."""
         given = {key: value for key, value in to_run_config(config).items() if key in _TUNING}
         entry = {"when": now, "after_round": self.checkpoint.global_round, "engine": engine}
         changed = {
@@ -105,7 +105,7 @@ class Resumption:
 
 
 def find_resumption(config: Config, seed: int) -> Resumption:
-    """Return the run that `config.resume` names, with its newest checkpoint that is whole.
+    """The run that `config.resume` names, with its newest checkpoint that is whole.
 
     Raises:
         ConfigError: there is no such run, it has no whole checkpoint, or configuration or seed differ.
@@ -124,7 +124,7 @@ def find_resumption(config: Config, seed: int) -> Resumption:
 
 
 def open_resumption(folder: Path) -> Resumption:
-    """Return the run in `folder` with its newest checkpoint that is whole.
+    """The run in `folder` with its newest checkpoint that is whole.
 
     Raises:
         ConfigError: there is none, or the folder holds what leads elsewhere.
@@ -151,14 +151,14 @@ def open_resumption(folder: Path) -> Resumption:
 
 
 def is_as_found(found: Resumption) -> bool:
-    """Tell whether a run stands as it was found: whoever goes on with one says so in its manifest."""
+    """Whether a run stands as it was found: whoever goes on with one says so in its manifest."""
     return _manifest(found.folder) == found.manifest
 
 
 def _newest_that_fits(
     folder: Path, confusion_is_due: Callable[[Path, Checkpoint], bool]
 ) -> tuple[Checkpoint | None, list[CheckpointError]]:
-    """Return the newest whole checkpoint that the tables still fit, and what is wrong with newer ones.
+    """The newest whole checkpoint that the tables still fit, and what is wrong with newer ones.
 
     Args:
         folder: of the run.
@@ -198,13 +198,13 @@ def _misfits(folder: Path, checkpoint: Checkpoint, names: Iterable[str]) -> dict
 
 
 def _confusion_is_due(folder: Path, checkpoint: Checkpoint) -> bool:
-    """Tell whether the checkpoint is of the run's last round."""
+    """Whether the checkpoint is of the run's last round."""
     manifest = _manifest(folder) or checkpoint.facts["run"]
     return bool(manifest.get("config", {}).get("num-server-rounds") == checkpoint.global_round)
 
 
 def _manifest(folder: Path) -> dict[str, Any] | None:
-    """Return the run's manifest, or None where it cannot be read; the checkpoint has a copy."""
+    """The run's manifest, or None where it cannot be read; the checkpoint has a copy."""
     try:
         return read_manifest(folder)
     except RunFolderError:
@@ -270,12 +270,12 @@ def refuse_other_data(found: Resumption, fingerprint: str, clients_per_leaf: lis
 
 
 def run_config_of(found: Resumption) -> dict[str, Scalar]:
-    """Return the run config with which a run goes on as it began, seed included."""
+    """The run config with which a run goes on as it began, seed included."""
     known = options()
     config = {key: value for key, value in found.run["config"].items() if key in known}
     return {**config, **places_of(found.folder), "seed": found.run["seed"], "resume": str(found.folder)}
 
 
 def _show(value: Any) -> str:
-    """Return a value as TOML has it; "nothing" for an option that this version does not know."""
+    """A value as TOML has it; "nothing" for an option that this version does not know."""
     return "nothing" if value is None else json.dumps(value)

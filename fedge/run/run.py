@@ -95,7 +95,7 @@ def _without_log(opened: Opened, error: OSError) -> Outcome:
 
 
 class _Surroundings:
-    """What a run has around it and what goes with it: console, log, tracker, large states in files."""
+    """Surroundings of a run: console, log, tracker, large states in files."""
 
     def __init__(self, prepared: Prepared, opened: Opened, engine: str, terminal: TextIO) -> None:
         self.prepared = prepared
@@ -175,7 +175,7 @@ def _further_tables(config: Config) -> tuple[Table, ...]:
 
 
 def _steps_of(config: Config) -> type[Steps]:
-    """Return what carries out the steps; a run in rounds need not load the virtual clock."""
+    """Steps of the run; a run in rounds need not load the virtual clock."""
     if not config.asynchrony.is_on:
         return Steps
     from fedge.run.asynchronous import AsynchronousSteps

@@ -1,4 +1,4 @@
-"""What a run's final models say about themselves: how they were made, and whom each serves."""
+"""Description of a run's final models: how they were made, and whom each serves."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ _ABOUT = ("rate_hz", "units", "window_s")  # what those who record such windows 
 
 
 def card_of(config: Config, facts: DataFacts, shape: DataShape) -> Card:
-    """Return what is known of the models before there are any.
+    """Card of the models, as far as it is known before training.
 
     Args:
         config: of the run.
@@ -44,7 +44,7 @@ def card_of(config: Config, facts: DataFacts, shape: DataShape) -> Card:
 
 @dataclass(frozen=True)
 class Members:
-    """Who stands under a leaf.
+    """Clients under a leaf.
 
     Attributes:
         index: number of the leaf.
@@ -60,7 +60,7 @@ class Members:
 
 
 def with_served(card: Card, leaves: Sequence[Leaf | Members], others: Collection[int]) -> Card:
-    """Return a card that says whom each stored model serves.
+    """A card that says whom each stored model serves.
 
     Args:
         card: of the run.

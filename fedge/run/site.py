@@ -1,4 +1,4 @@
-"""What a leaf server has for one run: its clients in this process, their windows, a leaf to train.
+"""Site of a leaf server for one run: clients of this process, their windows, a leaf to train.
 
 It deals the data as the cloud does, from its own copy of the data set, and takes what its clients hold.
 """
@@ -47,7 +47,7 @@ MakeEngine = Callable[[Mapping[str, Any], int, Sequence[int]], AbstractContextMa
 def open_site(
     folder: Path, leaf: int, make_engine: MakeEngine, facts: Mapping[str, Any], *, trust_code: bool = False
 ) -> Site:
-    """Return what a leaf server has for a run.
+    """Site of a leaf server for a run.
 
     Args:
         folder: the leaf server's own; each run has one in it.
@@ -91,7 +91,7 @@ def refuse_other_leaf(leaf: int, facts: Mapping[str, Any]) -> None:
 
 
 def plan_of(folder: Path, facts: Mapping[str, Any]) -> Plan:
-    """Return what the parts of a run are made from at a leaf server, with a folder of the run's own."""
+    """Plan of a run's parts at a leaf server, with a folder of the run's own."""
     own = folder / f"run-{hashlib.sha256(str(facts['run']).encode()).hexdigest()[:16]}"
     own.mkdir(parents=True, exist_ok=True)
     config, seed = from_run_config(facts["config"]), int(facts["seed"])
@@ -102,7 +102,7 @@ def plan_of(folder: Path, facts: Mapping[str, Any]) -> Plan:
 
 
 def clients_of_leaf(sizes: Sequence[int], leaf: int) -> list[int]:
-    """Return the clients of one of the leaves, of which there are `sizes` in order."""
+    """The clients of one of the leaves, of which there are `sizes` in order."""
     return [client for client, of in enumerate(leaf_of_clients(sizes)) if of == leaf]
 
 

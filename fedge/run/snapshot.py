@@ -120,5 +120,5 @@ def go_on(checkpoint: Checkpoint, strategy: HierarchicalStrategy, remarks: Remar
 
 
 def _copy(state: State) -> State:
-    """Return a state in memory, so that the checkpoint's file can go."""
+    """A state in memory, so that the checkpoint's file can go."""
     return {name: np.array(array) for name, array in state.items()}

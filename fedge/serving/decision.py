@@ -1,4 +1,4 @@
-"""What a leaf goes on with after a global round: from its clients' evaluations to the next round's models.
+"""Decision of a leaf after a global round: from its clients' evaluations to the next round's models.
 
 Which of several offers (`fedge.cloud.offers`) is considered, whether the gate (`fedge.serving.gate`) takes
 it, and what follows from it. With gate.rule = "after-round" the last step comes one global round later:
@@ -30,12 +30,12 @@ from fedge.tasks.task import added
 
 
 def is_tentative(config: GateConfig) -> bool:
-    """Tell whether offers are trained for a round before the gate decides."""
+    """Whether offers are trained for a round before the gate decides."""
     return config.is_tentative
 
 
 def candidates(leaf: Server, offers: Offers, config: GateConfig) -> dict[str, State]:
-    """Return the models that the leaf's clients are to evaluate, by role: its own and what it may take.
+    """The models that the leaf's clients are to evaluate, by role: its own and what it may take.
 
     A single offer that is taken tentatively need not be evaluated before.
     """
@@ -48,7 +48,7 @@ def candidates(leaf: Server, offers: Offers, config: GateConfig) -> dict[str, St
 
 
 def is_foreseen(config: GateConfig, offers: Offers, has_own_line: bool) -> bool:
-    """Tell whether a leaf will go on with the same model, whatever its clients' evaluations say.
+    """Whether a leaf will go on with the same model, whatever its clients' evaluations say.
 
     Args:
         config: the rule.
@@ -59,7 +59,7 @@ def is_foreseen(config: GateConfig, offers: Offers, has_own_line: bool) -> bool:
 
 
 def best_offer(offers: Offers, evaluated: Sequence[EvaluateReply]) -> tuple[str, Offer] | None:
-    """Return the role and the offer with the best validation score, pooled; None without any offer.
+    """The role and the offer with the best validation score, pooled; None without any offer.
 
     Of equal scores the lower loss counts, of equal losses the larger λ; so does it where nobody
     evaluated.
@@ -84,7 +84,7 @@ def decide(
     has_own_line: bool,
     evaluated: Sequence[EvaluateReply],
 ) -> GateResult:
-    """Return a leaf's gate decision; without any evaluation the leaf keeps its own model.
+    """A leaf's gate decision; without any evaluation the leaf keeps its own model.
 
     Unless there is no gate: then it takes every offer, whoever has evaluated it, and stays with its cluster.
 
@@ -110,7 +110,7 @@ def decide(
 
 
 def _result(pair: AnyPaired, config: GateConfig, roles: tuple[str, str], blend: float | None) -> GateResult:
-    """Return the decision between two models of roles (own, offered); a disabled gate takes every offer."""
+    """The decision between two models of roles (own, offered); a disabled gate takes every offer."""
     takes = not config.enabled or gate.decide(pair, config)
     decision: gate.Decision = "off" if not config.enabled else "accepted" if takes else "rejected"
     return GateResult(
@@ -125,7 +125,7 @@ def _result(pair: AnyPaired, config: GateConfig, roles: tuple[str, str], blend: 
 
 
 def paired(evaluated: Sequence[EvaluateReply], role: str) -> AnyPaired:
-    """Return how the model of a role does beside the own model on the validation windows of all clients."""
+    """How the model of a role does beside the own model on the validation windows of all clients."""
     pairs = []
     for evaluations in evaluated:
         pair = evaluations[role, "val"].differences

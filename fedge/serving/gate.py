@@ -202,7 +202,7 @@ Rule = Callable[..., bool]
 
 
 def decide(pair: AnyPaired, config: GateConfig) -> bool:
-    """Tell whether the rule in force takes the offer."""
+    """Whether the rule in force takes the offer."""
     rule: Rule = GATES.load(config.rule)
     with GATES.carried_out(config.rule):
         taken = rule(pair, config, **config.arguments("rule"))

@@ -14,7 +14,7 @@ from fedge.exchange.evaluate import Pooled
 
 @dataclass(frozen=True)
 class PersonalResult:
-    """What fine-tuning gave at one leaf.
+    """Result of fine-tuning at one leaf.
 
     Attributes:
         score_before: validation score of the model that it began with, pooled over the windows of the
@@ -29,14 +29,14 @@ class PersonalResult:
 
 
 def is_due(config: PersonalConfig, global_round: int, num_rounds: int) -> bool:
-    """Tell whether leaves make personal models after a global round (1, 2, …, `num_rounds`)."""
+    """Whether leaves make personal models after a global round (1, 2, …, `num_rounds`)."""
     if config.leaf_rounds == 0:
         return False
     return global_round == num_rounds or (config.every > 0 and global_round % config.every == 0)
 
 
 def compared(before: Pooled, after: Pooled) -> PersonalResult:
-    """Return whether a leaf serves its personal model: if it is at least as good on validation windows.
+    """Whether a leaf serves its personal model: if it is at least as good on validation windows.
 
     Args:
         before: of the model that was fine-tuned, over clients that evaluated both.

@@ -19,13 +19,13 @@ from fedge.states.averaging import State
 
 
 def models_beside(config: Config) -> int:
-    """Return how many models a leaf may keep beside its own and what it is offered."""
+    """How many models a leaf may keep beside its own and what it is offered."""
     own_line = config.gate.is_tentative
     return own_line + (config.personal.leaf_rounds > 0) + (config.partition.unseen_clients > 0)
 
 
 def unseen_role(config: PersonalConfig, leaf: Server) -> str | None:
-    """Return the role of the model that a leaf serves unseen clients; None where it is that of known clients.
+    """The role of the model that a leaf serves unseen clients; None where it is that of known clients.
 
     A leaf that is alone in its cluster, or before the first cloud step, is its own cluster.
     """
@@ -37,7 +37,7 @@ def unseen_role(config: PersonalConfig, leaf: Server) -> str | None:
 def unseen_clients_evaluate(
     config: PersonalConfig, leaf: Server, models: Mapping[str, State]
 ) -> dict[str, State]:
-    """Return the models that a leaf's unseen clients are to evaluate, by role.
+    """The models that a leaf's unseen clients are to evaluate, by role.
 
     Args:
         config: what unseen clients are served.
@@ -51,7 +51,7 @@ def unseen_clients_evaluate(
 
 
 def served_role(gate: GateResult, personal: PersonalResult | None, unseen_client: bool) -> str:
-    """Return the role, in the evaluate exchange, of the model that a leaf serves.
+    """The role, in the evaluate exchange, of the model that a leaf serves.
 
     Every accuracy that a run reports is of this model, unless the name says "shared" or "tuned". A
     role that is served only to some must have been sent to them (`fedge.rounds.gates.asked_for_gates`).

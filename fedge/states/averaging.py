@@ -69,7 +69,7 @@ def in_parts(work: Callable[[dict[str, slice]], None], state: State, most: int =
 
 
 def is_large(state: State) -> bool:
-    """Tell whether work on a state is worth several threads: from about a million numbers on."""
+    """Whether work on a state is worth several threads: from about a million numbers on."""
     return sum(array.size for array in state.values()) > _LOOKUP
 
 
@@ -93,12 +93,12 @@ def batches(state: State, most: int = _LOOKUP) -> Iterator[dict[str, slice]]:
 
 
 def part_of(state: State, batch: Mapping[str, slice]) -> dict[str, np.ndarray]:
-    """Return a part of a state: name → flattened slice (n,) of the entry, in its dtype."""
+    """A part of a state: name → flattened slice (n,) of the entry, in its dtype."""
     return {name: state[name].reshape(-1)[at] for name, at in batch.items()}
 
 
 def _shares(count: int, weights: Sequence[float]) -> np.ndarray:
-    """Return the weights divided by their sum (float64), or raise ValueError."""
+    """The weights divided by their sum (float64), or raise ValueError."""
     values = np.asarray(weights, dtype=np.float64)
     if count == 0 or values.shape != (count,):
         raise ValueError(
@@ -112,7 +112,7 @@ def _shares(count: int, weights: Sequence[float]) -> np.ndarray:
 
 
 def _result_entry(states: Sequence[State], name: str) -> np.ndarray:
-    """Return an array for the mean of an entry, or the copy if it is not floating point."""
+    """An array for the mean of an entry, or the copy if it is not floating point."""
     first = states[0][name]
     kinds = [(array.shape, array.dtype) for array in (state[name] for state in states)]
     if any(kind != kinds[0] for kind in kinds):
@@ -139,7 +139,7 @@ def _mean_into(mean: np.ndarray, arrays: Sequence[np.ndarray], shares: np.ndarra
 def cluster_means(
     labels: np.ndarray, models: Sequence[State], weights: Sequence[float]
 ) -> list[State | None]:
-    """Return per leaf the mean model of its cluster, one object for all of its leaves; None if alone.
+    """Per leaf the mean model of its cluster, one object for all of its leaves; None if alone.
 
     Args:
         labels: (S,) cluster of each leaf.

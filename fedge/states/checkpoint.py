@@ -105,7 +105,7 @@ def _write_group(folder: Path, group: str, states: Mapping[str, State]) -> dict[
 
 
 def _manifest_bytes(content: Any) -> bytes:
-    """Return the manifest with its own sha256. There is one way to write it, so bytes can be compared."""
+    """The manifest with its own sha256. There is one way to write it, so bytes can be compared."""
     own = hashlib.sha256(json.dumps(content).encode()).hexdigest()
     return json.dumps({"content": content, "sha256": own}, indent=1).encode() + b"\n"
 
@@ -125,7 +125,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 
 
 def _read_manifest(folder: Path) -> Any:
-    """Return the content of a checkpoint's manifest, or raise CheckpointError."""
+    """The content of a checkpoint's manifest, or raise CheckpointError."""
     path = folder / MANIFEST
     try:
         written = path.read_bytes()
@@ -176,14 +176,14 @@ class _Part(Mapping[str, np.ndarray]):
 
 
 def _states(joined: FileState, states: Iterable[tuple[str, int]]) -> Iterator[tuple[str, State]]:
-    """Return the states of a joined file: name and number of entries, in the order of the file."""
+    """The states of a joined file: name and number of entries, in the order of the file."""
     entries = iter(joined)
     for name, count in states:
         yield name, _Part(joined, {entry[len(name) + 1 :]: entry for entry in islice(entries, count)})
 
 
 def newest_good(parent: Path, before: float = math.inf) -> tuple[Checkpoint | None, list[CheckpointError]]:
-    """Return the newest whole checkpoint, or None, and what is wrong with those newer than it.
+    """The newest whole checkpoint, or None, and what is wrong with those newer than it.
 
     Args:
         parent: the run's folder of checkpoints.
@@ -200,13 +200,13 @@ def newest_good(parent: Path, before: float = math.inf) -> tuple[Checkpoint | No
 
 
 def checkpoints(parent: Path) -> list[Path]:
-    """Return the folders of all checkpoints, whole or not, oldest first."""
+    """The folders of all checkpoints, whole or not, oldest first."""
     found = [path for path in parent.glob("round-*") if _NAME.fullmatch(path.name) and path.is_dir()]
     return sorted(found, key=_round_of)
 
 
 def _round_of(folder: Path) -> int:
-    """Return the round that a checkpoint's name says."""
+    """The round that a checkpoint's name says."""
     return int(folder.name.removeprefix("round-"))
 
 
@@ -237,7 +237,7 @@ def _remove(folder: Path) -> None:
 
 
 def _sha256(path: Path) -> str:
-    """Return the sha256 of a file, read block by block."""
+    """The sha256 of a file, read block by block."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(_BLOCK_BYTES):

@@ -23,7 +23,7 @@ class Once(Generic[T]):
         self._known: dict[int, tuple[State, T]] = {}  # by id, which lasts as long as the state is held
 
     def __call__(self, state: State) -> T:
-        """Return what the function made of this state."""
+        """Cached result of the function for this state."""
         if id(state) not in self._known:
             self._known[id(state)] = (state, self._function(state))
         return self._known[id(state)][1]

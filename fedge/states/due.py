@@ -45,5 +45,5 @@ def kinds_of(state: State) -> Kinds:
 
 
 def made(state: State) -> State:
-    """Return a state as arrays, if it is due, else as it is."""
+    """A state as arrays, if it is due, else as it is."""
     return dict(state) if isinstance(state, DueState) else state

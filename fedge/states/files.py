@@ -40,7 +40,7 @@ class StateFileError(RuntimeError):
 
 @dataclass(frozen=True)
 class Ticket:
-    """What a message carries instead of a state.
+    """Ticket in a message, in place of a state.
 
     Attributes:
         path: the state's file.
@@ -102,7 +102,7 @@ class FileState(Mapping[str, np.ndarray]):
         return len(self._entries)
 
     def _size(self, name: str) -> int:
-        """Return the bytes of an entry."""
+        """The bytes of an entry."""
         dtype, shape, _ = self._entries[name]
         return math.prod(shape) * dtype.itemsize
 
@@ -246,7 +246,7 @@ def write_state(
 
 
 def state_bytes(state: Mapping[str, np.ndarray]) -> int:
-    """Return the bytes of all arrays of a state (name → array), of any shapes and dtypes."""
+    """The bytes of all arrays of a state (name → array), of any shapes and dtypes."""
     if isinstance(state, FileState):
         return state.ticket.array_bytes
     return sum(dtype.itemsize * math.prod(shape) for dtype, shape in kinds_of(state).values())
@@ -255,7 +255,7 @@ def state_bytes(state: Mapping[str, np.ndarray]) -> int:
 def _contents(
     state: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None
 ) -> Iterator[np.ndarray]:
-    """Return a safetensors file piece by piece, as bytes: header, then the entries, largest item first."""
+    """A safetensors file piece by piece, as bytes: header, then the entries, largest item first."""
     entries = kinds_of(state)
     order = sorted(entries, key=lambda name: -entries[name][0].itemsize)
     offsets, at = {}, 0

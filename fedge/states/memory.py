@@ -1,4 +1,4 @@
-"""What a client keeps between rounds: a state per client and leaf round, in a file of the run folder.
+"""Memory of clients between rounds: a state per client and leaf round, in a file of the run folder.
 
 A client cannot know whether its reply counted. So a leaf round leaves a new version beside the older ones,
 and the next message says which version counts: that of the client's last reply that did. A round that is

@@ -57,7 +57,7 @@ def _array(value: object, what: str, name: str) -> np.ndarray:
 
 
 def unpacked(state: Mapping[str, np.ndarray]) -> Memory:
-    """What `packed` was given, in arrays of one's own.
+    """Content given to `packed`, in arrays of one's own.
 
     >>> unpacked({"v/w": np.zeros(2), "alpha": np.array(0.5)})
     {'v': {'w': array([0., 0.])}, 'alpha': 0.5}

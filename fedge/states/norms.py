@@ -8,7 +8,7 @@ _BLOCK = 2**16  # numbers that are worked on at a time: they stay in the process
 
 
 def update_norm(state: State, model: State) -> float:
-    """Return the L2 norm of (state − model) over all floating-point entries, summed in float64.
+    """The L2 norm of (state − model) over all floating-point entries, summed in float64.
 
     Infinite where float64 has no room for its square.
     """

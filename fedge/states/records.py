@@ -22,7 +22,7 @@ Record = TypeVar("Record", ArrayRecord, ConfigRecord, MetricRecord)
 
 @cache
 def _name(dtype: np.dtype) -> str:
-    """Return a dtype's name; NumPy takes ten microseconds to spell it."""
+    """A dtype's name; NumPy takes ten microseconds to spell it."""
     return str(dtype)
 
 
@@ -44,12 +44,12 @@ class HeldArray(Array):
         return buffer.getvalue()
 
     def numpy(self) -> np.ndarray:
-        """Return the array itself, read-only, in its shape and dtype."""
+        """The array itself, read-only, in its shape and dtype."""
         held: np.ndarray = self.__dict__["_held"]
         return held
 
     def deflate(self) -> bytes:
-        """Return the bytes for a SuperLink, under the name of Flower's own Array: it knows no other."""
+        """The bytes for a SuperLink, under the name of Flower's own Array: it knows no other."""
         _, divider, rest = super().deflate().partition(b" ")
         return Array.__qualname__.encode() + divider + rest
 
@@ -67,13 +67,13 @@ class LentArray(HeldArray):
         self.__dict__.update(kind, _lent=array)
 
     def numpy(self) -> np.ndarray:
-        """Return a copy of the array, in its shape and dtype."""
+        """A copy of the array, in its shape and dtype."""
         lent: Array = self.__dict__["_lent"]
         return lent.numpy().copy()
 
 
 def copied_array(array: Array) -> Array:
-    """Return an Array on a copy of another's array."""
+    """An Array on a copy of another's array."""
     return HeldArray(array.numpy().copy())
 
 
@@ -87,7 +87,7 @@ class FileArray(HeldArray):
         self.__dict__.update(kind, _state=state, _name=name)
 
     def numpy(self) -> np.ndarray:
-        """Return a view of the mapped file, read-only, in the entry's shape and dtype."""
+        """A view of the mapped file, read-only, in the entry's shape and dtype."""
         state: FileState = self.__dict__["_state"]
         return state[self.__dict__["_name"]]
 
@@ -107,7 +107,7 @@ class DueArray(HeldArray):
 
 
 def to_record(state: Mapping[str, np.ndarray], names: Iterable[str] | None = None) -> ArrayRecord:
-    """Return a state, or its entries of some names, as a Flower record on the same memory.
+    """A state, or its entries of some names, as a Flower record on the same memory.
 
     Shapes and dtypes stay as they are. The arrays must not change any more.
     """
@@ -128,16 +128,16 @@ def fill(record: Record, values: Mapping[str, Any]) -> Record:
 
 
 def entries(record: ArrayRecord | ConfigRecord | MetricRecord | RecordDict) -> dict[str, Any]:
-    """Return the entries of a record as they are, without a microsecond of checks each; not to be changed."""
+    """The entries of a record as they are, without a microsecond of checks each; not to be changed."""
     found: dict[str, Any] = record.__dict__["_data"]
     return found
 
 
 def from_record(record: ArrayRecord) -> State:
-    """Return a Flower record as a state (name → array); the arrays are read-only."""
+    """A Flower record as a state (name → array); the arrays are read-only."""
     return {name: array.numpy() for name, array in record.items()}
 
 
 def record_bytes(record: ArrayRecord) -> int:
-    """Return the bytes of all arrays of a record, without headers."""
+    """The bytes of all arrays of a record, without headers."""
     return sum(math.prod(array.shape) * np.dtype(array.dtype).itemsize for array in record.values())

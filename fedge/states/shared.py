@@ -104,7 +104,7 @@ class SharedStates:
 
     @property
     def challenge(self) -> str:
-        """What a client on this machine can answer and no other (`fedge.states.challenge`), until `prepare`.
+        """Challenge that only a client on this machine can answer (`fedge.states.challenge`), until `prepare`.
 
         Empty when nothing is shared. In one process no file: nobody knows yet whether there is a folder.
         """
@@ -166,7 +166,7 @@ class SharedStates:
             logger.info("models go through files in %s", self._folder)
 
     def keep(self, state: State) -> State:
-        """Return a large state as a file, which goes with the last reference, and any other as it is."""
+        """A large state as a file, which goes with the last reference, and any other as it is."""
         if isinstance(state, FileState):
             state.give_back()  # whoever worked on it has done so
             return state
@@ -210,7 +210,7 @@ class SharedStates:
 
 
 def _room(folder: Path, in_memory: bool) -> float:
-    """Return the bytes that may be written into a folder."""
+    """The bytes that may be written into a folder."""
     free = shutil.disk_usage(folder).free
     return min(free, psutil.virtual_memory().available) if in_memory else free
 
@@ -225,7 +225,7 @@ def remove_abandoned(parents: Iterable[Path]) -> None:
 
 
 def _is_abandoned(folder: Path) -> bool:
-    """Tell whether a state folder of this user has no living owner."""
+    """Whether a state folder of this user has no living owner."""
     try:
         if folder.is_symlink() or folder.stat().st_uid != os.getuid():
             return False

@@ -1,4 +1,4 @@
-"""What ``fedge sweep`` does: check everything, carry out the runs, compare them."""
+"""``fedge sweep``: check everything, carry out the runs, compare them."""
 
 import argparse
 import os
@@ -61,7 +61,7 @@ def run_sweeps(options: argparse.Namespace) -> int:
 
 
 def _at_least_one(option: str, value: int) -> int:
-    """Return a number, or raise ConfigError if it is below 1."""
+    """A number, or raise ConfigError if it is below 1."""
     if value < 1:
         raise ConfigError(f"{option} must be at least 1, but is {value}; leave it out for the default")
     return value
@@ -92,7 +92,7 @@ def _refuse_words_of_others(options: argparse.Namespace) -> None:
 
 
 def _only(sweep: Sweep, name: str) -> Sweep:
-    """Return a sweep with one of its runs alone.
+    """A sweep with one of its runs alone.
 
     Raises:
         ConfigError: it has no such run.
@@ -243,7 +243,7 @@ def _carry_out(
 def _pool(
     sweeps: Sequence[Sweep], todo: Sequence[Standing], how: _Jobs, keep: Mapping[Path, bool]
 ) -> Pool | RayPool:
-    """Return what carries runs out."""
+    """Pool that carries runs out."""
     if how.address:
         return RayPool(sweeps, todo, how.at_a_time, how.workers, how.address)
     return Pool(todo, how.at_a_time, how.workers, keep)

@@ -75,7 +75,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Axis:
-    """What a sweep varies: every run has one of the entries."""
+    """Axis of a sweep: every run has one of the entries."""
 
     name: str
     entries: Sequence[Entry]
@@ -173,7 +173,7 @@ def placed(place: str) -> Iterator[None]:
 
 
 def _head(table: Any, path: Path) -> dict[str, Any]:
-    """Return the checked keys of [sweep], defaults included."""
+    """The checked keys of [sweep], defaults included."""
     if not isinstance(table, Mapping):
         raise ConfigError(
             "a sweep file must have a table [sweep] with seeds; write [sweep] seeds = [1, 2, 3]"
@@ -196,7 +196,7 @@ def _head(table: Any, path: Path) -> dict[str, Any]:
 
 
 def _seeds(value: Any) -> list[int]:
-    """Return the checked seeds."""
+    """The checked seeds."""
     good = isinstance(value, list) and value and all(type(seed) is int and seed >= 0 for seed in value)
     if not good or len(set(value)) < len(value):
         what = "is missing" if value is None else f"is {shown(value)}"
@@ -208,7 +208,7 @@ def _seeds(value: Any) -> list[int]:
 
 
 def _supernodes(value: Any) -> int:
-    """Return a checked number of clients."""
+    """A checked number of clients."""
     if type(value) is not int or value < 1:
         raise ConfigError(
             f"supernodes, the number of clients, must be a whole number of at least 1, but is {shown(value)}"
@@ -236,7 +236,7 @@ def _axis(name: str, table: Any) -> Axis:
 
 
 def _entry(table: Any, place: str, named: bool = True) -> Entry:
-    """Return an entry of an axis, or [base], which has no name."""
+    """An entry of an axis, or [base], which has no name."""
     with placed(place):
         if not isinstance(table, Mapping):
             raise ConfigError(f"it must be a table of options, but is {shown(table)}")
@@ -255,7 +255,7 @@ def _entry(table: Any, place: str, named: bool = True) -> Entry:
 
 
 def _options_of(file: str) -> dict[str, Scalar]:
-    """Return the options of a configuration file; none without one."""
+    """The options of a configuration file; none without one."""
     if not file:
         return {}
     options = read_config(file, "config")
@@ -265,7 +265,7 @@ def _options_of(file: str) -> dict[str, Scalar]:
 
 
 def _grid(table: Any) -> list[Entry]:
-    """Return every combination of the values in [grid]."""
+    """Every combination of the values in [grid]."""
     with placed("[grid]"):
         if not isinstance(table, Mapping) or not table:
             raise ConfigError(
@@ -296,7 +296,7 @@ def _short_keys(keys: Sequence[str]) -> dict[str, str]:
 
 
 def _word(value: Any) -> str:
-    """Return a value as part of a folder's name; of a path, what names the file."""
+    """A value as part of a folder's name; of a path, what names the file."""
     text = Path(value).stem if isinstance(value, str) else json.dumps(value)
     return re.sub(r"[^\w.+-]+", "_", text, flags=re.ASCII)
 
@@ -359,7 +359,7 @@ def _run(
     entries: Sequence[Entry],
     seed: int,
 ) -> PlannedRun:
-    """Return the run of one combination and one seed."""
+    """The run of one combination and one seed."""
     label = "-".join(entry.name for entry in entries) or head["name"]
     name = f"{label}-seed{seed}"
     run_config = fold_tables(
@@ -381,7 +381,7 @@ def _run(
 
 
 def _merged(base: Entry, entries: Sequence[Entry]) -> dict[str, Scalar]:
-    """Return all options of a combination: those of named files first, then what the sweep file says."""
+    """All options of a combination: those of named files first, then what the sweep file says."""
     options = dict(DEFAULTS)
     for entry in (base, *entries):
         options.update(entry.from_file)
@@ -391,7 +391,7 @@ def _merged(base: Entry, entries: Sequence[Entry]) -> dict[str, Scalar]:
 
 
 def _overridden(base: Entry, entries: Sequence[Entry]) -> Iterator[str]:
-    """Yield what another part of the sweep file changes in the file that an entry names."""
+    """Keys of the file that an entry names which another part of the sweep file overrides."""
     options = _merged(base, entries)
     for entry in (base, *entries):
         for key, value in entry.from_file.items():

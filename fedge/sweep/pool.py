@@ -56,7 +56,7 @@ class Ended:
 
 
 def _new_context() -> "ForkServerContext | SpawnContext":
-    """Return what starts processes."""
+    """Context that starts processes."""
     if sys.platform != "linux":  # a fork of loaded libraries may not live there
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
@@ -107,7 +107,7 @@ class Pool:
                 yield ended
 
     def at_work(self) -> dict[str, tuple[str, int, float]]:
-        """Return what `fedge.sweep.progress.seconds_left` must know of the runs at work."""
+        """Runs at work, as `fedge.sweep.progress.seconds_left` takes them."""
         now = time.monotonic()
         return {
             job.process.name: (job.standing.run.label, job.standing.rounds_left, now - job.began)
@@ -115,7 +115,7 @@ class Pool:
         }
 
     def to_come(self) -> list[tuple[str, int]]:
-        """Return what it must know of the runs that wait."""
+        """Runs that wait, in the same form."""
         return [(standing.run.label, standing.rounds_left) for standing in self._waiting]
 
     def _tidy(self, ended: Ended) -> None:
@@ -170,7 +170,7 @@ class _Job:
                 os.kill(self.process.pid, signal.SIGINT)
 
     def ended(self) -> Ended:
-        """Return how it ended; the manifest is the truth, if there is one."""
+        """How it ended; the manifest is the truth, if there is one."""
         self.process.join()
         seconds = time.monotonic() - self.began
         said = ""
@@ -184,7 +184,7 @@ class _Job:
 
 
 def ended_as(standing: Standing, said: str, seconds: float, otherwise: str = "") -> Ended:
-    """Return how a run ended that nobody carries out any more; its manifest is the truth, if it has one.
+    """How a run ended that nobody carries out any more; its manifest is the truth, if it has one.
 
     Args:
         standing: as it was before.

@@ -9,7 +9,7 @@ from fedge.report.html.tables import seconds_text
 
 @dataclass
 class Pace:
-    """What global rounds have taken so far, by kind of run.
+    """Seconds of global rounds so far, by kind of run.
 
     Attributes:
         seconds: kind → (seconds, rounds) of the runs that ended, start-up included.
@@ -24,7 +24,7 @@ class Pace:
             self.seconds[kind] = (before_s + seconds, before + rounds)
 
     def expect(self, kind: str, rounds: int) -> float | None:
-        """Return the seconds that a run will take: as others of its kind, else as all; None if unknown."""
+        """The seconds that a run will take: as others of its kind, else as all; None if unknown."""
         known = [self.seconds[kind]] if kind in self.seconds else list(self.seconds.values())
         if not known:
             return None
@@ -35,7 +35,7 @@ class Pace:
 def seconds_left(
     pace: Pace, running: Mapping[str, tuple[str, int, float]], waiting: Iterable[tuple[str, int]], jobs: int
 ) -> float | None:
-    """Return the seconds until all runs have ended, or None before that can be known.
+    """The seconds until all runs have ended, or None before that can be known.
 
     Args:
         pace: so far.
@@ -63,7 +63,7 @@ def run_line(
     number: int, total: int, name: str, width: int, status: str, scores: Sequence[str], seconds: float,
     left_s: float | None,
 ) -> str:  # fmt: skip
-    """Return the line of one run that ended; `number` runs of `total` are done.
+    """The line of one run that ended; `number` runs of `total` are done.
 
     It took `seconds`; in `left_s` seconds all are done, None where that is not known.
     """

@@ -31,7 +31,7 @@ _OF_RAY = ("OMP_NUM_THREADS", "RAY_ADDRESS", "SEED")  # a worker's environment t
 
 
 def room_for(address: str, workers: int) -> int:
-    """Return how many runs a cluster has room for, each with so many CPUs.
+    """How many runs a cluster has room for, each with so many CPUs.
 
     Raises:
         ConfigError: there is no address, nobody answers there, or no machine has room for one.
@@ -110,7 +110,7 @@ class RayPool:
                 yield ended_as(standing, self._said(ref), time.monotonic() - began_s)
 
     def _said(self, ref: Any) -> str:
-        """Return why a task's run did not start or did not end; empty where its folder says how it ended."""
+        """Why a task's run did not start or did not end; empty where its folder says how it ended."""
         try:
             code, words = self._ray.get(ref)
         except self._ray.exceptions.RayError as error:
@@ -118,17 +118,17 @@ class RayPool:
         return f"its process was ended by signal {-code}" if code < 0 else words
 
     def at_work(self) -> dict[str, tuple[str, int, float]]:
-        """Return what `fedge.sweep.progress.seconds_left` must know of the runs at work."""
+        """Runs at work, as `fedge.sweep.progress.seconds_left` takes them."""
         now = time.monotonic()
         return {s.run.name: (s.run.label, s.rounds_left, now - began) for s, began in self._running.values()}
 
     def to_come(self) -> Sequence[tuple[str, int]]:
-        """Return what it must know of the runs that wait."""
+        """Runs that wait, in the same form."""
         return [(standing.run.label, standing.rounds_left) for standing in self._waiting]
 
 
 def _is_going_on(standing: Standing) -> bool:
-    """Tell whether a run's process holds its folder."""
+    """Whether a run's process holds its folder."""
     from fedge.records.lock import is_locked
 
     with suppress(OSError):
@@ -148,5 +148,5 @@ def _carry_out(file: str, name: str, workers: int, folder: str) -> tuple[int, st
 
 
 def _without_ray(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment without what Ray has put there: how many threads a run has decides its bits."""
+    """An environment without what Ray has put there: how many threads a run has decides its bits."""
     return {key: value for key, value in environment.items() if key not in _OF_RAY}

@@ -25,7 +25,7 @@ FOLDER, SCRIPT, NAMES = "slurm", "array.sh", "runs.txt"
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the jobs are to be like.
+    """Settings of the jobs.
 
     Attributes:
         workers: clients that train at a time in a run, and cores of a task.
@@ -59,7 +59,7 @@ def write_script(sweep: Sweep, todo: Sequence[Standing], wishes: Wishes) -> Path
 
 
 def _script(sweep: Sweep, count: int, wishes: Wishes, folder: Path) -> str:
-    """Return the script's text."""
+    """The script's text."""
     limit = f"%{wishes.at_a_time}" if wishes.at_a_time else ""
     options = [
         f"--job-name=fedge-{sweep.name}",
@@ -126,5 +126,5 @@ def submit(script: Path) -> str:
 
 
 def to_submit(script: Path) -> str:
-    """Return the command that submits a script."""
+    """The command that submits a script."""
     return f"sbatch {shlex.quote(str(short(script)))}"

@@ -58,7 +58,7 @@ class Standing:
 
 
 def standings(sweep: Sweep) -> list[Standing]:
-    """Return how every run stands, in the order of the sweep, having checked what is to be carried out.
+    """How every run stands, in the order of the sweep, having checked what is to be carried out.
 
     Raises:
         ConfigError: a run cannot work, is going on elsewhere, or is there from another configuration.
@@ -89,11 +89,11 @@ class _Sources:
         return self._loaded[key]
 
     def with_clients(self, run: PlannedRun) -> PlannedRun:
-        """Return a run with as many clients as there are users where the data say so, else nine."""
+        """A run with as many clients as there are users where the data say so, else nine."""
         return replace(run, supernodes=clients_of_data(run.config, _CLIENTS, self.load))
 
     def misfit(self, run: PlannedRun) -> str:
-        """Return a line where users are dealt and its clients are not one user each; else nothing."""
+        """A line where users are dealt and its clients are not one user each; else nothing."""
         if in_pieces(run.config):  # several clients per user are what is asked for
             return ""
         windows, _ = self.load(run.config, run.supernodes)
@@ -101,7 +101,7 @@ class _Sources:
 
 
 def _standing(run: PlannedRun, sources: _Sources) -> Standing:
-    """Return how a run stands, or raise ConfigError if it is another one."""
+    """How a run stands, or raise ConfigError if it is another one."""
     if not os.path.lexists(run.folder):
         return Standing(run, "new")
     if is_locked(run.folder):
@@ -128,7 +128,7 @@ def _standing(run: PlannedRun, sources: _Sources) -> Standing:
 
 
 def _manifest(run: PlannedRun) -> dict[str, Any]:
-    """Return the manifest of a run that is there; nothing of one that came to no manifest."""
+    """The manifest of a run that is there; nothing of one that came to no manifest."""
     try:
         return read_manifest(run.folder)
     except ConfigError:

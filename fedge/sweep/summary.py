@@ -1,4 +1,4 @@
-"""What came out of a sweep: the comparison as a page, as CSV and as lines.
+"""Results of a sweep: the comparison as a page, as CSV and as lines.
 
 ``sweep.csv`` has the final numbers over seeds, a row per metric, group and combination; ``runs.csv`` has the
 final numbers of every run. Both begin with a column per axis. Matplotlib and Polars come with this module.
@@ -42,7 +42,7 @@ def write_summary(sweep: Sweep) -> list[str]:
 
 
 def _load(sweep: Sweep) -> tuple[dict[str, RunData], list[str]]:
-    """Return the runs that have a round, by name, and why others are left out."""
+    """The runs that have a round, by name, and why others are left out."""
     runs, missing = {}, []
     for planned in sweep.runs:
         try:
@@ -58,7 +58,7 @@ def _load(sweep: Sweep) -> tuple[dict[str, RunData], list[str]]:
 
 
 def comparisons(sweep: Sweep, runs: Mapping[str, RunData]) -> list[Comparison]:
-    """Return the groups of the first axis for every combination of the others, where there are any runs.
+    """The groups of the first axis for every combination of the others, where there are any runs.
 
     Names make the groups, not settings: the file says which runs belong together.
 
@@ -79,7 +79,7 @@ def comparisons(sweep: Sweep, runs: Mapping[str, RunData]) -> list[Comparison]:
 
 
 def _comparison(point: Mapping[str, str], members: Mapping[str, Sequence[RunData]]) -> Comparison:
-    """Return the comparison of groups, label → runs."""
+    """The comparison of groups, label → runs."""
     groups = [
         Group(label, sorted(runs, key=seed_of), settings_of(runs[0])) for label, runs in members.items()
     ]
@@ -87,7 +87,7 @@ def _comparison(point: Mapping[str, str], members: Mapping[str, Sequence[RunData
 
 
 def _lead(sweep: Sweep) -> list[str]:
-    """Return what was run."""
+    """Lead of the comparison: the runs."""
     parts = [f"{len(axis.entries)} {axis.name}" for axis in sweep.axes]
     parts.append(f"{counted(len(sweep.seeds), 'seed')} ({', '.join(map(str, sweep.seeds))})")
     return [f"{counted(len(sweep.runs), 'run')} from {sweep.path}: {' × '.join(parts)}."]

@@ -1,4 +1,4 @@
-"""What is learned: which y, what loss, what clients add up over a split, and the scores made of that.
+"""Tasks: labels, loss, sums over a split on each client, and the scores made of them.
 
 `task` says what a task is, `classification` is Fedge's, `chosen` extends it by a loss or scores of the
 user's. What a client adds up are arrays of a fixed form, whose sums over clients are those of all their

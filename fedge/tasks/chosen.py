@@ -27,7 +27,7 @@ _DEFAULT = str(TrainConfig.__dataclass_fields__["task"].default)
 
 
 def task_of(config: TrainConfig) -> Task:
-    """Return the task of a run.
+    """The task of a run.
 
     Args:
         config: its options on task, loss and metrics are read.
@@ -44,7 +44,7 @@ def task_of(config: TrainConfig) -> Task:
 
 
 def is_default(config: TrainConfig) -> bool:
-    """Tell whether a run learns classes by cross entropy, with the scores that come with that."""
+    """Whether a run learns classes by cross entropy, with the scores that come with that."""
     plain = config.task == _DEFAULT and not config.task_args
     return plain and config.loss == OF_THE_TASK and not config.metrics
 
@@ -54,7 +54,7 @@ def _made(
     name: str, code: Any, arguments: str, loss_name: str, loss: Any, loss_arguments: str,
     metrics: tuple[Any, ...],
 ) -> Task:  # fmt: skip
-    """Return a task by what it is made of; made once, since every message asks for it."""
+    """A task by what it is made of; made once, since every message asks for it."""
     task = _of_name(name, code, TrainConfig(task=name, task_args=arguments).arguments("task"))
     for score in metrics:
         _refuse_score(score, "train.metrics")
@@ -74,7 +74,7 @@ def _made(
 
 
 def _of_name(name: str, code: Any, arguments: Mapping[str, Any]) -> Task:
-    """Return the task of a name: an object, or what its class makes of arguments."""
+    """The task of a name: an object, or what its class makes of arguments."""
     if not TASKS.is_own(name) and not arguments:
         return CLASSIFICATION if name == _DEFAULT else code()
     task = code
@@ -226,14 +226,14 @@ def refuse_task_that_fails(
 
 
 def _own_scores(config: TrainConfig, task: Task) -> tuple[Score, ...]:
-    """Return the scores that come with the task."""
+    """The scores that come with the task."""
     return tuple(task.scores)[: len(task.scores) - len(names_in(config.metrics))]
 
 
 def _tried_sums(
     whose: str, config: TrainConfig, task: Task, answers: Tensor, y: Tensor, outputs: int
 ) -> dict[str, np.ndarray]:
-    """Return the sums of a few examples, or raise ConfigError where they are not of the form that is said."""
+    """The sums of a few examples, or raise ConfigError where they are not of the form that is said."""
     with TASKS.carried_out(config.task):
         form = {name: np.asarray(zeros) for name, zeros in task.form(outputs).items()}
         parts = [task.sums(answers[rows], y[rows]) for rows in (slice(None), slice(1, None))]
@@ -289,7 +289,7 @@ def _try_score(score: Score, sums: Sums, whose: str) -> None:
 
 
 def described(config: TrainConfig) -> dict[str, Any]:
-    """Return what a run's manifest says of its task: name, scores, unit of the loss."""
+    """Entry of a task in a run's manifest: name, scores, unit of the loss."""
     task = task_of(config)
     names = ("name", "unit", "words", "higher_is_better")
     scores = [{name: getattr(score, name) for name in names} for score in task.scores]

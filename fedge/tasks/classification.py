@@ -36,38 +36,38 @@ class Classification(Task):
             raise ValueError(f"y must be int64 (N,), is {y.dtype} {y.shape}")
 
     def losses(self, answers: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
-        """Return the cross entropy of each example, (N,); see `Task.losses`."""
+        """The cross entropy of each example, (N,); see `Task.losses`."""
         from torch.nn.functional import cross_entropy
 
         return cross_entropy(answers, y, reduction="none", label_smoothing=smoothing)
 
     def loss(self, answers: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
-        """Return the mean cross entropy of a batch, a float32 scalar, in one call; see `Task.losses`."""
+        """The mean cross entropy of a batch, a float32 scalar, in one call; see `Task.losses`."""
         from torch.nn.functional import cross_entropy
 
         return cross_entropy(answers, y, label_smoothing=smoothing)
 
     def form(self, outputs: int) -> Sums:
-        """Return an empty confusion matrix (U, U)."""
+        """An empty confusion matrix (U, U)."""
         return {CONFUSION: np.zeros((outputs, outputs), dtype=np.int64)}
 
     def sums(self, answers: Tensor, y: Tensor) -> Mapping[str, Tensor]:
-        """Return the confusion matrix (U, U) int64, rows true, columns predicted."""
+        """The confusion matrix (U, U) int64, rows true, columns predicted."""
         return self.sums_of(answers.argmax(dim=1), y, answers.shape[1])
 
     def sums_of(self, predicted: Tensor, y: Tensor, outputs: int) -> Mapping[str, Tensor]:
-        """Return the sums of predictions (N,) int64."""
+        """The sums of predictions (N,) int64."""
         from torch import bincount
 
         cells = bincount(y * outputs + predicted, minlength=outputs * outputs)
         return {CONFUSION: cells.reshape(outputs, outputs)}
 
     def values(self, answers: Tensor, y: Tensor) -> Tensor:
-        """Return whether each prediction is right, (N,) bool."""
+        """Whether each prediction is right, (N,) bool."""
         return answers.argmax(dim=1) == y
 
     def impossible(self, sums: Sums, examples: int) -> tuple[str, str] | None:
-        """Return what is wrong with a confusion matrix of a number of windows, or None."""
+        """Fault of a confusion matrix of a number of windows, or None."""
         confusion = sums[CONFUSION]
         if ((confusion < 0) | (confusion > examples)).any():
             return "count out of range", f"{confusion.min()} to {confusion.max()}"

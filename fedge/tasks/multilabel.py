@@ -64,7 +64,7 @@ class Multilabel(Task):
             raise ValueError(f"y must be 0 or 1, is {y.min()} to {y.max()}")
 
     def losses(self, answers: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
-        """Return the binary cross entropy of each example, the mean over classes, (N,); see `Task.losses`."""
+        """The binary cross entropy of each example, the mean over classes, (N,); see `Task.losses`."""
         from torch.nn.functional import binary_cross_entropy_with_logits
 
         entropies = binary_cross_entropy_with_logits(answers, y.to(answers.dtype), reduction="none")
@@ -76,7 +76,7 @@ class Multilabel(Task):
         return {**{name: np.zeros(outputs, dtype=np.int64) for name in _COUNTS}, **whole, "f1": np.zeros(())}
 
     def sums(self, answers: Tensor, y: Tensor) -> Mapping[str, Tensor]:
-        """Return the sums of a batch, of the shapes and dtypes of `form`."""
+        """The sums of a batch, of the shapes and dtypes of `form`."""
         from torch import tensor
 
         said, true = answers > 0, y > 0
@@ -93,7 +93,7 @@ class Multilabel(Task):
         return ((2 * (said & true).sum(dim=1)).double() / both.clamp(min=1)).where(both > 0, 1.0)
 
     def impossible(self, sums: Sums, examples: int) -> tuple[str, str] | None:
-        """Return what is wrong with sums of a number of examples, or None."""
+        """Fault of sums of a number of examples, or None."""
         wrong = super().impossible(sums, examples)
         if wrong is not None:
             return wrong

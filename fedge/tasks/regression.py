@@ -75,7 +75,7 @@ class Regression(Task):
         return {**per_output, "n": np.zeros((), dtype=np.int64)}
 
     def sums(self, answers: Tensor, y: Tensor) -> Mapping[str, Tensor]:
-        """Return the sums of a batch, in float64, of the shapes of `form`."""
+        """The sums of a batch, in float64, of the shapes of `form`."""
         from torch import tensor
 
         true = y.reshape(answers.shape).double()
@@ -90,7 +90,7 @@ class Regression(Task):
         return -(answers.double() - y.reshape(answers.shape).double()).square().mean(dim=1)
 
     def impossible(self, sums: Sums, examples: int) -> tuple[str, str] | None:
-        """Return what is wrong with sums of a number of examples, or None: (Σa)² ≤ n Σa², and counts."""
+        """Fault of sums of a number of examples, or None: (Σa)² ≤ n Σa², and counts."""
         wrong = super().impossible(sums, examples)
         if wrong is not None:
             return wrong

@@ -53,11 +53,11 @@ class Sequence(Task):
             raise ValueError(f"y must count at one position of every example, but one has {NOWHERE} alone")
 
     def answer_shape(self, outputs: int, y_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return (U, …), with the positions of y after the classes, as `cross_entropy` takes them."""
+        """(U, …), with the positions of y after the classes, as `cross_entropy` takes them."""
         return (outputs, *y_shape)
 
     def losses(self, answers: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
-        """Return the mean cross entropy of each example's positions, (N,); see `Task.losses`."""
+        """The mean cross entropy of each example's positions, (N,); see `Task.losses`."""
         entropies, counts = self._entropies(answers, y, smoothing), (y != NOWHERE).flatten(1).sum(dim=1)
         return entropies.flatten(1).sum(dim=1) / counts
 
@@ -72,18 +72,18 @@ class Sequence(Task):
         return {**counts, "entropy": np.zeros(())}
 
     def sums(self, answers: Tensor, y: Tensor) -> Mapping[str, Tensor]:
-        """Return the sums of a batch, of the shapes and dtypes of `form`."""
+        """The sums of a batch, of the shapes and dtypes of `form`."""
         return {
             "right": (answers.argmax(dim=1) == y).sum(), "positions": (y != NOWHERE).sum(),
             "entropy": self._entropies(answers, y).double().sum(),
         }  # fmt: skip
 
     def values(self, answers: Tensor, y: Tensor) -> Tensor:
-        """Return how many positions of each example are right, (N,) int64."""
+        """How many positions of each example are right, (N,) int64."""
         return (answers.argmax(dim=1) == y).flatten(1).sum(dim=1)
 
     def impossible(self, sums: Sums, examples: int) -> tuple[str, str] | None:
-        """Return what is wrong with sums of a number of examples, or None."""
+        """Fault of sums of a number of examples, or None."""
         wrong = super().impossible(sums, examples)
         if wrong is not None:
             return wrong

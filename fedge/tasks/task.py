@@ -1,4 +1,4 @@
-"""What a task says, and the scores that are made of what clients add up.
+"""The task protocol, and scores from the sums of clients.
 
 Shape letters: N examples of a batch or a split, U outputs (as many as `classes` names).
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Sums = Mapping[str, np.ndarray]
-"""What is added up over examples: name → float64 or int64 array of a fixed shape."""
+"""Sums over examples: name → float64 or int64 array of a fixed shape."""
 
 _LARGEST_SUM = 1e60  # squares of float32 numbers of a million examples are smaller
 
@@ -43,7 +43,7 @@ class Score:
     highest: float = math.inf
 
     def __call__(self, sums: Sums) -> float:
-        """Return the score of sums over at least one example."""
+        """The score of sums over at least one example."""
         return float(self.of(sums))
 
     @property
@@ -52,7 +52,7 @@ class Score:
         return self.words or self.name.replace("_", " ")
 
     def merit(self, value: float) -> float:
-        """Return a value of this score so that more is better.
+        """A value of this score so that more is better.
 
         >>> Score("rmse", lambda sums: 0.0, higher_is_better=False).merit(2.0)
         -2.0
@@ -77,7 +77,7 @@ def added(parts: Sequence[Sums]) -> dict[str, np.ndarray]:
 
 
 def _sum(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the sum of arrays of one shape; each number is rounded once."""
+    """The sum of arrays of one shape; each number is rounded once."""
     if len(arrays) == 1 or not np.issubdtype(np.asarray(arrays[0]).dtype, np.inexact):
         found: np.ndarray = np.sum(arrays, axis=0)
         return found
@@ -121,11 +121,11 @@ class Task:
         """
 
     def answer_shape(self, outputs: int, y_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape of a model's answer to one example whose y has a shape; (U,) by default."""
+        """The shape of a model's answer to one example whose y has a shape; (U,) by default."""
         return (outputs,)
 
     def losses(self, answers: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
-        """Return the loss of each example, (N,), that can be differentiated.
+        """The loss of each example, (N,), that can be differentiated.
 
         Args:
             answers: of the model, float32 (N, …).
@@ -135,7 +135,7 @@ class Task:
         raise NotImplementedError(f"{type(self).__name__} must have losses(answers, y, smoothing)")
 
     def loss(self, answers: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
-        """Return the mean loss of a batch, a float32 scalar; see `losses`."""
+        """The mean loss of a batch, a float32 scalar; see `losses`."""
         return self.losses(answers, y, smoothing).mean()
 
     def form(self, outputs: int) -> Sums:
@@ -143,7 +143,7 @@ class Task:
         raise NotImplementedError(f"{type(self).__name__} must have form(outputs)")
 
     def sums(self, answers: Tensor, y: Tensor) -> Mapping[str, Tensor]:
-        """Return what is added up over examples, of the names and shapes of `form`."""
+        """Sums over examples, of the names and shapes of `form`."""
         raise NotImplementedError(f"{type(self).__name__} must have sums(answers, y)")
 
     def sums_of(self, predicted: Tensor, y: Tensor, outputs: int) -> Mapping[str, Tensor]:
@@ -151,14 +151,14 @@ class Task:
         raise NotImplementedError(f"{type(self).__name__} is not native")
 
     def values(self, answers: Tensor, y: Tensor) -> Tensor:
-        """Return a number for each example, (N,), by whose sum, the larger the better, goes the first score.
+        """A number for each example, (N,), by whose sum, the larger the better, goes the first score.
 
         Gates that pair windows go by differences of it between two models.
         """
         raise NotImplementedError(f"{type(self).__name__} must have values(answers, y)")
 
     def impossible(self, sums: Sums, examples: int) -> tuple[str, str] | None:
-        """Return what is wrong with sums that a client sends, as (kind, detail), or None.
+        """Fault of sums that a client sends, as (kind, detail), or None.
 
         Args:
             sums: of the names, shapes and dtypes of `form`; the numbers may be anything.
@@ -170,5 +170,5 @@ class Task:
         return None
 
     def score(self, sums: Sums) -> float:
-        """Return the first score of sums over at least one example."""
+        """The first score of sums over at least one example."""
         return self.scores[0](sums)

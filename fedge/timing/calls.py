@@ -1,4 +1,4 @@
-"""What a client did with its time in one call, as it says itself: in which process and thread, when, what.
+"""Client's own account of a call: process, thread, intervals and their names.
 
     deserialise   read the states of the message
     load          find the windows, build the network, put the state into it, read c_i
@@ -68,7 +68,7 @@ _me = _Me()
 
 
 def cuda_mib() -> tuple[float, float]:
-    """Return the most MiB that this process had allocated and reserved on its GPU since the last call.
+    """The most MiB that this process had allocated and reserved on its GPU since the last call.
 
     Zeros where it has not used one. Other threads of the process may have used it too.
     """
@@ -81,5 +81,5 @@ def cuda_mib() -> tuple[float, float]:
 
 
 def is_work(numbers: Sequence[object]) -> bool:
-    """Tell whether a list has the form of a call; what it says is looked at later, all at once."""
+    """Whether a list has the form of a call; what it says is looked at later, all at once."""
     return len(numbers) == NUMBERS and set(map(type, numbers)) == {float}

@@ -15,7 +15,7 @@ _TOLERANCE_S = 1e-3
 
 @dataclass(frozen=True)
 class Clock:
-    """What the clock of another machine says.
+    """Clock of another machine against the server's.
 
     Attributes:
         low, high: seconds that it is ahead of the server's clock, at least and at most.
@@ -27,7 +27,7 @@ class Clock:
     name: str = ""
 
     def asked(self, asked: float, reading: float, answered: float) -> "Clock":
-        """Return what is known after one more reading, with the moments around it by the server's clock."""
+        """Estimate after one more reading, with the moments around it by the server's clock."""
         return Clock(max(self.low, reading - answered), min(self.high, reading - asked), self.name)
 
 

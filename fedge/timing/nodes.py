@@ -1,4 +1,4 @@
-"""What nodes of a deployment hold in a round: what each measured of itself where it last answered."""
+"""Memory of the nodes of a deployment in a round: own measurements, from their last answers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -25,14 +25,14 @@ class NodeBook:
         return self._names
 
     def round(self, exchanges: Sequence[ExchangeTimes]) -> list[ProcessMemory]:
-        """Return the processes of all nodes that have answered in a round, as each last measured them."""
+        """The processes of all nodes that have answered in a round, as each last measured them."""
         newest: dict[int, Sequence[ProcessMemory]] = {}
         for exchange in exchanges:
             newest.update(exchange.held)
         return [self._placed(client, one) for client in sorted(newest) for one in newest[client]]
 
     def _placed(self, client: int, process: ProcessMemory) -> ProcessMemory:
-        """Return a process with the name of its machine; on the server's it is known by process ids."""
+        """A process with the name of its machine; on the server's it is known by process ids."""
         machine = machine_number(process.number)
         if machine == self._here:
             return replace(process, number=pid_of(process.number))

@@ -47,7 +47,7 @@ Windows = Sequence[tuple[float, float]]
 
 @dataclass
 class ExchangeTimes:
-    """What was noted of one exchange, in seconds of the machine's clock.
+    """Times of one exchange, in seconds of the machine's clock.
 
     Attributes:
         waits: (begin, end) of the server's phases "wait", in order.
@@ -139,7 +139,7 @@ class RoundTimelines:
 
 
 def overlap(begin: np.ndarray, end: np.ndarray, windows: Windows) -> np.ndarray:
-    """Return the seconds of each interval begin … end that lie in windows, which do not overlap.
+    """The seconds of each interval begin … end that lie in windows, which do not overlap.
 
     `begin` and `end` are float64 seconds of shapes that broadcast, which is the shape of what is returned.
     """
@@ -171,7 +171,7 @@ def in_turn(edges: np.ndarray, worker: np.ndarray) -> np.ndarray:
 
 
 def cut_timelines(edges: np.ndarray, worker: np.ndarray, workers: int, waits: Windows) -> np.ndarray:
-    """Return (W, P + 1) seconds: idle, then each part, of every worker within the waits.
+    """(W, P + 1) seconds: idle, then each part, of every worker within the waits.
 
     Args:
         edges: (M, P + 1) of calls that do not overlap on a worker.
@@ -187,7 +187,7 @@ def cut_timelines(edges: np.ndarray, worker: np.ndarray, workers: int, waits: Wi
 
 
 def idle_at_end(edges: np.ndarray, worker: np.ndarray, workers: int, waits: Windows) -> np.ndarray:
-    """Return (W,) seconds of the waits in which a worker had ended its last call and another had not.
+    """(W,) seconds of the waits in which a worker had ended its last call and another had not.
 
     Arguments as in `cut_timelines`, of one exchange. A worker without a call had ended before it began.
     """
@@ -197,7 +197,7 @@ def idle_at_end(edges: np.ndarray, worker: np.ndarray, workers: int, waits: Wind
 
 
 def legs_of(messages: MessageTimes) -> np.ndarray:
-    """Return (M, 4) seconds of `LEGS` of every message."""
+    """(M, 4) seconds of `LEGS` of every message."""
     free = messages.pushed.copy()
     earlier, later = turns(messages.edges[:, 0], messages.worker)
     free[later] = np.maximum(free[later], messages.edges[earlier, -1])
@@ -220,7 +220,7 @@ def percentiles(legs: np.ndarray) -> dict[str, float]:
 
 
 def fits(messages: MessageTimes) -> bool:
-    """Tell whether every message was pushed, begun, ended and received in this order: by one clock."""
+    """Whether every message was pushed, begun, ended and received in this order: by one clock."""
     steps = np.diff(np.column_stack([messages.pushed, messages.edges, messages.received]), axis=1)
     return bool((steps >= -_TOLERANCE_S).all())
 
@@ -253,7 +253,7 @@ class TimelineBook:
         present: Sequence[int],
         clocks: Mapping[int, Clock] | None = None,
     ) -> RoundTimelines | None:
-        """Return the timelines of a round; None if no client has said when it worked, or not by these clocks.
+        """The timelines of a round; None if no client has said when it worked, or not by these clocks.
 
         Args:
             began: when the round did, by the clock of the exchanges.
@@ -294,14 +294,14 @@ class TimelineBook:
             rows[there, _WORK + BEGAN] -= ahead_s(*bounds, clocks.get(one))
 
     def _named(self, timeline: Timeline) -> Timeline:
-        """Return a timeline with process id and machine of its worker."""
+        """A timeline with process id and machine of its worker."""
         machine = machine_number(timeline.pid)
         if not machine:  # a process or thread of the server's machine
             return timeline
         return replace(timeline, pid=pid_of(timeline.pid), machine=self._names.get(machine, f"{machine:08x}"))
 
     def _number(self, present: Sequence[int], there: Sequence[int]) -> np.ndarray:
-        """Return the numbers of the workers that are there, having numbered the new ones."""
+        """The numbers of the workers that are there, having numbered the new ones."""
         for one in (*present, *there):
             self._numbers.setdefault(one, len(self._numbers))
         return np.array([self._numbers[one] for one in there])
@@ -314,7 +314,7 @@ class TimelineBook:
 
 
 def _messages(rows: np.ndarray, began: float, exchanges: Sequence[ExchangeTimes]) -> MessageTimes:
-    """Return the messages of rows as `ExchangeTimes` has them, one below the other; who took them is open."""
+    """The messages of rows as `ExchangeTimes` has them, one below the other; who took them is open."""
     steps = rows[:, _WORK:][:, [BEGAN, *range(FIRST_PART, FIRST_PART + len(PARTS))]]
     counts = [len(exchange.numbers) // WIDTH for exchange in exchanges]
     return MessageTimes(
@@ -330,7 +330,7 @@ def _messages(rows: np.ndarray, began: float, exchanges: Sequence[ExchangeTimes]
 def _timelines(
     messages: MessageTimes, ids: np.ndarray, numbers: np.ndarray, waits: Sequence[Windows]
 ) -> list[Timeline]:
-    """Return a timeline per worker, in the order of their numbers; `messages.worker` are places in `ids`."""
+    """A timeline per worker, in the order of their numbers; `messages.worker` are places in `ids`."""
     edges, worker = in_turn(messages.edges, messages.worker), messages.worker
     seconds = np.zeros((len(ids), len(TIMELINE_PARTS)))
     at_end = np.zeros(len(ids))

@@ -66,13 +66,13 @@ class _MLflow:
 
 
 def _made(folder: Path) -> Path:
-    """Return a folder that is there."""
+    """A folder that is there."""
     folder.mkdir(exist_ok=True)
     return folder
 
 
 def _experiment(client: MlflowClient, name: str, local: Path | None) -> str:
-    """Return the id of an experiment; one that is made for a local database keeps its files beside it."""
+    """The id of an experiment; one that is made for a local database keeps its files beside it."""
     found = client.get_experiment_by_name(name)
     if found:
         return str(found.experiment_id)

@@ -1,4 +1,4 @@
-"""What every tracker can do, what it is told of a run, and the one that a name stands for.
+"""The tracker protocol, a run's description for trackers, and the tracker behind a name.
 
 Each is an optional extra of the package and a module `fedge.trackers.to_NAME`, loaded only when it is used.
 """
@@ -17,7 +17,7 @@ NONE = "none"
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """What a tracker is told of a run when it is opened.
+    """Description of a run for a tracker when it is opened.
 
     Attributes:
         folder: of the run; local trackers write below it.
@@ -55,7 +55,7 @@ def refuse_missing_extra(kind: str) -> None:
 
 
 def open_tracker(kind: str, run: TrackedRun, arguments: Mapping[str, Any]) -> Tracker:
-    """Return a tracker that has been told of a run.
+    """A tracker that has been told of a run.
 
     Raises:
         Exception: whatever the tracker's library does.

@@ -35,7 +35,7 @@ _PLACES = ("run-name", "runs-dir", "resume", "report", "tracker", "seed")
 
 
 def numbers_of(result: RoundResult, seconds: float) -> dict[str, float]:
-    """Return the numbers of a global round, as ``global/<column>`` and ``leaf-<n>/<column>`` of its tables.
+    """The numbers of a global round, as ``global/<column>`` and ``leaf-<n>/<column>`` of its tables.
 
     On the virtual clock those of devices/versions.csv, too, as ``devices/<column>``: virtual time, versions,
     updates, staleness and all others.
@@ -60,7 +60,7 @@ def numbers_of(result: RoundResult, seconds: float) -> dict[str, float]:
 
 
 def params_of(manifest: Mapping[str, Any]) -> dict[str, Scalar]:
-    """Return what a run is described by at a tracker: its options, seed, data, engine and version."""
+    """Parameters of a run at a tracker: its options, seed, data, engine and version."""
     data = manifest["data"]
     return {
         **{key: value for key, value in manifest["config"].items() if key not in _PLACES},
@@ -123,7 +123,7 @@ class Tracking:
         return self._news()
 
     def _news(self) -> list[str]:
-        """Return what is to be said of a failure, once."""
+        """Words on a failure, once."""
         problem, self._problem = self._problem, ""
         if not problem:
             return []
@@ -151,7 +151,7 @@ class Tracking:
             self._problem = " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
     def _waiting_jobs(self) -> "tuple[list[_Round], _End | None]":
-        """Return the rounds that wait, at least one or the end: a slow tracker gets many at a time."""
+        """The rounds that wait, at least one or the end: a slow tracker gets many at a time."""
         rounds: list[_Round] = []
         job = self._jobs.get()
         while not isinstance(job, _End):
@@ -173,7 +173,7 @@ class _End:
 
 
 class _State:
-    """What is remembered of one tracker in ``tracker.json``.
+    """State of one tracker in ``tracker.json``.
 
     Attributes:
         id: of the run at the tracker.

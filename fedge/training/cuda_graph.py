@@ -86,7 +86,7 @@ def _restore(state: Sequence[Tensor], values: Sequence[Tensor]) -> None:
 
 
 def _close(got: Tensor, expected: Tensor) -> bool:
-    """Tell whether two tensors agree but for the order of sums."""
+    """Whether two tensors agree but for the order of sums."""
     if not got.is_floating_point():
         return torch.equal(got, expected)
     scale = float(expected.abs().max()) if expected.numel() else 0.0

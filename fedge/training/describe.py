@@ -1,4 +1,4 @@
-"""What a client's windows look like to a network: means and deviations of latent features, class by class.
+"""Descriptions of a client's windows: means and deviations of latent features, class by class.
 
 The features that enter the network's last linear layer are projected to as many directions as there are
 classes, U. The directions are the same at every client and depend on no data: the leading principal
@@ -19,7 +19,7 @@ _POINTS, _SEED, _BATCH = 200, 1, 512
 
 
 def length_of(classes: int) -> int:
-    """Return how many numbers a description has.
+    """How many numbers a description has.
 
     >>> length_of(10)
     220
@@ -28,7 +28,7 @@ def length_of(classes: int) -> int:
 
 
 def describe(model: nn.Module, x: Tensor, y: Tensor, classes: int) -> list[float]:
-    """Return the description of windows by a model, which is in evaluation mode meanwhile.
+    """The description of windows by a model, which is in evaluation mode meanwhile.
 
     Args:
         model: on any device; where it has no linear layer its logits are the features.
@@ -42,7 +42,7 @@ def describe(model: nn.Module, x: Tensor, y: Tensor, classes: int) -> list[float
 
 
 def directions(size: int, count: int) -> np.ndarray:
-    """Return (size, count) orthonormal directions that are the same everywhere; 0 beyond `size`."""
+    """(size, count) orthonormal directions that are the same everywhere; 0 beyond `size`."""
     points = np.random.Generator(np.random.PCG64(_SEED)).uniform(size=(_POINTS, size))
     components = np.linalg.svd(points - points.mean(axis=0), full_matrices=False)[2][:count]
     found = np.zeros((size, count))
@@ -51,7 +51,7 @@ def directions(size: int, count: int) -> np.ndarray:
 
 
 def description_of(projected: np.ndarray, labels: np.ndarray, classes: int) -> np.ndarray:
-    """Return the description of projected features (N, U) with labels (N,): float64, `length_of` numbers."""
+    """The description of projected features (N, U) with labels (N,): float64, `length_of` numbers."""
     parts = [projected.mean(axis=0), projected.std(axis=0)]
     for label in range(classes):
         mine = projected[labels == label]
@@ -61,7 +61,7 @@ def description_of(projected: np.ndarray, labels: np.ndarray, classes: int) -> n
 
 
 def _features(model: nn.Module, x: Tensor) -> np.ndarray:
-    """Return what enters the last linear layer, float64 (N, features)."""
+    """Input of the last linear layer, float64 (N, features)."""
     linear = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
     seen: list[Tensor] = []
     hook = linear[-1].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0])) if linear else None

@@ -25,7 +25,7 @@ from fedge.training.settings import check_data
 
 @dataclass(frozen=True)
 class EvalResult:
-    """What evaluation measures of N windows."""
+    """Measures of one evaluation on N windows."""
 
     samples: int  # N
     loss: float  # the mean, without label smoothing
@@ -57,7 +57,7 @@ def evaluate(
     threads: int = 1,
     task: Task = CLASSIFICATION,
 ) -> EvalResult:
-    """What is measured on x (N, …) float32 or int64, y (N, …): `evaluate_parts` with a single part."""
+    """Measures on x (N, …) float32 or int64, y (N, …): `evaluate_parts` with a single part."""
     return evaluate_parts(model, x, y, [len(y)], batch_size, threads, task=task)[0]
 
 
@@ -72,7 +72,7 @@ def evaluate_parts(
     kernel: str = "torch",
     task: Task = CLASSIFICATION,
 ) -> list[EvalResult]:
-    """What is measured of `model` on consecutive parts of the windows; the model's mode is put back.
+    """Measures of `model` on consecutive parts of the windows; the model's mode is put back.
 
     BatchNorm uses its running statistics and does not change them.
 
@@ -109,7 +109,7 @@ def evaluate_parts(
 def _evaluated_by_torch(
     model: nn.Module, x: Tensor, y: Tensor, sizes: Sequence[int], batch_size: int, threads: int, task: Task
 ) -> tuple[Tensor, Tensor, list[Sums]]:
-    """Return each window's loss (float64) and value, and each part's sums."""
+    """Each window's loss (float64) and value, and each part's sums."""
     device = next(model.parameters()).device
     was_training = model.training
     ends = np.cumsum(sizes).tolist()

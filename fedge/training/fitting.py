@@ -1,4 +1,4 @@
-"""What a model is given and must answer, for the data and the task of a run."""
+"""Inputs and outputs of a model, for the data and the task of a run."""
 
 from fedge.config.parts import LABELS, TASKS
 from fedge.config.sections.train import TrainConfig

@@ -1,4 +1,4 @@
-"""What PyTorch may take of the computer: threads, and memory that it has freed."""
+"""PyTorch's share of the computer: threads, and memory that it has freed."""
 
 from __future__ import annotations
 

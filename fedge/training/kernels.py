@@ -1,4 +1,4 @@
-"""What computes a model's steps: PyTorch, or the native step where it knows the model (docs/native.md)."""
+"""Kernels of a model's steps: PyTorch, or the native step for models it knows (docs/native.md)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PLAIN = "plain"  # the kernel that any processor runs; half as fast as PyTorch
 
 @dataclass(frozen=True)
 class Kernel:
-    """What computes the steps of a run.
+    """Kernel of the steps of a run.
 
     Attributes:
         name: "torch", or "native NAME", NAME of a set of kernels.
@@ -31,7 +31,7 @@ class Kernel:
 def native_plan(
     model: nn.Module, input_shape: tuple[int, ...], wanted: str, precision: str = ""
 ) -> Plan | None:
-    """Return how the native step trains a model on windows of a shape; None where PyTorch is to.
+    """How the native step trains a model on windows of a shape; None where PyTorch is to.
 
     Args:
         model: any.
@@ -46,7 +46,7 @@ def native_plan(
 
 
 def kernel_of(model: nn.Module, input_shape: tuple[int, ...], wanted: str, precision: str = "") -> Kernel:
-    """Return what computes the steps of a model on a CPU, and why; see `native_plan`."""
+    """Kernel that computes the steps of a model on a CPU, and the reason; see `native_plan`."""
     if wanted == TORCH:
         return Kernel(TORCH)
     plan = _plan_or_why(model, input_shape, wanted, precision)
@@ -54,7 +54,7 @@ def kernel_of(model: nn.Module, input_shape: tuple[int, ...], wanted: str, preci
 
 
 def _plan_or_why(model: nn.Module, input_shape: tuple[int, ...], wanted: str, precision: str) -> Plan | str:
-    """Return the plan, or why there is none; "auto" does without a kernel that is slower than PyTorch."""
+    """The plan, or why there is none; "auto" does without a kernel that is slower than PyTorch."""
     plan = plan_of(model, input_shape)
     if wanted == AUTO and isinstance(plan, Plan) and plan.kernel == PLAIN and KERNEL not in os.environ:
         return "this processor runs only its plain kernel, which is slower than PyTorch"

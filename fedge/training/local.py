@@ -30,7 +30,7 @@ from fedge.training.sgd import Sgd, correction_tensors, full_batch_step, refuse_
 
 @dataclass(frozen=True)
 class TrainResult:
-    """What local training leaves behind."""
+    """Result of local training."""
 
     state: State  # the whole state dict, buffers included; copies
     loss: float  # mean over the windows of all passes of the task's (smoothed) loss during training

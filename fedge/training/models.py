@@ -81,7 +81,7 @@ def _refuse_other_fit(name: str, classes: int, fit: Fit) -> None:
 
 
 def initialised(model: _Network, generator: torch.Generator) -> _Network:
-    """Return a network made on the meta device on the CPU, its weights drawn from `generator` alone.
+    """A network made on the meta device on the CPU, its weights drawn from `generator` alone.
 
     Args:
         model: of convolutions, linear layers and BatchNorm.

@@ -19,7 +19,7 @@ BETAS, EPSILON = (0.9, 0.999), 1e-8  # Kingma and Ba's, and PyTorch's
 
 
 class Optimizer(Protocol):
-    """What moves weights.
+    """Optimiser of the weights.
 
     Attributes:
         memory: tensors that it keeps between steps and changes in place.

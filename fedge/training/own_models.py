@@ -28,7 +28,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Fit:
-    """What a model is given, and what it must answer.
+    """Inputs of a model, and its required outputs.
 
     Attributes:
         tokens: inputs are int64, from 0 on; else float32.
@@ -59,7 +59,7 @@ def build_own(
     arguments: Mapping[str, Any],
     fit: Fit | None = None,
 ) -> nn.Module:
-    """Return a model of the user's with initial weights, on the CPU, in training mode.
+    """A model of the user's with initial weights, on the CPU, in training mode.
 
     Args:
         name: what it is called in errors.
@@ -97,7 +97,7 @@ def build_own(
 def _called(
     factory: Callable[..., Any], input_shape: Shape, classes: int, arguments: Mapping[str, Any]
 ) -> Any:
-    """Return the model, called as its signature asks for."""
+    """The model, called as its signature asks for."""
     if takes_num_classes(factory):
         return factory(num_classes=classes, **arguments)
     return factory(input_shape, classes, **arguments)
@@ -155,7 +155,7 @@ def refuse_other_types(name: str, factory: Any, arguments: Mapping[str, Any]) ->
 
 
 def takes_num_classes(factory: Callable[..., Any]) -> bool:
-    """Tell whether a model is to be called with `num_classes` alone, as torchvision's are."""
+    """Whether a model is to be called with `num_classes` alone, as torchvision's are."""
     try:
         signature = inspect.signature(factory)
     except (TypeError, ValueError):
@@ -266,12 +266,12 @@ def refuse_a_step_that_fails(name: str, model: nn.Module, inputs: Tensor) -> Non
 
 
 def _words(shape: Any) -> str:
-    """Return a shape in words."""
+    """A shape in words."""
     return shape if isinstance(shape, str) else str(tuple(shape))
 
 
 def _refusal(name: str, what: str, error: Exception | None, hint: str) -> ConfigError:
-    """Return an error in one line."""
+    """An error in one line."""
     why = "" if error is None else f": {type(error).__name__}: {' '.join(str(error).split())}"
     return ConfigError(f"train.model {name} {what}{why}; {hint}")
 
@@ -312,7 +312,7 @@ class OwnDraws(TorchDispatchMode):
 
 
 def _device_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.device:
-    """Return where an operation draws: on the device of its tensors, or on the one that it names.
+    """Where an operation draws: on the device of its tensors, or on the one that it names.
 
     >>> _device_of((torch.zeros(1),), {}), _device_of((3,), {"device": "meta"}), _device_of((), {})
     (device(type='cpu'), device(type='meta'), device(type='cpu'))
@@ -322,5 +322,5 @@ def _device_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.device:
 
 
 def _index_of(gpu: torch.device) -> int:
-    """Return the number of a GPU; that of this thread where it has none."""
+    """The number of a GPU; that of this thread where it has none."""
     return torch.cuda.current_device() if gpu.index is None else gpu.index

@@ -10,7 +10,7 @@ from fedge.training.settings import LocalTraining
 
 
 def local_training(config: TrainConfig, global_round: int, steps: int = 0) -> LocalTraining:
-    """Return the settings of local training in a global round (1, 2, …); lr decays by a factor per round.
+    """The settings of local training in a global round (1, 2, …); lr decays by a factor per round.
 
     η_r = η · γ^(r − 1), r the global round.
 
@@ -43,7 +43,7 @@ def local_training(config: TrainConfig, global_round: int, steps: int = 0) -> Lo
 
 
 def local_steps(config: TrainConfig, windows: Iterable[int]) -> int:
-    """Return the steps that every client takes in a leaf round in place of epochs; 0 for epochs.
+    """The steps that every client takes in a leaf round in place of epochs; 0 for epochs.
 
     Args:
         config: of the run.
@@ -55,5 +55,5 @@ def local_steps(config: TrainConfig, windows: Iterable[int]) -> int:
 
 
 def step_kernel(config: TrainConfig) -> str:
-    """Return what is to compute steps: `train.kernel`, or PyTorch for what the native step does not do."""
+    """Kernel of the steps: `train.kernel`, or PyTorch for what the native step cannot do."""
     return config.kernel if config.processes == 1 and config.optimizer == SGD else "torch"

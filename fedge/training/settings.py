@@ -1,4 +1,4 @@
-"""What local training is given: how it trains, and windows of the right form."""
+"""Inputs of local training: settings, and windows of the right form."""
 
 from __future__ import annotations
 

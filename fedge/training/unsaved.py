@@ -1,4 +1,4 @@
-"""What a network of the user's keeps beside its state dict: attributes, and buffers that are not saved.
+"""State of a user's network beside its state dict: attributes, and buffers that are not saved.
 
 A step counter for a schedule, a cache, the last hidden state: a thread lends one network to many clients, so
 what one of them leaves there would reach the next, and results would follow from who came before on which
@@ -16,7 +16,7 @@ _OF_EVERY_MODULE = frozenset(vars(nn.Module()))  # hooks, tables of parameters, 
 
 
 class Unsaved:
-    """What was there of a network when this was made, to be put back as often as is needed."""
+    """Snapshot of that state of a network, to be restored as often as needed."""
 
     def __init__(self, model: nn.Module) -> None:
         """Take copies; what cannot be copied is left to the network."""
@@ -31,7 +31,7 @@ class Unsaved:
 
     @staticmethod
     def _known(model: nn.Module) -> dict[int, Any]:
-        """Return what a copy refers to and does not copy: modules, parameters, buffers, by identity."""
+        """Objects that a copy shares by identity: modules, parameters, buffers."""
         parts = [*model.modules(), *model.parameters(), *model.buffers()]
         return {id(part): part for part in parts}
 
@@ -49,7 +49,7 @@ class Unsaved:
 
 
 def _own(module: nn.Module) -> dict[str, Any]:
-    """Return the attributes of a module that its class gave it."""
+    """The attributes of a module that its class gave it."""
     return {name: value for name, value in vars(module).items() if name not in _OF_EVERY_MODULE}
 
 

@@ -69,7 +69,7 @@ def add_commands(commands: Any) -> None:
 
 
 def _opened(options: argparse.Namespace) -> "Models":
-    """Return the models of the run that is meant."""
+    """The models of the run that is meant."""
     folder = find_run(options.run, options.runs_dir)
     # where the run found code of the user's, as far as these are folders of the user's own runs
     look_in(*own_folders(code_folders_of(folder)), Path.cwd())
@@ -79,7 +79,7 @@ def _opened(options: argparse.Namespace) -> "Models":
 
 
 def _chosen(options: argparse.Namespace) -> "tuple[Models, Choice]":
-    """Return the models of the run that is meant, and the one that is asked for; says which."""
+    """The models of the run that is meant, and the one that is asked for; says which."""
     models = _opened(options)
     choice = models.choose(options.leaf, options.client, options.unseen)
     note = models.code_note()
@@ -150,7 +150,7 @@ def _write(file: TextIO, windows: "RawWindows", found: "Prediction") -> None:
 
 
 def _said(found: "Prediction", row: "np.ndarray") -> tuple[str, ...]:
-    """Return what one answer (classes,) says in a word: the class, the classes, or nothing for numbers."""
+    """One answer (classes,) in a word: the class, the classes, or nothing for numbers."""
     if found.says == CLASSES:
         return (cell(" ".join(name for name, p in zip(found.classes, row, strict=True) if p >= _HALF)),)
     return (cell(found.classes[int(row.argmax())]),) if found.says == CLASS else ()

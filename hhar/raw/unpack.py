@@ -32,7 +32,7 @@ BLOCK_BYTES = 1 << 20
 
 @dataclass
 class _Budget:
-    """What an archive and all inside it may still unpack to."""
+    """Remaining budget for unpacking an archive and all inside it."""
 
     archive: Path
     folder: Path

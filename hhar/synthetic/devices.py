@@ -139,7 +139,7 @@ def sample_times(
 def sense(
     device: DeviceInstance, sensor: str, motion: Motion, times: Matrix, rng: np.random.Generator
 ) -> NDArray[np.float32]:
-    """What a sensor reports (n, 3): turned into its frame, scaled, biased, noisy, rounded."""
+    """Readings of a sensor (n, 3): turned into its frame, scaled, biased, noisy, rounded."""
     model = MODELS[device.facts.model]
     source = motion.force if sensor == "acc" else motion.spin
     position = np.minimum(times * MOTION_RATE_HZ, source.shape[1] - 1.001)

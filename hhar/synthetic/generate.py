@@ -143,7 +143,7 @@ def synthetic_recordings(
 
 
 def as_delivered(recordings: Sequence[Recording], with_null: bool) -> list[Recording]:
-    """What a reader of the rows would see: per sensor, neighbours of equal label are one recording.
+    """Rows as a reader would see them: per sensor, neighbours of equal label are one recording.
 
     A device that slept through the bout between two alike has no row to tell them apart, in HHAR too.
     """

@@ -36,7 +36,7 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ActivityPhysics:
-    """What an activity is like for the average person at the waist.
+    """Physics of an activity for the average person, at the waist.
 
     `forward`, `lateral`, `vertical` map harmonic → amplitude in m/s²; `roll`, `pitch`, `yaw` map harmonic →
     rad. `cycle_hz` is strides (or crank turns) per second; `rough` broadband vibration in m/s² rms; `sway`
@@ -113,7 +113,7 @@ class Person:
 
 @dataclass(frozen=True)
 class Motion:
-    """What a rigid body at the waist (or wrist) feels, n instants at `MOTION_RATE_HZ`.
+    """Motion of a rigid body at the waist (or wrist), n instants at `MOTION_RATE_HZ`.
 
     Attributes:
         force: float64 (3, n), specific force in m/s² (gravity included), frame of the carried device's pouch.

@@ -28,7 +28,7 @@ _MANY = 1e12  # samples, more than any window may have; infinity is no whole num
 
 @dataclass(frozen=True)
 class WindowSpec:
-    """What windows are wanted.
+    """Specification of windows.
 
     Attributes:
         sensors: "acc" or "acc+gyro"; of other data sets, whose channels are named, any names joined by "+".

@@ -27,7 +27,7 @@ SEPARATOR = "/"  # between source and user
 
 
 def join(sources: Sequence[tuple[str, Windows]]) -> Windows:
-    """Return the windows of all sources that are of a class and of channels which every source has.
+    """The windows of all sources that are of a class and of channels which every source has.
 
     Classes have the names of the first source, in its order; activities that go by several names are one.
     Users become "source/user". Devices and sessions are kept where every source knows them, and of what the
@@ -66,7 +66,7 @@ def join(sources: Sequence[tuple[str, Windows]]) -> Windows:
 
 
 def source_names(paths: Sequence[str]) -> list[str]:
-    """Return a short name for each path: that of the file, numbered where two are the same.
+    """A short name for each path: that of the file, numbered where two are the same.
 
     >>> source_names(["data/a.npz", "b.npz", "old/a.npz"])
     ['a', 'b', 'a-2']
@@ -83,7 +83,7 @@ def source_names(paths: Sequence[str]) -> list[str]:
 
 
 def source_of(windows: Windows) -> np.ndarray:
-    """Return the number (N,) int64 of each window's source, in the order in which `join` was given them."""
+    """The number (N,) int64 of each window's source, in the order in which `join` was given them."""
     names = np.char.partition(windows.user, SEPARATOR)[:, 0]
     _, first, codes = np.unique(names, return_index=True, return_inverse=True)
     ranks: np.ndarray = np.argsort(np.argsort(first))[codes]
@@ -109,7 +109,7 @@ def _refuse_other_shapes(sources: Sequence[tuple[str, Windows]]) -> None:
 
 
 def _part(name: str, windows: Windows, channels: Sequence[str], classes: Sequence[str]) -> Windows:
-    """Return one source's windows in common form."""
+    """One source's windows in common form."""
     label = np.full(len(windows.classes), -1, dtype=np.int64)
     for number, wanted in enumerate(classes):
         place = _place(wanted, windows)
@@ -126,7 +126,7 @@ def _part(name: str, windows: Windows, channels: Sequence[str], classes: Sequenc
 
 
 def _place(wanted: str, windows: Windows) -> int | None:
-    """Return the index of the class that means the same, or None."""
+    """The index of the class that means the same, or None."""
     meant = [_meaning(name) for name in windows.classes]
     return meant.index(_meaning(wanted)) if _meaning(wanted) in meant else None
 

@@ -10,7 +10,7 @@ from hhar.windows.window_file import Windows
 
 
 def thin(windows: Windows, keep_every: int = 1, mean_of: int = 1) -> Windows:
-    """Return every n-th window of each user, its samples averaged in runs.
+    """Every n-th window of each user, its samples averaged in runs.
 
     Windows that overlap say little that their neighbours do not. The mean of k samples in a row is a
     low-pass filter and a k-th of the sampling rate in one.
@@ -50,7 +50,7 @@ def thin(windows: Windows, keep_every: int = 1, mean_of: int = 1) -> Windows:
 
 
 def _about(windows: Windows, keep_every: int, mean_of: int) -> dict[str, str]:
-    """Return what the windows say of themselves, with the rate and stride that they have now."""
+    """Description of the windows, with their present rate and stride."""
     about = dict(windows.about)
     for name, factor in (("rate_hz", 1 / mean_of), ("stride_s", keep_every)):
         if name in about and factor != 1:

@@ -146,7 +146,7 @@ def load_windows(path: str | Path) -> Windows:
 
 
 def as_format(windows: Windows) -> Windows:
-    """Return windows with the types of the format: numbers cast, labels to int64, names to str.
+    """Windows with the types of the format: numbers cast, labels to int64, names to str.
 
     What was cast is noted in `about["cast"]`; what cannot be cast is left for `check_windows` to refuse.
     """
@@ -162,7 +162,7 @@ def as_format(windows: Windows) -> Windows:
 
 
 def _cast(key: str, array: Any, *, is_tokens: bool) -> NDArray[Any] | None:
-    """Return an array as the format has it, None where it is so already or cannot be."""
+    """An array as the format has it, None where it is so already or cannot be."""
     if not isinstance(array, np.ndarray):
         return None
     kind = array.dtype.kind
@@ -283,7 +283,7 @@ def _check_types(windows: Windows, name: str) -> None:
 
 
 def _hint(x: NDArray[Any]) -> str:
-    """Return the next step for windows that are no numbers, or of another shape."""
+    """The next step for windows that are no numbers, or of another shape."""
     return "make them numbers: numpy.asarray(x, dtype='float32')" if x.dtype.kind == "O" else REBUILD_HINT
 
 
@@ -357,7 +357,7 @@ def _check_finite(x: NDArray[Any], name: str) -> None:
 
 
 def _names(windows: Windows) -> dict[str, NDArray[Any]]:
-    """Return the arrays that name what each window is of."""
+    """The arrays that name what each window is of."""
     found = {
         "user": windows.user, "device": windows.device, "session": windows.session, "part": windows.part
     }  # fmt: skip
@@ -365,7 +365,7 @@ def _names(windows: Windows) -> dict[str, NDArray[Any]]:
 
 
 def _about(windows: Windows) -> dict[str, NDArray[Any]]:
-    """Return what windows say about themselves as an array (k, 2) of str, if anything."""
+    """Description of windows as an array (k, 2) of str, if there is any."""
     return {"about": np.array(list(windows.about.items()), dtype=np.str_)} if windows.about else {}
 
 
@@ -422,12 +422,12 @@ def _read_arrays(source: Path) -> dict[str, NDArray[Any]]:
 
 
 def _short(error: Exception) -> str:
-    """Return an error's words, or its kind where it has none."""
+    """An error's words, or its kind where it has none."""
     return str(error)[:200] or type(error).__name__
 
 
 def _is_text(array: NDArray[np.str_]) -> bool:
-    """Tell whether every character of an array of str is one: numpy does not check the numbers it reads."""
+    """Whether every character of an array of str is one: numpy does not check the numbers it reads."""
     if array.dtype.itemsize == 0 or array.size == 0:
         return True
     codes = np.ascontiguousarray(array).reshape(-1).view(array.dtype.byteorder.replace("=", "") + "u4")

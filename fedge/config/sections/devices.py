@@ -8,7 +8,7 @@ from fedge.config.option import Section, option
 
 @dataclass(frozen=True)
 class DevicesConfig(Section):
-    """What clients are like as devices on the virtual clock; see docs/devices.md."""
+    """Speed, availability and network of clients as devices on the virtual clock; see docs/devices.md."""
 
     SECTION = "devices"
     pieces: int = option(

@@ -7,7 +7,7 @@ from fedge.config.option import ConfigError, Section, option
 
 @dataclass(frozen=True)
 class GuardConfig(Section):
-    """What the server does about clients that fail, hang or send what cannot count."""
+    """Limits for clients that fail, hang or send unusable replies."""
 
     SECTION = "guard"
     start_timeout: float = option(

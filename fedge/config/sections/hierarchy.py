@@ -13,7 +13,7 @@ _SERVERS = 3  # leaf servers where nobody says otherwise
 
 @dataclass(frozen=True)
 class HierarchyConfig(Section):
-    """Who stands under whom, and how often they talk."""
+    """The tree of servers and clients, and how often its tiers exchange models."""
 
     SECTION = "hierarchy"
     num_servers: int = option(_SERVERS, "leaf servers", minimum=1)

@@ -43,7 +43,7 @@ class GateConfig(Section):
 
 @dataclass(frozen=True)
 class PersonalConfig(Section):
-    """What a leaf keeps or makes for the clients that it knows."""
+    """Models that a leaf keeps or makes for its known clients."""
 
     SECTION = "personal"
     layers: str = option(

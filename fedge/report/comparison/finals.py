@@ -43,7 +43,7 @@ class Final:
 
 
 def finals(groups: Sequence[Group], target: float | None = None) -> list[Final]:
-    """Return every metric of every group; the first group is the reference.
+    """Every metric of every group; the first group is the reference.
 
     Args:
         groups: to compare.
@@ -61,7 +61,7 @@ def finals(groups: Sequence[Group], target: float | None = None) -> list[Final]:
 def _rows(
     name: str, metric: Metric, groups: Sequence[Group], per_group: Sequence[dict[int, float]]
 ) -> list[Final]:
-    """Return one metric of every group; `per_group` has seed → number."""
+    """One metric of every group; `per_group` has seed → number."""
     estimates = [
         estimate([values[seed] for seed in sorted(values)], metric.low, metric.high) if values else None
         for values in per_group
@@ -83,7 +83,7 @@ def _rows(
 
 
 def _best(estimates: Sequence[Estimate | None], better: int) -> float | None:
-    """Return the best mean; None where there is nothing to choose from."""
+    """The best mean; None where there is nothing to choose from."""
     means = [found.mean for found in estimates if found is not None and math.isfinite(found.mean)]
     if not better or len(means) < 2 or len(set(means)) == 1:
         return None
@@ -91,7 +91,7 @@ def _best(estimates: Sequence[Estimate | None], better: int) -> float | None:
 
 
 def _to_target(groups: Sequence[Group], target: float | None) -> dict[str, Metric]:
-    """Return the costs until the target is reached, on seen and on unseen users."""
+    """The costs until the target is reached, on seen and on unseen users."""
     metrics: dict[str, Metric] = {}
     for users, column in (("seen users", _SEEN), ("unseen users", _UNSEEN)):
         goal = default_target(groups[0], column) if target is None else target
@@ -102,7 +102,7 @@ def _to_target(groups: Sequence[Group], target: float | None) -> dict[str, Metri
 
 
 def _relative(groups: Sequence[Group]) -> dict[str, Metric]:
-    """Return what measures runs by others that are among those compared."""
+    """Measures of runs relative to others among those compared."""
     by = Yardsticks(groups)
     metrics: dict[str, Metric] = {}
     for who, unseen_clients in (("clients", False), ("unseen clients", True)):
@@ -143,7 +143,7 @@ def write_csv(path: Path, rows: Sequence[Final]) -> None:
 
 
 def csv_cells(row: Final) -> list[object]:
-    """Return the cells of `CSV_COLUMNS`."""
+    """The cells of `CSV_COLUMNS`."""
     return [*_estimate_cells(row), *_difference_cells(row)]
 
 
@@ -159,13 +159,13 @@ def final_lines(rows: Sequence[Final], metrics: Collection[str] = tuple(METRICS)
 
 
 def _estimate_cells(row: Final) -> list[object]:
-    """Return the cells of the mean."""
+    """The cells of the mean."""
     e = row.over_seeds
     numbers: list[object] = [0, *[None] * 4] if e is None else [e.n, e.mean, e.std, e.low, e.high]
     return [row.metric, row.group, " ".join(map(str, row.seeds)), *numbers]
 
 
 def _difference_cells(row: Final) -> list[object]:
-    """Return the cells of the difference."""
+    """The cells of the difference."""
     d = row.difference
     return [None] * 5 if d is None else [row.reference, d.n, d.mean, d.low, d.high]

@@ -16,7 +16,7 @@ _MARKDOWN = re.compile(r"([\\|*_`<\[])")
 
 
 def headlines(rows: Sequence[Final]) -> list[str]:
-    """Return the metrics of a summary that any group has a number of."""
+    """The metrics of a summary that any group has a number of."""
     known = {row.metric for row in rows if row.over_seeds}
     times = [row.metric for row in rows if row.metric.startswith(VIRTUAL) and row.metric in known]
     return [*(metric for metric in HEADLINES if metric in known), *dict.fromkeys(times)] or [rows[0].metric]
@@ -32,7 +32,7 @@ def value_text(row: Final) -> str:
 
 
 def as_markdown(rows: Sequence[Final]) -> str:
-    """Return the summary as a Markdown table, a group per line, the best in bold."""
+    """The summary as a Markdown table, a group per line, the best in bold."""
     metrics = headlines(rows)
     lines = ["| " + " | ".join(("group", "n", *metrics)) + " |", "|---|---:|" + "---|" * len(metrics)]
     for group, n, cells in _groups(rows, metrics):
@@ -42,7 +42,7 @@ def as_markdown(rows: Sequence[Final]) -> str:
 
 
 def as_latex(rows: Sequence[Final]) -> str:
-    """Return the summary as a LaTeX table (package booktabs), the best in bold."""
+    """The summary as a LaTeX table (package booktabs), the best in bold."""
     metrics = headlines(rows)
     lines = [
         "% mean over seeds (95 % t-interval); \\usepackage{booktabs}",
@@ -68,7 +68,7 @@ def _groups(rows: Sequence[Final], metrics: Sequence[str]) -> Iterator[tuple[str
 
 
 def _latex(text: str) -> str:
-    """Return text as LaTeX prints it."""
+    """Text as LaTeX prints it."""
     return "".join(_LATEX.get(letter, letter) for letter in text)
 
 
@@ -76,4 +76,4 @@ FORMATS: Mapping[str, tuple[str, Callable[[Sequence[Final]], str]]] = {
     "markdown": ("Markdown", as_markdown),
     "latex": ("LaTeX", as_latex),
 }
-"""What `fedge compare --format` takes: its name in words, and what makes it."""
+"""Formats of `fedge compare --format`: name in words, and writer."""

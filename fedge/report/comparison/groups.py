@@ -32,12 +32,12 @@ class Group:
 
 
 def seed_of(run: RunData) -> int:
-    """Return the seed that a run used."""
+    """The seed that a run used."""
     return int(run.manifest.get("seed", -1))
 
 
 def reached_end(run: RunData) -> bool:
-    """Tell whether a run has all of its rounds, or came to the limit of its virtual clock before."""
+    """Whether a run has all of its rounds, or came to the limit of its virtual clock before."""
     if run.rounds.is_empty():
         return False
     is_at_limit = run.manifest.get("stopped", {}).get("by") == "asynchrony"  # asynchrony.end-…
@@ -45,12 +45,12 @@ def reached_end(run: RunData) -> bool:
 
 
 def is_on_clock(group: Group) -> bool:
-    """Tell whether a group's runs are on the virtual clock."""
+    """Whether a group's runs are on the virtual clock."""
     return not any(run.versions.is_empty() for run in group.runs)
 
 
 def settings_of(run: RunData) -> dict[str, Any]:
-    """Return what makes a run what it is, apart from its seed."""
+    """Settings of a run, apart from its seed."""
     settings = {k: v for k, v in run.config.items() if k not in (*PLACE_KEYS, "seed")}
     fingerprint = run.manifest.get("data", {}).get("fingerprint")
     if fingerprint:  # the same windows may lie at two places, and other windows at the same
@@ -61,7 +61,7 @@ def settings_of(run: RunData) -> dict[str, Any]:
 
 
 def group_runs(runs: Sequence[RunData]) -> tuple[list[Group], list[str]]:
-    """Return the groups in the order of their first runs, and what was left out, a line each."""
+    """The groups in the order of their first runs, and what was left out, a line each."""
     groups: dict[str, list[RunData]] = {}
     left_out = []
     for run in runs:
@@ -79,7 +79,7 @@ def group_runs(runs: Sequence[RunData]) -> tuple[list[Group], list[str]]:
 
 
 def _labels(groups: Sequence[Sequence[RunData]]) -> list[str]:
-    """Return a short name per group: its runs' common name without the seed, if that tells them apart."""
+    """A short name per group: its runs' common name without the seed, if that tells them apart."""
     stems = [{_SEED_TAIL.sub("", run.name) for run in members} for members in groups]
     names = [stem.pop() if len(stem) == 1 else "" for stem in stems]
     if all(names) and len(set(names)) == len(names) and not any(re.match(r"\d{8}-", name) for name in names):
@@ -94,7 +94,7 @@ def _letters(index: int) -> str:
 
 
 def differences(groups: Sequence[Group]) -> dict[str, list[Any]]:
-    """Return every setting in which groups differ: name → value per group (None where it has none)."""
+    """Every setting in which groups differ: name → value per group (None where it has none)."""
     names = list(dict.fromkeys(name for group in groups for name in group.settings))
     table = {name: [group.settings.get(name) for group in groups] for name in names}
     return {name: values for name, values in table.items() if len(set(map(repr, values))) > 1}

@@ -1,4 +1,4 @@
-"""What is compared of runs at their end: how it is read, which way is better, what it cannot exceed."""
+"""Measures that compare runs at their end: reader, better direction, bound."""
 
 import math
 from collections.abc import Callable
@@ -28,32 +28,32 @@ class Metric:
     high: float = math.inf
 
     def __call__(self, run: RunData) -> float | None:
-        """Return the number of a run."""
+        """The number of a run."""
         return self.read(run)
 
 
 def score(read: Read) -> Metric:
-    """Return a metric between 0 and 1 of which more is better."""
+    """A metric between 0 and 1 of which more is better."""
     return Metric(read, 1, 0.0, 1.0)
 
 
 def cost(read: Read) -> Metric:
-    """Return a metric of at least 0 of which less is better."""
+    """A metric of at least 0 of which less is better."""
     return Metric(read, -1, 0.0)
 
 
 def share(read: Read) -> Metric:
-    """Return a metric between 0 and 1 of which less is better."""
+    """A metric between 0 and 1 of which less is better."""
     return Metric(read, -1, 0.0, 1.0)
 
 
 def _last(column: str) -> Read:
-    """Return what reads a column of the last round."""
+    """Reader of a column in the last round."""
     return lambda run: last(run.rounds, column)
 
 
 def _over_leaves(column: str) -> Read:
-    """Return what gives the mean over leaves of a column of leaf_rounds.csv in the last round."""
+    """Reader of the mean over leaves of a column of leaf_rounds.csv in the last round."""
 
     def read(run: RunData) -> float | None:
         found = leaf_spread(run, column)

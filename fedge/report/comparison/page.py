@@ -37,7 +37,7 @@ _VIRTUAL = "virtual seconds"  # of groups on the virtual clock, whether or not t
 
 
 def _virtual_seconds(run: RunData) -> pl.Series:
-    """Return the virtual time of every round."""
+    """The virtual time of every round."""
     return run.versions["virtual_s"].head(len(run.rounds))
 
 
@@ -79,7 +79,7 @@ def write_comparison(runs: Sequence[RunData], path: Path, target: float | None =
 
 
 def compare_page(groups: Sequence[Group], left_out: Sequence[str], rows: Sequence[Final]) -> Page:
-    """Return the page; to be called and rendered within `figure_style`."""
+    """The page; to be called and rendered within `figure_style`."""
     count = sum(len(group.runs) for group in groups)
     names = ", ".join(f"{g.label} (seeds {ranges([seed_of(r) for r in g.runs])})" for g in groups)
     return Page(
@@ -99,7 +99,7 @@ def compare_page(groups: Sequence[Group], left_out: Sequence[str], rows: Sequenc
 
 
 def notices(groups: Sequence[Group], left_out: Sequence[str]) -> list[Notice]:
-    """Return what must be known before the numbers."""
+    """Notices to be read before the numbers."""
     runs = [run for group in groups for run in group.runs]
     found = [Notice("warning", f"Left out: {text}.") for text in left_out]
     found += [
@@ -141,7 +141,7 @@ def notices(groups: Sequence[Group], left_out: Sequence[str]) -> list[Notice]:
 
 
 def final_section(groups: Sequence[Group], rows: Sequence[Final]) -> Section:
-    """Return the final numbers."""
+    """The final numbers."""
     reference = groups[0].label
     text = [_STATISTICS]
     if len(groups) > 1:
@@ -153,7 +153,7 @@ def final_section(groups: Sequence[Group], rows: Sequence[Final]) -> Section:
 
 
 def headline_panel(groups: Sequence[Group], rows: Sequence[Final]) -> Panel:
-    """Return the most looked-for numbers, a group per row, the best marked."""
+    """The most looked-for numbers, a group per row, the best marked."""
     metrics = headlines(rows)
     found = {(row.group, row.metric): row for row in rows}
     cells, best = [], []
@@ -191,7 +191,7 @@ def yardstick_sentences(groups: Sequence[Group]) -> list[str]:
 
 
 def final_panel(rows: Sequence[Final], reference: str) -> Panel:
-    """Return the table of final numbers."""
+    """The table of final numbers."""
     headers = (
         "metric",
         "group",
@@ -227,7 +227,7 @@ def _unbroken(text: str) -> str:
 
 
 def seeds_panel(groups: Sequence[Group]) -> Panel:
-    """Return every seed's final accuracy, with mean and interval of each group."""
+    """Every seed's final accuracy, with mean and interval of each group."""
     labels = [textwrap.wrap(group.label, _LABEL_WIDTH) or [""] for group in groups]
     tall = [0.26 + 0.17 * len(lines) for lines in labels]
     figure, axes = new_figure(0.7 + max(sum(tall), 0.8))
@@ -287,7 +287,7 @@ def _draw_seeds(
 
 
 def curves_section(groups: Sequence[Group]) -> Section:
-    """Return accuracy over rounds, seconds and bytes, and the worst client over rounds."""
+    """Accuracy over rounds, seconds and bytes, and the worst client over rounds."""
     accuracy = ("test_accuracy_mean", "mean test accuracy")
     on_clock = [group for group in groups if is_on_clock(group)]
     panels = [curve_panel(groups, *accuracy, _VIRTUAL)] if on_clock else []
@@ -304,7 +304,7 @@ def curves_section(groups: Sequence[Group]) -> Section:
 
 
 def curve_panel(groups: Sequence[Group], column: str, label: str, over: str) -> Panel:
-    """Return one metric of all groups over rounds, seconds or bytes."""
+    """One metric of all groups over rounds, seconds or bytes."""
     axis_label, position = (_VIRTUAL, _virtual_seconds) if over == _VIRTUAL else _AXES[over]
     figure, axes = new_figure()
     rows: list[tuple[Any, ...]] = []
@@ -333,7 +333,7 @@ def curve_panel(groups: Sequence[Group], column: str, label: str, over: str) -> 
 
 
 def _series(index: int, label: str, means: pl.DataFrame, over: str) -> Series:
-    """Return a group's entry in the key: its mean and standard deviation in every round."""
+    """A group's entry in the key: its mean and standard deviation in every round."""
     points = []
     for number, x, y, std, _ in means.rows():
         y = math.nan if y is None else y
@@ -373,7 +373,7 @@ def _means(group: Group, column: str, position: Position) -> pl.DataFrame:
 
 
 def settings_section(groups: Sequence[Group]) -> Section:
-    """Return every setting in which the groups differ."""
+    """Every setting in which the groups differ."""
     found = differences(groups)
     if not found:
         return Section("What differs", ["There is one group: its runs differ in nothing but the seed."])
@@ -390,5 +390,5 @@ def settings_table(labels: Sequence[str], found: Mapping[str, Sequence[Any]]) ->
 
 
 def _setting(value: Any) -> str:
-    """Return a setting as text."""
+    """A setting as text."""
     return "–" if value is None else value if isinstance(value, str) and value else json.dumps(value)

@@ -36,7 +36,7 @@ class Estimate:
 
 
 def estimate(values: Sequence[float], low: float = -math.inf, high: float = math.inf) -> Estimate:
-    """Return mean ± std and t-interval: mean ± t(0.975, n − 1) · std / √n, as far as it lies within bounds.
+    """Mean ± std and t-interval: mean ± t(0.975, n − 1) · std / √n, as far as it lies within bounds.
 
     Args:
         values: of n seeds.
@@ -62,7 +62,7 @@ def paired(
     low: float = -math.inf,
     high: float = math.inf,
 ) -> Estimate | None:
-    """Return the difference value − reference over the seeds that both have, or None without any.
+    """The difference value − reference over the seeds that both have, or None without any.
 
     Args:
         values, reference: seed → value.

@@ -39,7 +39,7 @@ class Comparison:
 
 
 def sweep_page(name: str, lead: Sequence[str], missing: Sequence[str], found: Sequence[Comparison]) -> Page:
-    """Return the page; to be called and rendered within `figure_style`.
+    """The page; to be called and rendered within `figure_style`.
 
     Args:
         name: of the sweep.
@@ -63,19 +63,19 @@ def sweep_page(name: str, lead: Sequence[str], missing: Sequence[str], found: Se
 
 
 def _titled(section: Section, title: str) -> Section:
-    """Return the section of one comparison with a title of its own."""
+    """The section of one comparison with a title of its own."""
     return replace(section, title=f"{title}: {section.title.lower()}") if title else section
 
 
 def _notices(missing: Sequence[str], found: Sequence[Comparison]) -> list[Notice]:
-    """Return what must be known before the numbers, each once."""
+    """Notices to be read before the numbers, each once."""
     lines = [Notice("error", f"Missing: {line}.") for line in missing]
     lines += [notice for comparison in found for notice in notices(comparison.groups, [])]
     return list(dict.fromkeys(lines))
 
 
 def overview_section(found: Sequence[Comparison]) -> Section:
-    """Return one table per metric: groups down, combinations across."""
+    """One table per metric: groups down, combinations across."""
     labels = list(dict.fromkeys(group.label for comparison in found for group in comparison.groups))
     headers = ("", *(comparison.title for comparison in found))
     panels = []
@@ -93,7 +93,7 @@ def overview_section(found: Sequence[Comparison]) -> Section:
 
 
 def _settings(found: Sequence[Comparison]) -> list[Section]:
-    """Return what the compared groups differ in, and what the combinations do."""
+    """Options in which the compared groups differ, and the effect of the combinations."""
     sections = [settings_section(found[0].groups)]
     if len(found) > 1:
         differing = differences([comparison.groups[0] for comparison in found])

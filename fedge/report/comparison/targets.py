@@ -34,7 +34,7 @@ def default_target(reference: Group, column: str) -> float | None:
 
 
 def costs_to(column: str, target: float) -> dict[str, Callable[[RunData], float | None]]:
-    """Return what gives the costs of the rounds up to the first in which `column` is at least `target`.
+    """Reader of the costs of the rounds up to the first in which `column` is at least `target`.
 
     None for a run that never gets there: its group's n is smaller.
     """
@@ -51,7 +51,7 @@ def costs_to(column: str, target: float) -> dict[str, Callable[[RunData], float 
 
 
 def virtual_seconds_to(column: str, target: float) -> dict[str, Callable[[RunData], float | None]]:
-    """Return what gives the virtual seconds after which `column` is first at least `target`, a share 0..1.
+    """Reader of the virtual seconds after which `column` is first at least `target`, a share 0..1.
 
     None for a run that never gets there, or is not on the virtual clock.
     """
@@ -67,5 +67,5 @@ def virtual_seconds_to(column: str, target: float) -> dict[str, Callable[[RunDat
 
 
 def megabytes(rounds: pl.DataFrame, columns: Sequence[str]) -> float:
-    """Return the sum of byte columns in 10^6 bytes."""
+    """The sum of byte columns in 10^6 bytes."""
     return float(sum(rounds[column].sum() or 0 for column in columns)) / 1e6

@@ -22,7 +22,7 @@ SMALLEST_GAP = 0.01  # of accuracy between global and oracle, below which there 
 
 
 def role_of(group: Group) -> Role | None:
-    """Return what a group's runs can serve as, by their options; None for a method that is to be measured."""
+    """Yardstick that a group's runs can serve as, by their options; None for a method under test."""
     config = group.runs[0].config
     if config.get("personal.layers", "none") != "none":
         return None
@@ -35,7 +35,7 @@ def role_of(group: Group) -> Role | None:
 
 
 def is_fine_tuned(run: RunData) -> bool:
-    """Tell whether a run's leaves fine-tune what they serve."""
+    """Whether a run's leaves fine-tune what they serve."""
     return bool(run.config.get("personal.leaf-rounds", 0))
 
 
@@ -46,7 +46,7 @@ class Yardsticks:
     groups: Sequence[Group]
 
     def of(self, run: RunData, role: Role) -> RunData | None:
-        """Return the run with a role that `run` can be measured by: of the first group that has one.
+        """The run with a role that `run` can be measured by: of the first group that has one.
 
         Before all others come those with the same `personal.…`. Of the others, none that is fine-tuned will
         do: it would measure what fine-tuning gave it, not what tells the two methods apart.
@@ -58,7 +58,7 @@ class Yardsticks:
         return next((other for other in (*alike, *plain) if _same_people(run, other)), None)
 
     def worse_off(self, role: Role, unseen_clients: bool) -> Callable[[RunData], float | None]:
-        """Return what gives the share, 0..1, of a run's clients with a lower test accuracy than there.
+        """Measure of the share, 0..1, of a run's clients with a lower test accuracy than there.
 
         Both accuracies are of the served model, fine-tuned or not: what the client gets.
 
@@ -76,7 +76,7 @@ class Yardsticks:
         return share
 
     def recovered(self, *columns: str) -> Callable[[RunData], float | None]:
-        """Return what gives the share of the gap global → oracle that a run recovers; 1 is the oracle's.
+        """Measure of the share of the gap global → oracle that a run recovers; 1 is the oracle's.
 
         None where the oracle is not at least `SMALLEST_GAP` better than the global model with that seed.
         Fine-tuning makes up for much of what clusters give, so it hides the gap: where runs are fine-tuned,
@@ -102,13 +102,13 @@ class Yardsticks:
 
 
 def _personal(run: RunData) -> dict[str, object]:
-    """Return the options ``personal.…`` of a run; those that its version did not know have their defaults."""
+    """The options ``personal.…`` of a run; those that its version did not know have their defaults."""
     defaults = {key: default for key, (default, _) in options().items() if key.startswith("personal.")}
     return {key: run.config.get(key, default) for key, default in defaults.items()}
 
 
 def _same_people(run: RunData, other: RunData) -> bool:
-    """Tell whether both runs test the same clients on the same windows, under the same planted groups."""
+    """Whether both runs test the same clients on the same windows, under the same planted groups."""
     if run is other:
         return True
     data = [
@@ -126,7 +126,7 @@ def _tested(run: RunData) -> pl.DataFrame:
 
 
 def _worse_off(run: RunData, reference: RunData, unseen_clients: bool) -> float | None:
-    """Return the share of clients, evaluated in the last round of both, that do worse than in `reference`."""
+    """The share of clients, evaluated in the last round of both, that do worse than in `reference`."""
     own, other = (r.unseen_clients if unseen_clients else r.known_clients for r in (run, reference))
     pairs = _in_last_round(own).join(_in_last_round(other), on="client", suffix="_reference").drop_nulls()
     worse = pairs["test_accuracy"] < pairs["test_accuracy_reference"]
@@ -134,6 +134,6 @@ def _worse_off(run: RunData, reference: RunData, unseen_clients: bool) -> float 
 
 
 def _in_last_round(clients: pl.DataFrame) -> pl.DataFrame:
-    """Return client and test accuracy in the last round."""
+    """Client and test accuracy in the last round."""
     rows = clients.filter(pl.col("global_round") == pl.col("global_round").max())
     return rows.select("client", "test_accuracy")

@@ -1,4 +1,4 @@
-"""What all pages are made of: panels and tiles, tables as text, figures as inline SVG.
+"""Parts of all pages: panels and tiles, tables as text, figures as inline SVG.
 
 A part of the room `fedge.report`, and imports what that may.
 """

@@ -1,4 +1,4 @@
-"""What a page consists of, and how it becomes one HTML file that needs no network.
+"""Parts of a page, and one HTML file of them that needs no network.
 
 Everything can be read without a script; where there is one, it shows values where one points, and copies.
 """
@@ -72,7 +72,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Notice:
-    """What a reader must know before any number."""
+    """A notice before any number."""
 
     level: Literal["error", "warning", "note"]
     text: str
@@ -118,12 +118,12 @@ class _Templates(PackageLoader):
     def get_source(
         self, environment: Environment, template: str
     ) -> tuple[str, str, Callable[[], bool] | None]:
-        """Return the text of a template."""
+        """The text of a template."""
         return super().get_source(environment, f"{template}.md")
 
 
 def render(page: Page) -> str:
-    """Return the page as HTML. Everything but our own SVG and CSS is escaped."""
+    """The page as HTML. Everything but our own SVG and CSS is escaped."""
     environment = Environment(
         loader=_Templates("fedge.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
@@ -161,7 +161,7 @@ def _css(variables: dict[str, str]) -> str:
 
 
 def _svg_maker() -> Callable[[Panel], Markup]:
-    """Return what draws the figure of a panel; it numbers the figures of the page."""
+    """Function that draws the figure of a panel; it numbers the figures of the page."""
     number = 0
 
     def draw(panel: Panel) -> Markup:

@@ -63,7 +63,7 @@ class Points:
     shown: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the points in the units of the SVG; to be called after the figure has been drawn.
+        """The points in the units of the SVG; to be called after the figure has been drawn.
 
         Points that no drawing shows (NaN, outside the axes) are left out.
         """

@@ -57,13 +57,13 @@ def figure_style() -> Iterator[None]:
 
 
 def new_figure(height_in: float = 2.9) -> tuple[Figure, Axes]:
-    """Return an empty figure of the usual width with one pair of axes."""
+    """An empty figure of the usual width with one pair of axes."""
     figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
     return figure, figure.add_subplot()
 
 
 def new_figures(count: int, height_in: float) -> tuple[Figure, list[Axes]]:
-    """Return an empty figure of the usual width with so many pairs of axes, one above the other."""
+    """An empty figure of the usual width with so many pairs of axes, one above the other."""
     figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
     found = figure.subplots(count, 1, sharex=True, squeeze=False)
     return figure, list(found[:, 0])
@@ -84,7 +84,7 @@ def legend_below(figure: Figure, axes: Axes, columns: int = 3) -> None:
 def stacked_over_rounds(
     rounds: Sequence[int], parts: Sequence[tuple[str, np.ndarray, str]], what: str
 ) -> Figure:
-    """Return a figure of parts that add up, a step per round.
+    """A figure of parts that add up, a step per round.
 
     Args:
         rounds: in ascending order, at least one.
@@ -126,7 +126,7 @@ def to_svg(figure: Figure, name: str, description: str) -> str:
 
 
 def _fit_tag(tag: str, name: str) -> str:
-    """Return a tag with ids of its own, colours as variables and no more digits than show."""
+    """A tag with ids of its own, colours as variables and no more digits than show."""
     tag = re.sub(r'\b(id="|href="#|url\(#)', rf"\g<1>{name}-", tag)
     tag = re.sub(r"#[0-9a-f]{6}\b", lambda found: _as_variable(found.group()), tag)
     tag = re.sub(r"(\d\.\d\d)\d+", r"\1", tag)  # a hundredth of a point is enough
@@ -134,6 +134,6 @@ def _fit_tag(tag: str, name: str) -> str:
 
 
 def _as_variable(hex_colour: str) -> str:
-    """Return the CSS variable of a colour of the palette; any other colour stays."""
+    """The CSS variable of a colour of the palette; any other colour stays."""
     name = css_name(hex_colour)
     return f"var({name})" if name else hex_colour

@@ -30,7 +30,7 @@ class Table:
 def table(
     headers: Sequence[str], rows: Iterable[Sequence[Any]], best: Iterable[tuple[int, int]] = ()
 ) -> Table:
-    """Return a table of `rows`, some cells of which are `best`; a column of numbers only is numeric."""
+    """A table of `rows`, some cells of which are `best`; a column of numbers only is numeric."""
     cells = [list(row) for row in rows]
     numeric = {
         column
@@ -43,12 +43,12 @@ def table(
 
 
 def frame_table(frame: pl.DataFrame, **headers: str) -> Table:
-    """Return a table of the columns named in `headers`: column=header."""
+    """A table of the columns named in `headers`: column=header."""
     return table(list(headers.values()), frame.select(list(headers)).iter_rows())
 
 
 def text_of(value: Any) -> str:
-    """Return a value as text: four digits after the point below 10, fewer above."""
+    """A value as text: four digits after the point below 10, fewer above."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return NOTHING
     if isinstance(value, bool):
@@ -61,22 +61,22 @@ def text_of(value: Any) -> str:
 
 
 def total(frame: pl.DataFrame, *columns: str) -> float:
-    """Return the sum of all numbers in the columns."""
+    """The sum of all numbers in the columns."""
     return float(frame.select(pl.sum_horizontal(pl.col(columns).sum())).item() or 0.0)
 
 
 def last(frame: pl.DataFrame, column: str) -> float | None:
-    """Return the number in the last row; None where the run's version did not write the column."""
+    """The number in the last row; None where the run's version did not write the column."""
     return frame[column][-1] if column in frame.columns else None
 
 
 def percent(part: float, whole: float) -> str:
-    """Return a share as text."""
+    """A share as text."""
     return f"{100 * part / whole:.1f} %" if whole else NOTHING
 
 
 def bytes_text(size: float) -> str:
-    """Return a number of bytes with its decimal unit: 12.3 MB."""
+    """A number of bytes with its decimal unit: 12.3 MB."""
     for unit in ("B", "kB", "MB", "GB"):
         if size < 1000:
             return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
@@ -85,7 +85,7 @@ def bytes_text(size: float) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """Return a duration as 3.2 s, 4 min 05 s or 2 h 03 min."""
+    """A duration as 3.2 s, 4 min 05 s or 2 h 03 min."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)

@@ -17,7 +17,7 @@ MANY_LEAVES = 12  # above, leaves are shown as a range: lines would hide each ot
 
 
 def accuracy_section(run: RunData) -> Section:
-    """Return accuracy and loss over rounds."""
+    """Accuracy and loss over rounds."""
     return Section(
         "Accuracy and loss",
         ["The model that a leaf serves at the end of a round, on test windows on which nothing was chosen."],
@@ -36,7 +36,7 @@ def loss_panel(run: RunData) -> Panel:
 
 
 def overall_panel(run: RunData) -> Panel:
-    """Return mean and worst client over rounds."""
+    """Mean and worst client over rounds."""
     rounds = run.rounds
     figure, axes = new_figure()
     x = position(run, rounds["global_round"])
@@ -62,7 +62,7 @@ def overall_panel(run: RunData) -> Panel:
 
 
 def unseen_panels(run: RunData) -> list[Panel]:
-    """Return accuracy on users unseen in training beside that on seen ones; nothing without those."""
+    """Accuracy on users unseen in training beside that on seen ones; nothing without those."""
     rounds = run.rounds
     if rounds["unseen_accuracy_mean"].is_null().all():
         return []
@@ -91,7 +91,7 @@ def unseen_panels(run: RunData) -> list[Panel]:
 
 
 def _per_leaf(run: RunData, title: str, column: str, label: str) -> Panel:
-    """Return one of the leaves' numbers over rounds."""
+    """One of the leaves' numbers over rounds."""
     figure, axes = new_figure()
     leaves = run.leaves["leaf"].unique().sort().to_list()
     if len(leaves) > MANY_LEAVES:
@@ -140,7 +140,7 @@ def _draw_range(axes: Axes, run: RunData, column: str) -> None:
 
 
 def _leaf_table(leaves: pl.DataFrame, column: str, names: list[int]) -> Table:
-    """Return a row per round, a column per leaf."""
+    """A row per round, a column per leaf."""
     wide = leaves.pivot("leaf", index="global_round", values=column)
     return table(("round", *(f"leaf {leaf}" for leaf in names)), wide.select(
         "global_round", *(str(leaf) for leaf in names)
@@ -154,10 +154,10 @@ def _finish(run: RunData, axes: Axes, label: str) -> None:
 
 
 def _floats(column: pl.Series) -> np.ndarray:
-    """Return a column as floats; what was not measured is NaN, which is not drawn."""
+    """A column as floats; what was not measured is NaN, which is not drawn."""
     return column.cast(pl.Float64).fill_null(float("nan")).to_numpy()
 
 
 def _marker(rounds: pl.Series) -> Any:
-    """Return a marker where a line alone would not show: a single round."""
+    """A marker where a line alone would not show: a single round."""
     return "o" if len(rounds) == 1 else None

@@ -19,14 +19,14 @@ MANY_CLIENTS = 40  # above, bars become a curve over ranks
 
 
 def clients_section(run: RunData) -> Section:
-    """Return every client's accuracy after the last round, its spread, and confusion matrices."""
+    """Every client's accuracy after the last round, its spread, and confusion matrices."""
     last = last_clients(run)
     panels = [clients_panel(last, users_of(run)), spread_panel(run)]
     return Section("Clients", _sentences(run, last), panels + _confusion_panels(run, last))
 
 
 def _confusion_panels(run: RunData, last: pl.DataFrame) -> list[Panel]:
-    """Return the confusion matrices of all known clients, of the worst of them, and of all unseen clients."""
+    """The confusion matrices of all known clients, of the worst of them, and of all unseen clients."""
     unseen_clients = set(last.filter(pl.col("unseen_client") == 1)["client"])
     known = {client: matrix for client, matrix in run.confusion.items() if client not in unseen_clients}
     unseen = {client: matrix for client, matrix in run.confusion.items() if client in unseen_clients}
@@ -43,18 +43,18 @@ def _confusion_panels(run: RunData, last: pl.DataFrame) -> list[Panel]:
 
 
 def last_clients(run: RunData) -> pl.DataFrame:
-    """Return the rows of clients.csv of the last round."""
+    """The rows of clients.csv of the last round."""
     return run.clients.filter(pl.col("global_round") == pl.col("global_round").max())
 
 
 def users_of(run: RunData) -> dict[int, str]:
-    """Return the users whose windows each client holds, at most three by name."""
+    """The users whose windows each client holds, at most three by name."""
     grouped = run.partition.group_by("client").agg(pl.col("user").unique().sort())
     return {client: _few(users) for client, users in grouped.iter_rows()}
 
 
 def _few(names: Sequence[str | None]) -> str:
-    """Return names, or the first two and how many more."""
+    """Names, or the first two and how many more."""
     known = [name for name in names if name]
     return ", ".join(known) if len(known) <= 3 else f"{known[0]}, {known[1]} and {len(known) - 2} more"
 
@@ -87,7 +87,7 @@ def _named(row: dict[str, float], users: dict[int, str]) -> str:
 
 
 def clients_panel(last: pl.DataFrame, users: dict[int, str]) -> Panel:
-    """Return the accuracy of every client after the last round."""
+    """The accuracy of every client after the last round."""
     if len(last) > MANY_CLIENTS:
         figure, caption = _ranked(last), "Sorted; colours are leaves, crosses are unseen clients."
     else:
@@ -162,18 +162,18 @@ def _ranked(last: pl.DataFrame) -> Figure:
 
 
 def _confusion(run: RunData, matrix: np.ndarray, whose: str) -> Panel:
-    """Return a confusion matrix under the run's names of classes."""
+    """A confusion matrix under the run's names of classes."""
     return confusion_panel(matrix, classes_of(run, len(matrix)), f"Confusion matrix, {whose}")
 
 
 def classes_of(run: RunData, count: int) -> list[str]:
-    """Return the names of the classes, or their numbers."""
+    """The names of the classes, or their numbers."""
     named = list(run.manifest.get("data", {}).get("classes", []))
     return named if len(named) == count else [str(number) for number in range(count)]
 
 
 def confusion_panel(matrix: np.ndarray, classes: Sequence[str], title: str) -> Panel:
-    """Return a confusion matrix (classes, classes) int64: true classes' shares drawn, windows in a table."""
+    """A confusion matrix (classes, classes) int64: true classes' shares drawn, windows in a table."""
     of_row = matrix.sum(axis=1, keepdims=True)
     shares = matrix / np.maximum(of_row, 1)
     figure, axes = new_figure(3.6 if len(classes) <= 8 else 4.6)

@@ -83,12 +83,12 @@ def _nobody_compared(run: RunData) -> str:
 
 
 def _told(method: str) -> str:
-    """Return what is told of a method that goes by no similarity, or not by it alone; empty for others."""
+    """Words on a method that uses no similarity, or more than it; empty for others."""
     return _METHODS.get(method) or (f"Groups are those of {method}" if GROUPINGS.is_own(method) else "")
 
 
 def _by_tau(run: RunData) -> bool:
-    """Tell whether leaves are joined by a threshold."""
+    """Whether leaves are joined by a threshold."""
     is_told = bool(_told(str(run.config.get("cluster.method", "components"))))
     return not is_told and bool(run.config.get("cluster.count", "threshold") == "threshold")
 
@@ -146,7 +146,7 @@ def _truth_sentences(run: RunData) -> list[str]:
 
 
 def truth_panels(run: RunData) -> list[Panel]:
-    """Return how well the clusters agree with the planted groups over rounds; nothing without a scenario."""
+    """How well the clusters agree with the planted groups over rounds; nothing without a scenario."""
     if run.truth is None:
         return []
     figure, axes = new_figure()
@@ -174,13 +174,13 @@ def truth_panels(run: RunData) -> list[Panel]:
 
 
 def _pairs(similarity: Sequence[Sequence[float]]) -> np.ndarray:
-    """Return the similarity of every pair of leaves."""
+    """The similarity of every pair of leaves."""
     matrix = np.array([list(row) for row in similarity])
     return matrix[np.triu_indices(len(matrix), k=1)]
 
 
 def membership_panel(steps: pl.DataFrame) -> Panel:
-    """Return the cluster of each leaf in each cloud step."""
+    """The cluster of each leaf in each cloud step."""
     labels = np.array(steps["labels"].to_list())
     num_steps, num_leaves = labels.shape
     figure, axes = new_figure(min(0.9 + 0.3 * max(num_leaves, 2), 6.0))
@@ -214,7 +214,7 @@ def membership_panel(steps: pl.DataFrame) -> Panel:
 
 
 def family_panels(run: RunData) -> list[Panel]:
-    """Return how much of each model each leaf was offered; nothing without mixtures."""
+    """How much of each model each leaf was offered; nothing without mixtures."""
     if run.memberships.is_empty():
         return []
     shares = run.memberships.sort("leaf", "global_round", "model")
@@ -246,7 +246,7 @@ def family_panels(run: RunData) -> list[Panel]:
 
 
 def _spans(holds: np.ndarray, cuts: np.ndarray | None = None) -> list[tuple[int, int]]:
-    """Return the half-open index ranges where `holds`, cut where `cuts` (one shorter) is true."""
+    """The half-open index ranges where `holds`, cut where `cuts` (one shorter) is true."""
     spans, start = [], None
     for index in range(len(holds) + 1):
         ends = index == len(holds) or not holds[index] or (cuts is not None and index and cuts[index - 1])
@@ -259,13 +259,13 @@ def _spans(holds: np.ndarray, cuts: np.ndarray | None = None) -> list[tuple[int,
 
 
 def groups_text(labels: Sequence[int]) -> str:
-    """Return a grouping of leaves as "{0 2}  {1}"."""
+    """A grouping of leaves as "{0 2}  {1}"."""
     groups = [[leaf for leaf, own in enumerate(labels) if own == k] for k in sorted(set(labels))]
     return "  ".join("{" + " ".join(map(str, group)) + "}" for group in groups)
 
 
 def _moves_table(steps: pl.DataFrame) -> Table:
-    """Return a row per change: from which round on, the groups, who moved."""
+    """A row per change: from which round on, the groups, who moved."""
     rows: list[tuple[str, str, str]] = []
     before: list[int] | None = None
     for global_round, labels in steps.select("global_round", "labels").iter_rows():
@@ -284,7 +284,7 @@ def _moves_table(steps: pl.DataFrame) -> Table:
 
 
 def p_value_panels(compared: pl.DataFrame, config: Mapping[str, Any]) -> list[Panel]:
-    """Return the p-values of the tests for groups over rounds; nothing where none was made.
+    """The p-values of the tests for groups over rounds; nothing where none was made.
 
     Args:
         compared: cloud steps.
@@ -311,7 +311,7 @@ def p_value_panels(compared: pl.DataFrame, config: Mapping[str, Any]) -> list[Pa
 
 
 def similarity_range_panel(compared: pl.DataFrame, by_tau: bool = True) -> Panel:
-    """Return the range of the similarities over rounds, beside the threshold if there is one."""
+    """The range of the similarities over rounds, beside the threshold if there is one."""
     rounds = compared["global_round"].to_list()
     pairs = [_pairs(s) for s in compared["similarity"]]
     low, middle, high = ([float(f(p)) for p in pairs] for f in (np.min, np.median, np.max))
@@ -337,7 +337,7 @@ def similarity_range_panel(compared: pl.DataFrame, by_tau: bool = True) -> Panel
 
 
 def chosen_steps(compared: pl.DataFrame) -> list[int]:
-    """Return the cloud steps whose matrices are shown: first, first change (or middle), last."""
+    """The cloud steps whose matrices are shown: first, first change (or middle), last."""
     labels = compared["labels"].to_list()
     changes = [step for step in range(1, len(labels)) if labels[step] != labels[step - 1]]
     middle = changes[0] if changes else len(labels) // 2
@@ -345,7 +345,7 @@ def chosen_steps(compared: pl.DataFrame) -> list[int]:
 
 
 def similarity_panel(compared: pl.DataFrame, step: int, low: float) -> Panel:
-    """Return the similarity matrix of one cloud step; colours span `low` to 1, the same for all steps."""
+    """The similarity matrix of one cloud step; colours span `low` to 1, the same for all steps."""
     row = compared.row(step, named=True)
     matrix = np.array(row["similarity"])
     size = len(matrix)

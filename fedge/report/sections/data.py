@@ -14,7 +14,7 @@ from fedge.report.sections.clients import MANY_CLIENTS, users_of
 
 
 def windows_section(run: RunData) -> Section:
-    """Return the data of every client."""
+    """The data of every client."""
     panels = []
     if not run.partition.is_empty():
         panels = [classes_panel(run), holdings_panel(run)]
@@ -46,17 +46,17 @@ def _sentences(run: RunData) -> list[str]:
 
 
 def _is_disordered(data: Mapping[str, Any]) -> bool:
-    """Tell whether windows were split by blocks of time of which nothing was left."""
+    """Whether windows were split by blocks of time of which nothing was left."""
     return data.get("time_order") == "lost"
 
 
 def _classes(run: RunData) -> list[str]:
-    """Return the classes in label order."""
+    """The classes in label order."""
     return list(run.manifest.get("data", {}).get("classes", run.partition["class"].unique().sort()))
 
 
 def classes_panel(run: RunData) -> Panel:
-    """Return windows per class, stacked, for every client; for every leaf if there are many clients."""
+    """Windows per class, stacked, for every client; for every leaf if there are many clients."""
     by = "client" if run.partition["client"].n_unique() <= MANY_CLIENTS else "leaf"
     classes = _classes(run)
     counts = _per_class(run.partition, by, classes)
@@ -81,14 +81,14 @@ def classes_panel(run: RunData) -> Panel:
 
 
 def _per_class(partition: pl.DataFrame, by: str, classes: Sequence[str]) -> pl.DataFrame:
-    """Return a row per client or leaf, a column per class: windows."""
+    """A row per client or leaf, a column per class: windows."""
     counts = partition.pivot("class", index=by, values="windows", aggregate_function="sum")
     missing = [pl.lit(0).alias(name) for name in classes if name not in counts.columns]
     return counts.with_columns(*missing).select(by, *classes).fill_null(0).sort(by)
 
 
 def holdings_panel(run: RunData) -> Panel:
-    """Return a table of what each client holds."""
+    """A table of what each client holds."""
     per_client = (
         run.partition.group_by("client", "leaf", "unseen_client", "group")
         .agg(
@@ -121,5 +121,5 @@ def holdings_panel(run: RunData) -> Panel:
 
 
 def _devices(names: Sequence[str]) -> str:
-    """Return the names of devices, or how many there are."""
+    """The names of devices, or how many there are."""
     return ", ".join(names) or "–" if len(names) <= 4 else f"{len(names)} devices"

@@ -19,7 +19,7 @@ _ROWS = 12  # devices that are drawn
 
 
 def device_sections(run: RunData) -> list[Section]:
-    """Return the section on devices; none of a run that is not on the virtual clock."""
+    """The section on devices; none of a run that is not on the virtual clock."""
     if run.versions.is_empty():
         return []
     views = [
@@ -120,7 +120,7 @@ def _limits(run: RunData) -> list[str]:
 
 
 def accuracy_panel(run: RunData) -> Panel:
-    """Return accuracy over virtual time."""
+    """Accuracy over virtual time."""
     rows = run.versions
     figure, axes = new_figure()
     _draw_accuracy(axes, rows, rows["virtual_s"])
@@ -143,7 +143,7 @@ def _draw_accuracy(axes: Axes, rows: pl.DataFrame, costs: pl.Series) -> None:
 
 
 def bytes_panel(run: RunData) -> Panel:
-    """Return accuracy over the bytes of all models that were sent: soon is not cheap."""
+    """Accuracy over the bytes of all models that were sent: soon is not cheap."""
     rows = run.versions
     moved = rows.select(pl.sum_horizontal(column for column in rows.columns if column.endswith("_bytes")))
     megabytes = moved.to_series() / 1e6
@@ -159,7 +159,7 @@ def bytes_panel(run: RunData) -> Panel:
 
 
 def versions_panel(run: RunData) -> Panel:
-    """Return the models that servers had made over virtual time."""
+    """The models that servers had made over virtual time."""
     rows = run.versions
     figure, axes = new_figure()
     axes.plot(
@@ -193,7 +193,7 @@ def versions_panel(run: RunData) -> Panel:
 
 
 def stale_over_time_panel(run: RunData) -> Panel:
-    """Return the mean staleness of all arrivals so far over virtual time."""
+    """The mean staleness of all arrivals so far over virtual time."""
     rows = run.versions
     figure, axes = new_figure()
     headers = {"virtual_s": "virtual s", "mean_staleness": "mean staleness"}
@@ -225,7 +225,7 @@ def _dot(rows: pl.DataFrame) -> str | None:
 
 
 def updates_panel(run: RunData) -> Panel:
-    """Return accuracy over the updates that servers took in."""
+    """Accuracy over the updates that servers took in."""
     rows = run.versions
     figure, axes = new_figure()
     _draw_accuracy(axes, rows, rows["updates"])
@@ -240,7 +240,7 @@ def updates_panel(run: RunData) -> Panel:
 
 
 def timeline_panel(run: RunData) -> Panel:
-    """Return when a few devices were at work, and what became of it."""
+    """When a few devices were at work, and what became of it."""
     devices = run.jobs["device"].unique(maintain_order=False).sort().to_list()[:_ROWS]
     figure, axes = new_figure(1.2 + 0.22 * len(devices))
     for index, outcome in enumerate(_OUTCOMES):
@@ -268,7 +268,7 @@ def timeline_panel(run: RunData) -> Panel:
 
 
 def staleness_panel(run: RunData) -> Panel:
-    """Return how many arrivals had which staleness."""
+    """How many arrivals had which staleness."""
     rows = run.staleness
     figure, axes = new_figure()
     axes.bar(rows["staleness"], rows["arrivals"], color=colour(0), width=0.9)
@@ -280,7 +280,7 @@ def staleness_panel(run: RunData) -> Panel:
 
 
 def outcomes_panel(run: RunData) -> Panel:
-    """Return what became of all jobs, and how unevenly devices contributed."""
+    """Fate of all jobs, and how unevenly devices contributed."""
     devices = run.devices
     counts = {name: int(devices[name].sum()) for name in _OUTCOMES}
     rows = [(name, count, percent(count, max(1, sum(counts.values())))) for name, count in counts.items()]
@@ -291,7 +291,7 @@ def outcomes_panel(run: RunData) -> Panel:
 
 
 def _lorenz(devices: pl.DataFrame) -> Figure:
-    """Return the Lorenz curve of the devices' updates."""
+    """The Lorenz curve of the devices' updates."""
     updates = np.sort(devices["updates"].to_numpy())
     share = np.concatenate([[0.0], np.cumsum(updates) / max(1, updates.sum())])
     figure, axes = new_figure()

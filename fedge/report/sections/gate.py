@@ -16,7 +16,7 @@ _MANY_PANELS = 4  # leaves above which only the gain is drawn
 
 
 def gate_section(run: RunData) -> Section:
-    """Return the gate's decisions."""
+    """The gate's decisions."""
     offers = run.leaves.drop_nulls("val_accuracy_offered")
     tuned = personal_panels(run)
     if offers.is_empty():
@@ -63,7 +63,7 @@ def _rule(run: RunData) -> str:
 
 
 def gain_panel(run: RunData, offers: pl.DataFrame) -> Panel:
-    """Return what each offer would have changed, and whether it was taken."""
+    """Change that each offer would have made, and whether it was taken."""
     figure, axes = new_figure()
     num_leaves = int(offers["leaf"].max()) + 1  # type: ignore[arg-type]
     for (leaf,), own in offers.group_by("leaf", maintain_order=True):
@@ -94,7 +94,7 @@ def gain_panel(run: RunData, offers: pl.DataFrame) -> Panel:
 
 
 def evidence_panels(offers: pl.DataFrame) -> list[Panel]:
-    """Return what each decision rests on, where the run has kept it."""
+    """Evidence of each decision, where the run has kept it."""
     headers = {
         "global_round": "round", "leaf": "leaf", "blend": "λ", "val_windows": "windows",
         "val_only_own": "only own right", "val_only_offered": "only offered right",
@@ -116,7 +116,7 @@ def evidence_panels(offers: pl.DataFrame) -> list[Panel]:
 
 
 def personal_panels(run: RunData) -> list[Panel]:
-    """Return what training on for the known clients gave, if the leaves did."""
+    """Effect of training on for the known clients, if the leaves did."""
     if "val_accuracy_personal" not in run.leaves.columns:
         return []
     tuned = run.leaves.drop_nulls("val_accuracy_personal")
@@ -132,7 +132,7 @@ def personal_panels(run: RunData) -> list[Panel]:
 
 
 def leaf_panel(own: pl.DataFrame, leaf: int, last_round: int) -> Panel:
-    """Return both validation accuracies of one leaf."""
+    """Both validation accuracies of one leaf."""
     figure, axes = new_figure(2.4)
     rounds = own["global_round"].to_numpy()
     taken = (own["gate"] != "rejected").to_numpy()

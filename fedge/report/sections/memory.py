@@ -44,13 +44,13 @@ def memory_section(run: RunData) -> Section:
 
 
 def measured(run: RunData, columns: dict[str, str] | tuple[str, ...]) -> list[str]:
-    """Return those columns of memory.csv that have a number."""
+    """Those columns of memory.csv that have a number."""
     there = run.memory.columns
     return [column for column in columns if column in there and run.memory[column].count() > 0]
 
 
 def peak_of(run: RunData, column: str, role: str | None = None) -> dict[str, object]:
-    """Return the row of memory.csv, of a role or of any, with the largest number in a column."""
+    """The row of memory.csv, of a role or of any, with the largest number in a column."""
     memory = run.memory.drop_nulls(column)
     if role is not None:
         memory = memory.filter(pl.col("role") == role)
@@ -68,13 +68,13 @@ def peak_sentence(run: RunData, column: str) -> str:
 
 
 def _place(peak: dict[str, object]) -> str:
-    """Return the process of a row of memory.csv, with its machine where that is not the server's."""
+    """The process of a row of memory.csv, with its machine where that is not the server's."""
     machine = peak.get("machine")
     return f"{peak['pid']} on {machine}" if machine else str(peak["pid"])
 
 
 def memory_panel(run: RunData, column: str, title: str) -> Panel:
-    """Return a column of memory.csv for every role over rounds, summed over its processes."""
+    """A column of memory.csv for every role over rounds, summed over its processes."""
     per_role = (
         run.memory.drop_nulls(column)
         .group_by("role", "global_round", maintain_order=True)
@@ -105,7 +105,7 @@ def memory_panel(run: RunData, column: str, title: str) -> Panel:
 
 
 def peaks_panel(run: RunData) -> Panel:
-    """Return a table of each role's peaks: the most that one process had, and in which round."""
+    """A table of each role's peaks: the most that one process had, and in which round."""
     rows = []
     for column, name in (_MEASURES | _COUNTS).items():
         if column not in measured(run, (column,)):
@@ -118,7 +118,7 @@ def peaks_panel(run: RunData) -> Panel:
 
 
 def peak_text(run: RunData) -> tuple[str, str] | None:
-    """Return the largest sum over all processes of a round, and its round."""
+    """The largest sum over all processes of a round, and its round."""
     if run.memory.is_empty():
         return None
     top = run.memory.group_by("global_round").agg(pl.col("rss_mib").sum()).sort("rss_mib").row(-1, named=True)

@@ -8,7 +8,7 @@ from fedge.report.html.tables import frame_table, text_of
 
 
 def privacy_sections(run: RunData) -> list[Section]:
-    """Return the section on privacy; none of a run without it."""
+    """The section on privacy; none of a run without it."""
     kind = run.config.get("privacy.kind", "off")
     if kind == "off":
         return []

@@ -14,7 +14,7 @@ PLACE_KEYS = ("run-name", "runs-dir", "report")  # say what is left behind where
 
 
 def setup_section(run: RunData) -> Section:
-    """Return what the run was configured with."""
+    """Configuration of the run."""
     changed = changed_options(run.config)
     words = ", ".join(f"{key}={json.dumps(value)}" for key, value in changed.items())
     return Section(
@@ -25,7 +25,7 @@ def setup_section(run: RunData) -> Section:
 
 
 def changed_options(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that differ from their defaults, without the seed and the place of the run."""
+    """The options that differ from their defaults, without the seed and the place of the run."""
     defaults = {key: default for key, (default, _) in options().items()}
     return {
         key: value
@@ -35,7 +35,7 @@ def changed_options(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def options_panel(config: Mapping[str, Any]) -> Panel:
-    """Return all options with their meaning."""
+    """All options with their meaning."""
     known = options()
     rows = []
     for key, value in config.items():
@@ -55,7 +55,7 @@ def surroundings_panel(manifest: Mapping[str, Any]) -> Panel:
 
 
 def reproduce_section(run: RunData) -> Section:
-    """Return the command that gives the same bits."""
+    """The command that gives the same bits."""
     data = run.manifest.get("data", {})
     text = [
         "On a CPU, the same configuration and seed give the same models and metrics, bit for bit, on either "
@@ -67,7 +67,7 @@ def reproduce_section(run: RunData) -> Section:
 
 
 def command(manifest: Mapping[str, Any]) -> str:
-    """Return the shell command that repeats a run, for a POSIX shell in the folder of pyproject.toml."""
+    """The shell command that repeats a run, for a POSIX shell in the folder of pyproject.toml."""
     config = manifest.get("config", {})
     clients = int(manifest.get("federation", {}).get("num-supernodes", 0))
     overrides = " ".join(f"{key}={_toml(value)}" for key, value in changed_options(config).items())
@@ -78,5 +78,5 @@ def command(manifest: Mapping[str, Any]) -> str:
 
 
 def _toml(value: Any) -> str:
-    """Return an option's value as `-c` reads it."""
+    """An option's value as `-c` reads it."""
     return json.dumps(value, ensure_ascii=False)

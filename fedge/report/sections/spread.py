@@ -17,7 +17,7 @@ _SCORES = (("accuracy", "test_accuracy", "unseen_accuracy"), ("macro-F1", "macro
 
 
 def client_spread(run: RunData, column: str, unseen_clients: bool) -> Spread | None:
-    """Return the spread of a column of clients.csv over clients in the last round, or None without any.
+    """The spread of a column of clients.csv over clients in the last round, or None without any.
 
     Args:
         run: with at least one round.
@@ -29,12 +29,12 @@ def client_spread(run: RunData, column: str, unseen_clients: bool) -> Spread | N
 
 
 def leaf_spread(run: RunData, column: str) -> Spread | None:
-    """Return the spread of a column of leaf_rounds.csv over leaves in the last round, or None without any."""
+    """The spread of a column of leaf_rounds.csv over leaves in the last round, or None without any."""
     return _spread_of(_last(run, run.leaves)[column])
 
 
 def spread_panel(run: RunData) -> Panel:
-    """Return the spread of accuracy and macro-F1 over clients and leaves after the last round."""
+    """The spread of accuracy and macro-F1 over clients and leaves after the last round."""
     headers = ("over", "users", "score", "number", "mean", "std", "worst", "10th percentile", "Jain index")
     caption = (
         "After the last round. Leaves: scores pooled over the leaf's windows. Unseen: users "
@@ -58,11 +58,11 @@ def _rows(run: RunData) -> Iterator[tuple[Any, ...]]:
 
 
 def _last(run: RunData, frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of the run's last round."""
+    """The rows of the run's last round."""
     return frame.filter(pl.col("global_round") == run.rounds["global_round"][-1])
 
 
 def _spread_of(column: pl.Series) -> Spread | None:
-    """Return the spread of what was measured, or None of nothing."""
+    """The spread of what was measured, or None of nothing."""
     values = column.drop_nulls().to_list()
     return spread(values) if values else None

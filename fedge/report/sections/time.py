@@ -31,7 +31,7 @@ _MEANING = {
 
 
 def time_section(run: RunData) -> Section:
-    """Return seconds per phase, what the workers did meanwhile, and bytes per round."""
+    """Seconds per phase, what the workers did meanwhile, and bytes per round."""
     if run.timing.is_empty():
         return Section("Time", ["No round has ended."])
     panels = [phases_panel(run), *timeline_panels(run), traffic_panel(run)]
@@ -39,7 +39,7 @@ def time_section(run: RunData) -> Section:
 
 
 def phases_of(run: RunData) -> list[str]:
-    """Return the phases that add up to a round."""
+    """The phases that add up to a round."""
     return [phase for phase in PHASES if phase in run.timing.columns]
 
 
@@ -54,7 +54,7 @@ def _time_sentences(run: RunData) -> list[str]:
 
 
 def phases_panel(run: RunData) -> Panel:
-    """Return the seconds of every round, stacked by phase."""
+    """The seconds of every round, stacked by phase."""
     timing, seconds = run.timing, {phase: total(run.timing, phase) for phase in phases_of(run)}
     ordered = sorted(seconds, key=lambda phase: -seconds[phase])
     large = [phase for phase in ordered if seconds[phase] >= _SMALL * sum(seconds.values())]
@@ -78,7 +78,7 @@ def phases_panel(run: RunData) -> Panel:
 
 
 def traffic_panel(run: RunData) -> Panel:
-    """Return bytes up and down per round, tier by tier."""
+    """Bytes up and down per round, tier by tier."""
     rounds = run.rounds
     figure, axes = new_figure()
     for index, (column, label) in enumerate(_TRAFFIC.items()):

@@ -1,4 +1,4 @@
-"""What the workers did while the server waited, and how long messages were under way.
+"""Workers' time while the server waited, and the time messages were under way.
 
 The numbers are those of `fedge.timing.timeline`, as the run folder has them.
 """
@@ -51,19 +51,19 @@ _ROWS = 100  # messages in a table
 
 
 def timeline_panels(run: RunData) -> list[Panel]:
-    """Return all panels; none if the workers' times are not known."""
+    """All panels; none if the workers' times are not known."""
     if not has_timelines(run):
         return []
     return [timelines_panel(run), workers_panel(run), legs_panel(run), *gantt_panels(run)]
 
 
 def has_timelines(run: RunData) -> bool:
-    """Tell whether the workers' times of any round are known."""
+    """Whether the workers' times of any round are known."""
     return "workers" in run.timing.columns and total(_timed(run), "wait") > 0
 
 
 def _timed(run: RunData) -> pl.DataFrame:
-    """Return the rows of timing.csv whose workers' times are known."""
+    """The rows of timing.csv whose workers' times are known."""
     return run.timing.drop_nulls("workers")
 
 
@@ -107,13 +107,13 @@ def idle_reason(run: RunData) -> str:
 
 
 def largest_client(run: RunData) -> tuple[int, float]:
-    """Return the client that trained longest over the run, and its share of all clients' training seconds."""
+    """The client that trained longest over the run, and its share of all clients' training seconds."""
     work = run.clients.group_by("client").agg(pl.col("train_seconds").sum()).sort("train_seconds", "client")
     return int(work["client"][-1]), float(work["train_seconds"][-1]) / (total(work, "train_seconds") or 1.0)
 
 
 def per_worker_of(run: RunData) -> pl.DataFrame:
-    """Return a row per worker: rounds, messages, seconds of the wait and of its parts, share of idle time."""
+    """A row per worker: rounds, messages, seconds of the wait and of its parts, share of idle time."""
     wait = pl.sum_horizontal(TIMELINE_PARTS)
     return (
         run.workers.group_by("worker", maintain_order=True)
@@ -132,7 +132,7 @@ def per_worker_of(run: RunData) -> pl.DataFrame:
 
 
 def timelines_panel(run: RunData) -> Panel:
-    """Return what all workers together did in the wait of every round, stacked."""
+    """Use of all workers in the wait of every round, stacked."""
     timing = _timed(run)
     seconds = {part: total(timing, f"timeline_{part}") for part in _WORDS}
     shown = [(_WORDS[p], timing[f"timeline_{p}"].to_numpy(), _COLOURS[p]) for p in _WORDS if seconds[p]]
@@ -147,7 +147,7 @@ def timelines_panel(run: RunData) -> Panel:
 
 
 def workers_panel(run: RunData) -> Panel:
-    """Return a table of what each worker did."""
+    """A table of what each worker did."""
     rows = [
         (r["worker"], r["rounds"], r["messages"], r["wait"],
          *(percent(r[part], r["wait"]) for part in _WORDS), percent(r["idle_at_end"], r["wait"]))
@@ -161,7 +161,7 @@ def workers_panel(run: RunData) -> Panel:
 
 
 def legs_panel(run: RunData) -> Panel:
-    """Return how long messages took, as percentiles."""
+    """How long messages took, as percentiles."""
     timing = _timed(run)
     rows = [
         (
@@ -181,7 +181,7 @@ def legs_panel(run: RunData) -> Panel:
 
 
 def gantt_panels(run: RunData) -> list[Panel]:
-    """Return the workers of the first, the slowest and the newest of the rounds whose messages were kept."""
+    """The workers of the first, the slowest and the newest of the rounds whose messages were kept."""
     kept = run.messages["global_round"].unique().sort().to_list()
     if not kept:
         return []
@@ -197,7 +197,7 @@ def gantt_panels(run: RunData) -> list[Panel]:
 
 
 def gantt_panel(run: RunData, global_round: int, special: Sequence[str]) -> Panel:
-    """Return when each worker did what in one round; `special` says what it is known for."""
+    """When each worker did what in one round; `special` says what it is known for."""
     messages = run.messages.filter(pl.col("global_round") == global_round)
     everyone = messages["worker"].unique().sort().to_list()
     workers = everyone[:_LANES_DRAWN]
@@ -226,7 +226,7 @@ def gantt_panel(run: RunData, global_round: int, special: Sequence[str]) -> Pane
 
 
 def _how_to_read(messages: int, workers: int) -> str:
-    """Return the caption of a round's figure."""
+    """The caption of a round's figure."""
     text = "Grey: messages are under way; white: the server is at work."
     if messages <= _ONE_BY_ONE:
         text += " Bars are labelled with the client."
@@ -238,12 +238,12 @@ def _how_to_read(messages: int, workers: int) -> str:
 
 
 def _span(exchange: pl.DataFrame) -> tuple[float, float]:
-    """Return when an exchange began and ended."""
+    """When an exchange began and ended."""
     return float(exchange["pushed"].to_numpy().min()), float(exchange["received"].to_numpy().max())
 
 
 def _edges(messages: pl.DataFrame) -> np.ndarray:
-    """Return (M, parts + 1) when a call began and when each of its parts ended."""
+    """(M, parts + 1) when a call began and when each of its parts ended."""
     return np.cumsum(messages.select("began", *PARTS).to_numpy(), axis=1)
 
 
@@ -289,7 +289,7 @@ def _draw_shares(axes: Axes, messages: pl.DataFrame, rows: np.ndarray, end: floa
 
 
 def _messages_table(messages: pl.DataFrame) -> Table:
-    """Return the messages of a round in the order in which they began, the longest if there are many."""
+    """The messages of a round in the order in which they began, the longest if there are many."""
     ended = pl.sum_horizontal("began", *PARTS)
     shown = messages.with_columns(ended=ended, lasted=ended - pl.col("began")).top_k(_ROWS, by="lasted")
     columns = ("exchange", "client", "worker", "pushed", "began", *PARTS, "ended", "received")
