@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from fedge.clustering.membership import words
+from fedge.config.parts import LABELS, TASKS
 from fedge.records.catalog import PARTITION, TABLES
 from fedge.records.columns import FLOAT, INT, TEXT, Table
 from fedge.records.device_tables import DEVICE_TOTALS, JOBS, STALENESS, VERSIONS, growing
@@ -156,6 +157,17 @@ class RunData:
     def scores(self) -> tuple[Score, ...]:
         """The scores of the run's task, by which columns are named; models are compared by the first."""
         return scores_of(self.manifest.get("task"))[0]
+
+    @property
+    def score(self) -> Score:
+        """The score by which the run's models are compared, of classification accuracy."""
+        return self.scores[0]
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether its task learns a class per example, which is right or wrong."""
+        task = self.manifest.get("task") or {}
+        return "name" not in task or TASKS.has(str(task["name"]), LABELS)
 
     @property
     def known_clients(self) -> pl.DataFrame:

@@ -9,6 +9,7 @@ from typing import Any
 from fedge.config.option import ConfigError
 from fedge.records.manifest import MANIFEST, RunFolderError, read_manifest
 from fedge.records.rows import records_of
+from fedge.tasks.chosen import scores_of
 
 _NOTHING = "–"
 _SWEEP = "sweep.toml"  # what a sweep has copied into its folder
@@ -91,12 +92,13 @@ def listed(folder: Path) -> Listed:
         return Listed(folder.name, "unreadable", *[_NOTHING] * 6)
     final = _last_row(folder / "metrics" / "global_rounds.csv")
     config: dict[str, Any] = manifest.get("config", {})
+    score = scores_of(manifest.get("task"))[0][0].name
     return Listed(
         name=folder.name,
         status=manifest["status"],
-        accuracy=_score(final.get("test_accuracy_mean")),
-        worst=_score(final.get("test_accuracy_worst")),
-        unseen=_score(final.get("unseen_accuracy_mean")),
+        accuracy=_score(final.get(f"test_{score}_mean")),
+        worst=_score(final.get(f"test_{score}_worst")),
+        unseen=_score(final.get(f"unseen_{score}_mean")),
         rounds=f"{final.get('global_round', 0)}/{config.get('num-server-rounds', '?')}",
         seed=str(manifest.get("seed", _NOTHING)),
         started=str(manifest.get("started", _NOTHING)).removesuffix("+00:00").replace("T", " "),

@@ -12,7 +12,7 @@ from fedge.report.html.page import Notice, Page, Section, Tile, write_page
 from fedge.report.html.svg import figure_style
 from fedge.report.html.tables import bytes_text, counted, seconds_text, text_of, total
 from fedge.report.sections.accuracy import accuracy_section
-from fedge.report.sections.clients import clients_section, last_clients, users_of
+from fedge.report.sections.clients import clients_section, last_clients, users_of, worst_first
 from fedge.report.sections.clustering import clustering_section
 from fedge.report.sections.data import windows_section
 from fedge.report.sections.devices import device_sections, device_tiles
@@ -133,11 +133,16 @@ def notices(run: RunData) -> list[Notice]:
 def tiles(run: RunData) -> list[Tile]:
     """The result in a few numbers."""
     final, seconds = run.rounds.row(-1, named=True), total(run.rounds, "seconds")
+    said, test, further = run.score.said, f"test_{run.score.name}", run.scores[1:2]
     found = [
-        Tile("Test accuracy", text_of(final["test_accuracy_mean"]), _spread(final["test_accuracy_std"])),
+        Tile(
+            f"Test {said}",
+            text_of(final[f"{test}_mean"]),
+            _spread(final[f"{test}_std"]),
+        ),
         _worst_tile(run),
-        *_unseen_tiles(final),
-        Tile("Macro-F1", text_of(final["macro_f1_mean"]), "mean over clients"),
+        *_unseen_tiles(run, final),
+        *(Tile(_capital(s.said), text_of(final[f"{s.name}_mean"]), "mean over clients") for s in further),
         *device_tiles(run),
         *_grouping_tiles(run, final),
         Tile(
@@ -151,17 +156,23 @@ def tiles(run: RunData) -> list[Tile]:
     return found + ([Tile("Peak memory", *peak)] if peak else [])
 
 
+def _capital(said: str) -> str:
+    """Return words as they begin a tile."""
+    return said[:1].upper() + said[1:]
+
+
 def _spread(std: float | None) -> str:
     """Line under the mean."""
     return f"mean of clients, std {text_of(std)}"
 
 
-def _unseen_tiles(final: dict[str, Any]) -> list[Tile]:
+def _unseen_tiles(run: RunData, final: dict[str, Any]) -> list[Tile]:
     """The accuracy on users unseen in training, if there are unseen clients."""
-    if final["unseen_accuracy_mean"] is None:
+    unseen = f"unseen_{run.score.name}"
+    if final[f"{unseen}_mean"] is None:
         return []
-    worst = f"mean of unseen clients, worst {text_of(final['unseen_accuracy_worst'])}"
-    return [Tile("On unseen users", text_of(final["unseen_accuracy_mean"]), worst)]
+    worst = f"mean of unseen clients, worst {text_of(final[f'{unseen}_worst'])}"
+    return [Tile("On unseen users", text_of(final[f"{unseen}_mean"]), worst)]
 
 
 def _truth(run: RunData, final: dict[str, Any]) -> str:
@@ -175,7 +186,7 @@ def _truth(run: RunData, final: dict[str, Any]) -> str:
 def _worst_tile(run: RunData) -> Tile:
     """The worst client by name; unseen clients have a tile of their own."""
     known = last_clients(run).filter(pl.col("unseen_client").fill_null(0) == 0)
-    scored = known.drop_nulls("test_accuracy").sort("test_accuracy", "client")
+    scored = worst_first(run, known)
     if scored.is_empty():
         return Tile("Worst client", text_of(None))
     row = scored.row(0, named=True)
@@ -183,7 +194,7 @@ def _worst_tile(run: RunData) -> Tile:
     detail = f"client {row['client']}, leaf {row['leaf']}" + (
         f", user {user}" if user and "," not in user else ""
     )
-    return Tile("Worst client", text_of(row["test_accuracy"]), detail)
+    return Tile("Worst client", text_of(row[f"test_{run.score.name}"]), detail)
 
 
 def _grouping_tiles(run: RunData, final: dict[str, Any]) -> list[Tile]:

@@ -104,7 +104,7 @@ class SharedStates:
 
     @property
     def challenge(self) -> str:
-        """Challenge that only a client on this machine can answer (`fedge.states.challenge`), until `prepare`.
+        """Challenge that clients on this machine alone can answer (`states.challenge`), until `prepare`.
 
         Empty when nothing is shared. In one process no file: nobody knows yet whether there is a folder.
         """

@@ -13,26 +13,39 @@ from fedge.report.html.svg import legend_below, new_figure
 from fedge.report.html.tables import Table, table
 from fedge.report.sections.position import name_axis, position
 
+_SPREAD = ("mean", "std", "worst", "p10", "jain")  # columns of unseen clients
 MANY_LEAVES = 12  # above, leaves are shown as a range: lines would hide each other
 
 
 def accuracy_section(run: RunData) -> Section:
     """Accuracy and loss over rounds."""
     return Section(
-        "Accuracy and loss",
+        f"{_capital(run.score.said)} and loss",
         ["The model that a leaf serves at the end of a round, on test windows on which nothing was chosen."],
         [accuracy_panel(run), loss_panel(run), overall_panel(run), *unseen_panels(run)],
     )
 
 
+def _capital(said: str) -> str:
+    """Return words as they begin a title."""
+    return said[:1].upper() + said[1:]
+
+
 def accuracy_panel(run: RunData) -> Panel:
     """Return test accuracy per leaf over rounds."""
-    return _per_leaf(run, "Test accuracy per leaf", "test_accuracy", "test accuracy")
+    return _per_leaf(
+        run, f"Test {run.score.said} per leaf", f"test_{run.score.name}", f"test {run.score.said}"
+    )
 
 
 def loss_panel(run: RunData) -> Panel:
     """Return test loss per leaf over rounds."""
-    return _per_leaf(run, "Test loss per leaf", "test_loss", "cross entropy per window")
+    return _per_leaf(
+        run,
+        "Test loss per leaf",
+        "test_loss",
+        "cross entropy per window" if run.has_classes else "loss per window",
+    )
 
 
 def overall_panel(run: RunData) -> Panel:
@@ -40,22 +53,24 @@ def overall_panel(run: RunData) -> Panel:
     rounds = run.rounds
     figure, axes = new_figure()
     x = position(run, rounds["global_round"])
-    mean, std = (_floats(rounds[f"test_accuracy_{name}"]) for name in ("mean", "std"))
+    mean, std = (_floats(rounds[f"test_{run.score.name}_{name}"]) for name in ("mean", "std"))
+    low, high = run.score.lowest, run.score.highest
     axes.fill_between(
-        x, (mean - std).clip(0, 1), (mean + std).clip(0, 1), color=colour(0), alpha=0.18, linewidth=0
-    )
+        x, (mean - std).clip(low, high), (mean + std).clip(low, high), color=colour(0), alpha=0.18,
+        linewidth=0,
+    )  # fmt: skip
     axes.plot(x, mean, color=colour(0), marker=_marker(x), label="mean over clients (± std)")
     axes.plot(
-        x, rounds["test_accuracy_worst"], color=colour(1), linestyle="dashed", marker=_marker(x),
+        x, rounds[f"test_{run.score.name}_worst"], color=colour(1), linestyle="dashed", marker=_marker(x),
         label="worst client",
     )  # fmt: skip
-    _finish(run, axes, "test accuracy")
+    _finish(run, axes, f"test {run.score.said}")
     legend_below(figure, axes, columns=2)
     numbers = table(
-        ("round", "mean", "std", "worst", "macro-F1", "test loss", "training loss"),
+        ("round", "mean", "std", "worst", *(s.said for s in run.scores[1:2]), "test loss", "training loss"),
         rounds.select(
-            "global_round", "test_accuracy_mean", "test_accuracy_std", "test_accuracy_worst",
-            "macro_f1_mean", "test_loss_mean", "train_loss_mean",
+            "global_round", *(f"test_{run.score.name}_{of}" for of in ("mean", "std", "worst")),
+            *(f"{score.name}_mean" for score in run.scores[1:2]), "test_loss_mean", "train_loss_mean",
         ).iter_rows(),
     )  # fmt: skip
     return Panel("All clients", numbers, figure, "Every client counts the same, whatever its windows.")
@@ -64,26 +79,30 @@ def overall_panel(run: RunData) -> Panel:
 def unseen_panels(run: RunData) -> list[Panel]:
     """Accuracy on users unseen in training beside that on seen ones; nothing without those."""
     rounds = run.rounds
-    if rounds["unseen_accuracy_mean"].is_null().all():
+    if rounds[f"unseen_{run.score.name}_mean"].is_null().all():
         return []
     figure, axes = new_figure()
     x = position(run, rounds["global_round"])
     lines = (
-        ("test_accuracy_mean", "seen users: mean", "solid"),
-        ("unseen_accuracy_mean", "unseen users: mean", "dashed"),
-        ("unseen_accuracy_worst", "unseen users: worst", "dotted"),
+        (f"test_{run.score.name}_mean", "seen users: mean", "solid"),
+        (f"unseen_{run.score.name}_mean", "unseen users: mean", "dashed"),
+        (f"unseen_{run.score.name}_worst", "unseen users: worst", "dotted"),
     )
     for index, (column, label, style) in enumerate(lines):
         axes.plot(
             x, _floats(rounds[column]), color=colour(index), linestyle=style, marker=_marker(x), label=label
         )
-    _finish(run, axes, "test accuracy")
+    _finish(run, axes, f"test {run.score.said}")
     legend_below(figure, axes, columns=2)
     numbers = table(
-        ("round", "seen mean", "unseen mean", "std", "worst", "10th percentile", "Jain index", "macro-F1"),
+        (
+            "round", "seen mean", "unseen mean", "std", "worst", "10th percentile", "Jain index",
+            *(score.said for score in run.scores[1:2]),
+        ),
         rounds.select(
-            "global_round", "test_accuracy_mean", "unseen_accuracy_mean", "unseen_accuracy_std",
-            "unseen_accuracy_worst", "unseen_accuracy_p10", "unseen_accuracy_jain", "unseen_macro_f1_mean",
+            "global_round", f"test_{run.score.name}_mean",
+            *(f"unseen_{run.score.name}_{of}" for of in _SPREAD),
+            *(f"unseen_{score.name}_mean" for score in run.scores[1:2]),
         ).iter_rows(),
     )  # fmt: skip
     caption = "Unseen: unseen clients, whose users no leaf has a window of; each gets the model of its leaf."

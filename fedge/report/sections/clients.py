@@ -21,7 +21,7 @@ MANY_CLIENTS = 40  # above, bars become a curve over ranks
 def clients_section(run: RunData) -> Section:
     """Every client's accuracy after the last round, its spread, and confusion matrices."""
     last = last_clients(run)
-    panels = [clients_panel(last, users_of(run)), spread_panel(run)]
+    panels = [clients_panel(run, last, users_of(run)), spread_panel(run)]
     return Section("Clients", _sentences(run, last), panels + _confusion_panels(run, last))
 
 
@@ -61,56 +61,69 @@ def _few(names: Sequence[str | None]) -> str:
 
 def _sentences(run: RunData, last: pl.DataFrame) -> list[str]:
     """Say who is worst and best, seen and unseen users apart."""
-    users, text = users_of(run), []
+    users, text, test = users_of(run), [], f"test_{run.score.name}"
     for flag, what in ((0, "client"), (1, "unseen client")):
         mine = last.filter(pl.col("unseen_client").fill_null(0) == flag)
-        scored = mine.drop_nulls("test_accuracy").sort("test_accuracy", "client")
+        scored = worst_first(run, mine)
         if scored.is_empty():
             text += [] if mine.is_empty() else [f"No {what} was evaluated."]
             continue
         worst, best = scored.row(0, named=True), scored.row(-1, named=True)
         text.append(
-            f"After round {worst['global_round']}, the worst {what} is {_named(worst, users)}; "
-            f"the best is {_named(best, users)}."
+            f"After round {worst['global_round']}, the worst {what} is {_named(worst, users, test)}; "
+            f"the best is {_named(best, users, test)}."
         )
     return text or ["No client was evaluated."]
 
 
-def _named(row: dict[str, float], users: dict[int, str]) -> str:
+def worst_first(run: RunData, clients: pl.DataFrame) -> pl.DataFrame:
+    """The rows of clients that were evaluated, the one that is served worst first."""
+    test = f"test_{run.score.name}"
+    order = [not run.score.higher_is_better, False]
+    return clients.drop_nulls(test).sort(test, "client", descending=order)
+
+
+def _named(row: dict[str, float], users: dict[int, str], test: str) -> str:
     """Return "client 3 (user d, leaf 1) with 0.9123 on 92 test windows"."""
     user = users.get(int(row["client"]))
     who = f"user {user}, " if user and "," not in user else ""
     return (
-        f"client {row['client']} ({who}leaf {row['leaf']}) with {text_of(row['test_accuracy'])} "
+        f"client {row['client']} ({who}leaf {row['leaf']}) with {text_of(row[test])} "
         f"on {row['test_samples']} test windows"
     )
 
 
-def clients_panel(last: pl.DataFrame, users: dict[int, str]) -> Panel:
-    """The accuracy of every client after the last round."""
+def clients_panel(run: RunData, last: pl.DataFrame, users: dict[int, str]) -> Panel:
+    """The score of every client after the last round."""
     if len(last) > MANY_CLIENTS:
-        figure, caption = _ranked(last), "Sorted; colours are leaves, crosses are unseen clients."
+        figure, caption = _ranked(run, last), "Sorted; colours are leaves, crosses are unseen clients."
     else:
-        figure, caption = _bars(last), "Colours are leaves; the worst is named; unseen clients are hatched."
-    ordered = last.sort("test_accuracy", "client", nulls_last=True)
+        figure, caption = (
+            _bars(run, last),
+            "Colours are leaves; the worst is named; unseen clients are hatched.",
+        )
+    test, further = f"test_{run.score.name}", run.scores[1:2]
+    ordered = last.sort(test, "client", descending=[not run.score.higher_is_better, False], nulls_last=True)
     numbers = table(
         (
-            "client", "leaf", "user", "in training", "test accuracy", "macro-F1", "test windows",
+            "client", "leaf", "user", "in training", f"test {run.score.said}",
+            *(score.said for score in further), "test windows",
             "training windows",
         ),
         (
             (r["client"], r["leaf"], users.get(r["client"], "–"), "unseen" if r["unseen_client"] else "seen",
-             r["test_accuracy"], r["macro_f1"], r["test_samples"], r["train_samples"])
+             r[test], *(r[score.name] for score in further), r["test_samples"], r["train_samples"])
             for r in ordered.iter_rows(named=True)
         ),
     )  # fmt: skip
-    return Panel("Final test accuracy per client", numbers, figure, caption)
+    return Panel(f"Final test {run.score.said} per client", numbers, figure, caption)
 
 
-def _bars(last: pl.DataFrame) -> Figure:
+def _bars(run: RunData, last: pl.DataFrame) -> Figure:
     """Draw a bar per client, in order of clients, so that leaves stand together."""
     figure, axes = new_figure(0.9 + 0.24 * max(len(last), 6))
-    scores = last["test_accuracy"].cast(pl.Float64).fill_null(0.0).to_numpy()
+    test, is_share = f"test_{run.score.name}", run.score.unit == "share"
+    scores = last[test].cast(pl.Float64).fill_null(0.0).to_numpy()
     rows = np.arange(len(last))
     seen: set[int] = set()
     for row, score, leaf, unseen_client in zip(
@@ -121,8 +134,9 @@ def _bars(last: pl.DataFrame) -> Figure:
             hatch="//" if unseen_client else None,
         )  # fmt: skip
         seen.add(leaf)
-    known = np.where(last["unseen_client"].fill_null(0).to_numpy() == 1, np.inf, scores)
-    worst = int(np.argmin(known)) if last["test_accuracy"].null_count() == 0 else None
+    merits = scores if run.score.higher_is_better else -scores
+    known = np.where(last["unseen_client"].fill_null(0).to_numpy() == 1, np.inf, merits)
+    worst = int(np.argmin(known)) if last[test].null_count() == 0 else None
     for row, score in zip(rows, scores, strict=True):
         axes.annotate(
             f"{score:.3f}" + ("  worst" if row == worst else ""), (score, row), (3, 0),
@@ -134,27 +148,28 @@ def _bars(last: pl.DataFrame) -> Figure:
     ]
     axes.set_yticks(rows, names)
     axes.set_ylim(len(last) - 0.4, -0.6)
-    axes.set_xlim(0, 1.18)
-    axes.set_xticks(np.linspace(0, 1, 6))
-    axes.set_xlabel("test accuracy")
+    if is_share:
+        axes.set_xlim(0, 1.18)
+        axes.set_xticks(np.linspace(0, 1, 6))
+    axes.set_xlabel(f"test {run.score.said}")
     axes.grid(False, axis="y")
     legend_below(figure, axes, columns=4)
     return figure
 
 
-def _ranked(last: pl.DataFrame) -> Figure:
-    """Draw many clients sorted by accuracy."""
+def _ranked(run: RunData, last: pl.DataFrame) -> Figure:
+    """Draw many clients sorted by score."""
     figure, axes = new_figure()
-    ordered = last.drop_nulls("test_accuracy").sort("test_accuracy")
-    ranked = ordered.with_row_index("rank", offset=1)
+    test = f"test_{run.score.name}"
+    ranked = worst_first(run, last).with_row_index("rank", offset=1)
     for unseen_clients, style in (
         (False, {"s": 6, "linewidths": 0}),
         (True, {"s": 14, "linewidths": 0.8, "marker": "x"}),
     ):
         mine = ranked.filter((pl.col("unseen_client").fill_null(0) == 1) == unseen_clients)
-        axes.scatter(mine["rank"], mine["test_accuracy"], c=[colour(leaf) for leaf in mine["leaf"]], **style)
+        axes.scatter(mine["rank"], mine[test], c=[colour(leaf) for leaf in mine["leaf"]], **style)
     axes.set_xlabel("clients, worst first")
-    axes.set_ylabel("test accuracy")
+    axes.set_ylabel(f"test {run.score.said}")
     return figure
 
 

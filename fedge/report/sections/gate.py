@@ -17,7 +17,7 @@ _MANY_PANELS = 4  # leaves above which only the gain is drawn
 
 def gate_section(run: RunData) -> Section:
     """The gate's decisions."""
-    offers = run.leaves.drop_nulls("val_accuracy_offered")
+    offers = run.leaves.drop_nulls(f"val_{run.score.name}_offered")
     tuned = personal_panels(run)
     if offers.is_empty():
         off = not run.config.get("gate.enabled", True)
@@ -27,7 +27,7 @@ def gate_section(run: RunData) -> Section:
     panels = [gain_panel(run, offers)]
     if len(leaves) <= _MANY_PANELS:
         last = run.rounds["global_round"][-1]
-        panels += [leaf_panel(offers.filter(pl.col("leaf") == leaf), leaf, last) for leaf in leaves]
+        panels += [leaf_panel(run, offers.filter(pl.col("leaf") == leaf), leaf, last) for leaf in leaves]
     return Section("Gate", _sentences(run, offers), [*panels, *evidence_panels(offers), *tuned])
 
 
@@ -36,12 +36,29 @@ def _sentences(run: RunData, offers: pl.DataFrame) -> list[str]:
     taken = (offers["gate"] == "accepted").sum()
     if (offers["gate"] == "off").all():
         return [
-            f"The gate is off: all {len(offers)} offers were taken. Accuracies are of validation windows."
+            f"The gate is off: all {len(offers)} offers were taken. {_plural(run)} are of validation windows."
         ]
     return [
         f"{taken} of {len(offers)} offers were taken. {_rule(run)} "
-        "Accuracies are of the validation windows of the leaf's own clients."
+        f"{_plural(run)} are of the validation windows of the leaf's own clients."
     ]
+
+
+def _is_counted(run: RunData) -> bool:
+    """Whether windows are right or wrong."""
+    return run.has_classes
+
+
+def _plural(run: RunData) -> str:
+    return "Accuracies" if _is_counted(run) else f"Scores ({run.score.said})"
+
+
+def _better(run: RunData) -> str:
+    return "more accurate" if _is_counted(run) else f"better in {run.score.said}"
+
+
+def _test(run: RunData) -> str:
+    return "McNemar's exact" if _is_counted(run) else "Student's paired"
 
 
 def _rule(run: RunData) -> str:
@@ -49,16 +66,16 @@ def _rule(run: RunData) -> str:
     gain, level = run.config.get("gate.min-gain", 0.0), run.config.get("gate.level", 0.05)
     rules = {
         "after-round": f"An offer is trained for a global round beside the leaf's own model, and taken if it "
-        f"is then more accurate by {gain:g} or more; the row is of the round in which that is decided.",
+        f"is then {_better(run)} by {gain:g} or more; the row is of the round in which that is decided.",
         "one-standard-error": f"A leaf takes an offer unless it misses a gain of {gain:g} by more than one "
         f"standard error of the paired difference.",
-        "paired": f"A leaf takes an offer unless McNemar's exact one-sided test says at level {level:g} that "
+        "paired": f"A leaf takes an offer unless {_test(run)} one-sided test says at level {level:g} that "
         f"it is worse.",
     }
     rule = str(run.config.get("gate.rule"))
     if GATES.is_own(rule):
         return f"A leaf takes an offer where the rule {rule} says so."
-    published = f"A leaf takes an offer if it is more accurate by {gain:g} or more."
+    published = f"A leaf takes an offer if it is {_better(run)} by {gain:g} or more."
     return rules.get(rule, published)
 
 
@@ -67,7 +84,7 @@ def gain_panel(run: RunData, offers: pl.DataFrame) -> Panel:
     figure, axes = new_figure()
     num_leaves = int(offers["leaf"].max()) + 1  # type: ignore[arg-type]
     for (leaf,), own in offers.group_by("leaf", maintain_order=True):
-        gain = (own["val_accuracy_offered"] - own["val_accuracy_own"]).to_numpy()
+        gain = (own[f"val_{run.score.name}_offered"] - own[f"val_{run.score.name}_own"]).to_numpy()
         few = num_leaves <= MANY_LEAVES
         shade = colour(int(leaf)) if few else colour(0)
         taken = (own["gate"] != "rejected").to_numpy()
@@ -86,10 +103,15 @@ def gain_panel(run: RunData, offers: pl.DataFrame) -> Panel:
     legend_below(figure, axes, columns=4)
     numbers = table(
         ("round", "leaf", "own", "offered", "decision"),
-        offers.select("global_round", "leaf", "val_accuracy_own", "val_accuracy_offered", "gate").iter_rows(),
+        offers.select(
+            "global_round", "leaf", f"val_{run.score.name}_own", f"val_{run.score.name}_offered", "gate"
+        ).iter_rows(),
     )
     return Panel(
-        "Gain of every offer", numbers, figure, "In validation accuracy. Filled: taken; hollow: turned down."
+        "Gain of every offer",
+        numbers,
+        figure,
+        f"In validation {run.score.said}. Filled: taken; hollow: turned down.",
     )
 
 
@@ -117,27 +139,28 @@ def evidence_panels(offers: pl.DataFrame) -> list[Panel]:
 
 def personal_panels(run: RunData) -> list[Panel]:
     """Effect of training on for the known clients, if the leaves did."""
-    if "val_accuracy_personal" not in run.leaves.columns:
+    if f"val_{run.score.name}_personal" not in run.leaves.columns:
         return []
-    tuned = run.leaves.drop_nulls("val_accuracy_personal")
+    tuned = run.leaves.drop_nulls(f"val_{run.score.name}_personal")
     if tuned.is_empty():
         return []
     headers = {
-        "global_round": "round", "leaf": "leaf", "val_accuracy_before": "before",
-        "val_accuracy_personal": "personal", "serves": "served",
+        "global_round": "round", "leaf": "leaf", f"val_{run.score.name}_before": "before",
+        f"val_{run.score.name}_personal": "personal", "serves": "served",
     }  # fmt: skip
     rounds = run.config.get("personal.leaf-rounds", "?")
-    caption = f"Validation accuracy before and after {rounds} leaf rounds for the clients that a leaf knows."
+    said = f"Validation {run.score.said}"
+    caption = f"{said} before and after {rounds} leaf rounds for the clients that a leaf knows."
     return [Panel("Personal models", frame_table(tuned, **headers), caption=caption)]
 
 
-def leaf_panel(own: pl.DataFrame, leaf: int, last_round: int) -> Panel:
+def leaf_panel(run: RunData, own: pl.DataFrame, leaf: int, last_round: int) -> Panel:
     """Both validation accuracies of one leaf."""
     figure, axes = new_figure(2.4)
     rounds = own["global_round"].to_numpy()
     taken = (own["gate"] != "rejected").to_numpy()
-    offered = own["val_accuracy_offered"].to_numpy()
-    axes.plot(rounds, own["val_accuracy_own"], color=colour(leaf), marker=".", label="own")
+    offered = own[f"val_{run.score.name}_offered"].to_numpy()
+    axes.plot(rounds, own[f"val_{run.score.name}_own"], color=colour(leaf), marker=".", label="own")
     axes.plot(rounds, offered, color=INK, linewidth=0.9, linestyle="dotted", label="offered")
     axes.scatter(rounds[taken], offered[taken], s=20, color=INK, label="taken", zorder=3)
     axes.scatter(
@@ -145,12 +168,14 @@ def leaf_panel(own: pl.DataFrame, leaf: int, last_round: int) -> Panel:
         label="turned down",
     )  # fmt: skip
     axes.set_xlabel("global round")
-    axes.set_ylabel("validation accuracy")
+    axes.set_ylabel(f"validation {run.score.said}")
     whole_ticks(axes)
     axes.set_xlim(0.5, last_round + 0.5)
     legend_below(figure, axes, columns=4)
     numbers = table(
         ("round", "own", "offered", "decision"),
-        own.select("global_round", "val_accuracy_own", "val_accuracy_offered", "gate").iter_rows(),
+        own.select(
+            "global_round", f"val_{run.score.name}_own", f"val_{run.score.name}_offered", "gate"
+        ).iter_rows(),
     )
     return Panel(f"Leaf {leaf}: own and offered model", numbers, figure)

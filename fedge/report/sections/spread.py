@@ -13,8 +13,6 @@ from fedge.records.reader import RunData
 from fedge.report.html.page import Panel
 from fedge.report.html.tables import table
 
-_SCORES = (("accuracy", "test_accuracy", "unseen_accuracy"), ("macro-F1", "macro_f1", "unseen_macro_f1"))
-
 
 def client_spread(run: RunData, column: str, unseen_clients: bool) -> Spread | None:
     """The spread of a column of clients.csv over clients in the last round, or None without any.
@@ -25,16 +23,24 @@ def client_spread(run: RunData, column: str, unseen_clients: bool) -> Spread | N
         unseen_clients: over unseen clients instead of the clients that train.
     """
     clients = run.unseen_clients if unseen_clients else run.known_clients
-    return _spread_of(_last(run, clients)[column])
+    return _spread_of(_last(run, clients)[column], _is_better_higher(run, column))
 
 
 def leaf_spread(run: RunData, column: str) -> Spread | None:
     """The spread of a column of leaf_rounds.csv over leaves in the last round, or None without any."""
-    return _spread_of(_last(run, run.leaves)[column])
+    return _spread_of(_last(run, run.leaves)[column], _is_better_higher(run, column))
+
+
+def _is_better_higher(run: RunData, column: str) -> bool:
+    """Tell the direction of the score that a column is of."""
+    own = (
+        score for score in run.scores if column in (score.name, f"test_{score.name}", f"unseen_{score.name}")
+    )
+    return next((score.higher_is_better for score in own), True)
 
 
 def spread_panel(run: RunData) -> Panel:
-    """The spread of accuracy and macro-F1 over clients and leaves after the last round."""
+    """The spread of all scores over clients and leaves after the last round."""
     headers = ("over", "users", "score", "number", "mean", "std", "worst", "10th percentile", "Jain index")
     caption = (
         "After the last round. Leaves: scores pooled over the leaf's windows. Unseen: users "
@@ -46,7 +52,8 @@ def spread_panel(run: RunData) -> Panel:
 
 def _rows(run: RunData) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of the panel; none where nobody was evaluated."""
-    for score, seen, unseen in _SCORES:
+    for number, score in enumerate(run.scores):
+        seen, unseen = score.name if number else f"test_{score.name}", f"unseen_{score.name}"
         for over, users, found in (
             ("clients", "seen", client_spread(run, seen, unseen_clients=False)),
             ("clients", "unseen", client_spread(run, seen, unseen_clients=True)),
@@ -54,7 +61,17 @@ def _rows(run: RunData) -> Iterator[tuple[Any, ...]]:
             ("leaves", "unseen", leaf_spread(run, unseen)),
         ):
             if found:
-                yield over, users, score, found.n, found.mean, found.std, found.worst, found.p10, found.jain
+                yield (
+                    over,
+                    users,
+                    score.said,
+                    found.n,
+                    found.mean,
+                    found.std,
+                    found.worst,
+                    found.p10,
+                    found.jain,
+                )
 
 
 def _last(run: RunData, frame: pl.DataFrame) -> pl.DataFrame:
@@ -62,7 +79,7 @@ def _last(run: RunData, frame: pl.DataFrame) -> pl.DataFrame:
     return frame.filter(pl.col("global_round") == run.rounds["global_round"][-1])
 
 
-def _spread_of(column: pl.Series) -> Spread | None:
+def _spread_of(column: pl.Series, higher_is_better: bool) -> Spread | None:
     """The spread of what was measured, or None of nothing."""
     values = column.drop_nulls().to_list()
-    return spread(values) if values else None
+    return spread(values, higher_is_better) if values else None
