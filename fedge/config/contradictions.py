@@ -100,6 +100,11 @@ def _refuse_what_needs_sgd(config: "Config") -> None:
             f"train.kernel native needs train.loss to be auto, cross entropy, which is all that the native "
             f"step knows, but it is {config.train.loss}; set train.kernel=torch"
         )
+    if config.train.kernel == "native" and not parts.TASKS.has(config.train.task, parts.NATIVE):
+        raise ConfigError(
+            f"train.kernel native needs a train.task whose loss it knows, but it is {config.train.task}; set "
+            f"train.kernel=torch"
+        )
     if optimizer == "sgd":
         return
     if config.scaffold.enabled:
@@ -319,6 +324,11 @@ def _refuse_what_processes_cannot_share(config: "Config") -> None:
     if train.loss != parts.OF_THE_TASK:
         raise ConfigError(
             f"train.loss {train.loss} needs train.processes to be 1, because several processes know cross "
+            f"entropy alone, but it is {train.processes}; set train.processes=1"
+        )
+    if not parts.TASKS.has(train.task, parts.NATIVE):
+        raise ConfigError(
+            f"train.task {train.task} needs train.processes to be 1, because several processes know cross "
             f"entropy alone, but it is {train.processes}; set train.processes=1"
         )
     if train.kernel == "native":

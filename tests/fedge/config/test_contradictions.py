@@ -44,6 +44,14 @@ IFCA = {"cluster.method": "ifca", "cluster.count": "2"}
             {"train.processes": 4, "train.batch-size": 3},
             "train.batch-size must be at least train.processes, so that each has a window of a batch, but",
         ),
+        (
+            {"train.processes": 2, "train.task": "sequence"},
+            "train.task sequence needs train.processes to be 1, because several processes know cross entropy",
+        ),
+        (
+            {"train.kernel": "native", "train.task": "regression"},
+            "train.kernel native needs a train.task whose loss it knows, but it is regression; set",
+        ),
         ({"train.optimizer": "adam"}, "scaffold.enabled needs train.optimizer to be sgd, because control"),
         (
             {"train.optimizer": "adam", "scaffold.enabled": False, "train.kernel": "native"},
