@@ -62,6 +62,7 @@ class Trained:
         version: of the clients' control variates that it starts from.
         updates: takes in summaries; None where nobody asked for them.
         alone: whether it was asked what clients make without each other.
+        dispersion: whether it was asked how far clients' models lie apart.
     """
 
     leaf: Leaf
@@ -70,6 +71,7 @@ class Trained:
     version: int
     updates: Updates | None = None
     alone: bool = False
+    dispersion: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,8 @@ class Schema:
 
         def check() -> None:
             leaf, facts = asked.leaf, answer.facts
-            _only(facts, {"counted", "moved", "version", "leaf", "folds", "book", NUMBER})
+            names = {"counted", "moved", "version", "leaf", "folds", "book", NUMBER}
+            _only(facts, names | {"dispersion"} if asked.dispersion else names)
             book, clients = self._book(facts["book"], leaf.clients), set(leaf.clients)
             counted, moved = (
                 whole(facts["counted"], 0, len(clients), "counted"),
@@ -109,6 +112,10 @@ class Schema:
                 raise ToldError("counted", "a client that has failed")
             if moved and counted < needed_replies(self.config):
                 raise ToldError("moved", f"by {counted} replies")
+            if asked.dispersion and (facts["dispersion"] is None) != (counted == 0):
+                raise ToldError("dispersion", f"{facts['dispersion']} of {counted} clients")
+            if asked.dispersion and counted:
+                number(facts["dispersion"], 0.0, 1.7e308, "dispersion")
             has_controls = moved and asked.line == LEAF and leaf.control is not None
             version = asked.leaf_round if has_controls else asked.version
             whole(facts["version"], version, version, "version")

@@ -99,10 +99,11 @@ def check_order(packet: Packet, leaf: Leaf) -> None:
 
 def _check_train(packet: Packet, leaf: Leaf) -> None:
     facts, states = packet.facts, packet.states
-    names = {"leaf_round", "line", "fork", "without", "leaf", "version", "needed", "updates", "alone"}
+    flags = ("fork", "updates", "alone", "dispersion")
+    names = {"leaf_round", "line", "without", "leaf", "version", "needed", *flags}
     _only(facts, names | {"run", "global_round"})
     _check_round(facts)
-    for flag in ("fork", "updates", "alone"):
+    for flag in flags:
         _flag(facts[flag], flag)
     without = _list(facts["without"], "without")
     if any(type(each) is not int or each not in leaf.clients for each in without):

@@ -183,7 +183,7 @@ class _AtWork:
         start, book = leaf.model, self._book
         if facts["updates"]:
             book.updates = Updates(start, self.site.parameter_names, book.global_round)
-        book.needs_dispersion = bool(facts.get("dispersion"))
+        book.needs_dispersion = facts["dispersion"]
         if facts["alone"]:
             book.alone = frozenset({self._index})
         counted = self._port.train(TrainingLine(facts["line"], [leaf]), leaf_round)
@@ -198,8 +198,8 @@ class _AtWork:
         if book.updates is not None:
             states |= orders.packed_summaries(book.updates.summaries())
         told = {"counted": counted, "moved": has_moved, "version": version, "leaf": kept}
-        if self._index in book.dispersion:
-            told["dispersion"] = book.dispersion[self._index]
+        if facts["dispersion"]:
+            told["dispersion"] = book.dispersion.get(self._index)
         return told | {"folds": self._kept_folds(leaf_round)}, states
 
     def _leaf_of(self, packet: Packet) -> Leaf:

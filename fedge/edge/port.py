@@ -97,7 +97,8 @@ class EdgeLeaves:
         """Training asked of one leaf server, against which its answer is checked."""
         book, is_own = self._transport.book, training.line == LEAF
         updates, alone = book.updates if is_own else None, is_own and leaf.index in book.alone
-        return Trained(leaf, training.line, leaf_round, self._versions[leaf.index], updates, alone)
+        version, apart = self._versions[leaf.index], is_own and book.needs_dispersion
+        return Trained(leaf, training.line, leaf_round, version, updates, alone, apart)
 
     def _train_order(self, leaf: Leaf, training: TrainingLine, leaf_round: int) -> Packet:
         """The order of a leaf round to one leaf server."""

@@ -35,7 +35,7 @@ def order(kind):
     known = {"own": [orders.SENT, "known/own"], "fold": [orders.HERE, "fold-1-3"]}
     train = {
         "leaf_round": 1, "line": "leaf", "fork": False, "without": [], "leaf": facts, "version": 0,
-        "needed": [], "updates": False, "alone": False,
+        "needed": [], "updates": False, "alone": False, "dispersion": False,
     }  # fmt: skip
     evaluate = {"known": known, "unseen": {}, "phase": "", "splits": ["val", "test"]}
     made = {

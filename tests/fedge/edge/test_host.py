@@ -94,7 +94,7 @@ def test_a_cloud_that_lies_writes_nothing_outside_the_folder(host, facts, tmp_pa
     states, kept = host._run[1].site.make_leaf(model).round_states()
     train = {
         "run": "a run", "global_round": 1, "leaf_round": 1, "line": "leaf", "fork": False, "without": [],
-        "leaf": kept, "version": 0, "needed": [], "updates": False, "alone": True,
+        "leaf": kept, "version": 0, "needed": [], "updates": False, "alone": True, "dispersion": False,
     }  # fmt: skip
     for changes in ({"version": "../../x"}, {"leaf_round": "../../x"}, {"needed": ["../small"]}):
         answer = host.answer(Packet(orders.TRAIN, {**train, **changes}, {"model": model, **states}), no_note)
