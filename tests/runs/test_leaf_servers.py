@@ -38,6 +38,18 @@ CONFIGURATIONS = {
         "scaffold.enabled": False,
     },
     "fedadam": {"leaf.strategy": "fedadam", "scaffold.enabled": False, "hierarchy.fraction-train": 0.67},
+    "soft family": {
+        "cluster.method": "soft-family",
+        "cluster.method-args": '{"dial": 1.0, "warmup": 1}',
+        "scaffold.levels": 2,
+        "hierarchy.leaf-rounds": 2,
+    },
+    "cloud rule": {
+        "cloud.rule": "fedavgm",
+        "cloud.rule-args": '{"server_momentum": 0.5}',
+        "gate.enabled": False,
+        "cluster.tau": -1.0,
+    },
     "private": {
         "privacy.kind": "client-adaptive",
         "privacy.noise-multiplier": 0.05,
