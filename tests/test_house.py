@@ -15,7 +15,7 @@ import yaml
 from tools import rooms
 
 ROOT = Path(__file__).parents[1]
-HEAVY = {"torch", "flwr", "ray", "polars", "matplotlib"}
+HEAVY = {"torch", "flwr", "ray", "polars", "matplotlib", "numpy"}
 PACKAGES = sorted(
     ".".join(file.parent.relative_to(ROOT).parts)
     for top in ("fedge", "hhar")
@@ -58,7 +58,7 @@ def test_a_room_says_truly_what_it_may_import() -> None:
 @pytest.mark.parametrize("module", ["fedge", "fedge.cli", "hhar", "hhar.cli"])
 def test_commands_load_nothing_heavy(module: str) -> None:
     """`fedge --help` and a refused run do not wait for torch."""
-    heavy = HEAVY if module.startswith("fedge") else HEAVY - {"polars"} | {"fedge"}
+    heavy = HEAVY if module.startswith("fedge") else HEAVY - {"polars", "numpy"} | {"fedge"}
     code = f"import sys, {module}; print(sorted({heavy} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

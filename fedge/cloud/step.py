@@ -95,8 +95,8 @@ class CloudSetting:
         seed: root of the run's random streams.
         truth: global round → (S,) the groups that a scenario has planted; None without one.
         keep: decides where the cloud's own models lie.
-        asks_all: whether the first leaf round's updates are not to be compared, since some clients take no
-            part in it, or train on several times as many windows as others: then all make a probe.
+        asks_all: whether all clients make a probe, since some take no part in the first leaf round, or train
+            on several times as many windows as others, so that its updates are not to be compared.
         even_windows: on which each client trains in a probe of the run's first model; 0 for all that it has.
         rule: how models of a group become one; None for their mean.
     """

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 from fedge.config.option import ConfigError
 from fedge.config.register import look_in
 from fedge.config.trust import FLAG, own_folders
-from fedge.inference.card import CLASS, CLASSES, NUMBERS
 from fedge.process.escape import cell
 from fedge.records.folder import find_run
 from fedge.records.private import code_folders_of
@@ -136,6 +135,8 @@ def _write(file: TextIO, windows: "RawWindows", found: "Prediction") -> None:
 
     That is the class and the probability of each, the classes of at least one half, or the numbers.
     """
+    from fedge.inference.card import NUMBERS
+
     table = csv.writer(file, lineterminator="\n")
     user = () if windows.user is None else ("user",)
     at = ("position",) if found.probabilities.ndim > 2 else ()
@@ -151,6 +152,8 @@ def _write(file: TextIO, windows: "RawWindows", found: "Prediction") -> None:
 
 def _said(found: "Prediction", row: "np.ndarray") -> tuple[str, ...]:
     """One answer (classes,) in a word: the class, the classes, or nothing for numbers."""
+    from fedge.inference.card import CLASS, CLASSES
+
     if found.says == CLASSES:
         return (cell(" ".join(name for name, p in zip(found.classes, row, strict=True) if p >= _HALF)),)
     return (cell(found.classes[int(row.argmax())]),) if found.says == CLASS else ()

@@ -46,7 +46,9 @@ def project(tmp_path, monkeypatch):
     folder = tmp_path / "my-study"
     shutil.copytree(EXAMPLES, folder, ignore=shutil.ignore_patterns("__pycache__", "runs"))
     page = (EXAMPLES.parent / "docs" / "own-method.md").read_text()
-    (folder / "mine.py").write_text("\n\n".join(PYTHON.findall(page)[:2]))  # the page's file of that name
+    blocks = PYTHON.findall(page)
+    named = [*blocks[:2], *(block for block in blocks[2:] if "class Soft" in block)]
+    (folder / "mine.py").write_text("\n\n".join(named))  # the page's file of that name
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield folder

@@ -362,12 +362,16 @@ def test_fewer_rounds_than_are_done_are_refused(copy):
     )
 
 
-def test_a_run_that_is_not_there(tmp_path):
-    for name in ("latest", "nowhere"):
-        with pytest.raises(
-            ConfigError, match=f"^resume must be a run folder or a name under .*, but '{name}' is neither"
-        ):
-            carry_out(tmp_path, resume=name)
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("nowhere", "^resume must be a run folder or a name under .*, but 'nowhere' is neither"),
+        ("latest", "^there is no run yet in .*; begin one with `fedge run`"),
+    ],
+)
+def test_a_run_that_is_not_there(tmp_path, name, words):
+    with pytest.raises(ConfigError, match=words):
+        carry_out(tmp_path, resume=name)
 
 
 def test_a_folder_that_is_no_run(tmp_path):

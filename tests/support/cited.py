@@ -18,6 +18,7 @@ _FILE = re.compile(
     rf"(?<![\w/.-])((?:{'|'.join((*SOURCES, 'docs'))})/[\w./-]+\.(?:{_ENDINGS}))\b(?:::(\w+))?"
 )
 _TEST = re.compile(r"(?<![\w/])((?:runs|fedge|hhar|studies)/[\w/]*test_\w+\.py)?(?:::|`)(test_\w+)")
+_MADE_UP = ("test_pages.py", "test_security.py")  # whose examples are not there on purpose
 _PLACEHOLDER = re.compile(r"\b(NAME|ROOM|MODULE|to_NAME|test_MODULE)\b")
 
 
@@ -27,7 +28,7 @@ def texts() -> Iterator[tuple[Path, str]]:
     for top in SOURCES:
         files += sorted((ROOT / top).rglob("*.py")) + sorted((ROOT / top).rglob("*.toml"))
     for file in files:
-        if file.exists() and file.name != "test_pages.py":  # whose examples are not there on purpose
+        if file.exists() and file.name not in _MADE_UP:
             yield file, file.read_text(encoding="utf-8")
 
 

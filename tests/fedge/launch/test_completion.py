@@ -47,7 +47,7 @@ def test_bash_is_offered_commands_options_values_and_names(tmp_path):
     (tmp_path / "runs" / "first" / "manifest.json").write_text("{}")
     assert offered("fedge ru", tmp_path) == ["run", "runs"]
     assert offered("fedge run -c train.l", tmp_path) == [
-        "train.label-smoothing=", "train.local-epochs=", "train.loss-args=", "train.loss=", "train.lr-decay=",
+        "train.label-smoothing=", "train.local-epochs=", "train.local-steps=", "train.loss-args=", "train.loss=", "train.lr-decay=",
         "train.lr=",
     ]  # fmt: skip
     assert offered("fedge run -c scaffold.enabled=", tmp_path) == ["false", "true"]  # bash breaks words at =
@@ -67,7 +67,9 @@ def test_after_c(tmp_path, monkeypatch):
     assert overrides("train.prox") == ["train.prox-mu="]
     assert overrides("train.prox-mu=") == ["train.prox-mu=0.0"]
     assert overrides("train.prox-mu=0.1 gate.e") == ["train.prox-mu=0.1 gate.enabled="]
-    assert overrides("data.split=") == ['data.split="auto"', 'data.split="session"', 'data.split="blocks"']
+    assert overrides("data.split=") == [
+        f'data.split="{kind}"' for kind in ("auto", "session", "blocks", "given")
+    ]
     assert overrides("fedge:server/fedad") == ["fedge:server/fedadagrad", "fedge:server/fedadam"]
     assert {"a.toml", "sub/"} <= set(overrides(""))
     assert ".hidden.toml" not in overrides("")
