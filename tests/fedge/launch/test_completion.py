@@ -47,8 +47,8 @@ def test_bash_is_offered_commands_options_values_and_names(tmp_path):
     (tmp_path / "runs" / "first" / "manifest.json").write_text("{}")
     assert offered("fedge ru", tmp_path) == ["run", "runs"]
     assert offered("fedge run -c train.l", tmp_path) == [
-        "train.label-smoothing=", "train.local-epochs=", "train.local-steps=", "train.loss-args=", "train.loss=", "train.lr-decay=",
-        "train.lr=",
+        "train.label-smoothing=", "train.local-epochs=", "train.local-steps=", "train.loss-args=",
+        "train.loss=", "train.lr-decay=", "train.lr=",
     ]  # fmt: skip
     assert offered("fedge run -c scaffold.enabled=", tmp_path) == ["false", "true"]  # bash breaks words at =
     assert offered("fedge run -c fedge:hie", tmp_path) == ["hierfl "]
