@@ -14,7 +14,7 @@ from fedge.exchange.roll import Among, Question, Roll
 
 TOLD = Told(
     "mine.npz", "f" * 64, False, "blocks", (1, 8), "float32", ("p", "q"), ("x",), {},
-    {"train": (1, 1), "val": (1, 0), "test": (0, 1)}, ChannelSums(16, (0.0,), (1.0,)),  # two windows of eight samples
+    {"train": (1, 1), "val": (1, 0), "test": (0, 1)}, ChannelSums(16, (0.0,), (1.0,)),  # 2 × 8
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 def test_every_configuration_of_the_checkout_has_a_name():
     files = {path.resolve() for path in (ROOT / "configs").rglob("*.toml")}
     assert {packaged_file(f"fedge:{name}").resolve() for name in packaged_names()} == files
-    assert packaged_names()[0] == "fedavg"
+    assert packaged_names()[0] == "demo"
     assert packaged_names()[-1] == "server/qfedavg"
 
 
