@@ -93,6 +93,7 @@ CASES = {
     "personal.unseen-clients": ("same", {"partition.unseen-clients": 1, "personal.leaf-rounds": 1}, {}),
     "privacy.clip-norm": (0.01, FIXED, {}),
     "privacy.noise-multiplier": (2.0, FIXED, {}),
+    "privacy.noise-source": ("system", FIXED, {}),
     "privacy.clip-quantile": (0.1, ADAPTIVE, {}),
     "privacy.clip-lr": (2.0, ADAPTIVE, {}),
     "privacy.epsilon": (0.5, {**NO_SCAFFOLD, "privacy.kind": "local"}, {}),
