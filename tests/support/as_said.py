@@ -365,8 +365,11 @@ class Carried:
 
     def _works(self):
         """Tell whether clients have answered: a round is done, or a SuperLink has had replies."""
-        logs = [self.folder / "run.out", *self.folder.rglob("flower.log")]
-        return any(word in log.read_text() for log in logs for word in ("round 1", "Push replies from"))
+        try:
+            logs = [self.folder / "run.out", *self.folder.rglob("flower.log")]
+            return any(word in log.read_text() for log in logs for word in ("round 1", "Push replies from"))
+        except FileNotFoundError:  # a checkpoint of the run has gone while one looked: look again
+            return False
 
     def doors(self):
         """Of all processes here."""
