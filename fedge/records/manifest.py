@@ -128,6 +128,10 @@ def _with(**kinds: Callable[[Any], bool]) -> Callable[[Any], bool]:
     )
 
 
+_IS_SCORE = _with(name=_is_text, higher_is_better=_is_bool, unit=_is_text, words=_is_text)
+_IS_TASK = _with(name=_is_text, scores=_list_of(_IS_SCORE), loss_unit=_is_text)
+
+
 def _are_names(value: Any) -> bool:
     """Whether a value is a list of texts that differ, as columns must."""
     return _list_of(_is_text)(value) and len(set(value)) == len(value)
@@ -165,6 +169,7 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "stopped": _with(by=_is_text, after_round=_is_count, reason=_is_text),
     "privacy": _with(promise=_is_text, not_covered=_list_of(_is_text)),
     "outputs": _table_of(_is_text),
+    "task": lambda value: value is None or (_IS_TASK(value) and bool(value["scores"])),
     "process": lambda value: isinstance(value, dict),
 }  # fmt: skip
 
