@@ -37,6 +37,7 @@ class Purpose(IntEnum):
     AVAILABILITY = 15
     DISTILLATION = 16  # what a server makes up to learn from
     ALGORITHM = 17  # what a method of the client draws beside the order of windows
+    DURATION = 18  # what a duration of a user's draws, attempt by attempt
 
 
 def numpy_stream(seed: int, purpose: Purpose, *where: int) -> np.random.Generator:

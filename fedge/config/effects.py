@@ -229,6 +229,7 @@ EFFECTS: dict[str, Effect] = {
     "devices.pieces": _clock(""),
     "devices.least-windows": _clock("devices.pieces", lambda config: config.devices.pieces > 0),
     "devices.preset": _clock(""),
+    "devices.duration": _clock(""),
     "devices.availability": _clock(""),
     "devices.dropout": _clock(""),
     "devices.traced": _clock(""),

@@ -291,6 +291,11 @@ DEVICES = Register(
     Entry("hhar-phones", "four tiers: HHAR's phone models", f"{_PRESETS}:hhar_phones"),
     Entry("fedscale", "FedScale's formula, from its device capacities", f"{_PRESETS}:fedscale"),
     Entry("equal", "all alike, without chance", f"{_PRESETS}:equal"),
+    Entry(
+        "gaussian",
+        "types of devices, each with means and deviations of its own",
+        "fedge.devices.gaussian:gaussian",
+    ),
     Entry("trace", "read from a CSV file", "fedge.devices.trace:trace"),
 )
 
@@ -303,6 +308,9 @@ AVAILABILITY = Register(
     Entry("markov", "for exponential times on and off", f"{_TIMES}:markov"),
     Entry("trace", "when a CSV file says", "fedge.devices.attendance:trace"),
 )
+
+OF_THE_PRESET = "preset"
+DURATIONS = Register("devices.duration", "fedge.durations", Entry(OF_THE_PRESET, "as the preset says"))
 
 _SELECTIONS = "fedge.devices.selection"
 SELECTIONS = Register(
@@ -427,5 +435,5 @@ def refuse_input_shape(model: str, input_shape: tuple[int, ...]) -> None:
 REGISTERS = (
     MODELS, ALGORITHMS, TASKS, LOSSES, METRICS, RULES, CLOUD, SIGNALS, GROUPINGS, GATES, PARTITIONS,
     SCENARIOS,
-    DATASETS, TRACKERS, CALLBACKS, SERVER_RULES, CLOUD_RULES, DEVICES, AVAILABILITY, SELECTIONS,
+    DATASETS, TRACKERS, CALLBACKS, SERVER_RULES, CLOUD_RULES, DEVICES, AVAILABILITY, DURATIONS, SELECTIONS,
 )  # fmt: skip

@@ -11,6 +11,8 @@ per_window_s = 3 × milliseconds of inference per sample / 1000, without noise.
 import math
 from array import array
 from dataclasses import dataclass, fields, replace
+from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,9 +20,9 @@ from fedge.config.option import ConfigError, shown
 from fedge.devices.clock import SECOND_US
 from fedge.devices.draws import Draw
 
-NOISES = ("log-normal", "exponential", "half-normal")
+NOISES = ("log-normal", "exponential", "half-normal", "normal")
 LONGEST_S = 1e9  # of a part of a job: thirty years
-_WATTS = ("train_watts", "radio_watts")
+_OPTIONAL = ("train_watts", "radio_watts", "sd", "delay_sd")  # None where nothing is known, or varies
 _MOST_S = 1e12  # of a job: what is longer, a byte in a lifetime for example, never ends
 
 
@@ -34,8 +36,10 @@ class Fleet:
         down, up: bytes per second.
         down_s, up_s: seconds that a transfer takes beyond that.
         noise: what training times are multiplied with, drawn job by job: "log-normal", exp(sigma z);
-            "exponential", of mean 1; "half-normal", |z|, of mean √(2/π).
+            "exponential", of mean 1; "half-normal", |z|, of mean √(2/π). "normal" is added instead: sd z to
+            the time of training, delay_sd z' to `up_s`, neither of which falls below 0.
         sigma: of log-normal noise; 0 for none.
+        sd, delay_sd: seconds, of normal noise; None: 0.
         train_watts, radio_watts: power while a device trains, and while it receives or sends; None where that
             is not known.
     """
@@ -50,6 +54,8 @@ class Fleet:
     sigma: float = 0.0
     train_watts: np.ndarray | None = None
     radio_watts: np.ndarray | None = None
+    sd: np.ndarray | None = None
+    delay_sd: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.per_window_s)
@@ -65,7 +71,7 @@ def check_fleet(fleet: Fleet, count: int, what: str) -> Fleet:
         raise ConfigError(f"{what} must return a fedge.devices.Fleet, but returned {shown(fleet)}; mend it")
     for declared in fields(fleet):
         array = getattr(fleet, declared.name)
-        if declared.name in ("noise", "sigma") or (declared.name in _WATTS and array is None):
+        if declared.name in ("noise", "sigma") or (declared.name in _OPTIONAL and array is None):
             continue
         rate = declared.name in ("down", "up")
         least = np.finfo(float).tiny if rate else 0.0
@@ -117,6 +123,11 @@ def usual_s(fleet: Fleet, windows: np.ndarray, model_bytes: int) -> np.ndarray:
     >>> usual_s(Fleet(0.5 * one, one, 100 * one, 50 * one, 0 * one, 0 * one), np.array([4]), 200)
     array([9.])
     """
+    if fleet.noise == "normal":
+        trains = fleet.per_job_s + fleet.per_window_s * windows
+        return _whole(
+            fleet, model_bytes, _mean_above_0(trains, fleet.sd), _mean_above_0(fleet.up_s, fleet.delay_sd)
+        )
     factors = {"log-normal": math.exp(fleet.sigma**2 / 2), "half-normal": math.sqrt(2 / math.pi)}
     return _seconds(fleet, windows, model_bytes, factors.get(fleet.noise, 1.0))
 
@@ -126,6 +137,10 @@ def quickest_s(fleet: Fleet, windows: np.ndarray, model_bytes: int) -> np.ndarra
 
     Windows (N,) int64 count once per epoch; a model has `model_bytes` bytes.
     """
+    if fleet.noise == "normal":
+        trains = fleet.per_job_s + fleet.per_window_s * windows - 3.09 * _or_0(fleet.sd)
+        delays = fleet.up_s - 3.09 * _or_0(fleet.delay_sd)
+        return _whole(fleet, model_bytes, np.maximum(trains, 0.0), np.maximum(delays, 0.0))
     factors = {"log-normal": math.exp(-3.09 * fleet.sigma), "half-normal": 0.00125}
     return _seconds(fleet, windows, model_bytes, factors.get(fleet.noise, 0.001))
 
@@ -133,8 +148,47 @@ def quickest_s(fleet: Fleet, windows: np.ndarray, model_bytes: int) -> np.ndarra
 def _seconds(fleet: Fleet, windows: np.ndarray, model_bytes: int, factor: float) -> np.ndarray:
     """The seconds of jobs (N,) whose training takes `factor` times what it does without noise."""
     trains = (fleet.per_job_s + fleet.per_window_s * windows) * factor
-    found: np.ndarray = fleet.down_s + model_bytes / fleet.down + trains + fleet.up_s + model_bytes / fleet.up
+    return _whole(fleet, model_bytes, trains, fleet.up_s)
+
+
+def _whole(fleet: Fleet, model_bytes: int, trains: np.ndarray, delays: np.ndarray) -> np.ndarray:
+    """The seconds of jobs (N,) that train so long, and whose uploads take `delays` beside their bytes."""
+    found: np.ndarray = fleet.down_s + model_bytes / fleet.down + trains + delays + model_bytes / fleet.up
     return found
+
+
+def _or_0(deviations: np.ndarray | None) -> np.ndarray | float:
+    """Deviations (N,), or 0 where nothing varies."""
+    return 0.0 if deviations is None else deviations
+
+
+def _mean_above_0(means: np.ndarray, deviations: np.ndarray | None) -> np.ndarray:
+    """Mean of max(0, normal) for means and deviations (N,): m Φ(m/s) + s φ(m/s).
+
+    >>> _mean_above_0(np.array([1.0, 0.0]), np.array([0.0, 1.0])).round(4)
+    array([1.    , 0.3989])
+    """
+    if deviations is None:
+        return means
+    normal = NormalDist()
+    return np.array([
+        m * normal.cdf(m / s) + s * normal.pdf(m / s) if s else m
+        for m, s in zip(means.tolist(), deviations.tolist(), strict=True)
+    ])  # fmt: skip
+
+
+class Times(NamedTuple):
+    """Seconds of one job that do not depend on who else sends.
+
+    Attributes:
+        down_s: before the model's bytes come.
+        train_s: of training.
+        up_s: before the result's bytes go.
+    """
+
+    down_s: float
+    train_s: float
+    up_s: float
 
 
 class Durations:
@@ -147,28 +201,39 @@ class Durations:
         self._down_s, self._up_s = _quick(fleet.down_s), _quick(fleet.up_s)
         self._noise = fleet.noise
         self._sigma = fleet.sigma
+        nothing = np.zeros(len(fleet) if fleet.noise == "normal" else 0)
+        self._sd = _quick(nothing if fleet.sd is None else fleet.sd)
+        self._delay_sd = _quick(nothing if fleet.delay_sd is None else fleet.delay_sd)
 
-    def of(self, device: int, windows: int, model_bytes: int, draw: Draw) -> tuple[int, int, int]:
+    def times(self, device: int, windows: int, draw: Draw) -> Times:
+        """The times of a job of a device that trains on so many windows, each counted as often as seen."""
+        train_s = self._per_job_s[device] + self._per_window_s[device] * windows
+        down_s, up_s = self._down_s[device], self._up_s[device]
+        if self._noise == "normal":
+            delay_s = up_s + self._delay_sd[device] * _normal(draw.uniform)
+            return Times(down_s, max(0.0, train_s + self._sd[device] * draw.normal), max(0.0, delay_s))
+        return Times(down_s, train_s * self._factor(draw), up_s)
+
+    def links(self, device: int) -> tuple[float, float]:
+        """Bytes per second that a device receives, and sends, where nobody else does."""
+        return self._down[device], self._up[device]
+
+    def of(self, device: int, model_bytes: int, times: Times) -> tuple[int, int, int]:
         """Virtual microseconds after which the model is there, it is trained, and it is back.
 
         Args:
             device: its id.
-            windows: that it trains on, counted once per epoch.
             model_bytes: bytes that come, and go back.
-            draw: of the job.
+            times: of the job.
 
         Returns:
             (there, trained, back), ascending, the last of at least 1 and at most 30,000 years.
         """
-        train_s = (
-            self._per_job_s[device] + self._per_window_s[device] * windows
-        ) * self._factor(draw)  # fmt: skip
-        down_s, down, up = self._down_s[device], self._down[device], self._up[device]
-        there_s = down_s + model_bytes / down
-        trained_s = there_s + train_s
-        back_s = trained_s + self._up_s[device] + model_bytes / up
-        back = max(1, _micros(back_s))
-        return min(_micros(there_s), back), min(_micros(trained_s), back), back
+        there_s = times.down_s + model_bytes / self._down[device]
+        trained_s = there_s + times.train_s
+        back_s = trained_s + times.up_s + model_bytes / self._up[device]
+        back = max(1, micros(back_s))
+        return min(micros(there_s), back), min(micros(trained_s), back), back
 
     def _factor(self, draw: Draw) -> float:
         """Factor on the training time of a job."""
@@ -179,11 +244,16 @@ class Durations:
         return math.exp(self._sigma * draw.normal) if self._sigma else 1.0
 
 
+def _normal(uniform: float) -> float:
+    """The standard normal number of a uniform one in [0, 1); 0 counts as 2⁻⁵⁴."""
+    return NormalDist().inv_cdf(max(uniform, 2.0**-54))
+
+
 def _quick(values: np.ndarray) -> "array[float]":
     """Numbers (N,) as an array that gives Python's own floats."""
     return array("d", np.ascontiguousarray(values, np.float64).tobytes())
 
 
-def _micros(seconds: float) -> int:
-    """Whole microseconds, of at most 30,000 years."""
+def micros(seconds: float) -> int:
+    """Whole microseconds of some seconds, at most 30,000 years."""
     return round(min(seconds, _MOST_S) * SECOND_US)

@@ -6,6 +6,7 @@ import numpy as np
 
 from fedge.config.config import Config
 from fedge.config.option import ConfigError
+from fedge.config.parts import DURATIONS
 from fedge.config.topology import places_per_leaf
 from fedge.devices.availability import FOREVER_US, Presence
 from fedge.devices.clock import SECOND_US
@@ -96,6 +97,8 @@ def refuse_vain_deadline(fleet: Fleet, who: Population, config: Config, model_by
 
     A model has `model_bytes` bytes.
     """
+    if DURATIONS.is_own(config.devices.duration):
+        return  # nobody knows beforehand
     deadline_s = config.asynchrony.deadline_s
     shortest = float(quickest_s(fleet, _windows(fleet, who, config), model_bytes)[sorted(who.windows)].min())
     if 0 < deadline_s < shortest:

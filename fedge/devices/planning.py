@@ -6,10 +6,12 @@ from fedge.config import parts
 from fedge.config.config import Config
 from fedge.devices.clock import SECOND_US
 from fedge.devices.draws import JobDraws
+from fedge.devices.duration import Duration, Work, asked
 from fedge.devices.fleet import Durations, Fleet
 from fedge.devices.jobs import Fate, Job
+from fedge.devices.selection import History
 from fedge.devices.server import Server
-from fedge.training.passes import windows_seen
+from fedge.training.passes import steps_of_passes, windows_seen
 
 
 def windows_of_jobs(windows: np.ndarray, config: Config) -> np.ndarray:
@@ -38,7 +40,14 @@ class Planning:
     """
 
     def __init__(
-        self, config: Config, seed: int, fleet: Fleet, windows: np.ndarray, model_bytes: int
+        self,
+        config: Config,
+        seed: int,
+        fleet: Fleet,
+        windows: np.ndarray,
+        model_bytes: int,
+        duration: Duration | None = None,
+        history: History | None = None,
     ) -> None:
         """Begin with job 1.
 
@@ -48,10 +57,15 @@ class Planning:
             fleet: a row per client.
             windows: (N,) int64, training windows of all clients.
             model_bytes: that come, and go back.
+            duration: of the user's, how long jobs train; None: as the fleet says.
+            history: what it is told of all devices.
         """
         self.begun = 0
+        self._seed, self._duration = seed, duration
+        self._history = History.of(windows) if history is None else history
         self._durations, self._draws = Durations(fleet), JobDraws(seed)
         self._windows = windows_of_jobs(windows, config)
+        self._train = config.train
         self._model_bytes = model_bytes
         self._dropout = config.devices.dropout
         in_rounds = parts.SERVER_RULES.has(config.asynchrony.rule, parts.ROUNDS)
@@ -75,7 +89,14 @@ class Planning:
         self.begun += 1
         draw = self._draws.of(device, attempt)
         windows = int(self._windows[device])
-        there_us, trained_us, busy_us = self._durations.of(device, windows, self._model_bytes, draw)
+        times = self._durations.times(device, windows, draw)
+        if self._duration is not None:
+            work = Work(
+                device, attempt, leaf, windows, self._steps(device), self._model_bytes, now_us / SECOND_US,
+                times.train_s, self._history, self._seed,
+            )  # fmt: skip
+            times = times._replace(train_s=asked(self._duration, work))
+        there_us, trained_us, busy_us = self._durations.of(device, self._model_bytes, times)
         fate: Fate = "trains"
         if draw.dropout < self._dropout:
             fate, busy_us = "dropped", max(1, round(busy_us * draw.where))
@@ -87,3 +108,9 @@ class Planning:
             self.begun, device, leaf, attempt, period, server.number, now_us, now_us + busy_us,
             now_us + there_us, now_us + trained_us, fate, server.version,
         )  # fmt: skip
+
+    def _steps(self, device: int) -> int:
+        """Steps of the optimiser in a job of a device."""
+        train, windows = self._train, int(self._history.windows[device])
+        assert isinstance(train.local_steps, int), "a number by now, see `windows_of_jobs`"
+        return sum(steps_of_passes(windows, train.batch_size, train.local_epochs, train.local_steps))

@@ -92,7 +92,9 @@ class Procedure:
             world.selection, world.selection_arguments,
         )  # fmt: skip
         self._model_bytes = self.servers[0].version.nbytes
-        self.planning = Planning(config, world.seed, world.fleet, windows, self._model_bytes)
+        self.planning = Planning(
+            config, world.seed, world.fleet, windows, self._model_bytes, world.duration, self.choosing.history
+        )
         self.ledger = Ledger(len(world.fleet), world.fleet)
         self.evaluated = 0
         self.ending = ""

@@ -17,6 +17,7 @@ from fedge.config.parts import AVAILABILITY, CLOUD_RULES, DEVICES, SELECTIONS, S
 from fedge.config.topology import clients_per_leaf, refuse_more_places_than_devices
 from fedge.devices.availability import Presence
 from fedge.devices.cloud import Cloud, cloud_arguments
+from fedge.devices.duration import duration_of
 from fedge.devices.evaluation import Evaluating
 from fedge.devices.fleet import check_fleet, with_power
 from fedge.devices.groups import Groups
@@ -141,6 +142,7 @@ def timed(config: Config, seed: int, crowd: Crowd, on_row: Callable[[VersionRow]
         cast(LookAhead, _Unmoved(crowd.model_bytes)), cast(Evaluating, _Unasked()), frozenset(),
         LapClock(), Hooks(on_evaluation, lambda _: None),
         SELECTIONS.load(devices.selection), devices.arguments("selection"),
+        duration_of(devices.duration, devices.arguments("duration")),
     )  # fmt: skip
     start = _start(crowd.model_bytes)
     rule, arguments = SERVER_RULES.load(asynchrony.rule), asynchrony.arguments("rule")

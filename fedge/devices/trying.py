@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from fedge.config.option import ConfigError, shown
-from fedge.config.parts import AVAILABILITY, DEVICES, ROUNDS, SELECTIONS, SERVER_RULES
+from fedge.config.parts import AVAILABILITY, DEVICES, DURATIONS, ROUNDS, SELECTIONS, SERVER_RULES
 from fedge.config.register import Register
 from fedge.devices.draws import PickDraws
+from fedge.devices.duration import Work, asked, duration_of
 from fedge.devices.fleet import check_fleet
 from fedge.devices.idle import Idle
 from fedge.devices.rules import Arrival, Memory
@@ -70,6 +71,15 @@ def try_selection(name: str, arguments: Mapping[str, Any]) -> None:
             f"{SELECTIONS.option} {name} must return a device that is there, or None, but returned "
             f"{shown(found)} of devices 0 and 1; mend it"
         )
+
+
+def try_duration(name: str, arguments: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a duration that says no seconds of training, or cannot be called."""
+    duration = duration_of(name, arguments)
+    if duration is not None:
+        history = History.of(np.ones(_DEVICES, np.int64))
+        work = Work(0, 1, 0, 1, 1, 1, 0.0, 1.0, history)
+        _tried(DURATIONS, name, lambda: asked(duration, work))
 
 
 def _tried(register: Register, name: str, act: Callable[[], Any]) -> Any:

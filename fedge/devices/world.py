@@ -6,6 +6,7 @@ from typing import Any
 
 from fedge.config.config import Config
 from fedge.devices.availability import Presence
+from fedge.devices.duration import Duration
 from fedge.devices.evaluation import Evaluating
 from fedge.devices.fleet import Fleet
 from fedge.devices.jobs import Job
@@ -62,6 +63,7 @@ class World:
         hooks: who is told.
         selection: says who is given work.
         selection_arguments: of it, by keyword.
+        duration: of the user's, how long jobs train; None: as the fleet says.
     """
 
     config: Config
@@ -76,3 +78,4 @@ class World:
     hooks: Hooks
     selection: Selection = uniform
     selection_arguments: Mapping[str, Any] = field(default_factory=dict)
+    duration: Duration | None = None

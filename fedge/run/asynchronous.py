@@ -22,6 +22,7 @@ from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape
 from fedge.devices.availability import Presence
 from fedge.devices.cloud import Cloud, cloud_arguments
+from fedge.devices.duration import duration_of
 from fedge.devices.evaluation import Evaluating
 from fedge.devices.fleet import Fleet, check_fleet, with_power
 from fedge.devices.groups import Groups
@@ -144,8 +145,9 @@ class AsynchronousSteps(Steps):
             traced(sorted(who.windows), config.devices.traced), plan.clock,
             Hooks(lambda *rows: self._on_evaluation(procedure, *rows), self._write_job),
             SELECTIONS.load(config.devices.selection), config.devices.arguments("selection"),
+            duration_of(config.devices.duration, config.devices.arguments("duration")),
         )  # fmt: skip
-        if not SERVER_RULES.has(config.asynchrony.rule, ROUNDS):
+        if not SERVER_RULES.has(config.asynchrony.rule, ROUNDS) and world.duration is None:
             self._expected = jobs_expected(fleet, who, config, initial.nbytes, self._presence(who))
         facts = self._facts(initial, shape)
         servers = [

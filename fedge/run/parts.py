@@ -17,6 +17,7 @@ from fedge.config.parts import (
     CLOUD_RULES,
     DATASETS,
     DEVICES,
+    DURATIONS,
     GATES,
     GROUPINGS,
     LOSSES,
@@ -66,6 +67,7 @@ def own_parts(config: Config) -> dict[str, tuple[Register, str]]:
         "asynchrony.rule": (SERVER_RULES, config.asynchrony.rule),
         "asynchrony.cloud-rule": (CLOUD_RULES, config.asynchrony.cloud_rule),
         "devices.preset": (DEVICES, config.devices.preset),
+        "devices.duration": (DURATIONS, config.devices.duration),
         "devices.availability": (AVAILABILITY, config.devices.availability),
         "devices.selection": (SELECTIONS, config.devices.selection),
     }
@@ -171,7 +173,16 @@ def _refuse_clock_parts_that_do_not_fit(config: Config) -> None:
     AVAILABILITY.refuse_wrong_arguments(devices.availability, availability, "devices", "seed")
     selection = devices.arguments("selection")
     SELECTIONS.refuse_wrong_arguments(devices.selection, selection, "there", "history", "turn")
-    from fedge.devices.trying import try_availability, try_preset, try_rule, try_selection
+    duration = devices.arguments("duration")
+    if DURATIONS.is_own(devices.duration):
+        DURATIONS.refuse_wrong_arguments(devices.duration, duration, "work")
+    from fedge.devices.trying import (
+        try_availability,
+        try_duration,
+        try_preset,
+        try_rule,
+        try_selection,
+    )
 
     try_rule(asynchrony.rule, rule)
     if config.hierarchy.num_servers > 1:
@@ -185,6 +196,7 @@ def _refuse_clock_parts_that_do_not_fit(config: Config) -> None:
     try_preset(devices.preset, preset)
     try_availability(devices.availability, availability)
     try_selection(devices.selection, selection)
+    try_duration(devices.duration, duration)
 
 
 def _refuse_arguments_of_what_takes_none(config: Config) -> None:

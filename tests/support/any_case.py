@@ -1,12 +1,16 @@
 """Any case of the virtual clock, and what Fedge makes of it, where nobody trains for real."""
 
+import csv
 import json
 import math
+import tempfile
+from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 from hypothesis import strategies as st
-from independent_rules import Case, trained
+from independent_rules import Case, own_seconds, stream, trained
 
 from fedge.config.flat import from_run_config
 from fedge.config.parts import AVAILABILITY, CLOUD_RULES, SELECTIONS, SERVER_RULES
@@ -15,6 +19,7 @@ from fedge.devices.fleet import Fleet
 from fedge.devices.procedure import Procedure
 from fedge.devices.results import Population
 from fedge.devices.server import Server
+from fedge.devices.trace import trace
 from fedge.devices.vectors import version_of
 from fedge.devices.world import Hooks, World
 from fedge.exchange.train import TrainReply
@@ -101,26 +106,60 @@ def procedure_of(case):
     config, count = config_of_case(case), len(case.windows)
     leaf_of = {device: leaf for leaf, devices in enumerate(case.leaves) for device in devices}
     who = Population(leaf_of, dict(enumerate(case.windows)), frozenset(), len(case.leaves))
-    columns = {name: np.array(values) for name, values in case.fleet.items() if isinstance(values, list)}
-    fleet = Fleet(
-        **columns, noise=case.fleet["noise"], sigma=case.fleet["sigma"],
-        train_watts=np.full(count, case.watts[0]), radio_watts=np.full(count, case.watts[1]),
-    )  # fmt: skip
+    watts = {"train_watts": np.full(count, case.watts[0]), "radio_watts": np.full(count, case.watts[1])}
+    fleet = replace(_fleet_of_case(case), **watts)
     whole = len(case.start) - len(case.variances)
     start = version_of(
         {"w": case.start[:whole], "v": case.start[whole:]}, {"v"} if len(case.variances) else ()
     )
     told, ahead = Told(case), Trained(case)
-    presence = AVAILABILITY.load(case.availability)(count, case.seed, **case.availability_arguments)
+    presence = _presence_of_case(case)
     world = World(
         config, case.seed, who, fleet, presence, ahead, Nobody(), frozenset(range(count)), LapClock(), told,
         SELECTIONS.load(case.selection), case.selection_arguments,
+        own_duration if case.own_duration else None,
     )  # fmt: skip
     world = World(**{**vars(world), "hooks": Hooks(told.on_evaluation, told.on_job)})
     rule = SERVER_RULES.load(case.rule)
     servers = [Server(start, rule, case.arguments, len(devices)) for devices in case.leaves]
     told.procedure = Procedure(world, servers, _cloud(case, config, start))
     return told.procedure, told, ahead
+
+
+def own_duration(work):
+    """The duration of a user's that cases with `own_duration` have."""
+    before_s = work.history.seconds[work.device]
+    return own_seconds(
+        work.windows, work.steps, work.attempt, work.now_s, work.usual_s, before_s, work.rng.random()
+    )
+
+
+def _fleet_of_case(case):
+    """The devices of a case, read from a file where it has one."""
+    if case.speed_file:
+        with tempfile.TemporaryDirectory() as folder:
+            path = _written(Path(folder) / "speeds.csv", SPEEDS, case.speed_file)
+            owner = np.zeros(len(case.windows), np.int64)
+            return trace(owner, stream(case.seed, 12), path, case.fleet["sigma"])
+    columns = {name: np.array(values) for name, values in case.fleet.items() if isinstance(values, list)}
+    return Fleet(**columns, noise=case.fleet["noise"], sigma=case.fleet["sigma"])
+
+
+def _presence_of_case(case):
+    """When the devices of a case are there, read from a file where it has one."""
+    given, known = dict(case.availability_arguments), AVAILABILITY.load(case.availability)
+    if "rows" not in given:
+        return known(len(case.windows), case.seed, **given)
+    with tempfile.TemporaryDirectory() as folder:
+        path = _written(Path(folder) / "there.csv", ("device", "from_s", "until_s"), given.pop("rows"))
+        return known(len(case.windows), case.seed, path=path, **given)
+
+
+def _written(path, header, rows):
+    """The path of a CSV file, once written."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *rows])
+    return str(path)
 
 
 def _cloud(case, config, start):
@@ -157,6 +196,8 @@ def _arguments(draw, rule, most):
             "a": draw(one_of([0.5, 10.0])),
             "b": draw(one_of([2.0, 4.0])),
         }
+    if rule == "fedbuff" and (optimizer := draw(one_of(["sgd", "sgd", "momentum", "adam"]))) != "sgd":
+        found |= {"optimizer": optimizer, "beta": draw(one_of([0.0, 0.5, 0.9]))}
     if rule == "fedasync":
         found["alpha"] = draw(one_of([0.3, 0.9, 1.0]))
     if rule == "fedrevive":  # of no network is anything known here: nothing is distilled, but time passes
@@ -168,7 +209,9 @@ def _arguments(draw, rule, most):
 
 def _fleet(draw, rng, count):
     """Any speeds; equal ones, too."""
-    noise = draw(st.sampled_from(["log-normal", "log-normal", "exponential", "half-normal", "equal"]))
+    noise = draw(
+        st.sampled_from(["log-normal", "log-normal", "exponential", "half-normal", "normal", "equal"])
+    )
     nothing = [0.0] * count
     if noise == "equal":
         return {
@@ -179,11 +222,37 @@ def _fleet(draw, rng, count):
               "down_s": (0.05, 0.0), "up_s": (0.01, 0.3)}  # fmt: skip
     found = {name: (middle * np.exp(sigma * rng.standard_normal(count))).tolist()
              for name, (middle, sigma) in spread.items()}  # fmt: skip
+    if noise == "normal":
+        found |= {
+            name: rng.uniform(0, most, count).tolist() for name, most in (("sd", 0.8), ("delay_sd", 0.1))
+        }
     return {
         **found,
         "noise": noise,
         "sigma": draw(st.sampled_from([0.0, 0.2])) if noise == "log-normal" else 0.0,
     }
+
+
+SPEEDS = ("seconds_per_window", "seconds_per_job", "down_bytes_s", "up_bytes_s", "down_s", "up_s")
+
+
+def _from_file(draw, rng, seed, count):
+    """Rows of a speed trace, and what devices come of them after its shuffle."""
+    rows = rng.uniform(0.01, 0.5, size=(draw(st.integers(1, 9)), len(SPEEDS))) * [0.1, 1, 1e5, 1e5, 1, 1]
+    order = stream(seed, 12).permutation(len(rows))
+    columns = np.array([rows[order[device % len(rows)]] for device in range(count)]).T
+    names = ("per_window_s", "per_job_s", "down", "up", "down_s", "up_s")
+    fleet = {name: column.tolist() for name, column in zip(names, columns, strict=True)}
+    return rows.tolist(), {**fleet, "noise": "log-normal", "sigma": draw(st.sampled_from([0.0, 0.2]))}
+
+
+def _attendance(draw):
+    """Rows of an availability trace: times may touch, overlap, last until its end, or be its whole."""
+    name, begins, lasts = st.sampled_from("abc"), st.integers(0, 40), st.integers(1, 30)
+    drawn = draw(st.lists(st.tuples(name, begins, lasts), min_size=1, max_size=9))
+    rows = [(device, begin / 4, (begin + last) / 4) for device, begin, last in drawn]
+    end = max(until for _, _, until in rows)
+    return {"rows": rows, "period_s": draw(st.sampled_from([0.0, end + 2.5])), "shuffle": draw(st.booleans())}
 
 
 @st.composite
@@ -200,11 +269,12 @@ def cases(draw, rules=("fedavg", "fedasync", "fedbuff", "ca2fl", "fedfa", "fedre
     variances = draw(one_of([0, 0, 2]))
     start = rng.standard_normal(9).astype(np.float32)
     start[9 - variances :] = np.abs(start[9 - variances :])
-    availability = draw(one_of(["always", "diurnal", "markov"]))
+    availability = draw(one_of(["always", "diurnal", "markov", "trace"]))
     availability_arguments = {
         "always": {},
         "diurnal": {"day_s": draw(one_of([3.0, 20.0])), "share": draw(one_of([0.02, 0.3, 0.8]))},
         "markov": {"on_s": draw(one_of([1.0, 5.0])), "off_s": draw(one_of([0.5, 20.0]))},
+        "trace": _attendance(draw),
     }[availability]  # fmt: skip
     selection = draw(one_of(["uniform", "uniform", "balanced", "without-reuse", "oort"]))
     selection_arguments = {
@@ -213,10 +283,13 @@ def cases(draw, rules=("fedavg", "fedasync", "fedbuff", "ca2fl", "fedfa", "fedre
     in_rounds = rule == "fedavg"
     end = draw(one_of([None, None, None, *ENDS]))
     most = {"versions": 9, "updates": 37, "megabytes": 0.004, "joules": 40.0}
+    speed_file, fleet = [], _fleet(draw, rng, count)
+    if draw(one_of([False, False, True])):
+        speed_file, fleet = _from_file(draw, rng, seed, count)
     own_busy = draw(one_of([0.0, 0.0, 0.35])) if levels > 1 and cloud_rule != "fedrevive" else 0.0
     return Case(
         leaves, rng.integers(1, 60, size=count).tolist(), seed, rule, _arguments(draw, rule, 8),
-        draw(st.integers(levels, min(sizes) * levels)), _fleet(draw, rng, count), start,
+        draw(st.integers(levels, min(sizes) * levels)), fleet, start,
         np.arange(9 - variances, 9), availability, availability_arguments, selection, selection_arguments,
         dropout=draw(one_of([0.0, 0.1, 0.6])), max_staleness=0 if in_rounds else draw(one_of([0, 0, 2])),
         timeout=draw(one_of([0.0, 0.0, 0.9, 2.5])),
@@ -228,4 +301,5 @@ def cases(draw, rules=("fedavg", "fedasync", "fedbuff", "ca2fl", "fedfa", "fedre
         cloud_megabytes=draw(one_of([10.0, 0.001])), every=draw(one_of([1.0, 3.0])),
         evaluations=draw(one_of([5, 12])), ends={} if end is None else {end: most[end]},
         watts=draw(one_of([(0.0, 0.0), (2.0, 0.5)])), own_cloud_rule_is_busy=own_busy,
+        own_duration=draw(one_of([False, False, True])), speed_file=speed_file,
     )  # fmt: skip

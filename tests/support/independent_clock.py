@@ -7,9 +7,10 @@ what becomes of the jobs of a round is found out as it happens.
 
 import math
 from collections import Counter
+from statistics import NormalDist
 
 import numpy as np
-from independent_rules import US, Comings, Model, Picks, stream, trained
+from independent_rules import US, Comings, Model, Picks, own_seconds, stream, trained
 
 RANK = {name: rank for rank, name in enumerate((
     "change", "cloud-served", "served", "arrive", "reached-cloud", "reached-leaf", "round-end", "evaluate",
@@ -123,14 +124,11 @@ class Simulation:
         block, row = divmod(self.attempts[device], 16)
         rng = stream(case.seed, 13, device, block)
         normal, (uniform, dropout, where) = rng.standard_normal(16)[row], rng.random((3, 16))[:, row]
-        fleet, windows = case.fleet, case.windows[device]
-        noise = {
-            "log-normal": math.exp(fleet["sigma"] * normal) if fleet["sigma"] else 1.0,
-            "exponential": -math.log1p(-uniform), "half-normal": abs(normal),
-        }[fleet["noise"]]  # fmt: skip
+        fleet = case.fleet
+        training, delay = self.training(device, normal, uniform)
         comes = fleet["down_s"][device] + case.nbytes / fleet["down"][device]
-        trains = comes + (fleet["per_job_s"][device] + fleet["per_window_s"][device] * windows) * noise
-        takes = trains + fleet["up_s"][device] + case.nbytes / fleet["up"][device]
+        trains = comes + training
+        takes = trains + delay + case.nbytes / fleet["up"][device]
         whole = max(1, round(takes * US))
         ways = [(whole, "trains")]
         if dropout < case.dropout:
@@ -147,6 +145,29 @@ class Simulation:
             "end": self.now + busy, "fate": fate, "w": self.models[leaf].w,
             "training": (round(comes * US), round(trains * US)),
         }  # fmt: skip
+
+    def training(self, device, normal, uniform):
+        """Seconds of training of a device's newest job, and of delay before its result is sent."""
+        case, fleet = self.case, self.case.fleet
+        noiseless = fleet["per_job_s"][device] + fleet["per_window_s"][device] * case.windows[device]
+        seconds, delay = noiseless, fleet["up_s"][device]
+        if fleet["noise"] == "normal":
+            seconds = max(0.0, noiseless + fleet["sd"][device] * normal)
+            delay = max(0.0, delay + fleet["delay_sd"][device] * NormalDist().inv_cdf(uniform))
+        elif fleet["noise"] == "exponential":
+            seconds = noiseless * -math.log1p(-uniform)
+        elif fleet["noise"] == "half-normal":
+            seconds = noiseless * abs(normal)
+        elif fleet["sigma"]:
+            seconds = noiseless * math.exp(fleet["sigma"] * normal)
+        if case.own_duration:
+            attempt, windows = self.attempts[device], case.windows[device]
+            noise = stream(case.seed, 18, device, attempt).random()
+            seconds = own_seconds(
+                windows, math.ceil(windows / 32), attempt, self.now / US, seconds,
+                self.took.get(device, math.nan), noise,
+            )  # fmt: skip
+        return seconds, delay
 
     def select(self, leaf):
         """Who of those there is given work."""

@@ -41,6 +41,8 @@ class Case:
     ends: dict = field(default_factory=dict)
     watts: tuple = (0.0, 0.0)  # training, radio
     own_cloud_rule_is_busy: float = 0.0  # virtual seconds of a rule of the user's at the cloud
+    own_duration: bool = False  # `own_seconds` says how long jobs train
+    speed_file: list = field(default_factory=list)  # rows of a speed trace; empty: `fleet` is the devices'
 
     @property
     def nbytes(self):
@@ -52,6 +54,14 @@ class Case:
 
 def stream(seed, purpose, *where):
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(purpose, *where))))
+
+
+def own_seconds(windows, steps, attempt, now_s, usual_s, before_s, noise):
+    """How long a job trains by a duration of the user's; `before_s` is how long the newest result took."""
+    slower = 0.0 if math.isnan(before_s) else 0.1 * before_s
+    return (
+        0.01 * windows + 0.002 * steps + 0.05 * attempt + 0.5 * usual_s + slower + noise + 0.1 * (now_s % 1)
+    )
 
 
 def trained(start, device, attempt, variances):
@@ -70,6 +80,8 @@ class Comings:
         if case.availability == "diurnal":
             day = round(case.availability_arguments["day_s"] * US)
             self._offsets = stream(case.seed, 15).integers(day, size=len(case.windows)).tolist()
+        if case.availability == "trace":
+            self._read_file(case)
 
     def at(self, device, now):
         """(is there, until when), None for ever."""
@@ -81,6 +93,8 @@ class Comings:
             on = max(1, round(arguments["share"] * day))
             hour = (now + self._offsets[device]) % day
             return (True, now + on - hour) if hour < on else (False, now + day - hour)
+        if self._case.availability == "trace":
+            return self._at_in_file(device, now)
         if device not in self._walks:
             rng = stream(self._case.seed, 15, device)
             is_there = rng.random() < arguments["on_s"] / (arguments["on_s"] + arguments["off_s"])
@@ -90,6 +104,32 @@ class Comings:
             walk[1] = not walk[1]
             walk[2] += self._stay(walk[0], walk[1])
         return walk[1], walk[2]
+
+    def _read_file(self, case):
+        """Seconds at which devices of a file come and go, as microseconds at which it changes."""
+        times, arguments = {}, case.availability_arguments
+        for name, begins, ends in arguments["rows"]:
+            times.setdefault(name, []).append((round(begins * US), round(ends * US)))
+        period = arguments["period_s"] or max(ends for _, _, ends in arguments["rows"])
+        order = range(len(times))
+        if arguments["shuffle"]:
+            order = stream(case.seed, 15).permutation(len(times))
+        names, self._period = list(times), round(period * US)
+        self._times = [times[names[order[device % len(names)]]] for device in range(len(case.windows))]
+
+    def _at_in_file(self, device, now):
+        """Whether any of a device's times covers this moment, and the next moment at which that changes."""
+        period, times = self._period, self._times[device]
+
+        def is_there(moment):
+            return any(begins <= moment % period < ends for begins, ends in times)
+
+        edges = sorted({edge % period for each in times for edge in each})
+        base = now // period * period
+        later = [base + turn * period + edge for turn in range(3) for edge in edges]
+        answer = is_there(now)
+        changes = [moment for moment in later if moment > now and is_there(moment) != answer]
+        return answer, (changes[0] if changes else None)
 
     def _stay(self, rng, is_there):
         mean = self._case.availability_arguments["on_s" if is_there else "off_s"]
@@ -125,6 +165,7 @@ class Model:
         self.w, self.version = case.start.copy(), 0
         self._rule, self._given, self._children, self._busy = rule, arguments, children, busy
         self._variances, self._seen, self._buffer, self._last = case.variances, [], [], {}
+        self._m, self._v = 0.0, None  # of the server's optimiser
 
     def busy_us(self):
         """How long the next arrival will occupy it."""
@@ -160,7 +201,7 @@ class Model:
             return self._made(new)
         arrivals, self._buffer = self._buffer, []
         if rule == "fedbuff":
-            return self._made(w + lr / size * sum(share * delta for share, delta in arrivals))
+            return self._made(w + self._step(lr, sum(share * delta for share, delta in arrivals) / size))
         if rule == "ca2fl":
             mean = sum(self._last.values()) / self._children if self._last else 0.0
             step = mean + sum(delta - self._last.get(who, 0.0) for who, delta in arrivals) / size
@@ -172,6 +213,20 @@ class Model:
             kept = [staleness_weight("cosine", tau, 0.5, given.get("s_max", 75.0)) for tau, _ in arrivals]
         step = sum(share * delta for share, (_, delta) in zip(kept, arrivals, strict=True))
         return self._made(w + given.get("lr", 0.1) / size * step)
+
+    def _step(self, lr, mean):
+        """The mean of a buffer, or what momentum or Adam make of it (without correction of bias)."""
+        kind, beta = self._given.get("optimizer", "sgd"), self._given.get("beta", 0.9)
+        if kind == "sgd":
+            return lr * mean
+        if kind == "momentum":
+            self._m = beta * self._m + mean
+            return lr * self._m
+        beta2, epsilon = self._given.get("beta2", 0.99), self._given.get("epsilon", 0.001)
+        self._m = beta * self._m + (1 - beta) * mean
+        before = np.full(len(mean), epsilon**2) if self._v is None else self._v
+        self._v = beta2 * before + (1 - beta2) * mean**2
+        return lr * self._m / (np.sqrt(self._v) + epsilon)
 
     def end_round(self):
         """Combine the arrivals of a round; whether there were any."""

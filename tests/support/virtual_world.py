@@ -14,6 +14,7 @@ from fedge.config.flat import from_run_config
 from fedge.config.leaf_groups import static_groups
 from fedge.config.parts import AVAILABILITY, CLOUD_RULES, DEVICES, SELECTIONS, SERVER_RULES
 from fedge.devices.cloud import Cloud, cloud_arguments
+from fedge.devices.duration import duration_of
 from fedge.devices.evaluation import Evaluating
 from fedge.devices.groups import Groups
 from fedge.devices.lookahead import LookAhead, Waiting
@@ -168,6 +169,7 @@ def world(
                     grid, clients, contexts, {0: 4}, 2, waiting, dict.fromkeys(range(devices), WINDOWS)
                 ), known, clock, noted.hooks,
                 SELECTIONS.load(config.devices.selection), config.devices.arguments("selection"),
+                duration_of(config.devices.duration, config.devices.arguments("duration")),
             ),
             [
                 Server(initial, rule, arguments, devices // leaves, facts_of(initial, seed, devices, leaf))

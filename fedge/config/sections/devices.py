@@ -21,6 +21,10 @@ class DevicesConfig(Section):
     )
     preset: str = option("lognormal", "how fast devices compute, send and receive", register=parts.DEVICES)
     preset_args: str = option("", "keyword arguments of the preset, as a table", table=True)
+    duration: str = option(
+        "preset", "how long a job trains; one of your own is asked at every job", register=parts.DURATIONS
+    )
+    duration_args: str = option("", "keyword arguments of a duration of your own, as a table", table=True)
     availability: str = option(
         "always", "when a device can be given work; a job during which it goes is lost",
         register=parts.AVAILABILITY,

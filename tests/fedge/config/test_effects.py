@@ -101,6 +101,7 @@ CASES = {
     "devices.pieces": (1, PIECES, {}),
     "devices.least-windows": (5, PIECES, CLOCK),
     "devices.preset": ("half-normal", CLOCK, {}),
+    "devices.duration": ("any_case:own_duration", CLOCK, {}),
     "devices.availability": ("markov", CLOCK, {}),
     "devices.dropout": (0.5, CLOCK, {}),
     "devices.traced": (2, CLOCK, {}),

@@ -15,9 +15,15 @@ ONE = Fleet(
 DRAW = Draw(normal=-1.0, uniform=0.5, dropout=0.0, where=0.0)
 
 
+def taken(fleet, windows, model_bytes, draw=DRAW):
+    """Microseconds until a job of the first device has its model, is trained, and is back."""
+    durations = Durations(fleet)
+    return durations.of(0, model_bytes, durations.times(0, windows, draw))
+
+
 def test_a_job_by_hand():
     """0.1 + 200/100 down, 2 + 0.5 · 4 training, 0.2 + 200/50 up: 10.3 s."""
-    assert Durations(ONE).of(0, 4, 200, DRAW) == (2_100_000, 6_100_000, 10_300_000)
+    assert taken(ONE, 4, 200) == (2_100_000, 6_100_000, 10_300_000)
 
 
 @pytest.mark.parametrize(
@@ -25,22 +31,36 @@ def test_a_job_by_hand():
     [("log-normal", 0.5, np.exp(-0.5)), ("exponential", 0.0, np.log(2)), ("half-normal", 0.0, 1.0)],
 )
 def test_noise_multiplies_training_alone(noise, sigma, factor):
-    found = Durations(replace(ONE, noise=noise, sigma=sigma)).of(0, 4, 200, DRAW)
+    found = taken(replace(ONE, noise=noise, sigma=sigma), 4, 200)
     assert found[2] == round((6.3 + 4.0 * factor) * 1e6)
+
+
+def test_normal_noise_is_added_and_nothing_falls_below_zero():
+    """z = −1 and z' = Φ⁻¹(0.8413447) = 1: 4 − 1.5 s of training, 0.2 + 0.3 s of delay."""
+    draw = DRAW._replace(uniform=0.8413447460685429)
+    fleet = replace(ONE, noise="normal", sd=np.array([1.5]), delay_sd=np.array([0.3]))
+    assert taken(fleet, 4, 200, draw) == (2_100_000, 4_600_000, 9_100_000)
+    assert taken(replace(fleet, sd=np.array([9.0])), 4, 200, draw) == (2_100_000, 2_100_000, 6_600_000)
+    assert taken(fleet, 4, 200, DRAW._replace(uniform=0.0))[2] == 2_100_000 + 2_500_000 + 4_000_000
+    assert taken(replace(ONE, noise="normal"), 4, 200) == (2_100_000, 6_100_000, 10_300_000)
+
+
+def test_usual_and_quickest_of_normal_noise():
+    """Means above 0: 4 s hardly cut at sd 1; 0.2 s of sd 0.3 as samples have it; 3.09 deviations below."""
+    fleet = replace(ONE, noise="normal", sd=np.array([1.0]), delay_sd=np.array([0.3]))
+    delays = np.maximum(0, 0.2 + 0.3 * np.random.default_rng(0).standard_normal(200_000)).mean()
+    assert usual_s(fleet, np.array([4]), 200) == pytest.approx([6.1 + 4 + delays], rel=1e-3)
+    assert quickest_s(fleet, np.array([4]), 200) == pytest.approx([6.1 + 0.91])
 
 
 def test_a_job_takes_a_microsecond_at_least():
     nothing = np.zeros(1)
     endless = np.array([np.inf])
-    assert Durations(Fleet(nothing, nothing, endless, endless, nothing, nothing)).of(0, 9, 9, DRAW) == (
-        0,
-        0,
-        1,
-    )
+    assert taken(Fleet(nothing, nothing, endless, endless, nothing, nothing), 9, 9) == (0, 0, 1)
 
 
 def test_a_job_that_would_never_end_can_be_counted():
-    assert Durations(replace(ONE, up=np.array([5e-324]))).of(0, 4, 200, DRAW)[2] == 10**18
+    assert taken(replace(ONE, up=np.array([5e-324])), 4, 200)[2] == 10**18
 
 
 def test_usual_and_quickest_jobs_by_hand():
@@ -62,8 +82,10 @@ def test_usual_and_quickest_jobs_by_hand():
         ({"per_job_s": np.array([np.nan])}, "per_job_s of 0"),
         ({"up_s": np.array([1.0, 2.0])}, "each of 1 devices a up_s"),
         ({"down_s": np.array([1])}, "down_s"),
-        ({"noise": "loud"}, "noise of log-normal, exponential, half-normal"),
+        ({"noise": "loud"}, "noise of log-normal, exponential, half-normal, normal"),
         ({"train_watts": np.array([-1.0])}, "train_watts of 0"),
+        ({"sd": np.array([-1.0])}, "sd of 0"),
+        ({"delay_sd": np.array([1.0, 2.0])}, "each of 1 devices a delay_sd"),
         ({"sigma": -1.0}, "sigma of 0 to 10"),
     ],
 )

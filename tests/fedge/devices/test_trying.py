@@ -3,8 +3,8 @@
 import pytest
 
 from fedge.config.option import ConfigError
-from fedge.config.parts import AVAILABILITY, DEVICES, SERVER_RULES
-from fedge.devices.trying import try_availability, try_preset, try_rule
+from fedge.config.parts import AVAILABILITY, DEVICES, DURATIONS, SERVER_RULES
+from fedge.devices.trying import try_availability, try_duration, try_preset, try_rule
 
 
 def mean_of_all(model, memory, arrival):
@@ -80,6 +80,17 @@ def test_what_would_break_a_run_later_is_one_line(part, words):
             try_rule(name, {})
     finally:
         SERVER_RULES.forget(name)
+
+
+def test_a_duration_is_tried():
+    try_duration("preset", {})
+    name = DURATIONS.given(lambda work, most=0: most)
+    try:
+        try_duration(name, {"most": 2})
+        with pytest.raises(ConfigError, match="seconds above 0"):
+            try_duration(name, {})
+    finally:
+        DURATIONS.forget(name)
 
 
 def test_arguments_are_looked_at():
