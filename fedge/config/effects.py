@@ -232,6 +232,7 @@ EFFECTS: dict[str, Effect] = {
     "devices.duration": _clock(""),
     "devices.availability": _clock(""),
     "devices.dropout": _clock(""),
+    "devices.partial-work": _clock(""),
     "devices.traced": _clock(""),
     "devices.selection": _clock(""),
     "devices.train-watts": _clock(""),

@@ -40,6 +40,7 @@ AFTER_ROUND = "trains before it decides"  # a gate: an offer is trained for a ro
 
 ROUNDS = "works in rounds"  # a server's rule: children begin together, and it is told when all is there
 CLIENTS_ONLY = "is told losses"  # a rule of a leaf: it needs what single clients say of their training
+PARTIAL = "takes partial work"  # a server's rule: an update of a part of the steps counts by its share
 TELLS_CLASSES = "is told classes"  # a server's rule: children tell it the shares of their classes
 
 OWNERS = "deals owners"  # a partition: who made the windows decides who gets them
@@ -264,9 +265,15 @@ SERVER_RULES = Register(
     "asynchrony.rule",
     "fedge.server_rules",
     Entry("off", "global rounds in which all wait for each other"),
-    Entry("fedavg", "rounds on the virtual clock (McMahan et al. 2017)", f"{_SERVERS}:fedavg", _with(ROUNDS)),
-    Entry("fedasync", "each arrival is mixed in (Xie et al. 2019)", f"{_SERVERS}:fedasync"),
-    Entry("fedbuff", "the mean of every K updates is added (Nguyen et al. 2022)", f"{_SERVERS}:fedbuff"),
+    Entry(
+        "fedavg", "rounds on the virtual clock (McMahan et al. 2017)", f"{_SERVERS}:fedavg",
+        _with(ROUNDS, PARTIAL),
+    ),
+    Entry("fedasync", "each arrival is mixed in (Xie et al. 2019)", f"{_SERVERS}:fedasync", _with(PARTIAL)),
+    Entry(
+        "fedbuff", "the mean of every K updates is added (Nguyen et al. 2022)", f"{_SERVERS}:fedbuff",
+        _with(PARTIAL),
+    ),
     Entry("ca2fl", "FedBuff, corrected by last updates (Wang et al. 2024)", f"{_SERVERS}:ca2fl"),
     Entry("fedfa", "mean of the last K models (Xu et al. 2024)", f"{_SERVERS}:fedfa"),
     Entry(
@@ -275,7 +282,7 @@ SERVER_RULES = Register(
         "fedge.devices.revive:fedrevive",
         _with(TELLS_CLASSES),
     ),
-)
+)  # fmt: skip
 
 CLOUD_RULES = Register("asynchrony.cloud-rule", "fedge.server_rules", *list(SERVER_RULES)[1:])
 

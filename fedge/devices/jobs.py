@@ -6,6 +6,7 @@ from typing import Any, Literal
 from fedge.devices.vectors import Version
 
 Fate = Literal["trains", "dropped", "away", "late"]
+_FACTS = 11  # of a job that is not cut short
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,8 @@ class Job:
         fate: "trains" and arrives; "dropped" out, went "away", or is told to stop because it is "late": for
             its round, or beyond `asynchrony.timeout-s`. Only the first one is trained for real.
         start: the model that it starts from.
+        steps: that its device takes before it sends what it has, of a job that is cut short; 0: all.
+        of_steps: all steps of such a job; 0 of one that is not cut short.
     """
 
     number: int
@@ -39,6 +42,13 @@ class Job:
     trained_us: int
     fate: Fate
     start: Version
+    steps: int = 0
+    of_steps: int = 0
+
+    @property
+    def share(self) -> float:
+        """Share of its steps that its device takes, 0..1."""
+        return self.steps / self.of_steps if self.steps else 1.0
 
     @property
     def busy_us(self) -> int:
@@ -56,14 +66,11 @@ class Job:
 
     def facts(self) -> list[Any]:
         """All but the model as JSON, for `restored`."""
-        return list(astuple(replace(self, start=None)))[:-1]  # type: ignore[arg-type]
+        *whole, _, steps, of_steps = astuple(replace(self, start=None))  # type: ignore[arg-type]
+        return [*whole, steps, of_steps] if steps else whole
 
 
 def restored(facts: list[Any], start: Version) -> Job:
     """The job that `facts` were of."""
-    number, device, server, attempt, period, staleness_from, *times, fate = facts
-    began_us, end_us, there_us, trained_us = times
-    return Job(
-        number, device, server, attempt, period, staleness_from, began_us, end_us, there_us, trained_us, fate,
-        start,
-    )  # fmt: skip
+    whole, cut = facts[:_FACTS], facts[_FACTS:]
+    return Job(*whole, start, *cut)  # type: ignore[call-arg]

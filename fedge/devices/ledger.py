@@ -12,7 +12,9 @@ from fedge.devices.fleet import Fleet, watts_of
 from fedge.devices.jobs import Job
 from fedge.exchange.failure import Failure
 
-_COUNTS = ("jobs", "updates", "dropped", "away", "late", "stale", "failed", "busy_us", "wasted_us")
+_COUNTS = (
+    "jobs", "updates", "dropped", "away", "late", "stale", "failed", "busy_us", "wasted_us", "partial",
+)  # fmt: skip
 _BYTES = ("up", "down", "cloud_up", "cloud_down")
 
 
@@ -29,6 +31,7 @@ class DeviceTotals:
         dropped, away, late, stale, failed: jobs that were lost, and why.
         busy_s, wasted_s, idle_s: virtual seconds at work, of these in jobs that were lost, and without work.
         contribution: share of all updates, 0..1.
+        partial: updates of a part of their steps.
     """
 
     device: int
@@ -45,6 +48,7 @@ class DeviceTotals:
     wasted_s: float
     idle_s: float
     contribution: float
+    partial: int = 0
 
 
 def gini(values: np.ndarray) -> float:
@@ -96,6 +100,7 @@ class Ledger:
         counts["busy_us"][device] += job.busy_us
         if outcome == "updates":
             self.taken += 1
+            counts["partial"][device] += job.share < 1
         else:
             counts["wasted_us"][device] += job.busy_us
         if self._watts is not None:
@@ -164,7 +169,8 @@ class Ledger:
 
     def restore(self, facts: Mapping[str, Any], counts: Mapping[str, np.ndarray]) -> None:
         """Go on with what `facts` and `counts`, (N,) int64 each, were."""
-        self.counts = {name: np.array(counts[name]) for name in _COUNTS}
+        nothing = np.zeros_like(counts["jobs"])  # of checkpoints that knew no job cut short
+        self.counts = {name: np.array(counts.get(name, nothing)) for name in _COUNTS}
         self.staleness = Counter({int(tau): int(n) for tau, n in facts["staleness"]})
         cloud = facts.get("cloud_staleness", [])  # absent from checkpoints of earlier versions
         self.cloud_staleness = Counter({int(tau): int(n) for tau, n in cloud})

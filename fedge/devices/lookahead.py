@@ -6,6 +6,7 @@ arrival only until that one result is there. What the workers have done meanwhil
 """
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
@@ -113,9 +114,14 @@ class LookAhead:
 
     def _question(self, job: Job) -> Message:
         """The message that asks a device to train."""
-        context = fill(ConfigRecord(), vars(self._round_contexts(job.period, job.attempt)))
+        context = fill(ConfigRecord(), vars(self._context(job)))
         content = RecordDict({ARRAYS: job.start.record, CONFIG: context})
         return Message(content, self._clients.node(job.device), TRAIN)
+
+    def _context(self, job: Job) -> RoundContext:
+        """What a device must know; one whose job is cut short takes fewer steps."""
+        found = self._round_contexts(job.period, job.attempt)
+        return replace(found, local_steps=job.steps) if job.steps else found
 
     def __contains__(self, job: object) -> bool:
         return isinstance(job, Job) and job.number in self._ahead
@@ -150,5 +156,5 @@ class LookAhead:
             job.start.state, self._windows[job.device], train.local_epochs, train.batch_size,
             self._config.guard.client_timeout, self._variances,
             least_loss=task_of(train).least_loss,
-            local_steps=self._round_contexts(job.period, job.attempt).local_steps,
+            local_steps=self._context(job).local_steps,
         )  # fmt: skip

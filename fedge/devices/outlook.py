@@ -1,6 +1,7 @@
 """Outlook on a run on the virtual clock beforehand, and advice where no model came of it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from fedge.config.topology import places_per_leaf
 from fedge.devices.availability import FOREVER_US, Presence
 from fedge.devices.clock import SECOND_US
 from fedge.devices.fleet import Fleet, quickest_s, usual_s, watts_of
-from fedge.devices.planning import windows_of_jobs
+from fedge.devices.planning import steps_of_jobs, windows_of_jobs
 from fedge.devices.procedure import Procedure
 from fedge.devices.results import Population
 
@@ -100,7 +101,12 @@ def refuse_vain_deadline(fleet: Fleet, who: Population, config: Config, model_by
     if DURATIONS.is_own(config.devices.duration):
         return  # nobody knows beforehand
     deadline_s = config.asynchrony.deadline_s
-    shortest = float(quickest_s(fleet, _windows(fleet, who, config), model_bytes)[sorted(who.windows)].min())
+    takes = quickest_s(fleet, _windows(fleet, who, config), model_bytes)
+    if config.devices.partial_work:  # a step will do
+        nothing = np.zeros(len(fleet))
+        ways = quickest_s(replace(fleet, per_job_s=nothing, per_window_s=nothing), nothing, model_bytes)
+        takes = ways + (takes - ways) / np.maximum(1, steps_of_jobs(who.window_counts(len(fleet)), config))
+    shortest = float(takes[sorted(who.windows)].min())
     if 0 < deadline_s < shortest:
         raise ConfigError(
             f"asynchrony.deadline-s must leave the quickest device time for a job, {shortest:.3g} virtual s, "

@@ -105,6 +105,7 @@ def moment(procedure: "Procedure") -> VersionRow:
         cloud_in_line=0 if cloud is None else sum(len(line.waiting) for line in cloud.lines),
         joules=ledger.joules,
         places=sum(procedure.places),
+        partial=ledger.total("partial"),
     )
 
 

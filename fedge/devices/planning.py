@@ -32,6 +32,41 @@ def windows_of_jobs(windows: np.ndarray, config: Config) -> np.ndarray:
     return np.array(seen, np.int64)
 
 
+def steps_of_jobs(windows: np.ndarray, config: Config) -> np.ndarray:
+    """Optimiser steps in a job of each client, (N,) int64; 0 where it does not train.
+
+    Args:
+        windows: (N,) int64, training windows of all clients.
+        config: its section on training is read.
+    """
+    train = config.train
+    assert isinstance(train.local_steps, int), "a number by now, see fedge.run.asynchronous"
+    whole = train.local_epochs * -(-windows // train.batch_size)
+    return np.where(windows > 0, train.local_steps or whole, 0)
+
+
+def cut_short(there_us: int, trained_us: int, back_us: int, most_us: int, steps: int) -> tuple[int, int]:
+    """Steps of a job that ends in time, and when its training ends, which is then sent as ever.
+
+    Steps take equally long. (0, 0) where not even one ends in time.
+
+    Args:
+        there_us, trained_us, back_us: virtual microseconds after which the model is there, is trained, and
+            would be back.
+        most_us: by which it must be back, less than `back_us`.
+        steps: of the whole job.
+
+    The model is there after 1 s, ten steps take 10 s, the way back 2 s. Of 6.5 s three are left for training:
+
+    >>> cut_short(1_000_000, 11_000_000, 13_000_000, 6_500_000, steps=10)
+    (3, 4000000)
+    """
+    training_us = trained_us - there_us
+    left_us = most_us - (back_us - trained_us) - there_us
+    done = steps * left_us // training_us if left_us > 0 else 0
+    return (done, there_us - (-done * training_us // steps)) if done else (0, 0)
+
+
 class Planning:
     """Plans jobs.
 
@@ -66,10 +101,13 @@ class Planning:
         self._durations, self._draws = Durations(fleet), JobDraws(seed)
         self._windows = windows_of_jobs(windows, config)
         self._train = config.train
+        self._partial = config.devices.partial_work
         self._model_bytes = model_bytes
         self._dropout = config.devices.dropout
         in_rounds = parts.SERVER_RULES.has(config.asynchrony.rule, parts.ROUNDS)
-        timeout_s = 0.0 if in_rounds else config.asynchrony.timeout_s  # rounds have a deadline
+        timeout_s = config.asynchrony.timeout_s
+        if in_rounds:  # who is late for the deadline is told so (`fedge.devices.rounds`), or sends in time
+            timeout_s = config.asynchrony.deadline_s if config.devices.partial_work else 0.0
         self._most_us = max(1, round(timeout_s * SECOND_US)) if timeout_s else None
 
     def job(
@@ -97,6 +135,7 @@ class Planning:
             )  # fmt: skip
             times = times._replace(train_s=asked(self._duration, work))
         there_us, trained_us, busy_us = self._durations.of(device, self._model_bytes, times)
+        whole_us, steps, of_steps = busy_us, 0, 0
         fate: Fate = "trains"
         if draw.dropout < self._dropout:
             fate, busy_us = "dropped", max(1, round(busy_us * draw.where))
@@ -104,9 +143,15 @@ class Planning:
             fate, busy_us = "away", until_us - now_us
         if self._most_us is not None and busy_us > self._most_us:
             fate, busy_us = "late", self._most_us
+        if self._partial and fate in ("away", "late"):
+            of_steps = self._steps(device)
+            steps, until_trained_us = cut_short(there_us, trained_us, whole_us, busy_us, of_steps)
+            if steps:
+                fate, busy_us = "trains", until_trained_us + whole_us - trained_us
+                trained_us = until_trained_us
         return Job(
             self.begun, device, leaf, attempt, period, server.number, now_us, now_us + busy_us,
-            now_us + there_us, now_us + trained_us, fate, server.version,
+            now_us + there_us, now_us + trained_us, fate, server.version, steps, of_steps if steps else 0,
         )  # fmt: skip
 
     def _steps(self, device: int) -> int:

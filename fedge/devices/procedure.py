@@ -271,7 +271,7 @@ class Procedure:
         layout = server.version.layout
         self._renew(job.server, Arrival(
             job.device, staleness, job.start.vector, layout.vector(found.state),
-            float(self.world.who.windows[job.device]), layout.counters(found.state),
+            float(self.world.who.windows[job.device]), layout.counters(found.state), job.share,
         ))  # fmt: skip
         return "updates", staleness
 

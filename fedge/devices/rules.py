@@ -36,6 +36,7 @@ class Arrival:
         start: (P,) the model that it started from; the server's own vector object if that has not changed.
         end: (P,) what the child made of it.
         weight: its training windows.
+        share: of its steps that it took, 0..1; below 1 only where the rule has the trait `PARTIAL`.
         counters: its entries that are not floating point.
     """
 
@@ -45,6 +46,7 @@ class Arrival:
     end: np.ndarray
     weight: float = 1.0
     counters: Mapping[str, np.ndarray] = field(default_factory=dict)
+    share: float = 1.0
 
     @property
     def delta(self) -> np.ndarray:
@@ -108,7 +110,7 @@ def moved(
 
 
 def fedavg(model: np.ndarray, memory: Memory, arrival: Arrival | None, lr: float = 1.0) -> np.ndarray | None:
-    """w ← w + η Σ (n_i / n) Δ_i over all children of a round, n_i their windows.
+    """w ← w + η Σ (n_i / n) Δ_i over all children of a round, n_i their windows times their share of steps.
 
     Source: McMahan et al. 2017, Algorithm 1; η as in Reddi et al. 2021, with which 1 is FedAvg.
     """
@@ -120,8 +122,8 @@ def fedavg(model: np.ndarray, memory: Memory, arrival: Arrival | None, lr: float
     memory.buffer.clear()
     if not there:
         return None
-    total = float(np.sum([each.weight for each in there]))
-    return moved(model, there, [lr * each.weight for each in there], total)
+    weights = [each.weight * each.share for each in there]
+    return moved(model, there, [lr * each for each in weights], float(np.sum(weights)))
 
 
 def fedasync(
@@ -133,7 +135,7 @@ def fedasync(
     a: float = 0.5,
     b: float = 4.0,
 ) -> np.ndarray:
-    """w ← (1 − α s(τ)) w + α s(τ) end, at every arrival.
+    """w ← (1 − α s(τ) p) w + α s(τ) p end, at every arrival; p is the share of its steps.
 
     Source: Xie, Koyejo, Gupta 2019 (arXiv 1903.03934), Algorithm 1: α_t = α s(t − τ). Of the paper only the
     abstract could be read: the mixture was checked in Async-HFL's code (Yu et al. 2023), which does the same
@@ -146,7 +148,7 @@ def fedasync(
     array([5.])
     """
     refuse_outside("alpha", alpha, 0.0, 1.0)
-    share = alpha * weight(staleness, arrival.staleness, a, b)
+    share = alpha * weight(staleness, arrival.staleness, a, b) * arrival.share
     mixed: np.ndarray = (1 - share) * model.astype(np.float64) + share * arrival.end.astype(np.float64)
     return mixed
 
@@ -165,8 +167,9 @@ def fedbuff(
     beta2: float = 0.99,
     epsilon: float = 1e-3,
 ) -> np.ndarray | None:
-    """w ← w + (η / K) Σ s(τ_i) Δ_i, once K updates are there; then the buffer is empty again.
+    """w ← w + (η / K) Σ s(τ_i) p_i Δ_i, once K updates are there; then the buffer is empty again.
 
+    p_i is the share of its steps that a device took, 1 unless its job was cut short.
     With an optimizer, "momentum" or "adam", the mean (1/K) Σ s(τ_i) Δ_i is what that goes by
     (`fedge.devices.stepping`). With staleness="cosine" it is FedRevive without distillation, that method's
     control.
@@ -189,7 +192,7 @@ def fedbuff(
     if len(memory.buffer) < buffer:
         return None
     step = lr if optimizer == PLAIN else 1.0
-    weights = [step * weight(staleness, each.staleness, a, b) for each in memory.buffer]
+    weights = [step * weight(staleness, each.staleness, a, b) * each.share for each in memory.buffer]
     found = moved(model, memory.buffer, weights, buffer)
     memory.buffer.clear()
     if optimizer == PLAIN:

@@ -227,10 +227,13 @@ def _server_facts(server: Server, kept: _Kept) -> dict[str, Any]:
         "range": None if server.range is None else [kept.vector(array) for array in server.range],
         "counters": None if waiting is None else [waiting[0], kept.counter(waiting[1])],
         "buffer": [
-            [each.child, each.staleness, kept.vector(each.start), kept.vector(each.end), each.weight]
+            [
+                each.child, each.staleness, kept.vector(each.start), kept.vector(each.end), each.weight,
+                *([each.share] if each.share < 1 else []),
+            ]
             for each in server.memory.buffer
         ],
-    }
+    }  # fmt: skip
 
 
 def _restore_server(
@@ -238,8 +241,10 @@ def _restore_server(
 ) -> None:
     """Let a server go on."""
     buffer = [
-        Arrival(child, staleness, found.vector(start), found.vector(end), weight)
-        for child, staleness, start, end, weight in facts["buffer"]
+        Arrival(
+            child, staleness, found.vector(start), found.vector(end), weight, share=share[0] if share else 1.0
+        )
+        for child, staleness, start, end, weight, *share in facts["buffer"]
     ]
     waiting, low_high = facts["counters"], facts["range"]
     server.range = None if low_high is None else (found.vector(low_high[0]), found.vector(low_high[1]))

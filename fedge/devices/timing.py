@@ -27,6 +27,7 @@ from fedge.devices.outlook import refuse_unknown_power, refuse_vain_deadline
 from fedge.devices.procedure import Procedure
 from fedge.devices.results import Population
 from fedge.devices.server import Server
+from fedge.devices.trying import refuse_partial_work
 from fedge.devices.vectors import Version, version_of
 from fedge.devices.world import Hooks, World
 from fedge.exchange.train import TrainReply
@@ -115,6 +116,7 @@ def timed(config: Config, seed: int, crowd: Crowd, on_row: Callable[[VersionRow]
                 f"{register.option} {name} makes windows from real models, and nobody trains here; time it "
                 f'with the same buffer as {register.option}="fedbuff"'
             )
+    refuse_partial_work(devices, asynchrony.rule)
     sizes = clients_per_leaf(config.hierarchy, count)
     refuse_more_places_than_devices(asynchrony.concurrency, sizes)
     ids = range(count)

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from fedge.config.option import ConfigError, shown
-from fedge.config.parts import AVAILABILITY, DEVICES, DURATIONS, ROUNDS, SELECTIONS, SERVER_RULES
+from fedge.config.parts import AVAILABILITY, DEVICES, DURATIONS, PARTIAL, ROUNDS, SELECTIONS, SERVER_RULES
 from fedge.config.register import Register
+from fedge.config.sections.devices import DevicesConfig
 from fedge.devices.draws import PickDraws
 from fedge.devices.duration import Work, asked, duration_of
 from fedge.devices.fleet import check_fleet
@@ -16,6 +17,7 @@ from fedge.devices.idle import Idle
 from fedge.devices.rules import Arrival, Memory
 from fedge.devices.selection import History, Turn
 
+PARTIAL_WORK = "takes_partial_work"  # attribute of a rule of the user's
 _DEVICES = 2
 _ARRIVALS = 64  # until one makes a model, as the last of a buffer does
 
@@ -42,6 +44,25 @@ def try_rule(name: str, arguments: Mapping[str, Any], register: Register = SERVE
                 )
         if found is not None:
             return
+
+
+def refuse_partial_work(devices: DevicesConfig, rule: str) -> None:
+    """Raise ConfigError for partial work of devices whose server's rule does not take it.
+
+    A rule of the user's takes it if it has an attribute `takes_partial_work` that is true.
+    """
+    if not devices.partial_work:
+        return
+    is_own = SERVER_RULES.is_own(rule)
+    takes = (
+        getattr(SERVER_RULES.load(rule), PARTIAL_WORK, False) if is_own else SERVER_RULES.has(rule, PARTIAL)
+    )
+    if not takes:
+        own = f", or give it {PARTIAL_WORK} = True and go by arrival.share" if is_own else ""
+        raise ConfigError(
+            f"devices.partial-work needs an asynchrony.rule that takes it "
+            f"({', '.join(SERVER_RULES.having(PARTIAL))}), but is true with {rule}; set it false{own}"
+        )
 
 
 def try_preset(name: str, arguments: Mapping[str, Any]) -> None:

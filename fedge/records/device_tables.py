@@ -48,6 +48,7 @@ _ON_TWO_TIERS = (
         "joules spent on jobs that had ended; empty where power is not known",
         at("joules"),
     ),
+    Column("partial", INT, "jobs", "of the updates, cut short (`devices.partial-work`)", at("partial")),
 )
 
 
@@ -143,6 +144,7 @@ JOBS = Table(
         Column(
             "staleness", INT, "versions", "made between start and arrival; empty if lost", at("staleness")
         ),
+        Column("share", FLOAT, "share", "of its steps; 1 unless it was cut short", at("job.share")),
     ),
     always=False,
 )
@@ -170,6 +172,7 @@ DEVICE_TOTALS = Table(
         Column("wasted_s", FLOAT, "virtual s", "of these in jobs that were lost", at("wasted_s")),
         Column("idle_s", FLOAT, "virtual s", "without work", at("idle_s")),
         Column("contribution", FLOAT, "share", "of all updates", at("contribution")),
+        _count("partial", "of the updates, cut short (`devices.partial-work`)"),
     ),
     always=False,
 )

@@ -13,6 +13,7 @@ COLUMNS = (
     "virtual s",
     "versions",
     "updates",
+    "cut short",
     "jobs",
     "staleness",
     "at work",
@@ -27,8 +28,8 @@ def cells(row: VersionRow) -> tuple[object, ...]:
     """Numbers of a moment, in the order of `COLUMNS`."""
     moved = row.up + row.down + row.cloud_up + row.cloud_down
     return (
-        row.virtual_s, row.version, row.updates, row.jobs, row.mean_staleness, row.at_work, row.utilisation,
-        row.wasted, row.gini, moved / 1e6,
+        row.virtual_s, row.version, row.updates, row.partial, row.jobs, row.mean_staleness, row.at_work,
+        row.utilisation, row.wasted, row.gini, moved / 1e6,
     )  # fmt: skip
 
 

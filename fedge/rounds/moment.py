@@ -28,6 +28,7 @@ class VersionRow:
         cloud_busy: share of virtual time in which rules occupied the cloud; groups add up.
         cloud_in_line: models of leaves that wait for a cloud that is busy.
         places: devices that are to be at work at a time.
+        partial: updates of a part of their steps (`devices.partial-work`).
         joules: that devices have spent on jobs that have ended; None where their power is not known.
     """
 
@@ -56,6 +57,7 @@ class VersionRow:
     cloud_in_line: int = 0
     joules: float | None = None
     places: int = 0
+    partial: int = 0
 
     def words(self) -> str:
         """It in a line, for whoever watches.

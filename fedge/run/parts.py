@@ -177,6 +177,7 @@ def _refuse_clock_parts_that_do_not_fit(config: Config) -> None:
     if DURATIONS.is_own(devices.duration):
         DURATIONS.refuse_wrong_arguments(devices.duration, duration, "work")
     from fedge.devices.trying import (
+        refuse_partial_work,
         try_availability,
         try_duration,
         try_preset,
@@ -185,6 +186,7 @@ def _refuse_clock_parts_that_do_not_fit(config: Config) -> None:
     )
 
     try_rule(asynchrony.rule, rule)
+    refuse_partial_work(devices, asynchrony.rule)
     if config.hierarchy.num_servers > 1:
         cloud = asynchrony.arguments("cloud_rule")
         CLOUD_RULES.refuse_wrong_arguments(asynchrony.cloud_rule, cloud, "model", "memory", "arrival")

@@ -65,3 +65,45 @@ def test_model_curve_and_histogram_are_the_same_for_any_number_of_workers(tmp_pa
     assert runs[0].versions["version"][-1] > 2
     for name in FILES[:2] + FILES[4:5]:
         assert len({hashlib.sha256((run.folder / name).read_bytes()).hexdigest() for run in runs}) == 1, name
+
+
+@pytest.mark.whole_runs
+def test_a_job_cut_short_stops_at_its_step(tmp_path):
+    """What counts of a job cut short is what the same device has made after as many steps, bit for bit."""
+    one = {
+        **CONFIG, "hierarchy.num-servers": 1, "asynchrony.concurrency": 1, "devices.dropout": 0.0,
+        "run-name": "", "asynchrony.rule": "fedavg", "asynchrony.rule-args": "", "asynchrony.end-versions": 1,
+        "devices.preset": "equal", "train.batch-size": 8, "train.local-epochs": 2, "runs-dir": str(tmp_path),
+        "devices.traced": 36,
+    }  # fmt: skip
+    cut = simulate(
+        {**one, "devices.partial-work": True, "asynchrony.deadline-s": 0.6}, terminal=io.StringIO()
+    )
+    (job,) = cut.jobs.to_dicts()
+    windows = cut.devices.filter(cut.devices["device"] == job["device"])["train_samples"].item()
+    whole = 2 * -(-windows // 8)
+    steps = round(job["share"] * whole)
+    assert 1 < steps == int(0.6 * whole) < whole
+    as_many = simulate({**one, "train.local-steps": steps}, terminal=io.StringIO())
+    models = [(run.folder / FILES[0]).read_bytes() for run in (cut, as_many)]
+    assert models[0] == models[1]
+    assert cut.versions["partial"].to_list() == [1]
+    assert as_many.versions["partial"].to_list() == [0]
+
+
+PARTIAL = {
+    **CONFIG, "hierarchy.num-servers": 1, "num-server-rounds": 4, "devices.partial-work": True,
+    "train.batch-size": 4, "asynchrony.timeout-s": 0.8, "devices.availability": "markov", "run-name": "",
+    "devices.availability-args": '{"on_s": 4.0, "off_s": 1.0}',
+}  # fmt: skip
+
+
+@pytest.mark.extended
+def test_jobs_cut_short_are_the_same_for_any_number_of_workers(tmp_path):
+    runs = [
+        simulate({**PARTIAL, "runs-dir": str(tmp_path)}, workers=workers, terminal=io.StringIO())
+        for workers in (1, 2, 4)
+    ]
+    assert runs[0].versions["partial"][-1] > 5
+    for name in FILES:
+        assert len({(run.folder / name).read_bytes() for run in runs}) == 1, name

@@ -43,7 +43,7 @@ class Trained:
 
     def result(self, job):
         self.used.append(job.number)
-        end, loss = trained(job.start.vector, job.device, job.attempt, self.case.variances)
+        end, loss = trained(job.start.vector, job.device, job.attempt, self.case.variances, job.steps)
         whole = len(end) - len(self.case.variances)
         state = {"w": end[:whole], "v": end[whole:]}
         return TrainReply(state, 1, 1, loss, 0.0, self.case.nbytes)
@@ -69,7 +69,7 @@ class Told:
         job = row.job
         self.ended.append((
             job.number, job.device, job.server, job.attempt, job.period, job.staleness_from, job.began_us,
-            job.end_us, row.outcome, row.staleness,
+            job.end_us, row.outcome, row.staleness, job.steps,
         ))  # fmt: skip
 
     def on_evaluation(self, result, row, laps):
@@ -89,6 +89,7 @@ def config_of_case(case):
         "scaffold.enabled": False, "cluster.enabled": False, "gate.enabled": False, "report": False,
         "hierarchy.num-servers": len(case.leaves), "clients": max(len(case.windows), len(case.leaves)),
         "train.local-epochs": 1, "num-server-rounds": case.evaluations, "devices.dropout": case.dropout,
+        "devices.partial-work": case.partial, "train.batch-size": case.batch,
         "asynchrony.rule": case.rule, "asynchrony.rule-args": json.dumps(case.arguments),
         "asynchrony.concurrency": case.places, "asynchrony.evaluate-every-s": case.every,
         "asynchrony.max-staleness": case.max_staleness, "asynchrony.timeout-s": case.timeout,
@@ -291,7 +292,9 @@ def cases(draw, rules=("fedavg", "fedasync", "fedbuff", "ca2fl", "fedfa", "fedre
         leaves, rng.integers(1, 60, size=count).tolist(), seed, rule, _arguments(draw, rule, 8),
         draw(st.integers(levels, min(sizes) * levels)), fleet, start,
         np.arange(9 - variances, 9), availability, availability_arguments, selection, selection_arguments,
-        dropout=draw(one_of([0.0, 0.1, 0.6])), max_staleness=0 if in_rounds else draw(one_of([0, 0, 2])),
+        dropout=draw(one_of([0.0, 0.1, 0.6])),
+        partial=rule in ("fedavg", "fedasync", "fedbuff") and draw(st.booleans()),
+        batch=draw(one_of([1, 5, 32])), max_staleness=0 if in_rounds else draw(one_of([0, 0, 2])),
         timeout=draw(one_of([0.0, 0.0, 0.9, 2.5])),
         refill=1 if in_rounds else draw(one_of([1, 1, 2, 30])),
         over=draw(one_of([1.0, 1.3, 2.0])) if in_rounds else 1.0,

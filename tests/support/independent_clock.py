@@ -7,6 +7,7 @@ what becomes of the jobs of a round is found out as it happens.
 
 import math
 from collections import Counter
+from fractions import Fraction
 from statistics import NormalDist
 
 import numpy as np
@@ -139,11 +140,31 @@ class Simulation:
         if case.timeout and case.rule != "fedavg" and ways[-1][0] > round(case.timeout * US):
             ways.append((round(case.timeout * US), "late"))
         busy, fate = ways[-1]
+        steps, there_at, trained_at = 0, round(comes * US), round(trains * US)
+        all_steps = -(-case.windows[device] // case.batch)
+        if case.partial:
+            most = [until - self.now] if until is not None else []
+            limit_s = case.deadline if case.rule == "fedavg" else case.timeout
+            most += [max(1, round(limit_s * US))] if limit_s else []
+            in_time = min(most, default=math.inf)
+            if busy > in_time or fate in ("away", "late"):
+                # the most steps after which the way back ends in time, found one by one
+                ends = {
+                    n: math.ceil(Fraction(n * (trained_at - there_at), all_steps))
+                    for n in range(1, all_steps)
+                }
+                fit = [n for n in ends if there_at + ends[n] + whole - trained_at <= in_time]
+                if fit:
+                    steps, fate = fit[-1], "trains"
+                    busy = there_at + ends[steps] + whole - trained_at
+                    trained_at = there_at + ends[steps]
+                elif fate == "trains" or fate == "dropped":
+                    busy, fate = in_time, "late"
         return {
             "number": self.begun, "device": device, "leaf": leaf, "attempt": self.attempts[device],
             "period": self.evaluated + 1, "from": self.models[leaf].version, "began": self.now,
             "end": self.now + busy, "fate": fate, "w": self.models[leaf].w,
-            "training": (round(comes * US), round(trains * US)),
+            "training": (there_at, trained_at), "steps": steps, "part": steps / all_steps if steps else 1.0,
         }  # fmt: skip
 
     def training(self, device, normal, uniform):
@@ -164,7 +185,7 @@ class Simulation:
             attempt, windows = self.attempts[device], case.windows[device]
             noise = stream(case.seed, 18, device, attempt).random()
             seconds = own_seconds(
-                windows, math.ceil(windows / 32), attempt, self.now / US, seconds,
+                windows, math.ceil(windows / case.batch), attempt, self.now / US, seconds,
                 self.took.get(device, math.nan), noise,
             )  # fmt: skip
         return seconds, delay
@@ -240,7 +261,7 @@ class Simulation:
         self.joules += (self.case.watts[0] * in_training + self.case.watts[1] * (busy - in_training)) / US
         self.ended.append((
             job["number"], job["device"], job["leaf"], job["attempt"], job["period"], job["from"],
-            job["began"], job["end"], outcome, staleness,
+            job["began"], job["end"], outcome, staleness, job["steps"],
         ))  # fmt: skip
 
     def free(self, leaf, device):
@@ -284,9 +305,9 @@ class Simulation:
         if case.max_staleness and tau > case.max_staleness:
             self.end(job, "stale", tau)
             return
-        found, loss = trained(job["w"], device, job["attempt"], case.variances)
+        found, loss = trained(job["w"], device, job["attempt"], case.variances, job["steps"])
         self.losses[device], self.took[device] = loss, (job["end"] - job["began"]) / US
-        if self.models[leaf].take(device, tau, job["w"], found, case.windows[device]):
+        if self.models[leaf].take(device, tau, job["w"], found, case.windows[device], job["part"]):
             self.made(leaf)
         self.updates += 1
         self.end(job, "updates", tau)

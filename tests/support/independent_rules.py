@@ -26,6 +26,8 @@ class Case:
     selection: str = "uniform"
     selection_arguments: dict = field(default_factory=dict)
     dropout: float = 0.0
+    partial: bool = False  # what is left of a job in time counts
+    batch: int = 32
     max_staleness: int = 0
     timeout: float = 0.0
     refill: int = 1
@@ -64,9 +66,9 @@ def own_seconds(windows, steps, attempt, now_s, usual_s, before_s, noise):
     )
 
 
-def trained(start, device, attempt, variances):
-    """What a device makes of a model, which follows from its id and attempt alone; and its loss."""
-    rng = np.random.default_rng([device, attempt])
+def trained(start, device, attempt, variances, steps=0):
+    """What a device makes of a model, which follows from its id, attempt and steps alone; and its loss."""
+    rng = np.random.default_rng([device, attempt, steps])
     end = (0.9 * start.astype(np.float64) + rng.standard_normal(len(start))).astype(np.float32)
     end[variances] = np.abs(end[variances]) + np.float32(0.01)
     return end, float(1 + (7 * device + 3 * attempt) % 11)
@@ -176,20 +178,21 @@ class Model:
         full = len(self._buffer) + 1 >= given.get("buffer", 1)
         return round(given.get("server_s", 0.0) * US) if learns and full else 0
 
-    def take(self, child, tau, start, end, weight):
-        """Take in an arrival; whether that made a version."""
+    def take(self, child, tau, start, end, weight, part=1.0):
+        """Take in an arrival, of a part of its steps; whether that made a version."""
         given, rule, w = self._given, self._rule, self.w.astype(np.float64)
         delta = end.astype(np.float64) - start.astype(np.float64)
         self._seen.append(end)
         share = staleness_weight(
             given.get("staleness", "polynomial"), tau, given.get("a", 0.5), given.get("b", 4.0)
         )
+        share *= part
         size, lr = given.get("buffer", 1 if rule == "fedrevive" else 10), given.get("lr", 1.0)
         if rule == "fedasync":
             alpha = given.get("alpha", 0.6) * share
             return self._made((1 - alpha) * w + alpha * end.astype(np.float64))
         entry = {
-            "fedavg": (delta, weight), "fedbuff": (share, delta), "ca2fl": (child, delta),
+            "fedavg": (delta, weight * part), "fedbuff": (share, delta), "ca2fl": (child, delta),
             "fedfa": end.astype(np.float64), "fedrevive": (tau, delta),
         }[rule]  # fmt: skip
         self._buffer.append(entry)

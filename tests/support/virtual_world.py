@@ -72,9 +72,10 @@ def config_of(**changes):
     return from_run_config({**OFF, "asynchrony.rule": "fedbuff", "num-server-rounds": 3, **given})
 
 
-def app(fails=(), losses=None):
+def app(fails=(), losses=None, steps=1):
     """Return clients: (device, attempt) alone decides what is added; those of `fails` raise an exception.
 
+    A job takes `steps` steps; of one that is cut short, what is added depends on how many it takes, too.
     What a device finds of a leaf's model is `losses` (role, device), 0.5 without it.
     """
     made = ClientApp()
@@ -82,13 +83,15 @@ def app(fails=(), losses=None):
     @made.train()
     def train(message, context):
         device = int(context.node_config["partition-id"])
-        attempt = RoundContext.of(message).leaf_round
+        context = RoundContext.of(message)
+        attempt, cut = context.leaf_round, context.local_steps
         if (device, attempt) in fails:
             raise RuntimeError(f"device {device}, attempt {attempt}")
         start = arrays_of(message, ARRAYS)
-        step = np.random.default_rng([device, attempt]).normal(size=2).astype(np.float32)
+        rng = np.random.default_rng([device, attempt, *([cut] if cut else [])])
+        step = rng.normal(size=2).astype(np.float32)
         state = {"w": np.float32(0.9) * start["w"] + step, "steps": start["steps"] + 1}
-        return train_reply(message, TrainResult(state, 1.0 + device, 1), WINDOWS, 0.0)
+        return train_reply(message, TrainResult(state, 1.0 + device, cut or steps), WINDOWS, 0.0)
 
     @made.evaluate()
     def evaluate(message, context):
@@ -143,7 +146,8 @@ def world(
     leaf_of = {device: device * leaves // devices for device in range(devices)}
     who = Population(leaf_of, dict.fromkeys(range(devices), WINDOWS), frozenset(), leaves)
     clock, noted = LapClock(), Noted()
-    with InProcessGrid(app(fails, losses), devices, {}, workers) as grid:
+    steps = -(-WINDOWS // config.train.batch_size)
+    with InProcessGrid(app(fails, losses, steps), devices, {}, workers) as grid:
         clients = Clients(grid, {device: device + 1 for device in range(devices)})
         waiting = Waiting(grid, 30.0, clock, lambda: None)
 

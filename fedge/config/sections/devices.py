@@ -31,6 +31,10 @@ class DevicesConfig(Section):
     )  # fmt: skip
     availability_args: str = option("", "keyword arguments of the availability, as a table", table=True)
     dropout: float = option(0.0, "probability that a device drops out in a job", minimum=0.0, maximum=0.99)
+    partial_work: bool = option(
+        False, "a device that goes, or whose time is over, has sent what it has trained by then; that counts "
+        "by its share of the steps, where the rule takes it",
+    )  # fmt: skip
     selection: str = option(
         "uniform", "who of the devices that are idle and there is given work", register=parts.SELECTIONS
     )

@@ -1,6 +1,7 @@
 """A job is plain but for its model, and known to its end when it begins."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,6 +13,13 @@ JOB = Job(3, 7, 0, 2, 1, 4, 100, 250, 120, 230, "trains", version_of({"w": np.ze
 
 def test_a_job_is_its_facts_and_its_model():
     assert restored(json.loads(json.dumps(JOB.facts())), JOB.start) == JOB
+
+
+def test_one_that_is_cut_short_keeps_how_short():
+    cut = replace(JOB, steps=3, of_steps=12)
+    assert restored(json.loads(json.dumps(cut.facts())), JOB.start) == cut
+    assert cut.share == 0.25
+    assert len(JOB.facts()) == len(cut.facts()) - 2  # checkpoints of other runs are as they were
 
 
 def test_a_job_that_is_stopped_ends_earlier_and_is_late():

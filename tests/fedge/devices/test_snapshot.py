@@ -54,6 +54,17 @@ def test_at_random_events(rule, tmp_path):
         assert found == whole, f"after {events} of {last} events"
 
 
+def test_with_jobs_cut_short(tmp_path):
+    """Jobs under way and updates in the buffer keep their share of the steps."""
+    of = config("fedbuff", devices__partial_work=True, train__batch_size=1, asynchrony__timeout_s=0.5)
+    procedure, noted = carried_out(of, DEVICES, fails=FAILS)
+    whole, last = outcome(procedure, noted), procedure.clock.events
+    assert procedure.ledger.total("partial") > 5
+    for events in random.Random(2).sample(range(1, last), 4):
+        found, _ = stopped_and_gone_on(of, events, tmp_path)
+        assert found == whole, f"after {events} of {last} events"
+
+
 def test_in_the_middle_of_a_buffer_with_jobs_in_flight(tmp_path):
     """The checkpoint holds each vector once, and no result of a job that is under way."""
     of = config("fedbuff", asynchrony__max_staleness=3)

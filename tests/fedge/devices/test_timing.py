@@ -34,6 +34,10 @@ def clocked(config, devices, seed=3):
         }),
         (8, {"asynchrony__concurrency": 3, "asynchrony__refill": 2, "train__local_steps": "auto"}),
         (8, {"asynchrony__concurrency": 3, "asynchrony__timeout_s": 0.8, "asynchrony__rule": "fedasync"}),
+        (8, {
+            "asynchrony__concurrency": 3, "asynchrony__timeout_s": 0.4, "asynchrony__rule": "fedasync",
+            "devices__partial_work": True, "train__batch_size": 1,
+        }),
     ],
 )  # fmt: skip
 def test_it_is_the_clock_of_a_run_that_trains(devices, changes):

@@ -3,8 +3,9 @@
 import pytest
 
 from fedge.config.option import ConfigError
-from fedge.config.parts import AVAILABILITY, DEVICES, DURATIONS, SERVER_RULES
-from fedge.devices.trying import try_availability, try_duration, try_preset, try_rule
+from fedge.config.parts import AVAILABILITY, DEVICES, DURATIONS, PARTIAL, SERVER_RULES
+from fedge.config.sections.devices import DevicesConfig
+from fedge.devices.trying import refuse_partial_work, try_availability, try_duration, try_preset, try_rule
 
 
 def mean_of_all(model, memory, arrival):
@@ -102,3 +103,23 @@ def test_arguments_are_looked_at():
         try_preset("lognormal", {"sigma": "x"})
     with pytest.raises(ConfigError, match=r"availability-args\.share"):
         try_availability("diurnal", {"share": 2})
+
+
+def test_partial_work_needs_a_rule_that_takes_it():
+    partial = DevicesConfig(partial_work=True)
+    for name in SERVER_RULES.having(PARTIAL):
+        refuse_partial_work(partial, name)
+    for name in {"ca2fl", "fedfa", "fedrevive"}:
+        refuse_partial_work(DevicesConfig(), name)
+        with pytest.raises(ConfigError, match=r"devices.partial-work needs an asynchrony.rule that takes it"):
+            refuse_partial_work(partial, name)
+
+
+def test_a_rule_of_ones_own_says_whether_it_takes_partial_work():
+    name = SERVER_RULES.given(mean_of_all)
+    with pytest.raises(ConfigError, match="takes_partial_work = True"):
+        refuse_partial_work(DevicesConfig(partial_work=True), name)
+    mean_of_all.takes_partial_work = True
+    refuse_partial_work(DevicesConfig(partial_work=True), name)
+    del mean_of_all.takes_partial_work
+    SERVER_RULES.forget(name)
