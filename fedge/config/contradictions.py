@@ -32,6 +32,7 @@ def refuse_contradictions(config: "Config") -> None:
     _refuse_privacy_beside_what_it_cannot_cover(config)
     _refuse_personal_layers_that_the_model_lacks(config)
     _refuse_what_has_no_meaning_on_the_virtual_clock(config)
+    _refuse_privacy_that_the_virtual_clock_cannot_count(config)
     _refuse_what_processes_cannot_share(config)
 
 
@@ -274,7 +275,6 @@ _ROUNDS_ONLY: tuple[tuple[str, str, Callable[["Config"], bool]], ...] = (
      lambda config: config.personal.leaf_rounds > 0),
     ('personal.layers="none"', "a leaf keeps layers of its own when it takes an offer: there are none",
      lambda config: config.personal.layers != "none"),
-    ('privacy.kind="off"', "what is spent is counted in rounds", lambda config: config.privacy.kind != "off"),
     ('leaf.strategy="fedavg"', "asynchrony.rule says what a server does",
      lambda config: config.leaf.strategy != "fedavg"),
     ('cloud.rule="fedavg"', "asynchrony.cloud-rule says what the cloud does",
@@ -288,6 +288,31 @@ _ROUNDS_ONLY: tuple[tuple[str, str, Callable[["Config"], bool]], ...] = (
     ("guard.max-norm-factor=0", "updates from different models are not compared by their size",
      lambda config: config.guard.max_norm_factor != 0),
 )  # fmt: skip
+
+
+def _refuse_privacy_that_the_virtual_clock_cannot_count(config: "Config") -> None:
+    """Raise ConfigError for privacy of devices where its noise would not cover what a server releases."""
+    kind, rule = config.privacy.kind, config.asynchrony.rule
+    if kind == "off" or not config.asynchrony.is_on:
+        return
+    if config.privacy.is_adaptive:
+        raise ConfigError(
+            f"privacy.kind {kind} needs rounds, because its norm follows the share of a round's updates that "
+            f'are within it, but asynchrony.rule is {rule}; set privacy.kind="{kind.split("-")[0]}-fixed"'
+        )
+    cloud = [config.asynchrony.cloud_rule] * (config.hierarchy.num_servers > 1)
+    for each, register in ((rule, parts.SERVER_RULES), *((name, parts.CLOUD_RULES) for name in cloud)):
+        if register.has(each, parts.TELLS_CLASSES):
+            raise ConfigError(
+                f"privacy.kind {kind} needs another {register.option} than {each}, which is told the shares "
+                f"of classes without noise; use fedbuff"
+            )
+    if kind != "local" and not parts.SERVER_RULES.has(rule, parts.NOISED):
+        raise ConfigError(
+            f"privacy.kind {kind} needs an asynchrony.rule that releases sums to which noise can be added "
+            f"({', '.join(parts.SERVER_RULES.having(parts.NOISED))}), but it is {rule}; use that, or "
+            f'privacy.kind="local"'
+        )
 
 
 def _refuse_what_has_no_meaning_on_the_virtual_clock(config: "Config") -> None:

@@ -41,6 +41,8 @@ AFTER_ROUND = "trains before it decides"  # a gate: an offer is trained for a ro
 ROUNDS = "works in rounds"  # a server's rule: children begin together, and it is told when all is there
 CLIENTS_ONLY = "is told losses"  # a rule of a leaf: it needs what single clients say of their training
 PARTIAL = "takes partial work"  # a server's rule: an update of a part of the steps counts by its share
+NOISED = "bears noise"  # a server's rule: what it releases is a sum to which noise can be added
+BY_LOSS = "goes by losses"  # a selection: what devices lose decides who is given work
 TELLS_CLASSES = "is told classes"  # a server's rule: children tell it the shares of their classes
 
 OWNERS = "deals owners"  # a partition: who made the windows decides who gets them
@@ -272,7 +274,7 @@ SERVER_RULES = Register(
     Entry("fedasync", "each arrival is mixed in (Xie et al. 2019)", f"{_SERVERS}:fedasync", _with(PARTIAL)),
     Entry(
         "fedbuff", "the mean of every K updates is added (Nguyen et al. 2022)", f"{_SERVERS}:fedbuff",
-        _with(PARTIAL),
+        _with(PARTIAL, NOISED),
     ),
     Entry("ca2fl", "FedBuff, corrected by last updates (Wang et al. 2024)", f"{_SERVERS}:ca2fl"),
     Entry("fedfa", "mean of the last K models (Xu et al. 2024)", f"{_SERVERS}:fedfa"),
@@ -330,6 +332,7 @@ SELECTIONS = Register(
         "oort",
         "who loses most and is quick, and now and then somebody new (Lai et al. 2021)",
         f"{_SELECTIONS}:oort",
+        _with(BY_LOSS),
     ),
 )
 

@@ -8,6 +8,7 @@ import numpy as np
 from fedge.cloud.step import CloudStep
 from fedge.devices.clock import SECOND_US
 from fedge.devices.ledger import gini
+from fedge.devices.private import releases_of
 from fedge.devices.results import Period, mean_score, round_result
 from fedge.rounds.moment import VersionRow
 from fedge.rounds.results import RoundResult
@@ -44,7 +45,12 @@ def end_period(procedure: "Procedure") -> tuple[RoundResult, VersionRow]:
         seen_score=mean_score(world.who, evaluated, unseen=False),
         unseen_score=mean_score(world.who, evaluated, unseen=True),
     )
-    result = replace(round_result(world.who, period, evaluated, labels), cloud=step, moment=row)
+    result = replace(
+        round_result(world.who, period, evaluated, labels),
+        cloud=step,
+        moment=row,
+        releases=releases(procedure),
+    )
     procedure.moved_before = dict(ledger.moved)
     ledger.begin_period()
     return result, row
@@ -107,6 +113,19 @@ def moment(procedure: "Procedure") -> VersionRow:
         places=sum(procedure.places),
         partial=ledger.total("partial"),
     )
+
+
+def releases(procedure: "Procedure") -> int:
+    """Releases of the device that has had the most, by which privacy is counted; 0 without it.
+
+    Under a leaf that adds the noise they are those of its buffers. Of a device that adds its own, all that
+    it has sent counts, also what no model was made of.
+    """
+    kind = procedure.world.config.privacy.kind
+    if kind == "local":
+        counts = procedure.ledger.counts
+        return int((counts["updates"] + counts["stale"] + counts["failed"]).max())
+    return releases_of([server.memory for server in procedure.servers])
 
 
 def _share(part_us: int, whole_us: int) -> float:

@@ -258,6 +258,7 @@ class Procedure:
         """Give a leaf what a device has trained; what became of it, and its staleness."""
         if isinstance(found, Failure):
             self.ledger.failures.setdefault(job.device, found)
+            self._keep_its_place(job)
             return "failed", None
         self.ledger.moved["up"] += found.uplink_bytes
         self.ledger.losses[job.device] = found.loss
@@ -274,6 +275,13 @@ class Procedure:
             float(self.world.who.windows[job.device]), layout.counters(found.state), job.share,
         ))  # fmt: skip
         return "updates", staleness
+
+    def _keep_its_place(self, job: Job) -> None:
+        """Let a job that failed count as an update of zero where models must not tell who has failed."""
+        server, most = self.servers[job.server], self.world.config.asynchrony.max_staleness
+        staleness = server.number - job.staleness_from
+        if server.memory.private is not None and not (most and staleness > most):
+            self._renew(job.server, Arrival(job.device, staleness, job.start.vector, job.start.vector))
 
     def _round_end(self, event: Event) -> None:
         """Combine what is there, and begin the next round."""

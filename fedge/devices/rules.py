@@ -24,6 +24,7 @@ from fedge.devices.stepping import PLAIN, refuse_optimizer, stepped
 
 if TYPE_CHECKING:
     from fedge.devices.model_facts import ModelFacts
+    from fedge.devices.private import PrivateSum
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,12 +64,14 @@ class Memory:
         buffer: arrivals that wait for others.
         arrays: by names of the rule's choice, of any shape and dtype.
         facts: what is known of the model, the same throughout; None before a run, where rules are tried out.
+        private: adds noise to what is released; None without privacy.
     """
 
     children: int
     buffer: list[Arrival] = field(default_factory=list)
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     facts: "ModelFacts | None" = None
+    private: "PrivateSum | None" = None
 
 
 Rule = Callable[..., "np.ndarray | None"]
@@ -169,7 +172,8 @@ def fedbuff(
 ) -> np.ndarray | None:
     """w ← w + (η / K) Σ s(τ_i) p_i Δ_i, once K updates are there; then the buffer is empty again.
 
-    p_i is the share of its steps that a device took, 1 unless its job was cut short.
+    p_i is the share of its steps that a device took, 1 unless its job was cut short. With privacy the Δ_i are
+    clipped, and the sum has noise (`fedge.devices.private`).
     With an optimizer, "momentum" or "adam", the mean (1/K) Σ s(τ_i) Δ_i is what that goes by
     (`fedge.devices.stepping`). With staleness="cosine" it is FedRevive without distillation, that method's
     control.
@@ -193,7 +197,10 @@ def fedbuff(
         return None
     step = lr if optimizer == PLAIN else 1.0
     weights = [step * weight(staleness, each.staleness, a, b) * each.share for each in memory.buffer]
-    found = moved(model, memory.buffer, weights, buffer)
+    if memory.private is None:
+        found = moved(model, memory.buffer, weights, buffer)
+    else:
+        found = model + memory.private.released(memory, memory.buffer, weights, step) / buffer
     memory.buffer.clear()
     if optimizer == PLAIN:
         return found

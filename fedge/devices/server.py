@@ -8,6 +8,7 @@ import numpy as np
 
 from fedge.config.option import ConfigError, shown
 from fedge.devices.model_facts import ModelFacts
+from fedge.devices.private import PrivateSum
 from fedge.devices.rules import Arrival, Memory, Rule
 from fedge.devices.vectors import Version
 
@@ -33,6 +34,7 @@ class Server:
         arguments: Mapping[str, Any],
         children: int,
         facts: ModelFacts | None = None,
+        private: PrivateSum | None = None,
     ) -> None:
         """Begin with a model.
 
@@ -43,10 +45,11 @@ class Server:
             arguments: of the rule, by keyword.
             children: how many bring something.
             facts: of the model, for rules that need more than vectors.
+            private: adds noise to what is released; None for no privacy.
         """
         self.version = version
         self.number = 0
-        self.memory = Memory(children, facts=facts)
+        self.memory = Memory(children, facts=facts, private=private)
         self._given = rule, arguments
         self._rule = rule
         self._arguments = dict(arguments)
@@ -69,7 +72,8 @@ class Server:
         """
         if arrival is not None and len(self.version.layout.variances):
             self._widen(arrival.end[self.version.layout.variances])
-        if arrival is not None and (self._counters is None or arrival.child < self._counters[0]):
+        is_first = arrival is not None and (self._counters is None or arrival.child < self._counters[0])
+        if arrival is not None and is_first and self.memory.private is None:  # no noise covers a counter
             self._counters = arrival.child, arrival.counters
         found = self._asked(arrival)
         if found is None:

@@ -8,6 +8,7 @@ jobs started from, is kept once.
 
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from fedge.devices.cloud import Cloud, Link
 from fedge.devices.jobs import restored
 from fedge.devices.line import Line
 from fedge.devices.procedure import Procedure
-from fedge.devices.rules import Arrival, Memory
+from fedge.devices.rules import Arrival
 from fedge.devices.server import Server
 from fedge.devices.vectors import Layout, Version
 from fedge.states.averaging import State
@@ -251,6 +252,6 @@ def _restore_server(
     server.restore(
         found.version(facts["version"]),
         facts["number"],
-        Memory(server.memory.children, buffer, arrays, server.memory.facts),
+        replace(server.memory, buffer=buffer, arrays=arrays),
         None if waiting is None else (waiting[0], found.counters(waiting[1])),
     )

@@ -24,6 +24,7 @@ from fedge.devices.groups import Groups
 from fedge.devices.jobs import Job
 from fedge.devices.lookahead import LookAhead
 from fedge.devices.outlook import refuse_unknown_power, refuse_vain_deadline
+from fedge.devices.private import private_sum
 from fedge.devices.procedure import Procedure
 from fedge.devices.results import Population
 from fedge.devices.server import Server
@@ -148,7 +149,10 @@ def timed(config: Config, seed: int, crowd: Crowd, on_row: Callable[[VersionRow]
     )  # fmt: skip
     start = _start(crowd.model_bytes)
     rule, arguments = SERVER_RULES.load(asynchrony.rule), asynchrony.arguments("rule")
-    servers = [Server(start, rule, arguments, size) for size in sizes]
+    servers = [
+        Server(start, rule, arguments, size, None, private_sum(config.privacy, seed, leaf, count))
+        for leaf, size in enumerate(sizes)
+    ]
     groups = Groups(config, (), seed) if len(sizes) > 1 else None
     cloud = None if groups is None else _cloud(config, start, sizes, groups)
     return Procedure(world, servers, cloud, groups)

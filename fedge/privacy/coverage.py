@@ -68,11 +68,25 @@ DECISIONS = (
     ),
     Decision(
         WINDOWS, "by which the cloud weighs leaves", "hierarchy.num-servers",
-        lambda config: _has_cloud(config) and config.cluster.enabled,
+        lambda config: _has_cloud(config) and (
+            config.cluster.enabled or parts.CLOUD_RULES.has(config.asynchrony.cloud_rule, parts.ROUNDS)
+            if config.asynchrony.is_on else config.cluster.enabled
+        ),
     ),
     Decision(
         WINDOWS, "by which leaves weigh clients", "privacy.kind",
         lambda config: config.privacy.kind == "local",
+    ),
+    Decision(
+        WINDOWS, "by which jobs take their time, so who arrives when", "asynchrony.rule",
+        lambda config: config.asynchrony.is_on,
+    ),
+    Decision(
+        LOSSES, "by which devices are given work", "devices.selection",
+        lambda config: config.asynchrony.is_on and (
+            parts.SELECTIONS.is_own(config.devices.selection)
+            or parts.SELECTIONS.has(config.devices.selection, parts.BY_LOSS)
+        ),
     ),
     Decision(
         WEIGHTS, "in leaves' means", "train.algorithm",
@@ -84,7 +98,7 @@ DECISIONS = (
     ),
     Decision(
         WHO_FAILED, "by which leaves keep their models without noise", "guard.min-clients",
-        lambda config: True,  # without any reply they do, too
+        lambda config: not config.asynchrony.is_on,  # without any reply they do, too
     ),
     Decision(
         ACCURACIES, "by which the run may end", "callbacks", lambda config: bool(config.callbacks.strip())
@@ -193,12 +207,17 @@ def at_end(config: Config, epsilon: float | None, releases: int, leaves: Leaves)
     Args:
         config: of the run.
         epsilon: that was spent; None where it was not added up.
-        releases: leaf rounds, fine-tuning rounds included.
+        releases: leaf rounds, fine-tuning rounds included; on the virtual clock those of the device with the
+            most (`fedge.devices.private`).
         leaves: as of `not_covered`.
     """
     if not noise_multiplier(config.privacy):
         return _covered(config, leaves)
     counted = f"{releases} leaf round{'s' if releases != 1 else ''}"
+    if config.asynchrony.is_on:
+        counted = (
+            f"what counts as {releases} update{'s' if releases != 1 else ''} of the device with the most"
+        )
     if epsilon is None:
         spent = f"epsilon of {counted} was not added up, because {_NOT_INSTALLED}"
     else:

@@ -164,7 +164,8 @@ class RoundResult:
         truth: (S,) true group of each leaf, or None where nobody knows.
         began: when the round did, by the clock of the exchanges.
         exchanges: when whose messages were worked on.
-        releases: leaf rounds of the run so far, those that fine-tune included.
+        releases: leaf rounds of the run so far, those that fine-tune included; on the virtual clock what the
+            updates of the device with the most count as (`fedge.devices.private`).
         models: clients with the models of their algorithm; empty where it has none.
         epsilon_spent: what clients have spent by then at the configured delta; None where nobody adds it up.
         learned: the task of the run; by its first score models are compared.

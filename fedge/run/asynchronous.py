@@ -31,6 +31,7 @@ from fedge.devices.lookahead import LookAhead, Waiting
 from fedge.devices.model_facts import ModelFacts
 from fedge.devices.outlook import jobs_expected, nothing_made, refuse_unknown_power, refuse_vain_deadline
 from fedge.devices.periods import moment
+from fedge.devices.private import private_sum
 from fedge.devices.procedure import Procedure
 from fedge.devices.results import Population
 from fedge.devices.server import Server
@@ -151,9 +152,12 @@ class AsynchronousSteps(Steps):
             self._expected = jobs_expected(fleet, who, config, initial.nbytes, self._presence(who))
         facts = self._facts(initial, shape)
         servers = [
-            Server(initial, rule, arguments, len(who.devices_of(leaf)), replace(facts, server=leaf))
+            Server(
+                initial, rule, arguments, len(who.devices_of(leaf)), replace(facts, server=leaf),
+                private_sum(config.privacy, plan.seed, leaf, len(who.leaf_of)),
+            )
             for leaf in range(who.leaves)
-        ]
+        ]  # fmt: skip
         groups = None
         if who.leaves > 1:
             groups = Groups(config, parameter_names(network), plan.seed, who.truth)

@@ -4,9 +4,10 @@
 """
 
 import pytest
-from membership import DELTA, KINDS, config_of, proven, scores
+from membership import DELTA, KINDS, buffer_scores, config_of, proven, scores
 
 from fedge.client import privacy as at_client
+from fedge.devices import private
 from fedge.leaf import private_mean
 from fedge.privacy.account import Account
 
@@ -73,6 +74,49 @@ def test_the_privacy_loss_of_all_rounds_together_is_what_is_counted():
         found = bounds(kind, DAILY // 2, ROUNDS)
         assert max(found) <= claimed(kind, ROUNDS)
         assert found[1] > claimed(kind, 1), "what four rounds prove is more than one round's"
+
+
+PLACES = ((1,), (2, 1, 1))  # of the canary in one buffer of FedBuff after another
+
+
+def of_buffers(places, trials):
+    with_canary, without = (buffer_scores(world, trials, places) for world in (True, False))
+    return proven(with_canary, without, DELTA), claimed("server-fixed", sum(count**2 for count in places))
+
+
+@pytest.mark.parametrize("places", PLACES, ids=str)
+def test_buffers_prove_no_more_than_is_claimed(places):
+    """A device twice in a buffer counts as four releases: by places alone it would be claimed too little."""
+    found, most = of_buffers(places, 2 * DAILY)
+    assert max(found) <= most
+    assert found[1] > 0.5 * most
+    if len(places) > 1:
+        assert found[1] > claimed("server-fixed", 1)
+
+
+def test_a_buffer_with_half_the_noise_is_caught(monkeypatch):
+    real = private.normals
+
+    class Half:
+        def __init__(self, *where):
+            self.real = real(*where)
+
+        def standard_normal(self, size):
+            return 0.5 * self.real.standard_normal(size)
+
+    monkeypatch.setattr(private, "normals", Half)
+    found, most = of_buffers((1,), DAILY)
+    assert max(found) > most
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_many_buffers_prove_no_more():
+    """Prints the lines of docs/privacy.md on FedBuff."""
+    for places in PLACES:
+        found, most = of_buffers(places, 10_000)
+        print(f"| FedBuff, places {places} | {most:.3f} | {found[0]:.3f} | {found[1]:.3f} |", flush=True)
+        assert max(found) <= most
 
 
 @pytest.mark.soak

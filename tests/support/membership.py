@@ -23,6 +23,8 @@ from scipy.stats import beta, norm
 
 from fedge.client.privacy import private_state
 from fedge.config.flat import from_run_config
+from fedge.devices.private import private_sum
+from fedge.devices.rules import Arrival, Memory, fedbuff
 from fedge.exchange.train import TrainReply
 from fedge.leaf.rules import combine, make_strategy
 from fedge.privacy.mechanism import count_std, gaussian_log_delta, update_multiplier
@@ -30,6 +32,7 @@ from fedge.training.schedule import local_training
 
 KINDS = ("server-fixed", "server-adaptive", "client-fixed", "client-adaptive", "local")
 ASKED, OTHERS, SIZE = 64, 3, 4
+BUFFER = 8  # of FedBuff
 CLIP, NOISE, EPSILON, DELTA = 0.7, 1.0, 4.0, 1e-5
 MODEL = {"w": np.full(SIZE, 0.25)}
 FAR = 1e3  # what a client that clips nothing would send
@@ -98,6 +101,26 @@ def _central_score(config, world, seed, rounds):
             ) * ASKED  # a half with the canary, 0 without
             by_norms += gone * 0.5 / count_noise**2
     return by_models + by_norms, by_models
+
+
+def buffer_scores(world, trials, places):
+    """Scores of releases of FedBuff's buffers, (trials, 1), in which the canary has so many places each."""
+    config = config_of("server-fixed")
+    first = 10**6 if world else 0
+    found = []
+    for trial in range(trials):
+        memory, w, total = Memory(ASKED), MODEL["w"], 0.0
+        memory.private = private_sum(config.privacy, first + trial, 0, ASKED)
+        far, nothing = w.copy(), w
+        far[0] += FAR
+        for count in places:
+            ends = [far if world else nothing] * count + [nothing] * (BUFFER - count)
+            children = [0] * count + list(range(1, BUFFER - count + 1))
+            for child, end in zip(children, ends, strict=True):
+                made = fedbuff(w, memory, Arrival(child, 0, w, end), buffer=BUFFER)
+            total += count * (made[0] - w[0]) * BUFFER / CLIP
+        found.append([total])
+    return np.array(found)
 
 
 def _local_score(config, world, seed, rounds):

@@ -19,6 +19,7 @@ from fedge.devices.evaluation import Evaluating
 from fedge.devices.groups import Groups
 from fedge.devices.lookahead import LookAhead, Waiting
 from fedge.devices.model_facts import ModelFacts
+from fedge.devices.private import private_sum
 from fedge.devices.procedure import Procedure
 from fedge.devices.results import Population
 from fedge.devices.server import Server
@@ -176,7 +177,10 @@ def world(
                 duration_of(config.devices.duration, config.devices.arguments("duration")),
             ),
             [
-                Server(initial, rule, arguments, devices // leaves, facts_of(initial, seed, devices, leaf))
+                Server(
+                    initial, rule, arguments, devices // leaves, facts_of(initial, seed, devices, leaf),
+                    private_sum(config.privacy, seed, leaf, devices),
+                )
                 for leaf in range(leaves)
             ],
             cloud_of(config, initial, devices, seed),

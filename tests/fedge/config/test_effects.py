@@ -104,6 +104,9 @@ CASES = {
     "devices.duration": ("any_case:own_duration", CLOCK, {}),
     "devices.availability": ("markov", CLOCK, {}),
     "devices.dropout": (0.5, CLOCK, {}),
+    "devices.partial-work": (
+        True, {**CLOCK, "devices.preset": "equal", "asynchrony.timeout-s": 0.5, "train.batch-size": 1}, {},
+    ),
     "devices.traced": (2, CLOCK, {}),
     "devices.selection": ("without-reuse", CLOCK, {}),
     "devices.train-watts": (2.0, CLOCK, {}),

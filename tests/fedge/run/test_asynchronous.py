@@ -343,7 +343,15 @@ def test_its_model_can_be_used_and_says_whom_it_serves(buffered):
             r"add -c 'scaffold\.enabled=false gate\.enabled=false guard\.min-clients=1'",
         ),
         ({"personal.leaf-rounds": 1}, "needs personal.leaf-rounds=0"),
-        ({"privacy.kind": "local", "train.model": "linear"}, 'needs privacy.kind="off"'),
+        ({"privacy.kind": "server-adaptive", "train.model": "linear"}, 'needs rounds.*"server-fixed"'),
+        (
+            {"privacy.kind": "client-fixed", "train.model": "linear", "asynchrony.rule": "ca2fl"},
+            r"releases sums to which noise can be added \(fedbuff\), but it is ca2fl",
+        ),
+        (
+            {"privacy.kind": "local", "train.model": "linear", "asynchrony.rule": "fedrevive"},
+            "another asynchrony.rule than fedrevive, which is told the shares of classes",
+        ),
         ({"asynchrony.concurrency": 17}, "gives leaf 0 work for 17 and it has 16"),
         ({"asynchrony.rule-args": '{"bufer": 3}'}, "did you mean buffer"),
         ({"asynchrony.rule-args": '{"buffer": 0}'}, "buffer of a rule"),
