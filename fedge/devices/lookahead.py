@@ -119,7 +119,7 @@ class LookAhead:
         return Message(content, self._clients.node(job.device), TRAIN)
 
     def _context(self, job: Job) -> RoundContext:
-        """What a device must know; one whose job is cut short takes fewer steps."""
+        """Context of a job; a device whose job is cut short takes fewer steps."""
         found = self._round_contexts(job.period, job.attempt)
         return replace(found, local_steps=job.steps) if job.steps else found
 
