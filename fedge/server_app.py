@@ -6,6 +6,7 @@ import sys
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from fedge.config.engines import FLOWER
 from fedge.config.option import ConfigError
 from fedge.engine.capture import end_captures
 from fedge.engine.federation import federation_of_this_process, refuse_missing_resources
@@ -34,11 +35,10 @@ def main(grid: Grid, context: Context) -> None:
     simulated = federation.num_supernodes > 0
     engine = FlowerEngine(grid, stop_event() if simulated else None, nodes_come_back=not simulated)
     if simulated:
-        run(
-            engine, context.run_config, "flower", federation.describe(), divert_descriptors, owns_process=True
-        )
+        described = federation.describe()
+        run(engine, context.run_config, FLOWER.name, described, divert_descriptors, owns_process=True)
         end_captures(grid)
         return
     # the SuperLink shows others what is printed here, and nothing else
-    outcome = run(engine, context.run_config, "flower", federation.describe(), lambda _: sys.stdout)
+    outcome = run(engine, context.run_config, FLOWER.name, federation.describe(), lambda _: sys.stdout)
     print(outcome.last_line(platform.node()), flush=True)

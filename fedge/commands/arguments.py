@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from fedge.config.engines import CHOICES, IN_PROCESS
 from fedge.config.option import ConfigError
 from fedge.launch.command_line import Parser, show_options
 from fedge.launch.project import Project
@@ -22,8 +23,8 @@ def add_run_arguments(parser: Parser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--engine",
-        choices=("inprocess", "flower"),
-        default="inprocess",
+        choices=CHOICES,
+        default=IN_PROCESS.name,
         help="threads here, or Flower on Ray",
     )
     parser.add_argument(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fedge.commands.arguments import add_run_arguments, check_workers, project_of
+from fedge.config.engines import CHOICES, engine_kind
 from fedge.config.flat import check_keys, fold_tables
 from fedge.config.flat import options as all_options
 from fedge.config.option import ConfigError, Scalar
@@ -20,9 +21,6 @@ from fedge.records.folder import find_run
 if TYPE_CHECKING:
     from fedge.engine.federation import Federation
     from fedge.run.prepare import Prepared
-
-# after a signal; with Flower, its processes are ended first
-_LEAVE_S = {"inprocess": exits.LEAVE_S, "flower": exits.LEAVE_S + 4}
 
 
 def add_run(commands: Any) -> None:
@@ -39,7 +37,7 @@ def add_run(commands: Any) -> None:
     )
     resume.add_argument("-c", "--run-config", action="append", default=[], metavar="OVERRIDE",
         help="what is to differ, as 'num-server-rounds=200'; see docs/running.md for what may")  # fmt: skip
-    resume.add_argument("--engine", choices=("inprocess", "flower"), help="default: the one that it ran on")
+    resume.add_argument("--engine", choices=CHOICES, help="default: the one that it ran on")
     resume.add_argument(
         "--workers", type=int, help="inprocess: clients that train at a time (default: cores, or GPUs)"
     )
@@ -108,7 +106,7 @@ def _resume(options: argparse.Namespace) -> int:
 
     refuse_code_of_others(named, run_config, options.trust_code)
     options.engine = options.engine or engine
-    if options.engine == "flower":
+    if engine_kind(options.engine).on_ray:
         project = project_of(options)
         if (address := project.address(options.federation)) is not None:
             return _run_deployed(options, project, address, run_config)
@@ -137,7 +135,7 @@ def _use_cluster(options: argparse.Namespace) -> None:
     address = getattr(options, "address", None)
     if address is None:
         return
-    if options.engine != "flower":
+    if not engine_kind(options.engine).on_ray:
         raise ConfigError("--address needs --engine flower, because threads use no Ray; add that")
     os.environ["RAY_ADDRESS"] = address
 
@@ -147,17 +145,18 @@ def _carry_out(options: argparse.Namespace, run_config: dict[str, Scalar], feder
     from fedge.launch.flower import run_on_flower
     from fedge.launch.preflight import check
 
-    on_flower = options.engine == "flower"
+    kind = engine_kind(options.engine)
     if getattr(options, "owners", False) and not options.leaves:
         raise ConfigError("--owners is for leaf servers, but there are none; add --leaves HOST:PORT")
     if getattr(options, "leaves", None):
         return _run_with_leaves(options, run_config, federation)
-    if options.engine not in _LEAVE_S:
+    if not kind.chosen:
         raise ConfigError("this run has leaf servers of its own; go on with --leaves HOST:PORT")
-    with exits.signals_as_exceptions(_LEAVE_S[options.engine]) if options.owns_process else nullcontext():
-        prepared = check(run_config, federation, on_ray=on_flower)
+    leave_s = exits.LEAVE_S + kind.ends_others_s
+    with exits.signals_as_exceptions(leave_s) if options.owns_process else nullcontext():
+        prepared = check(run_config, federation, on_ray=kind.on_ray)
         clients = prepared.num_clients or federation.num_supernodes
-        if not on_flower:
+        if kind.in_this_process:
             federation = replace(federation, num_supernodes=clients)
             return _run_in_process(run_config, federation, options, prepared)
         config = prepared.config

@@ -9,6 +9,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
+from fedge.config.engines import engine_kind
 from fedge.config.option import ConfigError
 from fedge.doctor.client_memory import ClientMemory, measured
 from fedge.doctor.findings import (
@@ -61,7 +62,7 @@ def _shares(run_config: dict[str, Any], memory: ClientMemory) -> Shares:
 
 def doctor(options: argparse.Namespace) -> int:
     """Carry out ``fedge doctor``; returns the exit code: 0, or 4 when a run will not work."""
-    on_ray = options.engine == "flower"
+    on_ray = engine_kind(options.engine).on_ray
     project = Project(Path(options.app))
     found: list[Finding] = []
     memory = shares = None

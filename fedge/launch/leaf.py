@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from fedge.client_app import app as client_app
+from fedge.config.engines import LEAVES
 from fedge.config.flat import to_run_config
 from fedge.config.option import ConfigError
 from fedge.config.register import look_in
@@ -29,7 +30,6 @@ from fedge.run.prepare import Prepared
 from fedge.run.run import Outcome, run
 from fedge.run.site import open_site
 
-ENGINE = "leaves"  # as manifests name it
 _FOR_EVER_S = 1e9
 
 
@@ -72,7 +72,7 @@ def run_with_leaves(
         engine = EdgeEngine(gate, sizes, _owners_facts(prepared, federation) if owners else None)
         described = {**federation.describe(), "leaves": len(sizes)}
         try:
-            outcome = run(engine, run_config, ENGINE, described, open_terminal, owns_process, prepared)
+            outcome = run(engine, run_config, LEAVES.name, described, open_terminal, owns_process, prepared)
             if outcome.status in ("completed", "partial"):
                 engine.dismiss()
         finally:

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from fedge.config.engines import engine_kind
 from fedge.config.option import ConfigError
 
 
@@ -63,7 +64,7 @@ def refuse_with_leaves(engine: str, workers: int | None, client_app: str, own: s
         client_app: of the project.
         own: Fedge's own, which leaf servers start.
     """
-    if engine == "flower":
+    if engine_kind(engine).on_ray:
         raise ConfigError("--leaves and --engine flower exclude each other: leaf servers have the clients")
     if workers is not None:
         raise ConfigError(

@@ -14,6 +14,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import Strategy
 
 from fedge.client_app import app as client_app
+from fedge.config.engines import IN_PROCESS
 from fedge.config.flat import fold_tables
 from fedge.config.option import ConfigError, shown
 from fedge.config.parts import (
@@ -36,7 +37,7 @@ from fedge.launch.client_threads import client_threads
 from fedge.launch.preflight import check
 from fedge.launch.project import CLIENT_APP, flatten
 from fedge.run.prepare import Prepared
-from fedge.run.run import IN_PROCESS, Outcome, run
+from fedge.run.run import Outcome, run
 from hhar.windows.window_file import Windows
 
 if TYPE_CHECKING:
@@ -247,4 +248,4 @@ def run_in_process(
 
     with InProcessGrid(client_app, federation.num_supernodes, told, count) as grid:
         described = {**federation.describe(), "workers": count}
-        return run(grid, run_config, IN_PROCESS, described, open_terminal, owns_process, prepared)
+        return run(grid, run_config, IN_PROCESS.name, described, open_terminal, owns_process, prepared)

@@ -22,7 +22,10 @@ def role_of_this_process(argv: Sequence[str]) -> str:
     program = Path(argv[0]).name if argv else ""
     if program == "default_worker.py":  # Ray's
         return "worker"
-    waits = program == "flwr" or ("--engine" in argv and "flower" in argv)
+    from fedge.config.engines import named_in  # a small file that imports no library
+
+    named = named_in(argv)
+    waits = program == "flwr" or (named is not None and named.on_ray)
     return "" if waits else "server"
 
 

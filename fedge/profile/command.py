@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedge.config.config import Config
+from fedge.config.engines import engine_kind
 from fedge.config.flat import options
 from fedge.config.option import ConfigError, Scalar
 from fedge.engine.federation import Federation
@@ -54,7 +55,7 @@ def profile(options: argparse.Namespace) -> int:
     federation = project.federation(options.federation)
     if options.clients is not None:
         run_config["clients"] = options.clients
-    prepared = check({**run_config, "run-name": ""}, federation, on_ray=options.engine == "flower")
+    prepared = check({**run_config, "run-name": ""}, federation, on_ray=engine_kind(options.engine).on_ray)
     config, federation = prepared.config, replace(federation, num_supernodes=prepared.num_clients)
     del prepared  # and the data with it
     folder = _new_folder(options)

@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 
+from fedge.config.engines import named_in
 from fedge.process.memory import TRAINER
 
 _SAMPLE_S = 0.2
@@ -107,8 +108,8 @@ def role_of(name: str, words: Sequence[str], is_root: bool) -> str:
         return "server"
     if name in ("raylet", "gcs_server") or "ray::" in line or "/ray/" in line:
         return "ray"
-    on_flower = "--engine" in words and "flower" in words
-    return "server" if is_root and not on_flower else "launcher"
+    named = named_in(words)
+    return "launcher" if not is_root or (named is not None and named.on_ray) else "server"
 
 
 def peaks(samples: Sequence[Sample]) -> dict[str, dict[str, float]]:

@@ -7,6 +7,7 @@ from typing import Any, TextIO
 
 from fedge.clustering.registry import may_mix
 from fedge.config.config import Config
+from fedge.config.engines import engine_kind
 from fedge.config.flat import to_run_config
 from fedge.config.option import ConfigError
 from fedge.console.lines import Console
@@ -36,8 +37,6 @@ from fedge.tasks.chosen import task_of
 from fedge.timing.laps import LapClock
 from fedge.trackers.tracking import FINISH_FAILED_S, Tracking
 
-IN_PROCESS = "inprocess"  # the engine whose clients live in this process
-
 
 def run(
     grid: Engine,
@@ -63,7 +62,7 @@ def run(
     """
     try:
         prepared = prepared or prepare(run_config)
-        if engine != IN_PROCESS:
+        if not engine_kind(engine).in_this_process:
             refuse_virtual_clock(prepared.config)
         opened = open_folder(prepared)
     except ConfigError as error:
@@ -105,7 +104,7 @@ class _Surroundings:
         self.log_path = opened.folder / "run.log"
         self._handler = log_to(self.log_path)
         self.console = open_console(terminal, self.config.num_server_rounds)
-        self.shared = SharedStates(self.folder, in_one_process=engine == IN_PROCESS)
+        self.shared = SharedStates(self.folder, in_one_process=engine_kind(engine).in_this_process)
         self.tracking = Tracking(self.config.tracker, self.folder, self.config.arguments("tracker"))
 
     def clean_up(self) -> None:

@@ -15,10 +15,10 @@ import json
 import numpy as np
 from leaf_servers import host_of
 
+from fedge.config import engines
 from fedge.edge import orders
 from fedge.edge.engine import EdgeEngine
 from fedge.engine.federation import Federation
-from fedge.launch.leaf import ENGINE
 from fedge.launch.preflight import check
 from fedge.link.frames import LinkError, Packet, chunks_of, packet_of
 from fedge.link.gate import NOTE, NUMBER, OVER, LeafGone, LeafRefused
@@ -142,7 +142,7 @@ class Study:
         engine = _Noting(gate, [CLIENTS // LEAVES] * LEAVES)
         described = {**federation.describe(), "leaves": LEAVES}
         try:
-            outcome = run(engine, config, ENGINE, described, lambda _: terminal, False, prepared)
+            outcome = run(engine, config, engines.LEAVES.name, described, lambda _: terminal, False, prepared)
         finally:
             engine.dismiss()
         return outcome, gate, terminal.getvalue()

@@ -5,17 +5,20 @@ import json
 from small_runs import small_config
 
 from fedge.client_app import app
+from fedge.config.engines import IN_PROCESS
 from fedge.engine.inprocess import InProcessGrid
 from fedge.records import recorder
 from fedge.records.manifest import read_manifest
-from fedge.run.run import IN_PROCESS, run
+from fedge.run.run import run
 
 
 def carry_out(config):
     """Run a configuration on two threads; return outcome and what the terminal showed."""
     terminal = io.StringIO()
     with InProcessGrid(app, 9, config, 2) as grid:
-        return run(grid, config, IN_PROCESS, {"num-supernodes": 9}, lambda _: terminal), terminal.getvalue()
+        return run(
+            grid, config, IN_PROCESS.name, {"num-supernodes": 9}, lambda _: terminal
+        ), terminal.getvalue()
 
 
 def test_a_run_prepares_itself_where_nobody_has(tmp_path):

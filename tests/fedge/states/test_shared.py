@@ -14,13 +14,14 @@ import pytest
 from flwr.app import Context, Message
 
 from fedge.client_app import app as client_app
+from fedge.config.engines import IN_PROCESS
 from fedge.engine.flower_engine import FlowerEngine
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.clients import find_clients
 from fedge.exchange.hello import HELLO, Hello, challenge_of, hello_reply
 from fedge.exchange.roll import Question
 from fedge.exchange.train import TRAIN
-from fedge.run.run import IN_PROCESS, run
+from fedge.run.run import run
 from fedge.states import shared as shared_states
 from fedge.states.challenge import answer_to, write_challenge
 from fedge.states.files import REPLY, FileState
@@ -342,7 +343,7 @@ def test_files_and_messages_give_the_same_bits(study, changes):
     """Models, metrics and counted bytes, with SCAFFOLD and offers, and for Flower's own strategies."""
     by_file, seen = study(**changes, **{"transfer.share-above-mb": 0.0})
     by_message, nothing_seen = study(**changes, **{"transfer.share-above-mb": 1e9})
-    in_process, elsewhere = study(engine=IN_PROCESS, **changes, **{"transfer.spill-above-mb": 0.0})
+    in_process, elsewhere = study(engine=IN_PROCESS.name, **changes, **{"transfer.spill-above-mb": 0.0})
     assert f"models go through files in {in_process.folder}" in (in_process.folder / "run.log").read_text()
     assert all(names == [] for names in elsewhere)  # none is in memory
     assert by_file.status == "completed"
