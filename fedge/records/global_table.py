@@ -1,5 +1,6 @@
 """The table of global rounds: a row per round; see `catalog`."""
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -94,6 +95,145 @@ def _over_leaves(w: ScoreWords, statistic: str) -> Column:
     return Column(f"leaf_{w.name}_{statistic}", FLOAT, unit, meaning, value, always=False)
 
 
+def _of_score(w: ScoreWords, which: str, statistics: Sequence[str], words: str, **more: bool) -> list[Column]:
+    """Columns ``{which}_{score}_{statistic}`` over clients."""
+    return [
+        _over(
+            f"{which}_{w.name}",
+            statistic,
+            f"{'test' if which == 'unseen' else which}_score",
+            words,
+            w.unit,
+            higher_is_better=w.higher_is_better,
+            **more,
+        )
+        for statistic in statistics
+    ]
+
+
+def _tested(w: ScoreWords) -> list[Column]:
+    """Test scores of known clients, and what they trained with."""
+    return [
+        *_of_score(w, "test", ("mean", "std", "worst"), w.test),
+        _over("test_loss", "mean", "test_loss", TEST_LOSS, w.nat),
+        *(_over(f.name, "mean", f.name, of_test(f), f.unit) for f in w.further),
+        Column(
+            "train_loss_mean",
+            FLOAT,
+            w.nat,
+            "training loss, weighted by training windows",
+            at("result.train_loss"),
+        ),
+    ]
+
+
+def _grouped() -> list[Column]:
+    """Clusters of leaves, and what leaves did with their offers."""
+    return [
+        Column("num_clusters", INT, "", "clusters after the round", lambda r: len(set(r.result.labels))),
+        Column(
+            "cluster_labels",
+            TEXT,
+            "",
+            "cluster of each leaf, separated by spaces",
+            lambda r: " ".join(map(str, r.result.labels)),
+        ),
+        Column(
+            "gate_accepted", INT, "leaves", "took what they were offered", lambda r: r.decided("accepted")
+        ),
+        Column("gate_rejected", INT, "leaves", "kept their own model", lambda r: r.decided("rejected")),
+    ]
+
+
+def _worked() -> list[Column]:
+    """Clients that took part, their bytes, the time and the failures."""
+    return [
+        Column("clients_ok", INT, "clients", "whose every exchange succeeded", at("result.clients_ok")),
+        Column(
+            "clients_failed", INT, "clients", "that failed at least once", lambda r: len(r.result.failures)
+        ),
+        Column("uplink_bytes", INT, "bytes", "arrays from clients to leaves", at("result.uplink_bytes")),
+        Column("downlink_bytes", INT, "bytes", "arrays from leaves to clients", at("result.downlink_bytes")),
+        Column("seconds", FLOAT, "s", "wall time", at("seconds")),
+        Column(
+            "failures",
+            TEXT,
+            "clients",
+            'kinds of failures and how many, as "exception 1; rejected 2"',
+            lambda r: "; ".join(f"{kind} {count}" for kind, count in r.result.failure_kinds.items()),
+            always=False,
+        ),
+    ]
+
+
+def _unseen(w: ScoreWords) -> list[Column]:
+    """Test scores of clients that never train."""
+    return [
+        *_of_score(w, "unseen", ("mean", "std", "worst", "p10", "jain"), w.test, unseen=True),
+        _over("unseen_loss", "mean", "test_loss", TEST_LOSS, w.nat, unseen=True),
+        *(_over(f"unseen_{f.name}", "mean", f.name, of_test(f), f.unit, unseen=True) for f in w.further),
+    ]
+
+
+def _at_cloud() -> list[Column]:
+    """Bytes between leaves and the cloud, and how its clusters moved."""
+    return [
+        Column(
+            "cloud_uplink_bytes",
+            INT,
+            "bytes",
+            "arrays from leaves to the cloud",
+            at("result.cloud_uplink_bytes"),
+        ),
+        Column(
+            "cloud_downlink_bytes",
+            INT,
+            "bytes",
+            "arrays from the cloud to leaves",
+            at("result.cloud_downlink_bytes"),
+        ),
+        Column(
+            "churn",
+            FLOAT,
+            "share",
+            "pairs of leaves that a cloud step joined or parted; empty for the first and without one",
+            at("result.churn"),
+        ),
+    ]
+
+
+def _agreement() -> list[Column]:
+    """Clusters beside the planted groups of a scenario."""
+    measures = (
+        ("ari", "adjusted Rand index"),
+        ("nmi", "normalised mutual information"),
+        ("homogeneity", "homogeneity"),
+        ("completeness", "completeness"),
+    )
+    return [
+        Column(
+            name,
+            FLOAT,
+            "",
+            f"{words} of clusters and planted groups; empty without a scenario",
+            at(f"agreement.{name}"),
+        )
+        for name, words in measures
+    ]
+
+
+def _private() -> Column:
+    """Privacy that clients have spent."""
+    return Column(
+        "epsilon_spent",
+        FLOAT,
+        "",
+        "ε that clients have spent so far at privacy.delta; empty without privacy or dp-accounting",
+        at("result.epsilon_spent"),
+        always=False,
+    )
+
+
 def global_table(w: ScoreWords) -> Table:
     """The table for the scores of a task."""
     return Table(
@@ -102,139 +242,17 @@ def global_table(w: ScoreWords) -> Table:
         "training.",
         (
             Column("global_round", INT, "", ROUND, at("result.global_round")),
-            *(
-                _over(f"test_{w.name}", of, "test_score", w.test, w.unit, higher_is_better=w.higher_is_better)
-                for of in ("mean", "std", "worst")
-            ),
-            _over("test_loss", "mean", "test_loss", TEST_LOSS, w.nat),
-            *(_over(f.name, "mean", f.name, of_test(f), f.unit) for f in w.further),
-            Column(
-                "train_loss_mean",
-                FLOAT,
-                w.nat,
-                "training loss, weighted by training windows",
-                at("result.train_loss"),
-            ),
-            Column("num_clusters", INT, "", "clusters after the round", lambda r: len(set(r.result.labels))),
-            Column(
-                "cluster_labels",
-                TEXT,
-                "",
-                "cluster of each leaf, separated by spaces",
-                lambda r: " ".join(map(str, r.result.labels)),
-            ),
-            Column(
-                "gate_accepted", INT, "leaves", "took what they were offered", lambda r: r.decided("accepted")
-            ),
-            Column("gate_rejected", INT, "leaves", "kept their own model", lambda r: r.decided("rejected")),
-            Column("clients_ok", INT, "clients", "whose every exchange succeeded", at("result.clients_ok")),
-            Column(
-                "clients_failed",
-                INT,
-                "clients",
-                "that failed at least once",
-                lambda r: len(r.result.failures),
-            ),
-            Column("uplink_bytes", INT, "bytes", "arrays from clients to leaves", at("result.uplink_bytes")),
-            Column(
-                "downlink_bytes", INT, "bytes", "arrays from leaves to clients", at("result.downlink_bytes")
-            ),
-            Column("seconds", FLOAT, "s", "wall time", at("seconds")),
-            Column(
-                "failures",
-                TEXT,
-                "clients",
-                'kinds of failures and how many, as "exception 1; rejected 2"',
-                lambda r: "; ".join(f"{kind} {count}" for kind, count in r.result.failure_kinds.items()),
-                always=False,
-            ),
-            *(
-                _over(f"test_{w.name}", of, "test_score", w.test, w.unit, higher_is_better=w.higher_is_better)
-                for of in ("p10", "jain")
-            ),
-            *(
-                _over(
-                    f"unseen_{w.name}",
-                    statistic,
-                    "test_score",
-                    w.test,
-                    w.unit,
-                    unseen=True,
-                    higher_is_better=w.higher_is_better,
-                )
-                for statistic in ("mean", "std", "worst", "p10", "jain")
-            ),
-            _over("unseen_loss", "mean", "test_loss", TEST_LOSS, w.nat, unseen=True),
-            *(_over(f"unseen_{f.name}", "mean", f.name, of_test(f), f.unit, unseen=True) for f in w.further),
-            Column(
-                "cloud_uplink_bytes",
-                INT,
-                "bytes",
-                "arrays from leaves to the cloud",
-                at("result.cloud_uplink_bytes"),
-            ),
-            Column(
-                "cloud_downlink_bytes",
-                INT,
-                "bytes",
-                "arrays from the cloud to leaves",
-                at("result.cloud_downlink_bytes"),
-            ),
-            Column(
-                "churn",
-                FLOAT,
-                "share",
-                "pairs of leaves that a cloud step joined or parted; empty for the first and without one",
-                at("result.churn"),
-            ),
-            *(
-                Column(
-                    name,
-                    FLOAT,
-                    "",
-                    f"{words} of clusters and planted groups; empty without a scenario",
-                    at(f"agreement.{name}"),
-                )
-                for name, words in (
-                    ("ari", "adjusted Rand index"),
-                    ("nmi", "normalised mutual information"),
-                    ("homogeneity", "homogeneity"),
-                    ("completeness", "completeness"),
-                )
-            ),
-            *(
-                _over(
-                    f"{which}_{w.name}",
-                    statistic,
-                    f"{which}_score",
-                    what,
-                    w.unit,
-                    always=False,
-                    higher_is_better=w.higher_is_better,
-                )
-                for which, what in (("shared", w.shared), ("tuned", w.tuned))
-                for statistic in ("mean", "worst")
-            ),
-            Column(
-                "epsilon_spent",
-                FLOAT,
-                "",
-                "ε that clients have spent so far at privacy.delta; empty without privacy or dp-accounting",
-                at("result.epsilon_spent"),
-                always=False,
-            ),
-            *(
-                _over(
-                    f"val_{w.name}",
-                    statistic,
-                    "val_score",
-                    w.val,
-                    w.unit,
-                    always=False,
-                    higher_is_better=w.higher_is_better,
-                )
-                for statistic in ("mean", "std", "worst")
-            ),
+            *_tested(w),
+            *_grouped(),
+            *_worked(),
+            *_of_score(w, "test", ("p10", "jain"), w.test),
+            *_unseen(w),
+            *_at_cloud(),
+            *_agreement(),
+            *_of_score(w, "shared", ("mean", "worst"), w.shared, always=False),
+            *_of_score(w, "tuned", ("mean", "worst"), w.tuned, always=False),
+            _private(),
+            *_of_score(w, "val", ("mean", "std", "worst"), w.val, always=False),
             _over("val_loss", "mean", "val_loss", VAL_LOSS, w.nat, always=False),
             *(_over_leaves(w, statistic) for statistic in ("mean", "std", "worst", "p10", "jain")),
         ),

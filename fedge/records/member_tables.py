@@ -18,130 +18,180 @@ class LeafRow:
     leaf: "LeafResult"
 
 
+def _place() -> list[Column]:
+    """Round, leaf and cluster of a row."""
+    return [
+        Column("global_round", INT, "", ROUND, at("global_round")),
+        Column("leaf", INT, "", "number of the leaf, from 0", at("leaf.leaf")),
+        Column("cluster", INT, "", "its cluster after the round", at("leaf.cluster")),
+    ]
+
+
+def _offer(w: ScoreWords) -> list[Column]:
+    """Validation scores of what the leaf had and was offered, and its decision."""
+    return [
+        Column(
+            f"val_{w.name}_own",
+            FLOAT,
+            w.unit,
+            f"validation {w.said} of its own model, pooled over its clients",
+            at("leaf.gate.score_own"),
+        ),
+        Column(
+            f"val_{w.name}_offered",
+            FLOAT,
+            w.unit,
+            "the same of the offered model; empty without an offer",
+            at("leaf.gate.score_offered"),
+        ),
+        Column(
+            "gate",
+            TEXT,
+            "",
+            "`accepted`, `rejected`, or `off` where it did not decide",
+            at("leaf.gate.decision"),
+        ),
+    ]
+
+
+def _tested(w: ScoreWords) -> list[Column]:
+    """Test scores of known clients."""
+    return [
+        Column(f"test_{w.name}", FLOAT, w.unit, f"{w.test}, known clients", at("leaf.test_score")),
+        Column("test_loss", FLOAT, w.nat, f"{TEST_LOSS}, known clients", at("leaf.test_loss")),
+        *(
+            Column(f.name, FLOAT, f.unit, f"{of_test(f)}, known clients", further("leaf.further", f.name))
+            for f in w.further
+        ),
+        Column("num_clients", INT, "clients", "known clients", at("leaf.num_clients")),
+        Column("train_samples", INT, "windows", "training windows of its clients", at("leaf.train_samples")),
+        later(
+            "kept_model",
+            INT,
+            "leaf rounds",
+            "in which too few replies counted, so it kept its model",
+            at("leaf.kept_model"),
+        ),
+    ]
+
+
+def _unseen(w: ScoreWords) -> list[Column]:
+    """Test scores of unseen clients."""
+    return [
+        Column(f"unseen_{w.name}", FLOAT, w.unit, f"{w.test}, unseen clients", at("leaf.unseen_score")),
+        Column("unseen_loss", FLOAT, w.nat, f"{TEST_LOSS}, unseen clients", at("leaf.unseen_loss")),
+        *(
+            Column(
+                f"unseen_{f.name}",
+                FLOAT,
+                f.unit,
+                f"{of_test(f)}, unseen clients",
+                further("leaf.unseen_further", f.name),
+            )
+            for f in w.further
+        ),
+        Column("unseen_clients", INT, "clients", "unseen clients", at("leaf.unseen_clients")),
+    ]
+
+
+def _served() -> list[Column]:
+    """The model that is served, and what the offer was mixed of."""
+    return [
+        later("serves", TEXT, "", "role of the model that its known clients are served", at("leaf.serves")),
+        later(
+            "blend",
+            FLOAT,
+            "share",
+            "of the cluster's model in the offer, the rest is the mean of all leaves",
+            at("leaf.gate.blend"),
+        ),
+    ]
+
+
+def _evidence(w: ScoreWords) -> list[Column]:
+    """Evidence of the gate: windows on which the two models differ."""
+    return [
+        later(
+            "val_windows",
+            INT,
+            "windows",
+            "validation windows on which both models were compared",
+            at("leaf.gate.pair.windows"),
+        ),
+        later(
+            "val_only_own",
+            INT,
+            "windows",
+            "of these only its own model has right",
+            at("leaf.gate.pair.only_own"),
+        ),
+        later(
+            "val_only_offered",
+            INT,
+            "windows",
+            "of these only the offered model has right",
+            at("leaf.gate.pair.only_offered"),
+        ),
+        later(
+            "val_standard_error",
+            FLOAT,
+            w.unit,
+            f"standard error of offered − own {w.said}",
+            at("leaf.gate.pair.standard_error"),
+        ),
+        later(
+            "val_p_value",
+            FLOAT,
+            "",
+            "one-sided, of the paired test that own is no better (McNemar's where windows are right or wrong)",
+            at("leaf.gate.pair.p_value"),
+        ),
+    ]
+
+
+def _tuned(w: ScoreWords) -> list[Column]:
+    """Validation scores around fine-tuning."""
+    return [
+        later(
+            f"val_{w.name}_before",
+            FLOAT,
+            w.unit,
+            f"validation {w.said} before fine-tuning",
+            at("leaf.personal.score_before"),
+        ),
+        later(
+            f"val_{w.name}_personal",
+            FLOAT,
+            w.unit,
+            f"validation {w.said} after it",
+            at("leaf.personal.score"),
+        ),
+    ]
+
+
+def _validated(w: ScoreWords) -> list[Column]:
+    """Planted group, and validation scores of the model that is served."""
+    return [
+        later("group", INT, "", "planted group in this round; empty without a scenario", at("leaf.group")),
+        later(f"val_{w.name}", FLOAT, w.unit, f"{w.val}, known clients", at("leaf.val_score")),
+        later("val_loss", FLOAT, w.nat, f"{VAL_LOSS}, known clients", at("leaf.val_loss")),
+    ]
+
+
 def leaf_table(w: ScoreWords) -> Table:
     """The table of leaves for the scores of a task."""
     return Table(
         "metrics/leaf_rounds.csv",
         "A row per leaf per global round; test scores are pooled over the windows of its clients.",
         (
-            Column("global_round", INT, "", ROUND, at("global_round")),
-            Column("leaf", INT, "", "number of the leaf, from 0", at("leaf.leaf")),
-            Column("cluster", INT, "", "its cluster after the round", at("leaf.cluster")),
-            Column(
-                f"val_{w.name}_own",
-                FLOAT,
-                w.unit,
-                f"validation {w.said} of its own model, pooled over its clients",
-                at("leaf.gate.score_own"),
-            ),
-            Column(
-                f"val_{w.name}_offered",
-                FLOAT,
-                w.unit,
-                "the same of the offered model; empty without an offer",
-                at("leaf.gate.score_offered"),
-            ),
-            Column(
-                "gate",
-                TEXT,
-                "",
-                "`accepted`, `rejected`, or `off` where it did not decide",
-                at("leaf.gate.decision"),
-            ),
-            Column(f"test_{w.name}", FLOAT, w.unit, f"{w.test}, known clients", at("leaf.test_score")),
-            Column("test_loss", FLOAT, w.nat, f"{TEST_LOSS}, known clients", at("leaf.test_loss")),
-            *(
-                Column(f.name, FLOAT, f.unit, f"{of_test(f)}, known clients", further("leaf.further", f.name))
-                for f in w.further
-            ),
-            Column("num_clients", INT, "clients", "known clients", at("leaf.num_clients")),
-            Column(
-                "train_samples", INT, "windows", "training windows of its clients", at("leaf.train_samples")
-            ),
-            later(
-                "kept_model",
-                INT,
-                "leaf rounds",
-                "in which too few replies counted, so it kept its model",
-                at("leaf.kept_model"),
-            ),
-            Column(f"unseen_{w.name}", FLOAT, w.unit, f"{w.test}, unseen clients", at("leaf.unseen_score")),
-            Column("unseen_loss", FLOAT, w.nat, f"{TEST_LOSS}, unseen clients", at("leaf.unseen_loss")),
-            *(
-                Column(
-                    f"unseen_{f.name}",
-                    FLOAT,
-                    f.unit,
-                    f"{of_test(f)}, unseen clients",
-                    further("leaf.unseen_further", f.name),
-                )
-                for f in w.further
-            ),
-            Column("unseen_clients", INT, "clients", "unseen clients", at("leaf.unseen_clients")),
-            later(
-                "serves", TEXT, "", "role of the model that its known clients are served", at("leaf.serves")
-            ),
-            later(
-                "blend",
-                FLOAT,
-                "share",
-                "of the cluster's model in the offer, the rest is the mean of all leaves",
-                at("leaf.gate.blend"),
-            ),
-            later(
-                "val_windows",
-                INT,
-                "windows",
-                "validation windows on which both models were compared",
-                at("leaf.gate.pair.windows"),
-            ),
-            later(
-                "val_only_own",
-                INT,
-                "windows",
-                "of these only its own model has right",
-                at("leaf.gate.pair.only_own"),
-            ),
-            later(
-                "val_only_offered",
-                INT,
-                "windows",
-                "of these only the offered model has right",
-                at("leaf.gate.pair.only_offered"),
-            ),
-            later(
-                "val_standard_error",
-                FLOAT,
-                w.unit,
-                f"standard error of offered − own {w.said}",
-                at("leaf.gate.pair.standard_error"),
-            ),
-            later(
-                "val_p_value",
-                FLOAT,
-                "",
-                "of McNemar's one-sided test that own is no better",
-                at("leaf.gate.pair.p_value"),
-            ),
-            later(
-                f"val_{w.name}_before",
-                FLOAT,
-                w.unit,
-                f"validation {w.said} before fine-tuning",
-                at("leaf.personal.score_before"),
-            ),
-            later(
-                f"val_{w.name}_personal",
-                FLOAT,
-                w.unit,
-                f"validation {w.said} after it",
-                at("leaf.personal.score"),
-            ),
-            later(
-                "group", INT, "", "planted group in this round; empty without a scenario", at("leaf.group")
-            ),
-            later(f"val_{w.name}", FLOAT, w.unit, f"{w.val}, known clients", at("leaf.val_score")),
-            later("val_loss", FLOAT, w.nat, f"{VAL_LOSS}, known clients", at("leaf.val_loss")),
+            *_place(),
+            *_offer(w),
+            *_tested(w),
+            *_unseen(w),
+            *_served(),
+            *_evidence(w),
+            *_tuned(w),
+            *_validated(w),
         ),
     )
 
