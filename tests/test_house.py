@@ -12,6 +12,7 @@ from pkgutil import iter_modules
 import pytest
 import yaml
 
+from fedge.config.parts import OF_THE_TASK, REGISTERS
 from tools import rooms
 
 ROOT = Path(__file__).parents[1]
@@ -268,6 +269,9 @@ ELSEWHERE = (
         "fedge/records/device_recorder.py": "fedge/run/test_asynchronous.py",
         # declarations without anything that can be called
         "fedge/config/choices.py": "fedge/config/test_flat.py",
+        "fedge/config/groupings.py": "fedge/config/test_parts.py",
+        "fedge/config/methods.py": "fedge/config/test_parts.py",
+        "fedge/config/traits.py": "fedge/config/test_parts.py",
         "fedge/leaf/drift.py": "fedge/cloud/test_control.py",
         # options are read as a whole
         "fedge/config/config.py": "fedge/config/test_flat.py",
@@ -309,3 +313,34 @@ def test_what_is_tested_elsewhere_is_there(module: str) -> None:
 def test_tests_have_the_same_names_in_every_process(request):
     """Side by side, processes compare what they collected; an address in a name differs in each."""
     assert [item.nodeid for item in request.session.items if " at 0x" in item.nodeid] == []
+
+
+_NAMING = {
+    *["method", "signal", "rule", "strategy", "kind", "algorithm", "preset", "selection", "availability"]
+}
+_OF_RULES = {"fedge/leaf/quorum.py", "fedge/leaf/rules.py"}  # what single strategies of Flower's are given
+
+
+def _names_asked_for(file: Path) -> list[str]:
+    """Comparisons of an option that names a part with the name of a part."""
+    known = {entry.name for register in REGISTERS for entry in register} - {OF_THE_TASK, "off", "none"}
+    found = []
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            asked = any(isinstance(side, ast.Attribute) and side.attr in _NAMING for side in sides)
+            named = {leaf.value for leaf in ast.walk(node) if isinstance(leaf, ast.Constant)} & known
+            found += [f"{file.name}:{node.lineno} {name}" for name in sorted(named) if asked]
+    return found
+
+
+def test_nothing_asks_for_a_part_by_its_name() -> None:
+    """A part of a user's is treated as Fedge's own of the same traits: nobody knows it by name."""
+    everywhere = {file.relative_to(ROOT).as_posix() for file in (ROOT / "fedge").rglob("*.py")}
+    assert [line for file in sorted(everywhere - _OF_RULES) for line in _names_asked_for(ROOT / file)] == []
+
+
+def test_a_comparison_with_a_name_is_seen(tmp_path: Path) -> None:
+    file = tmp_path / "asks.py"
+    file.write_text('asked = cluster.method in ("ifca", "mine") or name == "rotate"\n')
+    assert _names_asked_for(file) == ["asks.py:1 ifca"]

@@ -30,6 +30,8 @@ from fedge.clustering.registry import Grouping
 from fedge.clustering.signals import loss_matrix
 from fedge.clustering.strangers import Folds
 from fedge.clustering.updates import Updates
+from fedge.config.groupings import SIGNALS
+from fedge.config.traits import OWN_TEST
 from fedge.exchange.evaluate import DESCRIBED
 from fedge.leaf.aggregation import Contribution, group_means, mean_of
 from fedge.states.averaging import State, cluster_means
@@ -409,7 +411,7 @@ class Hearing:
             facts["events"] = events
         if events:  # what was measured before says nothing about the new groups
             memory.recent.clear()
-        elif evidence.has_cross_losses and memory.config.signal == "affinity" and not probed:
+        elif evidence.has_cross_losses and SIGNALS.has(memory.config.signal, OWN_TEST) and not probed:
             memory.recent.append(evidence.cross)
         memory.pace.note_comparison(quiet=not events and not membership.is_unsettled)
         return labels, facts

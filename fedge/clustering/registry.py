@@ -18,10 +18,11 @@ import numpy as np
 from fedge.clustering.cloud_part import CloudPart, Family
 from fedge.clustering.evidence import Evidence, NotComparable, Questions
 from fedge.clustering.similarity import number_by_first_appearance
+from fedge.config.groupings import GROUPINGS
 from fedge.config.option import ConfigError, shown
-from fedge.config.parts import BY_TIME, GROUPINGS
 from fedge.config.register import refuse_misfit
 from fedge.config.sections.cluster import ClusterConfig
+from fedge.config.traits import BY_TIME
 from fedge.privacy.marks import DESCRIPTIONS, LOSSES, SINGLE_MODELS, Quantity
 from fedge.states.averaging import State
 

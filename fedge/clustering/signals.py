@@ -13,8 +13,8 @@ from fedge.clustering.affinity import FEWEST_LEAVES, affinity_of, client_relatio
 from fedge.clustering.evidence import CrossLosses, Evidence, NotComparable
 from fedge.clustering.registry import Need
 from fedge.clustering.similarity import cosine_similarity, last_layer
+from fedge.config.groupings import SIGNALS
 from fedge.config.option import ConfigError, shown
-from fedge.config.parts import SIGNALS
 from fedge.states.averaging import State
 
 Signal = Callable[..., np.ndarray]

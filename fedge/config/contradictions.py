@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from fedge.config import parts
+from fedge.config import groupings, parts, traits
 from fedge.config.choices import BY_TEST
 from fedge.config.effects import EFFECTS
 from fedge.config.leaf_groups import static_groups
@@ -42,7 +42,7 @@ _TWO_TIERS_ONLY: tuple[tuple[str, str, Callable[["Config"], bool]], ...] = (
     ('a cluster.count other than "auto"', "a trial of new groups takes forks of leaves",
      lambda config: config.cluster.enabled and config.cluster.count == BY_TEST),
     ("a cluster.method that finds groups", "true groups are planted in leaves, not in regions",
-     lambda config: config.cluster.enabled and parts.GROUPINGS.has(config.cluster.method, parts.TRUTH)),
+     lambda config: config.cluster.enabled and groupings.GROUPINGS.has(config.cluster.method, traits.TRUTH)),
     ('gate.rule="published" or another without a round of trial', "an own line beside an offer is a leaf's",
      lambda config: config.gate.enabled and config.gate.is_tentative),
     ('personal.layers="none"', "a region has no layers of its own to keep",
@@ -69,7 +69,7 @@ def _refuse_what_deeper_trees_cannot_have(config: "Config") -> None:
 def _refuse_groups_that_are_not_there(config: "Config") -> None:
     """Raise ConfigError when there are fewer leaves than planted groups, or none for a method to know."""
     refuse_impossible_groups(config)
-    needs_truth = config.cluster.enabled and parts.GROUPINGS.has(config.cluster.method, parts.TRUTH)
+    needs_truth = config.cluster.enabled and groupings.GROUPINGS.has(config.cluster.method, traits.TRUTH)
     if needs_truth and config.scenario == "none":
         raise ConfigError(
             f"cluster.method {config.cluster.method} needs true groups, but scenario is 'none', which has "
@@ -79,7 +79,7 @@ def _refuse_groups_that_are_not_there(config: "Config") -> None:
 
 def _refuse_scaffold_beside_other_averages(config: "Config") -> None:
     """Raise ConfigError when leaves would average models and control variates differently."""
-    if config.scaffold.enabled and config.leaf.strategy != "fedavg":
+    if config.scaffold.enabled and not config.leaf.is_mean:
         raise ConfigError(
             f"scaffold.enabled needs leaf.strategy to be fedavg, because its control variates are "
             f"averages under the same weights as the model, but it is {config.leaf.strategy!r}; "
@@ -101,7 +101,7 @@ def _refuse_what_needs_sgd(config: "Config") -> None:
             f"train.kernel native needs train.loss to be auto, cross entropy, which is all that the native "
             f"step knows, but it is {config.train.loss}; set train.kernel=torch"
         )
-    if config.train.kernel == "native" and not parts.TASKS.has(config.train.task, parts.NATIVE):
+    if config.train.kernel == "native" and not parts.TASKS.has(config.train.task, traits.NATIVE):
         raise ConfigError(
             f"train.kernel native needs a train.task whose loss it knows, but it is {config.train.task}; set "
             f"train.kernel=torch"
@@ -131,7 +131,7 @@ def _refuse_clusters_that_leaves_cannot_form(config: "Config") -> None:
             f"cluster.count must be at most {of}, but is {cluster.fixed_count} for "
             f"{leaves}; change one of them"
         )
-    if parts.SIGNALS.has(cluster.signal, parts.FOUR_LEAVES) and cluster.count != BY_TEST and leaves < 4:
+    if groupings.SIGNALS.has(cluster.signal, traits.FOUR_LEAVES) and cluster.count != BY_TEST and leaves < 4:
         raise ConfigError(
             f"cluster.signal {cluster.signal} needs {of} of at least 4, because among fewer "
             f"leaves everything is explained by models and clients, but it is {leaves}; use cross-loss"
@@ -145,7 +145,7 @@ def _refuse_other_models_beside_those_of_the_cloud(config: "Config") -> None:
     lets a leaf keep its own instead, and a blend gives it a mixture: the average would be of something else.
     """
     method = config.cluster.method
-    if not config.cluster.enabled or not parts.GROUPINGS.has(method, parts.OFFERS):
+    if not config.cluster.enabled or not groupings.GROUPINGS.has(method, traits.OFFERS):
         return
     if config.gate.enabled:
         raise ConfigError(
@@ -217,7 +217,7 @@ def _refuse_privacy_beside_what_it_cannot_cover(config: "Config") -> None:
             f"gate.rule {config.gate.rule} sends two models of every client per leaf round, of which the "
             f"noise covers one, but privacy.kind is {kind}; use another gate.rule"
         )
-    if kind != "local" and config.leaf.strategy != "fedavg":
+    if kind != "local" and not config.leaf.is_mean:
         raise ConfigError(
             f"privacy.kind {kind} needs leaf.strategy to be fedavg, for whose mean the noise is "
             f"measured, but it is {config.leaf.strategy!r}; set one of them otherwise"
@@ -238,8 +238,8 @@ def _refuse_privacy_beside_what_it_cannot_cover(config: "Config") -> None:
             f"cluster.count must not be auto with privacy.kind {kind}, because trials of new groups "
             f"would spend its budget without being counted; use a threshold or a number"
         )
-    if parts.MODELS.has(config.train.model, parts.BATCH_NORM):
-        without = " or ".join(m for m in parts.MODELS.names if not parts.MODELS.has(m, parts.BATCH_NORM))
+    if parts.MODELS.has(config.train.model, traits.BATCH_NORM):
+        without = " or ".join(m for m in parts.MODELS.names if not parts.MODELS.has(m, traits.BATCH_NORM))
         raise ConfigError(
             f"privacy.kind {kind} needs a model without BatchNorm, whose variances cannot bear noise, "
             f"but train.model is {config.train.model!r}; use {without}"
@@ -248,10 +248,10 @@ def _refuse_privacy_beside_what_it_cannot_cover(config: "Config") -> None:
 
 def _refuse_personal_layers_that_the_model_lacks(config: "Config") -> None:
     """Raise ConfigError when a leaf is to keep its own BatchNorm of a model without any."""
-    has_batch_norm = parts.MODELS.has(config.train.model, parts.BATCH_NORM)
+    has_batch_norm = parts.MODELS.has(config.train.model, traits.BATCH_NORM)
     is_own = parts.MODELS.is_own(config.train.model)  # of which nothing is known here; see `fedge.run.parts`
     if "batch-norm" in config.personal.kept and not has_batch_norm and not is_own:
-        there = " or ".join(parts.MODELS.having(parts.BATCH_NORM))
+        there = " or ".join(parts.MODELS.having(traits.BATCH_NORM))
         raise ConfigError(
             f"personal.layers {config.personal.layers} needs a model with BatchNorm, but train.model is "
             f'{config.train.model!r}; use {there}, or personal.layers="head"'
@@ -276,7 +276,7 @@ _ROUNDS_ONLY: tuple[tuple[str, str, Callable[["Config"], bool]], ...] = (
     ('personal.layers="none"', "a leaf keeps layers of its own when it takes an offer: there are none",
      lambda config: config.personal.layers != "none"),
     ('leaf.strategy="fedavg"', "asynchrony.rule says what a server does",
-     lambda config: config.leaf.strategy != "fedavg"),
+     lambda config: not config.leaf.is_mean),
     ('cloud.rule="fedavg"', "asynchrony.cloud-rule says what the cloud does",
      lambda config: not config.cloud.is_mean),
     ("hierarchy.leaf-rounds=1", "leaves have no rounds of their own",
@@ -302,15 +302,15 @@ def _refuse_privacy_that_the_virtual_clock_cannot_count(config: "Config") -> Non
         )
     cloud = [config.asynchrony.cloud_rule] * (config.hierarchy.num_servers > 1)
     for each, register in ((rule, parts.SERVER_RULES), *((name, parts.CLOUD_RULES) for name in cloud)):
-        if register.has(each, parts.TELLS_CLASSES):
+        if register.has(each, traits.TELLS_CLASSES):
             raise ConfigError(
                 f"privacy.kind {kind} needs another {register.option} than {each}, which is told the shares "
                 f"of classes without noise; use fedbuff"
             )
-    if kind != "local" and not parts.SERVER_RULES.has(rule, parts.NOISED):
+    if kind != "local" and not parts.SERVER_RULES.has(rule, traits.NOISED):
         raise ConfigError(
             f"privacy.kind {kind} needs an asynchrony.rule that releases sums to which noise can be added "
-            f"({', '.join(parts.SERVER_RULES.having(parts.NOISED))}), but it is {rule}; use that, or "
+            f"({', '.join(parts.SERVER_RULES.having(traits.NOISED))}), but it is {rule}; use that, or "
             f'privacy.kind="local"'
         )
 
@@ -351,7 +351,7 @@ def _refuse_what_processes_cannot_share(config: "Config") -> None:
             f"train.loss {train.loss} needs train.processes to be 1, because several processes know cross "
             f"entropy alone, but it is {train.processes}; set train.processes=1"
         )
-    if not parts.TASKS.has(train.task, parts.NATIVE):
+    if not parts.TASKS.has(train.task, traits.NATIVE):
         raise ConfigError(
             f"train.task {train.task} needs train.processes to be 1, because several processes know cross "
             f"entropy alone, but it is {train.processes}; set train.processes=1"

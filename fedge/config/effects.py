@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from fedge.config import parts
+from fedge.config import parts, traits
 from fedge.config.choices import BY_TEST, BY_THRESHOLD
+from fedge.config.groupings import GATES, GROUPINGS
 from fedge.config.option import key_of, shown
 from fedge.config.register import Register
 
@@ -46,24 +47,12 @@ def options_without_effect(config: "Config") -> list[str]:
     return lines
 
 
-def _is_one_of(register: Register, name: str, *names: str) -> bool:
-    """Whether a part is one of these, or one that Fedge does not know and that may use anything."""
-    return name in names or name not in register.names
-
-
-def _rule(*names: str) -> Effect:
-    """Need one of some strategies at the leaves."""
+def _read_by(register: Register, key: str) -> Effect:
+    """Need a part that reads an option, or one of a user's, which may read any."""
+    section, name = register.option.split(".")
     return Effect(
-        f"leaf.strategy {' or '.join(names)}",
-        lambda config: _is_one_of(parts.RULES, config.leaf.strategy, *names),
-    )
-
-
-def _partition(*names: str) -> Effect:
-    """Need one of some ways to deal windows."""
-    return Effect(
-        f"partition.kind {' or '.join(names)}",
-        lambda config: _is_one_of(parts.PARTITIONS, config.partition.kind, *names),
+        f"{register.option} {' or '.join(register.reading(key))}",
+        lambda config: register.may_read(getattr(getattr(config, section), name), key),
     )
 
 
@@ -73,29 +62,44 @@ def _cluster(needs: str, holds: Callable[[Any], bool] = lambda _: True) -> Effec
     return Effect(words, lambda config: config.cluster.enabled and holds(config.cluster))
 
 
-def _method(*names: str) -> Effect:
-    """Need one of some methods of grouping."""
-    return _cluster(
-        f"cluster.method {' or '.join(names)}",
-        lambda cluster: _is_one_of(parts.GROUPINGS, cluster.method, *names),
+def _grouping(key: str) -> Effect:
+    """Need clustering by a method that reads an option."""
+    read = _read_by(GROUPINGS, key)
+    return Effect(
+        f"cluster.enabled and {read.needs}", lambda config: config.cluster.enabled and read.holds(config)
     )
 
 
-def _method_with(trait: str) -> Effect:
-    """Need a method of grouping that has a trait."""
-    return _method(*parts.GROUPINGS.having(trait))
+def _grouping_with(trait: str) -> Effect:
+    """Need clustering by a method with a trait."""
+    names = GROUPINGS.having(trait)
+    return _cluster(
+        f"cluster.method {' or '.join(names)}",
+        lambda cluster: cluster.method in names or GROUPINGS.is_own(cluster.method),
+    )
 
 
 def _uses_tau(cluster: Any) -> bool:
-    """Whether leaves are joined by a threshold."""
-    if cluster.method == "agglomerative":
-        return bool(cluster.count == BY_THRESHOLD)
-    return _is_one_of(parts.GROUPINGS, cluster.method, "components", "flhc", "stocfl")
+    """Whether leaves are joined by a threshold: always, or where the number of clusters is not given."""
+    always = not GROUPINGS.has(cluster.method, traits.TESTED)
+    return GROUPINGS.may_read(cluster.method, "cluster.tau") and (always or cluster.count == BY_THRESHOLD)
+
+
+def _tau() -> Effect:
+    """Need a method that joins leaves by a threshold."""
+    reading = GROUPINGS.reading("cluster.tau")
+    counted = [name for name in reading if GROUPINGS.has(name, traits.TESTED)]
+    others = [name for name in reading if name not in counted]
+    return _cluster(
+        f'cluster.method {" or ".join(others)}, or {" or ".join(counted)} with cluster.count "threshold"',
+        _uses_tau,
+    )
 
 
 def _makes_offers(config: "Config") -> bool:
     """Whether the cloud can offer a leaf anything."""
-    return not (config.cluster.enabled and config.cluster.method == "alone" and config.cluster.blend == 1.0)
+    apart = config.cluster.enabled and GROUPINGS.has(config.cluster.method, traits.APART)
+    return not (apart and config.cluster.blend == 1.0)
 
 
 def _privacy(needs: str, test: Callable[[str], bool]) -> Effect:
@@ -111,36 +115,35 @@ def _clock(needs: str, holds: Holds = lambda _: True) -> Effect:
 
 _without_rounds = _clock(
     "a rule without rounds",
-    lambda config: not parts.SERVER_RULES.has(config.asynchrony.rule, parts.ROUNDS),
+    lambda config: not parts.SERVER_RULES.has(config.asynchrony.rule, traits.ROUNDS),
 )
 _in_rounds = Effect(
-    f"asynchrony.rule {' or '.join(parts.SERVER_RULES.having(parts.ROUNDS))}",
-    lambda config: parts.SERVER_RULES.has(config.asynchrony.rule, parts.ROUNDS),
+    f"asynchrony.rule {' or '.join(parts.SERVER_RULES.having(traits.ROUNDS))}",
+    lambda config: parts.SERVER_RULES.has(config.asynchrony.rule, traits.ROUNDS),
 )
 _gate = Effect(
     "gate.enabled, and offers of the cloud", lambda config: config.gate.enabled and _makes_offers(config)
 )
+_paired = _read_by(GATES, "gate.level")
 _gpu = Effect('train.device "auto" or "cuda"', lambda config: config.train.device != "cpu")
 _scenario = Effect("a scenario", lambda config: config.scenario != "none")
 _adaptive = _privacy("server-adaptive or client-adaptive", lambda kind: kind.endswith("-adaptive"))
-_COUNTED = ("agglomerative", "spectral", "ifca", "clove", "feddrift", "kmeans")
-_SETTLING = ("components", "agglomerative", "spectral")  # they compare anew while groups have not settled
 
 EFFECTS: dict[str, Effect] = {
+    **{
+        key: _read_by(register, key)
+        for register in (parts.RULES, parts.PARTITIONS)
+        for key in register.keys_read
+    },
+    **{key: _grouping(key) for key in GROUPINGS.keys_read},
     "scenario-groups": Effect(
         "a scenario that makes its groups",
-        lambda config: config.scenario != "none" and not parts.SCENARIOS.has(config.scenario, parts.FILES),
+        lambda config: config.scenario != "none" and not parts.SCENARIOS.has(config.scenario, traits.FILES),
     ),
     "scenario-sizes": _scenario,
     "scenario-from": _scenario,
     "scenario-until": _scenario,
     "scenario-moves": _scenario,
-    "leaf.trim-fraction": _rule("fedtrimmedavg"),
-    "leaf.num-malicious": _rule("krum", "multikrum", "bulyan"),
-    "leaf.num-selected": _rule("multikrum"),
-    "leaf.server-lr": _rule("fedadagrad", "fedadam", "fedyogi"),
-    "leaf.server-momentum": _rule("fedavgm"),
-    "leaf.fairness": _rule("qfedavg"),
     "data.guard-windows": Effect(
         'data.split "blocks", or "auto" on windows without sessions',
         lambda config: config.data.split != "session",
@@ -152,16 +155,9 @@ EFFECTS: dict[str, Effect] = {
     "partition.deal": Effect(
         "partition.kind user or device, or partition.unseen-clients",
         lambda config: (
-            parts.PARTITIONS.has(config.partition.kind, parts.OWNERS) or config.partition.unseen_clients > 0
+            parts.PARTITIONS.has(config.partition.kind, traits.OWNERS) or config.partition.unseen_clients > 0
         ),
     ),
-    "partition.split-users": _partition("user"),
-    "partition.alpha-leaves": _partition("dirichlet", "two-level"),
-    "partition.alpha-clients": _partition("dirichlet", "two-level"),
-    "partition.classes-per-client": _partition("classes"),
-    "partition.sigma": _partition("quantity"),
-    "partition.test-deal": _partition("dirichlet", "two-level"),
-    "partition.imbalance": _partition("imbalance"),
     "train.local-epochs": Effect(
         'train.local-steps 0 or "auto"', lambda config: config.train.local_steps in (0, "auto")
     ),
@@ -180,37 +176,27 @@ EFFECTS: dict[str, Effect] = {
         "servers between cloud and leaves (hierarchy.tree)", lambda config: config.hierarchy.tiers > 2
     ),
     "scaffold.levels": Effect("scaffold.enabled", lambda config: config.scaffold.enabled),
-    "cluster.regroup-every": _method(*_SETTLING),
-    "cluster.tau": _cluster(
-        'cluster.method components, flhc or stocfl, or agglomerative with cluster.count "threshold"',
-        _uses_tau,
-    ),
-    "cluster.signal": _method_with(parts.BY_SIGNAL),
+    "cluster.tau": _tau(),
+    "cluster.signal": _grouping_with(traits.BY_SIGNAL),
     "cluster.method": _cluster(""),
-    "cluster.linkage": _method("agglomerative"),
-    "cluster.count": _method(*_COUNTED),
     "cluster.test": _cluster('cluster.count "auto"', lambda cluster: cluster.count == BY_TEST),
     "cluster.level": _cluster('cluster.count "auto"', lambda cluster: cluster.count == BY_TEST),
     "cluster.patience": _cluster(
-        "a cluster.method other than ifca",
-        lambda cluster: not parts.GROUPINGS.has(cluster.method, parts.OFFERS),
+        f"a cluster.method other than {', '.join(GROUPINGS.having(traits.OFFERS))}",
+        lambda cluster: not GROUPINGS.has(cluster.method, traits.OFFERS),
     ),
     "cluster.min-gain": _cluster('cluster.count "auto"', lambda cluster: cluster.count == BY_TEST),
     "cluster.probe-every": _cluster(
         "a cluster.method that compares leaves",
-        lambda cluster: not parts.GROUPINGS.has(cluster.method, parts.BLIND),
+        lambda cluster: not GROUPINGS.has(cluster.method, traits.BLIND),
     ),
     "cluster.watch": _cluster('cluster.count "auto" and cluster.test deal', lambda cluster: cluster.deals),
-    "cluster.losses-on": _method("ifca", "clove"),
-    "cluster.split-round": _method("flhc", "kmeans", "flux"),
-    "cluster.still-below": _method("cfl"),
-    "cluster.pull-above": _method("cfl"),
     "cluster.blend": _cluster(""),
     "gate.min-gain": _gate,
     "gate.rule": _gate,
     "gate.level": Effect(
-        "gate.enabled and gate.rule paired",
-        lambda config: _gate.holds(config) and config.gate.rule == "paired",
+        f"gate.enabled and {_paired.needs}",
+        lambda config: _gate.holds(config) and _paired.holds(config),
     ),
     "personal.layers": Effect("offers of the cloud", _makes_offers),
     "personal.every": Effect("personal.leaf-rounds", lambda config: config.personal.leaf_rounds > 0),

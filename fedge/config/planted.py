@@ -7,7 +7,7 @@ beginning of a global round (`fedge.data.scenario` draws who).
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from fedge.config import parts
+from fedge.config import parts, traits
 from fedge.config.option import ConfigError, shown
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def files_of(path: str) -> list[str]:
 
 def group_count(config: "Config") -> int:
     """How many groups are planted: as many as files, as sizes, or `scenario-groups`."""
-    if parts.SCENARIOS.has(config.scenario, parts.FILES):
+    if parts.SCENARIOS.has(config.scenario, traits.FILES):
         return len(files_of(config.data.path))
     sizes = numbers(config.scenario_sizes, "scenario-sizes", "1,5")
     return len(sizes) or config.scenario_groups
@@ -99,7 +99,7 @@ def refuse_impossible_groups(config: "Config") -> None:
 
 def _refuse_wrong_files(config: "Config") -> None:
     """Raise ConfigError where the scenario datasets lacks files, or its sizes do not fit them."""
-    if not parts.SCENARIOS.has(config.scenario, parts.FILES):
+    if not parts.SCENARIOS.has(config.scenario, traits.FILES):
         return
     files, sizes = files_of(config.data.path), config.scenario_sizes
     if len(files) < 2:
@@ -112,7 +112,7 @@ def _refuse_wrong_files(config: "Config") -> None:
             f"scenario-sizes must name as many groups as data.path names files, but is {sizes!r} for "
             f"{len(files)}; change one of them"
         )
-    if config.partition.kind != "user":
+    if not parts.PARTITIONS.has(config.partition.kind, traits.WHOLE_USERS):
         raise ConfigError(
             f"scenario {config.scenario} needs partition.kind to be user, because whole users stand at the "
             f'leaves of their file, but it is {config.partition.kind!r}; set partition.kind="user"'
@@ -122,7 +122,7 @@ def _refuse_wrong_files(config: "Config") -> None:
 def _refuse_impossible_changes(config: "Config", most: int) -> None:
     """Raise ConfigError where groups cannot begin, end or move as said; `most` may move at once."""
     first, last, moved = config.scenario_from, config.scenario_until, moves(config.scenario_moves)
-    if (first > 1 or last or moved) and parts.SCENARIOS.has(config.scenario, parts.FIXED):
+    if (first > 1 or last or moved) and parts.SCENARIOS.has(config.scenario, traits.FIXED):
         raise ConfigError(
             f"scenario {config.scenario} cannot begin, end or move, because it decides which windows clients "
             f"have, but scenario-from, scenario-until or scenario-moves is set; remove them"

@@ -39,6 +39,8 @@ class Entry:
         traits: what must be known of it before its code is loaded, as that a method needs the true groups.
         package: what must be installed for it; empty where Fedge's own dependencies suffice.
         origin: "fedge", or for a part of others the package that brings it; empty for a folder of the user's.
+        reads: keys of options that have an effect only with parts that list them here.
+        told: one sentence of a report on what it does; empty where its name and `doc` say it.
     """
 
     name: str
@@ -47,6 +49,8 @@ class Entry:
     traits: frozenset[str] = frozenset()
     package: str = ""
     origin: str = field(default="fedge", kw_only=True)
+    reads: tuple[str, ...] = field(default=(), kw_only=True)
+    told: str = field(default="", kw_only=True)
 
 
 class Register:
@@ -81,6 +85,23 @@ class Register:
     def has(self, name: str, trait: str) -> bool:
         """Whether a part is known to have a trait; of parts of others nothing is known."""
         return name in self._entries and trait in self._entries[name].traits
+
+    @property
+    def keys_read(self) -> tuple[str, ...]:
+        """The options that only some of Fedge's parts read, each once."""
+        return tuple(dict.fromkeys(key for entry in self for key in entry.reads))
+
+    def reading(self, key: str) -> tuple[str, ...]:
+        """The names of Fedge's parts that read an option."""
+        return tuple(entry.name for entry in self if key in entry.reads)
+
+    def may_read(self, name: str, key: str) -> bool:
+        """Whether a part reads an option; parts of others may read any."""
+        return name not in self._entries or key in self._entries[name].reads
+
+    def told(self, name: str) -> str:
+        """The sentence of a report on a part; empty for parts of others and where none is needed."""
+        return self._entries[name].told if name in self._entries else ""
 
     def is_own(self, name: str) -> bool:
         """Whether a name stands for a part that does not come with Fedge."""

@@ -14,6 +14,7 @@ from fedge.config.option import ConfigError
 from fedge.config.parts import PARTITIONS
 from fedge.config.sections.data import PartitionConfig
 from fedge.config.topology import known_per_leaf
+from fedge.config.traits import WHOLE_USERS
 from fedge.data.scenario import Scenario
 from fedge.data.split import blocks, groups_of
 from fedge.data.window_split import codes, session_codes, stream_codes
@@ -118,7 +119,7 @@ def _cut_owners(
     Without sessions a user is cut in time, on each of their devices alike, and split afterwards. A device is
     cut between its users: it is split as a whole, and a block of its time would be of one split only.
     """
-    cut_users = config.partition.kind == "user"
+    cut_users = PARTITIONS.has(config.partition.kind, WHOLE_USERS)
     stream = stream_codes(windows) if cut_users else owner
     guard_windows = config.data.guard_windows if cut_users else 0
     client = np.empty(len(owner), dtype=np.int64)

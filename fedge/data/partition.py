@@ -13,8 +13,9 @@ import numpy as np
 
 from fedge.config.config import Config
 from fedge.config.option import ConfigError
-from fedge.config.parts import FILES, OWNERS, PARTITIONS, SCENARIOS
+from fedge.config.parts import PARTITIONS, SCENARIOS
 from fedge.config.topology import unseen_ids
+from fedge.config.traits import FILES, OWNERS
 from fedge.data.owners import (
     NOBODY,
     DealOrder,

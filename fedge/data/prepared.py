@@ -19,10 +19,11 @@ import numpy as np
 
 from fedge.config.config import Config
 from fedge.config.option import ConfigError
-from fedge.config.parts import DATASETS, FILES, SCENARIOS
+from fedge.config.parts import DATASETS, SCENARIOS
 from fedge.config.planted import files_of
 from fedge.config.register import looked_in
 from fedge.config.sections.data import MOST_SYNTHETIC_USERS
+from fedge.config.traits import FILES
 from fedge.data.partition import Partition
 from fedge.data.scaling import Scale, apply_scale, channel_sums, scale_of
 from fedge.data.scenario import Change

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from fedge.config import parts
+from fedge.config import parts, traits
 from fedge.config.sections.devices import AsynchronyConfig
 from fedge.devices.clock import SECOND_US, Clock, Kind
 from fedge.devices.ledger import Ledger
@@ -88,7 +88,7 @@ class Cloud:
         self.dissolved_us = 0  # virtual time for which rules of groups that are no more occupied the cloud
         self._weights = list(weights)
         self._every = config.cloud_every
-        self._in_rounds = parts.CLOUD_RULES.has(config.cloud_rule, parts.ROUNDS)
+        self._in_rounds = parts.CLOUD_RULES.has(config.cloud_rule, traits.ROUNDS)
         self._bytes = server.version.nbytes
         seconds = config.cloud_delay_s + self._bytes / (config.cloud_megabytes_s * 1e6)
         self._delay_us = round(seconds * SECOND_US) if config.cloud_delay_s else 0

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedge.config import parts
+from fedge.config import parts, traits
 from fedge.config.config import Config
 from fedge.devices.clock import SECOND_US
 from fedge.devices.draws import JobDraws
@@ -104,7 +104,7 @@ class Planning:
         self._partial = config.devices.partial_work
         self._model_bytes = model_bytes
         self._dropout = config.devices.dropout
-        in_rounds = parts.SERVER_RULES.has(config.asynchrony.rule, parts.ROUNDS)
+        in_rounds = parts.SERVER_RULES.has(config.asynchrony.rule, traits.ROUNDS)
         timeout_s = config.asynchrony.timeout_s
         if in_rounds:  # who is late for the deadline is told so (`fedge.devices.rounds`), or sends in time
             timeout_s = config.asynchrony.deadline_s if config.devices.partial_work else 0.0

@@ -15,7 +15,7 @@ Everything between two events stands in the attributes of `Procedure`: so a run 
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from fedge.config import parts
+from fedge.config import parts, traits
 from fedge.config.topology import places_per_leaf
 from fedge.devices.choosing import Choosing
 from fedge.devices.clock import SECOND_US, Clock, Event, Kind
@@ -101,7 +101,7 @@ class Procedure:
         self.has_ended = False
         self.moved_before = dict(self.ledger.moved)
         self._ends = Ends(config.asynchrony)
-        self._in_rounds = parts.SERVER_RULES.has(config.asynchrony.rule, parts.ROUNDS)
+        self._in_rounds = parts.SERVER_RULES.has(config.asynchrony.rule, traits.ROUNDS)
         self._every_us = max(1, round(config.asynchrony.evaluate_every_s * SECOND_US))
         self._last_us = 0
         self._handlers: Mapping[int, Callable[[Event], None]] = {

@@ -13,8 +13,9 @@ import numpy as np
 
 from fedge.config.config import Config
 from fedge.config.option import ConfigError
-from fedge.config.parts import AVAILABILITY, CLOUD_RULES, DEVICES, SELECTIONS, SERVER_RULES, TELLS_CLASSES
+from fedge.config.parts import AVAILABILITY, CLOUD_RULES, DEVICES, SELECTIONS, SERVER_RULES
 from fedge.config.topology import clients_per_leaf, refuse_more_places_than_devices
+from fedge.config.traits import TELLS_CLASSES
 from fedge.devices.availability import Presence
 from fedge.devices.cloud import Cloud, cloud_arguments
 from fedge.devices.duration import duration_of

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from fedge.config.option import ConfigError, shown
-from fedge.config.parts import AVAILABILITY, DEVICES, DURATIONS, PARTIAL, ROUNDS, SELECTIONS, SERVER_RULES
+from fedge.config.parts import AVAILABILITY, DEVICES, DURATIONS, SELECTIONS, SERVER_RULES
 from fedge.config.register import Register
 from fedge.config.sections.devices import DevicesConfig
+from fedge.config.traits import PARTIAL, ROUNDS
 from fedge.devices.draws import PickDraws
 from fedge.devices.duration import Work, asked, duration_of
 from fedge.devices.fleet import check_fleet

@@ -16,20 +16,9 @@ from flwr.serverapp.strategy import Strategy
 from fedge.client_app import app as client_app
 from fedge.config.engines import IN_PROCESS
 from fedge.config.flat import fold_tables
+from fedge.config.groupings import GATES, GROUPINGS, SIGNALS
 from fedge.config.option import ConfigError, shown
-from fedge.config.parts import (
-    ALGORITHMS,
-    CALLBACKS,
-    CLOUD,
-    DATASETS,
-    GATES,
-    GROUPINGS,
-    MODELS,
-    PARTITIONS,
-    RULES,
-    SCENARIOS,
-    SIGNALS,
-)
+from fedge.config.parts import ALGORITHMS, CALLBACKS, CLOUD, DATASETS, MODELS, PARTITIONS, RULES, SCENARIOS
 from fedge.config.register import Register
 from fedge.engine.federation import Federation
 from fedge.engine.inprocess import InProcessGrid

@@ -10,7 +10,7 @@ says it at length.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from fedge.config import parts
+from fedge.config import groupings, parts, traits
 from fedge.config.config import Config
 from fedge.config.option import ConfigError
 from fedge.config.sections.train import TrainConfig
@@ -69,7 +69,7 @@ DECISIONS = (
     Decision(
         WINDOWS, "by which the cloud weighs leaves", "hierarchy.num-servers",
         lambda config: _has_cloud(config) and (
-            config.cluster.enabled or parts.CLOUD_RULES.has(config.asynchrony.cloud_rule, parts.ROUNDS)
+            config.cluster.enabled or parts.CLOUD_RULES.has(config.asynchrony.cloud_rule, traits.ROUNDS)
             if config.asynchrony.is_on else config.cluster.enabled
         ),
     ),
@@ -85,7 +85,7 @@ DECISIONS = (
         LOSSES, "by which devices are given work", "devices.selection",
         lambda config: config.asynchrony.is_on and (
             parts.SELECTIONS.is_own(config.devices.selection)
-            or parts.SELECTIONS.has(config.devices.selection, parts.BY_LOSS)
+            or parts.SELECTIONS.has(config.devices.selection, traits.BY_LOSS)
         ),
     ),
     Decision(
@@ -169,7 +169,7 @@ def refuse(config: Config, what: str, sent: Mapping[str, Quantity]) -> None:
 
 def _grouping_option(config: Config) -> str:
     """The option by which something else would be sent."""
-    by_signal = parts.GROUPINGS.has(config.cluster.method, parts.BY_SIGNAL)
+    by_signal = groupings.GROUPINGS.has(config.cluster.method, traits.BY_SIGNAL)
     return "cluster.signal" if by_signal else "cluster.method"
 
 

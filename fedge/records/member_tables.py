@@ -143,7 +143,7 @@ def _evidence(w: ScoreWords) -> list[Column]:
             "val_p_value",
             FLOAT,
             "",
-            "one-sided, of the paired test that own is no better (McNemar's where windows are right or wrong)",
+            "one-sided, of the paired test that own is no better; McNemar's where windows are right or wrong",
             at("leaf.gate.pair.p_value"),
         ),
     ]

@@ -18,7 +18,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from fedge.clustering.membership import words
-from fedge.config.parts import LABELS, TASKS
+from fedge.config.parts import TASKS
+from fedge.config.traits import LABELS
 from fedge.records.catalog import PARTITION, TABLES
 from fedge.records.columns import FLOAT, INT, TEXT, Table
 from fedge.records.device_tables import DEVICE_TOTALS, JOBS, STALENESS, VERSIONS, growing

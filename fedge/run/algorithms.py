@@ -45,7 +45,7 @@ def refuse_algorithm(config: Config) -> None:
             f"{what} needs rounds in which all clients of a leaf begin together, but asynchrony.rule is "
             f'{config.asynchrony.rule}; set asynchrony.rule="off"'
         )
-    if part.combines() and config.leaf.strategy != "fedavg":
+    if part.combines() and not config.leaf.is_mean:
         raise ConfigError(
             f"{what} makes the leaf's model itself, so leaf.strategy must be fedavg, but it is "
             f"{config.leaf.strategy}; set one of them otherwise"

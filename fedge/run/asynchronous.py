@@ -9,15 +9,8 @@ import numpy as np
 
 from fedge.callbacks.calls import Callbacks, Stop
 from fedge.config.config import Config
-from fedge.config.parts import (
-    AVAILABILITY,
-    CLOUD_RULES,
-    DEVICES,
-    ROUNDS,
-    SELECTIONS,
-    SERVER_RULES,
-    TELLS_CLASSES,
-)
+from fedge.config.parts import AVAILABILITY, CLOUD_RULES, DEVICES, SELECTIONS, SERVER_RULES
+from fedge.config.traits import ROUNDS, TELLS_CLASSES
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape
 from fedge.devices.availability import Presence

@@ -17,7 +17,8 @@ from fedge.clustering.updates import even_windows
 from fedge.config.choices import BY_TEST
 from fedge.config.config import Config
 from fedge.config.option import ConfigError
-from fedge.config.parts import NATIVE, OF_THE_TASK, TASKS
+from fedge.config.parts import OF_THE_TASK, TASKS
+from fedge.config.traits import NATIVE
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape
 from fedge.data.scaling import Scale

@@ -7,19 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from fedge.callbacks.calls import refuse_other_columns
 from fedge.config.config import Config
+from fedge.config.groupings import GATES, GROUPINGS, SIGNALS
 from fedge.config.option import ConfigError, arguments_of, nearest, shown
 from fedge.config.parts import (
     ALGORITHMS,
     AVAILABILITY,
-    BATCH_NORM,
     CALLBACKS,
     CLOUD,
     CLOUD_RULES,
     DATASETS,
     DEVICES,
     DURATIONS,
-    GATES,
-    GROUPINGS,
     LOSSES,
     METRICS,
     MODELS,
@@ -28,7 +26,6 @@ from fedge.config.parts import (
     SCENARIOS,
     SELECTIONS,
     SERVER_RULES,
-    SIGNALS,
     TASKS,
     TRACKERS,
     callback_arguments,
@@ -37,6 +34,7 @@ from fedge.config.parts import (
     refuse_uncalled,
 )
 from fedge.config.register import Register, refuse_misfit, source_sha256
+from fedge.config.traits import BATCH_NORM
 from fedge.data.prepared import DataShape
 from fedge.native.library import UnavailableError, best_kernel
 from fedge.run.algorithms import refuse_algorithm, refuse_unread

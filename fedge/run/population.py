@@ -4,6 +4,8 @@ import numpy as np
 
 from fedge.config.config import Config
 from fedge.config.option import ConfigError
+from fedge.config.parts import PARTITIONS
+from fedge.config.traits import WHOLE_USERS
 from hhar.windows.window_file import Windows
 
 AUTO = "auto"
@@ -26,7 +28,7 @@ def clients_for(config: Config, windows: Windows, there: int) -> int:
     users = np.unique(windows.user).size
     sizes = config.hierarchy.clients_per_server
     is_said = sizes == AUTO or _sum(sizes) == users
-    if config.partition.kind != "user" or users < 2 or not is_said:
+    if not PARTITIONS.has(config.partition.kind, WHOLE_USERS) or users < 2 or not is_said:
         return there
     return max(users, there) if config.partition.split_users else users
 
@@ -53,7 +55,7 @@ def misfit(config: Config, windows: Windows, clients: int, one_each: str = _ONE_
     `one_each` says how to have a client per user, with their number where "{users}" stands.
     """
     users = np.unique(windows.user).size
-    if config.partition.kind != "user" or users == clients:
+    if not PARTITIONS.has(config.partition.kind, WHOLE_USERS) or users == clients:
         return None
     if users < clients:
         return f"{clients} clients on {users} users: users are cut, and several clients are one person"

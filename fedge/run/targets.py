@@ -6,7 +6,8 @@ import numpy as np
 
 from fedge.config.config import Config
 from fedge.config.option import ConfigError
-from fedge.config.parts import BY_CLASS, PARTITIONS, SCENARIOS, SERVER_RULES, TASKS, TELLS_CLASSES
+from fedge.config.parts import PARTITIONS, SCENARIOS, SERVER_RULES, TASKS
+from fedge.config.traits import BY_CLASS, TELLS_CLASSES
 from fedge.data.partition import Partition
 from fedge.tasks.chosen import task_of
 from hhar.windows.window_file import Windows

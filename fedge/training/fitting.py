@@ -1,7 +1,8 @@
 """Inputs and outputs of a model, for the data and the task of a run."""
 
-from fedge.config.parts import LABELS, TASKS
+from fedge.config.parts import TASKS
 from fedge.config.sections.train import TrainConfig
+from fedge.config.traits import LABELS
 from fedge.tasks.chosen import task_of
 from fedge.training.own_models import Fit
 

@@ -12,8 +12,9 @@ from small_runs import small_config
 
 from fedge import simulate
 from fedge.clustering import CloudPart, Family
+from fedge.config.groupings import GROUPINGS
 from fedge.config.option import ConfigError
-from fedge.config.parts import BY_TIME, GROUPINGS
+from fedge.config.traits import BY_TIME
 
 pytestmark = pytest.mark.whole_runs
 PARTS = ["phefl", "clustered-edges", "soft-family", "tested-family"]

@@ -12,7 +12,8 @@ from flwr.serverapp.strategy import Krum
 import fedge.leaf.private_mean
 from fedge.config.choices import PRIVACY_KINDS
 from fedge.config.flat import from_run_config
-from fedge.config.parts import BATCH_NORM, MODELS, RULES, WINDOWS
+from fedge.config.parts import MODELS, RULES
+from fedge.config.traits import BATCH_NORM, WINDOWS
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.train import TrainReply
 from fedge.launch.project import parse_override

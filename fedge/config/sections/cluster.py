@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import partial
 
-from fedge.config import parts
+from fedge.config import groupings, traits
 from fedge.config.choices import BY_TEST, BY_THRESHOLD, CLUSTER_LINKAGES, CLUSTER_TESTS
 from fedge.config.option import ConfigError, Section, option, shown
 
@@ -30,13 +30,13 @@ class ClusterConfig(Section):
     signal: str = option(
         "weights",
         "what is compared: last layers, updates, or losses at each other's clients; see docs/clustering.md",
-        register=parts.SIGNALS,
+        register=groupings.SIGNALS,
     )
     signal_args: str = option("", "keyword arguments of a signal of one's own, as a table", table=True)
     method: str = option(
         "components",
         "how similar leaves become clusters; see docs/clustering.md",
-        register=parts.GROUPINGS,
+        register=groupings.GROUPINGS,
     )
     method_args: str = option(
         "", "keyword arguments of a method, as a table; see docs/baselines.md", table=True
@@ -132,7 +132,7 @@ class ClusterConfig(Section):
     @property
     def asks_training_losses(self) -> bool:
         """Whether clients are asked for losses on the windows that they train on."""
-        return self.losses_on == "train" and parts.GROUPINGS.has(self.method, parts.OFFERS)
+        return self.losses_on == "train" and groupings.GROUPINGS.has(self.method, traits.OFFERS)
 
     @property
     def deals(self) -> bool:
@@ -141,37 +141,38 @@ class ClusterConfig(Section):
 
     def _refuse_contradictions(self) -> None:
         """Raise ConfigError when signal, method and number of clusters do not go together."""
-        method, has = self.method, partial(parts.GROUPINGS.has, self.method)
-        if has(parts.BY_THRESHOLD_ONLY) and self.count != BY_THRESHOLD:
+        method, has = self.method, partial(groupings.GROUPINGS.has, self.method)
+        if has(traits.BY_THRESHOLD_ONLY) and self.count != BY_THRESHOLD:
             raise ConfigError(
                 f'cluster.method {method} needs cluster.count to be "threshold", but it is {self.count!r}; '
                 'use cluster.method="agglomerative"'
             )
-        if has(parts.NUMBERED) and self.fixed_count is None:
+        if has(traits.NUMBERED) and self.fixed_count is None:
             raise ConfigError(
                 f"cluster.method {self.method} needs cluster.count to be a number, but it is {self.count!r}; "
                 f'set for example cluster.count="2"'
             )
-        if self.count == BY_TEST and not has(parts.TESTED):
+        if self.count == BY_TEST and not has(traits.TESTED):
             raise ConfigError(
                 f'cluster.count "auto" needs cluster.method to be '
-                f"{' or '.join(parts.GROUPINGS.having(parts.TESTED))}, but it is "
+                f"{' or '.join(groupings.GROUPINGS.having(traits.TESTED))}, but it is "
                 f'{self.method!r}; set cluster.count="threshold"'
             )
-        if has(parts.BY_TIME) and self.patience > 1:
+        if has(traits.BY_TIME) and self.patience > 1:
             raise ConfigError(
                 f"cluster.method {self.method} needs cluster.patience to be 1, because it groups when it is "
                 f"time, but it is {self.patience}; set cluster.patience=1"
             )
-        if has(parts.NEVER_BY_THRESHOLD) and self.count == BY_THRESHOLD:
+        if has(traits.NEVER_BY_THRESHOLD) and self.count == BY_THRESHOLD:
             raise ConfigError(
                 f'cluster.method {method} needs cluster.count to be "auto" or a number, but it is '
                 '"threshold"; set for example cluster.count="2"'
             )
-        if self.count == BY_TEST and self.signal != "affinity":
+        if self.count == BY_TEST and not groupings.SIGNALS.has(self.signal, traits.OWN_TEST):
+            tested = " or ".join(groupings.SIGNALS.having(traits.OWN_TEST))
             raise ConfigError(
-                f'cluster.count "auto" needs cluster.signal to be affinity, whose test it is, but it is '
-                f'{self.signal!r}; set cluster.signal="affinity"'
+                f'cluster.count "auto" needs cluster.signal to be {tested}, whose test it is, but it is '
+                f'{self.signal!r}; set cluster.signal="{tested}"'
             )
         if self.deals and self.start_round > 1:
             raise ConfigError(

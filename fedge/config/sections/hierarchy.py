@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from fedge.config import parts
+from fedge.config import parts, traits
 from fedge.config.option import ConfigError, Section, option, shown
 from fedge.config.tree import Tree, names_of_tiers, numbers_of_tiers, parsed
 
@@ -108,6 +108,11 @@ class LeafConfig(Section):
     server_momentum: float = option(0.9, "fedavgm: server momentum", minimum=0.0, maximum=0.999)
     fairness: float = option(0.1, "qfedavg: q; 0 = all clients count alike", minimum=0.0)
 
+    @property
+    def is_mean(self) -> bool:
+        """Whether it is the mean, weighted by windows."""
+        return parts.RULES.has(self.strategy, traits.MEAN)
+
 
 @dataclass(frozen=True)
 class CloudConfig(Section):
@@ -126,4 +131,4 @@ class CloudConfig(Section):
     @property
     def is_mean(self) -> bool:
         """Whether it is the mean, weighted by windows."""
-        return self.rule == parts.CLOUD.names[0]
+        return parts.CLOUD.has(self.rule, traits.MEAN)

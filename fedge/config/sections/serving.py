@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fedge.config import parts
+from fedge.config import groupings, traits
 from fedge.config.choices import PERSONAL_LAYERS
 from fedge.config.option import ConfigError, Section, option
 
@@ -20,7 +20,7 @@ class GateConfig(Section):
         "published",
         "an offer is taken if, on validation data, it is as accurate; as accurate after a round of training; "
         "not worse by more than one standard error; not worse by McNemar's test",
-        register=parts.GATES,
+        register=groupings.GATES,
     )
     rule_args: str = option("", "keyword arguments of a rule of one's own, as a table", table=True)
     level: float = option(
@@ -30,14 +30,14 @@ class GateConfig(Section):
     @property
     def is_tentative(self) -> bool:
         """Whether an offer is trained for a round before the gate decides."""
-        return self.enabled and parts.GATES.has(self.rule, parts.AFTER_ROUND)
+        return self.enabled and groupings.GATES.has(self.rule, traits.AFTER_ROUND)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.rule == "paired" and self.min_gain != 0:
+        if groupings.GATES.has(self.rule, traits.NO_MARGIN) and self.min_gain != 0:
             raise ConfigError(
-                f"gate.rule paired needs gate.min-gain to be 0, because it tests whether both models are "
-                f"equally good, but it is {self.min_gain:g}; use one-standard-error, or set gate.level"
+                f"gate.rule {self.rule} needs gate.min-gain to be 0, because it tests whether both models "
+                f"are equally good, but it is {self.min_gain:g}; use one-standard-error, or set gate.level"
             )
 
 

@@ -13,6 +13,8 @@ from typing import Literal
 import polars as pl
 
 from fedge.config.flat import options
+from fedge.config.groupings import GROUPINGS
+from fedge.config.traits import APART, BY_THRESHOLD_ONLY, PLANTED
 from fedge.records.reader import RunData
 from fedge.report.comparison.groups import Group, seed_of
 from fedge.report.html.tables import last
@@ -28,10 +30,11 @@ def role_of(group: Group) -> Role | None:
         return None
     if not config.get("cluster.enabled"):
         return None if config.get("gate.enabled") else "global"
-    method = config.get("cluster.method", "components")
-    if method == "alone" or (method == "components" and config.get("cluster.tau", 0) > 1):
+    method = config.get("cluster.method", GROUPINGS.names[0])
+    beyond_all = GROUPINGS.has(method, BY_THRESHOLD_ONLY) and config.get("cluster.tau", 0) > 1
+    if beyond_all or GROUPINGS.has(method, APART):
         return "local only"
-    return "oracle" if method == "oracle" and not config.get("gate.enabled") else None
+    return "oracle" if GROUPINGS.has(method, PLANTED) and not config.get("gate.enabled") else None
 
 
 def is_fine_tuned(run: RunData) -> bool:

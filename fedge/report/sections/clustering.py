@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fedge.config.parts import GROUPINGS
+from fedge.config.groupings import GROUPINGS, SIGNALS
 from fedge.console.palette import INK, PAPER, colour
 from fedge.records.reader import RunData
 from fedge.report.html.page import Panel, Section
@@ -15,27 +15,6 @@ from fedge.report.html.svg import legend_below, new_figure, new_figures, whole_t
 from fedge.report.html.tables import Table, counted, ranges, table, text_of
 from fedge.report.sections.clients import annotate_cells
 
-_SIGNALS = {
-    "weights": "the last layer's weights",
-    "update": "the changes of all parameters in the round",
-    "update-head": "the changes of the last layer's weights in the round",
-    "cross-loss": "losses at each other's clients",
-    "cross-loss-rows": "patterns of losses at each other's clients",
-    "affinity": "losses at each other's clients beyond what models and clients explain",
-}
-_METHODS = {  # what is told of methods that go by no similarity, or not by it alone
-    "alone": "Every leaf is left alone",
-    "oracle": "Leaves are in the planted groups",
-    "random": "Leaves are in random groups of the planted ones' sizes",
-    "ifca": "Every leaf takes that of the cloud's models with which its clients lose least",
-    "clove": "Leaves that lose alike on the cloud's models are one cluster, which takes one of them",
-    "feddrift": "A leaf whose accuracy falls gets a model of its own; models that do as well are merged",
-    "stocfl": "Every leaf begins alone; clusters with like first updates become one",
-    "flux": "Leaves are grouped once, by how their clients' windows look to one model",
-    "cfl": "A cluster is cut by the cosine of updates when its mean update is small and its largest is not",
-    "flhc": "Leaves are grouped once, by the cosine of updates",
-    "kmeans": "Leaves are grouped once, by the distance of updates",
-}
 _AGREEMENT = {  # column → name, line: they often lie upon each other
     "ari": ("adjusted Rand index", "solid"),
     "nmi": ("mutual information", "dashed"),
@@ -84,7 +63,7 @@ def _nobody_compared(run: RunData) -> str:
 
 def _told(method: str) -> str:
     """Words on a method that uses no similarity, or more than it; empty for others."""
-    return _METHODS.get(method) or (f"Groups are those of {method}" if GROUPINGS.is_own(method) else "")
+    return GROUPINGS.told(method) or (f"Groups are those of {method}" if GROUPINGS.is_own(method) else "")
 
 
 def _by_tau(run: RunData) -> bool:
@@ -128,7 +107,7 @@ def _rule(run: RunData, compared: pl.DataFrame) -> str:
         "threshold": f"leaves at least {tau:g} alike are joined",
         "auto": "leaves are parted where a test finds groups and a trial finds them useful",
     }.get(str(count or "threshold"), f"there are to be {count} clusters")
-    compared_by = _SIGNALS.get(signal, signal)
+    compared_by = SIGNALS.told(signal) or signal
     if run.config.get("cluster.count") == "auto" and run.config.get("cluster.test") == "deal":
         compared_by = f"clients' updates from one start, and from different models {compared_by}"
     return f"Compared are {compared_by}; {rule}"

@@ -4,7 +4,7 @@ served.
 
 import polars as pl
 
-from fedge.config.parts import GATES
+from fedge.config.groupings import GATES
 from fedge.console.palette import INK, colour
 from fedge.records.reader import RunData
 from fedge.report.html.page import Panel, Section

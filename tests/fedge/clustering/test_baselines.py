@@ -15,9 +15,10 @@ from fedge.clustering.evidence import Evidence
 from fedge.clustering.registry import method_named
 from fedge.clustering.similarity import cosine_similarity
 from fedge.config.flat import from_run_config
+from fedge.config.groupings import GROUPINGS
 from fedge.config.option import ConfigError
-from fedge.config.parts import GROUPINGS, TRUTH
 from fedge.config.sections.cluster import ClusterConfig
+from fedge.config.traits import TRUTH
 from fedge.launch.project import parse_override
 from fedge.records.reader import load_run
 from fedge.report.sections.clustering import _METHODS, clustering_section

@@ -9,16 +9,8 @@ from torch import nn
 
 from fedge.config.flat import options
 from fedge.config.option import ConfigError
-from fedge.config.parts import (
-    BATCH_NORM,
-    DATASETS,
-    IMAGES,
-    MODELS,
-    REGISTERS,
-    TRACKERS,
-    WINDOWS,
-    refuse_input_shape,
-)
+from fedge.config.parts import DATASETS, MODELS, REGISTERS, TRACKERS, refuse_input_shape
+from fedge.config.traits import BATCH_NORM, IMAGES, WINDOWS
 from fedge.training.models import build_model
 
 PARTS = [(register, entry) for register in REGISTERS for entry in register]

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedge.config.option import ConfigError
-from fedge.config.parts import ROUNDS, SERVER_RULES
+from fedge.config.parts import SERVER_RULES
+from fedge.config.traits import ROUNDS
 from fedge.devices.rules import Arrival, Memory, ca2fl, fedasync, fedavg, fedbuff, fedfa, moved
 from fedge.states.averaging import weighted_mean
 

@@ -3,8 +3,9 @@
 import pytest
 
 from fedge.config.option import ConfigError
-from fedge.config.parts import AVAILABILITY, DEVICES, DURATIONS, PARTIAL, SERVER_RULES
+from fedge.config.parts import AVAILABILITY, DEVICES, DURATIONS, SERVER_RULES
 from fedge.config.sections.devices import DevicesConfig
+from fedge.config.traits import PARTIAL
 from fedge.devices.trying import refuse_partial_work, try_availability, try_duration, try_preset, try_rule
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedge.config.parts import MODELS, WINDOWS
+from fedge.config.parts import MODELS
+from fedge.config.traits import WINDOWS
 from fedge.training import sgd as training
 from fedge.training.cuda_graph import GraphedStep, _close, graphed_or_plain
 from fedge.training.local import train

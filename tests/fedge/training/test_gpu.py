@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from fedge.config.parts import MODELS, WINDOWS
+from fedge.config.parts import MODELS
+from fedge.config.traits import WINDOWS
 from fedge.training.evaluation import evaluate
 from fedge.training.gpu import settle_gpus
 from fedge.training.local import train

@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedge.config.parts import MODELS, WINDOWS
+from fedge.config.parts import MODELS
+from fedge.config.traits import WINDOWS
 from fedge.training.cuda_graph import Step
 from fedge.training.evaluation import EvalResult, evaluate
 from fedge.training.host import torch_threads

@@ -6,7 +6,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedge.config.option import ConfigError
-from fedge.config.parts import MODELS, WINDOWS
+from fedge.config.parts import MODELS
+from fedge.config.traits import WINDOWS
 from fedge.training.layout import relu_max_pool2
 from fedge.training.models import buffer_names, build_model, head_names, parameter_names
 
