@@ -18,6 +18,7 @@ from fedge.algorithm.taking_part import own_models, plain_training, take_part
 from fedge.client.guarded_app import GuardedApp
 from fedge.client.memory import keep_memory, memory_in
 from fedge.client.privacy import private_state
+from fedge.client.secret import secret_of
 from fedge.client.together import train_together
 from fedge.config.config import Config
 from fedge.config.flat import from_run_config
@@ -64,6 +65,7 @@ from fedge.exchange.hello import (
 from fedge.exchange.joint import evaluate_part, joint_reply
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import clip_norm_of, train_reply
+from fedge.privacy.noise import SYSTEM
 from fedge.process.identity import process_name
 from fedge.process.logs import log_worker_to
 from fedge.seeding import Purpose, torch_stream
@@ -112,6 +114,8 @@ def hello(message: Message, context: Context) -> Message:
         own = own_data(node, config, seed_of(message))
         refuse_other_targets(config, own, partition)
         told = own.told
+    if _options(message, context).get("privacy.noise-source") == SYSTEM:
+        secret_of(context)  # before any reply is lost: a worker's state comes back with its reply
     device = device_name(str(_options(message, context).get("train.device", "auto")))
     return hello_reply(Hello(partition, partitions, answer_to(challenge_of(message)), told, device), message)
 
@@ -185,6 +189,7 @@ def _trained(message: Message, context: Context, clock: WorkClock) -> Message:
     state, clipped = private_state(
         config.privacy, clip_norm_of(message), sent_of, dict(part.sent),
         (round_context.seed, *round_context.stream_of(client)),
+        secret_of(context) if config.privacy.noise_source == SYSTEM else b"",
     )  # fmt: skip
     clock.lap(TRAIN)
     result = TrainResult(state, part.loss, part.steps)

@@ -7,7 +7,7 @@ import numpy as np
 
 from fedge.config.sections.privacy import PrivacyConfig
 from fedge.privacy.mechanism import clipped, gaussian_multiplier
-from fedge.privacy.noise import normals
+from fedge.privacy.noise import client_normals
 from fedge.states.averaging import State
 
 
@@ -17,6 +17,7 @@ def private_state(
     start: State,
     end: dict[str, np.ndarray],
     where: tuple[int, ...],
+    key: bytes = b"",
 ) -> tuple[dict[str, np.ndarray], bool | None]:
     """Return, at a client, what it may send of its trained model, and whether the update had to be clipped.
 
@@ -26,6 +27,7 @@ def private_state(
         start: the model that it was sent.
         end: the model that it trained; names, shapes and dtypes of `start`, as is what comes back.
         where: seed, leaf round, client and so on, from which its noise follows.
+        key: of the client (`fedge.client.secret`), from which its noise follows where that is the system's.
 
     Returns:
         (state, whether it was clipped); None in place of the latter unless the leaf's norm is adaptive.
@@ -37,7 +39,7 @@ def private_state(
     if config.kind == "local":
         std = local_noise_std(config)
         seed, *place = where
-        rng = normals(config, seed, *place)
+        rng = client_normals(config, key, sent, seed, *place)
         for name, array in sent.items():
             if np.issubdtype(array.dtype, np.floating):
                 sent[name] = array + std * rng.standard_normal(array.shape)

@@ -23,7 +23,7 @@ from fedge.config.option import ConfigError, shown
 from fedge.config.register import refuse_misfit
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.config.traits import BY_TIME
-from fedge.privacy.marks import DESCRIPTIONS, LOSSES, SINGLE_MODELS, Quantity
+from fedge.privacy.marks import DESCRIPTIONS, LOSSES, SINGLE_MODELS, SPREADS, Quantity
 from fedge.states.averaging import State
 
 Need = Literal[
@@ -62,9 +62,14 @@ NEEDS: Mapping[Need, Meaning] = {
     "description": Meaning(
         "what windows look like to a model", {"class-wise means and deviations of features": DESCRIPTIONS}
     ),
-    "dispersion": Meaning("how far the models of a leaf's clients lie apart, one number per leaf"),
+    "dispersion": Meaning(
+        "how far the models of a leaf's clients lie apart, one number per leaf", {SPREADS.words: SPREADS}
+    ),
 }
 """Meaning of each need. Privacy, memory and documents follow from it."""
+
+_ASKED: Mapping[str, Quantity] = {"losses and scores of models that the method asks about": LOSSES}
+"""What leaves clients because a method asks questions of its own: `GroupingMethod.ask`."""
 
 
 @dataclass(frozen=True)
@@ -116,13 +121,19 @@ class GroupingMethod:
 
 
 def sent_for(config: ClusterConfig) -> dict[str, Quantity]:
-    """Quantities sent by clients beside their models for the method in force: words → mark, by `NEEDS`."""
+    """Quantities sent by clients beside their models for the method in force: words → mark.
+
+    By what it needs (`NEEDS`), and by whether it has questions of its own.
+    """
     if not config.enabled:
         return {}
-    needs, found = method_named(config).needs(config), dict[str, Quantity]()
+    method, found = method_named(config), dict[str, Quantity]()
+    needs = method.needs(config)
     for need, meaning in NEEDS.items():
         if need in needs:
             found |= meaning.sent
+    if method.ask is not None:
+        found |= _ASKED
     return found
 
 

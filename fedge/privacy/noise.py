@@ -1,15 +1,24 @@
 """Where noise comes from: streams that follow from the seed, or the system's cryptographic generator.
 
 Noise that follows from the seed repeats bit for bit, and whoever knows the seed knows the noise: right for
-a simulation. For a deployment there is `SystemNormals`: nobody can work its noise out, nor repeat it.
+a simulation. For a deployment there is `SystemNormals`: nobody can work its noise out, nor repeat it. What a
+client sends may be asked for again (`guard.retries`), and two releases of one update with noises of their own
+would spend twice. So a client's noise is of bytes that follow from a key, which that generator gave it and
+only it has, from the place and from the update: asked again it sends the same bytes, and any other update
+has noise that nothing else has. (Noise by key and place alone would be taken off by the difference of two
+updates; noise by key and update alone would tell that two rounds' updates were equal.)
 
 Sources: Box and Muller 1958; the sum of several draws in place of one, which keeps an adversary from looking
 for the few floating-point numbers that one draw can be: Holohan and Braghin 2021, "Secure Random Sampling in
-Differential Privacy". The generator is the operating system's, as ``getrandom(2)`` describes it.
+Differential Privacy". The generator is the operating system's, as ``getrandom(2)`` describes it; bytes from a
+key are SHAKE256 (FIPS 202) of key, place, update and a counter.
 """
 
+import hashlib
 import math
 import os
+import struct
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -32,6 +41,10 @@ class Normals(Protocol):
 class SystemNormals:
     """Draws of N(0, 1) from the operating system's cryptographic generator; no two runs have the same."""
 
+    def __init__(self, random_bytes: Callable[[int], bytes] | None = None) -> None:
+        """Draw from the operating system, or from what gives a number of random bytes."""
+        self._random_bytes = random_bytes or os.urandom
+
     def standard_normal(self, size: Any = None) -> Any:
         """Independent draws, float64 of a shape; one number by default.
 
@@ -42,16 +55,16 @@ class SystemNormals:
         count = int(np.prod(shape, dtype=np.int64))
         total = np.zeros(count)
         for _ in range(_DRAWS):
-            uniform = _uniform(2 * count)
+            uniform = _uniform(self._random_bytes(8 * 2 * count))
             radius = np.sqrt(-2 * np.log(1 - uniform[:count]))  # 1 − u is above 0
             total += radius * np.cos(2 * math.pi * uniform[count:])
         total /= math.sqrt(_DRAWS)
         return float(total[0]) if size is None else total.reshape(shape)
 
 
-def _uniform(count: int) -> np.ndarray:
-    """Numbers in [0, 1), each with 53 random bits."""
-    words = np.frombuffer(os.urandom(8 * count), np.uint64) >> np.uint64(64 - _BITS)
+def _uniform(random: bytes) -> np.ndarray:
+    """Numbers in [0, 1), each with 53 random bits of eight bytes."""
+    words = np.frombuffer(random, np.uint64) >> np.uint64(64 - _BITS)
     return words.astype(np.float64) * 2.0**-_BITS
 
 
@@ -66,3 +79,36 @@ def normals(config: PrivacyConfig, seed: int, *where: int) -> Normals:
     if config.noise_source == SYSTEM:
         return SystemNormals()
     return numpy_stream(seed, Purpose.NOISE, *where)
+
+
+def client_normals(
+    config: PrivacyConfig, key: bytes, update: Mapping[str, np.ndarray], seed: int, *where: int
+) -> Normals:
+    """Source of the noise of what one client releases: asked again for the same, the same noise.
+
+    Args:
+        config: of the run.
+        key: of the client, which nobody else knows; unused where noise follows from the seed.
+        update: to be released; names, dtypes, shapes and numbers count.
+        seed: root of the run's streams.
+        where: leaf round, client and so on.
+    """
+    if config.noise_source != SYSTEM:
+        return numpy_stream(seed, Purpose.NOISE, *where)
+    head = hashlib.sha256(struct.pack(f">{1 + len(where)}Q", seed, *where))
+    for name, array in update.items():
+        head.update(repr((name, array.dtype.str, array.shape)).encode())
+        head.update(np.ascontiguousarray(array).data)
+    return SystemNormals(_Sealed(key, head.digest()))
+
+
+class _Sealed:
+    """Bytes that follow from a key and a head; every call has others."""
+
+    def __init__(self, key: bytes, head: bytes) -> None:
+        self._begin = struct.pack(">Q", len(key)) + key + head
+        self._calls = 0
+
+    def __call__(self, count: int) -> bytes:
+        self._calls += 1
+        return hashlib.shake_256(self._begin + struct.pack(">Q", self._calls)).digest(count)

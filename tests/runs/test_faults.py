@@ -386,6 +386,38 @@ def test_a_second_attempt_gives_the_bits_of_the_first(in_process, undisturbed, t
     assert "client 1 failed and is tried again: " in ended.log
 
 
+LOCAL = {"privacy.kind": "local", "train.model": "linear", "scaffold.enabled": False, "guard.retries": 1}
+
+
+def released(path):
+    """Return (client, leaf round) → digests of the models that it released, attempt by attempt."""
+    found = {}
+    for line in path.read_text().splitlines():
+        client, leaf_round, digest = line.split()
+        found.setdefault((int(client), int(leaf_round)), []).append(digest)
+    return found
+
+
+def assert_one_release(found):
+    """Some were asked for twice; whoever was released the same bytes, all others other ones."""
+    assert any(len(digests) > 1 for digests in found.values())
+    assert all(len(set(digests)) == 1 for digests in found.values())
+    assert len({digests[0] for digests in found.values()}) == len(found)
+
+
+@pytest.mark.parametrize("source", ["seed", "system"])
+@pytest.mark.parametrize("what", ["raise-after-training", "late"])
+def test_a_second_attempt_releases_nothing_that_the_first_did_not(
+    in_process, tmp_path, monkeypatch, what, source
+):
+    """With noise of clients' own two releases of one update would spend twice, and one is counted."""
+    monkeypatch.setenv("FEDGE_RELEASED", str(tmp_path / "released"))
+    short = {"num-server-rounds": 2, "guard.client-timeout": 3.0, "privacy.noise-source": source}
+    ended = in_process([once(what, tmp_path)], **LOCAL, **short)
+    assert ended.status == "completed"
+    assert_one_release(released(tmp_path / "released"))
+
+
 def test_attempts_come_to_an_end(in_process, tmp_path):
     """guard.retries 2: a client that fails three times in a leaf round has failed."""
     fault = {**once("raise", tmp_path), "times": 3}
@@ -596,6 +628,15 @@ def test_a_killed_worker_costs_nothing_with_a_second_attempt(on_ray, undisturbed
     assert ended.results == undisturbed
     assert "client 1 failed and is tried again: worker died" in ended.log
     assert "client 3 failed and is tried again: no reply within 12 s" in ended.log
+
+
+def test_a_second_attempt_in_another_worker_releases_the_same(on_ray, tmp_path, monkeypatch):
+    """Noise of the system's generator: the secret is Flower's state of the node, not the worker's."""
+    monkeypatch.setenv("FEDGE_RELEASED", str(tmp_path / "released"))
+    changes = {"num-server-rounds": 2, "privacy.noise-source": "system", "guard.client-timeout": 60.0}
+    ended = on_ray([once("kill-after-training", tmp_path)], **LOCAL, **changes)
+    assert ended.status == "completed"
+    assert_one_release(released(tmp_path / "released"))
 
 
 def test_ray_notices_lost_connections_soon_unless_told_otherwise(monkeypatch):

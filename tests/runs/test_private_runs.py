@@ -3,9 +3,12 @@
 import io
 import json
 
+import numpy as np
 import pytest
 
 from fedge import simulate
+from fedge.algorithm import Algorithm, Sent
+from fedge.clustering import CloudPart
 from fedge.config.option import ConfigError
 from fedge.config.sections.privacy import PrivacyConfig
 from fedge.privacy.account import Account
@@ -24,6 +27,24 @@ def carry_out(folder, **changes):
     """Return the run, as it is read, and what was said on the terminal."""
     terminal = io.StringIO()
     return simulate({**TINY, "runs-dir": str(folder), **changes}, terminal=terminal), terminal.getvalue()
+
+
+class Polls(CloudPart):
+    """A method of a user's own: it lets clients score every leaf's model, and groups by the scores."""
+
+    def ask(self, cloud):
+        return [{"polled": model} for model in cloud.models]
+
+    def group(self, cloud):
+        scores = cloud.answers.accuracies["polled"]
+        return [int(np.nanmean(scores[cloud.answers.leaf_of == leaf]) > 0.5) for leaf in range(3)]
+
+
+class Gossips(Algorithm):
+    """A client of a user's own that sends an array beside its model, without any noise."""
+
+    def train(self, client):
+        return Sent(client.fit(), arrays={"mood": client.x.mean(dim=0).numpy()})
 
 
 def spent(run):
@@ -101,3 +122,26 @@ def test_noise_of_the_system_is_said_and_no_run_goes_on_with_it(tmp_path):
     assert models[0] != models[1] != []
     with pytest.raises(ConfigError, match=r"resume needs privacy\.noise-source seed, because a round of"):
         carry_out(tmp_path / "b", resume=str(run.folder), **{**changes, "num-server-rounds": 2})
+
+
+def test_what_a_method_of_a_user_asks_clients_is_said(tmp_path):
+    """Scores that it asks for stand in the list of this run alone, with the option that they decide."""
+    said = {}
+    for name in (Polls, None):
+        run = simulate(
+            {**TINY, "runs-dir": str(tmp_path), "run-name": "", "num-server-rounds": 1},
+            grouping=name, terminal=io.StringIO(),
+        )  # fmt: skip
+        said[name] = json.loads((run.folder / "manifest.json").read_text())["privacy"]["not_covered"]
+    scores = "losses and scores of models that the method asks about, by which leaves are grouped"
+    assert f"{scores} (cluster.method)" in said[Polls]
+    assert not any(scores in line for line in said[None])
+
+
+def test_what_a_method_of_a_user_sends_without_noise_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"noises the model alone, but .*Gossips also sends .*another"):
+        simulate({**TINY, "runs-dir": str(tmp_path)}, algorithm=Gossips)
+    assert not (tmp_path / "private").exists()
+    plain = {**TINY, "runs-dir": str(tmp_path), "privacy.kind": "off"}
+    run = simulate(plain, algorithm=Gossips, terminal=io.StringIO())
+    assert run.status == "completed"

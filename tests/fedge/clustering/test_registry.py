@@ -108,6 +108,10 @@ def test_what_clients_send_follows_from_what_a_method_needs():
     assert sent_for(ClusterConfig(method="cfl")) == {}
     assert sent_for(ClusterConfig(signal="cross-loss")) == NEEDS["cross-losses"].sent
     assert sent_for(ClusterConfig(method="flux", enabled=False)) == {}
+    assert sent_for(ClusterConfig(method="soft-family")) == NEEDS["dispersion"].sent
+    assert [*sent_for(ClusterConfig(method="phefl"))] == [
+        "losses and scores of models that the method asks about"
+    ]
 
 
 def test_every_method_needs_only_what_is_declared():

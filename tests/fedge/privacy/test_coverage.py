@@ -4,7 +4,7 @@ from dataclasses import fields
 
 import pytest
 
-from fedge.clustering.registry import method_named, sent_for
+from fedge.clustering.registry import NEEDS, method_named, sent_for
 from fedge.config.flat import from_run_config
 from fedge.config.groupings import GROUPINGS
 from fedge.config.option import ConfigError
@@ -71,13 +71,25 @@ def test_what_clients_send_for_a_grouping_is_said_with_its_option():
 
 @pytest.mark.parametrize("name", list(GROUPINGS.names))
 def test_a_method_that_asks_clients_for_something_is_said(name):
-    """Of every method, by its needs alone: those that compare released models ask for nothing."""
+    """By needs and questions alone: methods that compare released models ask for nothing."""
     section = ClusterConfig.__new__(ClusterConfig)
     for field in fields(ClusterConfig):
         object.__setattr__(section, field.name, field.default)
     object.__setattr__(section, "method", name)
-    needs = method_named(section).needs(section)
-    assert bool(sent_for(section)) == bool(needs & {"cross-losses", "pool", "updates", "description"})
+    method, sent = method_named(section), sent_for(section)
+    of_needs = method.needs(section) & {"cross-losses", "pool", "updates", "description", "dispersion"}
+    assert bool(sent) == bool(of_needs or method.ask)
+    said = " ".join(not_covered(config(**GROUPED), Leaves(grouping=sent)))
+    assert all(f"{what}, by which leaves are grouped" in said for what in sent)
+    assert ("models that the method asks about" in said) == (method.ask is not None)
+
+
+def test_spreads_of_client_models_are_noised_where_the_models_are():
+    """A leaf works them out from its clients' models before it adds its own noise."""
+    leaves = Leaves(grouping=NEEDS["dispersion"].sent)
+    assert any("lie apart, by which leaves" in line for line in not_covered(config(**GROUPED), leaves))
+    local = not_covered(config(**{**GROUPED, "privacy.kind": "local"}), leaves)
+    assert not any("lie apart" in line for line in local)
 
 
 def test_a_method_of_a_user_is_asked_as_any_other():

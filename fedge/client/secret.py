@@ -1,0 +1,26 @@
+"""Secret of a client: random bytes that it draws once, keeps among the state of its Flower node, never sends.
+
+Whatever asks the node again, in whichever worker or thread, finds the same secret; a node that is a new
+process has another.
+"""
+
+import os
+import threading
+
+from flwr.app import ConfigRecord, Context
+
+_RECORD, _KEY = "fedge-secret", "key"
+_BYTES = 32
+_drawing = threading.Lock()  # threads of one process share their nodes' contexts
+
+
+def secret_of(context: Context) -> bytes:
+    """The secret of the client that a context is of, 32 bytes; drawn where it has none."""
+    with _drawing:
+        found = context.state.get(_RECORD)
+        if not isinstance(found, ConfigRecord):
+            found = ConfigRecord({_KEY: os.urandom(_BYTES)})
+            context.state[_RECORD] = found
+    key = found[_KEY]
+    assert isinstance(key, bytes)
+    return key
