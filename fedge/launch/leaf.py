@@ -97,7 +97,10 @@ def serve_leaf(options: argparse.Namespace) -> int:
         count, told = client_threads(run_config, options.workers, len(mine))
         return InProcessGrid(client_app, total, told, count, mine)
 
-    host = LeafHost(partial(open_site, folder, options.leaf, make_engine, trust_code=options.trust_code))
+    opening = partial(
+        open_site, folder, options.leaf, make_engine, trust_code=options.trust_code, data=options.data
+    )
+    host = LeafHost(opening)
     handler = log_to(folder / "leaf.log")
     print(f"leaf server {options.leaf} dials {options.cloud}; its folder is {folder}", flush=True)
     try:

@@ -24,6 +24,10 @@ def add_leaf(commands: Any) -> None:
     parser.add_argument(
         "--keys", metavar="N-M", help="with --nodes: whose keys get in, as 0-4,7 (default: all)"
     )
+    parser.add_argument(
+        "--data", default="", metavar="FILE",
+        help="window file to read where the cloud's data.path names one (default: none is read)",
+    )  # fmt: skip
     parser.add_argument("--folder", type=Path, help="for what it keeps (default: leaf-N)")
     parser.add_argument("--workers", type=int, help="clients that train at a time (default: cores, or GPUs)")
     parser.add_argument("--once", action="store_true", help="end with the first run; default: wait for more")
@@ -87,8 +91,9 @@ def _serve(options: argparse.Namespace) -> int:
     if options.keys is not None and not options.nodes:
         raise ConfigError("--keys is for SuperNodes, which need --nodes; leave it out")
     if options.nodes:
-        if options.workers is not None:
-            raise ConfigError("--workers is for clients that are threads; leave it out with --nodes")
+        for given, name in ((options.workers is not None, "--workers"), (options.data, "--data")):
+            if given:
+                raise ConfigError(f"{name} is for clients that are threads; leave it out with --nodes")
         from fedge.launch.leaf_nodes import serve_leaf_of_nodes
 
         return serve_leaf_of_nodes(options)

@@ -24,6 +24,7 @@ from fedge.rounds.strategy import Task
 from fedge.rounds.transport import Facilities
 from fedge.run.build import Plan, make_leaves, network_of, round_contexts, windows_of_splits
 from fedge.run.foreign_parts import refuse_code_of_cloud
+from fedge.run.own_files import with_own_files
 from fedge.run.prepare import deal_data
 from fedge.states.averaging import State
 from fedge.states.shared import SharedStates
@@ -45,7 +46,13 @@ MakeEngine = Callable[[Mapping[str, Any], int, Sequence[int]], AbstractContextMa
 
 
 def open_site(
-    folder: Path, leaf: int, make_engine: MakeEngine, facts: Mapping[str, Any], *, trust_code: bool = False
+    folder: Path,
+    leaf: int,
+    make_engine: MakeEngine,
+    facts: Mapping[str, Any],
+    *,
+    trust_code: bool = False,
+    data: str = "",
 ) -> Site:
     """Site of a leaf server for a run.
 
@@ -55,20 +62,22 @@ def open_site(
         make_engine: drives its clients.
         facts: of the run, as the cloud tells them.
         trust_code: say yes to code of others that its options name.
+        data: window file that is read where options name one; empty to read none.
 
     Raises:
-        ConfigError: the run cannot be here: other data, another number of leaves, code without a yes.
+        ConfigError: the run cannot be here: other data, another number of leaves, code or a file without a
+            yes.
     """
     config, seed, total = from_run_config(facts["config"]), int(facts["seed"]), int(facts["clients"])
     refuse_other_leaf(leaf, facts)
     refuse_code_of_cloud(config, folder, trust_code)
     if facts.get("scale") is not None:
         raise ConfigError("its clients own no windows; start the cloud without --owners, or it with --nodes")
-    deal = deal_data(config, seed, total, None)
+    deal = deal_data(with_own_files(config, data), seed, total, None)
     if deal.source.fingerprint != facts["fingerprint"]:
         raise ConfigError(
             f"data.path must be the data that the cloud has, but here ({deal.source.name}) are others, by "
-            f"their fingerprint; copy the cloud's file to this machine"
+            f"their fingerprint; copy the cloud's file to this machine, and name it with fedge leaf --data"
         )
     plan = plan_of(folder, facts)
     shape = write_client_data(plan.data_folder, deal.windows, deal.partition, config.data.normalize)

@@ -47,7 +47,10 @@ def run_with(mode, tmp_path, certificates, config):
     """Carry out a run with two honest leaf servers and a rogue one; return its folder and what was shown."""
     address, folder = f"127.0.0.1:{free_port()}", tmp_path / mode
     folder.mkdir()
-    honest = [start(leaf, address, certificates, folder, tmp_path) for leaf in range(LEAVES) if leaf != LIAR]
+    data = config["data.path"]
+    honest = [
+        start(leaf, address, certificates, folder, tmp_path, data) for leaf in range(LEAVES) if leaf != LIAR
+    ]
     liar = rogue(mode, address, certificates, folder)
     try:
         outcome, shown = cloud({**config, "run-name": mode}, address, certificates)
@@ -86,6 +89,12 @@ def bad_orders(facts):
     yield Packet(orders.TELL, {"config": {"data.path": "/etc/passwd"}, "seed": 1, "clients": 9, "leaf": 0})
     for model in ("evil:make", "subprocess:Popen", "os:system"):
         yield Packet(orders.BEGIN, {**facts, "config": {**facts["config"], "train.model": model}})
+    for path in (
+        "/etc/passwd",
+        "elsewhere.npz",
+    ):  # this side's own is read, and is another
+        config = {**facts["config"], "data.path": path}
+        yield Packet(orders.BEGIN, {**facts, "config": config, "fingerprint": "0" * 64})
     for change in (
         {"run": "\x1b[2J"},
         {"clients": 10**12},
@@ -121,7 +130,7 @@ def test_a_rogue_cloud_gets_nothing_carried_out_and_nothing_written(tmp_path, ce
     where.mkdir()
     (where / "evil.py").write_text(CODE)
     with LeafGate("127.0.0.1:0", certificates, LEAVES, Packet("welcome", {"\x1b[2J": "x" * 10**5})) as gate:
-        process = start(0, gate.address, certificates, where, tmp_path)
+        process = start(0, gate.address, certificates, where, tmp_path, facts["config"]["data.path"])
         try:
             gate.ask(0, Packet("nothing"), 60.0)
             before = files_in(where)

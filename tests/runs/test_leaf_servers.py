@@ -199,7 +199,8 @@ def test_a_leaf_server_that_stays_away_loses_only_itself(tmp_path, certificates,
 @pytest.fixture
 def processes(tmp_path, certificates, address):
     """Leaf servers as processes; none is left at the end."""
-    started = {leaf: start(leaf, address, certificates, tmp_path, tmp_path) for leaf in range(LEAVES)}
+    data = small_config(tmp_path)["data.path"]
+    started = {leaf: start(leaf, address, certificates, tmp_path, tmp_path, data) for leaf in range(LEAVES)}
     yield started
     codes = [end(process) for process in started.values()]
     assert codes == [130] * LEAVES, [(tmp_path / f"leaf-{n}.out").read_text() for n in range(LEAVES)]
@@ -222,7 +223,7 @@ def test_processes_serve_run_after_run_and_may_be_killed_in_between(
             time.sleep(0.02)
         processes[1].kill()
         processes[1].wait()
-        processes[1] = start(1, address, certificates, tmp_path, tmp_path)
+        processes[1] = start(1, address, certificates, tmp_path, tmp_path, config["data.path"])
 
     killer = threading.Thread(target=kill_in_mid_run)
     killer.start()

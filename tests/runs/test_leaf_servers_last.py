@@ -33,7 +33,8 @@ def test_a_hundred_rounds_leak_nothing(tmp_path):
     certificates, address = tmp_path / "certs", f"127.0.0.1:{free_port()}"
     make_certificates(certificates, Wanted(leaves=LEAVES))
     config = small_config(tmp_path, **{"num-server-rounds": ROUNDS})
-    leaves = {leaf: start(leaf, address, certificates, tmp_path, tmp_path) for leaf in range(LEAVES)}
+    data = config["data.path"]
+    leaves = {leaf: start(leaf, address, certificates, tmp_path, tmp_path, data) for leaf in range(LEAVES)}
     watched = {"cloud": psutil.Process(), **{f"leaf {n}": psutil.Process(p.pid) for n, p in leaves.items()}}
     samples, over = [], threading.Event()
 

@@ -8,7 +8,6 @@ import sys
 import threading
 import traceback
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 from processes import MARK
@@ -63,12 +62,17 @@ def cloud(config, address, certificates, clients=9, resume="", owners=False):
 
 
 def host_of(folder, leaf, app=client_app):
-    """Return what answers for a leaf server whose clients are threads."""
+    """Return what answers for a leaf server whose clients are threads; its user has the cloud's file."""
 
     def engine(run_config, total, mine):
         return InProcessGrid(app, total, run_config, 1, mine)
 
-    return LeafHost(partial(open_site, folder / f"leaf-{leaf}", leaf, engine))
+    def opening(facts):
+        return open_site(
+            folder / f"leaf-{leaf}", leaf, engine, facts, data=str(facts["config"].get("data.path", ""))
+        )
+
+    return LeafHost(opening)
 
 
 def host_of_owners(folder, leaf, dealt, clients=9, leaves=LEAVES):
@@ -112,9 +116,9 @@ def in_threads(address, certificates, folder, leaves=LEAVES, make_host=host_of):
         assert not stuck, stuck
 
 
-def start(leaf, address, certificates, folder, mark):
-    """Start a leaf server as a process."""
-    words = [FEDGE, "leaf", leaf, "--cloud", address, "--certs", certificates, "--workers", 1]
+def start(leaf, address, certificates, folder, mark, data):
+    """Start a leaf server as a process; `data` is its user's window file."""
+    words = [FEDGE, "leaf", leaf, "--cloud", address, "--certs", certificates, "--workers", 1, "--data", data]
     with (folder / f"leaf-{leaf}.out").open("ab") as out:
         return subprocess.Popen(
             list(map(str, words)), cwd=folder, stdout=out, stderr=out,

@@ -23,6 +23,7 @@ def options(tmp_path, **changes):
     given = {
         "leaf": 0, "certs": tmp_path / "certs", "folder": tmp_path / "own", "workers": 1, "once": True,
         "wait": 30.0, "owns_process": False, "trust_code": False,
+        "data": str(tmp_path / "small.npz"),
     }  # fmt: skip
     return argparse.Namespace(**{**given, **changes})
 

@@ -17,6 +17,10 @@ from fedge.cli import main
             ["leaf", "0", "--cloud", "127.0.0.1:1", "--nodes", "127.0.0.1:2", "--workers", "1"],
             "leave it out with",
         ),
+        (
+            ["leaf", "0", "--cloud", "127.0.0.1:1", "--nodes", "127.0.0.1:2", "--data", "x.npz"],
+            "--data is for clients that are threads",
+        ),
         (["run", "--owners"], "--owners is for leaf servers, but there are none; add --leaves"),
         (["run", "--leaves", "127.0.0.1:0", "--engine", "flower"], "--leaves and --engine flower exclude"),
         (["run", "--leaves", "127.0.0.1:0", "--workers", "2"], "--workers is for fedge leaf"),

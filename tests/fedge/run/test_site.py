@@ -29,7 +29,7 @@ def site(tmp_path):
         "run": "a run", "leaf": 2, "clients": 9, "seed": 3, "config": to_run_config(config),
         "fingerprint": load_source(config, 9)[1].fingerprint,
     }  # fmt: skip
-    made = open_site(tmp_path / "leaf-2", 2, engine, facts)
+    made = open_site(tmp_path / "leaf-2", 2, engine, facts, data=config.data.path)
     yield config, made, entered, tmp_path / "leaf-2"
     made.close()
 
