@@ -9,8 +9,9 @@ from dataclasses import replace
 
 from fedge.config.config import Config
 from fedge.config.option import ConfigError, shown
-from fedge.config.parts import DATASETS, FILES, SCENARIOS
+from fedge.config.parts import DATASETS, SCENARIOS
 from fedge.config.planted import files_of
+from fedge.config.traits import FILES
 
 
 def with_own_files(config: Config, own: str) -> Config:
