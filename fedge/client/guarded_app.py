@@ -18,10 +18,13 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from fedge.exchange.evaluate import EVALUATE
+from fedge.exchange.failure import words_of
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import TRAIN
 from fedge.process.identity import process_name
+from fedge.process.output import spoken_by
 
+_LONGEST = 10_000  # characters of what an exception says
 _LONGEST_S = 1e6  # the timer cannot count further
 
 
@@ -41,13 +44,19 @@ class GuardedApp(ClientApp):
 def answered(app: Callable[[Message, Context], Message], message: Message, context: Context) -> Message:
     """The reply of `app` to a message.
 
+    What the client prints and logs meanwhile is bounded (`fedge.process.output`).
+
     Raises:
-        ClientError: it returned something else, or tried to end the process.
+        ClientError: it returned something else, tried to end the process, or raised what has endless words.
         Exception: whatever the client raised.
     """
     try:
-        reply = app(message, context)
-    except Exception:
+        with spoken_by(_client_of(context)):
+            reply = app(message, context)
+    except Exception as error:
+        words = words_of(error)
+        if len(words) > _LONGEST:
+            raise ClientError(words[:_LONGEST]) from None
         raise
     except BaseException as error:  # SystemExit above all: nothing in here is meant to end the worker
         raise ClientError(f"{_called(error)}: the client tried to end its process") from None
@@ -56,6 +65,12 @@ def answered(app: Callable[[Message, Context], Message], message: Message, conte
     if reply.metadata.reply_to_message_id != message.metadata.message_id:
         raise ClientError("the client returned a message that is no reply to the one it was sent")
     return reply
+
+
+def _client_of(context: Context) -> int:
+    """Partition id, or −1 for a node that has none."""
+    partition = context.node_config.get("partition-id", -1)
+    return partition if isinstance(partition, int) else -1
 
 
 def _called(error: BaseException) -> str:

@@ -19,6 +19,8 @@ and everybody's scaled windows huge. While D about the pooled mean is more than 
 pooled deviation, the client with most values is left out.
 
 Fewer than three clients in which a channel varies say nothing about each other: there nobody is left out.
+But whoever tells what cannot be is left out at once: a mean or deviation that is no number, or beyond 1e18,
+by which scaled windows would be no numbers.
 
 Sources: the median's breakdown point of one half and 1.4826 · MAD as a deviation (Hampel 1974, "The influence
 curve and its role in robust estimation"; Rousseeuw and Croux 1993, "Alternatives to the median absolute
@@ -37,6 +39,7 @@ _FACTOR = 30.0
 _LARGEST_FACTOR = 100.0
 _DEVIATIONS = 6.0  # of log d
 _MAD = 1.4826  # MAD of a normal distribution → its standard deviation
+_LARGEST = 1e18  # mean or deviation of a channel that can be
 _FEWEST = 3  # clients in which a channel varies that can be compared
 
 
@@ -51,13 +54,15 @@ def left_out(parts: Mapping[int, ChannelSums], channels: tuple[str, ...]) -> dic
     >>> left_out(told | {8: ChannelSums(100, (1e3,), (100.0,))}, ("x",))
     {8: "channel 'x' has mean 1000 and deviation 1, others have at most 1.08 about their middle"}
     """
-    clients = sorted(parts)
+    found = _impossible(parts, channels)
+    clients = sorted(parts.keys() - found.keys())
+    if not clients:
+        return found
     means = np.array([parts[client].mean for client in clients], np.float64)
     deviations = np.array([_deviations(parts[client]) for client in clients], np.float64)
     sizes = np.hypot(deviations, means - np.median(means, axis=0))  # d (K, C)
     usual, factors = _usual(sizes)
     odd = sizes > factors * usual
-    found = {}
     for row in np.flatnonzero(odd.any(axis=1)).tolist():
         channel = int(np.argmax(sizes[row] / np.where(odd[row], usual, np.inf)))
         most = float(sizes[~odd.any(axis=1), channel].max(initial=0.0))
@@ -66,6 +71,22 @@ def left_out(parts: Mapping[int, ChannelSums], channels: tuple[str, ...]) -> dic
             f"{deviations[row, channel]:.4g}, others have at most {most:.3g} about their middle"
         )
     return found | _outweighing({client: parts[client] for client in clients if client not in found})
+
+
+def _impossible(parts: Mapping[int, ChannelSums], channels: tuple[str, ...]) -> dict[int, str]:
+    """Clients of which a mean or a deviation is no number or too large, each with the reason in words."""
+    found = {}
+    for client, part in sorted(parts.items()):
+        for name, mean, spread in zip(channels, part.mean, part.spread, strict=True):
+            square = spread / max(1, part.count)
+            if not (abs(mean) <= _LARGEST and 0 <= square <= _LARGEST**2):
+                deviation = math.sqrt(square) if square >= 0 else math.nan
+                found[client] = (
+                    f"channel {name!r} has mean {mean:.4g} and deviation {deviation:.4g}, but both must be "
+                    f"numbers of at most {_LARGEST:g}"
+                )
+                break
+    return found
 
 
 def _deviations(part: ChannelSums) -> list[float]:

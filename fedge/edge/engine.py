@@ -24,7 +24,7 @@ from fedge.edge.answers import words_told
 from fedge.edge.port import EdgeLeaves
 from fedge.edge.told import mapping, text
 from fedge.exchange.engine import Elsewhere
-from fedge.exchange.failure import Failure, raised, words_of
+from fedge.exchange.failure import Failure, raised, reason_of, words_of
 from fedge.exchange.hello import Hello, hello_reply
 from fedge.flower import identify_task
 from fedge.link.frames import Packet
@@ -161,7 +161,7 @@ class EdgeEngine:
 
     def failure_of(self, reply: Message) -> Failure:
         """Why a client failed."""
-        return raised(reply.error.reason)
+        return raised(reason_of(reply))
 
     def refuse_stopped(self) -> None:
         """A leaf server that has gone is waited for where it is asked."""

@@ -27,6 +27,7 @@ from fedge.exchange.failure import (
     node_failed,
     node_gone,
     raised,
+    reason_of,
     worker_died,
 )
 from fedge.process.logs import first_engine_error
@@ -135,7 +136,7 @@ class FlowerEngine:
         """Why a client failed; Flower hands on Ray's exceptions as text, after their class."""
         self._failed_at = time.monotonic()
         sent, may_take_s = self._given.pop(reply.metadata.reply_to_message_id, (0.0, math.inf))
-        reason = reply.error.reason or ""
+        reason = reason_of(reply)
         if self.nodes_come_back and reply.error.code == _NODE_UNAVAILABLE:
             return node_gone()
         if reply.error.code == _CLIENT_APP_GONE and self._failed_at - sent >= may_take_s:

@@ -21,7 +21,7 @@ from fedge.client.guarded_app import ClientError, answered
 from fedge.engine.workers import Workers
 from fedge.exchange.content import handed_out, received
 from fedge.exchange.engine import Elsewhere
-from fedge.exchange.failure import Failure, limit_in, no_reply_within, raised, words_of
+from fedge.exchange.failure import Failure, limit_in, no_reply_within, raised, reason_of, words_of
 from fedge.flower import RUN_ID, identify_task
 
 _RAISED, _GIVEN_UP = 2, 200  # codes of error replies: Flower's for an exception in a ClientApp, and our own
@@ -121,7 +121,7 @@ class InProcessGrid(Grid):
 
     def failure_of(self, reply: Message) -> Failure:
         """Why a client failed."""
-        reason = reply.error.reason or ""
+        reason = reason_of(reply)
         limit_s = limit_in(reason) if reply.error.code == _GIVEN_UP else None
         return raised(reason) if limit_s is None else no_reply_within(limit_s)
 

@@ -5,6 +5,9 @@ Whatever a client says about itself comes in here, and nowhere else: it is one p
 
 from dataclasses import dataclass
 
+from flwr.app import Message
+
+from fedge.config.option import shown
 from fedge.privacy.marks import WHO_FAILED, Leaving
 from fedge.process.escape import printable
 
@@ -25,6 +28,7 @@ _WORDS = {
 LEAVING: Leaving = {"error": WHO_FAILED}
 LOST = 201  # code of an error in place of a reply that will not come
 _LONGEST = 300  # characters of a detail
+_LONGEST_REASON = 20_000  # of an error reply that are looked at, half of them its last
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,17 @@ class Failure:
         if self.kind in _WORDS:
             return _WORDS[self.kind].format(kind=self.kind, detail=self.detail)
         return f"{self.kind} ({self.detail})" if self.detail else self.kind
+
+
+def reason_of(reply: Message) -> str:
+    """Words of an error reply: text of bounded length, whatever a client has put there."""
+    reason = reply.error.reason
+    if not isinstance(reason, str):
+        return "" if reason is None else f"its error has {shown(reason)} in place of words"
+    if len(reason) <= _LONGEST_REASON:
+        return reason
+    half = _LONGEST_REASON // 2
+    return f"{reason[:half]}\n{reason[-half:]}"
 
 
 def raised(reason: str | None) -> Failure:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from flwr.app import Message
 
 from fedge.data.own import Told
+from fedge.exchange.content import config_of
 from fedge.exchange.engine import Engine, RunError
 from fedge.exchange.failure import NODE_GONE, words_of
 from fedge.exchange.hello import Hello, hello_message, read_hello
@@ -222,4 +223,13 @@ def _read(reply: Message) -> Hello:
         return read_hello(reply)
     except Exception as error:
         said = printable(words_of(error)[:_LONGEST])
-        raise RunError(f"a client's first answer is none: {said}") from None
+        raise RunError(f"the first answer of {_whose(reply)} is none: {said}") from None
+
+
+def _whose(reply: Message) -> str:
+    """Whose first answer this is, as far as it says so itself."""
+    try:
+        partition = config_of(reply)["partition_id"]
+    except Exception:  # whatever a client has put into it
+        return "a client"
+    return f"partition {partition}" if type(partition) is int and 0 <= partition < 10**6 else "a client"

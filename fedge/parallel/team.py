@@ -7,6 +7,7 @@ same leaf round, finds new processes.
 """
 
 import base64
+import fcntl
 import logging
 import os
 import selectors
@@ -39,6 +40,7 @@ logger = logging.getLogger(__name__)
 
 _OTHERS_S = 2.0  # what the others may take to say that they failed, too
 _LAST_WORDS = 2000  # characters of what a process printed before it died
+_MOST_PRINTED = 2**20  # bytes of it that are kept from job to job
 _LOOPBACK = "lo" if sys.platform.startswith("linux") else "lo0"
 _ERRORS = {"FloatingPointError": FloatingPointError, "ConfigError": ConfigError, "ValueError": ValueError,
            "MemoryError": MemoryError}  # fmt: skip
@@ -255,6 +257,8 @@ class Team:
             except BaseException:  # interrupted: what the processes answer now belongs to nothing
                 self.close()
                 raise
+        for member in self._open.members:
+            _forget_much(member.printed)
         errors = [answers[rank] for rank in sorted(answers) if "error" in answers[rank]]
         if errors:
             raise self._failure(errors, all_answered=len(answers) == self.size)
@@ -299,6 +303,8 @@ def _started(
     """Start one process, with what it inherits."""
     ours, theirs = socket.socketpair()
     printed = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the team
+    flags = fcntl.fcntl(printed, fcntl.F_GETFL)
+    fcntl.fcntl(printed, fcntl.F_SETFL, flags | os.O_APPEND)  # so that it can be emptied
     words = [*map(str, (rank, size, theirs.fileno(), *blocks)), meeting]
     environment = {
         **os.environ,
@@ -330,6 +336,12 @@ def _signal_name(number: int) -> str:
     with suppress(ValueError):
         return f"signal {number} ({signal.Signals(number).name})"
     return f"signal {number}"
+
+
+def _forget_much(printed: BinaryIO) -> None:
+    """Empty what a process has printed where it has grown large; only its last words are ever looked at."""
+    if os.fstat(printed.fileno()).st_size > _MOST_PRINTED:
+        os.ftruncate(printed.fileno(), 0)
 
 
 def _last_words(printed: BinaryIO) -> str:

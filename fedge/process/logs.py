@@ -1,7 +1,9 @@
 """Where output goes: progress to the terminal, everything else to the run's run.log.
 
 Flower, Ray and libraries write to the terminal in three ways: through loggers, through ``warnings`` and, from
-native code, straight to file descriptors 1 and 2. All three are turned to run.log while a run goes on.
+native code, straight to file descriptors 1 and 2. All three are turned to run.log while a run goes on. What
+loggers and warnings write there is printable, none of it endless, and of a client no more than its share
+(`fedge.process.output`).
 """
 
 import io
@@ -13,9 +15,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
+from fedge.process.escape import printable
+from fedge.process.output import room_for
 from fedge.process.streams import forget_unread, open_missing_streams
 
 _FORMAT = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
+_LONGEST = 2**16  # characters of a record
 
 
 class _RunLog(logging.FileHandler):
@@ -34,7 +39,16 @@ class _RunLog(logging.FileHandler):
         """Write a record; keeps Flower's first error, for `first_engine_error`."""
         if record.name == "flwr" and record.levelno >= logging.ERROR and not self.engine_error:
             self.engine_error = _first_words(record.getMessage())
-        super().emit(record)
+        try:
+            text = _shortened(self.format(record))
+            let = room_for(len(text))
+            if let and self.stream is not None:
+                self.stream.write(_harmless(text[:let]) + self.terminator)
+                self.flush()
+        except RecursionError:
+            raise
+        except Exception:
+            self.handleError(record)
 
     def handleError(self, record: logging.LogRecord) -> None:
         """Keep the first failure to write, for `refuse_failed_log`; not a traceback per record."""
@@ -48,6 +62,19 @@ class _RunLog(logging.FileHandler):
         """Close the file, also on a full disk."""
         with suppress(OSError):
             super().close()
+
+
+def _shortened(text: str) -> str:
+    """A record, or the ends of one that is too long."""
+    if len(text) <= _LONGEST:
+        return text
+    half, more = _LONGEST // 2, len(text) - _LONGEST
+    return f"{text[:half]} … {more:,} characters left out … {text[-half:]}"
+
+
+def _harmless(text: str) -> str:
+    """Lines of a log without what would move a terminal."""
+    return "\n".join(map(printable, text.expandtabs().split("\n")))
 
 
 def _first_words(text: str) -> str:

@@ -65,8 +65,12 @@ class Ending:
             work()
             return self.succeed(remarks)
         except BaseException as error:
-            logger.error("the run failed", exc_info=error)
-            outcome = self.fail(_exit_code(error), _reason(error))
+            reason = _reason(error)
+            if _says_all(error):
+                logger.error("the run failed: %s", reason)
+            else:
+                logger.error("the run failed", exc_info=error)
+            outcome = self.fail(_exit_code(error), reason)
             if not isinstance(error, Exception):
                 raise
             return outcome
@@ -142,6 +146,11 @@ class Ending:
         """Write a line on a terminal that may be gone."""
         with suppress(OSError, ValueError):
             self._console.say(text)
+
+
+def _says_all(error: BaseException) -> bool:
+    """Whether an exception was made for whoever started the run, so that a traceback adds nothing to it."""
+    return isinstance(error, ConfigError | RunError) and error.__cause__ is None
 
 
 def _exit_code(error: BaseException) -> int:

@@ -14,6 +14,7 @@ import json
 
 import numpy as np
 from leaf_servers import host_of
+from lies import TEXTS, any_value, places
 
 from fedge.config import engines
 from fedge.edge import orders
@@ -28,21 +29,6 @@ LEAVES, CLIENTS, LIAR = 3, 9, 1
 TIMES = ("train_seconds", "seconds")
 MINE = {str(client) for client in range(LIAR * CLIENTS // LEAVES, (LIAR + 1) * CLIENTS // LEAVES)}
 ORDERS = (orders.TRAIN, orders.PROBE, orders.EVALUATE)
-NUMBERS = [
-    0, -1, 1, 2, 99, 0.5, 1e-300, -1e-9, 1e17, 1e39, 1e308, -1e308, 2**63, 10**400, -(10**400),
-    float("nan"), float("inf"), -float("inf"), True, False, None,
-]  # fmt: skip
-TEXTS = [
-    "",
-    "\x1b[2J",
-    "\x1b]0;x\x07",
-    "\u202e",
-    "a\nb",
-    "=cmd|' /C calc'!A0",
-    "x" * 5000,
-    "../../x",
-    "__class__",
-]
 VALUES = [np.nan, np.inf, -np.inf, 1e17, -1e30, 3e38, -1.0, -1e-6, 0.0]
 DTYPES = [np.float64, np.int32, np.float16, np.int64, np.bool_]
 
@@ -181,26 +167,6 @@ def lie_of(seed, is_first=False):
     """
     kind = str(np.random.default_rng([24, seed]).choice(list(LIES), p=[0.4, 0.3, 0.1, 0.08, 0.06, 0.06]))
     return kind, lambda answer: LIES[kind](np.random.default_rng([25, seed]), answer, is_first)
-
-
-def any_value(rng):
-    """Draw anything that JSON can say."""
-    which = rng.integers(5)
-    if which < 2:
-        return NUMBERS[rng.integers(len(NUMBERS))]
-    if which == 2:
-        return TEXTS[rng.integers(len(TEXTS))]
-    if which == 3:
-        return [any_value(rng) for _ in range(rng.integers(4))]
-    return {TEXTS[rng.integers(len(TEXTS))]: any_value(rng) for _ in range(rng.integers(3))}
-
-
-def places(value, path=()):
-    """Yield the paths of all values inside tables and lists."""
-    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, each in inside:
-        yield (*path, key)
-        yield from places(each, (*path, key))
 
 
 def plain(facts):

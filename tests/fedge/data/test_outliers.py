@@ -143,3 +143,20 @@ def test_real_owners_are_never_left_out(shared_data, name):
         for parts in shares(y, users, clients, draw):
             told = {client: channel_sums(x[part]) for client, part in enumerate(parts) if len(part)}
             assert left_out(told, names) == {}
+
+
+@pytest.mark.parametrize(
+    ("mean", "spread", "said"),
+    [
+        (1e300, 10.0, "mean 1e+300 and deviation 1"),
+        (float("nan"), 10.0, "mean nan and deviation 1"),
+        (0.0, 1e61, "mean 0 and deviation 1e+30"),
+        (0.0, float("inf"), "mean 0 and deviation inf"),
+        (0.0, -10.0, "mean 0 and deviation nan"),
+    ],
+)
+@pytest.mark.parametrize("clients", [0, 1, 8])
+def test_what_cannot_be_is_left_out_however_few_there_are(mean, spread, said, clients):
+    told = {client: ChannelSums(10, (0.1 * client,), (10.0,)) for client in range(clients)}
+    found = left_out(told | {9: ChannelSums(10, (mean,), (spread,))}, ("x",))
+    assert found == {9: f"channel 'x' has {said}, but both must be numbers of at most 1e+18"}

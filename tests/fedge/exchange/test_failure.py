@@ -1,10 +1,19 @@
 """Failures: what they are counted by, what a person reads, and that nothing of a client's text does harm."""
 
 import pytest
+from flwr.app import Error, Message, RecordDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedge.exchange.failure import Failure, loss_not_finite, no_reply_within, raised, rejected, worker_died
+from fedge.exchange.failure import (
+    Failure,
+    loss_not_finite,
+    no_reply_within,
+    raised,
+    reason_of,
+    rejected,
+    worker_died,
+)
 
 
 @pytest.mark.parametrize(
@@ -46,3 +55,21 @@ def test_a_failure_is_one_printable_line_whatever_a_client_says(kind, detail):
 def test_a_traceback_comes_down_to_its_last_error():
     text = "<class 'x'>:<'ray::f()\n  File a.py, line 1\nValueError: no windows\n'>"
     assert str(raised(text)) == "ValueError: no windows"
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        (None, "unknown reason"),
+        (True, "its error has True in place of words"),
+        ({"a": "\x1b[2J"}, r"its error has {'a': '\x1b[2J'} in place of words"),
+        (b"\xff", "its error has b'\\xff' in place of words"),
+        ("x" * 10**7 + "\nValueError: gone", "ValueError: gone"),
+    ],
+)
+def test_an_error_reply_says_words_of_bounded_length_whatever_is_in_it(reason, said):
+    error = Error(2)
+    error.__dict__["_reason"] = reason
+    asked = Message(RecordDict(), 1, "train")
+    asked.metadata.__dict__["_message_id"] = "1"
+    assert raised(reason_of(Message(error, reply_to=asked))).detail == said

@@ -161,3 +161,14 @@ def test_an_engine_error_before_the_run_has_its_log_is_known(tmp_path, monkeypat
         assert logs.first_engine_error() == "Unknown keyword"
     finally:
         stop_logging_to(handler)
+
+
+def test_what_is_logged_is_printable_and_not_endless(log):
+    logger = logging.getLogger("fedge.somewhere")
+    logger.warning("sensor \x1b[2J lost\r\u202e \ud800\n\tat once")
+    logger.warning("x" * 10**7)
+    first, second, third = log.read_text().splitlines()
+    assert first.endswith("sensor \\x1b[2J lost\\r\\u202e \\ud800")
+    assert second == "        at once"
+    assert len(third) < 70_000
+    assert " characters left out … xxx" in third

@@ -1,0 +1,216 @@
+"""Runs one after another some of whose clients lie, on any engine, and what is looked at afterwards.
+
+Each run follows a plan of `lying_client`; its name is the plan's. What the terminal showed lies in a file
+beside the run folders.
+"""
+
+import csv
+import io
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from lies import first_answer
+from lying_client import TOLD
+from safetensors.numpy import load_file
+
+from fedge.data.own import Told
+from fedge.data.prepared import read_laid_out
+from fedge.run.run import run
+
+CLIENTS, LIAR = 9, 4
+TABLES = (
+    "metrics/clients.csv", "metrics/leaf_rounds.csv", "devices/jobs.csv", "devices/versions.csv",
+    "devices/devices.csv", "devices/staleness.csv",
+)  # fmt: skip
+FILES = ("clusters.jsonl", "checkpoints/final.safetensors")
+TIMES = ("train_seconds", "seconds")
+GONE = {"name": "gone", "what": "gone", "liars": [LIAR]}
+LEFT_OUT = {"name": "left-out", "what": "sums", "sums": ["mean", 1e17], "liars": [LIAR]}
+MOST_LOG = 200_000  # bytes of run.log
+
+
+def first_plan(seed):
+    """Return the plan of a run in which one client's first answer is the lie of a seed."""
+    return {"name": f"first-{seed}", "what": "first", "seed": seed, "liars": [LIAR]}
+
+
+def carry_out_all(make_engine, name, config, plans):
+    """Carry out a run for each plan on an engine.
+
+    Args:
+        make_engine: gives the engine of a run.
+        name: of the engine.
+        config: of all runs, flat; `runs-dir` is absolute.
+        plans: in order.
+    """
+    shown = Path(config["runs-dir"]) / "shown"
+    shown.mkdir(parents=True, exist_ok=True)
+    place = Path(os.environ["FEDGE_LIES"])
+    told = place.with_name(TOLD)
+    for plan in plans:
+        new = place.with_name(f"{place.name}.new")
+        new.write_text(json.dumps(plan))
+        new.replace(place)
+        told.unlink(missing_ok=True)
+        terminal = io.StringIO()
+        outcome = run(make_engine(), {**config, "run-name": plan["name"]}, name, {}, lambda _, t=terminal: t)
+        ended = {"status": outcome.status, "reason": outcome.reason, "shown": terminal.getvalue()}
+        ended["lies"] = told.stat().st_size if told.exists() else 0
+        (shown / f"{plan['name']}.json").write_text(json.dumps(ended))
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run of a plan that has ended."""
+
+    folder: Path
+    status: str
+    reason: str
+    shown: str
+    lies: int
+
+    @property
+    def log(self):
+        return (self.folder / "run.log").read_text(errors="replace")
+
+    @property
+    def manifest(self):
+        return json.loads((self.folder / "manifest.json").read_text())
+
+    def rows(self, table):
+        with (self.folder / table).open(newline="") as file:
+            return list(csv.DictReader(file))
+
+    def of_the_others(self, liars=(LIAR,)):
+        """Return all that the run leaves of everybody but the liars."""
+        mine = set(map(str, liars))
+        rows = {
+            table: [
+                {name: value for name, value in row.items() if name not in TIMES}
+                for row in self.rows(table)
+                if row.get("client") not in mine
+            ]
+            for table in TABLES
+            if (self.folder / table).is_file()
+        }
+        files = [name for name in FILES if (self.folder / name).is_file()]
+        assert "checkpoints/final.safetensors" in files
+        return {**rows, **{name: (self.folder / name).read_bytes() for name in files}}
+
+
+def ended(runs, name):
+    """Return a run by its name."""
+    said = json.loads((Path(runs) / "shown" / f"{name}.json").read_text())
+    return Ended(Path(runs) / name, **said)
+
+
+def honest_record(dealt, client=LIAR):
+    """Return the values of a client's honest first answer."""
+    _, facts = read_laid_out(Path(dealt) / f"client-{client}")
+    return {"partition_id": client, "num_partitions": CLIENTS, "seen": "", "told": facts["told"]}
+
+
+def look_at_first(runs, dealt, seed):
+    """Look at the run in which a first answer was the lie of a seed; return what became of the lie.
+
+    "refused": the run, in one line, before any work. "left out": of the statistics. "nothing": nobody goes by
+    it. "counted": an honest client could have said it. Whatever it is, nothing of it is raw or endless.
+    """
+    what, spoil = first_answer(seed)
+    found, where = ended(runs, first_plan(seed)["name"]), f"seed {seed}: {what}"
+    look_at_words(found, where)
+    if found.status == "failed":
+        assert 0 < len(found.reason) < 1000, where
+        assert found.rows("metrics/global_rounds.csv") == [], where
+        return what, "refused"
+    honest = honest_record(dealt)
+    before, after = Told.of_text(honest["told"]), spoil(dict(honest)).get("told")
+    after = Told.of_text(str(after))
+    if after.counts == before.counts:
+        left_out = str(LIAR) in found.manifest["data"].get("left_out", {})
+        wanted = "left-out" if left_out else "gone" if after.sums == before.sums else ""
+        if wanted:
+            look_at_others(found, ended(runs, wanted), where)
+            return what, "left out" if left_out else "nothing"
+    for name, array in load_file(found.folder / "checkpoints" / "final.safetensors").items():
+        assert np.isfinite(array).all(), (where, name)
+    return what, "counted"
+
+
+def look_at_others(found, wanted, where, liars=(LIAR,)):
+    """Assert that all others have what they have in another run."""
+    mine, theirs = found.of_the_others(liars), wanted.of_the_others(liars)
+    assert [name for name in theirs if mine[name] != theirs[name]] == [], where
+
+
+def look_at_words(found, where, most=MOST_LOG):
+    """Assert that nothing said is raw, endless or a traceback."""
+    for name, text in (("terminal", found.shown), ("log", found.log), ("reason", found.reason)):
+        assert "Traceback" not in text, (where, name)
+        odd = [line for line in text.split("\n") if not line.isprintable()]
+        assert odd == [], (where, name)
+        assert len(text) < most, (where, name)
+
+
+def look_at_errors(runs, plan):
+    """Look at a run with error replies: each is a failure; return how many there were."""
+    found = ended(runs, plan["name"])
+    look_at_words(found, plan["name"])
+    assert found.status == "partial", (plan["name"], found.reason)
+    look_at_others(found, ended(runs, "gone"), plan["name"], plan["liars"])
+    return found.lies
+
+
+# --- whole runs with a node whose statistics are a lie, or that talks without end ---------------------------
+
+HONEST = {"name": "honest", "what": "none", "works": True, "liars": [LIAR]}
+SUMS = [("mean", 1e3), ("mean", 1e17), ("mean", 1e300), ("std", 1e30), ("std", 1e300)]
+NOISE = {"name": "noise", "what": "noise", "works": True, "liars": [LIAR]}
+
+
+def sums_plans():
+    """Return plans of an honest run, and of those with a node that lies about its windows and works on."""
+    lying = {"what": "sums", "works": True, "liars": [LIAR]}
+    return [HONEST, *({**lying, "name": f"sums-{which}-{n:g}", "sums": [which, n]} for which, n in SUMS)]
+
+
+def look_at_sums(runs, names, has_report=False):
+    """Look at runs with a node that was left out: it is named, and the others are as without it."""
+    honest, first = ended(runs, "honest"), None
+    for name in names:
+        found = ended(runs, name)
+        look_at_words(found, name)
+        assert found.status == "completed", (name, found.reason)
+        said = f"partition {LIAR} is left out of the statistics by which all scale"
+        assert said in found.shown, name
+        (why,) = found.manifest["data"]["left_out"].values()
+        assert list(found.manifest["data"]["left_out"]) == [str(LIAR)], name
+        assert any(said in line and why in line for line in found.manifest["remarks"]), name
+        assert not has_report or said in (found.folder / "report.html").read_text(), name
+        first = first or found
+        look_at_others(found, first, name)
+        difference = accuracy(found) - accuracy(honest)
+        assert abs(difference) < 0.05, (name, difference)
+
+
+def accuracy(found):
+    """Return the mean test accuracy of all but the liar in the last round."""
+    rows = [row for row in found.rows("metrics/clients.csv") if row["client"] != str(LIAR)]
+    last = max(int(row["global_round"]) for row in rows)
+    return np.mean([float(row["test_accuracy"]) for row in rows if int(row["global_round"]) == last])
+
+
+def look_at_noise(runs):
+    """Look at a run with a client that talks without end: its results are the same, its words bounded."""
+    found = ended(runs, "noise")
+    assert found.status == "completed", found.reason
+    look_at_others(found, ended(runs, "honest"), "noise", ())
+    log = found.log
+    assert len(log) < 1_200_000
+    assert "\x1b" not in log
+    said = [line for line in log.splitlines() if f"client {LIAR}: " in line and "were left out" in line]
+    assert 1 <= len(said) <= 10, said
+    return said
