@@ -227,7 +227,7 @@ def _read(reply: Message) -> Hello:
 
 
 def _whose(reply: Message) -> str:
-    """Whose first answer this is, as far as it says so itself."""
+    """Owner of a first answer, as far as it says so itself."""
     try:
         partition = config_of(reply)["partition_id"]
     except Exception:  # whatever a client has put into it

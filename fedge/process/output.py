@@ -58,7 +58,7 @@ class _Share:
         self.call = A_CALL
 
     def take(self, size: int) -> int:
-        """How much of so much may be let through; it counts."""
+        """Part of so much that may be let through; it counts."""
         with _lock:
             let = max(0, min(size, self.call, self.hour))
             self.call -= let
@@ -67,7 +67,7 @@ class _Share:
         return let
 
     def words(self) -> str:
-        """What the log is to say now; empty for nothing."""
+        """Line for the log, empty while there is nothing new."""
         if self.dropped < max(1, 2 * self.said):
             return ""
         self.said = self.dropped
@@ -122,7 +122,7 @@ def _let_all_count(share: _Share | None) -> None:
 
 
 def room_for(size: int) -> int:
-    """How much of so much output the client at work here may still have; all of it where none is."""
+    """Part of so much output that the client at work here may still have; all of it where none is."""
     share = getattr(_mine, "share", None) or _everybodys
     return size if share is None else share.take(size)
 
