@@ -1,6 +1,6 @@
 """A client that lies in its first answer, fails with odd words, or talks without end loses only itself.
 
-Lies are drawn by numbered seeds (`lies`); runs on other engines are in tests/deployed/test_lying_clients.py.
+Lies are drawn by numbered seeds (`lies`); runs on other engines: tests/deployed.
 `-m soak` tries 2,000 first answers and 500 error replies and prints what became of them.
 """
 
