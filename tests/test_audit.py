@@ -158,6 +158,7 @@ def test_every_version_has_checksums():
 
 
 @pytest.mark.slow
+@pytest.mark.extended
 def test_pip_reads_the_checksums():
     """What is installed already is not downloaded; a file that pip cannot read is an error."""
     words = [

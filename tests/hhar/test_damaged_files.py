@@ -88,7 +88,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.slow
-@settings(max_examples=800)
+@settings(max_examples=150)
 @given(data=st.data(), compress=st.booleans())
 def test_a_damaged_window_file_is_read_or_refused(folder, data, compress):
     path = folder / "w.npz"
@@ -318,7 +318,7 @@ CSV = (
 
 
 @pytest.mark.whole_runs  # seconds of reading
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(data=st.data(), block_bytes=st.sampled_from([50, 1 << 20]))
 def test_a_damaged_csv_is_read_or_refused(folder, data, block_bytes):
     path = folder / "Phones_accelerometer.csv"

@@ -98,7 +98,7 @@ def compare(options):
 
 # not made smaller: an example is short as it is, and shrinking it takes hundreds of runs
 @settings(
-    phases=[Phase.explicit, Phase.reuse, Phase.generate], max_examples=40, deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate], max_examples=25, deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )  # fmt: skip
 @given(OPTIONS, SCAFFOLD, GATE)

@@ -19,7 +19,9 @@ ADAM = {"scaffold.enabled": False, "leaf.strategy": "fedadam"}
 
 
 @pytest.mark.parametrize(
-    "extra", [{}, pytest.param(ADAM, marks=pytest.mark.extended)], ids=["scaffold", "fedadam"]
+    "extra",
+    [pytest.param({}, marks=pytest.mark.extended), pytest.param(ADAM, marks=pytest.mark.extended)],
+    ids=["scaffold", "fedadam"],
 )
 def test_killed_three_times_at_random_moments(tmp_path, extra):
     config = {**tiny(), **extra, "num-server-rounds": 12}

@@ -54,6 +54,7 @@ def carry_out(tmp_path, rounds, code=""):
     return tmp_path / "runs" / "soak", output
 
 
+@pytest.mark.extended
 def test_a_hundred_rounds_hold_what_they_hold(tmp_path):
     folder, output = carry_out(tmp_path, 100)
     assert "grows steadily" not in output

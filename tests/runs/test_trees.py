@@ -89,6 +89,7 @@ kind.{name} = killed
 """
 
 
+@pytest.mark.extended
 def test_killed_at_every_tier_it_goes_on_exactly(tmp_path):
     """A tree of depth 4 of whose processes four kill themselves, each at another tier."""
     config = {**small_config(tmp_path), **DEEP, "num-server-rounds": 6, "run-name": "killed"}

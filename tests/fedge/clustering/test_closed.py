@@ -148,6 +148,7 @@ def test_what_belongs_together_is_parted_no_more_often_than_the_level(groups, cl
 
 
 @pytest.mark.slow
+@pytest.mark.extended
 def test_sixty_four_leaves_in_bounded_memory():
     """Four groups of 16 leaves of two clients: found, in less than 200 MB however many deals.
 

@@ -173,6 +173,7 @@ def test_of_the_similarities_the_one_whose_cut_fewest_deals_reach(seed, kinds):
 
 
 @pytest.mark.whole_runs  # seconds of simulation
+@pytest.mark.extended
 def test_many_leaves_are_cut_where_they_differ():
     """Sixty-four leaves of two clients, half of another kind, then one alone: candidates find both."""
     rng = np.random.default_rng(2)
@@ -271,7 +272,7 @@ def people(kind, count, rng):
         ("odd", [3, 3, 3]),
         ("heavy", [4] * 4),
         ("normal", [3] * 6),
-        ("odd", [2] * 10),
+        pytest.param("odd", [2] * 10, marks=pytest.mark.extended),
         ("heavy", [1, 2, 3, 4, 5]),
     ],
 )

@@ -128,6 +128,7 @@ def test_distances_are_the_larger_loss():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine_seed", [5])
+@pytest.mark.extended
 def test_in_a_run_a_drift_is_seen(engine_seed, tmp_path):
     """Labels of one leaf permuted from round 4 on. It falls, and so does another, since the mean of all has
     seen a round of the new labels; a round later the two that are alike have come together again."""

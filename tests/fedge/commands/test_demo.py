@@ -10,6 +10,7 @@ from fedge.records.reader import load_run
 
 @pytest.mark.whole_runs
 @pytest.mark.slow
+@pytest.mark.extended
 def test_the_demonstration_says_what_its_two_runs_hold(tmp_path, capsys, monkeypatch):
     """Two rounds are enough to find the planted halves; every figure printed stands in the tables."""
     monkeypatch.delenv("SEED", raising=False)

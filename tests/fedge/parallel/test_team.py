@@ -74,7 +74,9 @@ def both(team, name, settings=SETTINGS, correction=None):
     return one, together
 
 
-@pytest.mark.parametrize(("name", "steps"), [("cnn", 0), ("mlp-tiny", 0), ("cnn", 6)])
+@pytest.mark.parametrize(
+    ("name", "steps"), [pytest.param("cnn", 0, marks=pytest.mark.extended), ("mlp-tiny", 0), ("cnn", 6)]
+)
 def test_they_train_as_one_process_does(team, name, steps):
     """BatchNorm takes its statistics over the whole batch, also where a process has no window of it."""
     one, together = both(team, name, replace(SETTINGS, steps=steps))
