@@ -319,6 +319,11 @@ def _refuse_what_has_no_meaning_on_the_virtual_clock(config: "Config") -> None:
     """Raise ConfigError for parts of the method that need rounds in which all clients wait for each other."""
     if not config.asynchrony.is_on:
         return
+    if config.devices.partial_work and config.asynchrony.leaf_link_megabytes_s:
+        raise ConfigError(
+            "devices.partial-work must be false beside asynchrony.leaf-link-megabytes-s, because when "
+            "an upload over a shared link ends is not known, nor with which step to stop; set one of them off"
+        )
     found = [(remedy, why) for remedy, why, is_set in _ROUNDS_ONLY if is_set(config)]
     if found:
         places, rule = config.asynchrony.concurrency, config.asynchrony.rule

@@ -231,11 +231,19 @@ EFFECTS: dict[str, Effect] = {
     "asynchrony.over-selection": _in_rounds,
     "asynchrony.deadline-s": _in_rounds,
     "asynchrony.evaluate-every-s": _clock(""),
+    "asynchrony.leaf-link-megabytes-s": _clock(""),
     **{
         f"asynchrony.{option}": _clock(
             "hierarchy.num-servers above 1", lambda config: config.hierarchy.num_servers > 1
         )
-        for option in ("groups", "cloud-rule", "cloud-every", "cloud-delay-s", "cloud-megabytes-s")
+        for option in (
+            "groups",
+            "cloud-rule",
+            "cloud-every",
+            "cloud-delay-s",
+            "cloud-megabytes-s",
+            "cloud-link-megabytes-s",
+        )
     },
     "checkpoint.keep": Effect("checkpoint.every", lambda config: config.checkpoint.every > 0),
 }

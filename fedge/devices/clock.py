@@ -17,6 +17,9 @@ SECOND_US = 1_000_000
 class Kind(IntEnum):
     """Kind of event; of one moment, the smaller number first."""
 
+    SENT = -5  # transfers over a shared link end
+    SEND = -4  # a device begins to receive or to send over the link of its leaf
+    SEND_CLOUD = -3  # a leaf or the cloud begins to send over the cloud's link
     CLOUD_SERVED = -2  # the cloud is done with what a leaf has sent
     SERVED = -1  # a server is done with what it was busy with
     ARRIVE = 0  # a device's job ends

@@ -26,6 +26,7 @@ from fedge.config.sections.devices import AsynchronyConfig
 from fedge.devices.clock import SECOND_US, Clock, Kind
 from fedge.devices.ledger import Ledger
 from fedge.devices.line import Line
+from fedge.devices.network import DOWN, UP, Network
 from fedge.devices.rules import Arrival, Rule
 from fedge.devices.server import Server, within
 from fedge.devices.vectors import Version
@@ -62,6 +63,7 @@ class Cloud:
         links: per leaf, in order.
         waiting: per group the leaves whose models are in the buffer, in the order of arrival.
         lines: per group the leaves whose models have reached the cloud and wait until its rule is free.
+        network: where leaves share the link of the cloud; None: each has its own.
     """
 
     def __init__(
@@ -92,6 +94,9 @@ class Cloud:
         self._bytes = server.version.nbytes
         seconds = config.cloud_delay_s + self._bytes / (config.cloud_megabytes_s * 1e6)
         self._delay_us = round(seconds * SECOND_US) if config.cloud_delay_s else 0
+        self.network: Network | None = None
+        self._before_us = round(config.cloud_delay_s * SECOND_US)
+        self._most_bytes_s = config.cloud_megabytes_s * 1e6
 
     @property
     def weights(self) -> list[float]:
@@ -116,7 +121,31 @@ class Cloud:
         if link.sent is None and link.made >= self._every:
             link.sent, link.made = server.version, 0
             ledger.moved["cloud_up"] += self._bytes
-            clock.at(clock.now_us + self._delay_us, Kind.AT_CLOUD, leaf, link.exchange)
+            self._begin_to_send(leaf, Kind.AT_CLOUD, clock)
+
+    def _begin_to_send(self, leaf: int, reaches: Kind, clock: Clock) -> None:
+        """Let a model go from a leaf to the cloud or back; over a shared link bytes go after the delay."""
+        exchange = self.links[leaf].exchange
+        if self.network is None:
+            clock.at(clock.now_us + self._delay_us, reaches, leaf, exchange)
+        else:
+            clock.at(clock.now_us + self._before_us, Kind.SEND_CLOUD, leaf, exchange)
+
+    def send(self, leaf: int, clock: Clock) -> None:
+        """Let the bytes of a leaf's model, or of the answer, go over the link that all leaves share."""
+        assert self.network is not None
+        link = self.network.of_cloud(UP if self.links[leaf].answer is None else DOWN)
+        self.network.join(link, self._key(leaf), self._most_bytes_s, clock)
+
+    def sent(self, key: int, clock: Clock) -> None:
+        """Let what has come over the shared link be there."""
+        exchange, leaf = divmod(key, len(self.links))
+        reaches = Kind.AT_CLOUD if self.links[leaf].answer is None else Kind.AT_LEAF
+        clock.at(clock.now_us, reaches, leaf, exchange)
+
+    def _key(self, leaf: int) -> int:
+        """The number of a leaf's transfer over the shared link."""
+        return self.links[leaf].exchange * len(self.links) + leaf
 
     def receive(self, leaf: int, clock: Clock, ledger: Ledger) -> None:
         """Take in what a leaf has sent, or let it wait in line while the rule of its group is busy."""
@@ -173,7 +202,7 @@ class Cloud:
         link, server = self.links[leaf], self.server_of(leaf)
         link.answer = server.version, server.number
         ledger.moved["cloud_down"] += self._bytes
-        clock.at(clock.now_us + self._delay_us, Kind.AT_LEAF, leaf, link.exchange)
+        self._begin_to_send(leaf, Kind.AT_LEAF, clock)
 
     def give(self, leaf: int, server: Server, clock: Clock, ledger: Ledger) -> None:
         """Give a leaf the cloud's model; what has come in there since it sent stays on top of it."""
@@ -210,6 +239,9 @@ class Cloud:
             self.waiting.append([])
             self.lines.append(Line())
             for leaf, model in zip(members, models, strict=True):
+                if self.network is not None:  # what is under way is void
+                    for direction in (UP, DOWN):
+                        self.network.leave(self.network.of_cloud(direction), self._key(leaf), clock)
                 self.links[leaf] = Link(mean, sent=model, exchange=self.links[leaf].exchange + 1)
                 ledger.moved["cloud_up"] += self._bytes
                 self._answer(leaf, clock, ledger)

@@ -106,9 +106,11 @@ class LookAhead:
         self._waiting = waiting
         self._clock = clock
         self._ahead: dict[int, tuple[Message, str]] = {}  # number of a job → its message and that one's id
+        self._unwanted: set[str] = set()  # ids of messages whose replies nobody will ask for
 
     def begin(self, job: Job) -> None:
         """Hand a job that trains to the workers."""
+        self._drop_unwanted()
         message = self._question(job)
         self._ahead[job.number] = message, self._engine.push_due(message, job.end_us)
 
@@ -122,6 +124,18 @@ class LookAhead:
         """Context of a job; a device whose job is cut short takes fewer steps."""
         found = self._round_contexts(job.period, job.attempt)
         return replace(found, local_steps=job.steps) if job.steps else found
+
+    def forget(self, job: Job) -> None:
+        """Want no more of a job that is lost after it was handed over, if it was."""
+        if job.number in self._ahead:
+            self._unwanted.add(self._ahead.pop(job.number)[1])
+        self._drop_unwanted()
+
+    def _drop_unwanted(self) -> None:
+        """Drop the replies to forgotten jobs that have come."""
+        if self._unwanted:
+            for reply in self._engine.pull_messages(self._unwanted):
+                self._unwanted.discard(reply.metadata.reply_to_message_id)
 
     def __contains__(self, job: object) -> bool:
         return isinstance(job, Job) and job.number in self._ahead

@@ -1,5 +1,6 @@
 """Outlook on a run on the virtual clock beforehand, and advice where no model came of it."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -34,11 +35,10 @@ def jobs_expected(
     """About how many jobs will end in a run without rounds, those that are lost included.
 
     At `_MOMENTS` of the run it is seen who is there, of `_SAMPLE` devices of each leaf. Who is idle and
-    there begins,
-    drawn evenly, so all wait equally long, g: device i begins a job every t_i + g, and as many are at work
-        as there
-    are places, Σ t_i / (t_i + g), or all. A job takes its mean time t_i; half of that when the device drops
-    out; no longer than the device stays, nor than `asynchrony.timeout-s`. A model has `model_bytes` bytes.
+    there begins, drawn evenly, so all wait equally long, g: device i begins a job every t_i + g, and as many
+    are at work as there are places, Σ t_i / (t_i + g), or all. A job takes its mean time t_i; half of that
+    when the device drops out; no longer than the device stays, nor than `asynchrony.timeout-s`. A model has
+    `model_bytes` bytes, and no more of them end in a second than a leaf's shared link can carry.
 
     Args:
         fleet: a row per client.
@@ -47,6 +47,8 @@ def jobs_expected(
         model_bytes: of a model.
         presence: whether a device is there, asked from the beginning on.
     """
+    link = config.asynchrony.leaf_link_megabytes_s * 1e6
+    most = link / model_bytes if link else math.inf
     usual = usual_s(fleet, _windows(fleet, who, config), model_bytes) * (1 - config.devices.dropout / 2)
     if config.asynchrony.timeout_s:
         usual = np.minimum(usual, config.asynchrony.timeout_s)
@@ -63,7 +65,7 @@ def jobs_expected(
             ]
             stays_s = np.array(stays, np.float64) / SECOND_US
             takes = np.minimum(usual[devices], stays_s)[stays_s > 0]
-            found += each_stands_for * _per_second(takes, count / each_stands_for)
+            found += min(most, each_stands_for * _per_second(takes, count / each_stands_for))
     return round(found * all_s / _MOMENTS)
 
 
@@ -100,7 +102,9 @@ def refuse_vain_deadline(fleet: Fleet, who: Population, config: Config, model_by
     """
     if DURATIONS.is_own(config.devices.duration):
         return  # nobody knows beforehand
-    deadline_s = config.asynchrony.deadline_s
+    deadline_s, link = config.asynchrony.deadline_s, config.asynchrony.leaf_link_megabytes_s * 1e6
+    if link:
+        fleet = replace(fleet, down=np.minimum(fleet.down, link), up=np.minimum(fleet.up, link))
     takes = quickest_s(fleet, _windows(fleet, who, config), model_bytes)
     if config.devices.partial_work:  # a step will do
         nothing = np.zeros(len(fleet))

@@ -1,16 +1,21 @@
 """Jobs as they are planned: how long each takes, and whether it brings anything, are known when it begins."""
 
+from typing import cast
+
 import numpy as np
 
 from fedge.config import parts, traits
 from fedge.config.config import Config
+from fedge.devices.availability import FOREVER_US
 from fedge.devices.clock import SECOND_US
-from fedge.devices.draws import JobDraws
+from fedge.devices.draws import Draw, JobDraws
 from fedge.devices.duration import Duration, Work, asked
-from fedge.devices.fleet import Durations, Fleet
+from fedge.devices.fleet import Durations, Fleet, Times, micros
 from fedge.devices.jobs import Fate, Job
 from fedge.devices.selection import History
 from fedge.devices.server import Server
+from fedge.devices.sharing import duration_us, rate_of
+from fedge.devices.transit import NOT_YET_US, Route
 from fedge.training.passes import steps_of_passes, windows_seen
 
 
@@ -103,6 +108,7 @@ class Planning:
         self._train = config.train
         self._partial = config.devices.partial_work
         self._model_bytes = model_bytes
+        self._link = rate_of(config.asynchrony.leaf_link_megabytes_s * 1e6)
         self._dropout = config.devices.dropout
         in_rounds = parts.SERVER_RULES.has(config.asynchrony.rule, traits.ROUNDS)
         timeout_s = config.asynchrony.timeout_s
@@ -125,24 +131,10 @@ class Planning:
             server: of the leaf, whose model it starts from.
         """
         self.begun += 1
-        draw = self._draws.of(device, attempt)
-        windows = int(self._windows[device])
-        times = self._durations.times(device, windows, draw)
-        if self._duration is not None:
-            work = Work(
-                device, attempt, leaf, windows, self._steps(device), self._model_bytes, now_us / SECOND_US,
-                times.train_s, self._history, self._seed,
-            )  # fmt: skip
-            times = times._replace(train_s=asked(self._duration, work))
-        there_us, trained_us, busy_us = self._durations.of(device, self._model_bytes, times)
-        whole_us, steps, of_steps = busy_us, 0, 0
-        fate: Fate = "trains"
-        if draw.dropout < self._dropout:
-            fate, busy_us = "dropped", max(1, round(busy_us * draw.where))
-        if now_us + busy_us > until_us:
-            fate, busy_us = "away", until_us - now_us
-        if self._most_us is not None and busy_us > self._most_us:
-            fate, busy_us = "late", self._most_us
+        draw, times = self._drawn(leaf, device, attempt, now_us)
+        there_us, trained_us, whole_us = self._durations.of(device, self._model_bytes, times)
+        busy_us, fate = self._fate(whole_us, until_us - now_us, draw)
+        steps = of_steps = 0
         if self._partial and fate in ("away", "late"):
             of_steps = self._steps(device)
             steps, until_trained_us = cut_short(there_us, trained_us, whole_us, busy_us, of_steps)
@@ -153,6 +145,56 @@ class Planning:
             self.begun, device, leaf, attempt, period, server.number, now_us, now_us + busy_us,
             now_us + there_us, now_us + trained_us, fate, server.version, steps, of_steps if steps else 0,
         )  # fmt: skip
+
+    def routed(
+        self, leaf: int, device: int, attempt: int, now_us: int, until_us: int, period: int, server: Server
+    ) -> tuple[Job, Route]:
+        """The same over the shared link of a leaf: a job that ends no sooner than it says, and its route."""
+        self.begun += 1
+        draw, times = self._drawn(leaf, device, attempt, now_us)
+        down, up = (min(rate_of(rate), self._link) for rate in self.links(device))
+        comes_us, back_us = (duration_us(self._model_bytes, rate) for rate in (down, up))
+        route = Route(micros(times.down_s), micros(times.train_s), micros(times.up_s), back_us)
+        alone_us = route.down_us + comes_us + route.train_us + route.up_us + back_us
+        busy_us, fate = self._fate(alone_us, until_us - now_us, draw)
+        if fate != "trains":
+            route.cut_us, route.lost_as = now_us + busy_us, fate
+        else:
+            if until_us < FOREVER_US:
+                route.cut_us, route.lost_as = until_us, "away"
+            if self._most_us is not None and (route.cut_us is None or now_us + self._most_us < route.cut_us):
+                route.cut_us, route.lost_as = now_us + self._most_us, "late"
+        return Job(
+            self.begun, device, leaf, attempt, period, server.number, now_us, now_us + busy_us,
+            NOT_YET_US, NOT_YET_US, fate, server.version,
+        ), route  # fmt: skip
+
+    def links(self, device: int) -> tuple[float, float]:
+        """Bytes per second that a device receives, and sends, where nobody else does."""
+        return self._durations.links(device)
+
+    def _drawn(self, leaf: int, device: int, attempt: int, now_us: int) -> tuple[Draw, Times]:
+        """The draws of a job, and its times."""
+        draw, windows = self._draws.of(device, attempt), int(self._windows[device])
+        times = self._durations.times(device, windows, draw)
+        if self._duration is None:
+            return draw, times
+        work = Work(
+            device, attempt, leaf, windows, self._steps(device), self._model_bytes, now_us / SECOND_US,
+            times.train_s, self._history, self._seed,
+        )  # fmt: skip
+        return draw, times._replace(train_s=asked(self._duration, work))
+
+    def _fate(self, whole_us: int, stays_us: int, draw: Draw) -> tuple[int, Fate]:
+        """How long a job keeps its device, and what becomes of it; whole it takes `whole_us`."""
+        busy_us, fate = whole_us, "trains"
+        if draw.dropout < self._dropout:
+            busy_us, fate = max(1, round(busy_us * draw.where)), "dropped"
+        if busy_us > stays_us:
+            busy_us, fate = stays_us, "away"
+        if self._most_us is not None and busy_us > self._most_us:
+            busy_us, fate = self._most_us, "late"
+        return busy_us, cast(Fate, fate)
 
     def _steps(self, device: int) -> int:
         """Steps of the optimiser in a job of a device."""

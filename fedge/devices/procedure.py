@@ -1,5 +1,8 @@
 """The loop: events one after another, as the virtual clock has them; real time decides nothing.
 
+    SENT           transfers over a shared link end (`fedge.devices.transit`)
+    SEND           a device begins to receive or to send over the link of its leaf
+    SEND_CLOUD     a leaf or the cloud begins to send over the cloud's link
     CLOUD_SERVED   the cloud, whose rule takes virtual time, is done with what a leaf has sent
     SERVED         a leaf whose rule takes virtual time (`Server.seconds_of_next`) is done with an arrival
     ARRIVE         a device's job ends; what it has trained goes to its leaf's rule, its place is free again
@@ -14,9 +17,11 @@ Everything between two events stands in the attributes of `Procedure`: so a run 
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from fedge.config import parts, traits
 from fedge.config.topology import places_per_leaf
+from fedge.devices import transit
 from fedge.devices.choosing import Choosing
 from fedge.devices.clock import SECOND_US, Clock, Event, Kind
 from fedge.devices.cloud import Cloud
@@ -25,11 +30,13 @@ from fedge.devices.groups import Groups
 from fedge.devices.jobs import Job
 from fedge.devices.ledger import Ledger
 from fedge.devices.line import Line
+from fedge.devices.network import Network
 from fedge.devices.periods import end_period
 from fedge.devices.planning import Planning
 from fedge.devices.rounds import goal_of, settled
 from fedge.devices.rules import Arrival
 from fedge.devices.server import Server
+from fedge.devices.transit import OpenRound, Route
 from fedge.devices.vectors import Version
 from fedge.devices.world import JobRow, World
 from fedge.exchange.failure import Failure
@@ -50,6 +57,9 @@ class Procedure:
         choosing: who is idle, who is there, who is given work.
         planning: what jobs will come to.
         ledger: what has happened.
+        network: shared links.
+        routes: number → way of a job under way over the shared link of its leaf; empty where there is none.
+        rounds: per leaf the round that is open, where links are shared; None: none is.
         evaluated: how many evaluations there have been.
         ending: the limit of the run that is reached, in words; the next evaluation is the last. Empty before.
         has_ended: the newest evaluation is to be the last.
@@ -96,6 +106,11 @@ class Procedure:
             config, world.seed, world.fleet, windows, self._model_bytes, world.duration, self.choosing.history
         )
         self.ledger = Ledger(len(world.fleet), world.fleet)
+        self.network = Network(config.asynchrony, len(self.servers), self._model_bytes)
+        self.routes: dict[int, Route] = {}
+        self.rounds: list[OpenRound | None] = [None] * len(self.servers)
+        if cloud is not None and self.network.at_cloud:
+            cloud.network = self.network
         self.evaluated = 0
         self.ending = ""
         self.has_ended = False
@@ -105,6 +120,9 @@ class Procedure:
         self._every_us = max(1, round(config.asynchrony.evaluate_every_s * SECOND_US))
         self._last_us = 0
         self._handlers: Mapping[int, Callable[[Event], None]] = {
+            Kind.SENT: partial(transit.end_transfers, self),
+            Kind.SEND: partial(transit.send, self),
+            Kind.SEND_CLOUD: self._between_tiers,
             Kind.CLOUD_SERVED: self._between_tiers,
             Kind.SERVED: self._served,
             Kind.ARRIVE: self._arrive,
@@ -133,7 +151,7 @@ class Procedure:
         self._last_us = evaluations * self._every_us
         waiting = [job for line in self.lines for job in line.waiting]
         for job in sorted([*waiting, *self.jobs.values()], key=lambda job: job.end_us):
-            self._hand_over(job)
+            self.hand_over(job)
         most = math.inf if events is None else events
         while self.evaluated < evaluations and self.clock.events < most and not self.has_ended:
             event = self.clock.next()
@@ -142,9 +160,11 @@ class Procedure:
                 self.ending = reason
                 self.clock.at(self.clock.now_us, Kind.EVALUATE, 0, self.evaluated + 1)
 
-    def _hand_over(self, job: Job) -> None:
+    def hand_over(self, job: Job) -> None:
         """Let a job be trained if its result will be needed."""
-        if job.fate == "trains" and job.end_us <= self._last_us and job not in self.world.ahead:
+        has_come = not self.network.at_leaves or job.there_us <= self.clock.now_us
+        is_needed = job.fate == "trains" and job.end_us <= self._last_us and has_come
+        if is_needed and job not in self.world.ahead:
             self.world.ahead.begin(job)
 
     # --- work is given ------------------------------------------------------------------------------
@@ -174,12 +194,15 @@ class Procedure:
             self._wake(leaf, 0)
             return
         asynchrony = self.world.config.asynchrony
+        goal = goal_of(self.places[leaf], asynchrony.over_selection)
         deadline_us = self.clock.now_us + round(asynchrony.deadline_s * SECOND_US)
-        jobs, end_us = settled(
-            planned,
-            goal_of(self.places[leaf], asynchrony.over_selection),
-            max(deadline_us, self.clock.now_us + 1) if asynchrony.deadline_s else None,
-        )
+        deadline_us = max(deadline_us, self.clock.now_us + 1) if asynchrony.deadline_s else 0
+        if self.network.at_leaves:
+            for job in planned:
+                self._begin_job(job)
+            transit.begin_round(self, leaf, planned, goal, deadline_us)
+            return
+        jobs, end_us = settled(planned, goal, deadline_us or None)
         for job in jobs:
             self._begin_job(job)
         self.clock.at(end_us, Kind.ROUND_END, leaf)
@@ -199,22 +222,33 @@ class Procedure:
             return None
         device, until_us = picked
         attempt = int(self.choosing.history.begun[device])
-        server, period = self.servers[leaf], self.evaluated + 1
-        return self.planning.job(leaf, device, attempt, now_us, until_us, period, server)
+        about = leaf, device, attempt, now_us, until_us, self.evaluated + 1, self.servers[leaf]
+        if not self.network.at_leaves:
+            return self.planning.job(*about)
+        job, self.routes[self.planning.begun] = self.planning.routed(*about)
+        return job
 
     def _begin_job(self, job: Job) -> None:
         """Let a device begin."""
         self.jobs[job.number] = job
         self.at_work[job.server] += 1
         self.ledger.moved["down"] += self._model_bytes
+        if self.network.at_leaves:
+            transit.begin(self, job, self.routes[job.number])
+            return
         self.clock.at(job.end_us, Kind.ARRIVE, job.device, job.number)
-        self._hand_over(job)
+        self.hand_over(job)
 
     # --- work comes back ----------------------------------------------------------------------------
 
     def _arrive(self, event: Event) -> None:
         """Take in what a job has come to, or let it wait in line for that; its place is free."""
-        job, now_us = self.jobs.pop(event.number), self.clock.now_us
+        now_us = self.clock.now_us
+        job = transit.ended(self, event.number) if self.network.at_leaves else self.jobs.pop(event.number)
+        if job is None:
+            return
+        if self._in_rounds and self.network.at_leaves:
+            job = transit.counted(self, job)
         self.choosing.put(job.server, job.device, now_us)
         self.at_work[job.server] -= 1
         if job.fate != "trains":
@@ -285,6 +319,14 @@ class Procedure:
 
     def _round_end(self, event: Event) -> None:
         """Combine what is there, and begin the next round."""
+        if self.network.at_leaves:
+            over = transit.stopped(self, event)
+            if over is None:
+                return
+            for job in over:
+                self.choosing.put(job.server, job.device, self.clock.now_us)
+                self.at_work[job.server] -= 1
+                self._note_end(job, job.fate, None)
         self._renew(event.subject, None)
         self.clock.at(self.clock.now_us, Kind.START, event.subject)
 
@@ -303,7 +345,9 @@ class Procedure:
         assert cloud is not None
         if event.number != cloud.links[leaf].exchange:
             return
-        if event.kind == Kind.AT_CLOUD:
+        if event.kind == Kind.SEND_CLOUD:
+            cloud.send(leaf, self.clock)
+        elif event.kind == Kind.AT_CLOUD:
             cloud.receive(leaf, self.clock, self.ledger)
         elif event.kind == Kind.CLOUD_SERVED:
             cloud.served(leaf, self.clock, self.ledger)

@@ -21,6 +21,7 @@ from fedge.devices.line import Line
 from fedge.devices.procedure import Procedure
 from fedge.devices.rules import Arrival
 from fedge.devices.server import Server
+from fedge.devices.transit import OpenRound, Route
 from fedge.devices.vectors import Layout, Version
 from fedge.states.averaging import State
 
@@ -110,6 +111,9 @@ def snapshot(procedure: Procedure) -> tuple[Groups, dict[str, Any]]:
         "groups": None if procedure.groups is None else procedure.groups.facts(),
         "choosing": procedure.choosing.facts(),
         "wakes": procedure.wakes,
+        "network": procedure.network.facts(),
+        "routes": [[number, route.facts()] for number, route in procedure.routes.items()],
+        "rounds": [None if each is None else each.facts() for each in procedure.rounds],
         "evaluated": procedure.evaluated,
         "ending": procedure.ending,
         "begun": procedure.planning.begun,
@@ -160,6 +164,10 @@ def restore(
     ]
     procedure.choosing.restore(facts["choosing"], groups[_CHOOSING])
     procedure.wakes = list(facts["wakes"])
+    if facts.get("network"):  # absent from checkpoints of earlier versions
+        procedure.network.restore(facts["network"])
+        procedure.routes = {number: Route(*route) for number, route in facts["routes"]}
+        procedure.rounds = [None if each is None else OpenRound(*each) for each in facts["rounds"]]
     procedure.evaluated, procedure.planning.begun = facts["evaluated"], facts["begun"]
     procedure.ending = facts["ending"]
     procedure.moved_before = dict(facts["moved_before"])

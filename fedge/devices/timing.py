@@ -79,6 +79,9 @@ class _Unmoved:
     def begin(self, job: Job) -> None:
         """Do nothing."""
 
+    def forget(self, job: Job) -> None:
+        """Nothing was asked."""
+
     def __contains__(self, job: object) -> bool:
         return True
 

@@ -44,6 +44,9 @@ class LookAheadEngine(Protocol):
     def wait_for(self, message_id: str, timeout_s: float) -> Message | None:
         """The reply to one message, None if it does not come within `timeout_s` seconds."""
 
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """The replies to these messages that are there; each is handed out once."""
+
     def give_up_late(self, limit_s: float) -> None:
         """End what clients have worked on for longer than `limit_s` seconds."""
 

@@ -38,6 +38,9 @@ class Trained:
         assert job.fate == "trains"
         self.asked.append(job.number)
 
+    def forget(self, job):
+        assert job.number in self.asked or job.number not in self.used
+
     def __contains__(self, job):
         return False
 
@@ -98,6 +101,8 @@ def config_of_case(case):
         "asynchrony.cloud-rule-args": json.dumps(case.cloud_arguments),
         "asynchrony.cloud-every": case.cloud_every, "asynchrony.cloud-delay-s": case.cloud_delay,
         "asynchrony.cloud-megabytes-s": case.cloud_megabytes,
+        "asynchrony.leaf-link-megabytes-s": case.leaf_link,
+        "asynchrony.cloud-link-megabytes-s": case.cloud_link,
         **{f"asynchrony.end-{name}": most for name, most in case.ends.items()},
     })  # fmt: skip
 
@@ -287,13 +292,14 @@ def cases(draw, rules=("fedavg", "fedasync", "fedbuff", "ca2fl", "fedfa", "fedre
     speed_file, fleet = [], _fleet(draw, rng, count)
     if draw(one_of([False, False, True])):
         speed_file, fleet = _from_file(draw, rng, seed, count)
+    partial = rule in ("fedavg", "fedasync", "fedbuff") and draw(st.booleans())
     own_busy = draw(one_of([0.0, 0.0, 0.35])) if levels > 1 and cloud_rule != "fedrevive" else 0.0
     return Case(
         leaves, rng.integers(1, 60, size=count).tolist(), seed, rule, _arguments(draw, rule, 8),
         draw(st.integers(levels, min(sizes) * levels)), fleet, start,
         np.arange(9 - variances, 9), availability, availability_arguments, selection, selection_arguments,
         dropout=draw(one_of([0.0, 0.1, 0.6])),
-        partial=rule in ("fedavg", "fedasync", "fedbuff") and draw(st.booleans()),
+        partial=partial,
         batch=draw(one_of([1, 5, 32])), max_staleness=0 if in_rounds else draw(one_of([0, 0, 2])),
         timeout=draw(one_of([0.0, 0.0, 0.9, 2.5])),
         refill=1 if in_rounds else draw(one_of([1, 1, 2, 30])),
@@ -304,5 +310,7 @@ def cases(draw, rules=("fedavg", "fedasync", "fedbuff", "ca2fl", "fedfa", "fedre
         cloud_megabytes=draw(one_of([10.0, 0.001])), every=draw(one_of([1.0, 3.0])),
         evaluations=draw(one_of([5, 12])), ends={} if end is None else {end: most[end]},
         watts=draw(one_of([(0.0, 0.0), (2.0, 0.5)])), own_cloud_rule_is_busy=own_busy,
+        leaf_link=0.0 if partial else draw(one_of([0.0, 0.0, 0.01, 0.0001, 0.00003])),
+        cloud_link=draw(one_of([0.0, 0.0, 0.00005])),
         own_duration=draw(one_of([False, False, True])), speed_file=speed_file,
     )  # fmt: skip

@@ -11,10 +11,12 @@ from fractions import Fraction
 from statistics import NormalDist
 
 import numpy as np
+from independent_links import Pipe
 from independent_rules import US, Comings, Model, Picks, own_seconds, stream, trained
 
 RANK = {name: rank for rank, name in enumerate((
-    "change", "cloud-served", "served", "arrive", "reached-cloud", "reached-leaf", "round-end", "evaluate",
+    "change", "sent", "send-bytes", "send-cloud", "cloud-served", "served", "arrive", "reached-cloud",
+    "reached-leaf", "round-end", "evaluate",
 ))}  # fmt: skip
 
 
@@ -46,6 +48,9 @@ class Simulation:
         self.ended, self.curve, self.staleness, self.moved = [], [], Counter(), Counter()
         self.joules, self.is_ending, self.has_ended = 0.0, False, False
         self.todo = []
+        self.pipes = [Pipe(case.leaf_link) for _ in (*leaves, *leaves)] if case.leaf_link else []
+        if case.cloud_link and self.cloud:
+            self.pipes += [Pipe(case.cloud_link), Pipe(case.cloud_link)]
         for leaf, devices in enumerate(case.leaves):
             for device in devices:
                 is_there, until = self.comings.at(device, 0)
@@ -130,7 +135,17 @@ class Simulation:
         comes = fleet["down_s"][device] + case.nbytes / fleet["down"][device]
         trains = comes + training
         takes = trains + delay + case.nbytes / fleet["up"][device]
-        whole = max(1, round(takes * US))
+        whole, way = max(1, round(takes * US)), None
+        if case.leaf_link:
+            down, up = self.pipes[2 * leaf], self.pipes[2 * leaf + 1]
+            way = {
+                "down": round(fleet["down_s"][device] * US), "train": round(training * US),
+                "up": round(delay * US), "leg": "coming", "cut": None, "lost": "",
+            }  # fmt: skip
+            whole = way["down"] + way["train"] + way["up"]
+            whole += down.alone(case.nbytes, fleet["down"][device]) + up.alone(
+                case.nbytes, fleet["up"][device]
+            )
         ways = [(whole, "trains")]
         if dropout < case.dropout:
             ways = [(max(1, round(whole * where)), "dropped")]
@@ -160,11 +175,21 @@ class Simulation:
                     trained_at = there_at + ends[steps]
                 elif fate == "trains" or fate == "dropped":
                     busy, fate = in_time, "late"
+        if way is not None and fate != "trains":
+            way["cut"], way["lost"] = self.now + busy, fate
+        elif way is not None:
+            cuts = [] if until is None else [(until, "away")]
+            if case.timeout and case.rule != "fedavg":
+                cuts.append((self.now + round(case.timeout * US), "late"))
+            if cuts:
+                way["cut"], way["lost"] = min(cuts, key=lambda cut: cut[0])
         return {
+            "way": way,
             "number": self.begun, "device": device, "leaf": leaf, "attempt": self.attempts[device],
             "period": self.evaluated + 1, "from": self.models[leaf].version, "began": self.now,
             "end": self.now + busy, "fate": fate, "w": self.models[leaf].w,
-            "training": (there_at, trained_at), "steps": steps, "part": steps / all_steps if steps else 1.0,
+            "training": (there_at, trained_at) if way is None else (2**60, 2**60),
+            "steps": steps, "part": steps / all_steps if steps else 1.0,
         }  # fmt: skip
 
     def training(self, device, normal, uniform):
@@ -251,7 +276,62 @@ class Simulation:
     def begin(self, job):
         self.at_work[job["leaf"]] += 1
         self.moved["down"] += self.case.nbytes
-        self.at(job["end"], "arrive", job["device"], job["number"], job)
+        if job["way"] is None:
+            self.at(job["end"], "arrive", job["device"], job["number"], job)
+            return
+        self.at(self.now + job["way"]["down"], "send-bytes", job["device"], job["number"], job)
+        if job["way"]["cut"] is not None:
+            self.at(job["way"]["cut"], "arrive", job["device"], job["number"], job)
+
+    # --- shared links ---
+
+    def change_pipe(self, place, **what):
+        ends = self.pipes[place].change(self.now, **what)
+        if ends is not None:
+            self.at(ends, "sent", place, self.pipes[place].version)
+
+    def send_bytes(self, device, number, job):
+        way, case = job["way"], self.case
+        if way["leg"] == "over":
+            return
+        way["leg"] = "receiving" if way["leg"] == "coming" else "sending"
+        direction = "down" if way["leg"] == "receiving" else "up"
+        way["pipe"] = 2 * job["leaf"] + (direction == "up")
+        self.way_of = {**getattr(self, "way_of", {}), number: job}
+        self.change_pipe(way["pipe"], joins=(number, case.nbytes, case.fleet[direction][device]))
+
+    def sent(self, place, version, _):
+        pipe = self.pipes[place]
+        if pipe.version != version:
+            return
+        over = pipe.over(self.now)
+        self.change_pipe(place, leaves=over)
+        for key in over:
+            if self.case.cloud_link and self.cloud and place >= len(self.pipes) - 2:
+                self.at(self.now, "reached-cloud" if place == len(self.pipes) - 1 else "reached-leaf", key)
+            else:
+                self.sent_by_device(self.way_of.pop(key))
+
+    def sent_by_device(self, job):
+        way = job["way"]
+        if way["leg"] == "receiving":
+            way["leg"] = "training"
+            there = self.now - job["began"]
+            job["training"] = there, there + way["train"]
+            self.at(self.now + way["train"] + way["up"], "send-bytes", job["device"], job["number"], job)
+            return
+        way["leg"] = "back"
+        if job["fate"] == "trains":
+            self.at(self.now, "arrive", job["device"], job["number"], job)
+
+    def stop(self, job):
+        """A job over shared links is over."""
+        way = job["way"]
+        if way["leg"] in ("receiving", "sending"):
+            self.change_pipe(way["pipe"], leaves=[job["number"]])
+        if way["leg"] != "back" and job["fate"] == "trains":
+            job["fate"] = way["lost"]
+        way["leg"], job["end"] = "over", self.now
 
     def end(self, job, outcome, staleness=None):
         """A job is over."""
@@ -273,6 +353,10 @@ class Simulation:
 
     def arrive(self, device, number, job):
         leaf = job["leaf"]
+        if job["way"] is not None:
+            if job["way"]["leg"] == "over":
+                return
+            self.stop(job)
         self.free(leaf, device)
         if self.case.rule == "fedavg":
             self.arrive_in_round(leaf, job)
@@ -348,8 +432,12 @@ class Simulation:
     def round_end(self, leaf, _, found):
         if self.rounds[leaf] is not found:
             return
-        for job in found["jobs"]:  # those still at work are told to stop
+        is_shared = bool(self.case.leaf_link)
+        jobs = sorted(found["jobs"], key=lambda job: job["device"]) if is_shared else found["jobs"]
+        for job in jobs:  # those still at work are told to stop
             if job["is_on"]:
+                if is_shared:
+                    self.stop(job)
                 job["is_on"], job["end"] = False, self.now
                 self.todo = [event for event in self.todo if event[5] is not job]
                 self.end(job, "late")
@@ -357,7 +445,8 @@ class Simulation:
         now_back = sorted(job["device"] for job in found["jobs"]
                           if job["end"] == self.now and job["device"] in self.there[leaf])  # fmt: skip
         kept = [device for device in self.there[leaf] if device not in now_back]
-        self.there[leaf] = kept + now_back  # of one moment: in the order of ids
+        if not is_shared:  # over shared links those that are stopped come after those that are back
+            self.there[leaf] = kept + now_back  # of one moment: in the order of ids
         self.rounds[leaf] = None
         if self.models[leaf].end_round():
             self.made(leaf)
@@ -374,7 +463,17 @@ class Simulation:
         if link["sent"] is None and link["made"] >= self.case.cloud_every:
             link["sent"], link["made"] = self.models[leaf].w, 0
             self.moved["cloud_up"] += self.case.nbytes
-            self.at(self.now + self.way, "reached-cloud", leaf)
+            self.way_to_cloud(leaf, "reached-cloud")
+
+    def way_to_cloud(self, leaf, reaches):
+        if not self.case.cloud_link:
+            self.at(self.now + self.way, reaches, leaf)
+        else:
+            self.at(self.now + round(self.case.cloud_delay * US), "send-cloud", leaf, 0, reaches)
+
+    def send_cloud(self, leaf, _, reaches):
+        place = len(self.pipes) - (1 if reaches == "reached-cloud" else 2)
+        self.change_pipe(place, joins=(leaf, self.case.nbytes, self.case.cloud_megabytes * 1e6))
 
     def reached_cloud(self, leaf, *_):
         self.cloud_line.append(leaf)
@@ -405,7 +504,7 @@ class Simulation:
             for each in self.buffered:
                 self.links[each]["answer"] = self.cloud.w, self.cloud.version
                 self.moved["cloud_down"] += case.nbytes
-                self.at(self.now + self.way, "reached-leaf", each)
+                self.way_to_cloud(each, "reached-leaf")
             self.buffered = []
 
     def reached_leaf(self, leaf, *_):

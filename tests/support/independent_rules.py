@@ -43,6 +43,8 @@ class Case:
     ends: dict = field(default_factory=dict)
     watts: tuple = (0.0, 0.0)  # training, radio
     own_cloud_rule_is_busy: float = 0.0  # virtual seconds of a rule of the user's at the cloud
+    leaf_link: float = 0.0  # 10^6 bytes per second that the devices of a leaf share; 0: nothing is shared
+    cloud_link: float = 0.0  # the same of the leaves at the cloud
     own_duration: bool = False  # `own_seconds` says how long jobs train
     speed_file: list = field(default_factory=list)  # rows of a speed trace; empty: `fleet` is the devices'
 

@@ -113,6 +113,17 @@ class AsynchronyConfig(Section):
     )  # fmt: skip
     cloud_megabytes_s: float = option(10.0, "10^6 bytes per virtual second between leaf and cloud", above=0.0)
 
+    leaf_link_megabytes_s: float = option(
+        0.0,
+        "10^6 bytes per virtual second that the devices of a leaf share, each way; 0: nothing is shared",
+        minimum=0.0, maximum=1e5,
+    )  # fmt: skip
+    cloud_link_megabytes_s: float = option(
+        0.0,
+        "10^6 bytes per virtual second that leaves share at the cloud, each way; 0: nothing is shared",
+        minimum=0.0, maximum=1e5,
+    )  # fmt: skip
+
     @property
     def is_on(self) -> bool:
         """Whether the run is on a virtual clock."""

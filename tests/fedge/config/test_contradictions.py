@@ -37,6 +37,14 @@ IFCA = {"cluster.method": "ifca", "cluster.count": "2"}
             "is less, from global round 38 on; raise train.lr-decay, or lower num-server-rounds to 37",
         ),
         (
+            {
+                "asynchrony.rule": "fedbuff",
+                "devices.partial-work": True,
+                "asynchrony.leaf-link-megabytes-s": 1.0,
+            },
+            "devices.partial-work must be false beside asynchrony.leaf-link-megabytes-s, because when",
+        ),
+        (
             {"train.processes": 2, "train.kernel": "native"},
             "train.kernel native needs train.processes to be 1, because the native step exchanges no",
         ),

@@ -122,6 +122,8 @@ CASES = {
     "asynchrony.over-selection": (2.0, ROUNDS, CLOCK),
     "asynchrony.deadline-s": (0.1, ROUNDS, CLOCK),
     "asynchrony.evaluate-every-s": (0.5, CLOCK, {}),
+    "asynchrony.leaf-link-megabytes-s": (0.001, CLOCK, {}),
+    "asynchrony.cloud-link-megabytes-s": (0.001, LEAVES, CLOCK),
     "asynchrony.groups": ("0,1,1", LEAVES, {}),
     "asynchrony.cloud-rule": ("fedasync", LEAVES, CLOCK),
     "asynchrony.cloud-every": (2, LEAVES, CLOCK),

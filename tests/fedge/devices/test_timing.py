@@ -33,6 +33,10 @@ def clocked(config, devices, seed=3):
             "devices__availability_args": '{"on_s": 3.0, "off_s": 1.0}',
         }),
         (8, {"asynchrony__concurrency": 3, "asynchrony__refill": 2, "train__local_steps": "auto"}),
+        (8, {
+            "asynchrony__concurrency": 4, "asynchrony__leaf_link_megabytes_s": 50e-6, "devices__dropout": 0.2,
+            "asynchrony__timeout_s": 1.5,
+        }),
         (8, {"asynchrony__concurrency": 3, "asynchrony__timeout_s": 0.8, "asynchrony__rule": "fedasync"}),
         (8, {
             "asynchrony__concurrency": 3, "asynchrony__timeout_s": 0.4, "asynchrony__rule": "fedasync",

@@ -1,0 +1,137 @@
+"""A link that transfers share fairly: as much for each as for any other, or as much as it can take.
+
+    Σ min(cap_i, share) = the link, or every transfer goes as fast as its own cap where the link has room
+
+(max-min fairness, Bertsekas and Gallager 1992). Caps and shares are whole thousandths of a byte per second,
+what is left of a transfer whole 10⁻⁹ bytes, times microseconds: a share is rounded down, an end to the
+nearest microsecond, at least one ahead, and nothing else is rounded. So the numbers are the same everywhere,
+and after a checkpoint. A transfer that begins or ends changes the rates of all: O(n log n) for n under way.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+SLOWEST, QUICKEST = 1e-3, 1e11  # bytes per second
+MOST_BYTES = 9 * 10**9  # of a transfer, which 64 bits hold in units of 10⁻⁹
+_MILLI, _NANO = 10**3, 10**9
+
+
+def rate_of(bytes_s: float) -> int:
+    """A rate in thousandths of a byte per second, at least one."""
+    return round(min(max(bytes_s, SLOWEST), QUICKEST) * _MILLI)
+
+
+def fair_rates(caps: np.ndarray, whole: int) -> np.ndarray:
+    """Rates (n,) int64 of transfers with caps (n,) int64 over a link of `whole`, all of the same unit.
+
+    >>> fair_rates(np.array([100, 10, 100]), 90)
+    array([40, 10, 40])
+    >>> fair_rates(np.array([20, 10]), 90)
+    array([20, 10])
+    """
+    ordered = np.sort(caps)
+    taken = np.concatenate([[0], np.cumsum(ordered)[:-1]])  # exact up to the first that waits
+    share = (whole - taken) // np.arange(len(caps), 0, -1)
+    waiting = ordered > share
+    if not waiting.any():
+        return caps
+    found: np.ndarray = np.minimum(caps, max(1, int(share[np.argmax(waiting)])))
+    return found
+
+
+def duration_us(model_bytes: int, rate: int) -> int:
+    """Microseconds of a transfer at a rate in thousandths of a byte per second, at least one.
+
+    >>> duration_us(1_000_000, rate_of(500_000.0))
+    2000000
+    """
+    return int(_ahead(np.array([model_bytes * _NANO], np.int64), np.array([rate], np.int64))[0])
+
+
+def _ahead(left: np.ndarray, rates: np.ndarray) -> np.ndarray:
+    """Microseconds until transfers end, (n,) int64, with so much left at rates, (n,) int64 each."""
+    whole, rest = np.divmod(left, rates)
+    found: np.ndarray = np.maximum(1, whole + (2 * rest >= rates))
+    return found
+
+
+class SharedLink:
+    """One direction of a link.
+
+    Attributes:
+        changes: how often transfers have begun or ended; tells a plan for the next end from an older one.
+    """
+
+    def __init__(self, bytes_s: float) -> None:
+        """Nobody sends yet; the link takes this many bytes per second."""
+        self.whole = rate_of(bytes_s)
+        self.changes = 0
+        self._now_us = 0
+        self._keys: list[int] = []
+        self._caps, self._left, self._rates, self._ends = (np.empty(0, np.int64) for _ in range(4))
+
+    def __len__(self) -> int:
+        """Transfers under way."""
+        return len(self._keys)
+
+    def join(self, key: int, model_bytes: int, most_bytes_s: float, now_us: int) -> None:
+        """Begin a transfer, of a key that is not under way, which takes at most so many bytes per second."""
+        self._advance(now_us)
+        self._keys.append(key)
+        self._caps = np.append(self._caps, min(rate_of(most_bytes_s), self.whole))
+        self._left = np.append(self._left, model_bytes * _NANO)
+        self._share(now_us)
+
+    def leave(self, key: int, now_us: int) -> None:
+        """End a transfer before its time, if it is under way."""
+        if key in self._keys:
+            self._advance(now_us)
+            place = self._keys.index(key)
+            self._remove(np.arange(len(self._keys)) == place)
+            self._share(now_us)
+
+    def ended(self, now_us: int) -> list[int]:
+        """The keys of the transfers that end now, ascending; they are gone."""
+        over = self._ends <= now_us
+        found = sorted(key for key, is_over in zip(self._keys, over.tolist(), strict=True) if is_over)
+        if found:
+            self._advance(now_us)
+            self._remove(over)
+            self._share(now_us)
+        return found
+
+    @property
+    def next_us(self) -> int | None:
+        """When the next transfer ends if none begins before; None while nobody sends."""
+        return int(self._ends.min()) if len(self._ends) else None
+
+    def _advance(self, now_us: int) -> None:
+        """Let transfers go on until now."""
+        self._left = np.maximum(0, self._left - self._rates * (now_us - self._now_us))
+        self._now_us = now_us
+
+    def _remove(self, gone: np.ndarray) -> None:
+        """Take transfers (n,) bool out."""
+        self._keys = [key for key, is_gone in zip(self._keys, gone.tolist(), strict=True) if not is_gone]
+        self._caps, self._left = self._caps[~gone], self._left[~gone]
+
+    def _share(self, now_us: int) -> None:
+        """Share the link anew."""
+        self.changes += 1
+        self._rates = fair_rates(self._caps, self.whole)
+        self._ends = now_us + _ahead(self._left, self._rates)
+
+    def facts(self) -> list[Any]:
+        """The transfers under way as JSON, for `restore`."""
+        return [
+            self.changes, self._now_us, list(self._keys), self._caps.tolist(), self._left.tolist(),
+            self._rates.tolist(), self._ends.tolist(),
+        ]  # fmt: skip
+
+    def restore(self, facts: Sequence[Any]) -> None:
+        """Go on with what `facts` gave."""
+        self.changes, self._now_us, keys, *arrays = facts
+        self._keys = list(keys)
+        self._caps, self._left, self._rates, self._ends = (np.array(each, np.int64) for each in arrays)
