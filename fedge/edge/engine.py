@@ -93,6 +93,10 @@ class EdgeEngine:
         """Workers are elsewhere."""
         return ()
 
+    def partition_of_key(self, node_id: int) -> int | None:
+        """None: nodes have no keys here."""
+        return None
+
     def get_node_ids(self) -> Iterable[int]:
         """A node for each client of leaf servers that are attached."""
         there = self._gate.hellos()

@@ -7,16 +7,19 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
 import psutil
 from flwr.app import Error, Message
 from flwr.serverapp import Grid
+from grpc import RpcError, StatusCode  # type: ignore[import-untyped]
 
 from fedge.engine.dispatch import look_now
 from fedge.engine.other_machines import look_elsewhere
 from fedge.engine.ray_objects import hand_out
+from fedge.engine.stalled_replies import give_up_stalled_replies
 from fedge.engine.worker_pool import OverTimeError, limit_s
 from fedge.exchange.engine import Elsewhere, RunError
 from fedge.exchange.failure import (
@@ -30,6 +33,7 @@ from fedge.exchange.failure import (
     reason_of,
     worker_died,
 )
+from fedge.link.bound_nodes import BoundNodes
 from fedge.process.logs import first_engine_error
 
 _POLL_S = 0.01
@@ -39,16 +43,25 @@ _GUARD = "fedge.client.guarded_app.ClientError: "
 _CORE = ("raylet", "gcs_server")  # as the system names them
 _NODE_UNAVAILABLE = 5  # codes of Flower's ErrorCode
 _CLIENT_APP_GONE = 8
+_OF_REPLY = 202
 _OF_NODES = {
     3: "the SuperLink has lost the message",
     4: "the SuperLink has lost the reply",
     _CLIENT_APP_GONE: "its ClientApp was killed, ran out of memory or crashed",
+    _OF_REPLY: "its reply cannot be read",
     LOST: "it lost the message, as one that was started again",
 }
 _OF_CLIENT_APP = re.compile(r"^<class '(?:\w+\.)*(\w+)'>:<'(?!<)")  # as a SuperNode hands on an exception
 _OVER_TIME = re.compile(rf"^{re.escape(str(OverTimeError))}:<'([\d.e+]+)'>$")
 _T = TypeVar("_T")
 _DEAD_WORKER = ("ActorUnavailableError", "ActorDiedError", "WorkerCrashedError", "OutOfMemoryError")
+
+
+def _in_place(code: int, words: str, message: Message, sent_as: str) -> Message:
+    """An error in place of the reply to a message."""
+    error = Message(Error(code, words), reply_to=message)
+    error.metadata.__dict__["_reply_to_message_id"] = sent_as
+    return error
 
 
 class FlowerEngine:
@@ -67,13 +80,17 @@ class FlowerEngine:
             nodes_come_back: they are those of a deployment.
         """
         self.nodes_come_back = nodes_come_back
+        self._bound = BoundNodes()
         self._unsent: dict[str, Message] = {}  # id → the error in place of its reply
+        self._unusable: dict[str, Message] = {}  # id → the error in place of a reply that cannot be read
         self._given: dict[str, tuple[float, float]] = {}  # id → when it was sent, seconds that it may take
         self._grid = grid
         self._stopped = stopped or threading.Event()
         self._failed_at = -_AFTER_FAILURE_S  # when a client last failed
         self._ray_was_up = False
         self._core: list[psutil.Process] | None = None  # Ray's processes without which no reply will come
+        if nodes_come_back:
+            give_up_stalled_replies()
 
     @property
     def grid(self) -> Grid:
@@ -89,17 +106,23 @@ class FlowerEngine:
         """The nodes that are registered."""
         return self._asking(self._grid.get_node_ids)
 
+    def partition_of_key(self, node_id: int) -> int | None:
+        """The partition that a node's key is of, as the SuperLink's folder says."""
+        return self._bound(node_id) if self.nodes_come_back else None
+
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Send messages; returns their ids, also of those that Flower does not take: their nodes are gone."""
         messages = list(messages)
         ids: list[str] = []
         for message, sent_as in zip(messages, self._asking(self._grid.push_messages, messages), strict=True):
             if not sent_as:
-                gone = Error(_NODE_UNAVAILABLE, "the SuperLink does not know the node any more")
-                self._unsent[message.metadata.message_id] = Message(gone, reply_to=message)
+                gone = "the SuperLink does not know the node any more"
+                key = message.metadata.message_id
+                self._unsent[key] = _in_place(_NODE_UNAVAILABLE, gone, message, key)
             ids.append(sent_as or message.metadata.message_id)
             if self.nodes_come_back:
                 self._given[ids[-1]] = time.monotonic(), limit_s(message)
+                self._unusable[ids[-1]] = _in_place(_OF_REPLY, "it cannot be read", message, ids[-1])
         if time.monotonic() - self._failed_at >= _AFTER_FAILURE_S:
             look_now()
         return ids
@@ -109,11 +132,32 @@ class FlowerEngine:
         wanted = set(message_ids)
         unsent = [self._unsent.pop(key) for key in wanted & self._unsent.keys()]
         wanted -= {reply.metadata.reply_to_message_id for reply in unsent}
-        found = [*unsent, *(self._asking(self._grid.pull_messages, wanted) if wanted else ())]
+        if self.nodes_come_back:
+            found = [*unsent, *chain.from_iterable(map(self._pulled, sorted(wanted)))]
+        else:
+            found = [*unsent, *(self._asking(self._grid.pull_messages, wanted) if wanted else ())]
         for reply in found:
+            self._unusable.pop(reply.metadata.reply_to_message_id, None)
             if not reply.has_error():  # of the others it is asked why
                 self._given.pop(reply.metadata.reply_to_message_id, None)
         return found
+
+    def _pulled(self, message_id: str) -> list[Message]:
+        """The reply to one message, if it is there: what a node has put into it stops nobody else's.
+
+        Together, all that have come are lost where Flower cannot make a message of one of them.
+        """
+        try:
+            replies = list(self._asking(self._grid.pull_messages, {message_id}))
+        except (RunError, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # what the bytes of a reply are turned into may raise anything
+            if isinstance(error, RpcError) and error.code() != StatusCode.UNKNOWN:  # the link is not there
+                raise
+            return [self._unusable[message_id]] if message_id in self._unusable else []
+        for reply in replies:  # its content says for itself what it replies to
+            reply.metadata.__dict__["_reply_to_message_id"] = message_id
+        return replies[:1]
 
     @staticmethod
     def _asking(call: Callable[..., Iterable[_T]], *arguments: Any) -> Iterable[_T]:

@@ -87,6 +87,10 @@ class InProcessGrid(Grid):
         """The system's ids of the worker threads."""
         return self._workers.ids
 
+    def partition_of_key(self, node_id: int) -> int | None:
+        """None: nodes have no keys here."""
+        return None
+
     def get_node_ids(self) -> Iterable[int]:
         """All nodes."""
         return list(self._contexts)

@@ -318,6 +318,7 @@ def find_clients(
     question: Question = _QUESTION,
     tick: Callable[[], None] = lambda: None,
     among: Among | None = None,
+    expected: int = 0,
 ) -> Clients:
     """Wait at most `timeout_s` seconds until all nodes are there; ask each once which partition it holds.
 
@@ -327,12 +328,13 @@ def find_clients(
         question: what each is asked.
         tick: called again and again meanwhile.
         among: which clients are looked for; by default all that there are.
+        expected: how many there are; by default as many as the first one says.
 
     Raises:
-        RunError: not all of them answered in time, two claim the same partition, or they do not fit together.
+        RunError: not all of them answered in time, or they do not fit together.
     """
     deadline = time.monotonic() + timeout_s
-    roll = Roll(engine, question, among)
+    roll = Roll(engine, question, among, expected)
     while time.monotonic() < deadline:
         roll.ask(engine.get_node_ids())
         for node, reply in roll.answers():

@@ -76,6 +76,9 @@ class Engine(Protocol):
     def get_node_ids(self) -> Iterable[int]:
         """The nodes that are there by now."""
 
+    def partition_of_key(self, node_id: int) -> int | None:
+        """The only partition that a node may hold, as its key is that partition's; None where it has none."""
+
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Send messages; returns their ids."""
 

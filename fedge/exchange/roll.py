@@ -3,6 +3,9 @@
 A deployment's nodes come and go. A SuperNode that is started again without a key of its own has a new node
 id; it gets its partition back once the id before is gone. A partition that a node holds cannot be taken from
 it, and neither windows other than those of the start, nor a partition that there is none of, get in.
+
+A node with the key of a partition holds that one and no other; without, it keeps the one that it claimed
+first, and the first to claim one has it. Whoever claims another's stays out, and the run goes on without it.
 """
 
 import logging
@@ -14,7 +17,7 @@ from flwr.app import Message
 from fedge.data.own import Told
 from fedge.exchange.content import config_of
 from fedge.exchange.engine import Engine, RunError
-from fedge.exchange.failure import NODE_GONE, words_of
+from fedge.exchange.failure import NODE_GONE, Failure, words_of
 from fedge.exchange.hello import Hello, hello_message, read_hello
 from fedge.process.escape import printable
 
@@ -22,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 _LONGEST = 200  # characters of what is wrong with an answer
 _MOST_NAMED = 10  # missing partitions that an error names
+_MOST_REASONS = 3  # nodes that stay out of which it says why
 _AWAY = 1 << 62  # ids of nodes that nobody has seen yet start here; Flower draws its own from 64 bits
 
 
@@ -62,18 +66,28 @@ class Roll:
         expected: number of partitions; 0 while nobody has said.
     """
 
-    def __init__(self, engine: Engine, question: Question, among: Among | None = None) -> None:
-        """Ask nodes of an engine; all partitions have to be there, or those of `among`."""
+    def __init__(
+        self, engine: Engine, question: Question, among: Among | None = None, expected: int = 0
+    ) -> None:
+        """Ask nodes of an engine; all partitions have to be there, or those of `among`.
+
+        Args:
+            engine: reaches them.
+            question: what each is asked.
+            among: which clients are looked for.
+            expected: how many there are; by default what the first one says.
+        """
         self.node_of: dict[int, int] = {}
         self.hellos: dict[int, Hello] = {}
-        self.expected = among.total if among else 0
+        self.expected = among.total if among else expected
         self._among = among
         self._engine = engine
         self._question = question
         self._asked: set[int] = set()
         self._pending: dict[str, int] = {}  # id of a hello → the node
         self._partition_of: dict[int, int] = {}  # of all nodes that ever held one
-        self._waiting: dict[int, int] = {}  # partition id → a node that claims it while another one has it
+        self._waiting: dict[int, list[int]] = {}  # partition id → nodes that claim what another one has
+        self._out: dict[int, str] = {}  # node that stays out → why
 
     def partition(self, node: int) -> int:
         """The partition that a node holds, or held before another took its place."""
@@ -116,31 +130,75 @@ class Roll:
         """Take in a first answer before the run begins.
 
         Raises:
-            RunError: the client has failed, or says what cannot be.
+            RunError: the client has failed, or says what cannot be, and the run cannot do without it.
         """
-        if reply.has_error():
-            failure = self._engine.failure_of(reply)
-            if failure.kind == NODE_GONE:
-                logger.warning("a node is gone before its first answer: %s", failure)
-                self._asked.discard(node)  # its key gives it the same id when it is back
-                return
+        failure = self._engine.failure_of(reply) if reply.has_error() else None
+        if failure is not None and failure.kind == NODE_GONE:
+            logger.warning("a node is gone before its first answer: %s", failure)
+            self._asked.discard(node)  # its key gives it the same id when it is back
+            return
+        try:
+            hello = self._entering(node, reply, failure)
+        except RunError as error:
+            self._keep_out(node, str(error))
+            return
+        self.expected = hello.num_partitions
+        for other, why in self._out.items():  # who came before anybody had said how many there are
+            self._refuse_needed(other, why)
+        self.hellos[hello.partition_id] = hello
+        self.bind(hello.partition_id, node)
+
+    def _entering(self, node: int, reply: Message, failure: Failure | None) -> Hello:
+        """The answer of a node that gets in, or RunError."""
+        if failure is not None:
             raise RunError(f"a client failed at its first call: {failure}")
         hello = _read(reply)
-        if hello.partition_id in self.hellos:
-            raise RunError(f"two clients say that they hold partition {hello.partition_id}")
         if self.expected and hello.num_partitions != self.expected:
             raise RunError(
                 f"clients must agree on num-partitions, but partition {hello.partition_id} says "
                 f"{hello.num_partitions} and others say {self.expected}; change its SuperNode's --node-config"
             )
-        self.expected = hello.num_partitions
         if self._among and hello.partition_id not in self.wanted:
             raise RunError(
                 f"a node holds partition {hello.partition_id}, which is of another leaf server: this one has "
                 f"{', '.join(map(str, sorted(self.wanted)))}; let it dial the other's SuperLink"
             )
-        self.hellos[hello.partition_id] = hello
-        self.bind(hello.partition_id, node)
+        if wrong := self._not_its_own(node, hello.partition_id):
+            raise RunError(f"a node says that it holds partition {hello.partition_id}, but {wrong}")
+        holder = self.node_of.get(hello.partition_id)
+        if holder is not None and not self._is_rightful(node, holder):
+            if not self._wrong(node, hello):
+                self._waiting.setdefault(hello.partition_id, []).append(node)
+            raise RunError(
+                f"two clients say that they hold partition {hello.partition_id}; it is that of the first"
+            )
+        return hello
+
+    def _is_rightful(self, node: int, holder: int) -> bool:
+        """Whether a node has a key of a partition, and who holds it now has none."""
+        key_of = self._engine.partition_of_key
+        return key_of(node) is not None and key_of(holder) is None
+
+    def _not_its_own(self, node: int, partition: int) -> str:
+        """Why a partition is not a node's to claim; empty if it is."""
+        own = self._engine.partition_of_key(node)
+        if own is not None and own != partition:
+            return f"its key is that of partition {own}"
+        held = self._partition_of.get(node, partition)
+        return "" if held == partition else f"it held partition {held} before"
+
+    def _keep_out(self, node: int, why: str) -> None:
+        """Do without a node, or raise RunError where that cannot be."""
+        if not self._engine.nodes_come_back:
+            raise RunError(why)
+        self._refuse_needed(node, why)
+        self._out[node] = why
+        logger.warning("a node stays out: %s", why)
+
+    def _refuse_needed(self, node: int, why: str) -> None:
+        """Raise RunError where a node that stays out has the key of a partition that is waited for."""
+        if self._engine.partition_of_key(node) in self.wanted:
+            raise RunError(why)
 
     def bind(self, partition: int, node: int) -> None:
         """Give a partition to a node."""
@@ -151,7 +209,9 @@ class Roll:
         """Which partitions have no node, as a part of a sentence."""
         left = sorted(set(self.wanted) - self.node_of.keys())
         some = ", ".join(map(str, left[:_MOST_NAMED])) + (", …" if len(left) > _MOST_NAMED else "")
-        return f"; missing: partition {some}" if left else ""
+        out = list(dict.fromkeys(self._out.values()))[:_MOST_REASONS]
+        why = f"; a node stays out: {'; another: '.join(out)}" if out else ""
+        return f"; missing: partition {some}{why}" if left else ""
 
     # --- while the run goes on ----------------------------------------------------------------------------
 
@@ -178,14 +238,19 @@ class Roll:
         except RunError as error:
             logger.warning("a node that came later stays out: %s", error)
             return
-        wrong = self._wrong(hello)
+        wrong = self._wrong(node, hello)
         if wrong:
             logger.warning("a node that says it holds partition %d stays out: %s", hello.partition_id, wrong)
             return
-        self._waiting[hello.partition_id] = node
+        self._waiting.setdefault(hello.partition_id, []).append(node)
 
-    def _wrong(self, hello: Hello) -> str:
+    def _wrong(self, node: int, hello: Hello) -> str:
         """Why a node cannot take the place of another, empty if it can."""
+        if wrong := self._not_its_own(node, hello.partition_id):
+            return wrong
+        holder = self.node_of.get(hello.partition_id)
+        if holder is not None and self._is_rightful(holder, node):
+            return "that has a key, and this node has none of it"
         if hello.num_partitions != self.expected or hello.partition_id not in self.hellos:
             return f"it counts {hello.num_partitions} partitions, this run has {self.expected}"
         told = self.hellos[hello.partition_id].told
@@ -206,14 +271,14 @@ class Roll:
             Partition id → the node before.
         """
         alive, before = set(there), {}
-        for partition, node in list(self._waiting.items()):
-            if node not in alive:
-                del self._waiting[partition]
-            elif self.node_of[partition] not in alive:
+        for partition, nodes in list(self._waiting.items()):
+            nodes[:] = [node for node in nodes if node in alive]
+            if nodes and self.node_of[partition] not in alive:
                 before[partition] = self.node_of[partition]
-                self.bind(partition, node)
-                del self._waiting[partition]
+                self.bind(partition, nodes.pop(0))
                 say(f"partition {partition} is back, on another node")
+            if not nodes:
+                del self._waiting[partition]
         return before
 
 

@@ -27,6 +27,7 @@ from fedge.launch.flower import toml_of
 from fedge.launch.project import CLIENT_APP
 from fedge.launch.simulation import own_environment, start_command
 from fedge.launch.superlink import KEEP_ENVIRONMENT, last_lines
+from fedge.link.bound_nodes import bind, forget, nodes_registered, partition_of_key, tell
 from fedge.link.certificates import AUTHORITY, refuse_unusable
 from fedge.link.fleet_filter import FleetFilter
 from fedge.link.own_account import guarded_words
@@ -43,12 +44,14 @@ from importlib.metadata import entry_points
 (command,) = entry_points(group="console_scripts", name="flwr")
 flower, (at, *keys) = command.load(), sys.argv[1:]
 for key in keys:
+    print("\\x1f", flush=True)
     sys.argv = ["flwr", "supernode", "register", key, *shlex.split(at)]
     try:
         flower()
     except SystemExit:
         pass
 """
+_EACH = "\x1f"  # before what Flower's command says of a key
 _LET_IN = ("registered successfully", "already")  # in Flower's answer to a key; it says 0 in any case
 
 
@@ -172,6 +175,7 @@ def let_in(keys: Sequence[Path], place: Place) -> None:
         print("a key that got in before does not any more", flush=True)
         for kept in (record, *place.folder.glob(f"{DATABASE}*")):
             kept.unlink()
+        forget(place.folder)
         known = set()
     new = [key for key, text in texts.items() if text not in known]
     if new:
@@ -263,13 +267,30 @@ class SuperLink:
             words, env=self.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
             check=False,
         )  # fmt: skip
-        said = " ".join((done.stdout + done.stderr).split())
+        said = " ".join((done.stdout + done.stderr).replace(_EACH, " ").split())
         if sum(said.count(word) for word in _LET_IN) < len(keys):
             raise ConfigError(
                 f"keys of SuperNodes in {keys[0].parent} must be such that Flower takes, but it says: {said}"
             )
         with (place.folder / KEYS).open("a", encoding="utf-8") as record:
             record.writelines(f"{key.read_text().strip()}\n" for key in keys)
+        self._bind(keys, done.stdout.split(_EACH)[1:])
+
+    def _bind(self, keys: Sequence[Path], said: Sequence[str]) -> None:
+        """Bind the nodes of keys to the partitions that the keys are of, by what Flower has said of each."""
+        bound, free = {}, []
+        for key, words in zip(keys, said, strict=True):
+            nodes, partition = nodes_registered(words), partition_of_key(key)
+            if len(nodes) == 1 and partition is not None:
+                bound[nodes[0]] = partition
+            else:
+                free.append(key.name)
+        bind(self.place.folder, bound)
+        if free:
+            print(
+                f"bound to no partition: {', '.join(free)}; such a node keeps the partition that it claims "
+                f"first", flush=True,
+            )  # fmt: skip
 
     def end(self) -> None:
         """End all that was started."""
@@ -316,4 +337,5 @@ def _environment(home: Path) -> dict[str, str]:
         "NO_PROXY": ",".join(filter(None, [HERE, os.environ.get("NO_PROXY", "")])),
     }
     be_followed(environment)
+    tell(environment, home.parent)
     return environment

@@ -4,7 +4,8 @@ A SuperLink and a SuperNode listen on the loopback interface for processes of th
 on Flower up to 1.34 in plaintext, on newer ones over TLS. Whoever reaches such a port may have code carried
 out. From other machines nobody does; from here another account of the same machine does not either: servers
 of gRPC and of uvicorn in this process ask the system which account holds the other end of each connection,
-and answer their own, and root's. What SuperNodes ask (Flower's Fleet API) is let through: they show keys.
+and answer their own, and root's. What SuperNodes ask (Flower's Fleet API) is let through: they show keys, and
+what they answer is looked at (`fedge.link.fleet_guard`).
 
     python -m fedge.link.own_account flower-superlink …
 
@@ -23,6 +24,8 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
+
+from fedge.link.fleet_guard import FleetGuard
 
 _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _ESTABLISHED, _NO_INODE = "01", "0"
@@ -81,17 +84,33 @@ def _as_in_tables(address: str, port: int) -> Iterator[str]:
 # --- gRPC ---------------------------------------------------------------------------------------------------
 
 
-def keep_grpc_own() -> None:
-    """Let all servers of gRPC that this process makes from now on answer to its own account alone."""
+def keep_grpc_own(can_tell_whose: bool = True) -> None:
+    """Let all servers of gRPC that this process makes from now on answer to its own account alone.
+
+    Args:
+        can_tell_whose: connections are; where the system does not tell, nodes' replies are looked at alone.
+    """
     import grpc  # type: ignore[import-untyped]
 
     class OwnAccount(grpc.ServerInterceptor):
         """Asks who calls before anything else does."""
 
+        def __init__(self) -> None:
+            self._fleet = FleetGuard()
+
         def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
             """Give the method's handler, guarded."""
             handler = continuation(details)
-            if handler is None or details.method.startswith(_FLEET):
+            if handler is None:
+                return handler
+            if details.method.startswith(_FLEET):
+                if handler.unary_unary is None:
+                    return handler
+                guarded = self._fleet.around(details.method, handler.unary_unary)
+                return grpc.unary_unary_rpc_method_handler(
+                    guarded, handler.request_deserializer, handler.response_serializer
+                )
+            if not can_tell_whose:
                 return handler
             kind = f"{_kind(handler.request_streaming)}_{_kind(handler.response_streaming)}"
             make = getattr(grpc, f"{kind}_rpc_method_handler")
@@ -166,8 +185,8 @@ def guarded_words(program: str) -> list[str]:
 def main(words: list[str]) -> int:
     """Carry out a program of Flower's; returns its exit code."""
     program = words[0]
+    keep_grpc_own(can_tell())
     if can_tell():
-        keep_grpc_own()
         with suppress(ImportError):  # older Flowers do not bring it
             keep_uvicorn_own()
     else:

@@ -194,7 +194,9 @@ class Steps:
         self._console.phase("waiting for clients")
         limit_s = self._plan.config.guard.start_timeout
         question = Question(self._plan.shared.challenge, self._plan.seed)
-        clients = find_clients(self._grid, limit_s, question, self._console.tick)
+        given = self._plan.config.clients
+        expected = given if isinstance(given, int) else 0
+        clients = find_clients(self._grid, limit_s, question, self._console.tick, expected=expected)
         clients.watch(self._console.follow)
         clients.wait_for_gone(self._plan.config.guard.return_timeout)
         note_progress()

@@ -1,5 +1,6 @@
-"""Liars at both ends of the link, as processes over real TLS: a rogue leaf server, and a rogue cloud."""
+"""Liars as processes over real TLS: a rogue leaf server, a rogue cloud, rogue nodes of a SuperLink."""
 
+import json
 import os
 import subprocess
 import sys
@@ -7,14 +8,16 @@ from pathlib import Path
 
 import psutil
 import pytest
+from deployment import BIN, Deployment, wait_until
 from leaf_servers import LEAVES, cloud, end, free_port, start
 from processes import MARK, leftovers
 from small_runs import small_config
-from spoilt import LIAR, of_the_others
+from spoilt import LIAR, TIMES, of_the_others, rows_of
 
 from fedge.config.flat import from_run_config, to_run_config
 from fedge.data.prepared import load_source
 from fedge.edge import orders
+from fedge.launch.deal import deal_into
 from fedge.link import gate as gate_module
 from fedge.link.certificates import Wanted, make_certificates
 from fedge.link.frames import Packet, chunks_of
@@ -158,3 +161,124 @@ def test_a_rogue_cloud_gets_nothing_carried_out_and_nothing_written(tmp_path, ce
     out = (where / "leaf-0.out").read_text() + (where / "leaf-0" / "leaf.log").read_text()
     assert all(line.isprintable() for line in out.splitlines())
     assert max(map(len, out.splitlines())) < 2000
+
+
+# --- nodes --------------------------------------------------------------------------------------------------
+
+NODES, ROGUE, ROUNDS = 3, 1, 5
+TRIES = ("steals", "unasked", "elsewhere", "twice")
+IN_PLACE = ("again@2", "odd@3", "empty@4")  # what it sends in place of its second, third and fourth training
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory):
+    """Give a deployment of three nodes' keys, and one more that is registered; two honest nodes run."""
+    folder = tmp_path_factory.mktemp("rogue-nodes")
+    options = small_config(
+        folder / "data", hierarchy__num_servers=2, hierarchy__leaf_rounds=1, clients=NODES,
+        num_server_rounds=ROUNDS, guard__retries=0, cluster__tau=2.0, scaffold__levels=2,
+    )  # fmt: skip
+    deal_into(folder / "dealt", options)
+    deployment = Deployment(folder, {**options, "data.path": "nowhere.npz", "runs-dir": "runs"})
+    with deployment:
+        deployment.register(NODES + 1)
+        for node in set(range(NODES)) - {ROGUE}:
+            deployment.start_node(node, NODES, folder / "dealt" / f"client-{node}")
+        yield deployment
+    assert leftovers(deployment.mark) == []
+
+
+def intruder(nodes, name, claims=0):
+    """Start a node with the fourth key that says it holds another's partition, with the windows of that."""
+    certs = nodes.folder / f"certs-of-{name}"
+    certs.mkdir()
+    for there, own in (("ca.crt", "ca.crt"), (f"node-{NODES}", f"node-{claims}")):
+        (certs / own).write_bytes((nodes.certs / there).read_bytes())
+        (certs / own).chmod(0o600)
+    return nodes.start_node(claims, NODES, nodes.folder / "dealt" / f"client-{claims}", name, certs)
+
+
+def lying(nodes, *lies, **environment):
+    """Start the rogue; its output goes to rogue-LIE.log."""
+    words = [
+        "python", SUPPORT / "rogue_node.py", ",".join(lies), ROGUE, "--of", NODES, "--superlink",
+        f"127.0.0.1:{nodes.fleet}", "--certs", nodes.certs, "--data-folder",
+        nodes.folder / "dealt" / f"client-{ROGUE}",
+    ]  # fmt: skip
+    path = os.pathsep.join(map(str, [SUPPORT, *sys.path]))
+    node = nodes.start(f"rogue-{lies[0]}", words, PYTHONPATH=path, PYTHONUNBUFFERED="1", **environment)
+    nodes.nodes[f"rogue-{lies[0]}"] = node
+    return node
+
+
+def carried_out(nodes, name, late=lambda: None):
+    """Carry out a run; return its exit code, folder, and what it said. `late` is called after round 1."""
+    log = nodes.folder / f"run-{name}.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [BIN / "fedge", "run", ".", "deployed", "-c", f'run-name="{name}"'], cwd=nodes.app, stdout=out,
+            stderr=out, stdin=subprocess.DEVNULL, env=nodes.environment(nodes.folder / "user", SEED="3"),
+        )  # fmt: skip
+    wait_until(lambda: process.poll() is not None or "round 1" in log.read_text(), 300, "round 1")
+    late()
+    return process.wait(400), nodes.app / "runs" / name, log.read_text()
+
+
+def but_the_rogue_s(folder):
+    """All that a run leaves but the rows of the rogue's own."""
+    rows = {
+        table: [
+            {name: value for name, value in row.items() if name not in TIMES}
+            for row in rows_of(folder, table) if row.get("client") != str(ROGUE)
+        ]
+        for table in ("clients.csv", "leaf_rounds.csv")
+    }  # fmt: skip
+    files = ("clusters.jsonl", "checkpoints/final.safetensors")
+    return {**rows, **{name: (folder / name).read_bytes() for name in files}}
+
+
+def ended(process):
+    process.terminate()
+    process.wait(30)
+
+
+def test_rogue_nodes_lose_themselves_alone(nodes):
+    """One tries all that it may not, and lies in three rounds; one claims a partition that is another's.
+
+    Beside it the same run in which the rogue fails in these rounds, while the other one comes late.
+    """
+    claiming, rogue = intruder(nodes, "intruder"), lying(nodes, *TRIES, *IN_PLACE)
+    code, lied, said = carried_out(nodes, "lied")
+    ended(rogue)
+    ended(claiming)
+    assert code == 3, said
+    told = (nodes.folder / f"rogue-{TRIES[0]}.log").read_text()
+    came = {tuple(line.split()[1:3]) for line in told.splitlines() if line.startswith("LIE ")}
+    print(sorted(came))
+    assert {lie for lie, done in came if done == "taken"} == {"odd", "empty"}
+    assert {lie for lie, _ in came} == {*TRIES, "again", "odd", "empty"}
+    wrong = "a node says that it holds partition 0, but its key is that of partition 3"
+    assert f"a node stays out: {wrong}" in (lied / "run.log").read_text()
+    faults = [{"what": "raise", "client": ROGUE, "rounds": [2, 3, 4]}]
+    failing = lying(nodes, "fails", FEDGE_FAULTS=json.dumps(faults))
+    code, failed, said = carried_out(nodes, "failed", late=lambda: intruder(nodes, "late"))
+    ended(failing)
+    assert code == 3, said
+    assert "its key is that of partition 3" in (failed / "run.log").read_text()
+    found, wanted = but_the_rogue_s(lied), but_the_rogue_s(failed)
+    assert [name for name in wanted if found[name] != wanted[name]] == []
+    assert "Traceback" not in (lied / "run.log").read_text()
+
+
+def test_a_node_that_gives_its_own_partition_up_for_another_s_is_named(nodes):
+    """Nobody else can hold what its key is of: the run ends at once, and not after its time to start."""
+    certs = nodes.folder / "certs-of-the-unfaithful"
+    certs.mkdir()
+    for there, own in (("ca.crt", "ca.crt"), (f"node-{ROGUE}", "node-0")):
+        (certs / own).write_bytes((nodes.certs / there).read_bytes())
+        (certs / own).chmod(0o600)
+    process = nodes.start_node(0, NODES, nodes.folder / "dealt" / "client-0", "unfaithful", certs)
+    code, _, said = carried_out(nodes, "unfaithful")
+    ended(process)
+    assert code == 4
+    assert f"says that it holds partition 0, but its key is that of partition {ROGUE}" in said

@@ -6,13 +6,17 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from coming_nodes import Script, deployment
 from flwr.app import Error, Message, RecordDict
+from grpc import RpcError, StatusCode
 
 from fedge.engine.flower_engine import FlowerEngine
 from fedge.engine.worker_pool import OverTimeError
 from fedge.exchange.engine import RunError
+from fedge.exchange.hello import Hello, hello_message
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import train_messages
+from fedge.link.bound_nodes import bind, tell
 from fedge.states.records import to_record
 
 
@@ -124,3 +128,69 @@ def test_a_limit_that_is_no_number_is_an_exception_as_any_other(said):
     """What a client says in the words of Fedge's own limit ends nothing."""
     failure = FlowerEngine(None).failure_of(failed(f"{OverTimeError}:<'{said}'>"))
     assert failure.kind == "exception"
+
+
+class Unreadable(Script):
+    """A grid of whose replies some are no messages, and which loses then all that it had pulled."""
+
+    def pull_messages(self, message_ids):
+        found = super().pull_messages(message_ids)
+        for reply in found:
+            if reply.metadata.src_node_id in self.spoilt:
+                raise self.spoilt[reply.metadata.src_node_id]
+        return found
+
+
+class Link(RpcError):
+    """The SuperLink cannot be reached."""
+
+    def code(self):
+        return StatusCode.UNAVAILABLE
+
+
+def asked_and_answered(script, engine):
+    """Ask two nodes who they are and let them answer; returns their questions' ids."""
+    ids = engine.push_messages([hello_message(node) for node in script.nodes])
+    script.say_hello(*script.nodes)
+    return ids
+
+
+@pytest.mark.parametrize("error", [ValueError("not a message"), KeyError("x"), RecursionError()])
+def test_a_reply_that_cannot_be_read_is_a_failure_and_takes_no_other_with_it(error):
+    script = Unreadable()
+    script.nodes, script.spoilt = {11: Hello(0, 2), 12: Hello(1, 2)}, {11: error}
+    engine = FlowerEngine(script, nodes_come_back=True)
+    first, second = asked_and_answered(script, engine)
+    found = {reply.metadata.reply_to_message_id: reply for reply in engine.pull_messages([first, second])}
+    assert found.keys() == {first, second}
+    assert str(engine.failure_of(found[first])) == "node failed: its reply cannot be read"
+    assert not found[second].has_error()
+
+
+def test_a_link_that_is_down_is_no_reply_of_a_node():
+    script = Unreadable()
+    script.nodes, script.spoilt = {11: Hello(0, 1)}, {11: Link()}
+    engine = FlowerEngine(script, nodes_come_back=True)
+    ids = asked_and_answered(script, engine)
+    with pytest.raises(Link):
+        engine.pull_messages(ids)
+
+
+def test_a_reply_is_to_the_question_by_which_it_was_found(monkeypatch):
+    """Its content has words of its own."""
+    script, engine = deployment(0, 1)
+    first, second = asked_and_answered(script, engine)
+    for reply in script.replies.values():
+        reply.metadata.__dict__["_reply_to_message_id"] = second
+    found = engine.pull_messages([first, second])
+    assert [reply.metadata.reply_to_message_id for reply in found] == sorted([first, second])
+
+
+def test_whose_key_is_of_which_partition_is_known_of_a_deployment(tmp_path, monkeypatch):
+    environment = {}
+    tell(environment, tmp_path)
+    bind(tmp_path, {11: 1})
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert FlowerEngine(None, nodes_come_back=True).partition_of_key(11) == 1
+    assert FlowerEngine(None).partition_of_key(11) is None

@@ -1,0 +1,38 @@
+"""Whose key is of which partition, and how a run gets to know it."""
+
+from pathlib import Path
+
+from fedge.link import bound_nodes
+from fedge.link.bound_nodes import BoundNodes, bind, forget, nodes_registered, partition_of_key, tell
+
+SAID = """Loading project configuration...
+Success
+✅ SuperNode 14309781201793216443 registered successfully.
+"""
+
+
+def test_a_key_is_of_the_partition_in_its_name():
+    names = ("node-3.pub", "node-0.pub", "node-x.pub", "node-3x.pub", "superlink.pub")
+    assert [partition_of_key(Path("certs") / name) for name in names] == [3, 0, None, None, None]
+
+
+def test_flower_says_which_node_a_key_is():
+    assert nodes_registered(SAID) == [14309781201793216443]
+    assert nodes_registered("Public key already in use") == []
+
+
+def test_a_run_knows_who_is_bound_also_when_keys_come_later(tmp_path, monkeypatch):
+    monkeypatch.delenv(bound_nodes._VARIABLE, raising=False)
+    bound = BoundNodes()
+    assert bound(7) is None
+    environment = {}
+    tell(environment, tmp_path)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert bound(7) is None
+    bind(tmp_path, {7: 0, 2**64 - 1: 1})
+    bind(tmp_path, {9: 2})
+    assert [bound(node) for node in (7, 2**64 - 1, 9, 8)] == [0, 1, 2, None]
+    forget(tmp_path)
+    forget(tmp_path)
+    assert bound(7) is None

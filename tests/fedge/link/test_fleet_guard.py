@@ -1,0 +1,130 @@
+"""Replies that get in, and those that do not: another's, another run's, a second one, one to nothing."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+from flwr.proto.fleet_pb2 import PullMessagesRequest, PullMessagesResponse, PushMessagesRequest
+from flwr.proto.message_pb2 import Message, Metadata, ObjectTree
+from flwr.proto.node_pb2 import Node
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedge.link.fleet_guard import PULL, PUSH, FleetGuard
+
+RUN, NODE = 5, 11
+
+
+def message(**said):
+    return Message(metadata=Metadata(**said))
+
+
+def push(node=NODE, tree=None, more=(), **changes):
+    """A reply to question "q" as its node would send it, but for some changes."""
+    said = {"run_id": RUN, "message_id": "r", "src_node_id": NODE, "reply_to_message_id": "q", **changes}
+    tree = said["message_id"] if tree is None else tree
+    return PushMessagesRequest(
+        node=Node(node_id=node), messages_list=[message(**said), *more],
+        message_object_trees=[ObjectTree(object_id=tree)],
+    )  # fmt: skip
+
+
+@pytest.fixture
+def guard():
+    """Two nodes have been handed a question each."""
+    found = FleetGuard()
+    for node, name in ((NODE, "q"), (12, "other's")):
+        given = PullMessagesResponse(messages_list=[message(message_id=name, run_id=RUN)])
+        found.around(PULL, lambda request, _, given=given: given)(
+            PullMessagesRequest(node=Node(node_id=node)), None
+        )
+    return found
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (push(src_node_id=12), "in its own name"),
+        (push(reply_to_message_id="other's"), "answers what it was asked"),
+        (push(reply_to_message_id="nothing"), "answers what it was asked"),
+        (push(reply_to_message_id=""), "answers what it was asked"),
+        (push(node=12), "answers what it was asked"),
+        (push(node=99), "answers what it was asked"),
+        (push(run_id=6), "its question's run"),
+        (push(tree="x"), "content is its own"),
+        (push(more=[message(message_id="z")]), "one reply at a time"),
+        (PushMessagesRequest(node=Node(node_id=NODE)), "one reply at a time"),
+    ],
+)
+def test_what_is_no_answer_to_its_own_question_does_not_get_in(guard, request_, words):
+    assert words in guard.claim(request_)
+    assert guard.claim(push()) == ""
+
+
+def test_a_question_is_answered_once_and_the_same_answer_may_come_again(guard):
+    assert guard.claim(push()) == ""
+    assert guard.claim(push()) == ""  # what was sent may have been lost
+    assert guard.claim(push(message_id="r2")) == "a question is answered once"
+
+
+def test_of_many_at_once_one_gets_in(guard):
+    with ThreadPoolExecutor(8) as pool:
+        said = list(pool.map(lambda n: guard.claim(push(message_id=f"r{n}")), range(200)))
+    assert said.count("") == 1
+
+
+class Refused(Exception):
+    """What gRPC raises when a call is refused."""
+
+
+class Call:
+    """A call's context."""
+
+    def abort(self, code, words):
+        raise Refused(code, words)
+
+
+def test_what_could_not_be_kept_leaves_room_for_another(guard):
+    def broken(request, context):
+        raise Refused("the key is not the node's")
+
+    with pytest.raises(Refused):
+        guard.around(PUSH, broken)(push(), Call())
+    kept = []
+    guard.around(PUSH, lambda request, _: kept.append(request))(push(message_id="r2"), Call())
+    with pytest.raises(Refused) as refused:
+        guard.around(PUSH, lambda request, _: kept.append(request))(push(), Call())
+    assert refused.value.args == (grpc.StatusCode.PERMISSION_DENIED, "a question is answered once")
+    assert len(kept) == 1
+
+
+def test_other_methods_are_as_they_were(guard):
+    assert guard.around("/flwr.proto.Fleet/GetRun", print) is print
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([11, 12, 13]), st.sampled_from("abcd"), st.booleans()), max_size=40)
+)
+def test_no_node_gets_in_with_what_it_was_not_handed(acts):
+    """(node, question, whether it is handed or answered)."""
+    guard, handed, answered = FleetGuard(), set(), set()
+    for node, name, is_handed in acts:
+        if is_handed:
+            question = f"{name}{node}"  # Flower's ids of messages are unique
+            guard.handed(node, PullMessagesResponse(messages_list=[message(message_id=question, run_id=RUN)]))
+            handed.add((node, question))
+            continue
+        for other in (11, 12, 13):
+            question, reply = f"{name}{other}", f"of {node}"
+            found = guard.claim(push(node, src_node_id=node, reply_to_message_id=question, message_id=reply))
+            assert (found == "") == ((node, question) in handed)
+            answered.add(question)
+
+
+def test_what_is_remembered_is_bounded(guard, monkeypatch):
+    monkeypatch.setattr("fedge.link.fleet_guard._MOST", 3)
+    for number in range(9):
+        name = f"q{number}"
+        guard.handed(NODE, PullMessagesResponse(messages_list=[message(message_id=name, run_id=RUN)]))
+    kept = [n for n in range(9) if guard.claim(push(reply_to_message_id=f"q{n}")) == ""]
+    assert kept == [6, 7, 8]
