@@ -85,7 +85,7 @@ class Config(Section):
         super().__post_init__()
         refuse_contradictions(self)
         name = self.run_name
-        taken = name in (".", "..", "latest")
+        taken = name == "latest" or name.startswith(("-", "."))  # the link; an option; hidden
         if any(c in name for c in "/\\") or not name.isprintable() or taken or len(name.encode()) > 200:
             raise ConfigError(
                 f"run-name must be a plain folder name, but is {shown(name)}; "

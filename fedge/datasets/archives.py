@@ -23,6 +23,7 @@ from hhar.raw.unpack import (
     MAX_TOTAL_BYTES,
     TOTAL_FROM_BYTES,
     member_path,
+    possible_path,
 )
 from hhar.raw.unpack import unpack as unzip
 
@@ -109,7 +110,8 @@ def _untar(archive: Path, folder: Path, report: ProgressCallback) -> list[Path]:
                     )
                 left -= member.size
                 if path is not None:
-                    written.append(_write(opened, member, folder.resolve(), path, report))
+                    with possible_path(archive, path):
+                        written.append(_write(opened, member, folder.resolve(), path, report))
     except (tarfile.TarError, EOFError, ValueError) as error:
         if isinstance(error, HharError):
             raise
@@ -144,7 +146,7 @@ def _write(
     """Write one plain file, whole or not at all."""
     target = folder / path
     if not target.parent.resolve().is_relative_to(folder):
-        raise HharError(f"{path} leads through a link out of {folder}; choose an empty folder")
+        raise HharError(f"{str(path)[:200]!r} leads through a link out of {folder}; choose an empty folder")
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.part")
     partial.unlink(missing_ok=True)  # it may be a link, through which nothing is to be written

@@ -1,6 +1,7 @@
 """Completion in a shell: options and their values, configurations, runs …
 
-Shells ask at every key, so nothing heavy is loaded; argcomplete itself only when a shell asks.
+Shells ask at every key, so nothing heavy is loaded; argcomplete itself only when a shell asks. It quotes what
+shells would take for more than a name; what cannot be quoted, as a line end, is not offered.
 """
 
 import argparse
@@ -77,10 +78,16 @@ def _toml_files(prefix: str) -> list[str]:
     found = []
     with suppress(OSError):
         for path in Path(f"{top}/" if top or prefix.startswith("/") else ".").iterdir():
-            if path.name.startswith(start) and (start or not path.name.startswith(".")):
+            is_hidden = not start and path.name.startswith(".")
+            if path.name.startswith(start) and _can_be_quoted(path.name) and not is_hidden:
                 name = f"{top}/{path.name}" if top or prefix.startswith("/") else path.name
                 found += [f"{name}/"] if path.is_dir() else [name] if path.suffix == ".toml" else []
     return found
+
+
+def _can_be_quoted(name: str) -> bool:
+    """Whether a name stands for itself once argcomplete has quoted it: ~ it leaves to the shell."""
+    return name.isprintable() and not name.startswith("~")
 
 
 def runs(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
@@ -88,7 +95,7 @@ def runs(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
     parent = Path(getattr(parsed_args, "runs_dir", None) or "runs")
     with suppress(OSError):
         names = sorted(path.name for path in parent.iterdir() if (path / MANIFEST).is_file())
-        return [name for name in (LATEST, *names) if name.startswith(prefix)]
+        return [name for name in (LATEST, *names) if name.startswith(prefix) and _can_be_quoted(name)]
     return []
 
 
@@ -96,7 +103,7 @@ def federations(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[
     """The federations of the app's pyproject.toml."""
     with suppress(ConfigError):
         names = Project(Path(getattr(parsed_args, "app", None) or ".")).federations
-        return [name for name in names if name.startswith(prefix)]
+        return [name for name in names if name.startswith(prefix) and _can_be_quoted(name)]
     return []
 
 

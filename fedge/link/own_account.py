@@ -104,8 +104,8 @@ def keep_grpc_own(can_tell_whose: bool = True) -> None:
             if handler is None:
                 return handler
             if details.method.startswith(_FLEET):
-                if handler.unary_unary is None:
-                    return handler
+                if handler.unary_unary is None or handler.request_deserializer is None:
+                    return handler  # Flower's own refusal, which reads nothing
                 guarded = self._fleet.around(details.method, handler.unary_unary)
                 return grpc.unary_unary_rpc_method_handler(
                     guarded, handler.request_deserializer, handler.response_serializer

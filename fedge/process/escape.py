@@ -5,7 +5,9 @@ characters that turn the direction of writing can make a line read as another. N
 """
 
 from collections.abc import Iterable
+from unicodedata import bidirectional, category
 
+_TURNING = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
 _FORMULA = "=+-@"  # begins what a spreadsheet works out instead of showing (OWASP, CSV injection)
 
 
@@ -18,6 +20,24 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def on_page(text: str) -> str:
+    r"""Text for a page, in lines: what no page can hold or what turns a line round is written as an escape.
+
+    >>> on_page("two\nlines \u202e \ud800")
+    'two\nlines \\u202e \\ud800'
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if _is_on_page(c) else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def _is_on_page(character: str) -> bool:
+    """Whether a page can have a character: no control, half of a pair, mark of direction or of a line."""
+    if character in "\n\t":
+        return True
+    return category(character) not in ("Cc", "Cs", "Zl", "Zp") and bidirectional(character) not in _TURNING
 
 
 def harmless(row: Iterable[object]) -> list[object]:

@@ -51,6 +51,7 @@ _SET_BY_SWEEP = {
     "run-name": "the names of the entries",
     "resume": "the command again, which goes on by itself",
 }
+_LONGEST_NAME = 100  # characters; names of several entries and a seed make one of a folder
 _NAME = re.compile(r"[A-Za-z0-9][\w.+=,-]*", re.ASCII)  # needs no quoting in a shell
 
 
@@ -323,9 +324,10 @@ def _refuse_unknown(table: Mapping[str, Any], known: Sequence[str]) -> None:
 
 def _refuse_name(key: str, name: Any) -> None:
     """Raise ConfigError for a name that makes no good part of a folder's name."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
         raise ConfigError(
-            f"{key} must be letters, digits and any of _ . + = , - (it becomes part of a folder's name), "
+            f"{key} must be letters, digits and any of _ . + = , -, at most {_LONGEST_NAME} (it becomes part "
+            f"of a folder's name), "
             f'but is {shown(name)}; write for example {key} = "tau-0.9"'
         )
 

@@ -8,11 +8,13 @@ Refused: paths that leave the folder, links, encrypted members, members that gro
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import tempfile
 import zipfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -28,6 +30,10 @@ TOTAL_FROM_BYTES = 64 << 20  # the same for all members together
 MAX_MEMBERS = 10_000
 MAX_DEPTH = 3
 BLOCK_BYTES = 1 << 20
+_NO_PLACE = (
+    errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOTEMPTY, errno.ENAMETOOLONG, errno.EINVAL,
+    errno.EILSEQ,
+)  # fmt: skip
 
 
 @dataclass
@@ -138,14 +144,16 @@ def _planned_path(
     mode = member.external_attr >> 16
     if stat.S_ISLNK(mode) or (mode and stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR)):
         raise HharError(
-            f"{name}: members must be plain files, {member.filename!r} is a link or device; do not trust "
-            "this archive"
+            f"{name}: members must be plain files, {member.filename[:200]!r} is a link or device; do not "
+            "trust this archive"
         )
     if member.flag_bits & 0x1:
-        raise HharError(f"{name}: members must not be encrypted, {member.filename!r} is; unpack it by hand")
+        raise HharError(
+            f"{name}: members must not be encrypted, {member.filename[:200]!r} is; unpack it by hand"
+        )
     if member.file_size > budget.bytes_left:
         raise HharError(
-            f"{name}: must unpack to at most {budget.bytes_left} bytes more, {member.filename!r} alone "
+            f"{name}: must unpack to at most {budget.bytes_left} bytes more, {member.filename[:200]!r} alone "
             f"says {member.file_size}"
         )
     if path is None or member.is_dir():
@@ -159,8 +167,8 @@ def _unpack_member(
     if path.suffix.lower() == ".zip":
         if depth >= MAX_DEPTH:
             raise HharError(
-                f"{budget.archive}: zips must nest at most {MAX_DEPTH} deep, {path} is deeper; unpack it "
-                "by hand"
+                f"{budget.archive}: zips must nest at most {MAX_DEPTH} deep, {str(path)[:200]!r} is deeper; "
+                "unpack it by hand"
             )
         with tempfile.TemporaryFile(dir=budget.folder) as inner:
             _copy_member(opened, member, inner, budget)
@@ -168,9 +176,33 @@ def _unpack_member(
             _unpack_stream(inner, str(path), path.parent, budget, depth + 1)
         return
     target = budget.folder / path
+    with possible_path(budget.archive, path):
+        _write_member(opened, member, target, path, budget)
+    budget.written.append(target)
+
+
+@contextmanager
+def possible_path(archive: Path, path: PurePosixPath) -> Iterator[None]:
+    """Raise HharError where a member cannot lie at its path: another lies there, or the name is none here."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_PLACE:
+            raise
+        raise HharError(
+            f"{archive}: {str(path)[:200]!r} must be a path that this disk takes and no other member is on, "
+            f"but: {error.strerror}; unpack it by hand"
+        ) from error
+
+
+def _write_member(
+    opened: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, path: PurePosixPath, budget: _Budget
+) -> None:
+    """Write one plain file, whole or not at all."""
     if not target.parent.resolve().is_relative_to(budget.folder):
         raise HharError(
-            f"{budget.archive}: {path} leads through a link out of {budget.folder}; choose an empty folder"
+            f"{budget.archive}: {str(path)[:200]!r} leads through a link out of {budget.folder}; choose an "
+            "empty folder"
         )
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.part")
@@ -182,7 +214,6 @@ def _unpack_member(
     finally:
         with suppress(OSError):  # a disk that takes nothing says so above
             partial.unlink(missing_ok=True)
-    budget.written.append(target)
 
 
 def _copy_member(
@@ -197,8 +228,8 @@ def _copy_member(
             budget.bytes_left -= len(block)
             if size > limit or budget.bytes_left < 0:
                 raise HharError(
-                    f"{budget.archive}: {member.filename!r} unpacks to more than {min(limit, size)} bytes "
-                    f"from {member.compress_size}, an archive bomb; do not trust this archive"
+                    f"{budget.archive}: {member.filename[:200]!r} unpacks to more than {min(limit, size)} "
+                    f"bytes from {member.compress_size}, an archive bomb; do not trust this archive"
                 )
             stream.write(block)
             budget.report(f"unpacking {PurePosixPath(member.filename).name}", size, member.file_size)

@@ -2,11 +2,15 @@
 
 import io
 import resource
+import subprocess
+import sys
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 from archives import sharing
+from odd_archives import odd_arrays
 
 from hhar.npz import NpzError, read_npz
 
@@ -72,3 +76,56 @@ def test_a_small_file_that_unpacks_to_gigabytes_is_refused_before_it_takes_memor
 def test_members_that_share_bytes_are_refused():
     with pytest.raises(NpzError, match=r"members must not overlap, 'y\.npy' does; do not trust this archive"):
         read_npz(sharing(archive(x=np.zeros(9)), "x.npy", "y.npy"), ["x"], [])
+
+
+# --- odd ones, by seeds -------------------------------------------------------------------------------------
+
+SAMPLE, MANY = 150, 4000
+
+
+def read_odd(seeds):
+    """Read odd files of arrays; returns how many were refused. None takes more memory than its bound."""
+    refused = 0
+    for seed in seeds:
+        stream = io.BytesIO(odd_arrays(seed))
+        try:
+            found = read_npz(stream, ["x"], ["y"])
+        except MemoryError:
+            raise AssertionError(seed) from None
+        except Exception:  # of many kinds, as it says
+            refused += 1
+        else:
+            assert all(array.dtype != object for array in found.values()), seed
+    return refused
+
+
+def in_little_memory(seeds):
+    """Read odd files in a process that may take 2 GB; returns how many were refused."""
+    code = (
+        "import resource, sys\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (1 << 31, 1 << 31))\n"
+        f"sys.path[:0] = {sys.path!r}\n"
+        "from tests.hhar.test_npz import read_odd\n"
+        f"print(read_odd(range({seeds.start}, {seeds.stop})))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout)
+
+
+def test_odd_files_of_arrays_are_refused_or_read_and_take_no_more_memory_than_they_hold():
+    refused = in_little_memory(range(SAMPLE))
+    assert 0.5 < refused / SAMPLE < 1
+
+
+@pytest.mark.extended
+@pytest.mark.timeout(900)
+def test_thousands_of_odd_files_of_arrays():
+    refused = in_little_memory(range(SAMPLE, SAMPLE + MANY))
+    print(f"{MANY} odd files of arrays: {refused} refused, {MANY - refused} read")

@@ -10,7 +10,7 @@ each of LIES, which have commas between:
     elsewhere   tries to answer in another run
     twice       tries to answer once more, with something else
     again@N     its Nth training is that of the first once more
-    odd@N       its Nth training is bytes that are no message
+    odd@N       its Nth training is an object that is no message
     empty@N     of its Nth training no byte comes
 
 What came of a lie stands in standard output, in lines: LIE, its name, then Flower's refusal or "taken".
@@ -23,6 +23,7 @@ from itertools import count
 from pathlib import Path
 
 import numpy as np
+from flwr.clientapp import ClientApp
 
 SUPERNODE = "--supernode-that-lies"
 HELLO, TRAIN = "query.hello", "train"
@@ -70,13 +71,15 @@ class Liar:
         return other
 
     def odd(self, stub, push, request):
-        """Send bytes that are no message, as what is to be sent; the SuperNode has nothing left to send."""
+        """Send an object that is no message; the SuperNode has nothing left to send."""
+        from flwr.app import ConfigRecord
+        from flwr.common.inflatable import get_object_id
         from flwr.proto.message_pb2 import PushObjectRequest
 
         other = copied(request)
         said = other.messages_list[0].metadata
-        junk = b"ArrayRecord 5 0\x00 no content" + said.message_id.encode()
-        said.message_id = sha256(junk).hexdigest()
+        junk = ConfigRecord({"no": said.message_id}).deflate()
+        said.message_id = get_object_id(junk)
         del other.message_object_trees[0].children[:]
         other.message_object_trees[0].object_id = said.message_id
         response = push(other)
@@ -121,16 +124,18 @@ def lie_as_supernode(lies, words):
     flower_supernode()
 
 
-class Again:
-    """A ClientApp that says what it said at first. Each call is a process of its own: a file knows it."""
+class Again(ClientApp):
+    """One that says what it said at first. Each call is a process of its own: a file knows it."""
 
     def __init__(self, app, path, at):
+        super().__init__()
         self.app, self.path, self.at = app, path, at
 
     def __call__(self, message, context):
         """Answer, honestly but for one training."""
         from flwr.app import Message
-        from flwr.common.inflatable_utils import get_all_nested_objects, inflate_object_from_contents
+        from flwr.common.inflatable import get_all_nested_objects
+        from flwr.common.inflatable_utils import inflate_object_from_contents
 
         reply = self.app(message, context)
         if message.metadata.message_type != TRAIN:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 
 from fedge.console.palette import css_variables
 from fedge.process.durable import write_new
+from fedge.process.escape import on_page
 from fedge.report.html.points import Points
 from fedge.report.html.svg import to_svg
 from fedge.report.html.tables import Table
@@ -126,7 +127,7 @@ def render(page: Page) -> str:
     """The page as HTML. Everything but our own SVG and CSS is escaped."""
     environment = Environment(
         loader=_Templates("fedge.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True,
+        lstrip_blocks=True, finalize=_finalize,
     )  # fmt: skip
     css, script = (
         environment.loader.get_source(environment, name)[0]  # type: ignore[union-attr]
@@ -142,6 +143,11 @@ def render(page: Page) -> str:
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         points=lambda panel: json.dumps(panel.points.as_json(), ensure_ascii=False, separators=(",", ":")),
     )
+
+
+def _finalize(value: Any) -> Any:
+    """A value as it is shown; our own SVG and CSS stay."""
+    return on_page(value) if type(value) is str else value
 
 
 def write_page(page: Page, path: Path) -> None:

@@ -10,9 +10,11 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.text import Text
+from matplotlib.ticker import FixedFormatter, MaxNLocator
 
 from fedge.console.palette import FAINT, INK, css_name
+from fedge.process.escape import on_page
 
 WIDTH_IN = 5.0  # 360 pt: the width of a phone, so text has its own size there
 
@@ -114,15 +116,27 @@ def to_svg(figure: Figure, name: str, description: str) -> str:
         description: what a screen reader says.
     """
     stream = io.StringIO()
+    _escape_texts(figure)
     figure.savefig(
         stream, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None}
     )
-    svg = stream.getvalue()
+    svg = on_page(stream.getvalue())
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.DOTALL)
     svg = re.sub(r"<[^>]+>", lambda tag: _fit_tag(tag.group(), name), svg)
-    label = re.sub(r'[<>&"]', " ", description)
-    return re.sub(r'^<svg [^>]*?(viewBox="[^"]*")[^>]*>', rf'<svg \1 role="img" aria-label="{label}">', svg)
+    label = re.sub(r'[<>&"]', " ", on_page(description))
+    head = r'^<svg [^>]*?(viewBox="[^"]*")[^>]*>'
+    return re.sub(head, lambda tag: f'<svg {tag[1]} role="img" aria-label="{label}">', svg)
+
+
+def _escape_texts(figure: Figure) -> None:
+    """Let texts of a figure be such as a page can hold; half of a pair, Matplotlib cannot draw either."""
+    for text in figure.findobj(Text):
+        text.set_text(on_page(text.get_text()))  # type: ignore[attr-defined]
+    for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
+        formatter = axis.get_major_formatter()
+        if isinstance(formatter, FixedFormatter):
+            formatter.seq = [on_page(str(label)) for label in formatter.seq]
 
 
 def _fit_tag(tag: str, name: str) -> str:

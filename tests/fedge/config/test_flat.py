@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from odd_names import odd_names
 
 from fedge.config.config import Config
 from fedge.config.flat import fold_tables, from_run_config, options, to_run_config
@@ -375,3 +376,24 @@ def test_configurations_are_accepted(path):
 def test_the_published_configuration_is_the_default():
     published = next(path for path in CONFIGS if path.stem == "published")
     assert from_run_config(flatten(read_toml(published, "config"))) == Config()
+
+
+def test_a_run_s_name_is_a_folder_s_and_no_option_of_a_command():
+    """Of 3,000 odd names: refused in one line, or a folder below that of all runs."""
+    taken, refused = 0, []
+    for name in odd_names(3000, 1):
+        try:
+            found = from_run_config({"run-name": name}).run_name
+        except ConfigError as error:
+            refused.append(str(error))
+            continue
+        taken += 1
+        assert found == name
+        if name:
+            path = Path("runs") / name
+            assert (path.parent, path.name) == (Path("runs"), name)
+            assert name not in ("..", "latest")
+            assert name.isprintable()
+            assert not name.startswith(("-", "."))
+    assert 300 < taken < 2000
+    assert all(line.isprintable() for line in refused)

@@ -2,13 +2,18 @@
 
 import gzip
 import io
+import shutil
+import stat
 import tarfile
 import zipfile
 
 import pytest
+from odd_archives import odd_archive
 
+from fedge.datasets import archives as archives_module
 from fedge.datasets.archives import as_folder, is_archive, unpack
 from hhar.errors import HharError
+from hhar.raw import unpack as unpack_module
 
 
 def tar(path, members, mode="w:gz", **attributes):
@@ -107,3 +112,73 @@ def test_a_folder_stays_and_what_is_unpacked_goes(tmp_path):
         pass
     assert is_archive(path)
     assert not is_archive(tmp_path / "t10k-images-idx3-ubyte.gz")
+
+
+# --- odd ones, by seeds -------------------------------------------------------------------------------------
+
+MOST = 1 << 20  # bytes that the odd ones may unpack to
+SAMPLE, MANY = 80, 4000
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Let archives unpack to little, so that bombs of megabytes are bombs."""
+    for module in (archives_module, unpack_module):
+        monkeypatch.setattr(module, "MAX_TOTAL_BYTES", MOST)
+        monkeypatch.setattr(module, "TOTAL_FROM_BYTES", MOST)
+    monkeypatch.setattr(
+        unpack_module.unpack, "__kwdefaults__", {"max_total_bytes": MOST, "report": print_nothing}
+    )
+
+
+def print_nothing(*_):
+    pass
+
+
+def seen(folder):
+    """What is there, by path, without following a link."""
+    return {path: (path.lstat().st_mode, path.lstat().st_size) for path in folder.rglob("*")}
+
+
+def try_one(top, seed):
+    """Unpack an odd archive beside files that it must leave alone; returns whether it was refused."""
+    place = top / str(seed)
+    out = place / "in" / "out"
+    out.mkdir(parents=True)
+    (place / "in" / "sentinel").write_text("untouched")
+    (place / "elsewhere").mkdir()
+    (out / "link").symlink_to(place / "elsewhere")
+    ending, made = odd_archive(seed)
+    archive = place / f"odd{ending}"
+    archive.write_bytes(made)
+    before, is_refused = seen(place), False
+    try:
+        written = unpack(archive, out, print_nothing)
+        assert all(path.resolve().is_relative_to(out) for path in written)
+    except HharError as error:
+        is_refused = True
+        said = str(error).replace(str(archive), "")
+        assert len(said) < 600, seed
+        assert said.isprintable(), (seed, said)
+    found = {path: kind for path, kind in seen(place).items() if path not in before}
+    assert {path: kind for path, kind in seen(place).items() if path in before} == before, seed
+    assert all(path.is_relative_to(out) for path in found), seed
+    assert all(stat.S_ISREG(mode) or stat.S_ISDIR(mode) for mode, _ in found.values()), seed
+    assert all(path.stat().st_nlink == 1 for path in found if path.is_file()), seed
+    assert all(not mode & 0o7000 for mode, _ in found.values()), seed
+    assert sum(size for mode, size in found.values() if stat.S_ISREG(mode)) <= MOST, seed
+    shutil.rmtree(place)
+    return is_refused
+
+
+def test_odd_archives_write_files_alone_within_their_folder_and_bound(tmp_path, small):
+    """Or one line says why not."""
+    refused = [try_one(tmp_path, seed) for seed in range(SAMPLE)]
+    assert 0.3 < sum(refused) / SAMPLE < 1
+
+
+@pytest.mark.extended
+@pytest.mark.timeout(900)
+def test_thousands_of_odd_archives(tmp_path, small):
+    refused = [try_one(tmp_path, seed) for seed in range(SAMPLE, SAMPLE + MANY)]
+    print(f"{MANY} odd archives: {sum(refused)} refused, {MANY - sum(refused)} unpacked within their folder")

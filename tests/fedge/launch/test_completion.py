@@ -1,14 +1,18 @@
 """What a shell is offered, asked as bash asks."""
 
 import os
+import shlex
+import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from odd_names import odd_names
 
 from fedge.cli import main
-from fedge.launch.completion import SHELLS, overrides
+from fedge.launch.completion import SHELLS, overrides, shell_code
 
 ROOT = Path(__file__).parents[3]
 BREAKS = " \t\n\"'><=;|&(:"  # bash's own
@@ -83,3 +87,48 @@ def test_after_c(tmp_path, monkeypatch):
 def test_the_code_for_a_shell_is_printed(shell, capsys):
     assert main(["completion", shell]) == 0
     assert "fedge" in capsys.readouterr().out
+
+
+def words_of_bash(line, folder, home):
+    """What a real bash makes of each word that it is offered after a line: it is typed, and carried out."""
+    script = folder.parent / "complete.sh"
+    script.write_text(
+        f'export PATH="{Path(sys.executable).parent}:$PATH"\n'
+        f"{shell_code('bash')}\n"
+        f"COMP_LINE={shlex.quote(line)} COMP_POINT={len(line.encode())} COMP_TYPE=9 COMP_KEY=9\n"
+        f'read -ra COMP_WORDS <<< "$COMP_LINE"; COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))\n'
+        "_python_argcomplete fedge\n"
+        'for word in "${COMPREPLY[@]}"; do printf \'%s\\0\' "$word"; done\n'
+    )
+    done = subprocess.run(
+        ["bash", str(script)],
+        cwd=folder,
+        capture_output=True,
+        check=True,
+        env={**os.environ, "HOME": str(home)},
+    )
+    return [word for word in done.stdout.decode("utf-8", "surrogateescape").split("\0") if word]
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
+def test_no_name_of_a_file_or_run_becomes_a_command_in_bash(tmp_path):
+    """300 odd names of files, and as many runs: each word that is offered is carried out as an argument."""
+    folder, home = tmp_path / "here", tmp_path / "home"
+    (folder / "runs").mkdir(parents=True)
+    home.mkdir()
+    names = {name.encode("utf-8", "replace").decode() for name in odd_names(300, 3)}
+    names = {name for name in names if name.strip("./") and "/" not in name and "\0" not in name}
+    for name in names:
+        with suppress(OSError):
+            (folder / f"{name}.toml").write_text("")
+            (folder / "runs" / name).mkdir()
+            (folder / "runs" / name / "manifest.json").write_text("{}")
+    for line, known in (("fedge sweep ", folder), ("fedge report ", folder / "runs")):
+        words = words_of_bash(line, folder, home)
+        assert len(words) > 50
+        argument = "".join(f"printf '%s\\0' {word}\n" for word in words)
+        done = subprocess.run(["bash", "-c", argument], cwd=home, capture_output=True, check=False)
+        told = done.stdout.decode("utf-8", "surrogateescape").split("\0")
+        assert list(home.iterdir()) == []
+        odd = [name for name in told if name not in {"", "latest", *os.listdir(known)} and name[-1:] != "/"]
+        assert odd == []

@@ -1,11 +1,13 @@
 """Sweep files: the runs they stand for, which option wins, and what is refused in one line."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from odd_names import odd_names
 
 from fedge.config.config import Config
 from fedge.config.option import ConfigError
@@ -281,3 +283,28 @@ def test_more_runs_than_a_sweep_can_have_are_refused_before_they_are_listed(read
     with pytest.raises(ConfigError) as caught:
         read(text, head)
     assert words in str(caught.value)
+
+
+def test_no_name_of_a_sweep_leads_out_of_its_folder(tmp_path, monkeypatch):
+    """1,200 sweep files with an odd name each, in each of four places: one line, or folders within."""
+    monkeypatch.chdir(tmp_path)
+    taken, refused = 0, []
+    for number, name in enumerate(odd_names(1200, 2)):
+        said = json.dumps(name.encode("utf-8", "replace").decode())
+        plain = enumerate(("plain", "one", "kind", "small.npz"))
+        head, entry, axis, value = (said if number % 4 == at else json.dumps(word) for at, word in plain)
+        text = f"[sweep]\nseeds = [1]\nname = {head}\n[[{axis}]]\nname = {entry}\n"
+        Path("study.toml").write_text(text + f"[grid]\ndata.path = [{value}]\n" * (number % 4 == 3))
+        try:
+            sweep = read_sweep(Path("study.toml"))
+        except ConfigError as error:
+            refused.append(str(error))
+            continue
+        taken += 1
+        assert sweep.folder.parent == Path("runs"), name
+        for run in sweep.runs:
+            assert run.folder.parent == sweep.folder, name
+            assert re.fullmatch(r"[\w.+=,-]+", run.folder.name, re.ASCII), name
+            run.folder.mkdir(parents=True, exist_ok=True)
+    assert taken > 50
+    assert all(line.isprintable() and len(line) < 1000 for line in refused)
