@@ -242,7 +242,7 @@ def test_two_nodes_hold_one_partition(faults):
     try:
         command = faults.run(".", "deployed", "-c", 'run-name="double"')
         assert command.wait() == 4
-        assert "two clients say that they hold partition 1" in command.said
+        assert "says that it holds partition 1, but its key is that of partition 2" in command.said
     finally:
         double.terminate()
         double.wait()

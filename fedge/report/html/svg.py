@@ -2,8 +2,9 @@
 
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import matplotlib
@@ -11,7 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from matplotlib.ticker import FixedFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from fedge.console.palette import FAINT, INK, css_name
 from fedge.process.escape import on_page
@@ -132,11 +133,15 @@ def to_svg(figure: Figure, name: str, description: str) -> str:
 def _escape_texts(figure: Figure) -> None:
     """Let texts of a figure be such as a page can hold; half of a pair, Matplotlib cannot draw either."""
     for text in figure.findobj(Text):
-        text.set_text(on_page(text.get_text()))  # type: ignore[attr-defined]
+        text.set_text(on_page(text.get_text()))
     for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
         formatter = axis.get_major_formatter()
-        if isinstance(formatter, FixedFormatter):
-            formatter.seq = [on_page(str(label)) for label in formatter.seq]
+        if isinstance(formatter, FuncFormatter):  # names that stand at ticks
+            formatter.func = partial(_label_on_page, formatter.func)
+
+
+def _label_on_page(label: Callable[[float, int | None], str], value: float, position: int | None) -> str:
+    return on_page(label(value, position))
 
 
 def _fit_tag(tag: str, name: str) -> str:
