@@ -93,7 +93,8 @@ class EdgeEngine:
         """Workers are elsewhere."""
         return ()
 
-    def partition_of_key(self, node_id: int) -> int | None:
+    @staticmethod
+    def partition_of_key(node_id: int) -> int | None:
         """None: nodes have no keys here."""
         return None
 

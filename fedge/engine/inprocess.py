@@ -87,7 +87,8 @@ class InProcessGrid(Grid):
         """The system's ids of the worker threads."""
         return self._workers.ids
 
-    def partition_of_key(self, node_id: int) -> int | None:
+    @staticmethod
+    def partition_of_key(node_id: int) -> int | None:
         """None: nodes have no keys here."""
         return None
 
