@@ -7,6 +7,7 @@ RAY_ADDRESS); that cluster's addresses are left as they are.
 
 import ipaddress
 import os
+import secrets
 import sys
 import threading
 from collections.abc import Mapping
@@ -92,15 +93,31 @@ def own_arguments(init_args: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def session_folder() -> dict[str, str]:
-    """Where a Ray of the run's own writes its logs: a folder that goes with the run.
+    """Where a Ray of the run's own has its logs and sockets: a private folder that goes with the run.
 
-    Nothing where nobody would remove it, or who runs wants to keep it (`KEEP`): then Ray's own choice.
+    Ray lets everybody into its own; what holds it keeps other accounts out. Nothing where nobody would
+    remove it, or who runs wants to keep it (`KEEP`): then Ray's own choice.
     """
     if os.environ.get(KEEP) or not has_reaper():
         return {}
-    folder = Path(os.environ.get("RAY_TMPDIR") or "/tmp") / "ray" / f"f{os.getpid()}"
+    folder = _make_private(Path(os.environ.get("RAY_TMPDIR") or "/tmp") / "ray", f"f{os.getpid()}")
     remove_at_end(folder)
-    return {"_temp_dir": str(folder)}
+    return {"_temp_dir": str(folder / "s")}  # short: the paths of sockets in it have a limit
+
+
+def _make_private(parent: Path, name: str) -> Path:
+    """Make a folder for this account alone, under another name where somebody has taken its own."""
+    if not parent.is_dir():
+        with suppress(FileExistsError):
+            parent.mkdir(parents=True)
+            parent.chmod(0o1777)  # as /tmp itself: Rays of all accounts have folders in it
+    folder = parent / name
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        folder = folder.with_name(f"{name}-{secrets.token_hex(4)}")
+        folder.mkdir(mode=0o700)
+    return folder
 
 
 def init_args_told() -> dict[str, Any]:

@@ -4,7 +4,9 @@ A control character in an exception or a name can clear a screen, rename a windo
 characters that turn the direction of writing can make a line read as another. None of them is let through.
 """
 
+import json
 from collections.abc import Iterable
+from typing import Any
 from unicodedata import bidirectional, category
 
 _TURNING = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
@@ -38,6 +40,30 @@ def _is_on_page(character: str) -> bool:
     if character in "\n\t":
         return True
     return category(character) not in ("Cc", "Cs", "Zl", "Zp") and bidirectional(character) not in _TURNING
+
+
+def read_json(text: str) -> Any:
+    r"""JSON of a file from elsewhere, whose texts can be written: halves of pairs become escapes.
+
+    >>> read_json('{"a": ["\\ud800"]}')
+    {'a': ['\\ud800']}
+
+    Raises:
+        ValueError: it is none.
+    """
+    found = json.loads(text)
+    return _encodable(found) if "\\ud" in text.lower() else found
+
+
+def _encodable(value: Any) -> Any:
+    """A value of JSON whose texts have no half of a pair."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, list):
+        return [_encodable(each) for each in value]
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(each) for key, each in value.items()}
+    return value
 
 
 def harmless(row: Iterable[object]) -> list[object]:

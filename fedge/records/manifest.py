@@ -5,7 +5,6 @@ process lives. Entries that are not of their kind, as after an editor or another
 they had not been written; the rest is believed.
 """
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 from fedge.config.flat import options
 from fedge.config.option import ConfigError
 from fedge.process import exits
+from fedge.process.escape import read_json
 from fedge.process.identity import has_ended
 from fedge.records.folder import MANIFEST as MANIFEST
 from fedge.records.folder import write_whole
@@ -64,7 +64,7 @@ def _read(path: Path) -> dict[str, Any]:
     """Content of the file, with a known status, or RunFolderError."""
     try:
         refuse_odd_files(path.parent)
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest = read_json(path.read_text(encoding="utf-8"))
     except OddFileError as error:
         raise RunFolderError(str(error)) from None
     except FileNotFoundError as error:

@@ -5,7 +5,6 @@ failed or was killed it returns what is there. Whatever had to be left out (half
 a missing file) is named in `RunData.problems`.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -20,6 +19,7 @@ from safetensors.numpy import load_file
 from fedge.clustering.membership import words
 from fedge.config.parts import TASKS
 from fedge.config.traits import LABELS
+from fedge.process.escape import read_json
 from fedge.records.catalog import PARTITION, TABLES
 from fedge.records.columns import FLOAT, INT, TEXT, Table
 from fedge.records.device_tables import DEVICE_TOTALS, JOBS, STALENESS, VERSIONS, growing
@@ -411,7 +411,7 @@ def _read_clusters(path: Path, problems: list[str]) -> pl.DataFrame:
 def _cluster_entry(line: str) -> dict[str, Any] | None:
     """The needed fields of a line of clusters.jsonl, or None for an incomplete line."""
     try:
-        entry = json.loads(line)
+        entry = read_json(line)
         entry["compared"] = entry.get("compared", True)
         entry["changes"] = [words(event) for event in entry.get("events", ())]
         tests = entry.get("tests", ())
@@ -427,7 +427,7 @@ def _read_confusion(path: Path, problems: list[str]) -> dict[int, np.ndarray]:
     if not path.is_file():
         return {}
     try:
-        clients = json.loads(path.read_text(encoding="utf-8"))["clients"]
+        clients = read_json(path.read_text(encoding="utf-8"))["clients"]
         return {int(client): np.array(cells, dtype=np.int64) for client, cells in clients.items()}
     except (ValueError, KeyError, TypeError, AttributeError):
         problems.append(f"{path.name} is damaged and left out")

@@ -2,8 +2,7 @@
 
 Word by word, on the addresses and ports that stand there, in namespaces of their own. A stranger is another
 account of the same machine, which reaches loopback ports as well, without a certificate or with one of
-another authority; it calls every method of every service. The two pages have been carried out so; the files
-of deploy/, which start the same programs, stand with `-m soak`.
+another authority; it calls every method of every service.
 """
 
 import json
@@ -18,7 +17,6 @@ from as_said import ALONE, WAYS
 from flower_runs import ROOT
 
 OUTSIDE = {9092, 9093, 9555}  # what may be reached from other machines: nodes and leaf servers dial these
-TWICE = set(WAYS) - {"docs/machines.md", "docs/leaf-servers.md"}
 _LOOPBACK = ("127.", "::1", "::ffff:127.")
 
 
@@ -32,9 +30,7 @@ def is_possible():
 @pytest.mark.extended
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(not is_possible(), reason="only root, with namespaces, can be another account")
-@pytest.mark.parametrize(
-    "way", [pytest.param(way, marks=[pytest.mark.soak] if way in TWICE else []) for way in WAYS]
-)
+@pytest.mark.parametrize("way", WAYS)
 def test_strangers_learn_nothing_from_what_is_started_as_said(way):
     """In a folder that other accounts may look into, which pytest's own are not."""
     with TemporaryDirectory(prefix="fedge-doors-") as folder:

@@ -1,3 +1,5 @@
+import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -116,3 +118,16 @@ def test_only_a_process_that_simulates_loads_flowers_engine(monkeypatch, program
     monkeypatch.setattr(loopback.sys, "argv", [program])
     loopback.load_ray_engine()
     assert len(loaded) == expected
+
+
+def test_ray_s_folder_lets_no_other_account_in(tmp_path, monkeypatch):
+    """Where its name is taken, by somebody who guessed it, another one is."""
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    monkeypatch.setattr(loopback, "has_reaper", lambda: True)
+    removed = []
+    monkeypatch.setattr(loopback, "remove_at_end", removed.append)
+    first, second = (Path(loopback.session_folder()["_temp_dir"]) for _ in range(2))
+    assert first.parent == tmp_path / "ray" / f"f{os.getpid()}"
+    assert second.parent.name.startswith(f"f{os.getpid()}-")
+    assert removed == [first.parent, second.parent]
+    assert {stat.S_IMODE(folder.parent.stat().st_mode) for folder in (first, second)} == {0o700}
