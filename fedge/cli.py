@@ -20,6 +20,7 @@ from fedge.launch.clock_command import add_clock
 from fedge.launch.command_line import Commands, Parser, read
 from fedge.launch.completion import complete
 from fedge.launch.deal import add_deal
+from fedge.launch.devices_command import add_devices
 from fedge.launch.leaf_command import add_leaf
 from fedge.launch.node_command import add_node
 from fedge.launch.superlink_command import add_superlink
@@ -90,6 +91,7 @@ def _parser() -> Parser:
     data = commands.group("data")
     add_datasets(data)
     add_deal(data)
+    add_devices(data)
     add_lists(commands.group("look something up"))
     machine = commands.group("this machine")
     add_doctor(machine)

@@ -272,7 +272,7 @@ DEVICES = Register(
         "types of devices, each with means and deviations of its own",
         "fedge.devices.gaussian:gaussian",
     ),
-    Entry("trace", "read from a CSV file", "fedge.devices.trace:trace"),
+    Entry("trace", "read from a file", "fedge.devices.trace:trace"),
 )
 
 _TIMES = "fedge.devices.availability"
@@ -282,7 +282,7 @@ AVAILABILITY = Register(
     Entry("always", "at any time", f"{_TIMES}:always"),
     Entry("diurnal", "a part of every day, each its own", f"{_TIMES}:diurnal"),
     Entry("markov", "for exponential times on and off", f"{_TIMES}:markov"),
-    Entry("trace", "when a CSV file says", "fedge.devices.attendance:trace"),
+    Entry("trace", "when a file says", "fedge.devices.attendance:trace"),
 )
 
 OF_THE_PRESET = "preset"

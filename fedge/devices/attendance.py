@@ -1,15 +1,15 @@
-"""When devices were there, from a CSV file of one's own: a row for each time that one was.
+"""When devices were there, from a file of one's own, CSV or Parquet: a row for each time that one was.
 
     device,from_s,until_s
     a17,0,3600
     a17,7200,9000
     b02,1800,86400
 
-`device` is any word; its rows may stand anywhere. The file is read line by line, and held as two numbers a
-row. Times of a device that touch or overlap are one.
+`device` is any word; its rows may stand anywhere. A fourth column, `period_s`, is for devices whose times
+begin anew after periods of their own; all rows of a device have the same. The file is read row by row, and
+held as two numbers a row. Times of a device that touch or overlap are one.
 """
 
-import csv
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,9 +19,12 @@ import numpy as np
 from fedge.config.option import ConfigError, shown
 from fedge.devices.availability import FOREVER_US, Presence
 from fedge.devices.clock import SECOND_US
+from fedge.devices.table_files import header_of, rows_of
 from fedge.seeding import Purpose, numpy_stream
 
+_OPTION = "devices.availability-args.path"
 _COLUMNS = ("device", "from_s", "until_s")
+_WITH_PERIOD = (*_COLUMNS, "period_s")
 _MOST_S = 1e9
 
 
@@ -40,20 +43,15 @@ def trace(devices: int, seed: int, path: str = "", period_s: float = 0.0, shuffl
     Raises:
         ConfigError: the file cannot be read, or has no such times.
     """
-    times = read_attendance(path)
-    last_us = max(int(ends[-1]) for _, ends in times)
-    period_us = round(period_s * SECOND_US) if period_s else last_us
-    if not last_us <= period_us <= _MOST_S * SECOND_US:
-        raise ConfigError(
-            f"devices.availability-args.period_s must be at least the last second of {path}, "
-            f"{last_us / SECOND_US:g}, but is {shown(period_s)}; raise it, or leave it out"
-        )
+    found = read_attendance(path)
+    times, periods = [of for of, _ in found], _periods(found, path, period_s)
     rng = numpy_stream(seed, Purpose.AVAILABILITY)
     order = rng.permutation(len(times)) if shuffle else np.arange(len(times))
     whose = order[np.arange(devices) % len(times)].tolist()
 
     def presence(device: int, now_us: int) -> tuple[bool, int]:
         begins, ends = times[whose[device]]
+        period_us = periods[whose[device]]
         if len(begins) == 1 and begins[0] == 0 and ends[0] == period_us:
             return True, FOREVER_US
         turn, at = divmod(now_us, period_us)
@@ -71,56 +69,86 @@ def trace(devices: int, seed: int, path: str = "", period_s: float = 0.0, shuffl
     return presence
 
 
-def read_attendance(given: str) -> list[tuple[np.ndarray, np.ndarray]]:
+def read_attendance(given: str) -> list[tuple[tuple[np.ndarray, np.ndarray], int | None]]:
     """Per device of a file its times, (T,) int64 each: begins and ends in microseconds, ascending, apart.
+
+    With them its own period in microseconds; None where the file has none.
 
     Raises:
         ConfigError: it cannot be read, has other columns, or a time that ends before it begins.
     """
     if not isinstance(given, str) or not given:
         raise ConfigError(
-            f"devices.availability-args.path must name a CSV file of device,from_s,until_s, but is "
-            f'{shown(given)}; set for example devices.availability-args.path="there.csv"'
+            f"{_OPTION} must name a CSV or Parquet file of device,from_s,until_s, but is {shown(given)}; set "
+            f'for example {_OPTION}="there.csv"'
         )
     found: dict[str, list[tuple[int, int]]] = {}
-    try:
-        for device, begins_us, ends_us in _rows(Path(given)):
-            found.setdefault(device, []).append((begins_us, ends_us))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ConfigError(
-            f"devices.availability-args.path must be a readable CSV file, but {given}: {reason}; check the "
-            "path"
-        ) from error
+    periods: dict[str, int] = {}
+    for where, device, begins_us, ends_us, period_us in _rows(Path(given)):
+        found.setdefault(device, []).append((begins_us, ends_us))
+        if period_us is not None and periods.setdefault(device, period_us) != period_us:
+            raise ConfigError(
+                f"{_OPTION} must have one period_s for all rows of a device, but {where} has another for "
+                f"{shown(device)}; mend it"
+            )
     if not found:
         raise ConfigError(
-            f"devices.availability-args.path must have a row for each time that a device is there, but "
-            f"{given} has none; add one"
+            f"{_OPTION} must have a row for each time that a device is there, but {given} has none; add one"
         )
-    return [_apart(sorted(times)) for times in found.values()]
+    return [(_apart(sorted(times)), periods.get(device)) for device, times in found.items()]
 
 
-def _rows(path: Path) -> Iterator[tuple[str, int, int]]:
-    """Yield device, begin and end in microseconds of every row."""
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.DictReader(file, skipinitialspace=True)
-        if tuple(reader.fieldnames or ()) != _COLUMNS:
-            raise ConfigError(
-                f"devices.availability-args.path must have the columns {','.join(_COLUMNS)}, but {path} has "
-                f"{shown(','.join(reader.fieldnames or ()))}; mend its first line"
-            )
-        for row in reader:
-            begins, ends = _seconds(row.get("from_s")), _seconds(row.get("until_s"))
-            if None in row or not row["device"] or not begins < ends:
+def _periods(
+    found: list[tuple[tuple[np.ndarray, np.ndarray], int | None]], path: str, period_s: float
+) -> list[int]:
+    """Microseconds after which each device's times begin anew: its own, the given, or the file's last.
+
+    Raises:
+        ConfigError: there are two of these, or one is shorter than the times.
+    """
+    has_own = any(own is not None for _, own in found)
+    if has_own and period_s:
+        raise ConfigError(
+            f"devices.availability-args.period_s must be left out, because {path} has a column period_s, but "
+            f"is {shown(period_s)}; remove one of them"
+        )
+    last_us = max(int(ends[-1]) for (_, ends), _ in found)
+    if has_own:
+        for (_, ends), own in found:
+            if own is None or own < int(ends[-1]):
                 raise ConfigError(
-                    f"devices.availability-args.path must have a device, and seconds of 0 to {_MOST_S:g} "
-                    f"that end after they begin, but {path}, line {reader.line_num} has not; mend it"
+                    f"{_OPTION} must have periods at least as long as the times of their devices, but {path} "
+                    f"has {(own or 0) / SECOND_US:g} s with a time until {ends[-1] / SECOND_US:g}; mend it"
                 )
-            yield (
-                row["device"],
-                round(begins * SECOND_US),
-                max(round(begins * SECOND_US) + 1, round(ends * SECOND_US)),
+        return [own or last_us for _, own in found]
+    period_us = round(period_s * SECOND_US) if period_s else last_us
+    if not last_us <= period_us <= _MOST_S * SECOND_US:
+        raise ConfigError(
+            f"devices.availability-args.period_s must be at least the last second of {path}, "
+            f"{last_us / SECOND_US:g}, but is {shown(period_s)}; raise it, or leave it out"
+        )
+    return [period_us] * len(found)
+
+
+def _rows(path: Path) -> Iterator[tuple[str, str, int, int, int | None]]:
+    """Yield place, device, begin, end and period, the latter three in microseconds, of every row."""
+    header = header_of(path, _OPTION)
+    if header not in (_COLUMNS, _WITH_PERIOD):
+        raise ConfigError(
+            f"{_OPTION} must have the columns {','.join(_COLUMNS)}, {_WITH_PERIOD[-1]} last or not, but "
+            f"{path} has {shown(','.join(header))}; mend its first line"
+        )
+    for where, row in rows_of(path, _OPTION):
+        begins, ends = _seconds(row.get("from_s")), _seconds(row.get("until_s"))
+        period = _seconds(row.get("period_s")) if header == _WITH_PERIOD else None
+        if None in row or not row["device"] or not begins < ends or not (period is None or period > 0):
+            raise ConfigError(
+                f"{_OPTION} must have a device, and seconds of 0 to {_MOST_S:g} that end after they begin, "
+                f"but {where} has not; mend it"
             )
+        begins_us = round(begins * SECOND_US)
+        ends_us = max(begins_us + 1, round(ends * SECOND_US))
+        yield where, row["device"], begins_us, ends_us, None if period is None else round(period * SECOND_US)
 
 
 def _seconds(text: str | None) -> float:

@@ -1,14 +1,13 @@
-"""Devices from a CSV file of one's own: a row each, with the names of `fedge.devices.fleet` as header.
+"""Devices from a file of one's own, CSV or Parquet: a row each, with the fields of a fleet as header.
 
     seconds_per_window,seconds_per_job,down_bytes_s,up_bytes_s,down_s,up_s
     0.02,0,1000000,500000,0.05,0.05
 
 Columns that are left out are 0 seconds, or transfers that take no time; one of the first two must be there.
-With fewer rows than devices they are used again in turn, after a shuffle. Spaces after commas, empty lines
-and a byte order mark do not count.
+A column `device` may stand there, too, for whoever reads the file; nothing goes by it. With fewer rows than
+devices they are used again in turn, after a shuffle. `fedge.devices.table_files` says what a file may be.
 """
 
-import csv
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 
 from fedge.config.option import ConfigError, nearest, shown
 from fedge.devices.fleet import LONGEST_S, Fleet
+from fedge.devices.table_files import header_of, rows_of
 
 _DEFAULTS = {
     "seconds_per_window": 0.0,
@@ -26,13 +26,13 @@ _DEFAULTS = {
     "down_s": 0.0,
     "up_s": 0.0,
 }
-_MOST_BYTES = 10**9
+_IGNORED = "device"  # a word, by which a reader of the file knows whose row it is
 
 
 def trace(
     owner: np.ndarray, rng: np.random.Generator, path: str = "", jitter: float = 0.0, shuffle: bool = True
 ) -> Fleet:
-    """The devices of a CSV file.
+    """The devices of a CSV or Parquet file.
 
     Args:
         owner: (N,) user of each device.
@@ -57,7 +57,7 @@ def read_trace(path: str) -> list[list[float]]:
 
 
 def read_table(given: str, defaults: Mapping[str, float], needed: Sequence[str]) -> list[list[float]]:
-    """The rows of a CSV file with a row per device, at least one, in the order of `defaults`.
+    """The rows of a CSV or Parquet file with a row per device, at least one, in the order of `defaults`.
 
     Args:
         given: path of the file.
@@ -69,22 +69,13 @@ def read_table(given: str, defaults: Mapping[str, float], needed: Sequence[str])
     """
     if not isinstance(given, str) or not given:
         raise ConfigError(
-            f"devices.preset-args.path must name a CSV file with a row per device, but is {shown(given)}; "
-            f'set for example devices.preset-args.path="devices.csv"'
+            f"devices.preset-args.path must name a CSV or Parquet file with a row per device, but is "
+            f'{shown(given)}; set for example devices.preset-args.path="devices.csv"'
         )
-    path = Path(given)
-    try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise ConfigError(f"devices.preset-args.path must be at most 1 GB, but {path} is larger; thin it")
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file, skipinitialspace=True)
-            _refuse_other_columns(list(reader.fieldnames or ()), path, tuple(defaults), needed)
-            rows = [_numbers(row, defaults, f"{path}, line {reader.line_num}") for row in reader]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ConfigError(
-            f"devices.preset-args.path must be a readable CSV file, but {path}: {reason}; check the path"
-        ) from error
+    path, option = Path(given), "devices.preset-args.path"
+    header = header_of(path, option)
+    _refuse_other_columns(list(header), path, tuple(defaults), needed)
+    rows = [_numbers(row, defaults, where) for where, row in rows_of(path, option)]
     if not rows:
         raise ConfigError(
             f"devices.preset-args.path must have a row per device, but {path} has none; add one"
@@ -107,7 +98,7 @@ def _refuse_other_columns(
                 f"devices.preset-args.path must have every column once, but {path} has {shown(name)} "
                 f"{header.count(name)} times; remove one"
             )
-        if name not in known:
+        if name not in (*known, _IGNORED):
             raise ConfigError(
                 f"devices.preset-args.path must have the columns {', '.join(known)}, but {path} has "
                 f"{shown(name)}{nearest(name, known) or '; rename it'}"

@@ -72,7 +72,8 @@ def test_a_run_gives_work_to_those_that_are_there(tmp_path):
 
 
 def test_touching_times_are_one(tmp_path):
-    ((begins, ends),) = read_attendance(written(tmp_path, HEAD + "a,2,3\na,0,1\na,1,1.5\n"))
+    (((begins, ends), period),) = read_attendance(written(tmp_path, HEAD + "a,2,3\na,0,1\na,1,1.5\n"))
+    assert period is None
     assert begins.tolist() == [0, 2 * US]
     assert np.array_equal(ends, [1_500_000, 3 * US])
 
@@ -97,7 +98,33 @@ def test_what_is_no_such_file_is_refused_in_one_line(tmp_path, text, words):
 def test_a_file_that_is_not_there_and_a_period_that_is_too_short(tmp_path):
     with pytest.raises(ConfigError, match="No such file"):
         trace(2, 0, str(tmp_path / "none.csv"))
-    with pytest.raises(ConfigError, match="must name a CSV file"):
+    with pytest.raises(ConfigError, match="must name a CSV or Parquet file"):
         trace(2, 0)
     with pytest.raises(ConfigError, match="at least the last second"):
         trace(2, 0, written(tmp_path, HEAD + "a,0,9\n"), period_s=5.0)
+
+
+def test_each_device_begins_anew_after_its_own_period(tmp_path):
+    """a: 0 to 1 of every 4 s; b: 1 to 3 of every 5 s."""
+    text = "device,from_s,until_s,period_s\na,0,1,4\nb,1,3,5\n"
+    there = trace(2, 0, written(tmp_path, text), shuffle=False)
+    assert [there(0, second * US) for second in (0, 1, 4, 9)] == [
+        (True, 1 * US), (False, 4 * US), (True, 5 * US), (False, 12 * US),
+    ]  # fmt: skip
+    assert [there(1, second * US) for second in (0, 2, 3, 6)] == [
+        (False, 1 * US), (True, 3 * US), (False, 6 * US), (True, 8 * US),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rows", "given", "words"),
+    [
+        ("a,0,1,4\na,2,3,5\n", 0.0, "one period_s for all rows of a device, but .*line 3"),
+        ("a,0,4,3\n", 0.0, "periods at least as long"),
+        ("a,0,1,0\n", 0.0, "line 2 has not"),
+        ("a,0,1,4\n", 9.0, "must be left out"),
+    ],
+)
+def test_a_period_that_does_not_fit_is_one_line(tmp_path, rows, given, words):
+    with pytest.raises(ConfigError, match=words):
+        trace(1, 0, written(tmp_path, "device,from_s,until_s,period_s\n" + rows), period_s=given)

@@ -59,7 +59,7 @@ def test_files_of_spreadsheets_can_be_read(tmp_path):
 
 
 def test_no_file(tmp_path):
-    with pytest.raises(ConfigError, match="must name a CSV file with a row per device, but is ''"):
+    with pytest.raises(ConfigError, match="must name a CSV or Parquet file with a row per device, but is ''"):
         trace(OWNER, np.random.default_rng(0))
     with pytest.raises(ConfigError, match="No such file"):
         read_trace(str(tmp_path / "none.csv"))

@@ -1,0 +1,70 @@
+"""`fedge devices convert`: published traces of devices made into tables that runs read."""
+
+import argparse
+import csv
+from pathlib import Path
+from typing import Any
+
+from fedge.config.option import ConfigError
+from fedge.devices.convert import KINDS, SPEEDS, Converted, converted
+from fedge.launch.command_line import Parser
+
+_DONE = "{out}: {rows} rows; {use}"
+_SPEEDS_USE = 'devices.preset="trace", devices.preset-args.path="{out}"'
+_TIMES_USE = 'devices.availability="trace", devices.availability-args.path="{out}"'
+
+
+def add_devices(commands: Any) -> None:
+    """Add ``fedge devices`` and what stands under it."""
+    parser = commands.add_parser("devices", help="traces of devices: make published ones into tables of runs")
+    under = parser.add_subparsers(metavar="ACTION", required=True)
+    convert = under.add_parser("convert", help="make a published trace into a CSV or Parquet file")
+    assert isinstance(convert, Parser)
+    convert.add_argument(
+        "kind", choices=KINDS, help="what the file is; docs/devices.md says where it is from"
+    )
+    convert.add_argument("source", type=Path, metavar="FILE", help="published file")
+    convert.add_argument("out", type=Path, metavar="OUT", help="table to write: .csv or .parquet")
+    convert.add_argument(
+        "--seconds-per-window", type=float, metavar="S", help="flash-speeds: of training, which it lacks"
+    )
+    convert.set_defaults(command=_convert)
+
+
+def _convert(options: argparse.Namespace) -> int:
+    """Carry out ``fedge devices convert``."""
+    out: Path = options.out
+    if out.suffix not in (".csv", ".parquet"):
+        raise ConfigError(f"{out} must end in .csv or .parquet; choose another name")
+    found = converted(options.kind, options.source, options.seconds_per_window)
+    try:
+        rows = _write_parquet(found, out) if out.suffix == ".parquet" else _write_csv(found, out)
+    except OSError as error:
+        raise ConfigError(f"{error.filename or out}: {error.strerror}; choose another place") from error
+    use = _SPEEDS_USE if found.columns == SPEEDS else _TIMES_USE
+    print(_DONE.format(out=out, rows=rows, use=use.format(out=out)))
+    for why, count in found.left_out.items():
+        print(f"left out: {count} {'device' if count == 1 else 'devices'}, {why}")
+    return 0
+
+
+def _write_csv(found: Converted, out: Path) -> int:
+    """The number of rows written to a CSV file, one after another."""
+    count = 0
+    with out.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(found.columns)
+        for row in found.rows:
+            writer.writerow(row)
+            count += 1
+    return count
+
+
+def _write_parquet(found: Converted, out: Path) -> int:
+    """The number of rows written to a Parquet file."""
+    import polars as pl
+
+    rows = [(str(device), *numbers) for device, *numbers in found.rows]
+    schema = {name: pl.Float64 if number else pl.String for number, name in enumerate(found.columns)}
+    pl.DataFrame(rows, schema=schema, orient="row").write_parquet(out)
+    return len(rows)
