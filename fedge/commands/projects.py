@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from fedge.commands.methods import add_methods
 from fedge.config.describe import json_schema, option_table
 from fedge.launch.completion import SHELLS, shell_code
 from fedge.launch.new_project import new_project
@@ -16,6 +17,7 @@ def add_new(commands: Any) -> None:
     """Add the subcommand ``new``."""
     new = commands.add_parser("new", help="write a small project with its own model, options and federations")
     new.add_argument("folder", type=Path, help="its folder, new or empty, which gives its name: my-study")
+    new.add_argument("--method", action="store_true", help="with a client's method of its own, to begin with")
     new.set_defaults(command=_new)
 
 
@@ -34,15 +36,14 @@ def add_lists(commands: Any) -> None:
         help="print a JSON schema instead, with which editors check a file for -c, or pyproject.toml",
     )  # fmt: skip
     options.set_defaults(command=_print_options)
-    methods = commands.add_parser("methods", help="list what clients can do, by name (train.algorithm)")
-    methods.set_defaults(command=_print_methods)
+    add_methods(commands)
     tables = commands.add_parser("tables", help="print what every column of a run's tables means (Markdown)")
     tables.set_defaults(command=_print_tables)
 
 
 def _new(options: argparse.Namespace) -> int:
     """Carry out ``fedge new``."""
-    for file in new_project(options.folder):
+    for file in new_project(options.folder, options.method):
         print(file)
     print(f"next: cd {shlex.quote(str(options.folder))} && fedge run -c num-server-rounds=5")
     return 0
@@ -70,16 +71,6 @@ def _print_options(options: argparse.Namespace) -> int:
         print(json.dumps(schema, indent=2))
     else:
         print(option_table())
-    return 0
-
-
-def _print_methods(_: argparse.Namespace) -> int:
-    """Print what stands behind every name of `train.algorithm`."""
-    from fedge.config.parts import ALGORITHMS
-
-    width = max(map(len, ALGORITHMS.names))
-    for entry in ALGORITHMS:
-        print(f"{entry.name:{width}}  {entry.doc}")
     return 0
 
 

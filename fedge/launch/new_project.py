@@ -107,8 +107,15 @@ pytest
 """
 
 
-def new_project(folder: Path) -> list[Path]:
+_ALGORITHM = "| `{module}/algorithm.py` | what every client does; `train.algorithm` names it |\n"
+
+
+def new_project(folder: Path, method: bool = False) -> list[Path]:
     """Write a small project into a folder, which takes its name; returns the files.
+
+    Args:
+        folder: new or empty.
+        method: clients have a method of the project's, too (`train.algorithm`).
 
     Raises:
         ConfigError: the folder has something in it, its name cannot be a project's, or it cannot be written.
@@ -126,7 +133,7 @@ def new_project(folder: Path) -> list[Path]:
     module = re.sub(r"[.-]", "_", name.lower())
     _refuse_module_that_is_there(name, module)
     written = []
-    for path, text in _files(name, module).items():
+    for path, text in _files(name, module, method).items():
         file = folder / path
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -152,12 +159,26 @@ def _refuse_module_that_is_there(name: str, module: str) -> None:
         )
 
 
-def _files(name: str, module: str) -> dict[str, str]:
+def _files(name: str, module: str, method: bool) -> dict[str, str]:
     """Return path → content of all files of a project."""
     options = _own_tables().replace('\nmodel = "cnn" ', f'\nmodel = "{module}.model:Net" ', 1)
+    more: dict[str, str] = {}
+    if method:
+        own, scaffold = (
+            f'\nalgorithm = "{module}.algorithm:Ditto" ',
+            "[tool.flwr.app.config.scaffold]\nenabled = ",
+        )
+        options = options.replace('\nalgorithm = "fedavg" ', own, 1).replace(
+            f"{scaffold}true", f"{scaffold}false", 1
+        )
+        more[f"{module}/algorithm.py"] = _example("my_method")
+    readme = _README.format(name=name, module=module)
+    if method:
+        readme = readme.replace("| `tests/`", _ALGORITHM.format(module=module) + "| `tests/`")
     return {
+        **more,
         "pyproject.toml": _PROJECT.format(name=name) + options,
-        "README.md": _README.format(name=name, module=module),
+        "README.md": readme,
         f"{module}/__init__.py": f'"""{name}: a study with Fedge."""\n',
         f"{module}/model.py": _MODEL,
         f"{module}/data.py": _example("my_data"),

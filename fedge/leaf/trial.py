@@ -5,7 +5,7 @@ what differs later is refused where it comes up.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,34 @@ def try_algorithm(config: Config, network: nn.Module, x: np.ndarray, y: np.ndarr
         ) from error
 
 
+@dataclass(frozen=True)
+class Tiers:
+    """What the tiers of an algorithm keep and send, as found by its trial.
+
+    Attributes:
+        form: of what clients send.
+        client_keeps: client memory, by name.
+        leaf_keeps: memory of the leaf part.
+        leaf_sends: beside the model, by name.
+        model: entries of the model.
+    """
+
+    form: ReplyForm
+    client_keeps: Memory
+    leaf_keeps: Memory
+    leaf_sends: Memory
+    model: tuple[str, ...]
+
+
+def tiers_of(config: Config, network: nn.Module, x: np.ndarray, y: np.ndarray) -> Tiers:
+    """What each tier of an algorithm keeps and sends. Arguments and errors as of `try_algorithm`."""
+    trial = _Trial(config, network, x, y)
+    form = trial.form()
+    assert trial.leaf is not None
+    kept = trial.memories[0] or {}
+    return Tiers(form, kept, unpacked(trial.leaf.memory), unpacked(trial.beside), tuple(get_state(network)))
+
+
 class _Trial:
     """One leaf with two clients."""
 
@@ -67,35 +95,34 @@ class _Trial:
         )
         self._model: State = get_state(network)
         self._names = [name for name, p in network.named_parameters() if p.requires_grad]
+        self.memories: list[Memory | None] = [None, None]
+        self.leaf: LeafAlgorithm | None = None
+        self.beside: State = {}
 
     def form(self) -> ReplyForm:
         """Carry out both rounds."""
-        memories: list[Memory | None] = [None, None]
         found: ReplyForm | None = None
-        leaf: LeafAlgorithm | None = None
-        beside = packed(
-            self._part.send(unpacked(packed(self._part.start(self._model), "memory of the leaf"))),
-            "what the leaf sends",
-        )
-        sends = form_of(beside)
+        first = unpacked(packed(self._part.start(self._model), "memory of the leaf"))
+        self.beside = packed(self._part.send(first), "what the leaf sends")
+        sends = form_of(self.beside)
         for leaf_round in (1, 2):
             parts = []
-            for client, memory in enumerate(memories):
-                stands = self._client(client, leaf_round, beside)
+            for client, memory in enumerate(self.memories):
+                stands = self._client(client, leaf_round, self.beside)
                 parts.append(take_part(self._algorithm, stands, memory))
-                memories[client] = unpacked(parts[-1].memory)
+                self.memories[client] = unpacked(parts[-1].memory)
             forms = [ReplyForm(tuple(p.sent), form_of(p.arrays), bool(p.memory)) for p in parts]
             found = found or forms[0]
             _refuse_other_forms(found, forms)
-            leaf = leaf or LeafAlgorithm(self._part, found, "", self._model, self._names)
-            self._model = self._combined(leaf, parts)
-            beside = packed(self._part.send(unpacked(leaf.memory)), "what the leaf sends")
-            if form_of(beside) != sends:
+            self.leaf = self.leaf or LeafAlgorithm(self._part, found, "", self._model, self._names)
+            self._model = self._combined(self.leaf, parts)
+            self.beside = packed(self._part.send(unpacked(self.leaf.memory)), "what the leaf sends")
+            if form_of(self.beside) != sends:
                 raise ValueError(
                     "what the leaf sends must keep its names, shapes and dtypes, but they change"
                 )
         assert found is not None
-        return self._with_models(found, memories)
+        return self._with_models(found, self.memories)
 
     def _client(self, client: int, leaf_round: int, beside: State, evaluates: bool = False) -> Client:
         x, y = (tensor_of(a) for a in self._windows[client])

@@ -27,6 +27,7 @@ PARTS = {
     "my_data": {"data.path": "my_data:rows_of_digits", "data.path-args.writers": 4},
     "my_rule": {"leaf.strategy": "my_rule:GeometricMedian", "scaffold.enabled": False},
     "my_grouping": {"cluster.method": "my_grouping:largest_gap"},
+    "my_method": {"train.algorithm": "my_method:Ditto", "scaffold.enabled": False},
     "my_callback": {"callbacks": "my_callback:Settled"},
     "my_gate": {"gate.rule": "my_gate:probably_better", "gate.rule-args.confidence": 0.6},
 }

@@ -34,6 +34,15 @@ def test_a_project_has_every_option_and_federation_and_its_own_model(tmp_path):
         assert "{" not in file.read_text() or file.suffix in (".py", ".toml")
 
 
+def test_with_a_method_its_clients_follow_it(tmp_path):
+    files = new_project(tmp_path / "mine", method=True)
+    assert tmp_path / "mine" / "mine" / "algorithm.py" in files
+    config = Project(tmp_path / "mine").run_config([])
+    assert config["train.algorithm"] == "mine.algorithm:Ditto"
+    assert config["scaffold.enabled"] is False
+    assert "| `mine/algorithm.py` |" in (tmp_path / "mine" / "README.md").read_text()
+
+
 def test_an_empty_folder_is_taken_and_the_next_step_said(tmp_path, monkeypatch, capsys):
     (tmp_path / "study").mkdir()
     monkeypatch.chdir(tmp_path / "study")

@@ -1,0 +1,155 @@
+"""``fedge methods``: methods by name, and what each tier of one keeps and sends."""
+
+import argparse
+import inspect
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from fedge.config.groupings import GROUPINGS
+from fedge.config.parts import ALGORITHMS
+from fedge.config.register import Register
+from fedge.config.traits import NEVER_BY_THRESHOLD, NUMBERED, OFFERS, TRUTH
+
+if TYPE_CHECKING:
+    from fedge.leaf.trial import Tiers
+
+_CLIENTS, _CLOUD = "what clients do", "what the cloud does"
+_WINDOW, _CLASSES = (3, 32), 4  # of the trial by which a method's tiers are found
+
+
+def add_methods(commands: Any) -> None:
+    """Add the subcommand ``methods``."""
+    methods = commands.add_parser(
+        "methods", help="list methods by name, or say what each tier of one keeps and sends"
+    )
+    methods.add_argument("name", nargs="?", help='a method that the list has, or "module:Name"')
+    methods.set_defaults(command=_methods)
+
+
+def _methods(options: argparse.Namespace) -> int:
+    """Carry out ``fedge methods``."""
+    lines = _listed() if options.name is None else _told(options.name)
+    print("\n".join(lines))
+    return 0
+
+
+def _listed() -> Iterator[str]:
+    """Lines of the list."""
+    width = max(len(name) for register in (ALGORITHMS, GROUPINGS) for name in register.names)
+    for title, register in ((_CLIENTS, ALGORITHMS), (_CLOUD, GROUPINGS)):
+        yield f"{title} ({register.option})"
+        for entry in register:
+            yield f"  {entry.name:{width}}  {entry.doc}"
+        yield ""
+    yield "what each tier of one keeps and sends: fedge methods ditto"
+
+
+def _told(name: str) -> Iterator[str]:
+    """Lines on one method.
+
+    Raises:
+        ConfigError: there is none of that name, or it cannot be used.
+    """
+    register = _register_of(name)
+    entry = register.entry(name)
+    yield f"{name}: {entry.doc}" if entry.doc else name
+    yield f'  {register.option}="{name}"'
+    if arguments := _arguments(register.load(name)):
+        yield f"  {register.option}-args: {arguments}"
+    yield from _client_method(name) if register is ALGORITHMS else _cloud_method(name)
+
+
+def _register_of(name: str) -> Register:
+    """The register of a name; of the user's code the one whose base class it has."""
+    for register in (ALGORITHMS, GROUPINGS):
+        if not register.is_own(name) or register.is_declared(name):
+            return register
+    if ":" not in name:
+        ALGORITHMS.entry(name)  # raises: it names what there is
+    from fedge.algorithm.algorithm import Algorithm
+
+    code = ALGORITHMS.load(name)
+    return ALGORITHMS if inspect.isclass(code) and issubclass(code, Algorithm) else GROUPINGS
+
+
+def _arguments(code: Any) -> str:
+    """Arguments of a class, or of a function behind the three that every grouping takes, with defaults."""
+    parameters = list(inspect.signature(code).parameters.values())[0 if inspect.isclass(code) else 3 :]
+    named = (p for p in parameters if p.default is not p.empty)
+    return ", ".join(f"{p.name.replace('_', '-')}={p.default!r}" for p in named)
+
+
+def _client_method(name: str) -> Iterator[str]:
+    """What clients and leaves of a method keep and send, found by the trial of two rounds."""
+    tiers = _tried(name)
+    model = "the model"
+    if len(tiers.form.entries) < len(tiers.model):
+        model = f"{len(tiers.form.entries)} of the model's {len(tiers.model)} entries"
+    yield f"  client  keeps {_words(tiers.client_keeps, tiers)}"
+    yield f"          sends {' and '.join([model, *tiers.form.arrays])}"
+    if tiers.form.models:
+        unseen = ", unseen clients too" if tiers.form.unseen else ""
+        yield f"          is tested with the model {' and '.join(tiers.form.models)} of its own{unseen}"
+    yield f"  leaf    keeps {_words(tiers.leaf_keeps, tiers)}"
+    yield f"          sends {' and '.join(['the model', *tiers.leaf_sends])}"
+
+
+def _tried(name: str) -> "Tiers":
+    """What a trial on made-up windows finds."""
+    from torch import Generator
+
+    from fedge.config.flat import from_run_config
+    from fedge.data.prepared import DataShape
+    from fedge.leaf.trial import tiers_of
+    from fedge.run.examples import examples_of
+    from fedge.training.models import build_model
+
+    config = from_run_config({"train.algorithm": name, "scaffold.enabled": False})
+    shape = DataShape(_WINDOW, _CLASSES)
+    network = build_model("mlp-tiny", _WINDOW, _CLASSES, Generator().manual_seed(0))
+    return tiers_of(config, network, *examples_of(shape, None))
+
+
+def _words(memory: Mapping[str, Any], tiers: "Tiers") -> str:
+    """A memory in words.
+
+    >>> from types import SimpleNamespace
+    >>> _words({"v": {"w": 1, "b": 2}, "h": {"w": 1}, "alpha": 0.5}, SimpleNamespace(model=("w", "b")))
+    'v (a model), h (1 of its 2 entries), alpha'
+    """
+    found = []
+    for name, value in memory.items():
+        is_state = isinstance(value, Mapping)
+        whole = is_state and len(value) == len(tiers.model)
+        part = f" ({len(value)} of its {len(tiers.model)} entries)" if is_state and not whole else ""
+        found.append(name + (" (a model)" if whole else part))
+    return ", ".join(found) or "nothing"
+
+
+def _beside(name: str) -> dict[str, Any]:
+    """Options without which a grouping is refused, by its traits."""
+    needed: dict[tuple[str, Any], tuple[str, ...]] = {
+        ("cluster.count", "2"): (NUMBERED, NEVER_BY_THRESHOLD),
+        ("scenario", "rotate"): (TRUTH,),
+        ("gate.enabled", False): (OFFERS,),
+    }
+    return {
+        key: value
+        for (key, value), traits in needed.items()
+        if any(GROUPINGS.has(name, trait) for trait in traits)
+    }
+
+
+def _cloud_method(name: str) -> Iterator[str]:
+    """What the cloud of a method keeps, and what clients send because of it."""
+    from fedge.clustering.registry import method_named, sent_for
+    from fedge.config.flat import from_run_config
+
+    config = from_run_config({"cluster.method": name, **_beside(name)}).cluster
+    method = method_named(config)
+    told = getattr(GROUPINGS.load(name), "told", "") or GROUPINGS.told(name)
+    if told:
+        yield f"  {told}."
+    keeps = getattr(GROUPINGS.load(name), "keeps", "") or "nothing of its own"
+    yield f"  cloud   keeps {keeps}; compares {method.compares or 'leaves by cluster.signal'}"
+    yield f"  client  sends the model{''.join(f', {words}' for words in sent_for(config))}"
