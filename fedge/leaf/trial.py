@@ -75,7 +75,11 @@ class Tiers:
 
 
 def tiers_of(config: Config, network: nn.Module, x: np.ndarray, y: np.ndarray) -> Tiers:
-    """What each tier of an algorithm keeps and sends. Arguments and errors as of `try_algorithm`."""
+    """What each tier of an algorithm keeps and sends, with x (10, …) and y (10, …) as of `try_algorithm`.
+
+    Raises:
+        ConfigError: as there.
+    """
     trial = _Trial(config, network, x, y)
     form = trial.form()
     assert trial.leaf is not None
