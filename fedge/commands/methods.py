@@ -80,7 +80,7 @@ def _arguments(code: Any) -> str:
 
 
 def _client_method(name: str) -> Iterator[str]:
-    """What clients and leaves of a method keep and send, found by the trial of two rounds."""
+    """Lines on clients and leaf of a method, found by the trial of two rounds."""
     tiers = _tried(name)
     model = "the model"
     if len(tiers.form.entries) < len(tiers.model):
@@ -95,7 +95,7 @@ def _client_method(name: str) -> Iterator[str]:
 
 
 def _tried(name: str) -> "Tiers":
-    """What a trial on made-up windows finds."""
+    """Tiers of a method, by a trial on made-up windows."""
     from torch import Generator
 
     from fedge.config.flat import from_run_config
@@ -141,7 +141,7 @@ def _beside(name: str) -> dict[str, Any]:
 
 
 def _cloud_method(name: str) -> Iterator[str]:
-    """What the cloud of a method keeps, and what clients send because of it."""
+    """Lines on the cloud of a method, and on what clients send because of it."""
     from fedge.clustering.registry import method_named, sent_for
     from fedge.config.flat import from_run_config
 

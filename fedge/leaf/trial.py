@@ -57,7 +57,7 @@ def try_algorithm(config: Config, network: nn.Module, x: np.ndarray, y: np.ndarr
 
 @dataclass(frozen=True)
 class Tiers:
-    """What the tiers of an algorithm keep and send, as found by its trial.
+    """Memory and messages of an algorithm on each tier, as found by its trial.
 
     Attributes:
         form: of what clients send.
@@ -75,7 +75,7 @@ class Tiers:
 
 
 def tiers_of(config: Config, network: nn.Module, x: np.ndarray, y: np.ndarray) -> Tiers:
-    """What each tier of an algorithm keeps and sends, with x (10, …) and y (10, …) as of `try_algorithm`.
+    """Memory and messages of an algorithm on each tier, from a trial on x (10, …) and y (10, …) as of `try_algorithm`.
 
     Raises:
         ConfigError: as there.
