@@ -75,7 +75,9 @@ class Tiers:
 
 
 def tiers_of(config: Config, network: nn.Module, x: np.ndarray, y: np.ndarray) -> Tiers:
-    """Memory and messages of an algorithm on each tier, from a trial on x (10, …) and y (10, …) as of `try_algorithm`.
+    """Memory and messages of an algorithm on each tier, by a trial.
+
+    Arguments as of `try_algorithm`: x (10, …), y (10, …).
 
     Raises:
         ConfigError: as there.
