@@ -30,6 +30,7 @@ from typing import Any
 from fedge.config.option import ConfigError
 from fedge.flower import has_one_port
 from fedge.launch.node_folder import make_folder
+from fedge.launch.node_output import NodeOutput
 from fedge.launch.superlink import KEEP_ENVIRONMENT
 from fedge.link.own_account import guarded_words
 from fedge.link.reach import free_port
@@ -145,12 +146,14 @@ def _serve(node: "subprocess.Popen[bytes]", orders: int) -> bytes | int:
     gc.collect()
     gc.freeze()  # what is loaded stays shared with all children
     waiting, last, heard, refused = b"", b"", [orders, said], False
+    output = NodeOutput()
     while node.poll() is None:
-        ready = select.select(heard, [], [], _POLL_S)[0]
+        ready = select.select([*heard, *output.descriptors], [], [], _POLL_S)[0]
+        output.pass_on(ready)
         if orders in ready:
             *lines, waiting = (waiting + os.read(orders, _CHUNK)).split(b"\n")
             for line in lines:
-                _fork(client_app, line.decode().split(_SEPARATOR))
+                _fork(client_app, line.decode().split(_SEPARATOR), output)
         if said in ready:
             last = last[-len(_LOST) :] + _passed_on(said, heard)
             if _LOST in last:
@@ -193,11 +196,11 @@ def _reap(*_: Any) -> None:
         _children.discard(pid)
 
 
-def _fork(program: Any, words: Sequence[str]) -> None:
+def _fork(program: Any, words: Sequence[str], output: NodeOutput) -> None:
     """Start Flower's program for ClientApps in a process of its own."""
     sys.stdout.flush()
     sys.stderr.flush()
-    pid = os.fork()
+    pid = output.fork()
     if pid:
         _children.add(pid)
         return

@@ -7,7 +7,7 @@ much was left out, and whose: after the first call of which something was, and w
 
 In a process that works for clients alone (a worker of Ray's, a ClientApp of a SuperNode) threads that a
 client has started count as well, and what would move a terminal is written as an escape: it ends in a log.
-What native code writes to descriptors itself passes by here.
+What native code writes to descriptors itself passes by here; `fedge node` bounds that, too.
 """
 
 import logging

@@ -18,6 +18,7 @@ from lying_runs import (
     LIAR,
     NOISE,
     carry_out_all,
+    errors_plan,
     first_plan,
     look_at_errors,
     look_at_first,
@@ -121,15 +122,14 @@ def test_whatever_a_node_says_of_its_windows_the_report_names_it(carry_out):
 # --- error replies ---------------------------------------------------------------------------------------
 
 
-def errors_plan(seed):
-    return {"name": f"errors-{seed}", "what": "errors", "seed": seed, "liars": [1, LIAR]}
+TWO = (LIAR, 4)
 
 
 def error_replies(carry_out, seeds, rounds, **changes):
     """Let two clients answer whatever they are asked by error replies; return how many there were."""
-    gone = {**GONE, "liars": [1, LIAR]}
-    runs = carry_out([gone, *map(errors_plan, seeds)], **{"num-server-rounds": rounds, **changes})
-    return sum(look_at_errors(runs, errors_plan(seed)) for seed in seeds)
+    plans = [errors_plan(seed, TWO) for seed in seeds]
+    runs = carry_out([{**GONE, "liars": TWO}, *plans], **{"num-server-rounds": rounds, **changes})
+    return sum(look_at_errors(runs, plan) for plan in plans)
 
 
 SYNCHRONOUS = [{}, {"guard.retries": 1}, {"scaffold.enabled": False, "leaf.strategy": "fedadam"}]

@@ -6,6 +6,7 @@ FEDGE_LIES names a file with the plan, as JSON, which whoever carries out runs w
              error replies; "noise": megabytes are printed; "gone" and "none": nothing of the kind
     works    whether the work itself is done; it fails otherwise
     seed     which lie
+    shared   whether clients have the server's windows, and not their own
     liars    partition ids
 
 FEDGE_DEALT names the folder of `fedge deal` where clients own their windows.
@@ -34,9 +35,9 @@ LARGE = 40 * 2**20  # characters of noise
 def lie(message, context, call_next):
     """Flower mod: carry out the plan."""
     client = context.node_config["partition-id"]
-    if dealt := os.environ.get("FEDGE_DEALT"):
-        context.node_config["data-folder"] = f"{dealt}/client-{client}"
     plan = json.loads(Path(os.environ["FEDGE_LIES"]).read_text())
+    if (dealt := os.environ.get("FEDGE_DEALT")) and not plan.get("shared"):
+        context.node_config["data-folder"] = f"{dealt}/client-{client}"
     if client not in plan["liars"]:
         return call_next(message, context)
     if message.metadata.message_type == HELLO:
@@ -47,7 +48,7 @@ def lie(message, context, call_next):
     if plan["what"] == "errors":
         return failed_otherwise(message, plan["seed"], client)
     if not plan.get("works"):
-        raise RuntimeError("sensor unplugged")
+        return Message(Error(2, "RuntimeError: sensor unplugged"), reply_to=message)
     return call_next(message, context)
 
 

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from fedge.launch import node
+from fedge.launch.node_output import NodeOutput
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="there is no stand-in")
@@ -30,7 +31,7 @@ def test_a_client_app_is_a_process_of_its_own_with_those_words(tmp_path):
         told.write_text(f"{os.getpid()} {signal.getsignal(signal.SIGTERM) == signal.SIG_DFL} {sys.argv}")
         sys.exit(3)
 
-    node._fork(program, ["--token", "t"])
+    node._fork(program, ["--token", "t"], NodeOutput())
     (pid,) = node._children
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
     node._reap()  # somebody else has waited for it: no error

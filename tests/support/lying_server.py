@@ -1,0 +1,26 @@
+"""A ServerApp that carries out run after run by the plans of FEDGE_STUDY, on Ray or on SuperNodes."""
+
+import json
+import os
+from pathlib import Path
+
+from flwr.serverapp import ServerApp
+from lying_runs import carry_out_all
+
+from fedge.engine.federation import federation_of_this_process
+from fedge.engine.flower_engine import FlowerEngine
+from fedge.engine.flower_process import stop_event
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid, context):
+    study = json.loads(Path(os.environ["FEDGE_STUDY"]).read_text())
+    is_deployed = federation_of_this_process().num_supernodes == 0
+    stopped = None if is_deployed else stop_event()
+    for changes, plans in study["parts"]:
+        carry_out_all(
+            lambda: FlowerEngine(grid, stopped, is_deployed), "flower", {**study["config"], **changes}, plans
+        )
+    print("the study is over", flush=True)
