@@ -111,8 +111,8 @@ class InProcessGrid(Grid):
 
     def _deliver(self, message: Message) -> Message:
         """Run the client on a worker thread; an exception becomes an error reply, as in Flower's engines."""
-        context = self._contexts[message.metadata.dst_node_id]
         try:
+            context = self._contexts[message.metadata.dst_node_id]
             return received(answered(self._client_app, handed_out(message), context), message)
         except ClientError as error:
             return Message(Error(_RAISED, str(error)), reply_to=message)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TextIO
 
 from fedge.process.escape import printable
-from fedge.process.output import room_for
+from fedge.process.output import room_for, say_anew
 from fedge.process.streams import forget_unread, open_missing_streams
 
 _FORMAT = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
@@ -91,6 +91,7 @@ def log_to(path: Path) -> logging.Handler:
     Flower's logger writes to the terminal by itself; its own handlers are taken off.
     """
     handler = _RunLog(path)
+    say_anew()
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(logging.INFO)

@@ -121,6 +121,13 @@ def _let_all_count(share: _Share | None) -> None:
     _everybodys = share
 
 
+def say_anew() -> None:
+    """Let a log that begins now have its own lines on what was left out."""
+    with _lock:
+        for share in _shares.values():
+            share.dropped = share.said = 0
+
+
 def room_for(size: int) -> int:
     """Part of so much output that the client at work here may still have; all of it where none is."""
     share = getattr(_mine, "share", None) or _everybodys

@@ -6,7 +6,7 @@ they had not been written; the rest is believed.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +172,13 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "task": lambda value: value is None or (_IS_TASK(value) and bool(value["scores"])),
     "process": lambda value: isinstance(value, dict),
 }  # fmt: skip
+
+
+def odd_entries(manifest: Mapping[str, Any], needed: Iterable[str]) -> list[str]:
+    """Entries of a manifest that are not what they must be, or are needed and missing."""
+    return [key for key, value in manifest.items() if not _is_of_its_kind(key, value)] + [
+        key for key in needed if key not in manifest
+    ]
 
 
 def _is_of_its_kind(key: str, value: Any) -> bool:

@@ -42,7 +42,7 @@ from fedge.run.carry_out import Steps
 from fedge.run.prepare import Deal
 from fedge.run.served import Members, with_served
 from fedge.seeding import Purpose, numpy_stream
-from fedge.states.checkpoint import FOLDER, prune, write_checkpoint
+from fedge.states.checkpoint import FOLDER, odd_content, prune, write_checkpoint
 from fedge.tasks.chosen import task_of
 from fedge.training.models import parameter_names, variance_names
 from fedge.training.module_state import get_state
@@ -236,11 +236,12 @@ class AsynchronousSteps(Steps):
             procedure.begin()
             self._keep(procedure, ())
             return 0
-        restore(procedure, found.checkpoint.groups, found.checkpoint.facts["procedure"])
         assert self._callbacks is not None
         self._callbacks.restore(found.checkpoint.facts.get("callbacks", {}))
-        self._announcer.remarks.restore(found.checkpoint.facts["remarks"])
-        lines = list(found.checkpoint.facts["table"])
+        with odd_content(found.checkpoint.folder):
+            restore(procedure, found.checkpoint.groups, found.checkpoint.facts["procedure"])
+            self._announcer.remarks.restore(found.checkpoint.facts["remarks"])
+            lines = list(map(str, found.checkpoint.facts["table"]))
         self._announcer.table = lambda: lines
         if self._recorder.refitted:
             self._keep(procedure, lines)

@@ -150,7 +150,7 @@ class Ending:
 
 def _says_all(error: BaseException) -> bool:
     """Whether an exception was made for whoever started the run, so that a traceback adds nothing to it."""
-    return isinstance(error, ConfigError | RunError) and error.__cause__ is None
+    return isinstance(error, ConfigError | RunError | CheckpointError) and error.__cause__ is None
 
 
 def _exit_code(error: BaseException) -> int:

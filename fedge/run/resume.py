@@ -11,13 +11,13 @@ from typing import Any
 
 from fedge.config.config import Config
 from fedge.config.flat import options, to_run_config
-from fedge.config.option import ConfigError, Scalar
+from fedge.config.option import ConfigError, Scalar, shown
 from fedge.privacy.noise import SYSTEM
 from fedge.records.catalog import ROUND_TABLES
 from fedge.records.device_tables import GROWING
 from fedge.records.folder import find_run, short
 from fedge.records.foreign import refuse_links, refuse_odd_files
-from fedge.records.manifest import RunFolderError, read_manifest
+from fedge.records.manifest import RunFolderError, odd_entries, read_manifest
 from fedge.records.model_tables import CLIENT_MODELS
 from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, damaged_outputs, fits
 from fedge.records.private import places_of
@@ -34,6 +34,8 @@ _TUNING = frozenset(
         "tracker", "callbacks", "callbacks-args", "checkpoint.every", "checkpoint.keep",
     }
 )  # fmt: skip
+# entries of a run's manifest without which it cannot go on
+_NEEDED = ("config", "seed", "versions", "clients_per_leaf", "data")
 CHANGEABLE = _PLACES | _COMPARED_OTHERWISE | _TUNING
 
 
@@ -170,9 +172,9 @@ def _newest_that_fits(
         needed = [table.path for table in (*ROUND_TABLES, *GROWING, CLIENT_MODELS) if not table.optional] + [
             CLUSTERS
         ]
-        if confusion_is_due(folder, checkpoint):
+        if not _odd_facts(checkpoint) and confusion_is_due(folder, checkpoint):
             needed.append(CONFUSION)
-        misfits = _misfits(folder, checkpoint, needed)
+        misfits = _odd_facts(checkpoint) or _misfits(folder, checkpoint, needed)
         if not misfits:
             return checkpoint, damaged
         damaged.append(
@@ -181,6 +183,24 @@ def _newest_that_fits(
         checkpoint, more = newest_good(folder / FOLDER, before=checkpoint.global_round)
         damaged += more
     return None, damaged
+
+
+def _odd_facts(checkpoint: Checkpoint) -> dict[str, str]:
+    """Fact → what is wrong with it, for those of a checkpoint that are not what Fedge writes."""
+    facts, found = checkpoint.facts, {}
+    run = facts.get("run")
+    odd = odd_entries(run, _NEEDED) if isinstance(run, dict) else ["run"]
+    if odd:
+        found["run"] = f"its manifest of the run is odd in {', '.join(map(shown, odd[:3]))}"
+    kinds = {"offsets": int, "sha256": str}
+    for name, kind in kinds.items():
+        table = facts.get(name, {})
+        if not isinstance(table, dict) or not all(type(value) is kind for value in table.values()):
+            found[name] = f"{name} are not what was written"
+    for name in ("strategy", "remarks", "callbacks"):
+        if not isinstance(facts.get(name, {}), dict):
+            found[name] = f"{name} is not what was written"
+    return found
 
 
 def _misfits(folder: Path, checkpoint: Checkpoint, names: Iterable[str]) -> dict[str, str]:

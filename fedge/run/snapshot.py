@@ -25,7 +25,7 @@ from fedge.records.recorder import Recorder
 from fedge.rounds.strategy import HierarchicalStrategy
 from fedge.run.remarks import Remarks
 from fedge.states.averaging import State
-from fedge.states.checkpoint import FOLDER, Checkpoint, Groups, prune, write_checkpoint
+from fedge.states.checkpoint import FOLDER, Checkpoint, Groups, odd_content, prune, write_checkpoint
 from fedge.states.memory import MemoryKeeper
 
 _LEAVES, _CLIENTS = "leaves", "clients"  # groups
@@ -111,12 +111,13 @@ class Snapshots:
 
 def go_on(checkpoint: Checkpoint, strategy: HierarchicalStrategy, remarks: Remarks) -> list[str]:
     """Let a run go on from a checkpoint; returns the lines of the final table as they were then."""
-    states = {name: _copy(state) for name, state in checkpoint.groups[_LEAVES].items()}
-    strategy.restore(checkpoint.global_round, states, checkpoint.facts["strategy"])
-    remarks.restore(checkpoint.facts["remarks"])
-    clients = checkpoint.groups.get(_CLIENTS, {})
-    strategy.restore_client_controls({int(client): _copy(control) for client, control in clients.items()})
-    return list(checkpoint.facts["table"])
+    with odd_content(checkpoint.folder):
+        states = {name: _copy(state) for name, state in checkpoint.groups[_LEAVES].items()}
+        strategy.restore(checkpoint.global_round, states, checkpoint.facts["strategy"])
+        remarks.restore(checkpoint.facts["remarks"])
+        clients = checkpoint.groups.get(_CLIENTS, {})
+        strategy.restore_client_controls({int(client): _copy(control) for client, control in clients.items()})
+        return list(map(str, checkpoint.facts["table"]))
 
 
 def _copy(state: State) -> State:

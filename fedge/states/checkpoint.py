@@ -13,6 +13,7 @@ import math
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -20,7 +21,9 @@ from typing import Any
 
 import numpy as np
 
+from fedge.config.option import ConfigError
 from fedge.process.durable import sync
+from fedge.process.escape import printable
 from fedge.process.threads import in_threads
 from fedge.states.averaging import State
 from fedge.states.files import FileState, Joined, StateFileError, map_state, write_state
@@ -29,6 +32,8 @@ FOLDER = "checkpoints"
 MANIFEST = "manifest.json"
 _FORMAT = 1
 _NAME = re.compile(r"round-(\d{6,})")
+_GROUP = re.compile(r"[a-z]+")
+_LONGEST = 200  # characters of what is wrong
 _UNFINISHED = ".round-*"  # what is being written or removed
 _BLOCK_BYTES = 2**20
 
@@ -116,12 +121,32 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     Raises:
         CheckpointError: something is missing or damaged (it is named).
     """
-    content = _read_manifest(folder)
-    groups = {
-        group: dict(_states(_checked(folder / f"{group}.safetensors", entry["sha256"]), entry["states"]))
-        for group, entry in content["files"].items()
-    }
-    return Checkpoint(folder, content["round"], content["facts"], groups)
+    with odd_content(folder):
+        content = _read_manifest(folder)
+        if not all(map(_GROUP.fullmatch, content["files"])) or not isinstance(content["facts"], dict):
+            raise ValueError("its manifest is of another form")
+        groups = {
+            group: dict(_states(_checked(folder / f"{group}.safetensors", entry["sha256"]), entry["states"]))
+            for group, entry in content["files"].items()
+        }
+        return Checkpoint(folder, content["round"], content["facts"], groups)
+
+
+@contextmanager
+def odd_content(folder: Path) -> Iterator[None]:
+    """Raise CheckpointError, in one line, where a checkpoint that is used says what cannot be.
+
+    Its checksums do not help: whoever can write it can write those.
+    """
+    try:
+        yield
+    except (StateFileError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        said = printable(f"{type(error).__name__}: {error}"[:_LONGEST])
+        raise CheckpointError(f"checkpoint {folder} is damaged: it says what cannot be: {said}") from None
+    except RecursionError:
+        raise CheckpointError(f"checkpoint {folder} is damaged: it is nested without end") from None
 
 
 def _read_manifest(folder: Path) -> Any:

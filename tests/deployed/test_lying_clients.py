@@ -93,7 +93,7 @@ class Study:
 
     def write_app(self, folder):
         """Copy the lying client and the server that carries out the study into a project."""
-        for name in ("lies", "lying_client", "lying_runs", "lying_server", "odd_json"):
+        for name in ("lies", "lying_client", "lying_runs", "lying_server", "odd_json", "spoilt_folders"):
             shutil.copy(SUPPORT / f"{name}.py", folder)
 
 

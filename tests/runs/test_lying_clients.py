@@ -17,10 +17,13 @@ from lying_runs import (
     LEFT_OUT,
     LIAR,
     NOISE,
+    WHOLE,
     carry_out_all,
     errors_plan,
+    files_plan,
     first_plan,
     look_at_errors,
+    look_at_files,
     look_at_first,
     look_at_noise,
     look_at_sums,
@@ -161,6 +164,26 @@ def test_a_check_of_error_replies_that_is_missing_is_found(carry_out, monkeypatc
     monkeypatch.setattr(inprocess, "limit_in", float)
     with pytest.raises(AssertionError, match="log"):
         error_replies(carry_out, range(10), 8)
+
+
+# --- run folders -----------------------------------------------------------------------------------------
+
+
+def spoilt_folders(carry_out, seeds):
+    """Let runs go on from folders of which one file is spoilt; return what became of them."""
+    runs = carry_out([WHOLE, *map(files_plan, seeds)], **{"checkpoint.every": 1})
+    return Counter(look_at_files(runs, seed) for seed in seeds)
+
+
+def test_whatever_a_folder_holds_a_run_goes_on_or_says_in_a_line_why_not(carry_out):
+    spoilt_folders(carry_out, range(FIRST_SEED, FIRST_SEED + DAILY))
+
+
+@pytest.mark.soak
+def test_five_hundred_spoilt_folders(carry_out, capsys):
+    seen = spoilt_folders(carry_out, range(1000, 1500))
+    with capsys.disabled():
+        print(f"\nspoilt folders: {dict(seen)}")
 
 
 # --- output ----------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import csv
 import io
 import json
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import numpy as np
 from lies import first_answer
 from lying_client import TOLD
 from safetensors.numpy import load_file
+from spoilt_folders import spoil_folder
 
 from fedge.data.own import Told
 from fedge.data.prepared import read_laid_out
@@ -35,6 +37,14 @@ MOST_LOG = 200_000  # bytes of run.log
 def errors_plan(seed, liars=(LIAR,)):
     """Return the plan of a run in which clients answer all work by the error replies of a seed."""
     return {"name": f"errors-{seed}", "what": "errors", "seed": seed, "liars": list(liars)}
+
+
+WHOLE = {"name": "whole", "what": "none", "works": True, "liars": []}
+
+
+def files_plan(seed):
+    """Return the plan of a run that goes on from a folder of which one file is spoilt by a seed."""
+    return {"name": f"files-{seed}", "what": "files", "seed": seed, "works": True, "liars": []}
 
 
 def first_plan(seed):
@@ -62,6 +72,11 @@ def carry_out_all(make_engine, name, config, plans):
         told.unlink(missing_ok=True)
         terminal = io.StringIO()
         options = {**config, "run-name": plan["name"]}
+        if plan["what"] == "files":  # the run goes on from a folder with a spoilt file
+            folder = Path(config["runs-dir"]) / plan["name"]
+            shutil.copytree(folder.with_name("whole"), folder, symlinks=True)
+            spoil_folder(folder, plan["seed"])
+            options = {**config, "resume": str(folder), "num-server-rounds": config["num-server-rounds"] + 1}
         outcome = carry_out(make_engine, name, options, terminal)
         ended = {"status": outcome.status, "reason": outcome.reason, "shown": terminal.getvalue()}
         ended["lies"] = told.stat().st_size if told.exists() else 0
@@ -233,3 +248,19 @@ def look_at_noise(runs, sees_log=True):
     said = [line for line in log.splitlines() if f"client {LIAR}: " in line and "were left out" in line]
     assert int(sees_log) <= len(said) <= 10 * sees_log, said
     return said
+
+
+def look_at_files(runs, seed):
+    """Look at a run that was to go on from a spoilt folder: it does, or says in one line why not."""
+    found, where = ended(runs, files_plan(seed)["name"]), f"files, seed {seed}"
+    log = found.log.split("resuming after", 1)[-1] if (found.folder / "run.log").is_file() else ""
+    for name, text in (("terminal", found.shown), ("log", log), ("reason", found.reason)):
+        assert "Traceback" not in text, (where, name)
+        assert all(line.isprintable() for line in text.split("\n")), (where, name)
+        assert len(text) < MOST_LOG, (where, name)
+    if found.status == "failed":
+        assert 0 < len(found.reason) < 1500, where
+        return "refused"
+    for name, array in load_file(found.folder / "checkpoints" / "final.safetensors").items():
+        assert np.isfinite(array).all(), (where, name)
+    return "gone on"

@@ -174,6 +174,15 @@ def test_a_client_that_says_it_was_given_up_has_failed_as_any_other(said):
         assert grid.failure_of(reply).kind == "exception"
 
 
+def test_a_message_to_a_node_that_is_not_there_fails_and_holds_nobody_up():
+    with InProcessGrid(lambda message, _: Message(RecordDict(), reply_to=message), 2, {}, 1) as grid:
+        asked = [Message(RecordDict(), node, TRAIN) for node in (2**62, 1)]
+        replies = list(grid.send_and_receive(asked, timeout=30.0))
+        away, there = sorted(replies, key=lambda reply: int(reply.metadata.reply_to_message_id))
+    assert str(grid.failure_of(away)) == "KeyError: 4611686018427387904"
+    assert not there.has_error()
+
+
 def test_it_opens_no_port():
     """Looked at from within a client, while all else of the engine is there."""
     process, seen = psutil.Process(), []

@@ -68,6 +68,15 @@ def test_whose_it_was_is_said_once_and_again_when_it_has_doubled(log):
     assert len(out.getvalue()) == AN_HOUR
 
 
+def test_each_log_says_it(tmp_path):
+    for name in ("one.log", "other.log"):
+        handler = log_to(tmp_path / name)
+        with captured(), spoken_by(3):
+            sys.stdout.write("x" * 10**6)
+        stop_logging_to(handler)
+        assert (tmp_path / name).read_text().count("client 3: 934,464 characters") == 1
+
+
 def test_the_share_of_a_client_is_its_own():
     with captured() as (out, _):
         for client in (1, 2):
