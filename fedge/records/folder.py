@@ -32,7 +32,11 @@ def create_run_folder(runs_dir: str, name: str, seed: int) -> Path:
         make_folder(parent)
         if name:
             folder = parent / name
-            folder.mkdir()
+            try:
+                folder.mkdir()
+            except FileExistsError:  # another run of that name has come in between
+                refuse_taken_name(runs_dir, name)
+                raise
         else:
             folder = _fresh_folder(parent, f"{datetime.now():%Y%m%d-%H%M%S}-seed{seed}")
         sync(parent)

@@ -3,6 +3,7 @@ import re
 import pytest
 
 from fedge.config.option import ConfigError
+from fedge.records import folder as folder_module
 from fedge.records.folder import (
     client_data_folder,
     create_run_folder,
@@ -99,3 +100,20 @@ def test_every_attempt_at_a_run_has_data_of_its_own(tmp_path):
     for folder in data_folders(tmp_path):
         remove_client_data(folder)
     assert [path.name for path in tmp_path.iterdir()] == ["data-notes"]
+
+
+def test_of_two_runs_of_one_name_that_come_at_once_one_is_refused(tmp_path, monkeypatch):
+    """The other one's folder came between the look and the making."""
+    real = folder_module.refuse_taken_name
+    looks = []
+
+    def look(runs_dir, name):
+        looks.append(name)
+        if len(looks) == 1:
+            (tmp_path / "a").mkdir()
+            return
+        real(runs_dir, name)
+
+    monkeypatch.setattr(folder_module, "refuse_taken_name", look)
+    with pytest.raises(ConfigError, match="run-name must be new"):
+        folder_module.create_run_folder(str(tmp_path), "a", 1)
