@@ -115,11 +115,15 @@ def _untar(archive: Path, folder: Path, report: ProgressCallback) -> list[Path]:
     except (tarfile.TarError, EOFError, ValueError) as error:
         if isinstance(error, HharError):
             raise
-        raise HharError(f"{archive}: must be a whole tar archive ({error}); download it again") from error
+        raise HharError(
+            f"{archive}: must be a whole tar archive ({str(error)[:200]}); download it again"
+        ) from error
     except OSError as error:
         if error.errno is not None:  # the disk's, not the archive's
             raise
-        raise HharError(f"{archive}: must be a whole tar archive ({error}); download it again") from error
+        raise HharError(
+            f"{archive}: must be a whole tar archive ({str(error)[:200]}); download it again"
+        ) from error
     return written
 
 

@@ -127,7 +127,7 @@ def _unpack_stream(stream: IO[bytes], name: str, prefix: PurePosixPath, budget: 
         if isinstance(error, OSError) and error.errno is not None:  # the disk's, not the archive's
             raise
         raise HharError(
-            f"{budget.archive}: {name} must be a whole zip archive ({error}); download it again"
+            f"{budget.archive}: {name} must be a whole zip archive ({str(error)[:200]}); download it again"
         ) from error
 
 
