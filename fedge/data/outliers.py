@@ -9,7 +9,8 @@ median of all clients' means; the rule compares it with the same number of other
           (at least 1): if no more than f lie, D is at most what an honest client has
     E     D, or the median of D over channels if that is more: a channel in which nearly all are at rest, or a
           column that is nearly always zero, is no reason to leave out those in which it moves
-    c     exp(6 σ), at least 30 and at most 100, σ = 1.4826 · MAD of log d: heavy tails differ more
+    c     exp(6 σ), at least 30 and at most 100, σ = 1.4826 · MAD of log d: heavy tails differ more; 100 of
+          three clients in which the channel varies, of whom two happen to be alike now and then
 
 Client k is left out if d_k > c · E in any channel. With what stays, the pooled deviation about the median is
 at most c · E, in half of the channels c · D at least: no minority takes the others' signal further down.
@@ -29,7 +30,7 @@ and skewed labels reach.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -58,9 +59,8 @@ def left_out(parts: Mapping[int, ChannelSums], channels: tuple[str, ...]) -> dic
     clients = sorted(parts.keys() - found.keys())
     if not clients:
         return found
-    means = np.array([parts[client].mean for client in clients], np.float64)
-    deviations = np.array([_deviations(parts[client]) for client in clients], np.float64)
-    sizes = np.hypot(deviations, means - np.median(means, axis=0))  # d (K, C)
+    means, deviations = _moments([parts[client] for client in clients])
+    sizes = _sizes(means, deviations)
     usual, factors = _usual(sizes)
     odd = sizes > factors * usual
     for row in np.flatnonzero(odd.any(axis=1)).tolist():
@@ -89,6 +89,30 @@ def _impossible(parts: Mapping[int, ChannelSums], channels: tuple[str, ...]) -> 
     return found
 
 
+def proportions(parts: Sequence[ChannelSums]) -> tuple[np.ndarray, np.ndarray]:
+    """How far out of proportion clients are: d over E of each client and channel (K, C), and c (C,).
+
+    >>> far, factors = proportions([ChannelSums(100, (mean,), (100.0,)) for mean in (0.0, 0.0, 0.0, 10.0)])
+    >>> far.round(1).ravel().tolist(), factors.tolist()
+    ([1.0, 1.0, 1.0, 10.0], [30.0])
+    """
+    sizes = _sizes(*_moments(parts))
+    usual, factors = _usual(sizes)
+    return sizes / np.where(usual > 0, usual, np.inf), factors
+
+
+def _moments(parts: Sequence[ChannelSums]) -> tuple[np.ndarray, np.ndarray]:
+    """Means and standard deviations of clients, each (K, C)."""
+    return np.array([part.mean for part in parts], np.float64), np.array(
+        [_deviations(part) for part in parts]
+    )
+
+
+def _sizes(means: np.ndarray, deviations: np.ndarray) -> np.ndarray:
+    """d of each client and channel (K, C)."""
+    return np.hypot(deviations, means - np.median(means, axis=0))
+
+
 def _deviations(part: ChannelSums) -> list[float]:
     """Standard deviation of each channel of one client (C)."""
     return [float(np.sqrt(spread / max(1, part.count))) for spread in part.spread]
@@ -103,7 +127,8 @@ def _usual(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if len(logs):
             spread = _MAD * float(np.median(np.abs(logs - np.median(logs))))
             most = math.log(_LARGEST_FACTOR)
-            factors[channel] = max(_FACTOR, math.exp(min(_DEVIATIONS * spread, most)))
+            least = _FACTOR if len(logs) > _FEWEST else _LARGEST_FACTOR
+            factors[channel] = max(least, math.exp(min(_DEVIATIONS * spread, most)))
     floor = np.sort(usual)[len(usual) // 2]
     comparable = (sizes > 0).sum(axis=0) >= _FEWEST
     return np.where(comparable, np.maximum(usual, floor), np.inf), factors

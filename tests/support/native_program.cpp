@@ -1,12 +1,13 @@
 // Trains and evaluates one network without Python, for sanitizers and for processors that are emulated.
 //
-//   native_program CASE RESULT KERNEL THREADS
+//   native_program CASES RESULT KERNEL THREADS
 //
-// CASE, all of 8 bytes each but the last two lines: batch, number of words, floats, buffer floats, windows, floats of a
+// CASES are one after another; each, all of 8 bytes each but the last two lines: batch, number of words, floats, buffer floats, windows, floats of a
 // window, epochs, bytes of masks; words of the training program; their number and the words of the evaluation; labels;
 // order of the windows of all epochs; six settings; then float32 weights, buffers, correction, windows;
-// masks. RESULT: float32 weights and buffers, float64 losses of the steps and of the evaluated windows. Every thread
-// does the same; the program fails if two differ, or if there is no such kernel.
+// masks. RESULT, of each: float32 weights and buffers, float64 losses of the steps and of the evaluated windows. Every
+// thread does the same; the program fails if two differ in a bit, or if there is no such kernel.
+// It says on standard error which case it begins with.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -53,7 +54,14 @@ struct Result {
   std::vector<float> weights, buffers;
   std::vector<double> losses, evaluated;
   bool operator!=(const Result& o) const {
-    return weights != o.weights || buffers != o.buffers || losses != o.losses || evaluated != o.evaluated;
+    return differ(weights, o.weights) || differ(buffers, o.buffers) || differ(losses, o.losses) ||
+           differ(evaluated, o.evaluated);
+  }
+
+ private:
+  template <class T>
+  static bool differ(const std::vector<T>& a, const std::vector<T>& b) {
+    return a.size() != b.size() || (!a.empty() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)));
   }
 };
 
@@ -87,25 +95,34 @@ static void carry_out(const Case& c, int kernel, Result& r) {
   fedge_close(session);
 }
 
+static int carry_out_all(int kernel, int threads, FILE* out) {
+  for (int number = 0, next; (next = std::fgetc(input)) != EOF; number++) {
+    std::ungetc(next, input);
+    std::fprintf(stderr, "case %d\n", number);
+    const Case c;
+    std::vector<Result> results(threads);
+    std::vector<std::thread> running;
+    for (Result& r : results) running.emplace_back([&c, &r, kernel] { carry_out(c, kernel, r); });
+    for (std::thread& t : running) t.join();
+    for (const Result& r : results)
+      if (r != results[0]) return 7;
+    const Result& r = results[0];
+    write(r.weights, out);
+    write(r.buffers, out);
+    write(r.losses, out);
+    write(r.evaluated, out);
+  }
+  return 0;
+}
+
 int main(int count, char** words) {
   if (count != 5 || !(input = std::fopen(words[1], "rb"))) return 2;
-  const Case c;
-  std::fclose(input);
   int kernel = 0;
   while (fedge_kernel(kernel) && std::string(fedge_kernel(kernel)) != words[3]) kernel++;
   if (!fedge_kernel(kernel)) return 6;
-  std::vector<Result> results(std::atoi(words[4]));
-  std::vector<std::thread> threads;
-  for (Result& r : results) threads.emplace_back([&c, &r, kernel] { carry_out(c, kernel, r); });
-  for (std::thread& t : threads) t.join();
-  for (const Result& r : results)
-    if (r != results[0]) return 7;
   FILE* out = std::fopen(words[2], "wb");
   if (!out) return 2;
-  const Result& r = results[0];
-  write(r.weights, out);
-  write(r.buffers, out);
-  write(r.losses, out);
-  write(r.evaluated, out);
-  return std::fclose(out) ? 2 : 0;
+  const int code = carry_out_all(kernel, std::atoi(words[4]), out);
+  std::fclose(input);
+  return std::fclose(out) ? 2 : code;
 }

@@ -48,7 +48,7 @@ struct Norm {
   float *mean, *inverse;        // of the batch; 1 / its standard deviation
   double *sum_mean, *sum_m2;    // mean and squared distance from it of the rows seen so far
   double *sum_g, *sum_gx;       // of gradients, and of gradients times (x - mean)
-  float *by_g, *by_x, *by_one;  // dx = by_g g + by_x x + by_one
+  float *by_g, *by_x, *by_one;  // dx = by_g g + by_x (x - mean) + by_one
   bool relu;                    // after it
 };
 

@@ -1,7 +1,7 @@
 // BatchNorm over windows and time (Ioffe and Szegedy 2015), window by window, so that each is still in the cache.
 //
-// Statistics: mean and squared distance of a window, in two passes, are merged with those of the windows before it
-// (Chan, Golub and LeVeque 1983), in double precision.
+// Statistics: mean and squared distance of a window, in two passes of which the second corrects the first's mean, are
+// merged with those of the windows before it (Chan, Golub and LeVeque 1983), in double precision.
 #pragma once
 #include "kernels.h"
 #include "vector.h"
@@ -21,21 +21,26 @@ static void norm_statistics(const fedge::Norm& norm, const float* x, int64_t ste
       FEDGE_UNROLL for (int i = 0; i < SUMS; i++) sum[i] += load(x + (t + i) * norm.channels + c);
     for (; t < steps; t++) sum[0] += load(x + t * norm.channels + c);
     const V mean = total(sum) * all((float)(1.0 / steps));
+    V rest[SUMS] = {};
     for (t = 0; t + SUMS <= steps; t += SUMS)
       FEDGE_UNROLL for (int i = 0; i < SUMS; i++) {
         const V d = load(x + (t + i) * norm.channels + c) - mean;
+        rest[i] += d;
         squares[i] = fma(d, d, squares[i]);
       }
     for (; t < steps; t++) {
       const V d = load(x + t * norm.channels + c) - mean;
+      rest[0] += d;
       squares[0] = fma(d, d, squares[0]);
     }
-    const V m2 = total(squares);
-    // the rounded mean of this window is not quite the mean that its squares are smallest about; no matter here
+    // The float mean is some last bits off; where a channel hardly varies those are all that (x - mean) would be,
+    // alike in every row, and what multiplies x would no longer sum to zero.
+    const V off = total(rest), m2 = total(squares);
     for (int64_t i = 0; i < lanes(norm.channels - c); i++) {
-      const double d = (double)mean[i] - norm.sum_mean[c + i];
+      const double missed = (double)off[i] / steps, d = (double)mean[i] + missed - norm.sum_mean[c + i];
       norm.sum_mean[c + i] += d * share;
-      norm.sum_m2[c + i] += (double)m2[i] + d * d * between;
+      const double about_mean = (double)m2[i] - missed * off[i];
+      norm.sum_m2[c + i] += (about_mean < 0 ? 0 : about_mean) + d * d * between;
     }
   }
 }
@@ -84,7 +89,8 @@ static void norm_back(const fedge::Norm& norm, const float* x, const float* g, i
       V gradient = load(g + c);
       if (norm.relu)
         gradient = choose(fma(in, load(norm.scale + c), load(norm.shift + c)) > 0.0f, gradient, all(0.0f));
-      const V rest = fma(in, load(norm.by_x + c), load(norm.by_one + c));
+      // from the mean, not from zero: where a channel hardly varies, the rest would be rounding, alike in all rows
+      const V rest = fma(in - load(norm.mean + c), load(norm.by_x + c), load(norm.by_one + c));
       store_first(out + c, fma(gradient, load(norm.by_g + c), rest), lanes(channels - c));
     }
 }

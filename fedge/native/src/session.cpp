@@ -455,18 +455,20 @@ void Session::norm_fixed(int i) {
   }
 }
 
-// dx = scale (g - mean(g) - (x - mean) / deviation^2 mean(g (x - mean))), as by_g g + by_x x + by_one
+// dx = scale (g - mean(g) - (x - mean) / deviation^2 mean(g (x - mean))), as by_g g + by_x (x - mean) + by_one
 void Session::norm_coefficients(int i, int64_t rows) {
   const Operation& o = program_.operations[i];
   const Norm& norm = program_.own[i].norm;
   for (int64_t c = 0; c < norm.channels; c++) {
-    const double deviation = norm.inverse[c], scale = norm.scale[c], mean = norm.mean[c];
-    if (o.weight >= 0) gradient(o.weight)[c] = (float)(norm.sum_gx[c] * deviation);
+    const double deviation = norm.inverse[c], scale = norm.scale[c];
+    const double missed = norm.sum_mean[c] - norm.mean[c];  // by the float, alike in all rows: they would not cancel
+    const double sum_gx = norm.sum_gx[c] - missed * norm.sum_g[c];
+    if (o.weight >= 0) gradient(o.weight)[c] = (float)(sum_gx * deviation);
     if (o.bias >= 0) gradient(o.bias)[c] = (float)norm.sum_g[c];
-    const double by_x = -scale * deviation * deviation * norm.sum_gx[c] / rows;
+    const double by_x = -scale * deviation * deviation * sum_gx / rows;
     norm.by_g[c] = (float)scale;
     norm.by_x[c] = (float)by_x;
-    norm.by_one[c] = (float)(-scale * norm.sum_g[c] / rows - by_x * mean);
+    norm.by_one[c] = (float)(-scale * norm.sum_g[c] / rows - by_x * missed);
   }
 }
 

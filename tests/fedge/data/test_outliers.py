@@ -88,6 +88,14 @@ def test_fewer_than_three_say_nothing_about_each_other():
     assert set(left_out({0: honest_one, 1: liar, 2: honest_one}, ("x",))) == {1}
 
 
+def test_of_three_clients_two_may_be_alike():
+    """d is 1, 1 and 99: within 100 times what two have in common, beyond 30 times."""
+    alike, other = ChannelSums(10, (0.0,), (10.0,)), ChannelSums(10, (0.0,), (10.0 * 99**2,))
+    assert left_out({0: alike, 1: alike, 2: other}, ("x",)) == {}
+    assert set(left_out({0: alike, 1: alike, 2: alike, 3: other}, ("x",))) == {3}
+    assert set(left_out({0: alike, 1: alike, 2: replace(other, spread=(1e5 * 2,))}, ("x",))) == {2}
+
+
 def test_a_column_that_is_zero_nearly_everywhere_leaves_nobody_out():
     """One client of nine has a rare category; two of nine move in a channel in which others lie still."""
     usual = ChannelSums(100, (0.0, 1.0, 0.0), (0.0, 100.0, 1e-4))
