@@ -3,6 +3,7 @@
 The last `partition.unseen-clients` clients of every leaf are unseen clients: they train at no time.
 """
 
+import operator
 from collections.abc import Sequence
 
 from fedge.config.option import ConfigError, shown
@@ -102,9 +103,19 @@ def refuse_more_places_than_devices(concurrency: int, known: Sequence[int]) -> N
         if not 0 < places <= there:
             raise ConfigError(
                 f"asynchrony.concurrency must give every leaf work for 1 device up to all it has, but "
-                f"{concurrency} gives leaf {leaf} work for {places} and it has {there}; change it, or "
-                f"clients"
+                f"{concurrency} gives leaf {leaf} work for {places} and it has {there}; "
+                f"{_fitting(concurrency, known)}"
             )
+
+
+def _fitting(concurrency: int, known: Sequence[int]) -> str:
+    """The next step where so many places do not fit leaves with these clients."""
+    least, most = len(known), min(known) * len(known)
+    while all(map(operator.le, places_per_leaf(most + 1, least), known)):
+        most += 1  # the first leaves have what is left over, and may have more clients
+    if most < least:
+        return "give every leaf a client that trains, or set fewer leaves"
+    return f"set asynchrony.concurrency={min(max(concurrency, least), most)}, or more clients"
 
 
 def _parse(text: str) -> list[int]:

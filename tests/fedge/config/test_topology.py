@@ -1,10 +1,12 @@
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedge.config.option import ConfigError
 from fedge.config.sections.hierarchy import HierarchyConfig
-from fedge.config.topology import clients_per_leaf
+from fedge.config.topology import clients_per_leaf, places_per_leaf, refuse_more_places_than_devices
 
 
 def hierarchy(num_servers, text="auto"):
@@ -51,3 +53,23 @@ def test_numbers_that_do_not_fit_are_refused():
         clients_per_leaf(hierarchy(3, "4,3,3"), 9)
     with pytest.raises(ConfigError, match="but is 10 for 9 clients; lower it"):
         clients_per_leaf(hierarchy(10), 9)
+
+
+@given(st.integers(1, 60), st.lists(st.integers(1, 9), min_size=1, max_size=6))
+def test_what_too_many_places_are_told_is_the_most_that_fit(concurrency, known):
+    def fits(places):
+        of_leaves = zip(places_per_leaf(places, len(known)), known, strict=True)
+        return all(0 < each <= there for each, there in of_leaves)
+
+    if fits(concurrency):
+        refuse_more_places_than_devices(concurrency, known)
+        return
+    with pytest.raises(ConfigError) as raised:
+        refuse_more_places_than_devices(concurrency, known)
+    said = int(re.search(r"set asynchrony\.concurrency=(\d+)", str(raised.value)).group(1))
+    assert said == max(filter(fits, range(1, 100))) or (concurrency < len(known) and said == len(known))
+
+
+def test_a_leaf_without_devices_needs_one():
+    with pytest.raises(ConfigError, match="give every leaf a client that trains"):
+        refuse_more_places_than_devices(4, [3, 0])

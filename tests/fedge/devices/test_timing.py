@@ -73,7 +73,10 @@ def test_it_ends_where_a_run_would():
     ("changes", "words"),
     [
         ({"asynchrony__rule": "fedrevive"}, "makes windows from real models"),
-        ({"asynchrony__concurrency": 9}, "gives leaf 0 work for 9 and it has 8"),
+        (
+            {"asynchrony__concurrency": 9},
+            "and it has 8; set asynchrony.concurrency=8, or more",
+        ),
     ],
 )
 def test_what_cannot_be_timed_is_refused_in_one_line(changes, words):
