@@ -352,8 +352,10 @@ def _read_table(path: Path, table: Table, problems: list[str]) -> pl.DataFrame:
 
 def _read_messages(folder: Path, problems: list[str]) -> pl.DataFrame:
     """The messages of the rounds of which they were kept, by round."""
+    known = pl.DataFrame(schema=_schema(MESSAGES, always=False))
     tables = [_read_table(path, MESSAGES, problems) for path in message_files(folder)]
-    return pl.concat([pl.DataFrame(schema=_schema(MESSAGES, always=False)), *tables])
+    ours = [table.select([column for column in table.columns if column in known.columns]) for table in tables]
+    return pl.concat([known, *ours], how="diagonal")  # a damaged header is another column
 
 
 def _parse(cells: Sequence[str], convert: Sequence[Callable[[str], Any]]) -> list[Any] | None:

@@ -138,6 +138,16 @@ def test_workers_and_messages_come_back(folder):
     assert run.memory.schema["threads"] == run.memory.schema["fds"] == pl.Int64
 
 
+def test_messages_under_a_damaged_header_are_read_beside_the_others(folder):
+    """A flipped bit in the name of a column: that column is named, and all others are there."""
+    path = folder / "timing" / "messages-000001.csv"
+    path.write_text(path.read_text().replace("client", "cliemt", 1))
+    run = fedge.load_run(folder)
+    assert run.messages["client"].to_list() == [None] * 4 + [0, 1, 2, 3]
+    assert "cliemt" not in run.messages.columns
+    assert any("messages-000001.csv has no column client" in problem for problem in run.problems)
+
+
 @pytest.mark.slow
 def test_a_run_of_before_the_workers_were_timed(folder):
     """Nothing is missed, and its report is whole."""

@@ -1,0 +1,179 @@
+"""Damaged run folders, in every command that reads them: one line, or what the whole folder gives.
+
+Pages show tables as they are; whether these are what the run wrote, `fedge status` says.
+Case N follows from seed N. A sample with all tests; DAMAGED_RUNS=FIRST tries others.
+"""
+
+import io
+import json
+import os
+import shutil
+import signal
+import sys
+from collections import Counter
+
+import numpy as np
+import pytest
+from damage import damage
+from flower_runs import comparable
+from small_runs import small_config
+
+from fedge import simulate
+from fedge.cli import main
+from hhar.windows.window_file import load_windows
+
+SAMPLE, ALL, ROUNDS, LIMIT_S = 27, 3000, 3, 300
+FIRST = int(os.environ.get("DAMAGED_RUNS", "0"))
+OK, REFUSED = 0, 4
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """Two whole runs, of two seeds, and windows to classify."""
+    folder = tmp_path_factory.mktemp("damaged")
+    runs = []
+    for seed in (3, 4):
+        config = small_config(
+            folder, run_name=f"seed-{seed}", seed=seed, checkpoint__every=1, num_server_rounds=ROUNDS,
+            hierarchy__leaf_rounds=1, report=True,
+        )  # fmt: skip
+        run = simulate(config, terminal=io.StringIO())
+        assert run.status == "completed", run.reason
+        runs.append(run.folder)
+    np.savez(folder / "x.npz", x=load_windows(config["data.path"]).x[:5])
+    return folder, *runs
+
+
+def stopped(folder):
+    """Make of a whole run one that was stopped after its last checkpoint but one."""
+    (folder / "checkpoints" / "final.safetensors").unlink()
+    newest = max((p for p in (folder / "checkpoints").iterdir() if p.is_dir()), key=lambda p: p.name)
+    shutil.rmtree(newest)
+    manifest = folder / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "status": "running"}))
+
+
+COMMANDS = {
+    "report": lambda run, place: ["report", str(run)],
+    "compare": lambda run, place: [
+        "compare",
+        str(run),
+        str(place / "other"),
+        "--out",
+        str(place / "page.html"),
+    ],
+    "runs": lambda run, place: ["runs", "--runs-dir", str(run.parent)],
+    "status": lambda run, place: ["status", str(run)],
+    "predict": lambda run, place: ["predict", str(run), str(place / "x.npz")],
+    "export": lambda run, place: ["export", str(run), "--torchscript", str(place / "m.pt")],
+    "export-run": lambda run, place: ["export-run", str(run), str(place / "copy")],
+    "resume": lambda run, place: ["resume", str(run)],
+    "resume, stopped": lambda run, place: ["resume", str(run)],
+}
+
+
+class Hangs(BaseException):
+    """A command took too long."""
+
+
+def carried_out(words):
+    """Return exit code, standard output and error of a command; raises `Hangs`."""
+
+    def too_long(*_):
+        raise Hangs
+
+    out, err, before = io.StringIO(), io.StringIO(), (sys.stdout, sys.stderr)
+    previous = signal.signal(signal.SIGALRM, too_long)
+    signal.alarm(LIMIT_S)
+    sys.stdout, sys.stderr = out, err
+    try:
+        code = main(words)
+    except SystemExit as error:
+        code = error.code
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, previous)
+        sys.stdout, sys.stderr = before
+    return code, out.getvalue(), err.getvalue()
+
+
+def results(command, run, place, out):
+    """Return what a command has made, by which a right result is known."""
+    if command == "predict":
+        return out
+    if command.startswith("resume"):
+        return comparable(run)
+    if command == "export":
+        return (place / "m.pt").is_file()
+    return None
+
+
+def laid_out(study, place, command):
+    """Copy the runs into a place; returns the one to be damaged."""
+    folder, first, second = study
+    shutil.rmtree(place, ignore_errors=True)
+    run = place / "runs" / "run"
+    shutil.copytree(first, run, symlinks=True)
+    shutil.copytree(second, place / "other", symlinks=True)
+    shutil.copyfile(folder / "x.npz", place / "x.npz")
+    if command == "resume, stopped":
+        stopped(run)
+    return run
+
+
+def wrong(study, place, number, right, count):
+    """Return what went wrong with a case; None where it went as it should."""
+    rng = np.random.default_rng([number, 24])
+    command = list(COMMANDS)[number % len(COMMANDS)]
+    run, outside = laid_out(study, place, command), place / "outside.csv"
+    outside.write_text("nobody's, and nobody may write to it\n")
+    file, how = damage(run, study[2], outside, rng)
+    case = f"case {number}, fedge {command}, {file} {how}"
+    try:
+        code, out, err = carried_out(COMMANDS[command](run, place))
+    except Hangs:
+        return f"{case}: hangs"
+    except BaseException as error:  # whatever it is, it is no line
+        return f"{case}: {type(error).__name__}: {error}"[:600]
+    said = err.splitlines()
+    if "Traceback" in out + err or "\x1b" in out + err:
+        return f"{case}: {(out + err)[-600:]!r}"
+    if outside.read_text() != "nobody's, and nobody may write to it\n":
+        return f"{case}: wrote through the link"
+    count[command, code] += 1
+    if code not in (OK, REFUSED) and not (command == "status" and code in range(8)):
+        return f"{case}: exit code {code}: {err[-300:]!r}"
+    if code == REFUSED and command not in ("status", "resume", "resume, stopped") and len(said) != 1:
+        return f"{case}: not one line: {err[-600:]!r}"
+    if code != OK or command not in right:
+        return None
+    made = results(command, run, place, out)
+    if made == right[command] or file.stem in out + err:
+        return None
+    return f"{case}: another result, and nothing said: {out[-200:]!r} {err[-200:]!r}"
+
+
+def note_right(study, place, command, right):
+    """Note what a command makes of the whole run."""
+    run = laid_out(study, place, command)
+    code, out, err = carried_out(COMMANDS[command](run, place))
+    assert code == OK, err
+    right[command] = results(command, run, place, out)
+
+
+@pytest.mark.parametrize(
+    "cases",
+    [pytest.param(range(FIRST, FIRST + SAMPLE), id="sample"),
+     pytest.param(range(ALL), id="all", marks=[pytest.mark.soak, pytest.mark.timeout(7200)])],
+)  # fmt: skip
+def test_a_damaged_run_is_one_line_or_a_right_result(study, tmp_path, cases):
+    right, count, found = {}, Counter(), []
+    place = tmp_path / "place"
+    for command in ("predict", "export", "resume", "resume, stopped"):
+        note_right(study, place, command, right)
+    for number in cases:
+        said = wrong(study, place, number, right, count)
+        if said:
+            found.append(said)
+    print(f"{len(cases)} cases, {len(found)} wrong; (command, exit code): {dict(sorted(count.items()))}")
+    assert found == [], "\n".join(found)
