@@ -134,8 +134,9 @@ class LookAhead:
     def _drop_unwanted(self) -> None:
         """Drop the replies to forgotten jobs that have come."""
         if self._unwanted:
-            for reply in self._engine.pull_messages(self._unwanted):
-                self._unwanted.discard(reply.metadata.reply_to_message_id)
+            for message_id in self._engine.there_of(list(self._unwanted), 0.0):
+                self._engine.wait_for(message_id, 0.0)
+                self._unwanted.discard(message_id)
 
     def __contains__(self, job: object) -> bool:
         return isinstance(job, Job) and job.number in self._ahead

@@ -5,7 +5,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -20,7 +20,8 @@ from fedge.engine.dispatch import look_now
 from fedge.engine.other_machines import look_elsewhere
 from fedge.engine.ray_objects import hand_out
 from fedge.engine.stalled_replies import give_up_stalled_replies
-from fedge.engine.worker_pool import OverTimeError, limit_s
+from fedge.engine.urgency import Urgency
+from fedge.engine.worker_pool import OverTimeError, limit_s, num_workers
 from fedge.exchange.engine import Elsewhere, RunError
 from fedge.exchange.failure import (
     LOST,
@@ -91,6 +92,7 @@ class FlowerEngine:
         self._core: list[psutil.Process] | None = None  # Ray's processes without which no reply will come
         if nodes_come_back:
             give_up_stalled_replies()
+        self._urgency = Urgency(self, self.num_workers)
 
     @property
     def grid(self) -> Grid:
@@ -101,6 +103,22 @@ class FlowerEngine:
     def worker_ids(self) -> Sequence[int]:
         """Workers are processes."""
         return ()
+
+    def num_workers(self) -> int:
+        """Clients that work at a time: Ray's workers, once they are there; of a deployment its nodes."""
+        return len(list(self.get_node_ids())) if self.nodes_come_back else num_workers()
+
+    def push_due(self, message: Message, due: int) -> str:
+        """Send a message before all that are due later; returns its id."""
+        return self._urgency.push_due(message, due)
+
+    def wait_for(self, message_id: str, timeout_s: float) -> Message | None:
+        """The reply to one message, None if it does not come within `timeout_s` seconds."""
+        return self._urgency.wait_for(message_id, timeout_s)
+
+    def there_of(self, message_ids: Collection[str], timeout_s: float) -> list[str]:
+        """Messages whose replies are there; waits until one is, at most `timeout_s` seconds."""
+        return self._urgency.there_of(message_ids, timeout_s)
 
     def get_node_ids(self) -> Iterable[int]:
         """The nodes that are registered."""

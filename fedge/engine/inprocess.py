@@ -8,7 +8,7 @@ C3).
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,7 @@ class InProcessGrid(Grid):
         self._at_work = 0  # messages without a reply
         self._failed = False  # whether one has failed since the last wait
         self._wanted = ""  # the one message that `wait_for` waits for
+        self._wants_any = False  # whether `there_of` waits
         self._arrived = threading.Condition()
         self._workers = Workers(workers, self._deliver, self._take)
 
@@ -91,6 +92,10 @@ class InProcessGrid(Grid):
     def partition_of_key(node_id: int) -> int | None:
         """None: nodes have no keys here."""
         return None
+
+    def num_workers(self) -> int:
+        """Clients that work at a time."""
+        return len(self._workers.ids)
 
     def get_node_ids(self) -> Iterable[int]:
         """All nodes."""
@@ -154,7 +159,7 @@ class InProcessGrid(Grid):
             if self._wanted:
                 if self._wanted == message.metadata.message_id:
                     self._arrived.notify_all()
-            elif self._failed or not self._at_work:
+            elif self._wants_any or self._failed or not self._at_work:
                 self._arrived.notify_all()
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
@@ -174,6 +179,14 @@ class InProcessGrid(Grid):
             self._arrived.wait_for(lambda: message_id in self._replies, timeout_s)
             self._wanted = ""
             return self._replies.pop(message_id, None)
+
+    def there_of(self, message_ids: Collection[str], timeout_s: float) -> list[str]:
+        """Messages whose replies are there; waits until one is, at most `timeout_s` seconds."""
+        with self._arrived:
+            self._wants_any = True
+            self._arrived.wait_for(lambda: any(key in self._replies for key in message_ids), timeout_s)
+            self._wants_any = False
+            return [key for key in message_ids if key in self._replies]
 
     def wait(self, timeout_s: float) -> None:
         """Wait until every message has its reply or one has failed, at most `timeout_s` seconds.

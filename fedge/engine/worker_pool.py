@@ -45,6 +45,12 @@ def free_workers() -> list[Any]:
     return list(pool.pool) if pool else []
 
 
+def num_workers() -> int:
+    """How many workers this process's pool has; 0 before there is one."""
+    pool = _newest and _newest()
+    return pool.num_actors if pool else 0
+
+
 class PatientPool:
     """Flower's pool with patience: actors are workers, futures their answers.
 

@@ -4,7 +4,7 @@ There are two: clients in this process (`fedge.engine.inprocess`), and whatever 
 (`fedge.engine.flower_engine`).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -38,14 +38,17 @@ class Elsewhere:
 class LookAheadEngine(Protocol):
     """Additions to `Engine` for a server that works ahead of a virtual clock."""
 
+    def num_workers(self) -> int:
+        """Clients that work at a time, as far as is known."""
+
     def push_due(self, message: Message, due: int) -> str:
         """Send a message that is worked on before all that are due later; returns its id."""
 
     def wait_for(self, message_id: str, timeout_s: float) -> Message | None:
         """The reply to one message, None if it does not come within `timeout_s` seconds."""
 
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """The replies to these messages that are there; each is handed out once."""
+    def there_of(self, message_ids: Collection[str], timeout_s: float) -> list[str]:
+        """Messages whose replies are there; waits until one is, at most `timeout_s` seconds."""
 
     def give_up_late(self, limit_s: float) -> None:
         """End what clients have worked on for longer than `limit_s` seconds."""

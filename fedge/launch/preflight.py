@@ -23,7 +23,7 @@ from fedge.launch.project import Project, read_toml
 from fedge.launch.ray_start import refuse_ray_that_cannot_start
 from fedge.records.folder import find_run, refuse_taken_name
 from fedge.records.lock import RunLock
-from fedge.run.parts import refuse_parts_that_do_not_fit, refuse_virtual_clock
+from fedge.run.parts import refuse_parts_that_do_not_fit
 from fedge.run.prepare import Handover, Load, Prepared, deal_data, prepare
 from fedge.run.resume import Resumption, find_resumption
 from fedge.trackers.tracker import refuse_missing_extra
@@ -50,8 +50,6 @@ def check(
     """
     prepared = prepare(run_config)
     config, seed = prepared.config, prepared.seed
-    if on_ray:
-        refuse_virtual_clock(config)
     refuse_missing_extra(config.tracker)
     refuse_parts_that_do_not_fit(config)
     found = _resumption(config, seed)

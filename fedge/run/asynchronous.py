@@ -219,7 +219,8 @@ class AsynchronousSteps(Steps):
         """Say and record what this run's real time went into, and whether a virtual server kept up."""
         if not self._spent:
             return
-        workers = max(1, len(self._grid.worker_ids))
+        assert isinstance(self._grid, LookAheadEngine)
+        workers = max(1, self._grid.num_workers())
         limits = Limits(dict(self._spent), workers, self._plan.config.asynchrony.concurrency)
         self._recorder.update_manifest(limits=limits.facts())
         self._console.say(limits.line())

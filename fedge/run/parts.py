@@ -145,19 +145,6 @@ def _refuse_kernel_that_is_not_there(config: Config) -> None:
         ) from error
 
 
-def refuse_virtual_clock(config: Config) -> None:
-    """Raise ConfigError for a run on the virtual clock on an engine that cannot work ahead of it.
-
-    Ray's replies are found by polling ten times a second, while a job takes a millisecond.
-    """
-    if config.asynchrony.is_on:
-        raise ConfigError(
-            f"asynchrony.rule {config.asynchrony.rule} needs the engine inprocess, because Flower on Ray is "
-            f"polled every 0.1 s and the virtual clock waits for each reply in turn; use fedge run without "
-            f"--engine flower"
-        )
-
-
 def _refuse_clock_parts_that_do_not_fit(config: Config) -> None:
     """Raise ConfigError for a rule, preset or availability that does not take or give what it must.
 

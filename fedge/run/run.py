@@ -12,7 +12,7 @@ from fedge.config.flat import to_run_config
 from fedge.config.option import ConfigError
 from fedge.console.lines import Console
 from fedge.console.terminal import open_console
-from fedge.exchange.engine import Engine
+from fedge.exchange.engine import Engine, LookAheadEngine
 from fedge.process import exits
 from fedge.process.logs import log_to, stop_logging_to
 from fedge.process.watchdog import stall_limit_s, watching
@@ -29,7 +29,6 @@ from fedge.run.build import Plan
 from fedge.run.carry_out import Steps
 from fedge.run.ending import Ending, Outcome
 from fedge.run.opening import Opened, first_manifest, open_folder
-from fedge.run.parts import refuse_virtual_clock
 from fedge.run.prepare import Prepared, prepare
 from fedge.run.resume import Resumption
 from fedge.states.shared import SharedStates
@@ -62,8 +61,7 @@ def run(
     """
     try:
         prepared = prepared or prepare(run_config)
-        if not engine_kind(engine).in_this_process:
-            refuse_virtual_clock(prepared.config)
+        refuse_other_clock(prepared.config, grid)
         opened = open_folder(prepared)
     except ConfigError as error:
         print(f"fedge: {error}", file=sys.stderr, flush=True)
@@ -80,6 +78,15 @@ def run(
         return Outcome("failed", opened.folder, str(error), exits.FAILED)
     finally:
         around.close()
+
+
+def refuse_other_clock(config: Config, grid: Engine) -> None:
+    """Raise ConfigError for a run on a clock of its own on an engine that knows no urgency: leaf servers."""
+    if config.asynchrony.is_on and not isinstance(grid, LookAheadEngine):
+        raise ConfigError(
+            f"asynchrony.rule {config.asynchrony.rule} needs clients in this process, on Ray or on "
+            f"SuperNodes, because leaf servers work in rounds; set asynchrony.rule=off, or start it without them"
+        )
 
 
 def _without_log(opened: Opened, error: OSError) -> Outcome:

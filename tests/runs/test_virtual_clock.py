@@ -107,3 +107,12 @@ def test_jobs_cut_short_are_the_same_for_any_number_of_workers(tmp_path):
     assert runs[0].versions["partial"][-1] > 5
     for name in FILES:
         assert len({(run.folder / name).read_bytes() for run in runs}) == 1, name
+
+
+@pytest.mark.extended
+def test_on_ray_it_has_the_same_bits_also_when_it_is_killed(tmp_path):
+    """Workers of Ray train what the clock hands out; the run is killed (SIGKILL) on the way, and goes on."""
+    folder = carry_out_with_kills(tmp_path, CONFIG, kills=1, seed=2, options=("--engine", "flower"))
+    whole = uninterrupted(tmp_path, CONFIG)
+    for name in FILES:
+        assert (folder / name).read_bytes() == (whole / name).read_bytes(), name

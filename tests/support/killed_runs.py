@@ -68,12 +68,18 @@ def wait_until(happened, process, what):
         time.sleep(0.005)
 
 
-def carry_out_with_kills(tmp_path, config, kills, seed):
-    """Run, kill at random moments of random rounds, resume until done; returns the folder."""
+def carry_out_with_kills(tmp_path, config, kills, seed, options=()):
+    """Run with options, kill at random moments of random rounds, resume until done; returns the folder."""
     rng = random.Random(seed)
     rounds = config["num-server-rounds"]
     folder = tmp_path / "runs" / config["run-name"]
-    words = ["run", ".", "-c", write_overrides(tmp_path, {**config, "runs-dir": str(tmp_path / "runs")})]
+    words = [
+        "run",
+        ".",
+        *options,
+        "-c",
+        write_overrides(tmp_path, {**config, "runs-dir": str(tmp_path / "runs")}),
+    ]
     for before, last in enumerate(sorted(rng.sample(range(rounds * 9 // 10), kills))):
         process = start("", *words)
         # rows of the run before are there at once: it must have gone on, too
@@ -83,7 +89,7 @@ def carry_out_with_kills(tmp_path, config, kills, seed):
         time.sleep(rng.uniform(0, 0.1))
         process.kill()
         process.communicate()
-        words = ["resume", str(folder)]
+        words = ["resume", str(folder), *options]
     process = start("", *words)
     output, _ = process.communicate(timeout=600)
     assert process.returncode == 0, output
