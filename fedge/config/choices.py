@@ -7,3 +7,4 @@ PERSONAL_LAYERS = ("none", "head", "batch-norm", "both")
 PRIVACY_KINDS = ("off", "server-fixed", "server-adaptive", "client-fixed", "client-adaptive", "local")
 NOISE_SOURCES = ("seed", "system")
 BY_SEED, SORTED = "seed", "sorted"  # how users are dealt to clients
+CLOCKS = ("virtual", "real")

@@ -223,6 +223,8 @@ EFFECTS: dict[str, Effect] = {
     "devices.selection": _clock(""),
     "devices.train-watts": _clock(""),
     "devices.radio-watts": _clock(""),
+    "asynchrony.clock": _clock(""),
+    "asynchrony.replay": _clock(""),
     "asynchrony.concurrency": _clock(""),
     "asynchrony.refill": _without_rounds,
     "asynchrony.timeout-s": _without_rounds,

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from fedge.devices.vectors import Version
 
-Fate = Literal["trains", "dropped", "away", "late"]
+Fate = Literal["trains", "dropped", "away", "late", "failed"]
 _FACTS = 11  # of a job that is not cut short
 
 
@@ -24,7 +24,8 @@ class Job:
         there_us, trained_us: virtual time at which its model has come, and has been trained, if it is not
             lost before.
         fate: "trains" and arrives; "dropped" out, went "away", or is told to stop because it is "late": for
-            its round, or beyond `asynchrony.timeout-s`. Only the first one is trained for real.
+            its round, or beyond `asynchrony.timeout-s`; or has "failed" in the run that is done again. Only
+            the first one is trained for real.
         start: the model that it starts from.
         steps: that its device takes before it sends what it has, of a job that is cut short; 0: all.
         of_steps: all steps of such a job; 0 of one that is not cut short.
@@ -59,6 +60,10 @@ class Job:
     def train_us(self) -> int:
         """Virtual time in which its device has trained, of `busy_us`."""
         return max(0, min(self.end_us, self.trained_us) - self.there_us)
+
+    def ended(self, now_us: int) -> "Job":
+        """The job as one that has ended now, when its reply has come."""
+        return self if self.end_us == now_us else replace(self, end_us=now_us, trained_us=now_us)
 
     def stopped(self, end_us: int) -> "Job":
         """The job as one that its server stops, at a time at which it would still be at work."""

@@ -5,6 +5,7 @@ job is handed to a worker at once, to be worked on before all that end later; an
 arrival only until that one result is there. What the workers have done meanwhile decides nothing.
 """
 
+import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
@@ -70,6 +71,23 @@ class Waiting:
             return rejected("other version", "of the model that it started from")
         return found
 
+    def there_of(self, message_ids: Collection[str], timeout_s: float) -> list[str]:
+        """Messages whose replies are there; waits until one is, at most `timeout_s` seconds.
+
+        Raises:
+            StallError: nothing has happened for too long.
+        """
+        if not message_ids:
+            time.sleep(timeout_s)
+            return []
+        found = self._engine.there_of(message_ids, timeout_s)
+        if found:
+            note_progress()
+        self._engine.give_up_late(self._timeout_s)
+        refuse_stalled()
+        self._tick()
+        return found
+
 
 class LookAhead:
     """Lets jobs be trained, and gives their results when their time has come."""
@@ -107,6 +125,7 @@ class LookAhead:
         self._clock = clock
         self._ahead: dict[int, tuple[Message, str]] = {}  # number of a job → its message and that one's id
         self._unwanted: set[str] = set()  # ids of messages whose replies nobody will ask for
+        self._told: set[int] = set()  # jobs of `_ahead` of which it was said that their replies are there
 
     def begin(self, job: Job) -> None:
         """Hand a job that trains to the workers."""
@@ -116,8 +135,10 @@ class LookAhead:
 
     def _question(self, job: Job) -> Message:
         """The message that asks a device to train."""
-        context = fill(ConfigRecord(), vars(self._context(job)))
-        content = RecordDict({ARRAYS: job.start.record, CONFIG: context})
+        context = self._context(job)
+        is_told = bool(context.mean)  # how owners of their windows scale them, as a list; no other has any
+        record = context.to_record() if is_told else fill(ConfigRecord(), vars(context))
+        content = RecordDict({ARRAYS: job.start.record, CONFIG: record})
         return Message(content, self._clients.node(job.device), TRAIN)
 
     def _context(self, job: Job) -> RoundContext:
@@ -141,6 +162,17 @@ class LookAhead:
     def __contains__(self, job: object) -> bool:
         return isinstance(job, Job) and job.number in self._ahead
 
+    def arrived(self, timeout_s: float) -> list[int]:
+        """Numbers of jobs whose replies are there, each once; waits for one, at most `timeout_s` seconds.
+
+        Raises:
+            StallError: nothing has happened for too long.
+        """
+        ids = {key: job for job, (_, key) in self._ahead.items() if job not in self._told}
+        found = [ids[key] for key in self._waiting.there_of(list(ids), timeout_s)]
+        self._told.update(found)
+        return found
+
     def result(self, job: Job) -> TrainReply | Failure:
         """Trained model of a device, or the reason why it does not count; waits for it.
 
@@ -148,6 +180,7 @@ class LookAhead:
         """
         self._clock.lap("configure")
         message, message_id = self._ahead.pop(job.number)
+        self._told.discard(job.number)
         found = self._waiting.reply(message, message_id)
         for _ in range(self._config.guard.retries):
             if isinstance(found, Message):

@@ -12,6 +12,7 @@ from fedge.devices.draws import Draw, JobDraws
 from fedge.devices.duration import Duration, Work, asked
 from fedge.devices.fleet import Durations, Fleet, Times, micros
 from fedge.devices.jobs import Fate, Job
+from fedge.devices.real import logged_ends
 from fedge.devices.selection import History
 from fedge.devices.server import Server
 from fedge.devices.sharing import duration_us, rate_of
@@ -110,6 +111,8 @@ class Planning:
         self._model_bytes = model_bytes
         self._link = rate_of(config.asynchrony.leaf_link_megabytes_s * 1e6)
         self._dropout = config.devices.dropout
+        self._is_real = config.asynchrony.is_real
+        self._ends = logged_ends(config.asynchrony.replay) if config.asynchrony.replay else None
         in_rounds = parts.SERVER_RULES.has(config.asynchrony.rule, traits.ROUNDS)
         timeout_s = config.asynchrony.timeout_s
         if in_rounds:  # who is late for the deadline is told so (`fedge.devices.rounds`), or sends in time
@@ -131,6 +134,12 @@ class Planning:
             server: of the leaf, whose model it starts from.
         """
         self.begun += 1
+        if self._is_real or self._ends is not None:
+            end_us, failed = (now_us, False) if self._ends is None else self._ends.of_job(self.begun, device)
+            return Job(
+                self.begun, device, leaf, attempt, period, server.number, now_us, end_us, now_us, end_us,
+                "failed" if failed else "trains", server.version,
+            )  # fmt: skip
         draw, times = self._drawn(leaf, device, attempt, now_us)
         there_us, trained_us, whole_us = self._durations.of(device, self._model_bytes, times)
         busy_us, fate = self._fate(whole_us, until_us - now_us, draw)

@@ -236,7 +236,8 @@ class Procedure:
         if self.network.at_leaves:
             transit.begin(self, job, self.routes[job.number])
             return
-        self.clock.at(job.end_us, Kind.ARRIVE, job.device, job.number)
+        if not self.world.config.asynchrony.is_real:
+            self.clock.at(job.end_us, Kind.ARRIVE, job.device, job.number)
         self.hand_over(job)
 
     # --- work comes back ----------------------------------------------------------------------------
@@ -244,7 +245,7 @@ class Procedure:
     def _arrive(self, event: Event) -> None:
         """Take in what a job has come to, or let it wait in line for that; its place is free."""
         now_us = self.clock.now_us
-        job = transit.ended(self, event.number) if self.network.at_leaves else self.jobs.pop(event.number)
+        job = transit.ended(self, event.number) if self.network.at_leaves else self._ended(event.number)
         if job is None:
             return
         if self._in_rounds and self.network.at_leaves:
@@ -252,13 +253,23 @@ class Procedure:
         self.choosing.put(job.server, job.device, now_us)
         self.at_work[job.server] -= 1
         if job.fate != "trains":
-            self._note_end(job, job.fate, None)
+            self._lose(job)
         elif self.lines[job.server].waiting:
             self.lines[job.server].waiting.append(job)
         elif not self._is_busy_with(job):
             self._take_in(job)
         if not self._in_rounds:
             self.clock.at(now_us, Kind.START, job.server, job.number)
+
+    def _ended(self, number: int) -> Job:
+        """A job that is over now."""
+        return self.jobs.pop(number).ended(self.clock.now_us)
+
+    def _lose(self, job: Job) -> None:
+        """Write down a job that brings nothing."""
+        if job.fate == "failed":
+            self._keep_its_place(job)
+        self._note_end(job, job.fate, None)
 
     def _is_busy_with(self, job: Job) -> bool:
         """Whether taking in a job's result takes its leaf time; if so, that begins now."""

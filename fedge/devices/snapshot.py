@@ -19,6 +19,7 @@ from fedge.devices.cloud import Cloud, Link
 from fedge.devices.jobs import restored
 from fedge.devices.line import Line
 from fedge.devices.procedure import Procedure
+from fedge.devices.real import RealClock
 from fedge.devices.rules import Arrival
 from fedge.devices.server import Server
 from fedge.devices.transit import OpenRound, Route
@@ -146,7 +147,8 @@ def restore(
         )
     groups = {name: groups.get(name, {}) for name in _GROUPS}
     found = _Found(groups, procedure.servers[0].version.layout)
-    procedure.clock = Clock(**facts["clock"])
+    clock = Clock(**facts["clock"])
+    procedure.clock = procedure.clock.go_on(clock) if isinstance(procedure.clock, RealClock) else clock
     _restore_groups(procedure, facts)
     for index, (server, of) in enumerate(zip(_servers(procedure), facts["servers"], strict=True)):
         arrays = {name: np.array(array) for name, array in groups[_MEMORY].get(str(index), {}).items()}

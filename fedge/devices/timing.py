@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from fedge.config.config import Config
-from fedge.config.option import ConfigError
+from fedge.config.option import ConfigError, shown
 from fedge.config.parts import AVAILABILITY, CLOUD_RULES, DEVICES, SELECTIONS, SERVER_RULES
 from fedge.config.topology import clients_per_leaf, refuse_more_places_than_devices
 from fedge.config.traits import TELLS_CLASSES
@@ -122,6 +122,11 @@ def timed(config: Config, seed: int, crowd: Crowd, on_row: Callable[[VersionRow]
                 f'with the same buffer as {register.option}="fedbuff"'
             )
     refuse_partial_work(devices, asynchrony.rule)
+    if asynchrony.is_real or asynchrony.replay:
+        raise ConfigError(
+            "fedge clock needs the virtual clock, whose times are made up, but asynchrony.clock is "
+            f"{asynchrony.clock} and asynchrony.replay is {shown(asynchrony.replay)}; leave them out"
+        )
     sizes = clients_per_leaf(config.hierarchy, count)
     refuse_more_places_than_devices(asynchrony.concurrency, sizes)
     ids = range(count)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedge.process.durable import write_bytes
 from fedge.records.columns import Table
-from fedge.records.device_tables import DEVICE_TOTALS, JOBS, STALENESS, VERSIONS, growing
+from fedge.records.device_tables import ARRIVALS, DEVICE_TOTALS, JOBS, STALENESS, VERSIONS, growing
 from fedge.records.recorder import Recorder
 from fedge.tasks.chosen import CLASSIFICATION
 from fedge.tasks.task import Task
@@ -26,9 +26,10 @@ class DeviceRecorder(Recorder):
         offsets: Mapping[str, int] | None = None,
         manifest: Mapping[str, Any] | None = None,
         learned: Task = CLASSIFICATION,
+        is_real: bool = False,
     ) -> None:
-        """Open the tables of `folder`; arguments as of `Recorder`."""
-        super().__init__(folder, offsets, manifest, growing(learned.scores[0]), learned)
+        """Open the tables of `folder`, of arrivals if the clock is real; arguments as of `Recorder`."""
+        super().__init__(folder, offsets, manifest, growing(learned.scores[0], is_real), learned)
 
     def write_version(self, row: "VersionRow") -> None:
         """Append an evaluation; `write_round`, which comes next, hands it to the system."""
@@ -41,6 +42,10 @@ class DeviceRecorder(Recorder):
     def _append(self, table: Table, rows: Sequence[Any]) -> None:
         with self._explained("devices"):
             self._files[table.path].append_rows(rows)
+
+    def write_arrival(self, row: "JobRow") -> None:
+        """Append a job that has ended on the real clock; the next `write_round` hands it to the system."""
+        self._append(ARRIVALS, [row])
 
     def write_totals(self, devices: Iterable["DeviceTotals"], staleness: Iterable[tuple[int, int]]) -> None:
         """Write devices.csv and staleness.csv.

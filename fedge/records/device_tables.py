@@ -188,10 +188,30 @@ STALENESS = Table(
 )
 
 
-def growing(score: Score) -> tuple[Table, Table]:
+ARRIVALS = Table(
+    "devices/arrivals.csv",
+    "A row per job that has ended, of a run on the real clock (`asynchrony.clock`), in the order in which "
+    "they were taken in; `asynchrony.replay` goes by it.",
+    (
+        Column("job", INT, "", "its number in the run", at("job.number")),
+        Column("device", INT, "", "partition id", at("job.device")),
+        Column("leaf", INT, "", "number of its leaf", at("job.server")),
+        Column("attempt", INT, "", "number of the device's job, from 1", at("job.attempt")),
+        Column("version", INT, "", "of its leaf, from which it began", at("job.staleness_from")),
+        Column(
+            "began_us", INT, "", "microseconds since the run began, when it was given", at("job.began_us")
+        ),
+        Column("ended_us", INT, "", "the same, when its reply had come", at("job.end_us")),
+        Column("outcome", TEXT, "", "`updates`: taken in; too `stale`; `failed`", _outcome),
+    ),
+    always=False,
+)
+
+
+def growing(score: Score, is_real: bool = False) -> tuple[Table, ...]:
     """The tables that grow with a run by whose first score columns are named."""
-    return _versions(score), JOBS
+    return _versions(score), JOBS, *([ARRIVALS] if is_real else [])
 
 
-GROWING = (VERSIONS, JOBS)  # while the run goes on
-DEVICE_TABLES = (VERSIONS, JOBS, DEVICE_TOTALS, STALENESS)
+GROWING = (VERSIONS, JOBS, ARRIVALS)  # while the run goes on
+DEVICE_TABLES = (VERSIONS, JOBS, DEVICE_TOTALS, STALENESS, ARRIVALS)

@@ -1,16 +1,20 @@
 """The steps of a run on the virtual clock: clients and data as in every run, then `fedge.devices`."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import cast
 
 import numpy as np
 
 from fedge.callbacks.calls import Callbacks, Stop
 from fedge.config.config import Config
+from fedge.config.option import ConfigError
 from fedge.config.parts import AVAILABILITY, CLOUD_RULES, DEVICES, SELECTIONS, SERVER_RULES
+from fedge.config.register import Register
 from fedge.config.traits import ROUNDS, TELLS_CLASSES
+from fedge.data.own import Told
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape
 from fedge.devices.availability import Presence
@@ -26,6 +30,7 @@ from fedge.devices.outlook import jobs_expected, nothing_made, refuse_unknown_po
 from fedge.devices.periods import moment
 from fedge.devices.private import private_sum
 from fedge.devices.procedure import Procedure
+from fedge.devices.real import RealClock
 from fedge.devices.results import Population
 from fedge.devices.server import Server
 from fedge.devices.snapshot import restore, snapshot
@@ -72,6 +77,29 @@ class AsynchronousSteps(Steps):
     _owners: np.ndarray
     _shares: np.ndarray
     _expected: int | None = None  # jobs, if that can be told
+
+    def _take_told(self, told: Mapping[int, Told]) -> tuple[Partition, list[int], DataShape]:
+        """Go by what clients tell of windows that they own: each is a device of its own user's.
+
+        Raises:
+            ConfigError: a rule wants to be told what owners do not tell.
+        """
+        for register, name in self._rules():
+            if register.has(name, TELLS_CLASSES):
+                raise ConfigError(
+                    f"{register.option} {name} needs the share of each class that clients have, which owners "
+                    f"of their data do not tell; use another rule"
+                )
+        found = super()._take_told(told)
+        self._owners = np.arange(len(told))
+        self._shares = np.full((len(told), found[2].classes), 1 / found[2].classes)
+        return found
+
+    def _rules(self) -> list[tuple[Register, str]]:
+        """Rules of leaves, and of the cloud if there is one."""
+        config = self._plan.config
+        cloud = [(CLOUD_RULES, config.asynchrony.cloud_rule)] * (config.hierarchy.num_servers > 1)
+        return [(SERVER_RULES, config.asynchrony.rule), *cloud]
 
     def _note_deal(self, deal: Deal) -> None:
         """Keep whose device each client is, and which classes it has."""
@@ -136,12 +164,15 @@ class AsynchronousSteps(Steps):
                 {client: len(val) for client, (_, val, _) in enumerate(dealt.clients)},
                 task_of(config.train),
             ),
-            traced(sorted(who.windows), config.devices.traced), plan.clock,
-            Hooks(lambda *rows: self._on_evaluation(procedure, *rows), self._write_job),
+            frozenset(who.windows) if config.asynchrony.is_real else self._traced(who), plan.clock,
+            Hooks(
+                lambda *rows: self._on_evaluation(procedure, *rows), lambda row: self._write_job(who, row)
+            ),
             SELECTIONS.load(config.devices.selection), config.devices.arguments("selection"),
             duration_of(config.devices.duration, config.devices.arguments("duration")),
         )  # fmt: skip
-        if not SERVER_RULES.has(config.asynchrony.rule, ROUNDS) and world.duration is None:
+        is_known = world.duration is None and not (config.asynchrony.is_real or config.asynchrony.replay)
+        if is_known and not SERVER_RULES.has(config.asynchrony.rule, ROUNDS):
             self._expected = jobs_expected(fleet, who, config, initial.nbytes, self._presence(who))
         facts = self._facts(initial, shape)
         servers = [
@@ -155,6 +186,8 @@ class AsynchronousSteps(Steps):
         if who.leaves > 1:
             groups = Groups(config, parameter_names(network), plan.seed, who.truth)
         procedure = Procedure(world, servers, self._cloud(who, facts, groups), groups)
+        if config.asynchrony.is_real:
+            procedure.clock = RealClock(partial(arrivals_of, procedure))
         return procedure
 
     def _presence(self, who: Population) -> Presence:
@@ -201,16 +234,14 @@ class AsynchronousSteps(Steps):
     def _say(self, who: Population) -> None:
         """Say what the virtual clock is about, and what devices give away beyond their models."""
         config = self._plan.config
-        for register, name in (
-            (SERVER_RULES, config.asynchrony.rule),
-            *([(CLOUD_RULES, config.asynchrony.cloud_rule)] * (who.leaves > 1)),
-        ):
+        for register, name in self._rules():
             if register.has(name, TELLS_CLASSES):
                 self._announcer.note(_GIVEN_AWAY.format(option=register.option, name=name))
         seconds = config.num_server_rounds * config.asynchrony.evaluate_every_s
         self._console.say(
-            f"virtual clock: {config.asynchrony.rule}, {config.asynchrony.concurrency} of {len(who.windows)} "
-            f"devices at work, {seconds:g} virtual s, a global round every "
+            f"{config.asynchrony.clock} clock: {config.asynchrony.rule}, {config.asynchrony.concurrency} of "
+            f"{len(who.windows)} devices at work, {seconds:g} {config.asynchrony.clock} s, a global round "
+            f"every "
             f"{config.asynchrony.evaluate_every_s:g}"
             + ("" if self._expected is None else f"; jobs: about {self._expected}")
         )
@@ -294,10 +325,25 @@ class AsynchronousSteps(Steps):
             callbacks.begin_round(self._global_round + 1)
         return is_last
 
-    def _write_job(self, row: JobRow) -> None:
-        """Keep a job of a traced device."""
+    def _traced(self, who: Population) -> frozenset[int]:
+        """Devices whose jobs are listed."""
+        return traced(sorted(who.windows), self._plan.config.devices.traced)
+
+    def _write_job(self, who: Population, row: JobRow) -> None:
+        """Keep a job of a traced device; on the real clock, in the log of arrivals, of any."""
         assert isinstance(self._recorder, DeviceRecorder)
-        self._recorder.write_job(row)
+        if not self._plan.config.asynchrony.is_real:
+            self._recorder.write_job(row)
+            return
+        self._recorder.write_arrival(row)
+        if row.job.device in self._traced(who):
+            self._recorder.write_job(row)
+
+
+def arrivals_of(procedure: Procedure, timeout_s: float) -> list[tuple[int, int]]:
+    """Device and number of each job whose reply is there; waits for one, at most `timeout_s` seconds."""
+    there = procedure.world.ahead.arrived(timeout_s)
+    return [(procedure.jobs[number].device, number) for number in sorted(there)]
 
 
 def population(dealt: Partition, sizes: Sequence[int]) -> Population:

@@ -161,6 +161,7 @@ def _refuse_clock_parts_that_do_not_fit(config: Config) -> None:
     duration = devices.arguments("duration")
     if DURATIONS.is_own(devices.duration):
         DURATIONS.refuse_wrong_arguments(devices.duration, duration, "work")
+    from fedge.devices.real import refuse_what_reality_decides
     from fedge.devices.trying import (
         refuse_partial_work,
         try_availability,
@@ -170,6 +171,7 @@ def _refuse_clock_parts_that_do_not_fit(config: Config) -> None:
         try_selection,
     )
 
+    refuse_what_reality_decides(config)
     try_rule(asynchrony.rule, rule)
     refuse_partial_work(devices, asynchrony.rule)
     if config.hierarchy.num_servers > 1:

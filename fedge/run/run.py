@@ -85,7 +85,7 @@ def refuse_other_clock(config: Config, grid: Engine) -> None:
     if config.asynchrony.is_on and not isinstance(grid, LookAheadEngine):
         raise ConfigError(
             f"asynchrony.rule {config.asynchrony.rule} needs clients in this process, on Ray or on "
-            f"SuperNodes, because leaf servers work in rounds; set asynchrony.rule=off, or start it without them"
+            f"SuperNodes, because leaf servers work in rounds; set asynchrony.rule=off, or do without them"
         )
 
 
@@ -148,7 +148,13 @@ def _carry_out(
     limit_s, start_s = stall_limit_s(config.guard), config.guard.start_timeout
     on_clock = config.asynchrony.is_on
     recorder = (
-        DeviceRecorder(around.folder, opened.offsets, manifest, learned=task_of(config.train))
+        DeviceRecorder(
+            around.folder,
+            opened.offsets,
+            manifest,
+            learned=task_of(config.train),
+            is_real=config.asynchrony.is_real,
+        )
         if on_clock
         else Recorder(
             around.folder,

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from fedge.config import parts
+from fedge.config.choices import CLOCKS
 from fedge.config.option import Section, option
 
 
@@ -60,6 +61,14 @@ class AsynchronyConfig(Section):
         register=parts.SERVER_RULES,
     )  # fmt: skip
     rule_args: str = option("", "keyword arguments of the rule, as a table: rule-args.buffer=10", table=True)
+    clock: str = option(
+        "virtual", "real: jobs take as long as they take, and whoever is back first is taken in first; "
+        "devices/arrivals.csv tells the order", choices=CLOCKS,
+    )  # fmt: skip
+    replay: str = option(
+        "",
+        "on the virtual clock: a run on the real one, folder or log, whose jobs end here when they did there",
+    )
     concurrency: int = option(10, "devices at work at a time, over all leaves", minimum=1)
     refill: int = option(
         1, "free places of a leaf at which it gives out work again; rounds begin anew as a whole", minimum=1
@@ -123,6 +132,11 @@ class AsynchronyConfig(Section):
         "10^6 bytes per virtual second that leaves share at the cloud, each way; 0: nothing is shared",
         minimum=0.0, maximum=1e5,
     )  # fmt: skip
+
+    @property
+    def is_real(self) -> bool:
+        """Whether jobs end when their replies come."""
+        return self.clock == "real"
 
     @property
     def is_on(self) -> bool:

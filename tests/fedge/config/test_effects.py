@@ -111,6 +111,8 @@ CASES = {
     "devices.selection": ("without-reuse", CLOCK, {}),
     "devices.train-watts": (2.0, CLOCK, {}),
     "devices.radio-watts": (2.0, CLOCK, {}),
+    "asynchrony.clock": ("real", CLOCK, {}),
+    "asynchrony.replay": ("runs/there", CLOCK, {}),
     "asynchrony.concurrency": (3, CLOCK, {}),
     "asynchrony.refill": (3, CLOCK, ROUNDS),
     "asynchrony.timeout-s": (0.05, CLOCK, ROUNDS),
@@ -145,6 +147,8 @@ SHOWN_ELSEWHERE = {
     "checkpoint.keep": "tests/fedge/states/test_checkpoint.py",
     "devices.availability": "tests/fedge/devices/test_procedure.py",
     "devices.traced": "tests/fedge/run/test_asynchronous.py",
+    "asynchrony.clock": "tests/fedge/devices/test_real.py",
+    "asynchrony.replay": "tests/fedge/devices/test_real.py",
     "devices.train-watts": "tests/fedge/devices/test_fleet.py",
     "devices.radio-watts": "tests/fedge/devices/test_fleet.py",
 }

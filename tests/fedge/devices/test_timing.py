@@ -82,3 +82,9 @@ def test_it_ends_where_a_run_would():
 def test_what_cannot_be_timed_is_refused_in_one_line(changes, words):
     with pytest.raises(ConfigError, match=words):
         clocked(config_of(**{"asynchrony__concurrency": 4, **changes}), 8)
+
+
+def test_nobody_times_reality():
+    config = config_of(asynchrony__concurrency=2, asynchrony__clock="real")
+    with pytest.raises(ConfigError, match="fedge clock needs the virtual clock"):
+        timed(config, 3, Crowd(4, WINDOWS, BYTES), print)
