@@ -316,7 +316,7 @@ class Procedure:
         self.choosing.note_update(job.device, found.loss, job.busy_us / SECOND_US)
         layout = server.version.layout
         self._renew(job.server, Arrival(
-            job.device, staleness, job.start.vector, layout.vector(found.state),
+            job.device, staleness, job.start.vector, server.put_aside(layout.vector(found.state)),
             float(self.world.who.windows[job.device]), layout.counters(found.state), job.share,
         ))  # fmt: skip
         return "updates", staleness
@@ -348,6 +348,7 @@ class Procedure:
             self.ledger.leaf_versions += 1
         if made and self.cloud is not None:
             self.cloud.renewed(leaf, self.servers[leaf], self.clock, self.ledger)
+        self.world.give_back()
         self.world.clock.lap("aggregate")
 
     def _between_tiers(self, event: Event) -> None:

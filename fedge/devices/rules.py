@@ -75,6 +75,7 @@ class Memory:
 
 
 Rule = Callable[..., "np.ndarray | None"]
+_BLOCK = 2**18  # numbers of a vector that are summed at a time
 
 
 def moved(
@@ -94,21 +95,22 @@ def moved(
     array([4.])
     """
     found = np.empty(len(model), np.float64)
-    product = np.empty(len(model), np.float64)
-    for number, (arrival, share) in enumerate(zip(arrivals, weights, strict=True)):
-        product[...] = arrival.end
-        product *= share / total
-        if number:
-            found += product
-        else:
-            found[...] = product  # not added to zeros: 0.0 + -0.0 would lose a sign
     fresh = [share for arrival, share in zip(arrivals, weights, strict=True) if arrival.start is model]
     rest = total - float(np.sum(fresh))
-    if rest != 0:
-        found += rest / total * model.astype(np.float64)
-    for arrival, share in zip(arrivals, weights, strict=True):
-        if arrival.start is not model:
-            found -= share / total * arrival.start.astype(np.float64)
+    for first in range(0, len(model), _BLOCK):  # a few numbers at a time: models may be larger than memory is
+        at = slice(first, first + _BLOCK)
+        part = found[at]
+        for number, (arrival, share) in enumerate(zip(arrivals, weights, strict=True)):
+            product = arrival.end[at] * np.float64(share / total)
+            if number:
+                part += product
+            else:
+                part[...] = product  # not added to zeros: 0.0 + -0.0 would lose a sign
+        if rest != 0:
+            part += rest / total * model[at].astype(np.float64)
+        for arrival, share in zip(arrivals, weights, strict=True):
+            if arrival.start is not model:
+                part -= share / total * arrival.start[at].astype(np.float64)
     return found
 
 

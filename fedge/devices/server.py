@@ -1,6 +1,6 @@
 """A server on the virtual clock: its model, the rule by which it changes, what it keeps in between."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +24,7 @@ class Server:
         version: its model.
         number: how many it has made; staleness is counted in these.
         memory: what it keeps between arrivals.
+        put_aside: keeps the vector of a version, (P,), in memory or in a file.
         range: (V,) smallest and largest variances among the arrivals since the last version; None of none.
     """
 
@@ -55,12 +56,15 @@ class Server:
         self._arguments = dict(arguments)
         self._counters: tuple[int, Mapping[str, np.ndarray]] | None = None  # of whom
         self.range: tuple[np.ndarray, np.ndarray] | None = None
+        self.put_aside: Callable[[np.ndarray], np.ndarray] = _in_memory
 
     def like(self, version: Version, children: int, number: int) -> "Server":
         """A server with the same rule that begins with a model; its streams are those of a number."""
         facts = self.memory.facts
         own = None if facts is None else replace(facts, server=facts.server + number)
-        return Server(version, *self._given, children, own)
+        made = Server(version, *self._given, children, own)
+        made.put_aside = self.put_aside
+        return made
 
     def take(self, arrival: Arrival | None) -> bool:
         """Take in an arrival, None for the end of a round; tell whether there is a new model.
@@ -112,6 +116,7 @@ class Server:
         """Go on with a model (P,) that is not counted as a version of its own."""
         vector = vector.astype(self.version.vector.dtype)
         vector.flags.writeable = False
+        vector = self.put_aside(vector)
         self.version = Version(self.version.layout, vector, counters or self.version.counters)
 
     def _checked(self, found: np.ndarray) -> np.ndarray:
@@ -138,6 +143,11 @@ class Server:
     ) -> None:
         """Go on where a checkpoint was made; counters are integers of any shape."""
         self.version, self.number, self.memory, self._counters = version, number, memory, counters
+
+
+def _in_memory(vector: np.ndarray) -> np.ndarray:
+    """A vector (P,) where it is."""
+    return vector
 
 
 def within(found: np.ndarray, before: Version, low: np.ndarray, high: np.ndarray) -> np.ndarray:

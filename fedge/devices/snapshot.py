@@ -7,7 +7,7 @@ jobs started from, is kept once.
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -63,8 +63,12 @@ class _Kept:
 class _Found:
     """The arrays of a checkpoint by their numbers, copied once each, so that what was one is one again."""
 
-    def __init__(self, groups: Mapping[str, Mapping[str, State]], layout: Layout) -> None:
+    def __init__(
+        self, groups: Mapping[str, Mapping[str, State]], layout: Layout,
+        put_aside: Callable[[np.ndarray], np.ndarray],
+    ) -> None:  # fmt: skip
         self._groups = groups
+        self._put_aside = put_aside
         self._layout = layout
         self._vectors: dict[int, np.ndarray] = {}
         self._versions: dict[int, Version] = {}
@@ -74,7 +78,7 @@ class _Found:
         if number not in self._vectors:
             array = np.array(self._groups[_VECTORS][str(number)][_V])
             array.flags.writeable = False
-            self._vectors[number] = array
+            self._vectors[number] = self._put_aside(array)
         return self._vectors[number]
 
     def counters(self, number: int) -> dict[str, np.ndarray]:
@@ -146,7 +150,7 @@ def restore(
             "go on with the version that made it (versions in manifest.json)"
         )
     groups = {name: groups.get(name, {}) for name in _GROUPS}
-    found = _Found(groups, procedure.servers[0].version.layout)
+    found = _Found(groups, procedure.servers[0].version.layout, procedure.servers[0].put_aside)
     clock = Clock(**facts["clock"])
     procedure.clock = procedure.clock.go_on(clock) if isinstance(procedure.clock, RealClock) else clock
     _restore_groups(procedure, facts)

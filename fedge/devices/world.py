@@ -64,6 +64,7 @@ class World:
         selection: says who is given work.
         selection_arguments: of it, by keyword.
         duration: of the user's, how long jobs train; None: as the fleet says.
+        give_back: tells the system that nobody looks at models in files just now.
     """
 
     config: Config
@@ -79,3 +80,4 @@ class World:
     selection: Selection = uniform
     selection_arguments: Mapping[str, Any] = field(default_factory=dict)
     duration: Duration | None = None
+    give_back: Callable[[], None] = lambda: None

@@ -104,6 +104,9 @@ class FlowerEngine:
         """Workers are processes."""
         return ()
 
+    def put_aside_by(self, keep: Callable[[Message], Message]) -> None:
+        """Do nothing: replies lie where Flower has them."""
+
     def num_workers(self) -> int:
         """Clients that work at a time: Ray's workers, once they are there; of a deployment its nodes."""
         return len(list(self.get_node_ids())) if self.nodes_come_back else num_workers()

@@ -8,7 +8,7 @@ C3).
 
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,7 @@ class InProcessGrid(Grid):
         self._failed = False  # whether one has failed since the last wait
         self._wanted = ""  # the one message that `wait_for` waits for
         self._wants_any = False  # whether `there_of` waits
+        self._put_aside: Callable[[Message], Message] = lambda reply: reply
         self._arrived = threading.Condition()
         self._workers = Workers(workers, self._deliver, self._take)
 
@@ -93,6 +94,10 @@ class InProcessGrid(Grid):
         """None: nodes have no keys here."""
         return None
 
+    def put_aside_by(self, keep: Callable[[Message], Message]) -> None:
+        """Let replies lie where `keep` puts them until they are asked for."""
+        self._put_aside = keep
+
     def num_workers(self) -> int:
         """Clients that work at a time."""
         return len(self._workers.ids)
@@ -118,7 +123,8 @@ class InProcessGrid(Grid):
         """Run the client on a worker thread; an exception becomes an error reply, as in Flower's engines."""
         try:
             context = self._contexts[message.metadata.dst_node_id]
-            return received(answered(self._client_app, handed_out(message), context), message)
+            reply = received(answered(self._client_app, handed_out(message), context), message)
+            return self._put_aside(reply)
         except ClientError as error:
             return Message(Error(_RAISED, str(error)), reply_to=message)
         except BaseException as error:  # nothing that is a client's ends a worker

@@ -4,7 +4,7 @@ There are two: clients in this process (`fedge.engine.inprocess`), and whatever 
 (`fedge.engine.flower_engine`).
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -37,6 +37,9 @@ class Elsewhere:
 @runtime_checkable
 class LookAheadEngine(Protocol):
     """Additions to `Engine` for a server that works ahead of a virtual clock."""
+
+    def put_aside_by(self, keep: Callable[[Message], Message]) -> None:
+        """Let replies lie where `keep` puts them until they are asked for, if they lie in this process."""
 
     def num_workers(self) -> int:
         """Clients that work at a time, as far as is known."""

@@ -17,6 +17,7 @@ from fedge.config.traits import ROUNDS, TELLS_CLASSES
 from fedge.data.own import Told
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape
+from fedge.devices.aside import Aside
 from fedge.devices.availability import Presence
 from fedge.devices.cloud import Cloud, cloud_arguments
 from fedge.devices.duration import duration_of
@@ -144,8 +145,10 @@ class AsynchronousSteps(Steps):
         config, contexts = _with_steps(plan), round_contexts(plan)
         network = network_of(plan, shape)
         variances = variance_names(network)
-        initial = version_of(get_state(network), variances)
         assert isinstance(engine, LookAheadEngine), "an engine without look-ahead is refused before"
+        initial = version_of(get_state(network), variances)
+        aside = self._aside(engine, initial)
+        initial = Version(initial.layout, aside.vector(initial.vector), initial.counters)
         waiting = Waiting(engine, config.guard.client_timeout, plan.clock, self._console.tick)
         tests = {client: len(test) for client, (_, _, test) in enumerate(dealt.clients)}
         rule = SERVER_RULES.load(config.asynchrony.rule)
@@ -169,7 +172,7 @@ class AsynchronousSteps(Steps):
                 lambda *rows: self._on_evaluation(procedure, *rows), lambda row: self._write_job(who, row)
             ),
             SELECTIONS.load(config.devices.selection), config.devices.arguments("selection"),
-            duration_of(config.devices.duration, config.devices.arguments("duration")),
+            duration_of(config.devices.duration, config.devices.arguments("duration")), aside.give_back,
         )  # fmt: skip
         is_known = world.duration is None and not (config.asynchrony.is_real or config.asynchrony.replay)
         if is_known and not SERVER_RULES.has(config.asynchrony.rule, ROUNDS):
@@ -185,10 +188,25 @@ class AsynchronousSteps(Steps):
         groups = None
         if who.leaves > 1:
             groups = Groups(config, parameter_names(network), plan.seed, who.truth)
+        for server in servers:
+            server.put_aside = aside.vector
         procedure = Procedure(world, servers, self._cloud(who, facts, groups), groups)
+        for server in procedure.cloud.servers if procedure.cloud is not None else ():
+            server.put_aside = aside.vector
         if config.asynchrony.is_real:
             procedure.clock = RealClock(partial(arrivals_of, procedure))
         return procedure
+
+    def _aside(self, engine: LookAheadEngine, initial: Version) -> Aside:
+        """Files for large models, where clients see this process's memory."""
+        plan, config = self._plan, self._plan.config
+        aside = Aside(plan.shared)
+        if plan.shared.in_one_process:
+            at_once = 3 * config.asynchrony.concurrency + 64  # versions, results, and what rules keep
+            above = config.transfer.spill_above_mb * 1e6
+            plan.shared.prepare(above, initial.nbytes, at_once * initial.nbytes)
+            engine.put_aside_by(aside.reply)
+        return aside
 
     def _presence(self, who: Population) -> Presence:
         """When devices are there, as asked from the beginning on."""

@@ -106,6 +106,11 @@ class FileState(Mapping[str, np.ndarray]):
         dtype, shape, _ = self._entries[name]
         return math.prod(shape) * dtype.itemsize
 
+    @property
+    def content(self) -> mmap.mmap:
+        """The mapped file, which lives as long as a view of one of its entries."""
+        return self._map
+
     def check(self) -> None:
         """Raise StateFileError when the file does not have its checksum."""
         digest = hashlib.sha256()
