@@ -245,31 +245,26 @@ class Procedure:
     def _arrive(self, event: Event) -> None:
         """Take in what a job has come to, or let it wait in line for that; its place is free."""
         now_us = self.clock.now_us
-        job = transit.ended(self, event.number) if self.network.at_leaves else self._ended(event.number)
+        if self.network.at_leaves:
+            job = transit.ended(self, event.number)
+        else:
+            job = self.jobs.pop(event.number).ended(now_us)
         if job is None:
             return
         if self._in_rounds and self.network.at_leaves:
             job = transit.counted(self, job)
         self.choosing.put(job.server, job.device, now_us)
         self.at_work[job.server] -= 1
+        if job.fate == "failed":
+            self._keep_its_place(job)
         if job.fate != "trains":
-            self._lose(job)
+            self._note_end(job, job.fate, None)
         elif self.lines[job.server].waiting:
             self.lines[job.server].waiting.append(job)
         elif not self._is_busy_with(job):
             self._take_in(job)
         if not self._in_rounds:
             self.clock.at(now_us, Kind.START, job.server, job.number)
-
-    def _ended(self, number: int) -> Job:
-        """A job that is over now."""
-        return self.jobs.pop(number).ended(self.clock.now_us)
-
-    def _lose(self, job: Job) -> None:
-        """Write down a job that brings nothing."""
-        if job.fate == "failed":
-            self._keep_its_place(job)
-        self._note_end(job, job.fate, None)
 
     def _is_busy_with(self, job: Job) -> bool:
         """Whether taking in a job's result takes its leaf time; if so, that begins now."""

@@ -141,14 +141,17 @@ class InProcessGrid(Grid):
         limit_s = limit_in(reason) if reply.error.code == _GIVEN_UP else None
         return raised(reason) if limit_s is None else no_reply_within(limit_s)
 
-    def refuse_stopped(self) -> None:
+    @staticmethod
+    def refuse_stopped() -> None:
         """Do nothing: this engine goes on as long as its process."""
 
-    def look_elsewhere(self) -> Elsewhere:
+    @staticmethod
+    def look_elsewhere() -> Elsewhere:
         """Nothing is."""
         return Elsewhere()
 
-    def spans_machines(self) -> bool:
+    @staticmethod
+    def spans_machines() -> bool:
         """Clients are where the server is."""
         return False
 
