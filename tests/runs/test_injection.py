@@ -142,7 +142,7 @@ class Study:
         spoilt = {**self.put(manifest, shift), **kept, "config": config}
         path.write_text(json.dumps(spoilt))
         for table_, columns in (("partition.csv", ("user", "users", "device", "class", "classes")),):
-            frame = pl.read_csv(run / table_)
+            frame = pl.read_csv(run / table_, glob=False)
             for column in set(columns) & set(frame.columns):
                 self.places[f"{table_}:{column}"] += 1
                 words = [self.payload(shift).encode("utf-8", "replace").decode() for _ in range(len(frame))]
