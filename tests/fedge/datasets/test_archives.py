@@ -137,7 +137,8 @@ def print_nothing(*_):
 
 def seen(folder):
     """What is there, by path, without following a link."""
-    return {path: (path.lstat().st_mode, path.lstat().st_size) for path in folder.rglob("*")}
+    found = {path: path.lstat() for path in folder.rglob("*")}
+    return {path: (is_.st_mode, is_.st_size * (not stat.S_ISDIR(is_.st_mode))) for path, is_ in found.items()}
 
 
 def try_one(top, seed):
