@@ -40,7 +40,8 @@ class _Share:
         began: when the hour began.
         hour: what is left of it.
         call: what is left of the call that goes on.
-        dropped: what was left out so far.
+        of_call: what of that was left out.
+        dropped: what was left out since the log began.
         said: of which the log has spoken.
     """
 
@@ -48,6 +49,7 @@ class _Share:
     began: float
     hour: int = AN_HOUR
     call: int = 0
+    of_call: int = 0
     dropped: int = 0
     said: int = 0
 
@@ -63,11 +65,13 @@ class _Share:
             let = max(0, min(size, self.call, self.hour))
             self.call -= let
             self.hour -= let
+            self.of_call += size - let
             self.dropped += size - let
         return let
 
     def words(self) -> str:
-        """Line for the log, empty while there is nothing new."""
+        """Line for the log after a call, empty while there is nothing new."""
+        self.of_call = 0
         if self.dropped < max(1, 2 * self.said):
             return ""
         self.said = self.dropped
@@ -125,7 +129,7 @@ def say_anew() -> None:
     """Let a log that begins now have its own lines on what was left out."""
     with _lock:
         for share in _shares.values():
-            share.dropped = share.said = 0
+            share.dropped, share.said = share.of_call, 0
 
 
 def room_for(size: int) -> int:

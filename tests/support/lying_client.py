@@ -36,6 +36,7 @@ def lie(message, context, call_next):
     """Flower mod: carry out the plan."""
     client = context.node_config["partition-id"]
     plan = json.loads(Path(os.environ["FEDGE_LIES"]).read_text())
+    context.node_config.pop("data-folder", None)  # a node keeps what it has from run to run
     if (dealt := os.environ.get("FEDGE_DEALT")) and not plan.get("shared"):
         context.node_config["data-folder"] = f"{dealt}/client-{client}"
     if client not in plan["liars"]:

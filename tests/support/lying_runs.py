@@ -168,6 +168,8 @@ def look_at_first(runs, dealt, seed):
             return what, "left out" if left_out else "nothing"
     for name, array in load_file(found.folder / "checkpoints" / "final.safetensors").items():
         assert np.isfinite(array).all(), (where, name)
+    others = [row for row in found.rows("metrics/clients.csv") if row["client"] != str(LIAR)]
+    assert all(row["train_loss"] and row["test_loss"] for row in others), where
     return what, "counted"
 
 

@@ -77,6 +77,18 @@ def test_each_log_says_it(tmp_path):
         assert (tmp_path / name).read_text().count("client 3: 934,464 characters") == 1
 
 
+def test_a_log_that_begins_within_a_call_says_it_of_that_call(tmp_path):
+    """As in a worker of Ray's, which learns from a message where the log is."""
+    with captured():
+        for at in range(3):
+            with spoken_by(3):
+                sys.stdout.write("x" * 10**6)
+                handler = log_to(tmp_path / f"{at}.log")
+            stop_logging_to(handler)
+    said = [(tmp_path / f"{at}.log").read_text().count("934,464 characters") for at in range(3)]
+    assert said == [1, 1, 1]
+
+
 def test_the_share_of_a_client_is_its_own():
     with captured() as (out, _):
         for client in (1, 2):
