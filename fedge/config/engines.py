@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from fedge.config.option import ConfigError
 
@@ -47,7 +48,7 @@ def engine_kind(name: str) -> EngineKind:
 
 def named_in(words: Sequence[str]) -> EngineKind | None:
     """The engine that a command line names by ``--engine NAME`` or ``--engine=NAME``; None without one."""
-    for word, after in zip(words, [*words[1:], ""], strict=True):
+    for word, after in pairwise([*words, ""]):
         option, _, value = word.partition("=")
         if option == "--engine":
             return _KINDS.get(value or after)

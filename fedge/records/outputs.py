@@ -1,6 +1,6 @@
 """Whether a run's results are still what it wrote, by the checksums in its manifest."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +35,24 @@ def checksums(folder: Path) -> dict[str, str]:
 
 def damaged_outputs(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
     """A line for each result that is missing or not what the run wrote; none before it has ended."""
+    return _damaged(folder, manifest, (*OUTPUTS, *_ON_CLOCK))
+
+
+def damaged_tables(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
+    """A line for each table of a run that has ended that is not what it wrote, as `damaged_outputs`.
+
+    Models, which no page shows and which may be large, are not looked at.
+    """
+    if manifest.get("status") not in ("completed", "partial"):
+        return []
+    return _damaged(folder, manifest, [name for name in (*OUTPUTS, *_ON_CLOCK) if name != MODELS])
+
+
+def _damaged(folder: Path, manifest: Mapping[str, Any], names: Collection[str]) -> list[str]:
     return [
         f"{name} is {'not what the run wrote' if (folder / name).is_file() else 'missing'}"
         for name, sha256 in manifest.get("outputs", {}).items()
-        if name in (*OUTPUTS, *_ON_CLOCK) and not fits(folder / name, sha256)
+        if name in names and not fits(folder / name, sha256)
     ]
 
 

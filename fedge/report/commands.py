@@ -93,10 +93,13 @@ def _compare(options: argparse.Namespace) -> int:
     from fedge.records.reader import load_run
     from fedge.report.comparison.finals import final_lines, write_csv
     from fedge.report.comparison.formats import FORMATS
-    from fedge.report.comparison.page import write_comparison
+    from fedge.report.comparison.page import problems_of, write_comparison
 
     try:
         runs = list({run.folder: run for run in map(load_run, folders)}.values())
+        for run in runs:
+            for problem in problems_of(run):
+                print(f"fedge: {run.name}: {problem}", file=sys.stderr)
         rows = write_comparison(runs, options.output, options.target)
         if options.csv:
             write_csv(options.csv, rows)

@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from fedge.records.outputs import damaged_tables
 from fedge.records.reader import RunData, load_run
 from fedge.report.html.page import Notice, Page, Section, Tile, write_page
 from fedge.report.html.svg import figure_style
@@ -127,6 +128,8 @@ def notices(run: RunData) -> list[Notice]:
     if run.status == "partial":
         found.append(Notice("warning", "Clients failed on the way; rounds went on without them."))
     found += [Notice("note", text) for text in manifest.get("remarks", [])]
+    damaged = damaged_tables(run.folder, run.manifest)
+    found += [Notice("warning", f"{line}.") for line in damaged]
     return found + [Notice("note", f"{problem}.") for problem in run.problems]
 
 

@@ -1,6 +1,6 @@
 """Damaged run folders, in every command that reads them: one line, or what the whole folder gives.
 
-Pages show tables as they are; whether these are what the run wrote, `fedge status` says.
+Pages name tables that are not what a run wrote: tests/fedge/records/test_outputs.py.
 Case N follows from seed N. A sample with all tests; DAMAGED_RUNS=FIRST tries others.
 """
 

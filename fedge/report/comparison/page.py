@@ -12,6 +12,7 @@ import polars as pl
 from matplotlib.axes import Axes
 
 from fedge.console.palette import colour, dashes
+from fedge.records.outputs import damaged_tables
 from fedge.records.reader import RunData
 from fedge.report.comparison.finals import Final, estimate_text, finals, interval_text
 from fedge.report.comparison.formats import FORMATS, headlines, value_text
@@ -98,6 +99,11 @@ def compare_page(groups: Sequence[Group], left_out: Sequence[str], rows: Sequenc
     )
 
 
+def problems_of(run: RunData) -> list[str]:
+    """A line for each of a run's tables that is damaged, or in part left out."""
+    return [*damaged_tables(run.folder, run.manifest), *run.problems]
+
+
 def notices(groups: Sequence[Group], left_out: Sequence[str]) -> list[Notice]:
     """Notices to be read before the numbers."""
     runs = [run for group in groups for run in group.runs]
@@ -112,6 +118,7 @@ def notices(groups: Sequence[Group], left_out: Sequence[str]) -> list[Notice]:
         for run in runs
         if run.status == "partial"
     ]
+    found += [Notice("warning", f"{run.name}: {problem}.") for run in runs for problem in problems_of(run)]
     if any(run.manifest.get("data", {}).get("synthetic") for run in runs):
         found.append(Notice("warning", "Synthetic data: accuracies say nothing about people."))
     on_clock = [group for group in groups if is_on_clock(group)]

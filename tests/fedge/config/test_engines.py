@@ -26,6 +26,7 @@ def test_an_unknown_engine_is_refused_in_one_line() -> None:
         (["fedge", "run", "--engine=flower", "."], FLOWER),
         (["fedge", "run", "--engine", "inprocess", "flower"], IN_PROCESS),
         (["fedge", "run", "flower"], None),
+        ([], None),
         (["fedge", "run", "--engine"], None),
         (["fedge", "run", "--engine", "spark"], None),
     ],

@@ -6,7 +6,7 @@ from run_folders import round_result, write_run
 from fedge import load_run
 from fedge.cli import main
 from fedge.records.manifest import RunFolderError, read_manifest
-from fedge.records.outputs import MODELS, OUTPUTS, checksums, damaged_outputs, fits
+from fedge.records.outputs import MODELS, OUTPUTS, checksums, damaged_outputs, damaged_tables, fits
 from fedge.records.recorder import Recorder
 
 
@@ -71,3 +71,23 @@ def test_fits_by_hand(tmp_path):
     assert not fits(tmp_path / "abc", ab, 4)
     assert fits(tmp_path / "abc", nothing, 0)
     assert not fits(tmp_path / "none", nothing)
+
+
+def test_a_page_on_a_table_that_was_changed_says_so(folder, capsys):
+    """A table that lost its last line is whole by its form: only the checksum tells."""
+    table = folder / "metrics" / "clients.csv"
+    table.write_text("".join(table.read_text().splitlines(keepends=True)[:-1]))
+    line = "metrics/clients.csv is not what the run wrote"
+    assert damaged_tables(folder, read_manifest(folder)) == [line]
+    assert main(["report", str(folder)]) == 0
+    assert line in (folder / "report.html").read_text()
+    page = folder.parent / "page.html"
+    assert main(["compare", str(folder), "--out", str(page)]) == 0
+    assert f"fedge: first: {line}\n" in capsys.readouterr().err
+    assert f"first: {line}" in page.read_text()
+
+
+def test_tables_of_a_run_that_goes_on_are_not_looked_at(folder):
+    manifest = {**read_manifest(folder), "status": "running"}
+    empty(folder / "metrics" / "clients.csv")
+    assert damaged_tables(folder, manifest) == []
