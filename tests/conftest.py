@@ -83,3 +83,13 @@ def pytest_collection_modifyitems(items):
         dealt += [*mine, *short[: max(0, share - len(mine))]]
         del short[: max(0, share - len(mine))]
     items[:] = [*dealt, *short]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport():
+    """Let a report hold text that can be sent: tests log and print lone surrogates, which end a worker of xdist."""
+    report = yield
+    report.sections = [
+        (name, text.encode("utf-8", "backslashreplace").decode("utf-8")) for name, text in report.sections
+    ]
+    return report

@@ -176,7 +176,8 @@ def look_at_first(runs, dealt, seed):
 def look_at_others(found, wanted, where, liars=(LIAR,)):
     """Assert that all others have what they have in another run."""
     mine, theirs = found.of_the_others(liars), wanted.of_the_others(liars)
-    assert [name for name in theirs if mine[name] != theirs[name]] == [], where
+    differ = [name for name in theirs if mine[name] != theirs[name]]
+    assert differ == [], f"{where}: {differ} differ"
 
 
 def look_at_words(found, where, most=MOST_LOG):
