@@ -87,7 +87,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport():
-    """Let a report hold text that can be sent: tests log and print lone surrogates, which end a worker of xdist."""
+    """Let reports hold text that can be sent: a lone surrogate that a test logs would end its worker."""
     report = yield
     report.sections = [
         (name, text.encode("utf-8", "backslashreplace").decode("utf-8")) for name, text in report.sections
