@@ -46,6 +46,7 @@ def test_by_hand():
         ("AVAILABILITY", 15),
         ("DISTILLATION", 16),
         ("ALGORITHM", 17),
+        ("DURATION", 18),
     ]
 
 

@@ -616,6 +616,7 @@ def test_faults_on_ray(on_ray, in_process):
     assert ended.results["clients.csv"] == same.results["clients.csv"]
 
 
+@pytest.mark.extended
 def test_a_killed_worker_costs_nothing_with_a_second_attempt(on_ray, undisturbed, tmp_path):
     """SIGKILL before and after training, and a hang: with guard.retries 1, the bits of a quiet run."""
     faults = [

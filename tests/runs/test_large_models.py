@@ -46,7 +46,11 @@ POOL = {"cluster.method": "ifca", "cluster.count": "2", "cluster.probe-every": 0
 
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is no file system in memory at /dev/shm")
 @pytest.mark.parametrize(
-    "kinds", [pytest.param(OFFERS, id="offers"), pytest.param(POOL, id="pool", marks=pytest.mark.extended)]
+    "kinds",
+    [
+        pytest.param(OFFERS, id="offers", marks=pytest.mark.extended),
+        pytest.param(POOL, id="pool", marks=pytest.mark.extended),
+    ],
 )
 def test_files_give_the_bits_of_a_run_in_process_on_ray(tmp_path, kinds):
     """The threshold at 0: models, metrics and counted bytes are those of a run in process; no file is left.

@@ -21,7 +21,7 @@ from fedge.config.sections.cluster import ClusterConfig
 from fedge.config.traits import TRUTH
 from fedge.launch.project import parse_override
 from fedge.records.reader import load_run
-from fedge.report.sections.clustering import _METHODS, clustering_section
+from fedge.report.sections.clustering import clustering_section
 
 
 def evidence(updates, weights=None, global_round=1, truth=None, seed=0):
@@ -383,7 +383,7 @@ def test_the_report_says_how_leaves_were_grouped(file, carried_out):
     folder, _ = carried_out(file, **planted)
     text = " ".join(clustering_section(load_run(folder)).text)
     if config["cluster.enabled"]:
-        assert _METHODS[config["cluster.method"]] in text
+        assert GROUPINGS.told(config["cluster.method"]) in text
     else:
         assert "Clustering is off" in text
     assert "alike are joined" not in text

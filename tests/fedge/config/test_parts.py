@@ -26,7 +26,7 @@ def test_every_part_has_its_code_and_its_line(register, entry):
     if entry.code:
         assert callable(register.load(entry.name))
     else:
-        assert entry.name in ("none", "auto", "off")
+        assert entry.name in ("none", "auto", "off", "preset")
 
 
 def test_every_register_is_that_of_its_option():
