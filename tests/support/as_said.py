@@ -266,9 +266,11 @@ class Carried:
     """All processes of one way, in a folder; use as a context manager."""
 
     def __init__(self, folder):
-        """Write a project that goes on for long, on small windows, and its copy in app/."""
+        """Write a project that goes on for long, on data that every machine has, and its copy in app/."""
         self.folder, self.mark, self._started = folder, f"as-said-{folder.name}", []
-        given = small_config(folder / "data", num_server_rounds=8_000, hierarchy__num_servers=3)
+        given = small_config(
+            folder / "data", num_server_rounds=8_000, hierarchy__num_servers=3, data__path="digits"
+        )
         self.write_project(folder, given, "certs/ca.crt")
         self.write_project(folder / "app", given, None)
 
