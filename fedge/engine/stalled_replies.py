@@ -9,10 +9,15 @@ import time
 from collections.abc import Callable
 from functools import wraps
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 STALLED_S = 30.0  # without any part of a reply
-_GRID, _OBJECTS = "flwr.server.grid.grpc_grid", "flwr.common.inflatable_utils"
+# modules of Flower's grid and of what it pulls objects by, up to 1.34 and in 1.41
+_PLACES = (
+    ("flwr.server.grid.grpc_grid", "flwr.common.inflatable_utils"),
+    ("flwr.superlink.grid.http_grid", "flwr.supercore.inflatable.inflatable_utils"),
+)
 _WRAPPED = "_fedge_gives_up"
 
 
@@ -26,15 +31,28 @@ def give_up_stalled_replies(limit_s: float = STALLED_S) -> bool:
     Args:
         limit_s: seconds without any part of a reply.
     """
-    grid, objects = import_module(_GRID), import_module(_OBJECTS)
-    pull = getattr(grid, "pull_objects", None)
-    if pull is None or not hasattr(objects, "ObjectUnavailableError"):  # another Flower
+    found = _flowers()
+    if found is None:
         return False
+    grid, objects = found
+    pull = grid.pull_objects
     if not hasattr(pull, _WRAPPED):
         bounded = _bounded(pull, objects.ObjectUnavailableError, limit_s)
         setattr(bounded, _WRAPPED, True)
         setattr(grid, "pull_objects", bounded)  # noqa: B010 - a module has no such attribute for mypy
     return True
+
+
+def _flowers() -> tuple[ModuleType, ModuleType] | None:
+    """Flower's grid and what it pulls objects by; None in a Flower that has them elsewhere."""
+    for names in _PLACES:
+        try:
+            grid, objects = map(import_module, names)
+        except ModuleNotFoundError:
+            continue
+        if hasattr(grid, "pull_objects") and hasattr(objects, "ObjectUnavailableError"):
+            return grid, objects
+    return None
 
 
 def _bounded(pull: Callable[..., Any], unavailable: type[Exception], limit_s: float) -> Callable[..., Any]:

@@ -3,22 +3,23 @@
 import threading
 
 import pytest
-from flwr.common.inflatable_utils import ObjectUnavailableError, pull_objects
-from flwr.server.grid import grpc_grid
 
-from fedge.engine.stalled_replies import _bounded, give_up_stalled_replies
+from fedge.engine.stalled_replies import _bounded, _flowers, give_up_stalled_replies
+
+GRID, OBJECTS = _flowers()
+ObjectUnavailableError, pull_objects = OBJECTS.ObjectUnavailableError, OBJECTS.pull_objects
 
 
 def test_flower_s_grid_gives_up_and_once():
-    before = grpc_grid.pull_objects
+    before = GRID.pull_objects
     try:
         assert give_up_stalled_replies()
-        wrapped = grpc_grid.pull_objects
+        wrapped = GRID.pull_objects
         assert wrapped.__wrapped__ is pull_objects
         assert give_up_stalled_replies()
-        assert grpc_grid.pull_objects is wrapped
+        assert GRID.pull_objects is wrapped
     finally:
-        grpc_grid.pull_objects = before
+        GRID.pull_objects = before
 
 
 def test_nothing_of_it_comes():
