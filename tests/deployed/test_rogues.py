@@ -242,6 +242,7 @@ def ended(process):
     process.wait(30)
 
 
+@pytest.mark.soak  # alone on its machine: which messages the rogue spoils goes by time
 def test_rogue_nodes_lose_themselves_alone(nodes):
     """One tries all that it may not, and lies in two rounds; one claims a partition that is another's.
 
