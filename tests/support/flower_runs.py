@@ -79,8 +79,12 @@ def without(text, *timed):
 
 
 def comparable(folder):
-    """Return what must have equal bytes in equal runs."""
+    """What must have equal bytes in equal runs, of a run that is complete."""
     metrics = folder / "metrics"
+    manifest = json.loads((folder / "manifest.json").read_text())
+    log = (folder / "run.log").read_text().splitlines()[-30:] if (folder / "run.log").is_file() else []
+    # Flower's exit code is 0 for a run that failed, too
+    assert manifest["status"] == "completed", "\n".join([str(manifest.get("reason")), *log])
     return {
         "global": without((metrics / "global_rounds.csv").read_text(), "seconds"),
         "leaf": (metrics / "leaf_rounds.csv").read_text(),
