@@ -35,6 +35,7 @@ from fedge.engine.flower_process import catch_interrupts, leave_nothing_behind
 from fedge.engine.loopback import keep_ray_on_loopback
 from fedge.engine.ray_objects import take
 from fedge.engine.ray_workers import (
+    allow_slow_starts,
     keep_no_task_history,
     notice_lost_connections,
     restart_dead_workers,
@@ -95,6 +96,7 @@ restart_dead_workers()
 spare_dead_workers()
 keep_no_task_history()
 notice_lost_connections()
+allow_slow_starts()
 look_when_pushed()
 
 _workspace = threading.local()  # one network per worker thread, reused by every client that it serves

@@ -17,6 +17,10 @@ _PINGS_MS = {  # Ray's defaults: five minutes and two
     "RAY_grpc_client_keepalive_time_ms": 30_000,
     "RAY_grpc_client_keepalive_timeout_ms": 60_000,
 }
+_STARTS = {  # Ray's defaults: half a minute and one
+    "RAY_agent_register_timeout_ms": 600_000,
+    "RAY_worker_register_timeout_seconds": 600,
+}
 
 
 def keep_no_task_history() -> None:
@@ -36,6 +40,16 @@ def notice_lost_connections() -> None:
     """
     for name, milliseconds in _PINGS_MS.items():
         os.environ.setdefault(name, str(milliseconds))
+
+
+def allow_slow_starts() -> None:
+    """Let a Ray that starts later wait ten minutes for its own processes, which a busy machine starts slowly.
+
+    By itself it ends when its agent takes more than half a minute, as on a laptop that does much else. How
+    long a run waits says guard.start-timeout. Who wants other times sets the variables.
+    """
+    for name, time in _STARTS.items():
+        os.environ.setdefault(name, str(time))
 
 
 def restart_dead_workers() -> bool:

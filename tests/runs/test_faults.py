@@ -18,6 +18,7 @@ from pathlib import Path
 import faulty_client
 import numpy as np
 import pytest
+import ray
 from flwr.app import Context, Error, Message, RecordDict
 from processes import MARK, leftovers
 from safetensors.numpy import load_file
@@ -646,6 +647,22 @@ def test_ray_notices_lost_connections_soon_unless_told_otherwise(monkeypatch):
     monkeypatch.setenv(patience, "5")
     ray_workers.notice_lost_connections()
     assert (os.environ[pings], os.environ[patience]) == ("30000", "5")
+
+
+def test_ray_waits_for_its_own_processes_on_a_busy_machine_unless_told_otherwise(monkeypatch):
+    """Half a minute is too short for an agent's imports beside five other runs."""
+    agent, worker = "RAY_agent_register_timeout_ms", "RAY_worker_register_timeout_seconds"
+    monkeypatch.delenv(agent, raising=False)
+    monkeypatch.setenv(worker, "5")
+    ray_workers.allow_slow_starts()
+    assert (os.environ[agent], os.environ[worker]) == ("600000", "5")
+
+
+def test_the_installed_ray_reads_every_variable_that_is_set_for_it():
+    """A name that Ray has dropped would be set in vain."""
+    program = (Path(ray.__file__).parent / "core" / "src" / "ray" / "raylet" / "raylet").read_bytes()
+    names = [ray_workers._TASK_HISTORY, *ray_workers._PINGS_MS, *ray_workers._STARTS]
+    assert [name for name in names if name.removeprefix("RAY_").encode() not in program] == []
 
 
 def test_ray_keeps_no_task_history_unless_asked_to(monkeypatch):
