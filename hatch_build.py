@@ -33,7 +33,7 @@ class NativeStep(BuildHookInterface):
 
 
 def _module(path: Path) -> Any:
-    """Return a module by its file; Fedge itself cannot be imported yet."""
+    """A module by its file; Fedge itself cannot be imported yet."""
     spec = importlib.util.spec_from_file_location("fedge_native_build", path)
     assert spec is not None
     assert spec.loader is not None

@@ -30,7 +30,7 @@ def seconds_and_ratios(epochs: str, result: Mapping[str, Any], aims: Mapping[str
 
 
 def gflop_per_s(results: Mapping[str, Any], flop_per_window: float) -> list[tuple[str, str, float]]:
-    """Return local epochs, name and GFLOP/s of one worker, of all contestants.
+    """Local epochs, name and GFLOP/s of one worker, of all contestants.
 
     Args:
         results: `windows_per_client`, `workers`, and `epochs`: number → its result.

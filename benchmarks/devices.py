@@ -97,7 +97,7 @@ def procedure_of(
 
 
 def cpu_of(procedure: Procedure, events: int) -> tuple[float, int, int]:
-    """Return CPU seconds of all threads, events and jobs of a stretch after as long a one to warm up."""
+    """CPU seconds of all threads, events and jobs of a stretch after as long a one to warm up."""
     procedure.begin()
     procedure.go_on(1, events=events)
     began, jobs = time.process_time(), procedure.ledger.total("jobs")
@@ -156,7 +156,7 @@ def jobs() -> None:
 
 
 def trained(config: dict[str, Any], workers: int) -> tuple[float, float, Any]:
-    """Return wall seconds, seconds that clients trained, and the run."""
+    """Wall seconds, seconds that clients trained, and the run."""
     from fedge import client_app
 
     original, spent = client_app.train, []

@@ -86,7 +86,7 @@ class Turned(Change):
     quarters: int = 0
 
     def apply(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return images (N, C, H, W) turned, and labels (N,) as they are."""
+        """Images (N, C, H, W) turned, and labels (N,) as they are."""
         return np.ascontiguousarray(np.rot90(x, self.quarters, axes=(2, 3))), y
 
     def describe(self) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def quarters(count: int, channels: Sequence[str], classes: int, rng: np.random.G
 
 
 def clients_of(path: Path, seed: int) -> Windows:
-    """Return images that are dealt to clients, no image to two of them."""
+    """Images that are dealt to clients, no image to two of them."""
     with np.load(path, allow_pickle=False) as file:
         x, y = file["x"], file["y"].astype(np.int64)
     x = x.reshape(len(x), 1, *x.shape[-2:])

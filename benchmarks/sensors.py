@@ -19,7 +19,7 @@ AXES = ("acc_x", "acc_y", "acc_z")
 
 
 def one_sensor(windows: Windows, users: Sequence[str], first: int) -> Windows:
-    """Return three channels, from `first` on, of some users' windows, named as an accelerometer's.
+    """Three channels, from `first` on, of some users' windows, named as an accelerometer's.
 
     Args:
         windows: with the channels of both sensors.

@@ -7,7 +7,7 @@ from hhar import Windows
 
 
 def rows_of_digits(writers: int = 10) -> Windows:
-    """Return 1,797 handwritten digits as windows of 8 samples (rows) of 8 channels (columns).
+    """1,797 handwritten digits as windows of 8 samples (rows) of 8 channels (columns).
 
     Who wrote which digit is not known, so the file is cut into `writers` blocks of neighbours.
     """

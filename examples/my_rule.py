@@ -19,7 +19,7 @@ class GeometricMedian(FedAvg):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Return the point with the smallest weighted sum of distances to the clients' models."""
+        """The point with the smallest weighted sum of distances to the clients' models."""
         contents = [reply.content for reply in replies]  # in the order of the clients
         records = [next(iter(content.array_records.values())) for content in contents]
         samples = [next(iter(c.metric_records.values()))[self.weighted_by_key] for c in contents]

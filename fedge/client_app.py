@@ -286,7 +286,7 @@ def _evaluations(found: Mapping[tuple[str, SplitName], EvalResult]) -> EvaluateR
 def _windows_of(
     data: ClientData, splits: Sequence[SplitName]
 ) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
-    """Return x, y and the number of windows per split, the splits one after another.
+    """x, y and the number of windows per split, the splits one after another.
 
     Validation and test windows lie side by side: both together are no copy.
     """
@@ -327,7 +327,7 @@ def _options(message: Message, context: Context) -> Mapping[str, Any]:
 
 
 def _correction(message: Message) -> State | None:
-    """Return SCAFFOLD's c − c_i, which is added to every gradient; None without SCAFFOLD.
+    """SCAFFOLD's c − c_i, which is added to every gradient; None without SCAFFOLD.
 
     In float64 as a whole it would be two models, so it is worked out as it is taken in.
     """

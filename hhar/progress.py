@@ -56,7 +56,7 @@ def _can_draw(console: Console) -> bool:
 
 
 def _bars(console: Console) -> Progress:
-    """Return empty bars: what, bar, how much, and the time left or, at the end, taken."""
+    """Empty bars: what, bar, how much, and the time left or, at the end, taken."""
     from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
     class Amount(ProgressColumn):

@@ -71,7 +71,7 @@ def section(study: Study, path: Path) -> str:
 
 
 def target_of(comparison: Comparison) -> float:
-    """Return 95 % of the accuracy on seen users that the first group ends with, a share 0..1."""
+    """95 % of the accuracy on seen users that the first group ends with, a share 0..1."""
     found = over_seeds(comparison.groups[0], last("seen_accuracy"))
     return SHARE * found.mean if found else 1.0
 

@@ -150,7 +150,7 @@ def offers_taken(run: RunData) -> tuple[int, int]:
 
 
 def values(group: Group, read: Read) -> dict[int, float]:
-    """Return seed → number."""
+    """Seed → number."""
     found = {seed: read(run) for seed, run in group.finished.items()}
     return {seed: value for seed, value in found.items() if value is not None}
 

@@ -197,7 +197,7 @@ def gap_table(planted: Sequence[tuple[str, Comparison]]) -> str:
 
 
 def both_table(planted: Sequence[tuple[str, Comparison]]) -> str:
-    """Return fedge against leaves alone on known clients, and against the oracle on unseen clients."""
+    """Fedge against leaves alone on known clients, and against the oracle on unseen clients."""
     rows = []
     for title, comparison in planted:
         groups = by_label(comparison)
@@ -307,7 +307,7 @@ def cost_table(titled: Sequence[tuple[str, Comparison]]) -> str:
 
 
 def target_table(comparison: Comparison) -> str:
-    """Return rounds and megabytes until 95 % of the oracle's final accuracy is reached."""
+    """Rounds and megabytes until 95 % of the oracle's final accuracy is reached."""
     rows = []
     goals = {}
     for what, column in (("seen", "test_accuracy_mean"), ("unseen", "unseen_accuracy_mean")):
@@ -336,7 +336,7 @@ def target_table(comparison: Comparison) -> str:
 
 
 def _cost(run: RunData, column: str, goal: float) -> tuple[float, float] | None:
-    """Return rounds and megabytes, both tiers, up to the first round that reaches `goal`.
+    """Rounds and megabytes, both tiers, up to the first round that reaches `goal`.
 
     The last round is left out: what it serves may be fine-tuned.
     """

@@ -37,7 +37,7 @@ settings.load_profile("fedge")
 
 @pytest.fixture(scope="session")
 def shared_data():
-    """Return the folder of real sensor data: FEDGE_TEST_DATA, or ../shared/data beside the checkout."""
+    """The folder of real sensor data: FEDGE_TEST_DATA, or ../shared/data beside the checkout."""
     beside = Path(__file__).parents[2] / "shared" / "data"
     folder = Path(os.environ.get("FEDGE_TEST_DATA") or beside)
     if not folder.is_dir():
@@ -57,7 +57,7 @@ def make_result_fixture():
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
-    """Return two processes more than there are cores, since whole runs often wait; four at most."""
+    """Two processes more than there are cores, since whole runs often wait; four at most."""
     return min(4, available_cores() + 2)
 
 

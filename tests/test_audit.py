@@ -37,7 +37,7 @@ def test_who_knows_no_package_has_audited_nothing():
 
 
 def advisory(package="Ray", ecosystem="PyPI", aliases=(), **more):
-    """Return a hole as OSV writes it."""
+    """A hole as OSV writes it."""
     part = {"package": {"name": package, "ecosystem": ecosystem}, **more}
     return {"id": "GHSA-9", "modified": "2030-05-06T07:08:09Z", "aliases": list(aliases), "affected": [part]}
 

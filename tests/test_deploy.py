@@ -18,7 +18,7 @@ DEPLOY = ROOT / "deploy"
 
 
 def understood(words):
-    """Return the options of a command line of Fedge."""
+    """The options of a command line of Fedge."""
     assert words[0] == "fedge"
     return read(_parser(), [str(word) for word in words[1:]])
 
@@ -141,7 +141,7 @@ def test_a_superlink_and_nodes_on_kubernetes_fit_each_other():
 
 
 def commands_of(page, program):
-    """Return the command lines of a program: between backquotes of a page, in comments of a file."""
+    """The command lines of a program: between backquotes of a page, in comments of a file."""
     text = (ROOT / page).read_text(encoding="utf-8")
     if page.endswith(".md"):
         shown = re.findall(rf"`((?:SEED=\d+ )?{program} [^`]*)`", re.sub(r"\n *", " ", text))

@@ -96,7 +96,7 @@ def test_what_a_docstring_lists_is_there(file: Path) -> None:
 
 
 def parameters(node: ast.ClassDef | ast.FunctionDef) -> set[str]:
-    """Return the parameters of a function, or of a class's `__init__` and its fields."""
+    """The parameters of a function, or of a class's `__init__` and its fields."""
     if isinstance(node, ast.ClassDef):
         inits = [inner for inner in node.body if isinstance(inner, ast.FunctionDef)]
         fields = {inner.target.id for inner in node.body if isinstance(inner, ast.AnnAssign)}

@@ -53,7 +53,7 @@ def test_no_dependency_is_for_flwr_run_trackers_or_tests_alone():
 
 
 def _inside(requirements):
-    """Return the extras of Fedge that requirements name: ["fedge[a,b]"] → {"a", "b"}."""
+    """The extras of Fedge that requirements name: ["fedge[a,b]"] → {"a", "b"}."""
     return {name for text in requirements if text.startswith("fedge[") for name in text[6:-1].split(",")}
 
 

@@ -22,7 +22,7 @@ MADE_UP = {
 
 @cache
 def functions(file: Path) -> frozenset[str]:
-    """Return the test functions of a file."""
+    """The test functions of a file."""
     return frozenset(re.findall(r"def (test_\w+)", file.read_text(encoding="utf-8")))
 
 

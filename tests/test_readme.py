@@ -16,12 +16,12 @@ SHORT = "num-server-rounds=1 train.local-epochs=1 report=false data.path='synthe
 
 
 def blocks(language):
-    """Return the fenced blocks of a language."""
+    """The fenced blocks of a language."""
     return re.findall(rf"^```{language}\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
 
 
 def commands():
-    """Return the lines of all sh blocks, without their remarks."""
+    """The lines of all sh blocks, without their remarks."""
     lines = "".join(blocks("sh")).splitlines()
     return [re.sub(r"\s+#.*", "", line) for line in lines]
 

@@ -55,7 +55,7 @@ class AuditError(RuntimeError):
 
 
 def pinned(python: str = "python-version < '3.11'") -> list[str]:
-    """Return ``name==version`` of constraints.txt, spelt as on an index, but what `python` alone needs."""
+    """``name==version`` of constraints.txt, spelt as on an index, but what `python` alone needs."""
     lines = [line.strip().replace("_", "-") for line in CONSTRAINTS.read_text().splitlines()]
     return [line.split(";")[0].strip() for line in lines if line and line[0] != "#" and python not in line]
 

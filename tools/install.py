@@ -29,7 +29,7 @@ _HANDED_ON = {  # pip's setting → uv's variable
 
 
 def uv_variables(lines: Iterable[str], environment: Mapping[str, str]) -> dict[str, str]:
-    """Return variables that tell uv what pip is told; what uv has been told itself stays.
+    """Variables that tell uv what pip is told; what uv has been told itself stays.
 
     Args:
         lines: of `pip config list`, which knows of files and of variables: ``global.find-links='/wheels'``.

@@ -168,7 +168,7 @@ def _rooms() -> list[str]:
 
 
 def _public(init: Path) -> dict[str, list[str]]:
-    """Return module → public names of a package: what it hands to ``lazy.attach``."""
+    """Module → public names of a package: what it hands to ``lazy.attach``."""
     for node in ast.walk(ast.parse(init.read_text(encoding="utf-8"))):
         if isinstance(node, ast.keyword) and node.arg == "submod_attrs":
             return dict(ast.literal_eval(node.value))

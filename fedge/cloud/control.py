@@ -93,7 +93,7 @@ def _standing_together(leaves: Sequence[Server], groups: Sequence[int]) -> list[
 def _corrections(
     leaves: Sequence[Server], kept: Collection[str], memberships: np.ndarray | None
 ) -> list[State]:
-    """Return u_j of leaves that stand together, worked out in parts: models may be large."""
+    """u_j of leaves that stand together, worked out in parts: models may be large."""
     assert leaves[0].control is not None
     whole = leaves[0].control
     made = [{name: np.zeros_like(array) for name, array in whole.items()} for _ in leaves]

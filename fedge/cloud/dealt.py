@@ -357,7 +357,7 @@ class DealtGroups:
 def _by_losses(
     said: Heard, present: np.ndarray, found: np.ndarray, min_gain: float, fixed: Sequence[int]
 ) -> np.ndarray:
-    """Return groups (S,) with what clients' losses propose where nothing else is proposed yet.
+    """Groups (S,) with what clients' losses propose where nothing else is proposed yet.
 
     Args:
         said: what clients answered.

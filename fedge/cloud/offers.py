@@ -85,7 +85,7 @@ def make_offers(
 
 
 def mix(cluster: State, global_model: State | None, blend: float) -> State:
-    """Return λ · cluster + (1 − λ) · global; the models themselves at the ends."""
+    """λ · cluster + (1 − λ) · global; the models themselves at the ends."""
     if blend == 1 or global_model is None:
         return cluster
     return weighted_mean([cluster, global_model], [blend, 1 - blend]) if blend > 0 else global_model

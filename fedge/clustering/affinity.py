@@ -23,7 +23,7 @@ _SMALLEST_LOSS = 1e-12  # of which a logarithm is taken
 
 
 def effects(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return actor effects (…, S) and relationships (…, S, S) of round robins; least squares, in closed form.
+    """Actor effects (…, S) and relationships (…, S, S) of round robins; least squares, in closed form.
 
     Args:
         matrix: (…, S, S), S ≥ 3; the diagonal is not looked at.

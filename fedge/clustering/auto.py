@@ -90,7 +90,7 @@ def dealt_tests(likeness: Likeness, config: ClusterConfig, seed: int) -> list[de
 
 
 def p_of_cut(likeness: Likeness, leaves: Sequence[int], part: Sequence[int], seed: int) -> float:
-    """Return p of one cut of some leaves, among all cuts that their clients' deals have.
+    """p of one cut of some leaves, among all cuts that their clients' deals have.
 
     Args:
         likeness: of updates from one start.

@@ -100,7 +100,7 @@ def cfl(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) ->
 
 
 def _limits_of_cfl(config: ClusterConfig, largest: float) -> tuple[float, float]:
-    """Return eps1 and eps2 for a cluster the norm of whose mean update has been `largest` at most."""
+    """Eps1 and eps2 for a cluster the norm of whose mean update has been `largest` at most."""
     still = _STILL * largest if isinstance(config.still_below, str) else config.still_below
     return still, _PULL * still if isinstance(config.pull_above, str) else config.pull_above
 

@@ -171,7 +171,7 @@ def shares(floors: Sequence[float], clients: Sequence[int], level: float) -> lis
 
 
 def fisher(ps: Sequence[float]) -> float:
-    """Return Fisher's combination of independent p-values: the chance of a product as small.
+    """Fisher's combination of independent p-values: the chance of a product as small.
 
     >>> round(fisher([0.2, 0.05]), 4), fisher([0.03])
     (0.0561, 0.03)
@@ -211,7 +211,7 @@ class ClosedTest:
         return level_by_power(sum(floors))
 
     def of(self, partition: Sequence[Leaves]) -> tuple[float, float]:
-        """Return p and level of a partition's hypothesis; p is 1 where nothing in it can be tested.
+        """p and level of a partition's hypothesis; p is 1 where nothing in it can be tested.
 
         Of a partition that is rejected by one group the others are not looked at: then p is an upper bound.
         """
@@ -224,7 +224,7 @@ class ClosedTest:
         return self._known[key]
 
     def _p(self, groups: Sequence[Leaves], level: float) -> float:
-        """Return p of the hypothesis that leaves mean nothing inside of some groups that can be tested."""
+        """p of the hypothesis that leaves mean nothing inside of some groups that can be tested."""
         if not groups:
             return 1.0
         if len(groups) == 1:
@@ -242,7 +242,7 @@ class ClosedTest:
         return least
 
     def hardest(self, partition: Sequence[Leaves]) -> tuple[float, float]:
-        """Return p and level of the hypothesis that is hardest to reject of those that a partition refines.
+        """p and level of the hypothesis that is hardest to reject of those that a partition refines.
 
         The first that is not rejected, if there is one: then the others are not looked at.
         """

@@ -176,7 +176,7 @@ def deal_test(
 def _deals(
     leaf_of: np.ndarray, strata: np.ndarray | None, rng: np.random.Generator, draws: int
 ) -> tuple[np.ndarray, bool]:
-    """Return deals (D, K), the one that was made first, and whether the others are all there are."""
+    """Deals (D, K), the one that was made first, and whether the others are all there are."""
     if strata is None or (strata == strata[0]).all():
         every = all_deals(np.bincount(leaf_of))
         groups = [np.arange(len(leaf_of))]

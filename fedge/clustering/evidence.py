@@ -198,7 +198,7 @@ def squared_distances(some: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def _read_only(state: State) -> State:
-    """Return views of a state's arrays that cannot be written to."""
+    """Views of a state's arrays that cannot be written to."""
     views = {name: array.view() for name, array in state.items()}
     for view in views.values():
         view.flags.writeable = False

@@ -125,7 +125,7 @@ def choose(losses: np.ndarray, before: np.ndarray | None) -> np.ndarray:
 def averaged(
     candidates: Sequence[State], taken: np.ndarray, models: Sequence[State], weights: Sequence[float]
 ) -> list[State]:
-    """Return θ_c⁺: the mean of the models of those leaves that took θ_c, or θ_c itself if none did.
+    """θ_c⁺: the mean of the models of those leaves that took θ_c, or θ_c itself if none did.
 
     Args:
         candidates: θ_c.

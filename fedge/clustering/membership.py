@@ -184,11 +184,11 @@ def words(event: Event) -> str:
 
 
 def _list(leaves: Sequence[int]) -> str:
-    """Return leaves as {0 1 2}."""
+    """Leaves as {0 1 2}."""
     return "{" + " ".join(map(str, leaves)) + "}"
 
 
 def _lists(clusters: Sequence[Sequence[int]]) -> str:
-    """Return clusters as {0 1} and {2}."""
+    """Clusters as {0 1} and {2}."""
     *first, last = map(_list, clusters)
     return f"{', '.join(first)} and {last}" if first else last

@@ -128,7 +128,7 @@ def _parameters(state: State, evidence: Evidence) -> State:
 
 @signal("cross-losses")
 def cross_loss(evidence: Evidence) -> np.ndarray:
-    """Return minus the excess loss of two leaves' models at each other's clients.
+    """Minus the excess loss of two leaves' models at each other's clients.
 
     Excess is over the loss of the clients' own leaf's model; the mean of both directions; 0 on the diagonal.
     Whom to serve best by losses is the idea of Ghosh et al. 2020, IFCA.
@@ -214,7 +214,7 @@ def _excess(evidence: Evidence) -> np.ndarray:
 
 
 def _known_losses(evidence: Evidence) -> np.ndarray:
-    """Return `loss_matrix`, or raise NotComparable where some of it is unknown."""
+    """`loss_matrix`, or raise NotComparable where some of it is unknown."""
     matrix = loss_matrix(evidence.cross)
     unknown = np.flatnonzero(np.isnan(matrix).any(axis=0))
     if unknown.size:

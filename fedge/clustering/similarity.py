@@ -107,7 +107,7 @@ def _flat(vector: np.ndarray) -> np.ndarray:
 
 
 def _dot(a: np.ndarray, b: np.ndarray) -> float:
-    """Return Σ a·b; not by BLAS, whose last bits depend on how many threads the machine gives it."""
+    """Σ a·b; not by BLAS, whose last bits depend on how many threads the machine gives it."""
     return float((a * b).sum())
 
 

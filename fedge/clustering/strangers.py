@@ -276,7 +276,7 @@ def _gained(falls: np.ndarray, leaf_of: np.ndarray, parts: Sequence[tuple[int, .
 
 
 def misplaced(change: Change, said: Heard, min_gain: float) -> list[int]:
-    """Return leaves of a split whose clients are served better by the other part; a part is never emptied.
+    """Leaves of a split whose clients are served better by the other part; a part is never emptied.
 
     A cut that is right on the whole may have a leaf on the wrong side. All of its clients must say so, and by
     `_CLEARLY` × `min_gain` on average: the updates of all clients have put it where it is, and a leaf in
@@ -308,7 +308,7 @@ def is_doubted(change: Change, said: Heard, worth: Worth, min_gain: float) -> bo
 
 
 def moved(said: Heard, labels: np.ndarray, blocked: Sequence[int], min_gain: float) -> np.ndarray:
-    """Return groups (S,) after each leaf has gone to the cluster whose model does best at its clients.
+    """Groups (S,) after each leaf has gone to the cluster whose model does best at its clients.
 
     A leaf stays unless another cluster's model loses less at each of its clients than a model of strangers of
     its own cluster, and on average by more than `min_gain` in log loss. Only clusters that its clients were
@@ -334,7 +334,7 @@ def moved(said: Heard, labels: np.ndarray, blocked: Sequence[int], min_gain: flo
 
 
 def merged(said: Heard, labels: np.ndarray, blocked: Sequence[int], min_gain: float) -> list[tuple[int, int]]:
-    """Return pairs of clusters whose models do as well at each other's clients, but for `min_gain`.
+    """Pairs of clusters whose models do as well at each other's clients, but for `min_gain`.
 
     The pair that loses least first; a cluster is in one pair at most.
 

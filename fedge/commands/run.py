@@ -115,7 +115,7 @@ def _resume(options: argparse.Namespace) -> int:
 
 
 def _as_it_began(run: str) -> "tuple[dict[str, Scalar], str, Federation]":
-    """Return configuration, last engine and federation of the run that a word names."""
+    """Configuration, last engine and federation of the run that a word names."""
     from fedge.config.register import look_in
     from fedge.config.trust import own_folders
     from fedge.engine.federation import Federation

@@ -103,7 +103,7 @@ def _values(run_config: Mapping[str, Any], section: str, kind: type[_SectionT]) 
 
 
 def to_run_config(config: Config) -> dict[str, Scalar]:
-    """Return `config` as Flower's flat mapping; `from_run_config` of it is equal to `config`."""
+    """`config` as Flower's flat mapping; `from_run_config` of it is equal to `config`."""
     flat: dict[str, Scalar] = {}
     for section, holder in [("", config), *((name, getattr(config, name)) for name in SECTIONS)]:
         for declared in fields(holder):

@@ -108,7 +108,7 @@ class Section:
 
 
 def _checked(key: str, value: Any, default: Any, rule: Mapping[str, Any]) -> Any:
-    """Return `value` in the type of `default`, or raise ConfigError."""
+    """`value` in the type of `default`, or raise ConfigError."""
     kind = rule["kind"]
     if type(value) is str and value in rule["words"]:
         return value
@@ -171,14 +171,14 @@ _KIND_NAMES = {bool: "true or false", int: "a whole number", float: "a number", 
 
 
 def _toml(value: Scalar) -> str:
-    """Return `value` as TOML writes it."""
+    """`value` as TOML writes it."""
     if isinstance(value, bool):
         return str(value).lower()
     return f'"{value}"' if isinstance(value, str) else repr(value)
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
-    """Return ``"; did you mean X?"`` for the known word nearest to `word`, or nothing if none is near."""
+    """``"; did you mean X?"`` for the known word nearest to `word`, or nothing if none is near."""
     near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
     if not near:  # the section may be right and the key wrong, or the other way round
         tails = [k for k in known if k.split(".")[-1] == word.split(".")[-1]]

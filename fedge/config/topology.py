@@ -119,7 +119,7 @@ def _fitting(concurrency: int, known: Sequence[int]) -> str:
 
 
 def _parse(text: str) -> list[int]:
-    """Return "4,3,2" as [4, 3, 2]."""
+    """ "4,3,2" as [4, 3, 2]."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and len(part) < 10 and int(part) > 0 for part in parts):
         raise ConfigError(

@@ -238,7 +238,7 @@ def _score(value: float | None) -> str:
 
 
 def _worst(result: RoundResult, leaf: int | None) -> Text:
-    """Return score and number of the worst client of a leaf, or of all."""
+    """Score and number of the worst client of a leaf, or of all."""
     scores = [
         (client.test_score, client.client)
         for client in result.clients

@@ -35,7 +35,7 @@ def can_draw(stream: TextIO, environment: Mapping[str, str]) -> bool:
 
 
 def size(stream: TextIO) -> tuple[int, int]:
-    """Return columns and lines of a terminal; one that does not know them is taken to be 80 × 24.
+    """Columns and lines of a terminal; one that does not know them is taken to be 80 × 24.
 
     Raises:
         OSError, ValueError: the stream is no terminal, or is gone.

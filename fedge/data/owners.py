@@ -165,7 +165,7 @@ def users(windows: Windows) -> np.ndarray:
 
 
 def devices(windows: Windows) -> np.ndarray:
-    """Return on which device each window (N,) was recorded.
+    """On which device each window (N,) was recorded.
 
     Raises:
         ConfigError: the data do not say.

@@ -142,7 +142,7 @@ def _within_leaves(leaf_shares: np.ndarray, within: Sequence[np.ndarray]) -> np.
 
 
 def _apportion(total: int, shares: np.ndarray, held: np.ndarray) -> np.ndarray:
-    """Return whole numbers near ``total * shares`` that sum to `total`.
+    """Whole numbers near ``total * shares`` that sum to `total`.
 
     Largest remainders first (Hamilton); among equal ones, who holds the least so far.
     """

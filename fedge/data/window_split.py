@@ -15,7 +15,7 @@ from hhar.windows.window_file import Windows
 
 
 def split_kind(windows: Windows, config: Config) -> str:
-    """Return "given", "session" or "blocks", or refuse sessions or parts that are not there."""
+    """ "given", "session" or "blocks", or refuse sessions or parts that are not there."""
     if config.data.split == "given" and windows.part is None:
         raise ConfigError(
             'data.split is "given", but the data bring no part (train, val, test) of their own; set '

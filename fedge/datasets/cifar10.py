@@ -73,7 +73,7 @@ def read(
 
 
 def _batch(folder: Path, name: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return pictures (N, 3, 32, 32) and labels (N) of one batch."""
+    """Pictures (N, 3, 32, 32) and labels (N) of one batch."""
     found = [
         path
         for ending in (".bin", "")

@@ -27,7 +27,7 @@ def from_images(
     classes: Sequence[str] | None = None,
     about: Mapping[str, str] | None = None,
 ) -> Windows:
-    """Return pictures as windows for `fedge.simulate`; `.save(path)` writes them as a window file.
+    """Pictures as windows for `fedge.simulate`; `.save(path)` writes them as a window file.
 
     Args:
         images: (N, H, W), (N, H, W, C) or (N, C, H, W), 1 or 3 channels; uint8 is brightness 0..255, other

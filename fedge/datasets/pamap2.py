@@ -100,7 +100,7 @@ def _add_person(builder: WindowBuilder, user: str, table: NDArray[np.float64]) -
 
 
 def _table(path: Path) -> NDArray[np.float64]:
-    """Return time, activity and the used columns of a file, float64 (rows, 20), NaN where one was lost."""
+    """Time, activity and the used columns of a file, float64 (rows, 20), NaN where one was lost."""
     import polars as pl
 
     columns = [0, 1, *(first + place for first in PLACES.values() for place in _USED)]

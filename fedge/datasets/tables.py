@@ -12,7 +12,7 @@ from hhar.errors import HharError
 
 
 def read_columns(path: Path, names: Sequence[str]) -> NDArray[np.float64]:
-    """Return columns of a comma-separated file with a header, float64 (rows, columns); all must be finite.
+    """Columns of a comma-separated file with a header, float64 (rows, columns); all must be finite.
 
     Raises:
         HharError: a column is not there, or a row is not whole.

@@ -138,7 +138,7 @@ def _add_raw(builder: WindowBuilder, files: list[Path], report: ProgressCallback
 
 
 def _recording(user: str, activity: str, session: str, start: int, values: NDArray[np.float32]) -> Recording:
-    """Return samples that are 20 ms apart, from sample `start` on."""
+    """Samples that are 20 ms apart, from sample `start` on."""
     number = start + np.arange(len(values), dtype=np.int64)
     return Recording(user, "", "imu", activity, number * 20, number * _STEP_NS, values, session)
 

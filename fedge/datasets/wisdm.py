@@ -88,7 +88,7 @@ def _find(folder: Path) -> Path:
 
 
 def _rows(path: Path, report: ProgressCallback) -> tuple[list[_Row], int, int]:
-    """Return whole records, the number of broken ones, and the line of the first of them (0: none)."""
+    """Whole records, the number of broken ones, and the line of the first of them (0: none)."""
     rows: list[_Row] = []
     broken = first = done = 0
     size = path.stat().st_size

@@ -234,7 +234,7 @@ def distilled(
 
 
 def chosen(labels: np.ndarray, shares: np.ndarray, count: int, draws: torch.Generator) -> Tensor:
-    """Return places (count,) in a pool: of classes drawn by `shares`, each window of a class as likely.
+    """Places (count,) in a pool: of classes drawn by `shares`, each window of a class as likely.
 
     Where a class has none, any window will do.
 

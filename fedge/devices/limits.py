@@ -58,5 +58,5 @@ class Limits:
 
 
 def _workers(count: int) -> str:
-    """Return "1 worker", "2 workers"."""
+    """ "1 worker", "2 workers"."""
     return f"{count} worker{'s' * (count != 1)}"

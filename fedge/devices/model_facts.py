@@ -51,7 +51,7 @@ class ModelFacts:
         return frozenset(name for name, each in self.build().named_parameters() if each.requires_grad)
 
     def network(self, number: int, vector: np.ndarray) -> "nn.Module":
-        """Return network 0, 1, … with the model (P,) loaded, in evaluation mode, its parameters fixed.
+        """Network 0, 1, … with the model (P,) loaded, in evaluation mode, its parameters fixed.
 
         Each is made once; the next call for its number changes it.
         """

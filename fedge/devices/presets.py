@@ -151,7 +151,7 @@ def equal(owner: np.ndarray, rng: np.random.Generator, seconds: float = 1.0) -> 
 def _timed(
     seconds: np.ndarray, noise: str, down_s: np.ndarray | None = None, up_s: np.ndarray | None = None
 ) -> Fleet:
-    """Return devices whose jobs take times of their own, whatever their windows and bytes."""
+    """Devices whose jobs take times of their own, whatever their windows and bytes."""
     nothing, endless = np.zeros(len(seconds)), np.full(len(seconds), np.inf)
     return Fleet(
         nothing, seconds, endless, endless,

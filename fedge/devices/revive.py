@@ -123,7 +123,7 @@ class _Learning:
 
 
 def _learnt(model: np.ndarray, memory: Memory, made: int, learn: _Learning) -> np.ndarray:
-    """Return w_KD − w, (P,) float64; zero, and a warning in the log, where the student has diverged."""
+    """w_KD − w, (P,) float64; zero, and a warning in the log, where the student has diverged."""
     from fedge.devices.distillation import Teacher, distilled, synthesise
     from fedge.devices.generator import Size
     from fedge.training.host import torch_threads

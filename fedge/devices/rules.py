@@ -81,7 +81,7 @@ _BLOCK = 2**18  # numbers of a vector that are summed at a time
 def moved(
     model: np.ndarray, arrivals: Sequence[Arrival], weights: Sequence[float], total: float
 ) -> np.ndarray:
-    """Return w + Σ (c_i / total) Δ_i as (P,) float64, summed in the order given.
+    """w + Σ (c_i / total) Δ_i as (P,) float64, summed in the order given.
 
     Children that started from w itself add c_i / total · end_i, and what is then left over of w is
     1 − Σ c_i / total; so if all did and their c_i add up to `total`, this is their weighted mean, bit for bit

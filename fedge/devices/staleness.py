@@ -17,7 +17,7 @@ STALENESS = ("constant", "polynomial", "hinge", "cosine")
 
 
 def weight(kind: str, staleness: int, a: float = 0.5, b: float = 4.0) -> float:
-    """Return s(τ) in [0, 1].
+    """s(τ) in [0, 1].
 
     >>> [round(weight("polynomial", t), 3) for t in (0, 3, 8)]
     [1.0, 0.5, 0.333]

@@ -48,7 +48,7 @@ class Layout:
         return vector
 
     def counters(self, state: State) -> dict[str, np.ndarray]:
-        """Return copies of the other entries, in their shapes and dtypes."""
+        """Copies of the other entries, in their shapes and dtypes."""
         return {name: np.array(state[name]) for name in self._names if name not in self._floating}
 
     def state(self, vector: np.ndarray, counters: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

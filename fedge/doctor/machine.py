@@ -96,7 +96,7 @@ def _words(path: Path) -> tuple[str, str] | None:
 
 
 def _words_of_v1(folder: Path) -> tuple[str, str]:
-    """Return quota and period of a cgroup of version 1, as words."""
+    """Quota and period of a cgroup of version 1, as words."""
     words = [_number(folder / name) for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")]
     return "-" if words[0] is None or words[0] < 0 else str(words[0]), str(words[1] or "-")
 

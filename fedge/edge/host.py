@@ -251,7 +251,7 @@ class _AtWork:
         return {"evaluated": orders.packed_evaluations(self._port.evaluate(asked, facts["phase"]))}, {}
 
     def _models(self, packet: Packet, named: Mapping[str, list[str]]) -> dict[str, State]:
-        """Return role → model, of the order or of what is kept here."""
+        """Role → model, of the order or of what is kept here."""
         return {
             role: self.site.kept.fold(name) if where == orders.HERE else packet.states[name]
             for role, (where, name) in named.items()

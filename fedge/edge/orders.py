@@ -105,7 +105,7 @@ def _moved(rows: np.ndarray, by_s: float) -> np.ndarray:
 
 
 def packed_summaries(seen: Mapping[int, Sequence[np.ndarray]]) -> dict[str, State]:
-    """Return summaries (`fedge.clustering.updates.Updates.summaries`) as states; dtypes stay."""
+    """Summaries (`fedge.clustering.updates.Updates.summaries`) as states; dtypes stay."""
     return {
         f"{SUMMARY}{client}": {str(kind): array for kind, array in enumerate(arrays)}
         for client, arrays in seen.items()
@@ -125,7 +125,7 @@ def summaries_of(states: Mapping[str, State]) -> dict[int, list[np.ndarray]]:
 
 
 def packed_evaluations(found: Mapping[int, EvaluateReply]) -> list[Any]:
-    """Return clients' evaluations as JSON."""
+    """Clients' evaluations as JSON."""
     return [
         [
             client,

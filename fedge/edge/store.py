@@ -36,7 +36,7 @@ class KeptStates:
         )
 
     def read_controls(self, version: int) -> Controls:
-        """Return control variates as they were after leaf round `version`; 0 is before the first.
+        """Control variates as they were after leaf round `version`; 0 is before the first.
 
         Raises:
             FileNotFoundError: they are not here.

@@ -88,7 +88,7 @@ class PatientPool:
             return future
 
     def fetch_result_and_return_actor_to_pool(self, future: Any) -> tuple[Any, Any]:
-        """Return message and context of a future, and its worker to the free ones.
+        """Message and context of a future, and its worker to the free ones.
 
         Raises:
             OverTimeError: the worker has died, and its client's time was over.
@@ -179,5 +179,5 @@ def limit_s(given: Any) -> float:
 
 
 def _ray() -> Any:
-    """Return Ray, which Flower's engine has loaded."""
+    """Ray, which Flower's engine has loaded."""
     return sys.modules["ray"]

@@ -117,7 +117,7 @@ class Pooled:
 
 
 def pooled(evaluations: Sequence[Evaluation]) -> Pooled | None:
-    """Return scores and loss over the windows of all evaluations; None without any.
+    """Scores and loss over the windows of all evaluations; None without any.
 
     Sample-weighted by construction: what clients have added up is added.
     """

@@ -11,12 +11,12 @@ _HALVINGS = 2
 
 
 def largest_first(costs_s: Mapping[int, float]) -> list[int]:
-    """Return clients by falling cost in seconds, equal ones in ascending order."""
+    """Clients by falling cost in seconds, equal ones in ascending order."""
     return sorted(costs_s, key=lambda client: (-costs_s[client], client))
 
 
 def waves(costs_s: Mapping[int, float]) -> list[list[int]]:
-    """Return clients in waves for an engine that keeps no order among what it is given at once.
+    """Clients in waves for an engine that keeps no order among what it is given at once.
 
     The first wave holds those that cost more than half of the largest, the second those above a quarter, the
     third the rest: within a wave any order will do. One wave, if all cost about the same or little.

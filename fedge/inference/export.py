@@ -117,7 +117,7 @@ def _write(
 
 
 def _examples(card: Card) -> list[np.ndarray]:
-    """Return made-up raw windows, of about the scale of the training windows."""
+    """Made-up raw windows, of about the scale of the training windows."""
     rng = np.random.default_rng(0)
     found = []
     for count in _COUNTS:

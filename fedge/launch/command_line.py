@@ -30,7 +30,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(UNREADABLE, f"fedge: {ConfigError(message)}{see}\n")
 
     def format_help(self) -> str:
-        """Return usage, arguments, and whatever else belongs there."""
+        """Usage, arguments, and whatever else belongs there."""
         width = max(shutil.get_terminal_size().columns - 2, 30)
         return super().format_help() + "\n".join(["", *self.more(width), ""] if self.more else [])
 

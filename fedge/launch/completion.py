@@ -65,7 +65,7 @@ def overrides(prefix: str, **_: Any) -> list[str]:
 
 
 def _values(key: str) -> list[str]:
-    """Return values of an option as they are written after -c; its default where there is no list of them."""
+    """Values of an option as they are written after -c; its default where there is no list of them."""
     default, rule = options().get(key, ("", {"choices": (), "words": ()}))
     if isinstance(default, bool):
         return ["true", "false"]
@@ -73,7 +73,7 @@ def _values(key: str) -> list[str]:
 
 
 def _toml_files(prefix: str) -> list[str]:
-    """Return folders and .toml files that begin so."""
+    """Folders and .toml files that begin so."""
     top, _, start = prefix.rpartition("/")
     found = []
     with suppress(OSError):
@@ -108,7 +108,7 @@ def federations(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[
 
 
 def files(prefix: str, **_: Any) -> list[str]:
-    """Return .toml files and folders."""
+    """.toml files and folders."""
     return [name for name in _toml_files(prefix) if name.startswith(prefix)]
 
 

@@ -160,7 +160,7 @@ def _refuse_module_that_is_there(name: str, module: str) -> None:
 
 
 def _files(name: str, module: str, method: bool) -> dict[str, str]:
-    """Return path → content of all files of a project."""
+    """Path → content of all files of a project."""
     options = _own_tables().replace('\nmodel = "cnn" ', f'\nmodel = "{module}.model:Net" ', 1)
     more: dict[str, str] = {}
     if method:
@@ -194,7 +194,7 @@ def _example(name: str) -> str:
 
 
 def _own_tables() -> str:
-    """Return options and federations as Fedge's pyproject.toml has them, with their comments."""
+    """Options and federations as Fedge's pyproject.toml has them, with their comments."""
     kept, before, keeps = [], [], False
     for line in (packaged_folder() / "pyproject.toml").read_text(encoding="utf-8").splitlines():
         if line.startswith("["):

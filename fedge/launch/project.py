@@ -51,7 +51,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
 
 
 def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
-    """Return nested tables as one flat mapping with dotted keys."""
+    """Nested tables as one flat mapping with dotted keys."""
     flat: dict[str, Scalar] = {}
     for key, value in table.items():
         if isinstance(value, Mapping):

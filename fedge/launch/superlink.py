@@ -162,7 +162,7 @@ def made_app(
 
 
 def _connection(port: int, federation: Federation) -> str:
-    """Return Flower's configuration: where the SuperLink is, and how many nodes are simulated."""
+    """Flower's configuration: where the SuperLink is, and how many nodes are simulated."""
     init = {key: federation.init_args[key] for key in _KNOWN_INIT if key in federation.init_args}
     options: dict[str, Any] = {
         "num-supernodes": federation.num_supernodes,

@@ -57,7 +57,7 @@ def tell_controls(
 
 
 def difference(told: State, own: State) -> ArrayRecord:
-    """Return c − c_i as a record that is worked out where it is read, so that many wait in little memory."""
+    """c − c_i as a record that is worked out where it is read, so that many wait in little memory."""
     return fill(
         ArrayRecord(),
         {name: DueArray(array, partial(_entry, told, own, name)) for name, array in told.items()},
@@ -72,7 +72,7 @@ def _entry(told: State, own: State, name: str) -> np.ndarray:
 def moved_control(
     own: State | None, told: State, start: State, reply: TrainReply, settings: LocalTraining
 ) -> DueState:
-    """Return c_i⁺ = c_i + Δc_i, each entry worked out when it is looked at.
+    """c_i⁺ = c_i + Δc_i, each entry worked out when it is looked at.
 
     Args:
         own: c_i; None for zero.

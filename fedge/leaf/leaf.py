@@ -378,7 +378,7 @@ class Leaf:
     def _updated_control(
         self, control: State, replies: Mapping[int, TrainReply], settings: LocalTraining
     ) -> State:
-        """Return c⁺, worked out in parts: all Δc_i of a large model at once are many times the model.
+        """c⁺, worked out in parts: all Δc_i of a large model at once are many times the model.
 
         A client weighs by the windows that it was given, in every round alike: so c stays their mean.
         """

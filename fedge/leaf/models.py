@@ -148,7 +148,7 @@ class LeafModels:
         return {slot: self._held[slot] for slot in SLOTS if slot in self._held and slot not in repeated}
 
     def repeated(self) -> dict[str, str]:
-        """Return place → the place before it that holds the same model."""
+        """Place → the place before it that holds the same model."""
         there = [slot for slot in SLOTS if slot in self._held]
         first = {slot: next(s for s in there if self._held[s] is self._held[slot]) for slot in there}
         return {slot: same for slot, same in first.items() if slot != same}

@@ -45,7 +45,7 @@ class PrivateMean(FedAvg):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Return FedAvg's messages; clients that clip are told the norm."""
+        """FedAvg's messages; clients that clip are told the norm."""
         if self._config.kind.startswith("client"):
             config = ConfigRecord({**config, KEY_CLIPPING_NORM: self.clip_norm})
         return super().configure_train(server_round, arrays, config, grid)

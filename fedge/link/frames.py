@@ -130,7 +130,7 @@ _Entries = dict[str, tuple[np.dtype, tuple[int, ...]]]
 
 
 def _checked(head: Any, most_bytes: int) -> dict[str, _Entries]:
-    """Return state → entry → (dtype, shape), all of which can be."""
+    """State → entry → (dtype, shape), all of which can be."""
     found: dict[str, _Entries] = {}
     total = 0
     for number, entries in head["arrays"].items():

@@ -225,7 +225,7 @@ class Session:
         return losses
 
     def evaluate(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return loss (float64) and most likely class (int64) of each window."""
+        """Loss (float64) and most likely class (int64) of each window."""
         losses, predictions = np.empty(len(y), np.float64), np.empty(len(y), np.int64)
         self._done(
             self._calls.fedge_evaluate(

@@ -35,7 +35,7 @@ _DROP = {"input": None, "p": 0.5, "training": True, "inplace": False}
 
 
 def _bound(names: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return arguments by name, with defaults."""
+    """Arguments by name, with defaults."""
     if len(args) > len(names) or not kwargs.keys() <= names.keys():
         raise UnknownError("it has arguments that are not known")
     return {**names, **dict(zip(names, args, strict=False)), **kwargs}

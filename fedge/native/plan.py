@@ -121,7 +121,7 @@ def _refuse_other_numbers(model: nn.Module) -> None:
 
 
 def _buffers(model: nn.Module, learning: Network, serving: Network) -> Entries:
-    """Return running means and variances, each mean followed by its variance."""
+    """Running means and variances, each mean followed by its variance."""
     here = dict(model.named_buffers())
     pairs = dict.fromkeys(
         node.buffers for network in (learning, serving) for node in network.nodes if node.buffers

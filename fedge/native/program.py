@@ -132,7 +132,7 @@ def encoded(network: Network, weights: Entries, buffers: Entries, training: bool
 
 
 def _parameters(nodes: Sequence[Node]) -> dict[str, int]:
-    """Return name → kind of every parameter that an operation uses."""
+    """Name → kind of every parameter that an operation uses."""
     kinds: dict[str, int] = {}
     for node in nodes:
         matrix = {"conv": _CONV, "linear": _LINEAR}.get(node.kind, _VECTOR)

@@ -154,7 +154,7 @@ def evaluated(plan: Plan, model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tenso
 
 
 def _entries(model: nn.Module) -> dict[str, Tensor]:
-    """Return parameters and buffers by name, without gradients, on the model's memory."""
+    """Parameters and buffers by name, without gradients, on the model's memory."""
     return {name: entry.detach() for name, entry in [*model.named_parameters(), *model.named_buffers()]}
 
 

@@ -332,7 +332,7 @@ def _place(array: object) -> tuple[int, tuple[int, ...], str]:
 
 
 def _signal_name(number: int) -> str:
-    """Return "signal 9 (SIGKILL)"."""
+    """ "signal 9 (SIGKILL)"."""
     with suppress(ValueError):
         return f"signal {number} ({signal.Signals(number).name})"
     return f"signal {number}"
@@ -353,7 +353,7 @@ def _last_words(printed: BinaryIO) -> str:
 
 
 def _one_line(words: str) -> str:
-    """Return words without their line breaks."""
+    """Words without their line breaks."""
     return " ".join(words.split())
 
 

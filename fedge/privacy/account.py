@@ -51,7 +51,7 @@ class Account:
             return _LIBRARY
 
     def spent(self, releases: int) -> float | None:
-        """Return ε after a number of leaf rounds; None without privacy, without noise or without the library.
+        """ε after a number of leaf rounds; None without privacy, without noise or without the library.
 
         Args:
             releases: leaf rounds so far, fine-tuning rounds included.
@@ -65,7 +65,7 @@ class Account:
         return min(plain, max((self._of_drawn(pair, releases) for pair in self._drawn), default=plain))
 
     def _of_drawn(self, drawn: tuple[int, int], releases: int) -> float:
-        """Return ε of clients that were drawn, as (of a leaf round, from how many)."""
+        """ε of clients that were drawn, as (of a leaf round, from how many)."""
         from dp_accounting import rdp
 
         per_release = _renyi_of_drawn(drawn, self._multiplier)
@@ -75,7 +75,7 @@ class Account:
 
 
 def noise_multiplier(config: PrivacyConfig) -> float:
-    """Return z, noise over sensitivity, of one leaf round; 0 without privacy or without noise."""
+    """z, noise over sensitivity, of one leaf round; 0 without privacy or without noise."""
     if config.kind == "off":
         return 0.0
     if config.kind == "local":

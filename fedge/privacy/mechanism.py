@@ -49,7 +49,7 @@ def clip_scale(norm: float, clip_norm: float) -> float:
 
 
 def clipped(start: State, end: State, clip_norm: float) -> tuple[dict[str, np.ndarray], bool]:
-    """Return start + the clipped update as float64 arrays, and whether the update had to be clipped.
+    """Start + the clipped update as float64 arrays, and whether the update had to be clipped.
 
     Entries that are not floating point (step counters) stay as they were: no noise could cover them.
     """
@@ -69,7 +69,7 @@ def released_mean(
     noise_std: float,
     rng: Normals,
 ) -> tuple[State, list[float]]:
-    """Return model + Σ clipped updates / asked + noise, and the norm of each update before clipping.
+    """Model + Σ clipped updates / asked + noise, and the norm of each update before clipping.
 
     Sums in float64 in the order given. Entries that are not floating point stay the model's.
 
@@ -98,12 +98,12 @@ def released_mean(
 
 
 def count_std(asked: int, multiplier: float) -> float:
-    """Return σ_b, the std of the noise on the count of updates that were not clipped; 0 without noise."""
+    """σ_b, the std of the noise on the count of updates that were not clipped; 0 without noise."""
     return _COUNT_NOISE * asked if multiplier else 0.0
 
 
 def update_multiplier(multiplier: float, count_noise: float) -> float:
-    """Return z_Δ: what the mean's noise must be so that mean and count together are worth `multiplier`.
+    """z_Δ: what the mean's noise must be so that mean and count together are worth `multiplier`.
 
     Args:
         multiplier: z of both together, below 2 · `count_noise`.
@@ -123,7 +123,7 @@ def update_multiplier(multiplier: float, count_noise: float) -> float:
 def next_clip_norm(
     clip_norm: float, unclipped: Sequence[bool], asked: int, count_noise: float, quantile: float, lr: float
 ) -> float:
-    """Return C⁺.
+    """C⁺.
 
     Args:
         clip_norm: C.
@@ -145,7 +145,7 @@ def next_clip_norm(
 
 
 def gaussian_log_delta(epsilon: float, multiplier: float) -> float:
-    """Return log δ of one Gaussian release: the smallest δ with which it is (ε, δ)-private.
+    """Log δ of one Gaussian release: the smallest δ with which it is (ε, δ)-private.
 
         δ = Φ(1/2z − εz) − e^ε Φ(−1/2z − εz)
 

@@ -98,7 +98,7 @@ def _words(process: psutil.Process) -> list[str]:
 
 
 def as_numbers(processes: Sequence[ProcessMemory]) -> list[float]:
-    """Return processes as a reply has them, `_WIDTH` numbers each; −1 for what the system does not count."""
+    """Processes as a reply has them, `_WIDTH` numbers each; −1 for what the system does not count."""
     found: list[float] = []
     for one in processes[:_MOST]:
         fds, threads = (-1.0 if count is None else float(count) for count in (one.fds, one.threads))

@@ -72,7 +72,7 @@ def measure(with_uss: bool = False) -> list[ProcessMemory]:
 
 
 def in_order(processes: Iterable[ProcessMemory]) -> list[ProcessMemory]:
-    """Return processes in the order of memory.csv: by role, then the server's machine, then process id."""
+    """Processes in the order of memory.csv: by role, then the server's machine, then process id."""
     return sorted(processes, key=lambda p: (_ROLES.index(p.role), p.machine, p.pid))
 
 
@@ -151,7 +151,7 @@ def _uss_mib(process: psutil.Process) -> float | None:
 def with_cuda(
     processes: Sequence[ProcessMemory], cuda_mib: Mapping[int, tuple[float, float]]
 ) -> list[ProcessMemory]:
-    """Return processes with what they said of their GPUs: `known_as` → MiB allocated, MiB reserved."""
+    """Processes with what they said of their GPUs: `known_as` → MiB allocated, MiB reserved."""
     found = []
     for process in processes:
         allocated, reserved = cuda_mib.get(process.known_as, (None, None))

@@ -11,7 +11,7 @@ _Result = TypeVar("_Result")
 
 
 def in_threads(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
-    """Return `function` of every item, in order; the first exception is raised. Calls must not be nested."""
+    """`function` of every item, in order; the first exception is raised. Calls must not be nested."""
     return list(_pool().map(function, items))
 
 

@@ -75,12 +75,12 @@ def _tiles(profile: Profile) -> list[Tile]:
 
 
 def _resident_section(profile: Profile) -> Section:
-    """Return resident memory over time, by role."""
+    """Resident memory over time, by role."""
     return Section("Resident memory", [_RESIDENT], [_resident_panel(profile)])
 
 
 def _resident_panel(profile: Profile) -> Panel:
-    """Return RSS and USS of every role over time."""
+    """RSS and USS of every role over time."""
     figure, axes = new_figure()
     for index, role in enumerate(role for role in ROLES if role in profile.peaks):
         own = [sample for sample in profile.samples if sample.role == role]
@@ -134,7 +134,7 @@ def _rows(capture: Capture) -> Iterator[tuple[object, ...]]:
 
 
 def _setup(profile: Profile) -> Section:
-    """Return versions."""
+    """Versions."""
     rows = [(name, str(version)) for name, version in profile.facts["versions"].items()]
     return Section("Versions", (), [Panel("Versions", table(("what", "version"), rows))])
 
@@ -205,7 +205,7 @@ def _change_row(change: Change) -> tuple[object, ...]:
 
 
 def percent_text(change: Change) -> str:
-    """Return "+3.2 %"; what was not there before or after is said."""
+    """ "+3.2 %"; what was not there before or after is said."""
     if change.percent is None:
         return "new" if change.before is None else "gone" if change.after is None else NOTHING
     return f"{change.percent:+.1f} %".replace("-", "−")

@@ -112,7 +112,7 @@ def read_profile(folder: Path) -> Profile:
 
 
 def resident_changes(before: Profile, after: Profile) -> list[Change]:
-    """Return RSS and USS of every role: what a limit on growth is applied to."""
+    """RSS and USS of every role: what a limit on growth is applied to."""
     first, second = before.peaks, after.peaks
     return [
         Change(f"{role}, {kind.upper()}", first.get(role, {}).get(key), second.get(role, {}).get(key))
@@ -133,7 +133,7 @@ def allocator_changes(before: Profile, after: Profile) -> list[Change]:
 
 
 def _places(profile: Profile) -> dict[str, float]:
-    """Return "role: what" → MiB."""
+    """ "role: what" → MiB."""
     found: dict[str, float] = {}
     for capture in largest(profile.captures):
         for top in capture.top:

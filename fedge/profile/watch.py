@@ -113,7 +113,7 @@ def role_of(name: str, words: Sequence[str], is_root: bool) -> str:
 
 
 def peaks(samples: Sequence[Sample]) -> dict[str, dict[str, float]]:
-    """Return role → the largest number of each kind, at whatever moment each was reached."""
+    """Role → the largest number of each kind, at whatever moment each was reached."""
     found: dict[str, dict[str, float]] = {}
     for taken in samples:
         numbers = asdict(taken)

@@ -52,5 +52,5 @@ same float back.
 
 
 def page() -> str:
-    """Return docs/tables.md."""
+    """Docs/tables.md."""
     return _PAGE + described(TABLES)

@@ -24,7 +24,7 @@ _ON_CLOCK = (*(table.path for table in DEVICE_TABLES), CLIENT_MODELS.path, MEMBE
 
 
 def checksums(folder: Path) -> dict[str, str]:
-    """Return result → SHA-256 of those that are there.
+    """Result → SHA-256 of those that are there.
 
     Raises:
         OSError: one cannot be read.

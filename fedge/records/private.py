@@ -37,7 +37,7 @@ def code_folders_of(folder: Path) -> list[str]:
 
 
 def without_places(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options without folders of this machine: of an absolute path, the last name stays."""
+    """Options without folders of this machine: of an absolute path, the last name stays."""
     return {key: place_name(value) if key in _PLACES else value for key, value in config.items()}
 
 
@@ -54,7 +54,7 @@ def process_of(folder: Path, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def places_of(folder: Path) -> dict[str, str]:
-    """Return option → place on this machine, of a run that is to go on."""
+    """Option → place on this machine, of a run that is to go on."""
     places = _read(folder).get("places")
     if not isinstance(places, dict):
         return {}

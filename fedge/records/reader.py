@@ -323,7 +323,7 @@ def _last_written(folder: Path) -> datetime:
 
 
 def _schema(table: Table, always: bool) -> dict[str, Any]:
-    """Return column → type of a table; only of the columns that are always there, or of all."""
+    """Column → type of a table; only of the columns that are always there, or of all."""
     return {c.name: _DTYPES[c.kind] for c in table.columns if c.always or not always}
 
 
@@ -403,7 +403,7 @@ def _whole_lines(path: Path, problems: list[str]) -> list[str]:
 
 
 def _read_clusters(path: Path, problems: list[str]) -> pl.DataFrame:
-    """Return clusters.jsonl; lines that are not whole are left out and named in `problems`."""
+    """clusters.jsonl; lines that are not whole are left out and named in `problems`."""
     entries = [_cluster_entry(line) for line in _whole_lines(path, problems)]
     _note_damaged(path.name, [number for number, entry in enumerate(entries, start=1) if not entry], problems)
     frame = pl.DataFrame([entry for entry in entries if entry], schema=_CLUSTERS)

@@ -303,7 +303,7 @@ def _set_aside(path: Path) -> None:
 
 
 def _seconds_so_far(folder: Path) -> dict[int, float]:
-    """Return round → seconds of the rounds that timing.csv has; rows that cannot be read are left out."""
+    """Round → seconds of the rounds that timing.csv has; rows that cannot be read are left out."""
     found = {}
     with (folder / "timing.csv").open(newline="", encoding="utf-8", errors="replace") as file:
         for row in records_of(file):

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def _columns(run: "RunData") -> dict[str, str]:
-    """Return heading → column of leaf_rounds.csv; columns without a value are left out."""
+    """Heading → column of leaf_rounds.csv; columns without a value are left out."""
     first, *others = run.scores
     return {
         "leaf": "leaf",

@@ -80,7 +80,7 @@ def clock_page(rows: Sequence[VersionRow], lead: Sequence[str]) -> Page:
 def _curves(
     rows: Sequence[VersionRow], title: str, label: str, lines: Sequence[tuple[str, Sequence[float | None]]]
 ) -> Panel:
-    """Return numbers over virtual time; None is not drawn."""
+    """Numbers over virtual time; None is not drawn."""
     figure, axes = new_figure()
     when = [row.virtual_s for row in rows]
     for index, (name, values) in enumerate(lines):

@@ -160,7 +160,7 @@ def tiles(run: RunData) -> list[Tile]:
 
 
 def _capital(said: str) -> str:
-    """Return words as they begin a tile."""
+    """Words as they begin a tile."""
     return said[:1].upper() + said[1:]
 
 
@@ -201,7 +201,7 @@ def _worst_tile(run: RunData) -> Tile:
 
 
 def _grouping_tiles(run: RunData, final: dict[str, Any]) -> list[Tile]:
-    """Return clusters and gate; on the virtual clock, which has no gates, clusters where there are some."""
+    """Clusters and gate; on the virtual clock, which has no gates, clusters where there are some."""
     clusters = Tile("Clusters", text_of(final["num_clusters"]), _truth(run, final))
     if run.versions.is_empty():
         return [clusters, _gate_tile(run)]

@@ -411,7 +411,7 @@ def class_shares(deal: Deal) -> np.ndarray:
 
 
 def traced(devices: Sequence[int], count: int) -> frozenset[int]:
-    """Return `count` devices, evenly spaced among all.
+    """`count` devices, evenly spaced among all.
 
     >>> sorted(traced(range(10, 20), 3))
     [10, 13, 16]

@@ -9,7 +9,7 @@ EXAMPLES = 10
 
 
 def examples_of(shape: DataShape, windows: Windows | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return x (10, …) and y (10, …): evenly spaced windows of the run, or made up where others own them.
+    """x (10, …) and y (10, …): evenly spaced windows of the run, or made up where others own them.
 
     Args:
         shape: sizes of the data.
@@ -27,7 +27,7 @@ def examples_of(shape: DataShape, windows: Windows | None) -> tuple[np.ndarray, 
 
 
 def _made_up(shape: DataShape) -> tuple[np.ndarray, np.ndarray]:
-    """Return noise, or tokens 0, and y that goes through the classes, or through -1..1."""
+    """Noise, or tokens 0, and y that goes through the classes, or through -1..1."""
     rng = np.random.default_rng(0)
     size = (EXAMPLES, *shape.y_shape)
     numbers = np.arange(np.prod(size)).reshape(size)

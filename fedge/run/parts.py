@@ -48,7 +48,7 @@ _MOST_TRIED = 2**28  # bytes of made-up replies with which a leaf rule is tried 
 
 
 def own_parts(config: Config) -> dict[str, tuple[Register, str]]:
-    """Return option → register and name of every part that does not come with Fedge and has a say."""
+    """Option → register and name of every part that does not come with Fedge and has a say."""
     named = {
         "train.model": (MODELS, config.train.model),
         "train.task": (TASKS, config.train.task),

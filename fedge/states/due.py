@@ -34,7 +34,7 @@ class DueState(Mapping[str, np.ndarray]):
 
 
 def kinds_of(state: State) -> Kinds:
-    """Return name → dtype and shape of a state's entries, in order, without making those that are due.
+    """Name → dtype and shape of a state's entries, in order, without making those that are due.
 
     >>> kinds_of({"w": np.zeros((2, 3))})
     {'w': (dtype('float64'), (2, 3))}

@@ -150,7 +150,7 @@ _METADATA = "__metadata__"  # safetensors' own word
 
 
 def _entries_of(content: mmap.mmap) -> tuple[_Entries, dict[str, str]]:
-    """Return entry → (dtype, shape, where its bytes begin), which lie in the file, and the header's texts."""
+    """Entry → (dtype, shape, where its bytes begin), which lie in the file, and the header's texts."""
     length = int.from_bytes(content[:8], "little")
     entries: _Entries = {}
     header = json.loads(content[8 : 8 + length])
@@ -286,7 +286,7 @@ def _contents(
 
 
 def _blocks(pieces: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-    """Return pieces of bytes as blocks of `_BLOCK_BYTES` (the last may be smaller), in one reused buffer."""
+    """Pieces of bytes as blocks of `_BLOCK_BYTES` (the last may be smaller), in one reused buffer."""
     buffer, used = np.empty(_BLOCK_BYTES, np.uint8), 0
     for piece in pieces:
         start = 0

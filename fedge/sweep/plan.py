@@ -221,7 +221,7 @@ def _supernodes(value: Any) -> int:
 
 
 def _axis(name: str, table: Any) -> Axis:
-    """Return [grid] or an array of tables as an axis."""
+    """[grid] or an array of tables as an axis."""
     if name == "grid":
         return Axis(name, _grid(table))
     if not (isinstance(table, list) and table and all(isinstance(entry, Mapping) for entry in table)):
@@ -291,7 +291,7 @@ def _grid(table: Any) -> list[Entry]:
 
 
 def _short_keys(keys: Sequence[str]) -> dict[str, str]:
-    """Return key → its last part, or the whole key where two have the same last part."""
+    """Key → its last part, or the whole key where two have the same last part."""
     tails = [key.rpartition(".")[2] for key in keys]
     return {key: tail if tails.count(tail) == 1 else key for key, tail in zip(keys, tails, strict=True)}
 

@@ -86,7 +86,7 @@ def _script(sweep: Sweep, count: int, wishes: Wishes, folder: Path) -> str:
 
 
 def _words(words: str) -> list[str]:
-    """Return words for sbatch, one option each.
+    """Words for sbatch, one option each.
 
     Raises:
         ConfigError: one of them is no option, or the quotes do not match.

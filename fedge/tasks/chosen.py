@@ -265,7 +265,7 @@ def _tried_sums(
 
 
 def _kind(of: tuple[tuple[int, ...], bool] | None) -> str:
-    """Return shape and kind in words."""
+    """Shape and kind in words."""
     return "absent" if of is None else f"{'float' if of[1] else 'int'} {of[0]}"
 
 
@@ -297,7 +297,7 @@ def described(config: TrainConfig) -> dict[str, Any]:
 
 
 def scores_of(described: Mapping[str, Any] | None) -> tuple[tuple[Score, ...], str]:
-    """Return scores and unit of the loss as a manifest has them; they can be named, not made.
+    """Scores and unit of the loss as a manifest has them; they can be named, not made.
 
     Args:
         described: what `described` returned; None for classification, of runs of before there were tasks.

@@ -71,7 +71,7 @@ class Multilabel(Task):
         return entropies.mean(dim=1)
 
     def form(self, outputs: int) -> Sums:
-        """Return zeros: counts per class, examples all right, F1 added over examples, and the examples."""
+        """Zeros: counts per class, examples all right, F1 added over examples, and the examples."""
         whole = {name: np.zeros((), dtype=np.int64) for name in ("exact", "n")}
         return {**{name: np.zeros(outputs, dtype=np.int64) for name in _COUNTS}, **whole, "f1": np.zeros(())}
 
@@ -87,7 +87,7 @@ class Multilabel(Task):
         }  # fmt: skip
 
     def values(self, answers: Tensor, y: Tensor) -> Tensor:
-        """Return F1 of each example, (N,) float64; 1 where it has no class and none is said."""
+        """F1 of each example, (N,) float64; 1 where it has no class and none is said."""
         said, true = answers > 0, y > 0
         both = (said.sum(dim=1) + true.sum(dim=1)).double()
         return ((2 * (said & true).sum(dim=1)).double() / both.clamp(min=1)).where(both > 0, 1.0)

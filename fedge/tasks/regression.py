@@ -63,14 +63,14 @@ class Regression(Task):
             raise ValueError("y must be finite, but has NaN or infinity")
 
     def losses(self, answers: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
-        """Return half the squared error of each example, the mean over outputs, (N,); see `Task.losses`.
+        """Half the squared error of each example, the mean over outputs, (N,); see `Task.losses`.
 
         Half: so its gradient is the error, and a step size means what it does for cross entropy.
         """
         return 0.5 * (answers - y.reshape(answers.shape)).square().mean(dim=1)
 
     def form(self, outputs: int) -> Sums:
-        """Return zeros: per output squared and absolute errors, y and its squares; and the examples."""
+        """Zeros: per output squared and absolute errors, y and its squares; and the examples."""
         per_output = {name: np.zeros(outputs) for name in ("squares", "absolute", "y", "y2")}
         return {**per_output, "n": np.zeros((), dtype=np.int64)}
 
@@ -86,7 +86,7 @@ class Regression(Task):
         }  # fmt: skip
 
     def values(self, answers: Tensor, y: Tensor) -> Tensor:
-        """Return minus the squared error of each example, the mean over outputs, (N,) float64."""
+        """Minus the squared error of each example, the mean over outputs, (N,) float64."""
         return -(answers.double() - y.reshape(answers.shape).double()).square().mean(dim=1)
 
     def impossible(self, sums: Sums, examples: int) -> tuple[str, str] | None:

@@ -67,7 +67,7 @@ class Sequence(Task):
         return cross_entropy(answers, y, reduction="none", label_smoothing=smoothing, ignore_index=NOWHERE)
 
     def form(self, outputs: int) -> Sums:
-        """Return zeros: positions that are right, positions, and their cross entropy."""
+        """Zeros: positions that are right, positions, and their cross entropy."""
         counts = {name: np.zeros((), dtype=np.int64) for name in ("right", "positions")}
         return {**counts, "entropy": np.zeros(())}
 

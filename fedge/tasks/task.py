@@ -61,7 +61,7 @@ class Score:
 
 
 def added(parts: Sequence[Sums]) -> dict[str, np.ndarray]:
-    """Return sums over the examples of all parts, at least one; the order of the parts does not matter.
+    """Sums over the examples of all parts, at least one; the order of the parts does not matter.
 
     Whole numbers are added as such. Of float64 numbers each sum is that of real numbers, rounded once
     (Shewchuk 1997, "Adaptive Precision Floating-Point Arithmetic", as Python's `math.fsum` has it), so that
@@ -139,7 +139,7 @@ class Task:
         return self.losses(answers, y, smoothing).mean()
 
     def form(self, outputs: int) -> Sums:
-        """Return zeros of the names, shapes and dtypes of `sums`."""
+        """Zeros of the names, shapes and dtypes of `sums`."""
         raise NotImplementedError(f"{type(self).__name__} must have form(outputs)")
 
     def sums(self, answers: Tensor, y: Tensor) -> Mapping[str, Tensor]:
@@ -147,7 +147,7 @@ class Task:
         raise NotImplementedError(f"{type(self).__name__} must have sums(answers, y)")
 
     def sums_of(self, predicted: Tensor, y: Tensor, outputs: int) -> Mapping[str, Tensor]:
-        """Return `sums` of predicted classes (N,) int64, for a task that the native step computes."""
+        """`sums` of predicted classes (N,) int64, for a task that the native step computes."""
         raise NotImplementedError(f"{type(self).__name__} is not native")
 
     def values(self, answers: Tensor, y: Tensor) -> Tensor:

@@ -150,14 +150,14 @@ def overlap(begin: np.ndarray, end: np.ndarray, windows: Windows) -> np.ndarray:
 
 
 def turns(began: np.ndarray, worker: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return places (P,), (P,) int64 of every two of N calls of which one followed the other on a worker."""
+    """Places (P,), (P,) int64 of every two of N calls of which one followed the other on a worker."""
     order = np.lexsort((began, worker))
     same = worker[order[1:]] == worker[order[:-1]]
     return order[:-1][same], order[1:][same]
 
 
 def in_turn(edges: np.ndarray, worker: np.ndarray) -> np.ndarray:
-    """Return edges (M, P + 1) in which no call begins before the worker's call before it has ended.
+    """Edges (M, P + 1) in which no call begins before the worker's call before it has ended.
 
     Edges of the earlier call stay; those of the later one move to its end. Nothing moves where clocks agree.
     """
@@ -207,7 +207,7 @@ def legs_of(messages: MessageTimes) -> np.ndarray:
 
 
 def percentiles(legs: np.ndarray) -> dict[str, float]:
-    """Return `LEG_COLUMNS` → seconds of (M, 4) legs, linear between the two nearest messages.
+    """`LEG_COLUMNS` → seconds of (M, 4) legs, linear between the two nearest messages.
 
     As `np.percentile`, which takes several times as long for few messages.
     """
@@ -226,7 +226,7 @@ def fits(messages: MessageTimes) -> bool:
 
 
 def number_here(numbers: np.ndarray, here: int) -> np.ndarray:
-    """Return process numbers (N,) int64, those of the machine of the process `here` as mere process ids."""
+    """Process numbers (N,) int64, those of the machine of the process `here` as mere process ids."""
     return np.where(numbers >> PID_BITS == here >> PID_BITS, numbers & (1 << PID_BITS) - 1, numbers)
 
 
@@ -346,7 +346,7 @@ def _timelines(
 
 
 def _cuda(rows: np.ndarray) -> dict[int, tuple[float, float]]:
-    """Return process → most MiB allocated and reserved, for those that used a GPU."""
+    """Process → most MiB allocated and reserved, for those that used a GPU."""
     process, memory = rows[:, _WORK + PROCESS], rows[:, _WORK + CUDA :]
     found: dict[int, tuple[float, float]] = {}
     if not memory.any():

@@ -134,7 +134,7 @@ def _evaluated_by_torch(
 
 
 def _arrays(sums: Mapping[str, Tensor]) -> Sums:
-    """Return sums as arrays, int64 or float64."""
+    """Sums as arrays, int64 or float64."""
     return {
         name: value.cpu().numpy().astype(np.float64 if value.is_floating_point() else np.int64)
         for name, value in sums.items()

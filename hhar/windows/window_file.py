@@ -370,7 +370,7 @@ def _about(windows: Windows) -> dict[str, NDArray[Any]]:
 
 
 def _read_about(array: NDArray[Any] | None, source: Path) -> dict[str, str]:
-    """Return `about` of a file."""
+    """`about` of a file."""
     if array is None:
         return {}
     if array.dtype.kind != "U" or array.ndim != 2 or array.shape[1] != 2:

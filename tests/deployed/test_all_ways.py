@@ -62,12 +62,12 @@ def given(tmp_path_factory):
 
 
 def digest(folder):
-    """Return the sha256 of a run's models."""
+    """The sha256 of a run's models."""
     return hashlib.sha256((folder / "checkpoints" / "final.safetensors").read_bytes()).hexdigest()
 
 
 def seconds_of(folder):
-    """Return the seconds of a global round, the one in the middle."""
+    """The seconds of a global round, the one in the middle."""
     rows = csv.DictReader((folder / "metrics" / "global_rounds.csv").open())
     return statistics.median(float(row["seconds"]) for row in rows)
 

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.whole_runs, pytest.mark.extended]
 
 @pytest.fixture(scope="module")
 def there(tmp_path_factory):
-    """Return (folder of a run on three SuperNodes, its options); two nodes are at work at a time."""
+    """(folder of a run on three SuperNodes, its options); two nodes are at work at a time."""
     folder = tmp_path_factory.mktemp("arrivals")
     options = small_config(
         folder / "data", hierarchy__num_servers=1, clients=NODES, num_server_rounds=2,

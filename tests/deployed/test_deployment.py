@@ -22,7 +22,7 @@ pytestmark = pytest.mark.whole_runs
 
 @pytest.fixture(scope="module")
 def carried_out(tmp_path_factory):
-    """Return (deployment, what `fedge run . deployed` gave, the options) of one run of two nodes.
+    """(deployment, what `fedge run . deployed` gave, the options) of one run of two nodes.
 
     The second node is Flower's own command. One more has a key that nobody registered.
     """

@@ -141,7 +141,7 @@ def work_of(node):
 
 
 def supernode_of(node):
-    """Return the process of Flower's SuperNode in a `fedge node`."""
+    """The process of Flower's SuperNode in a `fedge node`."""
     (found,) = [c for c in psutil.Process(node.pid).children() if "flower-supernode" in words_of(c)]
     return found
 
@@ -249,7 +249,7 @@ def test_two_nodes_hold_one_partition(faults):
 
 
 def double_certs(faults):
-    """Return a folder of certificates whose node-1 has the key of node 2."""
+    """A folder of certificates whose node-1 has the key of node 2."""
     folder = faults.folder / "double-certs"
     folder.mkdir(exist_ok=True)
     for name, there in (("ca.crt", "ca.crt"), ("node-2", "node-1"), ("node-2.pub", "node-1.pub")):

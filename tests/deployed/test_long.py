@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 
 
 def processes(deployment):
-    """Return name → process of all that live as long as the run, by the program that they carry out."""
+    """Name → process of all that live as long as the run, by the program that they carry out."""
     found = {"superlink": psutil.Process(deployment.superlink.pid)}
     for child in found["superlink"].children(recursive=True):
         words = words_of(child)
@@ -39,12 +39,12 @@ def processes(deployment):
 
 
 def sample(there):
-    """Return name → (MiB resident, files open)."""
+    """Name → (MiB resident, files open)."""
     return {name: (p.memory_info().rss / 2**20, p.num_fds()) for name, p in there.items()}
 
 
 def rounds_done(folder):
-    """Return the global rounds that a run folder has."""
+    """The global rounds that a run folder has."""
     path = folder / "metrics" / "global_rounds.csv"
     return len(list(csv.DictReader(path.open()))) if path.is_file() else 0
 

@@ -187,7 +187,7 @@ def started(leaf, address, certificates, folder):
 
 
 def engine_of(gate, options):
-    """Return the engine of one run, and what ends it; leaf servers stay."""
+    """The engine of one run, and what ends it; leaf servers stay."""
     while len(gate.hellos()) < LEAVES:
         time.sleep(0.05)
     config = from_run_config(options)

@@ -32,14 +32,14 @@ COMPRESSIONS = {
 
 @cache  # an archive holds the time at which it was made
 def whole(compress=False):
-    """Return the bytes of a good window file of six windows."""
+    """The bytes of a good window file of six windows."""
     stream = io.BytesIO()
     (np.savez_compressed if compress else np.savez)(stream, **arrays())
     return stream.getvalue()
 
 
 def arrays(**changes):
-    """Return the arrays of six windows of two channels, with changes."""
+    """The arrays of six windows of two channels, with changes."""
     found = {
         "x": np.linspace(-1, 1, 36, dtype=np.float32).reshape(6, 2, 3),
         "y": np.arange(6, dtype=np.int64) % 2,
@@ -53,7 +53,7 @@ def arrays(**changes):
 
 
 def damaged(draw, data):
-    """Return bytes with a few flipped, cut out, doubled or put in."""
+    """Bytes with a few flipped, cut out, doubled or put in."""
     changed = bytearray(data)
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, max(0, len(changed) - 1)))
@@ -123,14 +123,14 @@ def with_member(path, name, content, compression=zipfile.ZIP_STORED):
 
 
 def header(descr, shape, content=b""):
-    """Return an array's bytes: a header, and what follows it."""
+    """An array's bytes: a header, and what follows it."""
     stream = io.BytesIO()
     np.lib.format.write_array_header_1_0(stream, {"descr": descr, "fortran_order": False, "shape": shape})
     return stream.getvalue() + content
 
 
 def raw_header(text, version=1):
-    """Return a header of any text."""
+    """A header of any text."""
     size = struct.pack("<H" if version == 1 else "<I", len(text))
     return b"\x93NUMPY" + bytes([version, 0]) + size + text
 
@@ -227,7 +227,7 @@ def test_what_is_good_stays_good(tmp_path):
 
 @cache
 def zipped(compression):
-    """Return an archive of two files, one of them in a zip of its own."""
+    """An archive of two files, one of them in a zip of its own."""
     inner, outer = io.BytesIO(), io.BytesIO()
     with zipfile.ZipFile(inner, "w", compression) as archive:
         archive.writestr("exp/Phones_accelerometer.csv", b"Index,Arrival_Time\n" * 40)

@@ -8,7 +8,7 @@ from fedge.link.certificates import Wanted, make_certificates
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory):
-    """Return a folder with certificates of all leaf servers."""
+    """A folder with certificates of all leaf servers."""
     folder = tmp_path_factory.mktemp("tls") / "certs"
     make_certificates(folder, Wanted(leaves=LEAVES))
     return folder

@@ -115,7 +115,7 @@ texts = st.sampled_from(["\x1b[2J", "\x1b]0;x\x07", "=cmd|' /C calc'!A0", "\u202
 
 @st.composite
 def spoilings(draw):
-    """Return (what is done, a function that does it to (arrays, metrics, records))."""
+    """(what is done, a function that does it to (arrays, metrics, records))."""
     kind = draw(
         st.sampled_from(["metric", "metric", "value", "value", "shape", "dtype", "entry", "record", "name"])
     )
@@ -151,7 +151,7 @@ seen = Counter()
 
 
 def spoilt(reply, spoil):
-    """Return a reply with other content; values of any type, as over a wire that checks nothing."""
+    """A reply with other content; values of any type, as over a wire that checks nothing."""
     arrays = {n: np.array(a) for n, a in (arrays_of(reply, ARRAYS) or {}).items()}
     metrics, records = dict(reply.content[METRICS]), {METRICS: reply.content[METRICS]}
     if ARRAYS in reply.content:

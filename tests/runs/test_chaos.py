@@ -179,7 +179,7 @@ def kill_one(folder, victim, phase, gone_s=GONE_S):
 
 
 def named(run, name):
-    """Return the run's processes of a name, as the system has it."""
+    """The run's processes of a name, as the system has it."""
     found = []
     for process in run.processes():
         with suppress(psutil.Error):
@@ -188,7 +188,7 @@ def named(run, name):
 
 
 def what_is_left(folder, simulation):
-    """Return the files that only a running run has: state files, client windows, Ray's folder."""
+    """The files that only a running run has: state files, client windows, Ray's folder."""
     owners = [*Path("/dev/shm").glob("*fedge-states-*/owner"), *folder.glob("*fedge-states-*")]
     left = [owner for owner in owners if owner.is_dir() or str(folder) in owner.read_text()]
     left += folder.glob("data*")

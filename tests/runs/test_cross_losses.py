@@ -64,7 +64,7 @@ def rows(folder, table):
 
 
 def leaf_models(message):
-    """Return the leaves' models that a message asks to evaluate, by record name."""
+    """The leaves' models that a message asks to evaluate, by record name."""
     return [name for name in message.content if name.startswith("model/leaf-")]
 
 

@@ -77,7 +77,7 @@ class Hangs(BaseException):
 
 
 def carried_out(words):
-    """Return exit code, standard output and error of a command; raises `Hangs`."""
+    """Exit code, standard output and error of a command; raises `Hangs`."""
 
     def too_long(*_):
         raise Hangs

@@ -43,7 +43,7 @@ TINY = {
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """Return a copy of the examples, in which the test works."""
+    """A copy of the examples, in which the test works."""
     folder = tmp_path / "my-study"
     shutil.copytree(EXAMPLES, folder, ignore=shutil.ignore_patterns("__pycache__", "runs"))
     page = (EXAMPLES.parent / "docs" / "own-method.md").read_text()
@@ -99,7 +99,7 @@ def test_all_together_have_the_same_bits_on_both_engines(project):
 
 
 def said_on_pages():
-    """Return the commands of the pages on parts of one's own."""
+    """The commands of the pages on parts of one's own."""
     pages = [
         (EXAMPLES.parent / "docs" / f"own-{what}.md").read_text() for what in ("model", "method", "gate")
     ]

@@ -23,12 +23,12 @@ ROOT = Path(__file__).parents[2]
 
 
 def quick():
-    """Return the options of a run that is soon done."""
+    """The options of a run that is soon done."""
     return f"report=false data.path='{nine_users()}' train.model='linear' train.local-epochs=1"
 
 
 def endless():
-    """Return the options of a run that only a signal ends."""
+    """The options of a run that only a signal ends."""
     return f"{quick()} num-server-rounds=100000 train.lr-decay=1.0 guard.start-timeout=600.0"
 
 
@@ -41,12 +41,12 @@ def environment(**variables):
 
 
 def fedge(*words):
-    """Return the command line of `fedge`."""
+    """The command line of `fedge`."""
     return [sys.executable, "-m", "fedge.cli", *map(str, words)]
 
 
 def broken_fedge(fault, *words):
-    """Return the command line of `fedge` with a line of Python carried out before it."""
+    """The command line of `fedge` with a line of Python carried out before it."""
     code = f"import sys, time\n{fault}\nsys.argv[0] = 'fedge'\nfrom fedge.cli import main\nsys.exit(main())"
     return [sys.executable, "-c", code, *map(str, words)]
 
@@ -60,12 +60,12 @@ def finish(command, timeout=300, **options):
 
 
 def manifest_of(runs):
-    """Return the manifest of the last run, as it is written."""
+    """The manifest of the last run, as it is written."""
     return json.loads((runs / "latest" / "manifest.json").read_text())
 
 
 def status_of(runs):
-    """Return exit code and output of `fedge status`."""
+    """Exit code and output of `fedge status`."""
     process = finish(fedge("status", "--runs-dir", runs))
     return process.returncode, process.stdout + process.stderr
 

@@ -371,7 +371,7 @@ def undisturbed(tmp_path_factory, window_file):
 
 
 def once(what, tmp_path, **where):
-    """Return a fault that happens once."""
+    """A fault that happens once."""
     marks = tmp_path / "marks"
     marks.mkdir(exist_ok=True)
     return {"what": what, "client": 1, "rounds": [2], "times": 1, "marks": str(marks), **where}
@@ -391,7 +391,7 @@ LOCAL = {"privacy.kind": "local", "train.model": "linear", "scaffold.enabled": F
 
 
 def released(path):
-    """Return (client, leaf round) → digests of the models that it released, attempt by attempt."""
+    """(client, leaf round) → digests of the models that it released, attempt by attempt."""
     found = {}
     for line in path.read_text().splitlines():
         client, leaf_round, digest = line.split()

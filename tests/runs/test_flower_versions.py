@@ -29,7 +29,7 @@ CONFIG = {**SMALL, "num-server-rounds": 2, "scaffold.enabled": True}
 
 @pytest.fixture(scope="module")
 def python():
-    """Return the Python whose Flower has a SuperLink: this one, or that of `make matrix`."""
+    """The Python whose Flower has a SuperLink: this one, or that of `make matrix`."""
     if uses_superlink():
         return sys.executable
     if not NEWEST.exists():
@@ -131,7 +131,7 @@ def test_a_run_there_that_is_stopped_leaves_nothing_and_goes_on(python, tmp_path
 
 
 def folders_of(processes):
-    """Return Ray's folders of processes, and what they have in memory."""
+    """Ray's folders of processes, and what they have in memory."""
     pids = [process.pid for process in processes]
     found = [Path(f"/tmp/ray/f{pid}") for pid in pids]
     found += [place for pid in pids for place in MEMORY.glob(f"fedge-states-{pid}-*")]
@@ -139,7 +139,7 @@ def folders_of(processes):
 
 
 def everybody_s():
-    """Return the sockets that this machine's processes listen on."""
+    """The sockets that this machine's processes listen on."""
     return listening(psutil.process_iter())
 
 

@@ -27,12 +27,12 @@ _SMALL = {
 
 
 def small():
-    """Return the configuration of a run that is soon done."""
+    """The configuration of a run that is soon done."""
     return {**_SMALL, "data.path": nine_users()}
 
 
 def state_folders():
-    """Return the state folders of all runs of this machine by the run folder that they name."""
+    """The state folders of all runs of this machine by the run folder that they name."""
     return {
         (folder / "owner").read_text().strip(): folder
         for folder in Path("/dev/shm").glob("fedge-states-*")
@@ -110,7 +110,7 @@ def test_the_next_run_removes_what_a_killed_run_left(tmp_path):
 
 
 def wait_for_files(runs, process):
-    """Return the state folder of the run under `runs` once it has written a round."""
+    """The state folder of the run under `runs` once it has written a round."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         assert process.poll() is None, "the run ended by itself"

@@ -24,7 +24,7 @@ ROUNDS = 100
 
 
 def figures(process):
-    """Return MiB, descriptors, threads."""
+    """MiB, descriptors, threads."""
     return process.memory_info().rss / 2**20, process.num_fds(), process.num_threads()
 
 

@@ -9,7 +9,7 @@ NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
 
 def kinds(notebook):
-    """Return per cell what its outputs are."""
+    """Per cell what its outputs are."""
     return [
         [(output.output_type, *sorted(output.get("data", ()))) for output in cell.get("outputs", ())]
         for cell in notebook.cells

@@ -28,7 +28,7 @@ def project(tmp_path, monkeypatch):
 
 
 def ran(name, **changes):
-    """Return a run of six clients."""
+    """A run of six clients."""
     options = {**OPTIONS, "run-name": name, **{key.replace("__", "."): v for key, v in changes.items()}}
     fedge.simulate(options, clients=6, terminal=io.StringIO())
     return fedge.load_run(f"runs/{name}")

@@ -24,7 +24,7 @@ SPENT = Account(PrivacyConfig(kind="client-adaptive", noise_multiplier=0.1), [(3
 
 
 def carry_out(folder, **changes):
-    """Return the run, as it is read, and what was said on the terminal."""
+    """The run, as it is read, and what was said on the terminal."""
     terminal = io.StringIO()
     return simulate({**TINY, "runs-dir": str(folder), **changes}, terminal=terminal), terminal.getvalue()
 

@@ -17,7 +17,7 @@ from fedge.process.memory import TRAINER
 
 
 def options(tmp_path, name, **changes):
-    """Return the options of a run of two rounds on nine users."""
+    """The options of a run of two rounds on nine users."""
     return {
         "num-server-rounds": 2, "seed": 3, "report": False, "train.local-epochs": 2, "train.batch-size": 8,
         # without a kink, at which the order of sums could decide more than a last bit
@@ -28,7 +28,7 @@ def options(tmp_path, name, **changes):
 
 
 def written(tmp_path, config):
-    """Return the path of a file with these options."""
+    """The path of a file with these options."""
     path = tmp_path / f"{config['run-name']}.toml"
     path.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in config.items()))
     return path

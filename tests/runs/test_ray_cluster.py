@@ -73,7 +73,7 @@ def lost(tmp_path, lose, **more):
 
 
 def column(folder, table, name):
-    """Return a column of a table of a run, as text."""
+    """A column of a table of a run, as text."""
     return [row[name] for row in csv.DictReader((folder / table).open())]
 
 

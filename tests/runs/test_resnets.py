@@ -13,7 +13,7 @@ CLASSES = ("plane", "car", "bird")
 
 @pytest.fixture(scope="module")
 def pictures():
-    """Return 60 pictures of CIFAR-10's size of two users, which differ in colour by class."""
+    """60 pictures of CIFAR-10's size of two users, which differ in colour by class."""
     rng = np.random.default_rng(0)
     labels = rng.permuted(np.arange(60) % 3)
     images = rng.integers(0, 120, (60, 32, 32, 3))
@@ -69,7 +69,7 @@ def small_resnet(*, weights=None, progress=True, **kwargs):
 
 
 def two_rounds(folder, model, pictures, workers=1, **changes):
-    """Return a run of two rounds on two clients of one leaf each, SCAFFOLD and all."""
+    """A run of two rounds on two clients of one leaf each, SCAFFOLD and all."""
     config = {
         "num-server-rounds": 2, "train.local-epochs": 1, "train.batch-size": 9, "hierarchy.num-servers": 2,
         "report": False, "runs-dir": str(folder), "data.guard-windows": 0, **changes,

@@ -152,7 +152,7 @@ def test_killed_on_ray_resumed_in_this_process(tmp_path):
 
 
 def no_seed():
-    """Return the environment without SEED, which would win over the configuration."""
+    """The environment without SEED, which would win over the configuration."""
     return {name: value for name, value in os.environ.items() if name != "SEED"}
 
 

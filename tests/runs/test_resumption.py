@@ -39,7 +39,7 @@ def carry_out(runs, **changes):
 
 
 def comparable(folder):
-    """Return the bytes that must be equal in equal runs, timing columns left out."""
+    """The bytes that must be equal in equal runs, timing columns left out."""
     found = {"models": (folder / "checkpoints" / "final.safetensors").read_bytes()}
     found["clusters"] = (folder / "clusters.jsonl").read_bytes()
     for name in ("global_rounds", "leaf_rounds", "clients"):
@@ -269,7 +269,7 @@ def test_other_versions_are_said(copy, monkeypatch):
 
 
 def refusal(copy, **changes):
-    """Return the line with which the run is refused; nothing in its folder changes."""
+    """The line with which the run is refused; nothing in its folder changes."""
     before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
     with pytest.raises(ConfigError) as caught:
         carry_out(copy.parent, **{"resume": str(copy), **changes})

@@ -45,7 +45,7 @@ def window_file(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def accuracy(window_file, tmp_path_factory):
-    """Return a function (configuration file, attack of client 3) → how it ended; each is run once."""
+    """A function (configuration file, attack of client 3) → how it ended; each is run once."""
     known = {}
 
     def measure(file, attack=None, **changes):

@@ -31,7 +31,7 @@ TENTATIVE = {"gate.rule": "after-round"}
 
 @pytest.fixture
 def carry_out(tmp_path):
-    """Return a function that runs TINY with changes and returns the run's folder."""
+    """A function that runs TINY with changes and returns the run's folder."""
 
     def run(**changes):
         (name := tmp_path / f"runs-{len(list(tmp_path.iterdir()))}").mkdir()
@@ -51,7 +51,7 @@ def model_bytes(folder):
 
 
 def seen_by_the_cloud(folder):
-    """Return labels and similarities of every cloud step: with signal "update" they show the models' bits."""
+    """Labels and similarities of every cloud step: with signal "update" they show the models' bits."""
     return [(e["labels"], e["similarity"]) for e in map(json.loads, (folder / "clusters.jsonl").open())]
 
 

@@ -51,7 +51,7 @@ def deal(windows, sizes=(3, 3, 3), seed=0, **keys):
 
 
 def altered(windows, users):
-    """Return windows in which all readings of some users are noise and their labels are others."""
+    """Windows in which all readings of some users are noise and their labels are others."""
     theirs = np.isin(windows.user, users)
     x, y = windows.x.copy(), windows.y.copy()
     x[theirs] = 50 + 9 * np.random.default_rng(1).normal(size=x[theirs].shape)

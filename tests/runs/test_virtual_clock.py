@@ -41,7 +41,7 @@ LEVELS = [
 
 
 def arguments(rule, buffer):
-    """Return the arguments of a rule with a buffer, as JSON."""
+    """The arguments of a rule with a buffer, as JSON."""
     if rule == "fedrevive":
         return REVIVED % f', "buffer": {buffer}'
     return f'{{"buffer": {buffer}}}' if rule in BUFFERED else ""

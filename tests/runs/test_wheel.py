@@ -20,7 +20,7 @@ SHORT = "num-server-rounds=1 report=false train.local-epochs=1"
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """Return the variables of a shell whose `fedge` and `flwr` are of an environment with the wheel."""
+    """The variables of a shell whose `fedge` and `flwr` are of an environment with the wheel."""
     folder = tmp_path_factory.mktemp("wheel")
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
@@ -49,7 +49,7 @@ def installed(tmp_path_factory):
 
 @pytest.fixture(name="shell")
 def fixture_shell(installed, tmp_path):
-    """Return a function that carries out words in a folder that was empty, and gives what they printed."""
+    """A function that carries out words in a folder that was empty, and gives what they printed."""
 
     def carry_out(*words, folder=tmp_path):
         program = shutil.which(words[0], path=installed["PATH"])
@@ -63,7 +63,7 @@ def fixture_shell(installed, tmp_path):
 
 
 def manifest_of(folder):
-    """Return the manifest of the newest run in a folder."""
+    """The manifest of the newest run in a folder."""
     return json.loads((folder / "runs" / "latest" / "manifest.json").read_text())
 
 

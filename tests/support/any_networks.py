@@ -12,7 +12,7 @@ from fedge.native.library import UnavailableError, open_library
 
 
 def kernels():
-    """Return the kernels that this processor can run; none where the native step was not built."""
+    """The kernels that this processor can run; none where the native step was not built."""
     try:
         return open_library().kernels
     except UnavailableError:
@@ -42,7 +42,7 @@ class Residual(nn.Module):
 
 
 def random_network(seed, channels, steps, classes, dropout=False):
-    """Return a network on windows (channels, steps); equal arguments give equal ones."""
+    """A network on windows (channels, steps); equal arguments give equal ones."""
     rng = np.random.default_rng(seed)
     layers, width, left = [], channels, steps
     for _ in range(rng.integers(1, 4)):
@@ -82,7 +82,7 @@ def random_network(seed, channels, steps, classes, dropout=False):
 
 
 def learnable(windows, channels, steps, classes, seed=0):
-    """Return windows and labels: the class shifts one channel."""
+    """Windows and labels: the class shifts one channel."""
     generator = torch.Generator().manual_seed(seed)
     y = torch.randint(0, classes, (windows,), generator=generator)
     x = torch.randn(windows, channels, steps, generator=generator)
@@ -91,7 +91,7 @@ def learnable(windows, channels, steps, classes, seed=0):
 
 
 def in_double(network, x, y, settings, generator):
-    """Return the weights after training in double precision, one after another: the truth to compare with."""
+    """The weights after training in double precision, one after another: the truth to compare with."""
     network = copy.deepcopy(network).double().train()
     sgd = torch.optim.SGD(
         network.parameters(), settings.lr, settings.momentum, weight_decay=settings.weight_decay
@@ -108,7 +108,7 @@ def in_double(network, x, y, settings, generator):
 
 
 def flat_weights(network, state):
-    """Return the trained weights of a state, one after another, in double precision."""
+    """The trained weights of a state, one after another, in double precision."""
     return np.concatenate([state[name].reshape(-1) for name, _ in network.named_parameters()]).astype(
         np.float64
     )

@@ -11,7 +11,7 @@ dtypes = st.sampled_from([np.float32, np.float64, np.float16, np.int64, np.int32
 
 @st.composite
 def states(draw, sane=False):
-    """Return a state of a few entries of any shape and dtype, all finite; `sane`: none of them huge."""
+    """A state of a few entries of any shape and dtype, all finite; `sane`: none of them huge."""
     state = {}
     for index in range(draw(st.integers(1, 4))):
         shape, dtype = draw(shapes), draw(dtypes)

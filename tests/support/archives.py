@@ -5,7 +5,7 @@ import zipfile
 
 
 def sharing(stream, name, other):
-    """Return an archive that has one more entry in its directory, for the bytes of a member that is there."""
+    """An archive that has one more entry in its directory, for the bytes of a member that is there."""
     with zipfile.ZipFile(stream, "a") as made:
         again = copy.copy(made.getinfo(name))
         again.filename = again.orig_filename = other

@@ -71,7 +71,7 @@ def is_there(dotted: str) -> bool:
 
 @cache
 def _defined(module: Path) -> dict[str, Any]:
-    """Return the names of a module, each with those of the class that it is."""
+    """The names of a module, each with those of the class that it is."""
     tree = ast.parse(module.read_text(encoding="utf-8"))
     lazily = [
         name
@@ -84,7 +84,7 @@ def _defined(module: Path) -> dict[str, Any]:
 
 
 def _names_of(scope: ast.AST) -> dict[str, Any]:
-    """Return the names that a module or class binds, at whatever depth but that of other classes."""
+    """The names that a module or class binds, at whatever depth but that of other classes."""
     found: dict[str, Any] = {}
     for node in ast.iter_child_nodes(scope):
         if isinstance(node, ast.ClassDef):

@@ -35,7 +35,7 @@ class Script:
         return [self.replies.pop(key) for key in list(self.replies) if key in message_ids]
 
     def asked(self, node, kind):
-        """Return the questions of a kind that a node has not answered, oldest first."""
+        """The questions of a kind that a node has not answered, oldest first."""
         return [
             m for m in self.pending.values()
             if m.metadata.dst_node_id == node and m.metadata.message_type == kind
@@ -60,7 +60,7 @@ class Script:
 
 
 def deployment(*partitions, total=None):
-    """Return (script, engine) of nodes 11, 12, … that hold partitions."""
+    """(script, engine) of nodes 11, 12, … that hold partitions."""
     script = Script()
     for number, partition in enumerate(partitions, start=11):
         script.nodes[number] = Hello(partition, total or len(partitions))

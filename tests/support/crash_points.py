@@ -20,7 +20,7 @@ NOTHING = ("nothing", "")
 
 
 def described(log):
-    """Return the number of each operation that changes what is on disk → (operation, kind of file)."""
+    """The number of each operation that changes what is on disk → (operation, kind of file)."""
     paths, found = {}, {}
     for operation in log:
         if operation.name == "open":
@@ -35,12 +35,12 @@ def described(log):
 
 
 def kind_of_file(path):
-    """Return a path, from the run's folder on, without numbers and chance."""
+    """A path, from the run's folder on, without numbers and chance."""
     return re.sub(r"\d+", "#", path.removeprefix("/runs/run/").removeprefix("/"))
 
 
 def faults(operations):
-    """Return (stratum, (kind of fault, number of the operation)) of all faults that can differ."""
+    """(stratum, (kind of fault, number of the operation)) of all faults that can differ."""
     return [
         ((kind, *operation), (kind, number))
         for kind, names in TELLING.items()
@@ -50,7 +50,7 @@ def faults(operations):
 
 
 def stratified(points, count, share, rng, day=0):
-    """Return `count` of (stratum, point), as many strata as can be.
+    """`count` of (stratum, point), as many strata as can be.
 
     Args:
         points: (stratum, point) of all.
@@ -73,12 +73,12 @@ def stratified(points, count, share, rng, day=0):
 
 
 def generator(name, day=0):
-    """Return the stream of a configuration's sample."""
+    """The stream of a configuration's sample."""
     return random.Random(f"{name} {day}" if day else name)
 
 
 def kept(log):
-    """Return [(number of an operation, global round)]: after it that round's checkpoint must be found.
+    """[(number of an operation, global round)]: after it that round's checkpoint must be found.
 
     Whatever happens then: it has its name, and its folder was told to keep that, or the next round's rows are
     written, before which it should have been told.

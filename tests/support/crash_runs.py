@@ -99,7 +99,7 @@ def forked(work, limit_s=_LIMIT_S):
 
 
 def comparable(folder):
-    """Return the bytes that must be equal in equal runs, columns of times left out."""
+    """The bytes that must be equal in equal runs, columns of times left out."""
     names = ("checkpoints/final.safetensors", "clusters.jsonl", "metrics/confusion.json", "partition.csv")
     found = {name: (folder / name).read_bytes() if (folder / name).is_file() else None for name in names}
     for name in ("global_rounds", "leaf_rounds", "clients"):
@@ -116,7 +116,7 @@ def comparable(folder):
 
 
 def manifest_of(folder):
-    """Return the manifest without its times, and without what only one that went on has."""
+    """The manifest without its times, and without what only one that went on has."""
     try:
         manifest = json.loads((folder / "manifest.json").read_text())
     except (OSError, ValueError):
@@ -132,7 +132,7 @@ def manifest_of(folder):
 
 
 def differences(folder, expected):
-    """Return the names of what differs."""
+    """The names of what differs."""
     found = comparable(folder)
     return [
         f"{name}: {sorted(set(found[name]) ^ set(expected[name]))}" if name == "files" else name

@@ -91,7 +91,7 @@ class Trial:
         )
 
     def points(self, sample):
-        """Return (stratum, trial) of all trials, or of a sample of so many faults and a few others."""
+        """(stratum, trial) of all trials, or of a sample of so many faults and a few others."""
         day = int(os.environ.get("CRASH_DAY", "0"))
         rng = crash_points.generator(self.name, day)
         count = max(self.operations)
@@ -114,7 +114,7 @@ class Trial:
         return faults + twice + ends + rest + interrupted
 
     def _next(self, at):
-        """Return the operation before which the power fails, and its kind of file; the next that changes."""
+        """The operation before which the power fails, and its kind of file; the next that changes."""
         done = {operation.number for operation in self.log[: at - 1]}
         numbers = (operation.number for operation in self.log[at - 1 :])
         return next((self.operations[n] for n in numbers if n in self.operations.keys() - done), ("end", ""))
@@ -152,7 +152,7 @@ class Trial:
         power_loss.restore(left, self.disk)
 
     def _there(self):
-        """Return the digest of what is on the disk."""
+        """The digest of what is on the disk."""
         return power_loss.digest(power_loss.read(self.disk))
 
     def _crash(self, kind, at):
@@ -223,7 +223,7 @@ class Trial:
         self._note(what, self._go_on(self._safe(max(numbers, default=0) + 1)))
 
     def _safe(self, at):
-        """Return the round whose checkpoint must be there after a fault before an operation; -1 for none."""
+        """The round whose checkpoint must be there after a fault before an operation; -1 for none."""
         return max((global_round for number, global_round in self.kept if 0 < number < at), default=-1)
 
     def _go_on(self, safe):
@@ -312,7 +312,7 @@ def warm(place, data):
 
 
 def in_turn(trials, sample):
-    """Return (trial, stratum, point) of all configurations, one of each after another: strata first."""
+    """(trial, stratum, point) of all configurations, one of each after another: strata first."""
     kinds = set(filter(None, os.environ.get("CRASH_KINDS", "").split(",")))
     begin = int(os.environ.get("CRASH_FROM", "0"))
     queues = []

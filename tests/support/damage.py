@@ -10,7 +10,7 @@ _INSTEAD = (b"NaN", b"1e999", b"-1", b"word", b"\x1b[2J", b"9" * 400, b"", b"\xf
 
 
 def files_of(folder):
-    """Return all files of a run folder, relative, in order; its pages and log are written, not read."""
+    """All files of a run folder, relative, in order; its pages and log are written, not read."""
     found = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     return [path for path in found if path.suffix not in (".html", ".log", ".lock")]
 

@@ -33,7 +33,7 @@ ONE_PORT = has_one_port()
 
 
 def free_ports(count):
-    """Return ports of the loopback interface that nobody listens on."""
+    """Ports of the loopback interface that nobody listens on."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for one in sockets:
@@ -107,7 +107,7 @@ class Deployment:
     # --- processes ------------------------------------------------------------------------------------
 
     def environment(self, home, **more):
-        """Return the environment of a process that keeps its Flower folder in `home`."""
+        """The environment of a process that keeps its Flower folder in `home`."""
         kept = {key: value for key, value in os.environ.items() if key != "SEED"}
         path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
         quiet = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", KEEP_ENVIRONMENT: "1"}
@@ -232,7 +232,7 @@ class Deployment:
 
 
 def words_of(process):
-    """Return the command line of a process as text; empty for one that has just ended."""
+    """The command line of a process as text; empty for one that has just ended."""
     with suppress(psutil.Error):
         return " ".join(process.cmdline())
     return ""
@@ -254,7 +254,7 @@ def wait_until(is_so, seconds, what):
 
 
 def flat(table, prefix=""):
-    """Return nested tables as one flat mapping with dotted keys."""
+    """Nested tables as one flat mapping with dotted keys."""
     found = {}
     for key, value in table.items():
         if isinstance(value, dict):

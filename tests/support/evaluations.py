@@ -6,7 +6,7 @@ from fedge.exchange.evaluate import Evaluation
 
 
 def classified(confusion, loss, only_one_right=None, moments=None):
-    """Return an evaluation; of windows that only the own model has right, or only this one, if told."""
+    """An evaluation; of windows that only the own model has right, or only this one, if told."""
     sums = {"confusion": np.asarray(confusion, dtype=np.int64)}
     differences = None
     if only_one_right is not None:

@@ -45,7 +45,7 @@ def inject(message, context, call_next):
 
 
 def noting(call_next):
-    """Return the same with a line of every trained model in a file."""
+    """The same with a line of every trained model in a file."""
 
     def call(message, context):
         reply, path = call_next(message, context), os.environ.get("FEDGE_RELEASED")
@@ -136,7 +136,7 @@ FAULTS = {
 
 
 def changed(reply, message, change):
-    """Return a reply with other arrays or metrics; `change` works on (start, end, metrics) in place."""
+    """A reply with other arrays or metrics; `change` works on (start, end, metrics) in place."""
     start, end = (
         {n: np.array(a) for n, a in arrays_of(m, ARRAYS).items()} if ARRAYS in m.content else {}
         for m in (message, reply)

@@ -19,7 +19,7 @@ KINDS = {
 
 
 def compiler():
-    """Return a C compiler, or None."""
+    """A C compiler, or None."""
     return next(filter(None, map(shutil.which, ("gcc", "cc", "clang"))), None)
 
 

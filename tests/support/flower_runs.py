@@ -74,7 +74,7 @@ def start(program, *words, seed="5", timeout=300, mark=""):
 
 
 def without(text, *timed):
-    """Return the rows of a CSV text without its timing columns."""
+    """The rows of a CSV text without its timing columns."""
     return [{k: v for k, v in row.items() if k not in timed} for row in csv.DictReader(text.splitlines())]
 
 

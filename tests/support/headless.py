@@ -13,7 +13,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
 def find_chromium():
-    """Return the path of a Chromium on this machine, or None."""
+    """The path of a Chromium on this machine, or None."""
     return next((found for found in map(shutil.which, NAMES) if found), None)
 
 
@@ -110,7 +110,7 @@ class Browser:
             self._read()
 
     def evaluate(self, expression):
-        """Return the value of a JavaScript expression."""
+        """The value of a JavaScript expression."""
         return self._call("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get(
             "value"
         )
@@ -121,5 +121,5 @@ class Browser:
         Path(path).write_bytes(base64.b64decode(shot["data"]))
 
     def pdf(self):
-        """Return the printed page."""
+        """The printed page."""
         return base64.b64decode(self._call("Page.printToPDF")["data"])

@@ -25,7 +25,7 @@ _TINY = {
 
 
 def tiny():
-    """Return the configuration of a run that is soon done."""
+    """The configuration of a run that is soon done."""
     return {**_TINY, "data.path": nine_users()}
 
 
@@ -48,7 +48,7 @@ def uninterrupted(tmp_path, config):
 
 
 def rounds_done(folder):
-    """Return the global rounds that a run's table holds."""
+    """The global rounds that a run's table holds."""
     table = folder / "metrics" / "global_rounds.csv"
     return max(0, table.read_bytes().count(b"\n") - 1) if table.is_file() else 0
 

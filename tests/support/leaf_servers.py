@@ -42,7 +42,7 @@ class Quiet:
 
 
 def free_port():
-    """Return a port of the loopback that was free a moment ago."""
+    """A port of the loopback that was free a moment ago."""
     import socket
 
     with socket.socket() as taken:

@@ -108,7 +108,7 @@ class Leaves:
 
 
 def _split(clients, leaves):
-    """Return clients in as many runs as there are leaves, the first ones longer."""
+    """Clients in as many runs as there are leaves, the first ones longer."""
     size, more = divmod(len(clients), leaves)
     ends = [size * (leaf + 1) + min(leaf + 1, more) for leaf in range(leaves)]
     return [clients[first:end] for first, end in zip([0, *ends], ends, strict=False)]

@@ -163,7 +163,7 @@ _FIRST = {
 
 
 def error_reply(seed):
-    """Return (code, reason) of an error reply, by a seed; the reason may be no text."""
+    """(code, reason) of an error reply, by a seed; the reason may be no text."""
     rng = np.random.default_rng([28, seed])
     code = _one(rng, CODES) if rng.random() < 0.7 else int(rng.integers(-(2**31), 2**31))
     reason, how = _one(rng, REASONS), rng.integers(6)

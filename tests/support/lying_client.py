@@ -54,14 +54,14 @@ def lie(message, context, call_next):
 
 
 def answered_otherwise(reply, plan):
-    """Return a first answer that is the lie of a plan."""
+    """A first answer that is the lie of a plan."""
     note_lie()
     _, spoil = first_answer(plan["seed"])
     return with_record(reply, spoil(dict(config_of(reply))))
 
 
 def with_record(reply, values):
-    """Return a reply with other values, of any type, as over a wire that checks nothing."""
+    """A reply with other values, of any type, as over a wire that checks nothing."""
     record = ConfigRecord()
     record.__dict__["_data"] = values
     reply.content = RecordDict({CONFIG: record})
@@ -69,7 +69,7 @@ def with_record(reply, values):
 
 
 def with_sums(reply, plan):
-    """Return a first answer whose statistics are as a plan has them: "mean" or "std", and a number."""
+    """A first answer whose statistics are as a plan has them: "mean" or "std", and a number."""
     told = json.loads(config_of(reply)["told"])
     sums, (which, number) = told["sums"], plan["sums"]
     if which == "mean":
@@ -83,7 +83,7 @@ LIES = {"first": answered_otherwise, "sums": with_sums}
 
 
 def failed_otherwise(message, seed, client):
-    """Return an error reply, another one for each message of a run."""
+    """An error reply, another one for each message of a run."""
     note_lie()
     at = 2 * int(config_of(message)["leaf_round"]) + (message.metadata.message_type == EVALUATE)
     code, reason = error_reply(10_000 * seed + 10 * at + client)

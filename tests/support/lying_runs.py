@@ -35,7 +35,7 @@ MOST_LOG = 200_000  # bytes of run.log
 
 
 def errors_plan(seed, liars=(LIAR,)):
-    """Return the plan of a run in which clients answer all work by the error replies of a seed."""
+    """The plan of a run in which clients answer all work by the error replies of a seed."""
     return {"name": f"errors-{seed}", "what": "errors", "seed": seed, "liars": list(liars)}
 
 
@@ -43,12 +43,12 @@ WHOLE = {"name": "whole", "what": "none", "works": True, "liars": []}
 
 
 def files_plan(seed):
-    """Return the plan of a run that goes on from a folder of which one file is spoilt by a seed."""
+    """The plan of a run that goes on from a folder of which one file is spoilt by a seed."""
     return {"name": f"files-{seed}", "what": "files", "seed": seed, "works": True, "liars": []}
 
 
 def first_plan(seed):
-    """Return the plan of a run in which one client's first answer is the lie of a seed."""
+    """The plan of a run in which one client's first answer is the lie of a seed."""
     return {"name": f"first-{seed}", "what": "first", "seed": seed, "liars": [LIAR]}
 
 
@@ -133,13 +133,13 @@ class Ended:
 
 
 def ended(runs, name):
-    """Return a run by its name."""
+    """A run by its name."""
     said = json.loads((Path(runs) / "shown" / f"{name}.json").read_text())
     return Ended(Path(runs) / name, **said)
 
 
 def honest_record(dealt, client=LIAR):
-    """Return the values of a client's honest first answer."""
+    """The values of a client's honest first answer."""
     _, facts = read_laid_out(Path(dealt) / f"client-{client}")
     return {"partition_id": client, "num_partitions": CLIENTS, "seen": "", "told": facts["told"]}
 
@@ -206,7 +206,7 @@ NOISE = {"name": "noise", "what": "noise", "works": True, "liars": [LIAR]}
 
 
 def sums_plans():
-    """Return plans of an honest run, and of those with a node that lies about its windows and works on."""
+    """Plans of an honest run, and of those with a node that lies about its windows and works on."""
     lying = {"what": "sums", "works": True, "liars": [LIAR]}
     return [HONEST, *({**lying, "name": f"sums-{which}-{n:g}", "sums": [which, n]} for which, n in SUMS)]
 
@@ -231,7 +231,7 @@ def look_at_sums(runs, names, has_report=False):
 
 
 def accuracy(found):
-    """Return the mean test accuracy of all but the liar in the last round."""
+    """The mean test accuracy of all but the liar in the last round."""
     rows = [row for row in found.rows("metrics/clients.csv") if row["client"] != str(LIAR)]
     last = max(int(row["global_round"]) for row in rows)
     return np.mean([float(row["test_accuracy"]) for row in rows if int(row["global_round"]) == last])

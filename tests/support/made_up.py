@@ -10,7 +10,7 @@ from hhar.windows.window_file import Windows
 
 
 def make_windows(rows, classes=3):
-    """Return windows from rows (user, device or None, session or None, class); x holds the row's number."""
+    """Windows from rows (user, device or None, session or None, class); x holds the row's number."""
     user, device, session, y = zip(*rows, strict=True)
     x = np.arange(len(rows), dtype=np.float32)[:, None, None]
     return Windows(
@@ -25,7 +25,7 @@ def make_windows(rows, classes=3):
 
 
 def make_result(global_round=1, decisions=("accepted", "rejected"), failures=None, cloud=True):
-    """Return one global round of two leaves: clients 0 and 1 under leaf 0, client 2 under leaf 1."""
+    """One global round of two leaves: clients 0 and 1 under leaf 0, client 2 under leaf 1."""
     labels = np.array([0, 1])
     similarity = np.array([[1.0, 0.25], [0.25, 1.0]])
     offers = [None, None]

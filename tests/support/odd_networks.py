@@ -60,7 +60,7 @@ def _pick(rng, values):
 
 
 def odd_case(seed):
-    """Return an `OddCase`; equal seeds give equal ones."""
+    """An `OddCase`; equal seeds give equal ones."""
     rng = np.random.default_rng([seed, 24])
     channels, steps, classes = _pick(rng, CHANNELS), _pick(rng, STEPS), _pick(rng, CLASSES)
     layers, width, left, needs_two, cost = [], channels, steps, False, 0
@@ -201,7 +201,7 @@ WINDOWS = {**FINITE, **WILD}
 
 
 def odd_windows(kind, case, seed=0):
-    """Return x (N, C, T) float32 and y (N) int64."""
+    """x (N, C, T) float32 and y (N) int64."""
     draw = torch.Generator().manual_seed(seed)
     x = WINDOWS[kind](draw, (case.windows, *case.shape)).float()
     return x, torch.randint(0, case.classes, (case.windows,), generator=draw)
@@ -211,7 +211,7 @@ def odd_windows(kind, case, seed=0):
 
 
 def odd_terms(seed):
-    """Return the six terms of a step, in the order of `fedge.native.training.Descent`, by name."""
+    """The six terms of a step, in the order of `fedge.native.training.Descent`, by name."""
     rng = np.random.default_rng([seed, 25])
     return {
         "lr": _pick(rng, (0.05, 1e-3, 1e-8, 0.5)),

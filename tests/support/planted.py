@@ -276,7 +276,7 @@ def moments_forgotten():
 
 
 def without_moments(states):
-    """Return states without those of a strategy."""
+    """States without those of a strategy."""
     return {name: state for name, state in states.items() if not name.startswith("strategy")}
 
 

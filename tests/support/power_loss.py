@@ -39,7 +39,7 @@ class Operation(NamedTuple):
 
 
 def read_log(path):
-    """Return the operations of a log of file_faults.c."""
+    """The operations of a log of file_faults.c."""
     log, at, found = Path(path).read_bytes(), 0, []
     while at < len(log):
         head = _HEAD.match(log, at)
@@ -159,7 +159,7 @@ def _left(folder, mode):
 
 
 def failures(log):
-    """Return (mode, n, what is left) for power failures before the n-th operation, and after the last one.
+    """(mode, n, what is left) for power failures before the n-th operation, and after the last one.
 
     One of those that leave the same: n is the last, before which the most had been promised.
     """
@@ -174,7 +174,7 @@ def failures(log):
 
 
 def kills(log):
-    """Return ("kill" or "torn", number of an operation) → what a kill before or amid it leaves.
+    """("kill" or "torn", number of an operation) → what a kill before or amid it leaves.
 
     Operations that changed nothing, of which the log has only that they were counted, are left out.
     """
@@ -224,7 +224,7 @@ def unlike(left, other, path=""):
 
 
 def _lasting(name):
-    """Return a name without the id of its process; `_SLOW` for files that only slow rounds leave."""
+    """A name without the id of its process; `_SLOW` for files that only slow rounds leave."""
     return _SLOW if name.startswith("messages-") else re.sub(r"^(\.latest)-\d+", r"\1", name)
 
 

@@ -11,7 +11,7 @@ MARK = "FEDGE_TEST_RUN"
 
 
 def leftovers(mark, wait_s=60.0):
-    """Return the processes started with `mark` as their FEDGE_TEST_RUN that still live after `wait_s`."""
+    """The processes started with `mark` as their FEDGE_TEST_RUN that still live after `wait_s`."""
     deadline = time.monotonic() + wait_s
     while (found := marked(mark)) and time.monotonic() < deadline:
         time.sleep(0.2)
@@ -19,12 +19,12 @@ def leftovers(mark, wait_s=60.0):
 
 
 def marked(mark):
-    """Return the living processes that were started with `mark` as their FEDGE_TEST_RUN."""
+    """The living processes that were started with `mark` as their FEDGE_TEST_RUN."""
     return [process for process in psutil.process_iter() if _mark(process) == str(mark)]
 
 
 def _mark(process):
-    """Return the mark of a process; None for others, and for those that have just ended."""
+    """The mark of a process; None for others, and for those that have just ended."""
     try:
         return process.environ().get(MARK)
     except psutil.Error:

@@ -65,7 +65,7 @@ def write_hapt(folder, labels, samples=700):
 
 
 def wisdm_record(person, activity, number, x=None, start_ns=49_105_962_326_000):
-    """Return one record as it is published, of sample `number` of a recording at 20 Hz."""
+    """One record as it is published, of sample `number` of a recording at 20 Hz."""
     value = number / 10 if x is None else x
     return f"{person},{activity},{start_ns + number * 50_000_000},{value},9.5,0.50395286;"
 
@@ -78,7 +78,7 @@ def write_wisdm(folder, records, name="WISDM_ar_v1.1_raw.txt", end="\n"):
 
 
 def pamap2_row(time_s, activity, lost=(), heart="NaN"):
-    """Return one row of 54 columns; from 3 on column c holds c + time, or NaN where it was lost."""
+    """One row of 54 columns; from 3 on column c holds c + time, or NaN where it was lost."""
     places = {"hand": range(3, 20), "chest": range(20, 37), "ankle": range(37, 54)}
     gone = {c for place in lost for c in places[place]}
     sensors = ["NaN" if c in gone else f"{c + time_s:.5g}" for c in range(3, 54)]
@@ -111,7 +111,7 @@ def write_cifar10(folder, images, labels, name="data_batch_1"):
 
 
 def python_2_batch(images, labels):
-    """Return one batch as Python 2 pickled it: protocol 2, text as bytes, `numpy.core.multiarray`.
+    """One batch as Python 2 pickled it: protocol 2, text as bytes, `numpy.core.multiarray`.
 
     Written opcode by opcode, because Python 3 pickles otherwise.
     """

@@ -63,11 +63,11 @@ class RayRun:
             time.sleep(0.02)
 
     def processes(self):
-        """Return all its living processes."""
+        """All its living processes."""
         return marked(self.mark)
 
     def named(self, *words):
-        """Return its living processes whose command line holds one of `words`."""
+        """Its living processes whose command line holds one of `words`."""
         found = []
         for process in self.processes():
             try:
@@ -84,7 +84,7 @@ class RayRun:
 
 
 def listening(processes):
-    """Return (process name, address) of every socket on which processes listen, or receive datagrams."""
+    """(process name, address) of every socket on which processes listen, or receive datagrams."""
     found = set()
     for process in processes:
         with suppress(psutil.Error):

@@ -33,7 +33,7 @@ OF_OTHER_VERSIONS = (
 
 
 def as_osv(identifier, alias, package, ranges):
-    """Return a hole as OSV writes it (https://ossf.github.io/osv-schema/)."""
+    """A hole as OSV writes it (https://ossf.github.io/osv-schema/)."""
     return {
         "schema_version": "1.7.3",
         "id": identifier,

@@ -40,7 +40,7 @@ def answers():
 
 
 def _key(message, context):
-    """Return a digest of all that an answer depends on."""
+    """A digest of all that an answer depends on."""
     digest = hashlib.sha256()
     digest.update(repr((message.metadata.message_type, context.node_config, context.run_config)).encode())
     for records in (message.content, context.state):

@@ -21,7 +21,7 @@ GARBAGE = "garbage"  # kind of an answer that goes as bytes that are no packet
 
 
 def with_book(answer, **changes):
-    """Return an answer whose book says something else."""
+    """An answer whose book says something else."""
     facts = json.loads(json.dumps(dict(answer.facts)))
     facts["book"] |= changes
     return Packet(answer.kind, facts, answer.states)

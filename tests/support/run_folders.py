@@ -21,7 +21,7 @@ LAPS = dict.fromkeys(PHASES, 0.0) | {"wait": 1.5, "aggregate": 0.5}
 
 
 def timelines(number):
-    """Return a round's timelines: a wait of 1.5 s, client 0 on worker 0, clients 1, 2, 3 on worker 1.
+    """A round's timelines: a wait of 1.5 s, client 0 on worker 0, clients 1, 2, 3 on worker 1.
 
     Worker 0: 0.2 s load, 1.1 s train, 0.1 s serialise. Worker 1: 0.5 and 0.4 s train, 0.2 s evaluate, 0.1 s
     serialise, and then nothing for 0.2 s while worker 0 is still at work.
@@ -38,7 +38,7 @@ def timelines(number):
 
 
 def confusion(right):
-    """Return the matrix of a client that gets `right` of 10 windows of each of two classes right."""
+    """The matrix of a client that gets `right` of 10 windows of each of two classes right."""
     return np.array([[right, 10 - right], [10 - right, right]])
 
 
@@ -52,7 +52,7 @@ def round_result(
     truth=None,
     tuned=None,
 ):
-    """Return a round of two leaves with two clients each; client k gets rights[k] of 10 right, or failed.
+    """A round of two leaves with two clients each; client k gets rights[k] of 10 right, or failed.
 
     Both leaves' scores are of the clients that are no unseen clients. With `tuned`, fine-tuned models that
     are served have these rights of known clients, and `rights` are those before it.

@@ -94,7 +94,7 @@ class Terminal:
         self.master = self.slave = None
 
     def look(self, wait_s=0.0):
-        """Return the lines on the screen, having taken in what was sent."""
+        """The lines on the screen, having taken in what was sent."""
         while select.select([self.master], [], [], wait_s)[0]:
             try:
                 data = os.read(self.master, 65536)

@@ -12,7 +12,7 @@ from hhar.windows.window_file import save_windows
 
 @cache
 def nine_users():
-    """Return the path of 972 windows of 6 channels, 64 samples; made once, removed when this process ends."""
+    """The path of 972 windows of 6 channels, 64 samples; made once, removed when this process ends."""
     folder = tempfile.mkdtemp(prefix="fedge-test-data-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     windows = synthetic_windows(9, windows_per_bout=1, rate_hz=25.0)

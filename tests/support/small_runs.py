@@ -16,7 +16,7 @@ PER_USER = 16  # windows
 
 
 def small_config(folder, **changes):
-    """Return the options of a run of two global rounds on a file of nine users, written into `folder`.
+    """The options of a run of two global rounds on a file of nine users, written into `folder`.
 
     In `changes`, "__" stands for the dot in a key and "_" for a dash.
     """

@@ -57,7 +57,7 @@ class Direct:
 
 
 def carried(packet, most):
-    """Return a packet as it arrives; LeafRefused where it cannot be read."""
+    """A packet as it arrives; LeafRefused where it cannot be read."""
     try:
         return packet_of(chunks_of(packet), *most)
     except LinkError as error:
@@ -69,7 +69,7 @@ def honest(_, answer, on_note, most):
 
 
 def gone_at(places, otherwise=honest):
-    """Return an act of the liar: away at some of its orders."""
+    """An act of the liar: away at some of its orders."""
 
     def act(at, answer, on_note, most):
         if at in places:
@@ -80,7 +80,7 @@ def gone_at(places, otherwise=honest):
 
 
 def lies_at(lies):
-    """Return an act of the liar: order → how its answer is spoilt; None: not at all."""
+    """An act of the liar: order → how its answer is spoilt; None: not at all."""
 
     def act(at, answer, on_note, most):
         lie = lies(at)
@@ -170,7 +170,7 @@ def lie_of(seed, is_first=False):
 
 
 def plain(facts):
-    """Return facts as JSON has them."""
+    """Facts as JSON has them."""
     return json.loads(json.dumps({key: value for key, value in facts.items() if key != NUMBER}))
 
 

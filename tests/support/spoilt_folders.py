@@ -54,7 +54,7 @@ def with_digest(content, group, digest):
 
 
 def parts_of(content):
-    """Return header and data of a safetensors file."""
+    """Header and data of a safetensors file."""
     length = int.from_bytes(content[:8], "little")
     return json.loads(content[8 : 8 + length]), content[8 + length :]
 
@@ -64,7 +64,7 @@ def joined(header, data):
 
 
 def with_odd_header(content, rng):
-    """Return a safetensors file with another header, another length of it, or cut."""
+    """A safetensors file with another header, another length of it, or cut."""
     header, data = parts_of(content)
     how = int(rng.integers(6))
     if how == 0:
@@ -75,7 +75,7 @@ def with_odd_header(content, rng):
 
 
 def with_odd_card(content, rng):
-    """Return models with another card."""
+    """Models with another card."""
     header, data = parts_of(content)
     said = json.loads(header["__metadata__"][cards.KEY])
     text = text_of(changed(said, rng, CODE), rng).decode("utf-8", errors="replace")

@@ -25,7 +25,7 @@ def write_windows(folder, options, clients):
 
 
 def project(folder, clients, rounds, federation):
-    """Return the table of the app's pyproject.toml, by dotted keys, whose federation "there" is given."""
+    """The table of the app's pyproject.toml, by dotted keys, whose federation "there" is given."""
     shutil.copytree(APP, folder, dirs_exist_ok=True)
     (folder / "README.md").write_text("Stock Flower.\n")
     config = {
@@ -44,7 +44,7 @@ def project(folder, clients, rounds, federation):
 
 
 def seconds_of(folder):
-    """Return the seconds of a round, the one in the middle."""
+    """The seconds of a round, the one in the middle."""
     ended = [float(line) for line in (folder / "ended").read_text().splitlines()]
     return statistics.median(np.diff(ended))
 

@@ -8,7 +8,7 @@ from fedge.timing.timeline import LEGS, TIMELINE_PARTS
 
 
 def read(path):
-    """Return a CSV table as dictionaries of numbers; empty cells are None."""
+    """A CSV table as dictionaries of numbers; empty cells are None."""
     with path.open(newline="") as file:
         return [{k: float(v) if v else None for k, v in row.items()} for row in csv.DictReader(file)]
 
@@ -43,7 +43,7 @@ def assert_times_add_up(folder, messages_per_round):
 
 
 def rounds_of(folder):
-    """Return (round, seconds) of the metrics."""
+    """(round, seconds) of the metrics."""
     with (folder / "metrics" / "global_rounds.csv").open(newline="") as file:
         return [{"seconds": float(row["seconds"])} for row in csv.DictReader(file)]
 

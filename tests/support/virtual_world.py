@@ -68,13 +68,13 @@ def facts_of(initial, seed, children, server=0):
 
 
 def config_of(**changes):
-    """Return the configuration of a small run; "__" stands for the dot in a key, "_" for a dash."""
+    """The configuration of a small run; "__" stands for the dot in a key, "_" for a dash."""
     given = {key.replace("__", ".").replace("_", "-"): value for key, value in changes.items()}
     return from_run_config({**OFF, "asynchrony.rule": "fedbuff", "num-server-rounds": 3, **given})
 
 
 def app(fails=(), losses=None, steps=1):
-    """Return clients: (device, attempt) alone decides what is added; those of `fails` raise an exception.
+    """Clients: (device, attempt) alone decides what is added; those of `fails` raise an exception.
 
     A job takes `steps` steps; of one that is cut short, what is added depends on how many it takes, too.
     What a device finds of a leaf's model is `losses` (role, device), 0.5 without it.
@@ -189,7 +189,7 @@ def world(
 
 
 def cloud_of(config, initial, devices, seed):
-    """Return the cloud above the leaves, all of the same weight."""
+    """The cloud above the leaves, all of the same weight."""
     leaves, asynchrony = config.hierarchy.num_servers, config.asynchrony
     if leaves == 1:
         return None
@@ -233,12 +233,12 @@ def outcome(procedure, noted):
 
 
 def digest(found):
-    """Return the sha256 of model, curve and histogram of what `outcome` returned."""
+    """The sha256 of model, curve and histogram of what `outcome` returned."""
     return hashlib.sha256(
         repr([found[name] for name in ("served", "rows", "staleness")]).encode()
     ).hexdigest()
 
 
 def renamed(config, **changes):
-    """Return a configuration with other fields of its section `asynchrony`."""
+    """A configuration with other fields of its section `asynchrony`."""
     return replace(config, asynchrony=replace(config.asynchrony, **changes))

@@ -117,20 +117,20 @@ def _relative(groups: Sequence[Group]) -> dict[str, Metric]:
 
 
 def _values(group: Group, metric: Metric) -> dict[int, float]:
-    """Return seed → number of a group's finished runs."""
+    """Seed → number of a group's finished runs."""
     values = {seed: metric(run) for seed, run in group.finished.items()}
     return {seed: value for seed, value in values.items() if value is not None}
 
 
 def estimate_text(found: Estimate | None) -> str:
-    """Return "0.9123 ± 0.0045"."""
+    """ "0.9123 ± 0.0045"."""
     if found is None:
         return NOTHING
     return text_of(found.mean) + (f" ± {text_of(found.std)}" if found.std is not None else "")
 
 
 def interval_text(found: Estimate | None) -> str:
-    """Return "0.9011 to 0.9235"."""
+    """ "0.9011 to 0.9235"."""
     return NOTHING if found is None or found.low is None else f"{text_of(found.low)} to {text_of(found.high)}"
 
 

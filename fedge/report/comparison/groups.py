@@ -88,7 +88,7 @@ def _labels(groups: Sequence[Sequence[RunData]]) -> list[str]:
 
 
 def _letters(index: int) -> str:
-    """Return A, B, …, Z, AA, AB, …"""
+    """A, B, …, Z, AA, AB, …"""
     head = _letters(index // 26 - 1) if index >= 26 else ""
     return head + chr(ord("A") + index % 26)
 

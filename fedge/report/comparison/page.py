@@ -228,7 +228,7 @@ def final_panel(rows: Sequence[Final], reference: str) -> Panel:
 
 
 def _unbroken(text: str) -> str:
-    """Return "0.91 (0.90 to 0.92)" so that a line may end before the interval and not within it."""
+    """ "0.91 (0.90 to 0.92)" so that a line may end before the interval and not within it."""
     mean, bracket, rest = text.partition("(")
     return mean + bracket + rest.replace(" ", "\N{NO-BREAK SPACE}")
 
@@ -359,7 +359,7 @@ def _draw_mean(axes: Axes, index: int, label: str, means: pl.DataFrame) -> None:
 
 
 def _means(group: Group, column: str, position: Position) -> pl.DataFrame:
-    """Return round, mean position x, mean and std of y, number of seeds: rounds that every run has."""
+    """Round, mean position x, mean and std of y, number of seeds: rounds that every run has."""
     frames = [
         run.rounds.select(
             pl.col("global_round").alias("round"), position(run).cast(pl.Float64).alias("x"),
@@ -391,7 +391,7 @@ def settings_section(groups: Sequence[Group]) -> Section:
 
 
 def settings_table(labels: Sequence[str], found: Mapping[str, Sequence[Any]]) -> Panel:
-    """Return settings as a table: name → its value in each of `labels`."""
+    """Settings as a table: name → its value in each of `labels`."""
     rows = [(name, *map(_setting, values)) for name, values in found.items()]
     return Panel("Settings", table(("setting", *labels), rows), is_open=True, is_wide=True)
 

@@ -22,7 +22,7 @@ _COSTS: dict[str, Callable[[pl.DataFrame], float]] = {
 
 
 def default_target(reference: Group, column: str) -> float | None:
-    """Return 95 % of the final accuracy of a group, averaged over its seeds; None where it has none.
+    """95 % of the final accuracy of a group, averaged over its seeds; None where it has none.
 
     Args:
         reference: the group.

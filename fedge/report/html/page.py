@@ -162,7 +162,7 @@ def write_page(page: Page, path: Path) -> None:
 
 
 def _css(variables: dict[str, str]) -> str:
-    """Return CSS declarations."""
+    """CSS declarations."""
     return " ".join(f"{name}: {value};" for name, value in variables.items())
 
 

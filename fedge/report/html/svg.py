@@ -109,7 +109,7 @@ def stacked_over_rounds(
 
 
 def to_svg(figure: Figure, name: str, description: str) -> str:
-    """Return `figure` as an SVG element for an HTML page.
+    """`figure` as an SVG element for an HTML page.
 
     Args:
         figure: drawn within `figure_style`.

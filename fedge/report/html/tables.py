@@ -93,13 +93,13 @@ def seconds_text(seconds: float) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Return "1 leaf", "2 leaves", "3 rounds"."""
+    """ "1 leaf", "2 leaves", "3 rounds"."""
     plural = "leaves" if noun == "leaf" else f"{noun}s"
     return f"{number} {noun if number == 1 else plural}"
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """Return whole numbers as "1–3, 5"; they come in ascending order."""
+    """Whole numbers as "1–3, 5"; they come in ascending order."""
     parts: list[list[int]] = []
     for number in numbers:
         if parts and number == parts[-1][-1] + 1:

@@ -27,19 +27,19 @@ def accuracy_section(run: RunData) -> Section:
 
 
 def _capital(said: str) -> str:
-    """Return words as they begin a title."""
+    """Words as they begin a title."""
     return said[:1].upper() + said[1:]
 
 
 def accuracy_panel(run: RunData) -> Panel:
-    """Return test accuracy per leaf over rounds."""
+    """Test accuracy per leaf over rounds."""
     return _per_leaf(
         run, f"Test {run.score.said} per leaf", f"test_{run.score.name}", f"test {run.score.said}"
     )
 
 
 def loss_panel(run: RunData) -> Panel:
-    """Return test loss per leaf over rounds."""
+    """Test loss per leaf over rounds."""
     return _per_leaf(
         run,
         "Test loss per leaf",

@@ -31,7 +31,7 @@ _MANY_CELLS = 20  # leaves above which a similarity map is one picture, without 
 
 
 def clustering_section(run: RunData) -> Section:
-    """Return clusters over rounds and similarities."""
+    """Clusters over rounds and similarities."""
     steps = run.clusters
     if steps.is_empty():
         return Section("Clusters", [_nobody_compared(run)])

@@ -38,7 +38,7 @@ def device_sections(run: RunData) -> list[Section]:
 
 
 def device_tiles(run: RunData) -> list[Tile]:
-    """Return virtual time, versions, staleness and who was at work; nothing off the virtual clock."""
+    """Virtual time, versions, staleness and who was at work; nothing off the virtual clock."""
     if run.versions.is_empty():
         return []
     row, config = run.versions.row(-1, named=True), run.config

@@ -27,7 +27,7 @@ _COUNTS = {"threads": "threads", "fds": "open files"}
 
 
 def memory_section(run: RunData) -> Section:
-    """Return memory by role, with the peaks named."""
+    """Memory by role, with the peaks named."""
     if run.memory.is_empty():
         return Section("Memory", ["Memory was not measured."])
     text = [

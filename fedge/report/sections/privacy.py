@@ -27,7 +27,7 @@ def privacy_sections(run: RunData) -> list[Section]:
 
 
 def epsilon_panel(run: RunData) -> Panel:
-    """Return ε over rounds."""
+    """ε over rounds."""
     rows = run.rounds.select("global_round", "epsilon_spent").drop_nulls()
     figure, axes = new_figure()
     axes.plot(rows["global_round"], rows["epsilon_spent"], color=colour(0), marker=".")

@@ -45,7 +45,7 @@ def options_panel(config: Mapping[str, Any]) -> Panel:
 
 
 def surroundings_panel(manifest: Mapping[str, Any]) -> Panel:
-    """Return versions, engine and federation."""
+    """Versions, engine and federation."""
     rows = [(name, version) for name, version in manifest.get("versions", {}).items()]
     rows.append(("engine", str(manifest.get("engine", "–"))))
     rows += [

@@ -12,7 +12,7 @@ from fedge.config.option import ConfigError
 
 
 def ended(callback, **columns):
-    """Return (round, reason) of the first of these rounds after which a callback ends the run."""
+    """(round, reason) of the first of these rounds after which a callback ends the run."""
     for number, values in enumerate(zip(*columns.values(), strict=True), start=1):
         numbers = MappingProxyType(dict(zip(columns, values, strict=True)))
         reason = callback.end_round(Round(number, 99, numbers))

@@ -42,7 +42,7 @@ def step(dealt, leaves, loss=lambda role, leaf: 1.0, forks=(), folds=None):
 
 
 def better(role, leaf):
-    """Return losses of which what is proposed is the smallest."""
+    """Losses of which what is proposed is the smallest."""
     return {PRESENT: 1.0, PROPOSED: 0.5}.get(role, 2.0)
 
 
@@ -176,7 +176,7 @@ def test_doubts_do_not_last():
 
 
 def beside(place):
-    """Return the likeness of leaves 0, 1 and 3, 4, 5, which are two groups, and of leaf 2 between them."""
+    """The likeness of leaves 0, 1 and 3, 4, 5, which are two groups, and of leaf 2 between them."""
     alike = likeness([0, 0, 0, 1, 1, 1], clients=6)
     x = np.array([0, 0, place, 1, 1, 1])[alike.leaf_of]
     return Likeness(alike.cosines - np.abs(x[:, None] - x)[None], alike.leaf_of, 1)

@@ -8,7 +8,7 @@ from fedge.states.averaging import weighted_mean
 
 
 def state(body, head=0.0, count=0):
-    """Return a model of two entries and a BatchNorm counter."""
+    """A model of two entries and a BatchNorm counter."""
     return {
         "body": np.array([body], np.float32),
         "head": np.array([head], np.float32),

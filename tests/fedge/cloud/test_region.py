@@ -28,7 +28,7 @@ def same(kept):
 
 
 def tree_of(gradients, levels, tree="2x2x1", samples=1):
-    """Return the cloud's children over leaves of one client each, whose gradient is the same everywhere."""
+    """The cloud's children over leaves of one client each, whose gradient is the same everywhere."""
     config = from_run_config({"hierarchy.tree": tree, "scaffold.levels": levels})
     strategy = make_strategy(config, 1)
     leaves = [Leaf(j, {j: samples}, state(0.0), ["w"], strategy, levels) for j in range(len(gradients))]

@@ -47,7 +47,7 @@ def test_what_is_withheld(needs, began, labels, seen):
 
 
 def steps(method, starts_by_round, **settings):
-    """Return the labels and what was said of three leaves whose heads move by (2,0), (2,0.1), (-1,2)."""
+    """The labels and what was said of three leaves whose heads move by (2,0), (2,0.1), (-1,2)."""
     config = ClusterConfig(method=method, split_round=1, tau=0.5, still_below=9.0, pull_above=0.1, **settings)
     aggregator = CloudAggregator(config, CloudSetting(("head",)))
     moves = np.array([[2, 0], [2, 0.1], [-1, 2]], np.float32)

@@ -17,7 +17,7 @@ NAMES = ("body", "head")
 
 
 def state(head, body=0.0, count=0):
-    """Return a model: two trainable entries and a BatchNorm pair."""
+    """A model: two trainable entries and a BatchNorm pair."""
     return {
         "body": np.array([[body]], np.float32),
         "head": np.array([head], np.float32),
@@ -163,7 +163,7 @@ LEAF_OF = np.repeat(np.arange(4), 4)
 
 
 def answered(groups, gain=None):
-    """Return answers of clients at which models of other groups do three times as badly; a trial's gain."""
+    """Answers of clients at which models of other groups do three times as badly; a trial's gain."""
     groups = np.array(groups)
     noise = np.exp(np.random.default_rng(0).normal(0, 0.1, (4, 16)))
     losses = noise * np.where(groups[:, None] == groups[LEAF_OF], 1.0, 3.0)
@@ -179,7 +179,7 @@ def four(seed=1):
 
 
 def met(aggregator, start=True, weights=(1, 1, 1, 1), global_round=3):
-    """Return the leaves' meeting with the cloud, after a round from one start or from different ones."""
+    """The leaves' meeting with the cloud, after a round from one start or from different ones."""
     return aggregator.begin([START] * 4 if start else four(2)).meet(brought(four(), weights), global_round)
 
 
@@ -367,7 +367,7 @@ def walk(aggregator, pattern):
 
 
 def drawn(steps):
-    """Return a letter per step: c compared, s skipped, - rested; with two clusters C, S, =."""
+    """A letter per step: c compared, s skipped, - rested; with two clusters C, S, =."""
     letters = ["-" if "compared" in s.facts else "s" if "skipped" in s.facts else "c" for s in steps]
     assert [letter == "c" for letter in letters] == [s.similarity is not None for s in steps]
     return "".join(

@@ -112,7 +112,7 @@ DEAL = replace(CONFIG, test="deal", level="auto")
 
 
 def likeness(groups, clients=4):
-    """Return the likeness of clients whose updates agree within groups of leaves, and a little noise."""
+    """The likeness of clients whose updates agree within groups of leaves, and a little noise."""
     leaf_of = np.repeat(np.arange(len(groups)), clients)
     group = np.asarray(groups)[leaf_of]
     noise = np.random.default_rng(0).normal(0, 0.01, (len(leaf_of), len(leaf_of)))

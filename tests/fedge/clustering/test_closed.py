@@ -17,7 +17,7 @@ from tests.fedge.clustering.test_deals import alike
 
 
 def drawn_tests(groups, clients, seed=0, between=2.0, draws=None, strata=None, noise=0.2):
-    """Return deal tests of leaves of which each group of leaves is a kind of people."""
+    """Deal tests of leaves of which each group of leaves is a kind of people."""
     rng = np.random.default_rng(seed)
     leaf_of = np.repeat(np.arange(len(groups)), clients)
     kinds = np.eye(max(groups) + 1)[np.asarray(groups)[leaf_of]]

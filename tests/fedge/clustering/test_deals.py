@@ -24,7 +24,7 @@ from fedge.clustering.updates import size_strata
 
 
 def alike(types, noise, rng):
-    """Return cosines of vectors that are a client's type and noise, less the mean of all: (K, K)."""
+    """Cosines of vectors that are a client's type and noise, less the mean of all: (K, K)."""
     x = np.concatenate([types, rng.normal(0, noise, (len(types), 40))], axis=1)
     x = x - x.mean(axis=0)
     x /= np.linalg.norm(x, axis=1, keepdims=True)
@@ -32,7 +32,7 @@ def alike(types, noise, rng):
 
 
 def block_similarity(leaf_of, group_of_leaf):
-    """Return 1 for clients of one group, 0 else."""
+    """1 for clients of one group, 0 else."""
     group = np.asarray(group_of_leaf)[leaf_of]
     return (group[:, None] == group).astype(float)
 
@@ -256,7 +256,7 @@ def test_too_little_for_a_test_is_refused(leaf_of):
 
 
 def people(kind, count, rng):
-    """Return (K, 3) types of people, drawn without regard to leaves."""
+    """(K, 3) types of people, drawn without regard to leaves."""
     if kind == "heavy":
         return rng.standard_t(3, size=(count, 3)) / sqrt(3)
     types = rng.normal(size=(count, 3)) * (0.7 if kind == "odd" else 1.0)
@@ -298,7 +298,7 @@ def test_the_level_holds_in_a_thousand_nulls(kind, sizes, capsys):
 
 
 def null_p_values(kind, sizes, many):
-    """Return p of `many` draws of people who are dealt to leaves by chance, with two similarities each."""
+    """p of `many` draws of people who are dealt to leaves by chance, with two similarities each."""
     leaf_of = np.repeat(np.arange(len(sizes)), sizes)
     ps = []
     for seed in range(many):

@@ -30,7 +30,7 @@ def test_a_leafs_description_is_the_mean_of_its_clients():
 
 
 def line(*places):
-    """Return the distances of points on a line."""
+    """The distances of points on a line."""
     return np.abs(np.subtract.outer(np.array(places, float), np.array(places, float)))
 
 

@@ -13,7 +13,7 @@ CHAIN = np.array([[1, 0.9, 0.1, 0], [0.9, 1, 0.8, 0], [0.1, 0.8, 1, 0], [0, 0, 0
 
 
 def matrices(smallest=2):
-    """Return symmetric matrices of which no two pairs are alike."""
+    """Symmetric matrices of which no two pairs are alike."""
 
     def build(size_and_seed):
         size, seed = size_and_seed

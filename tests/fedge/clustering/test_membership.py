@@ -17,7 +17,7 @@ LABELS = st.lists(st.integers(0, 3), min_size=5, max_size=5).map(
 
 
 def settled(steps, patience, **kwargs):
-    """Return the labels in force after each step."""
+    """The labels in force after each step."""
     membership = Membership()
     return ["".join(map(str, membership.settle(found, patience, **kwargs))) for found in steps]
 
@@ -41,7 +41,7 @@ def test_a_single_odd_step_changes_nothing():
 
 
 def walk(membership, verdicts, found=TWO, patience=2):
-    """Return whether groups are in force after each step that has found them, given what trials said."""
+    """Whether groups are in force after each step that has found them, given what trials said."""
     return [
         membership.settle(found, patience, tried=True, useful=useful).tolist() == found.tolist()
         for useful in verdicts

@@ -12,7 +12,7 @@ AVERAGE = partial(joined, linkage_="average", count=2)
 
 
 def planted(groups, strength, seed, per_leaf=4):
-    """Return relationships of clients who differ by themselves (std 1) and by group, and their leaves."""
+    """Relationships of clients who differ by themselves (std 1) and by group, and their leaves."""
     rng = np.random.default_rng(seed)
     groups = np.array(groups)
     leaf_of = np.repeat(np.arange(len(groups)), per_leaf)

@@ -24,7 +24,7 @@ HEADS = hnp.arrays(
 
 
 def model(*head):
-    """Return a model whose last layer has these weights, as a 1-row matrix."""
+    """A model whose last layer has these weights, as a 1-row matrix."""
     return {
         "body.weight": np.ones((5, 5)),
         "head.weight": np.array([head], dtype=np.float32),

@@ -13,7 +13,7 @@ from fedge.config.sections.cluster import ClusterConfig
 
 
 def fan(*angles, lengths=None):
-    """Return updates in these directions, in degrees."""
+    """Updates in these directions, in degrees."""
     radians = np.radians(angles)
     return np.stack([np.cos(radians), np.sin(radians)], axis=1) * np.reshape(
         lengths or [1] * len(angles), (-1, 1)

@@ -13,7 +13,7 @@ START = {
 
 
 def trained(weight, mean, batches=1):
-    """Return a state that has moved by `weight` and `mean`."""
+    """A state that has moved by `weight` and `mean`."""
     return {
         "weight": START["weight"] + np.array(weight, dtype=np.float32),
         "running_mean": np.array(mean, dtype=np.float32),

@@ -31,7 +31,7 @@ HARMLESS = {
 
 
 def allowed(key):
-    """Return a strategy for the values that a key takes."""
+    """A strategy for the values that a key takes."""
     default, rule = options()[key]
     if rule["table"]:
         return st.dictionaries(st.sampled_from("ab"), st.integers() | st.text("xyz"), min_size=1).map(

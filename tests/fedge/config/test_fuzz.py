@@ -95,7 +95,7 @@ def window_file(tmp_path_factory):
 
 
 def in_range(key):
-    """Return a strategy for values that a key takes by itself, their extremes included."""
+    """A strategy for values that a key takes by itself, their extremes included."""
     default, rule = options()[key]
     if rule["table"]:
         return st.just('{"a": 1}')

@@ -11,7 +11,7 @@ from fedge.config.tree import Tree, dotted, names_of_tiers, numbers_of_tiers, pa
 
 
 def written(tree):
-    """Return a tree as the clients of every leaf in brackets."""
+    """A tree as the clients of every leaf in brackets."""
     return f"({','.join(map(written, tree.children))})" if tree.children else str(tree.clients)
 
 

@@ -10,7 +10,7 @@ from fedge.exchange.clients import Standing
 
 
 def board_of(make_result, rounds=1, **changes):
-    """Return a board of clients 0 and 1 under leaf 0 and client 2 under leaf 1, after some rounds of 8."""
+    """A board of clients 0 and 1 under leaf 0 and client 2 under leaf 1, after some rounds of 8."""
     board = Board(8)
     board.begin([(0, 1), (2,)], 2, 0)
     for number in range(1, rounds + 1):

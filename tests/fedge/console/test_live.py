@@ -94,7 +94,7 @@ class Reader:
             self._terminal.look(0.01)
 
     def stop(self):
-        """Return the lines on the screen."""
+        """The lines on the screen."""
         self._over.set()
         self._thread.join()
         return self._terminal.look(0.05)

@@ -18,7 +18,7 @@ MOTIONSENSE = SHARED / "motionsense-24users" / "motionsense-24users-128x6.npz"
 
 
 def made(drift=0.0, bouts=4, users=3, per_bout=15, classes=3, seed=0):
-    """Return windows in time order: bouts of each class, whose mean wanders by `drift` per window."""
+    """Windows in time order: bouts of each class, whose mean wanders by `drift` per window."""
     rng = np.random.default_rng(seed)
     y = np.tile(np.repeat(np.arange(classes), per_bout), bouts * users)
     x = rng.normal(size=(len(y), 2, 8)) + np.cumsum(drift * rng.normal(size=(len(y), 2, 1)), axis=0)

@@ -41,7 +41,7 @@ SCENARIOS = {
 
 @pytest.fixture(scope="module")
 def window_file(tmp_path_factory):
-    """Return the path of windows of six users, four classes, of two samples in two channels; or images."""
+    """The path of windows of six users, four classes, of two samples in two channels; or images."""
 
     def made(images=False):
         rows = [

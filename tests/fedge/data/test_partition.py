@@ -23,7 +23,7 @@ def deal(windows, clients_per_server, seed=0, **keys):
 
 
 def holders(dealt: Partition, num_windows):
-    """Return (client, split) per window, −1 where nobody has it; each window may be held once."""
+    """(client, split) per window, −1 where nobody has it; each window may be held once."""
     client, split = np.full((2, num_windows), -1)
     for k, parts in enumerate(dealt.clients):
         for part, indices in zip(SPLITS, parts, strict=True):
@@ -279,7 +279,7 @@ def test_imbalance_gives_leaf_0_a_multiple(make_windows, factor):
 
 
 def skew(windows, dealt, groups):
-    """Return the mean total variation distance of the groups' class shares from those of all windows."""
+    """The mean total variation distance of the groups' class shares from those of all windows."""
     client, _ = holders(dealt, len(windows))
     overall = np.bincount(windows.y, minlength=3) / len(windows)
     distances = [
@@ -293,7 +293,7 @@ def skew(windows, dealt, groups):
 
 
 def mean_skew(windows, groups, alpha_leaves, alpha_clients):
-    """Return the skew of the groups under a Dirichlet partition over three leaves of three: ten seeds."""
+    """The skew of the groups under a Dirichlet partition over three leaves of three: ten seeds."""
     keys = {"partition__alpha_leaves": alpha_leaves, "partition__alpha_clients": alpha_clients}
     dealt = [deal(windows, [3] * 3, seed, partition__kind="dirichlet", **keys) for seed in range(10)]
     return float(np.mean([skew(windows, d, groups) for d in dealt]))
@@ -369,7 +369,7 @@ def test_blocks_can_be_asked_for_where_sessions_are_known(make_windows):
 
 @pytest.fixture(scope="module", params=["hhar", "motionsense"])
 def real(request, shared_data):
-    """Return (windows, number of users) of a real data set."""
+    """(windows, number of users) of a real data set."""
     name, users = {
         "hhar": ("hhar-9users/hhar-9users-128x3.npz", 9),
         "motionsense": ("motionsense-24users/motionsense-24users-128x6.npz", 24),

@@ -14,7 +14,7 @@ pd = pytest.importorskip("pandas", reason="pip install 'fedge[pandas]'")
 
 
 def columns(bouts=((("a", "walk", 4),)), rate_hz=50, start_s=0.0, gap_s=0.0):
-    """Return columns of bouts (user, label, seconds) in a row; x is the time, y its double."""
+    """Columns of bouts (user, label, seconds) in a row; x is the time, y its double."""
     parts, at = [], {}
     for user, label, seconds in bouts:
         times = at.get(user, start_s) + np.arange(round(seconds * rate_hz)) / rate_hz

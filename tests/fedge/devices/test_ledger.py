@@ -16,7 +16,7 @@ START = version_of({"w": np.zeros(1, np.float32)})
 
 
 def kept():
-    """Return books of two devices: device 1 had 3 s of work that counted, and 1 s that was lost."""
+    """Books of two devices: device 1 had 3 s of work that counted, and 1 s that was lost."""
     ledger = Ledger(2)
     ledger.end_of(Job(1, 1, 0, 1, 1, 0, 0, 3_000_000, 0, 3_000_000, "trains", START), "updates")
     ledger.end_of(

@@ -39,7 +39,7 @@ def ahead(grid, clients=3, timeout_s=30.0, retries=1):
 
 
 def noted(order, gate, broken=()):
-    """Return clients that note their turns and wait for `gate`."""
+    """Clients that note their turns and wait for `gate`."""
     made = ClientApp()
 
     @made.train()

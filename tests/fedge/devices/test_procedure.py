@@ -49,7 +49,7 @@ AVAILABILITIES = st.sampled_from(
 
 @st.composite
 def fleets(draw):
-    """Return (devices, fleet) of any speeds, equal ones among them."""
+    """(devices, fleet) of any speeds, equal ones among them."""
     count = draw(st.integers(2, 9))
     speeds = st.lists(st.sampled_from([0.0, 0.001, 0.02, 0.02, 0.3]), min_size=count, max_size=count)
     per_window, per_job, down_s = (np.array(draw(speeds)) for _ in range(3))

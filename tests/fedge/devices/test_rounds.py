@@ -13,7 +13,7 @@ START = version_of({"w": np.zeros(1, np.float32)})
 
 
 def jobs_of(*ends):
-    """Return jobs that begin at 10; a negative end is of a device that drops out then."""
+    """Jobs that begin at 10; a negative end is of a device that drops out then."""
     return [
         Job(number, number, 0, 1, 1, 0, 10, abs(end), 10, abs(end), "trains" if end > 0 else "dropped", START)
         for number, end in enumerate(ends)

@@ -48,7 +48,7 @@ def a_leaf(strategy=None):
 
 
 def trained(**changes):
-    """Return an honest answer to an order to train, with some of its facts changed."""
+    """An honest answer to an order to train, with some of its facts changed."""
     book = RoundBook(1, {3: 0.5, 4: 0.7}, {3: 1.0, 4: 2.0}, uplink_bytes=8)
     facts = {
         "counted": 2, "moved": True, "version": 7, "folds": [],
@@ -71,7 +71,7 @@ def asked(**changes):
 
 
 def refused(answer, question=None):
-    """Return why an answer is refused."""
+    """Why an answer is refused."""
     with pytest.raises(AnswerRejected) as caught:
         SCHEMA.trained(answer, question or asked(), 1)
     words = str(caught.value)

@@ -29,7 +29,7 @@ def a_leaf():
 
 
 def order(kind):
-    """Return an honest order."""
+    """An honest order."""
     states, facts = a_leaf().round_states()
     common = {"run": "a run", "global_round": 1}
     known = {"own": [orders.SENT, "known/own"], "fold": [orders.HERE, "fold-1-3"]}

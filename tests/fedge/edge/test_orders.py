@@ -14,7 +14,7 @@ from fedge.timing.timeline import ExchangeTimes
 
 
 def sent(facts, states=None):
-    """Return facts and states as they arrive."""
+    """Facts and states as they arrive."""
     found = packet_of(chunks_of(Packet("k", facts, states or {})))
     return found.facts, found.states
 

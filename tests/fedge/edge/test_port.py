@@ -60,7 +60,7 @@ class Scripted(Quiet):
 
 @pytest.fixture
 def port(tmp_path):
-    """Return a function of leaf servers that gives leaves, transport and port."""
+    """A function of leaf servers that gives leaves, transport and port."""
     with ExitStack() as stack:
 
         def make(*hosts, patience_s=10.0, there=2):

@@ -21,7 +21,7 @@ from fedge.states.records import to_record
 
 
 def failed(reason, code=0):
-    """Return an error reply as Flower's simulation engine makes it."""
+    """An error reply as Flower's simulation engine makes it."""
     question = Message(RecordDict(), 1, "train")
     question.metadata.__dict__["_message_id"] = "1"
     return Message(Error(code, reason), reply_to=question)

@@ -6,7 +6,7 @@ from fedge.engine.workers import Workers
 
 
 def collect(count, work):
-    """Return workers, and the dictionary and semaphore of what they have done."""
+    """Workers, and the dictionary and semaphore of what they have done."""
     done, ready = {}, threading.Semaphore(0)
 
     def take(job, result):

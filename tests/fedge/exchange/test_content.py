@@ -96,7 +96,7 @@ def own_file(tmp_path, asked):
 
 
 def reply_with(asked, **changes):
-    """Return a reply with a ticket."""
+    """A reply with a ticket."""
     return Message(RecordDict({ARRAYS: ConfigRecord(changes)}), reply_to=asked)
 
 

@@ -20,7 +20,7 @@ CONTEXT = RoundContext(42, 3, 7, "/data", "/run.log", 0, 1.5)
 
 
 def replying(change):
-    """Return an app whose clients answer with their partition, after `change` (reply, partition)."""
+    """An app whose clients answer with their partition, after `change` (reply, partition)."""
     app = ClientApp()
 
     @app.train()

@@ -24,7 +24,7 @@ from fedge.exchange.hello import (
 
 
 def numbered(message):
-    """Return a message with an id, as an engine gives it one."""
+    """A message with an id, as an engine gives it one."""
     message.metadata.__dict__["_message_id"] = "1"
     return message
 

@@ -17,7 +17,7 @@ CONTEXT = RoundContext(0, 1, 1, "", "", "elsewhere", 60.0)
 
 @pytest.fixture
 def run(monkeypatch):
-    """Return a function that lets clients be asked while a script goes on in another thread."""
+    """A function that lets clients be asked while a script goes on in another thread."""
     monkeypatch.setattr(returning, "_LOOK_S", 0.05)
 
     def asked(steps, *partitions, retries=1, wait_s=0.0):
@@ -48,7 +48,7 @@ def run(monkeypatch):
 
 
 def wait_for(script, node, kind="train"):
-    """Return the question of a kind that a node has, once it has it."""
+    """The question of a kind that a node has, once it has it."""
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         if asked := script.asked(node, kind):

@@ -27,7 +27,7 @@ def enter_all(script, roll):
 
 @pytest.fixture
 def called():
-    """Return (script, roll) after two nodes have said who they are."""
+    """(script, roll) after two nodes have said who they are."""
     script, engine = deployment(1, 0)
     roll = Roll(engine, Question("", 5))
     enter_all(script, roll)

@@ -38,7 +38,7 @@ MODEL = {
 
 
 def reply(**entries):
-    """Return the model with other entries."""
+    """The model with other entries."""
     return {**{name: array.copy() for name, array in MODEL.items()}, **entries}
 
 
@@ -269,7 +269,7 @@ def numbered(message):
 
 
 def trained(**metrics):
-    """Return a good answer to a train message, with other metrics."""
+    """A good answer to a train message, with other metrics."""
     (asked,) = train_messages([1], to_record(MODEL), CONTEXT)
     made = train_reply(numbered(asked), TrainResult(reply(), 0.5, 4), 5, 1.0)
     made.content["metrics"].__dict__["_data"].update(metrics)
@@ -379,7 +379,7 @@ def confusions(**changes):
 
 
 def counted(matrix, windows):
-    """Return an evaluation that says how many windows it is of, whatever its confusion matrix says."""
+    """An evaluation that says how many windows it is of, whatever its confusion matrix says."""
     return replace(classified(matrix, 0.5), windows=windows)
 
 
@@ -424,7 +424,7 @@ def test_losses_of_diverged_models_are_named():
 
 
 def evaluated(own, this, pairs, windows=10):
-    """Return evaluations of an own and an offered model with so many of 10 windows right.
+    """Evaluations of an own and an offered model with so many of 10 windows right.
 
     `pairs` says of each on how many windows only the own model is right, and on how many only this one.
     """

@@ -10,7 +10,7 @@ from fedge import simulate
 
 @pytest.fixture(scope="session")
 def used_run(tmp_path_factory):
-    """Return configuration and result of a run of nine users under three leaves, one unseen in each."""
+    """Configuration and result of a run of nine users under three leaves, one unseen in each."""
     config = small_config(
         tmp_path_factory.mktemp("used"), partition__unseen_clients=1, personal__leaf_rounds=3,
         run_name="used", train__lr=0.01, train__model="mlp-tiny",

@@ -18,7 +18,7 @@ def models(used_run):
 
 @pytest.fixture(scope="module")
 def dealt(used_run, tmp_path_factory):
-    """Return windows and partition of the run, and the folder of what its clients saw."""
+    """Windows and partition of the run, and the folder of what its clients saw."""
     deal = deal_data(from_run_config(used_run[0]), 3, 9, None)
     folder = tmp_path_factory.mktemp("dealt") / "data"
     write_client_data(folder, deal.windows, deal.partition, True)

@@ -7,7 +7,7 @@ from fedge.launch.command_line import _commands
 
 
 def refused(words, capsys, code=2):
-    """Return the line that a command line is refused with."""
+    """The line that a command line is refused with."""
     try:
         found = main(words)
     except SystemExit as ended:

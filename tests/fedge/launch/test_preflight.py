@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture
 def data(tmp_path, make_windows):
-    """Return the configuration that names a file of nine users with two classes of four sessions each."""
+    """The configuration that names a file of nine users with two classes of four sessions each."""
     rows = [
         (user, None, f"{label}-{s}", label)
         for user in "abcdefghi"
@@ -75,7 +75,7 @@ def arrays_of(windows):
 
 
 def spoilt(arrays, how):
-    """Return a window file's arrays with one fault."""
+    """A window file's arrays with one fault."""
     x, y = arrays["x"].copy(), arrays["y"].copy()
     few = np.sort(
         np.concatenate([np.flatnonzero(arrays["user"] != "c"), np.flatnonzero(arrays["user"] == "c")[:2]])

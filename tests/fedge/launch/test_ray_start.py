@@ -17,7 +17,7 @@ def refusal(**environment):
 
 @pytest.fixture
 def server():
-    """Return a maker of servers that send what is given to whoever connects; its argument, its address."""
+    """A maker of servers that send what is given to whoever connects; its argument, its address."""
     running = []
 
     def make(answer):

@@ -38,7 +38,7 @@ OWN = {"w": np.array([0.125, 1.0])}
 
 
 def asked(nodes, control):
-    """Return messages that share what they say, as a strategy makes them."""
+    """Messages that share what they say, as a strategy makes them."""
     content = RecordDict({ARRAYS: to_record({"w": np.zeros(2, np.float32)}), CONTROL: control})
     messages = [Message(content, node, "train") for node in nodes]
     for number, message in enumerate(messages):

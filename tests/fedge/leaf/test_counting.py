@@ -39,7 +39,7 @@ class OneLeaf:
         return checked_reply(train_reply(question, result, samples, 0.1), client, self.leaf, self.config)
 
     def count(self, values):
-        """Return (client → why its reply does not count, what the others come to)."""
+        """(client → why its reply does not count, what the others come to)."""
         checked = {client: self.check(client, state(value)) for client, value in values.items()}
         good = {client: entry for client, entry in checked.items() if isinstance(entry, Checked)}
         counted = count_replies(self.leaf, good, self.config.guard.max_norm_factor)

@@ -123,7 +123,7 @@ CONTEXT = RoundContext(0, 1, 3, "nowhere", "log", 0, 5.0)
 
 
 def leaf_of(levels):
-    """Return a leaf of two clients with c_j = 2 and, on two levels, u_j = 5."""
+    """A leaf of two clients with c_j = 2 and, on two levels, u_j = 5."""
     leaf = make_leaf(levels)
     if levels:
         leaf.control = {"w": np.array([2.0])}
@@ -138,7 +138,7 @@ class NoGrid:
 
 
 def told(leaf):
-    """Return the control in what each of a leaf's clients is sent; None where there is none."""
+    """The control in what each of a leaf's clients is sent; None where there is none."""
     messages = leaf.configure_train(NoGrid(), [11, 12], CONTEXT)
     return [from_record(m.content[CONTROL])["w"].tolist() if CONTROL in m.content else None for m in messages]
 

@@ -14,7 +14,7 @@ def state(value):
 
 
 def held(models):
-    """Return place → number, of the places that hold a model."""
+    """Place → number, of the places that hold a model."""
     found = {slot: getattr(models, slot) for slot in SLOTS if not slot.startswith("fold-")}
     found |= {f"fold-{number}": model for number, model in enumerate(models.folds)}
     return {slot: model["w"][0] for slot, model in found.items() if model is not None}

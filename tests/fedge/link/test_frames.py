@@ -12,7 +12,7 @@ from fedge.link.frames import CHUNK_BYTES, LinkError, Packet, chunks_of, packet_
 
 
 def sent(packet):
-    """Return a packet as it arrives, and how many chunks it took."""
+    """A packet as it arrives, and how many chunks it took."""
     chunks = list(chunks_of(packet))
     assert max(map(len, chunks)) <= CHUNK_BYTES + 1
     incoming = iter(chunks)

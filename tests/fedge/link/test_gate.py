@@ -47,7 +47,7 @@ class Doubling:
 
 @pytest.fixture
 def attached(certificates):
-    """Return a function that lets leaf servers of a gate live in threads; all have ended at the end."""
+    """A function that lets leaf servers of a gate live in threads; all have ended at the end."""
     started = []
 
     def attach(gate, leaf, answering, folder=certificates, lost_s=5.0):

@@ -18,7 +18,7 @@ NOBODY = 65534
 
 
 def connected(family=socket.AF_INET, to="127.0.0.1"):
-    """Return (listener, the dialling end, the other end) of a connection of this process."""
+    """(listener, the dialling end, the other end) of a connection of this process."""
     listener = socket.create_server(("127.0.0.1", 0))
     dialling = socket.socket(family)
     dialling.connect((to, listener.getsockname()[1]))
@@ -154,7 +154,7 @@ def serving():
 
 
 def asked(port, account=0):
-    """Return method → what an account is answered."""
+    """Method → what an account is answered."""
     import subprocess
 
     done = subprocess.run([sys.executable, "-c", _ASK, port, str(account)], capture_output=True, text=True)

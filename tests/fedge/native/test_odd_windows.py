@@ -42,7 +42,7 @@ CAUSES = {
 
 
 def a_case(seed):
-    """Return a case without dropout, whose masks are compared elsewhere, and its settings, all floats."""
+    """A case without dropout, whose masks are compared elsewhere, and its settings, all floats."""
     case = odd_case(seed)
     for layer in case.model.modules():
         if isinstance(layer, nn.Dropout | nn.Dropout1d):
@@ -59,7 +59,7 @@ def orders(case, settings):
 
 
 def trained(case, x, y, settings, kernel):
-    """Return trained weights one after another; None where training ended by what is not finite."""
+    """Trained weights one after another; None where training ended by what is not finite."""
     with pytest.MonkeyPatch.context() as patch:
         if kernel != "torch":
             patch.setenv("FEDGE_KERNEL", kernel)
@@ -127,7 +127,7 @@ class Changes:
 
 
 def in_double(case, x, y, settings, layers=(), gradients=False, seed=None):
-    """Return weights after training in double precision; with `seed`, numbers are changed at `layers`."""
+    """Weights after training in double precision; with `seed`, numbers are changed at `layers`."""
     with torch_threads(1):
         return _in_double(case, x, y, settings, layers, gradients, seed)
 

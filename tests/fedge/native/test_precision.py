@@ -64,7 +64,7 @@ def test_a_factor_is_rounded_to_eight_bits(monkeypatch, kernel):
 
 
 def stepped(settings, model, state, x, y):
-    """Return the weights after one epoch, one after another."""
+    """The weights after one epoch, one after another."""
     result = train(model, x, y, settings, torch.Generator().manual_seed(9), state=state)
     return flat_weights(model, result.state)
 

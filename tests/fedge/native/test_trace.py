@@ -27,7 +27,7 @@ class Written(nn.Module):
 
 
 def kinds(model, training=True, shape=(3, 16)):
-    """Return the kinds of a model's operations."""
+    """The kinds of a model's operations."""
     return [node.kind for node in trace(model, shape, training, HANDLERS).nodes]
 
 

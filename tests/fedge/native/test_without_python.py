@@ -44,7 +44,7 @@ def write_case(path, seed):
 
 
 def case_of(model, shape, x, y, terms, batch, seed):
-    """Return a case in bytes, and how many weights and buffers it has."""
+    """A case in bytes, and how many weights and buffers it has."""
     rng, windows = np.random.default_rng(seed), len(y)
     numbers = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     weights = entries_of(

@@ -62,7 +62,7 @@ def test_a_leaf_round_of_local_privacy_spends_its_budget(epsilon):
 
 
 def classical_epsilon(q, multiplier, releases, delta):
-    """Return ε by the moments accountant (Abadi et al. 2016, section 3.2): min_λ (T α(λ) − log δ) / λ.
+    """ε by the moments accountant (Abadi et al. 2016, section 3.2): min_λ (T α(λ) − log δ) / λ.
 
     α(λ) = log Σ_k C(λ+1, k) (1−q)^(λ+1−k) q^k exp(k(k−1)/2z²): the moment of a Gaussian that is sampled by
     coin flips.
@@ -93,7 +93,7 @@ def test_the_library_agrees_with_published_values():
 
 
 def exact_delta(epsilon, multiplier, asked, known):
-    """Return the smallest δ of one release if one of `known` clients is there or not and `asked` are drawn.
+    """The smallest δ of one release if one of `known` clients is there or not and `asked` are drawn.
 
     In one dimension, C = 1: the client's update is +1 or nothing, all others' are `other`. The sum over those
     drawn is `other` each; δ = max over both directions of ∫ max(0, P − e^ε Q), and over `other`.

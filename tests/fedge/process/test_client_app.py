@@ -32,7 +32,7 @@ _STARTS = "import subprocess, sys; sys.exit(subprocess.run(sys.argv[1:]).returnc
 
 @pytest.fixture
 def programs(tmp_path):
-    """Return a function that gives a program of a name, as Flower's are: a script that Python carries out."""
+    """A function that gives a program of a name, as Flower's are: a script that Python carries out."""
 
     def program(name, code):
         path = tmp_path / name

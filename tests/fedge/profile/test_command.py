@@ -36,7 +36,7 @@ needs_memray = pytest.mark.skipif(
 
 
 def frames(*places):
-    """Return a stack, innermost first, from (function, file)."""
+    """A stack, innermost first, from (function, file)."""
     return [(function, file, 7) for function, file in places]
 
 

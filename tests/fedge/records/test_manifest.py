@@ -46,7 +46,7 @@ def change(folder, **entries):
 
 
 def told(folder, capsys):
-    """Return status and exit code: by `fedge status`, `fedge runs`, `fedge.load_run` and `read_manifest`."""
+    """Status and exit code: by `fedge status`, `fedge runs`, `fedge.load_run` and `read_manifest`."""
     code = main(["status", folder.name, "--runs-dir", str(folder.parent)])
     status = capsys.readouterr().out.splitlines()[0].split(": ")[1].split(",")[0]
     assert main(["runs", "--runs-dir", str(folder.parent)]) == 0

@@ -18,7 +18,7 @@ HEADER = "global_round,test_accuracy_mean,seconds\n"
 
 @pytest.fixture
 def make_run(tmp_path):
-    """Return a maker of runs: manifest entries and the text of global_rounds.csv."""
+    """A maker of runs: manifest entries and the text of global_rounds.csv."""
 
     def make(rows="", name="first", **manifest):
         folder = tmp_path / "runs" / name
@@ -40,7 +40,7 @@ def make_run(tmp_path):
 
 
 def status(folder, capsys, *words):
-    """Return exit code and lines of `fedge status` beside the run."""
+    """Exit code and lines of `fedge status` beside the run."""
     code = main(["status", *words, "--runs-dir", str(folder.parent)])
     out, err = capsys.readouterr()
     return code, (out + err).splitlines()

@@ -37,7 +37,7 @@ def evaluating(tmp_path):
 
 
 def asked_of(messages):
-    """Return client → role → value of the model that it is to evaluate."""
+    """Client → role → value of the model that it is to evaluate."""
     return {
         message.metadata.dst_node_id - 100: {r: float(m["w"][0]) for r, m in models_to_evaluate(message)}
         for message in messages

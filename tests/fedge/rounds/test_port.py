@@ -61,7 +61,7 @@ class Nobody(WrittenDown):
 
 @pytest.fixture
 def strategy(tmp_path):
-    """Return a function of a port that gives the strategy and the results of its rounds, to come."""
+    """A function of a port that gives the strategy and the results of its rounds, to come."""
 
     def make(kind, **options):
         config = from_run_config({"hierarchy.num-servers": 2, **options})

@@ -67,7 +67,7 @@ def evaluate(message, context):
 
 
 def right_of(message):
-    """Return evaluations that tell the model's number."""
+    """Evaluations that tell the model's number."""
     right = int(next(models_to_evaluate(message))[1]["w"][0])
     confusion = np.array([[right, 9 - right], [0, 0]])
     return {("own", "test"): classified(confusion, 1.0)}

@@ -77,7 +77,7 @@ def settings(window_file, tmp_path):
 
 
 def final_models(outcome):
-    """Return the served models of a run, one state per leaf."""
+    """The served models of a run, one state per leaf."""
     tensors = load_file(outcome.folder / "checkpoints" / "final.safetensors")
     leaves = sorted({key.split("/")[0] for key in tensors})
     return [
@@ -86,7 +86,7 @@ def final_models(outcome):
 
 
 def rows(outcome, table):
-    """Return a metrics table as dictionaries."""
+    """A metrics table as dictionaries."""
     with (outcome.folder / "metrics" / table).open(newline="") as file:
         return list(csv.DictReader(file))
 

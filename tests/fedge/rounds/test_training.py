@@ -31,7 +31,7 @@ def state(value):
 
 @pytest.fixture
 def rounds(tmp_path):
-    """Return a function of options that gives leaves, transport and leaf rounds of global round 3."""
+    """A function of options that gives leaves, transport and leaf rounds of global round 3."""
 
     def make(**options):
         config = from_run_config(options)
@@ -47,7 +47,7 @@ def rounds(tmp_path):
 
 
 def answers(messages, values):
-    """Return clients' replies: client → the value that its model has become."""
+    """Clients' replies: client → the value that its model has become."""
     by_client = {message.metadata.dst_node_id - 100: message for message in messages}
     return [
         train_reply(by_client[client], TrainResult(state(value), 0.5, STEPS), SAMPLES[client], 2.0)

@@ -37,7 +37,7 @@ BUFFERED = {
 
 
 def digests(folder):
-    """Return the sha256 of everything that a run has computed."""
+    """The sha256 of everything that a run has computed."""
     names = ["checkpoints/final.safetensors", "partition.csv"]
     names += [f"devices/{name}.csv" for name in ("versions", "devices", "jobs", "staleness")]
     names += ["metrics/leaf_rounds.csv", "metrics/confusion.json"]

@@ -16,7 +16,7 @@ from fedge.timing.laps import LapClock
 
 
 def built(folder, shape=None, **changes):
-    """Return strategy and initial model of a run."""
+    """Strategy and initial model of a run."""
     run_config = small_config(folder, **changes)
     prepared = prepare(run_config)
     deal = deal_data(prepared.config, prepared.seed, 9, None)

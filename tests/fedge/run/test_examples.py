@@ -8,7 +8,7 @@ from hhar.windows.window_file import Windows
 
 
 def windows(x, y, outputs, channels=()):
-    """Return windows of one user."""
+    """Windows of one user."""
     return Windows(x, y, np.full(len(x), "a"), None, None, tuple(map(str, range(outputs))), channels)
 
 

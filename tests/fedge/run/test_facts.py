@@ -21,7 +21,7 @@ SEED, CLIENTS = 5, 6
 
 @pytest.fixture
 def both(tmp_path):
-    """Return a deal of six users, and what their owners would tell of the same."""
+    """A deal of six users, and what their owners would tell of the same."""
     rows = [
         (user, None, f"{label}-{session}", label)
         for user in "abcdef" for label in range(3) for session in range(5) for _ in range(2)

@@ -17,7 +17,7 @@ from fedge.run.prepare import deal_data
 
 @pytest.fixture
 def given(tmp_path):
-    """Return (what opens runs at leaf 1 of two, its nodes, facts, configuration)."""
+    """(what opens runs at leaf 1 of two, its nodes, facts, configuration)."""
     options = small_config(tmp_path, hierarchy__num_servers=2)
     deal_into(tmp_path / "dealt", {**options, "clients": 4})
     with InProcessGrid(app, 4, {}, 1, [2, 3]) as grid:
@@ -30,7 +30,7 @@ def given(tmp_path):
 
 
 def begun(facts, told):
-    """Return the facts with which a run begins, without scaling."""
+    """The facts with which a run begins, without scaling."""
     return {**facts, "scale": [[], []], "told": {str(client): text for client, text in told.items()}}
 
 

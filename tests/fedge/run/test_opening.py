@@ -26,7 +26,7 @@ def test_a_new_run_has_a_folder_a_lock_and_a_manifest(tmp_path):
 
 @pytest.fixture
 def ended(tmp_path):
-    """Return the options of a run of two rounds that is there, to go on with for a third."""
+    """The options of a run of two rounds that is there, to go on with for a third."""
     config = small_config(tmp_path, run_name="run")
     folder = simulate(config, terminal=(tmp_path / "terminal.txt").open("w")).folder
     return {**config, "resume": str(folder), "num-server-rounds": 3}

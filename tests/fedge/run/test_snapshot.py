@@ -15,7 +15,7 @@ from fedge.states.checkpoint import CheckpointError, checkpoints, read_checkpoin
 
 
 def carried_out(config):
-    """Return the folder of a completed run."""
+    """The folder of a completed run."""
     run = simulate(config, terminal=io.StringIO())
     assert run.status == "completed", run.reason
     return run.folder

@@ -12,19 +12,19 @@ from hhar.windows.window_file import Windows
 
 
 def config(**changes) -> Config:
-    """Return a configuration."""
+    """A configuration."""
     return from_run_config({key.replace("__", "."): value for key, value in changes.items()})
 
 
 def windows(y, x=None, outputs=2):
-    """Return six rows."""
+    """Six rows."""
     x = np.zeros((6, 2), np.float32) if x is None else x
     channels = () if x.dtype == np.int64 else ("a", "b")
     return Windows(x, y, np.full(6, "a"), None, None, tuple(map(str, range(outputs))), channels)
 
 
 def dealt():
-    """Return two clients, one row a split each."""
+    """Two clients, one row a split each."""
     parts = [tuple(np.array([3 * client + split]) for split in range(3)) for client in range(2)]
     return Partition(parts, "blocks")
 

@@ -22,12 +22,12 @@ def state(value):
 
 
 def evaluation(right, windows=10, loss=1.0, beside_own=None):
-    """Return an evaluation of two classes, all windows of class 0."""
+    """An evaluation of two classes, all windows of class 0."""
     return classified(np.array([[right, windows - right], [0, 0]]), loss, beside_own)
 
 
 def reply(own, **others):
-    """Return a client's evaluations on 10 windows: right of the own model; role=(only own, only this)."""
+    """A client's evaluations on 10 windows: right of the own model; role=(only own, only this)."""
     found = {("own", "val"): evaluation(own)}
     for role, (only_own, only_this) in others.items():
         right = own - only_own + only_this

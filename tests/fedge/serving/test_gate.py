@@ -25,7 +25,7 @@ def takes(pair, rule="published", **settings):
 
 
 def of(own, offered, windows=1000):
-    """Return a pair of which the better model has right what the other one has."""
+    """A pair of which the better model has right what the other one has."""
     both = min(own, offered)
     return Paired(both, own - both, offered - both, windows)
 

@@ -64,7 +64,7 @@ def test_noise_covers_one_model_per_leaf_round():
 
 
 def evaluated(role, val, test):
-    """Return a client's evaluations of one model that has `val` and `test` of 4 windows right."""
+    """A client's evaluations of one model that has `val` and `test` of 4 windows right."""
     return {
         (role, split): classified(np.array([[right, 4 - right], [0, 0]]), 0.5)
         for split, right in (("val", val), ("test", test))
@@ -73,7 +73,7 @@ def evaluated(role, val, test):
 
 @pytest.fixture
 def book():
-    """Return the books of a round, and their leaf, before fine-tuning.
+    """The books of a round, and their leaf, before fine-tuning.
 
     Leaf 0 knows clients 0, 1 and 2, who took an offer, and has unseen clients 3 and 4. The offer has 1, 2 and
     3 of 4 test windows right, and 2 of each client's 4 validation windows. Unseen client 3 evaluates the
@@ -86,7 +86,7 @@ def book():
 
 
 def before_after_served(book, leaf):
-    """Return client → its accuracies before and after fine-tuning, and with the served model."""
+    """Client → its accuracies before and after fine-tuning, and with the served model."""
     rows = book.result([leaf], np.zeros(1, int)).clients
     return {row.client: (row.shared_score, row.tuned_score, row.test_score) for row in rows}
 

@@ -21,7 +21,7 @@ def state(value):
 
 
 def leaf_in_cluster(value=None):
-    """Return a leaf with a model of 1, whose cluster's model is `value`; None for a leaf that is alone."""
+    """A leaf with a model of 1, whose cluster's model is `value`; None for a leaf that is alone."""
     leaf = Leaf(0, {0: 10}, state(1), ["w"], FedAvg(), 0, unseen_clients=[1])
     leaf.models.meet_cloud(None if value is None else state(value), None)
     return leaf

@@ -16,7 +16,7 @@ DTYPES = [np.float64, np.float32, np.float16, np.int64, np.int32, np.int16, np.i
 
 
 def small():
-    """Return a state of 4 + 8 + 12 bytes whose order is neither by name nor by size."""
+    """A state of 4 + 8 + 12 bytes whose order is neither by name nor by size."""
     return {
         "weight": np.array([[1, 2, 3]], np.float32),
         "steps": np.array(7, np.int64),
@@ -85,7 +85,7 @@ def test_what_is_mapped_is_read_only_and_outlives_its_file(tmp_path):
 
 
 def large(megabytes):
-    """Return a state of ten entries."""
+    """A state of ten entries."""
     rng = np.random.default_rng(0)
     return {f"layer{i}": rng.random(megabytes * 25_000, dtype=np.float32) for i in range(10)}
 

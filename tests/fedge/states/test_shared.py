@@ -58,7 +58,7 @@ def shared(memory, run_folder):
 
 
 def files(folder):
-    """Return the names of all files in the state folders in `folder`, without owner and challenge."""
+    """The names of all files in the state folders in `folder`, without owner and challenge."""
     own = ("owner", "challenge-")
     return sorted(p.name for p in folder.glob("*states*/*") if not p.name.startswith(own))
 
@@ -237,7 +237,7 @@ def test_only_state_folders_of_ours_are_removed(memory, run_folder, tmp_path):
 
 
 def answering(shares):
-    """Return a client app that answers a hello as the clients `shares` say, whatever they see."""
+    """A client app that answers a hello as the clients `shares` say, whatever they see."""
 
     def app(message: Message, context: Context) -> Message:
         if message.metadata.message_type == HELLO:
@@ -281,7 +281,7 @@ def test_nobody_shares_when_ray_spreads_over_machines(tmp_path, monkeypatch, mac
 
 
 def rows(folder, table):
-    """Return a table without its times."""
+    """A table without its times."""
     with (folder / "metrics" / table).open(newline="") as file:
         found = list(csv.DictReader(file))
     return [{k: v for k, v in row.items() if k not in ("seconds", "train_seconds")} for row in found]

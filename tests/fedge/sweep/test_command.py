@@ -59,7 +59,7 @@ def write(tmp_path):
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory):
-    """Return the folder of a sweep of two variants and two seeds, and what it printed."""
+    """The folder of a sweep of two variants and two seeds, and what it printed."""
     folder = tmp_path_factory.mktemp("swept")
     path = folder / "s.toml"
     path.write_text(f"[sweep]\nseeds = [1, 2]\nsupernodes = 4\nruns-dir = {str(folder)!r}\n{TOY}{VARIANTS}")

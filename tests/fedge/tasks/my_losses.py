@@ -6,23 +6,23 @@ from fedge.tasks import Score
 
 
 def focal(answers, y, gamma=2.0):
-    """Return the focal loss of each example (Lin et al. 2017): (1 − p)^γ · −log p of its class."""
+    """The focal loss of each example (Lin et al. 2017): (1 − p)^γ · −log p of its class."""
     right = F.log_softmax(answers, dim=1).gather(1, y[:, None])[:, 0]
     return -((1 - right.exp()) ** gamma) * right
 
 
 def weighted(answers, y, weights=(1.0, 4.0)):
-    """Return the cross entropy of each example, weighted by its class."""
+    """The cross entropy of each example, weighted by its class."""
     return F.cross_entropy(answers, y, answers.new_tensor(weights), reduction="none")
 
 
 def mean_of_batch(answers, y):
-    """Return one number where one per example is asked for."""
+    """One number where one per example is asked for."""
     return F.cross_entropy(answers, y)
 
 
 def detached(answers, y):
-    """Return losses that follow from no answer."""
+    """Losses that follow from no answer."""
     return F.cross_entropy(answers.detach(), y, reduction="none")
 
 

@@ -16,7 +16,7 @@ Y = torch.tensor([[1, 1, 0], [0, 0, 0]])
 
 
 def sums_of(answers, y):
-    """Return sums as arrays."""
+    """Sums as arrays."""
     return {name: value.numpy() for name, value in TASK.sums(answers, y).items()}
 
 

@@ -15,7 +15,7 @@ Y = torch.tensor([0.0, 2.0, 3.0])
 
 
 def sums_of(answers, y):
-    """Return sums as arrays."""
+    """Sums as arrays."""
     return {name: value.numpy() for name, value in TASK.sums(answers, y).items()}
 
 

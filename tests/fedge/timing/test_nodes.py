@@ -6,7 +6,7 @@ SERVER, THERE = 5 << 22 | 7, 6 << 22
 
 
 def held(**mib):
-    """Return an exchange of clients whose nodes are at 600 + client on the machine THERE."""
+    """An exchange of clients whose nodes are at 600 + client on the machine THERE."""
     processes = {
         int(name.removeprefix("client_")): [
             ProcessMemory("worker", 900, of_client, number=THERE | 600 + int(name.removeprefix("client_")))

@@ -28,7 +28,7 @@ SERVER, THREADS = 100, (101, 102)
 
 
 def edges(began, **parts):
-    """Return the edges of a call from the seconds of its parts."""
+    """The edges of a call from the seconds of its parts."""
     return np.cumsum([began, *(parts.get(part, 0.0) for part in TIMELINE_PARTS[1:])])
 
 
@@ -157,7 +157,7 @@ def call(client, place, began, train, process=SERVER, pushed=1000.0, received=10
 
 
 def exchange(waits, *calls):
-    """Return the times of an exchange."""
+    """The times of an exchange."""
     times = ExchangeTimes(waits)
     for one in calls:
         times.add(*one)

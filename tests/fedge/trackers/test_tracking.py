@@ -46,7 +46,7 @@ MANIFEST = {
 
 @pytest.fixture(scope="module")
 def empty_mlflow(tmp_path_factory):
-    """Return a folder with MLflow's tables, which take it seconds to make."""
+    """A folder with MLflow's tables, which take it seconds to make."""
     installed("mlflow")
     from fedge.trackers import to_mlflow
 
@@ -65,7 +65,7 @@ def installed(kind):
 
 
 def held_by_tensorboard(folder):
-    """Return name → [(step, value), …] of all event files."""
+    """Name → [(step, value), …] of all event files."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(
@@ -76,7 +76,7 @@ def held_by_tensorboard(folder):
 
 
 def records_of_wandb(folder):
-    """Return all records of all offline runs, oldest first."""
+    """All records of all offline runs, oldest first."""
     from wandb.proto.wandb_internal_pb2 import Record
     from wandb.sdk.internal.datastore import DataStore
 
@@ -92,7 +92,7 @@ def records_of_wandb(folder):
 
 
 def held_by_wandb(folder):
-    """Return name → [(step, value), …] of all offline runs."""
+    """Name → [(step, value), …] of all offline runs."""
     found = {}
     for record in records_of_wandb(folder):
         row = {
@@ -104,7 +104,7 @@ def held_by_wandb(folder):
 
 
 def run_of_mlflow(folder):
-    """Return client and run of the only run in MLflow's database."""
+    """Client and run of the only run in MLflow's database."""
     from mlflow import MlflowClient
 
     client = MlflowClient(f"sqlite:///{folder}/mlflow/mlflow.db")
@@ -114,7 +114,7 @@ def run_of_mlflow(folder):
 
 
 def held_by_mlflow(folder):
-    """Return name → [(step, value), …]."""
+    """Name → [(step, value), …]."""
     client, run = run_of_mlflow(folder)
     return {
         name: [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, name)]

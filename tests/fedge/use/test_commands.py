@@ -30,7 +30,7 @@ class Net(nn.Module):
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """Return a folder with a network, a run of it, and its windows."""
+    """A folder with a network, a run of it, and its windows."""
     folder = tmp_path_factory.mktemp("project")
     (folder / "used_net.py").write_text(NET)
     with pytest.MonkeyPatch.context() as patch:

@@ -8,7 +8,7 @@ from hhar.windows.window_file import WindowFileError, Windows, save_windows
 
 
 def lines_of(path, device=None, session=None):
-    """Return the description of three windows of two users."""
+    """The description of three windows of two users."""
     x, y, user = np.zeros((3, 2, 5), np.float32), np.array([0, 1, 1]), np.array(["a", "a", "b"])
     save_windows(path, Windows(x, y, user, device, session, ("walk", "sit"), ("acc_x", "acc_y")))
     return describe(path).splitlines()

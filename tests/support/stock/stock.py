@@ -18,7 +18,7 @@ server = ServerApp()
 
 
 def network(shape):
-    """Return the model."""
+    """The model."""
     torch.manual_seed(3)
     return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(int(np.prod(shape[1:])), 2))
 

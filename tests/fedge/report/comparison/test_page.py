@@ -332,7 +332,7 @@ def test_a_sweep_is_listed_and_compared(six, tmp_path, capsys):
 
 
 def plots_of(page):
-    """Return the points of every figure of a page, as the script reads them."""
+    """The points of every figure of a page, as the script reads them."""
     found = re.findall(r'<figure data-points="(.*?)">', page.read_text())
     return [json.loads(html.unescape(text)) for text in found]
 

@@ -47,7 +47,7 @@ def make(tmp_path):
 
 
 def numbers(runs, **kwargs):
-    """Return (metric, option that tells the groups apart) → mean over seeds, by the first run's name."""
+    """(metric, option that tells the groups apart) → mean over seeds, by the first run's name."""
     groups, _ = group_runs(runs)
     name_of = {group.label: group.runs[0].name.split("-")[0] for group in groups}
     return {
