@@ -71,7 +71,7 @@ class People:
         self.changes = cache(self._changes)
 
     def _changes(self, kind: str, groups: int) -> list[Change]:
-        """Return what differs in each of some groups, as a scenario of Fedge's draws it."""
+        """Changes of each of some groups, as a scenario of Fedge's draws them."""
         keys = {"scenario": KINDS[kind], "hierarchy.num-servers": groups, "scenario-groups": groups}
         windows = self._windows
         made = make_scenario(

@@ -80,7 +80,7 @@ def works(network: str, settings: LocalTraining) -> dict[str, Callable[[], objec
 
 
 def step_of(name: str) -> str:
-    """train.kernel for a contestant."""
+    """Value of train.kernel for a contestant."""
     return "torch" if name == "torch" else "native"
 
 

@@ -32,7 +32,7 @@ VERSIONS = {"none": None, "labels": "label-permutation", "rotate": "rotate"}
 
 
 def updates_of(windows: Windows, seed: int, epochs: int) -> list[list[list[np.ndarray]]]:
-    """Version → user → what changed in parameters and in BatchNorm statistics, whole."""
+    """Version → user → changes of parameters and of BatchNorm statistics, whole."""
     config = from_run_config({"train.local-epochs": epochs})
     settings = local_training(config.train, 1)
     model = build_model(

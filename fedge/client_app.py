@@ -347,7 +347,7 @@ def _config(items: tuple[tuple[str, Any], ...]) -> Config:
 
 
 def _model(config: TrainConfig, data: ClientData) -> torch.nn.Module:
-    """Return this thread's network of the run's kind; its weights are loaded by the caller."""
+    """This thread's network of the run's kind; the caller loads its weights."""
     x, y = data.train
     look_in(*data.look_in)
     code = MODELS.load(config.model)  # a notebook may have defined it anew

@@ -56,14 +56,14 @@ def _can_draw(console: Console) -> bool:
 
 
 def _bars(console: Console) -> Progress:
-    """Empty bars: what, bar, how much, and the time left or, at the end, taken."""
+    """Empty bars: name, bar, amount, and the time left or, at the end, taken."""
     from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
     class Amount(ProgressColumn):
         """How much is done, in the task's unit."""
 
         def render(self, task: Task) -> Text:
-            """Return it as text."""
+            """Amount and speed as text."""
             from rich.text import Text
 
             speed = None if task.finished else task.speed

@@ -148,12 +148,12 @@ def _plain(found: Estimate | None) -> str:
 
 
 def found_table(planted: Sequence[tuple[str, Comparison]]) -> str:
-    """Return in how many seeds each method had the planted groups after round 5, 15 and the last."""
+    """Number of seeds in which each method had the planted groups after round 5, 15 and the last."""
     return _by_method(planted, _found)
 
 
 def whole_table(controls: Sequence[tuple[str, Comparison]]) -> str:
-    """Return in how many seeds each method kept all leaves in one cluster in every round."""
+    """Number of seeds in which each method kept all leaves in one cluster in every round."""
     return _by_method(controls, lambda _, group: str(sum(map(measures.is_whole, group.runs))))
 
 
@@ -183,7 +183,7 @@ _NEVER_CLUSTER = ("hierfl", "fedprox", "scaffold", "mtgc", "local", "oracle")
 
 
 def gap_table(planted: Sequence[tuple[str, Comparison]]) -> str:
-    """Which share of the gap from one model to true groups the methods recover, seen · unseen."""
+    """Share of the gap from one model to true groups that the methods recover, seen · unseen."""
 
     def cell(comparison: Comparison, group: Group) -> str:
         seen = measures.recovered(comparison, group, *_SEEN)

@@ -1,4 +1,4 @@
-"""What all tests share: quiet engines, one torch thread, modest property tests, real data where it is."""
+"""Fixtures of all tests: quiet engines, one torch thread, modest property tests, real data if any."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What an audit is taken for, and that checksums are those of the versions that are installed."""
+"""Reading of audits; and checksums are those of the versions that are installed."""
 
 import json
 import re
@@ -160,7 +160,7 @@ def test_every_version_has_checksums():
 @pytest.mark.slow
 @pytest.mark.extended
 def test_pip_reads_the_checksums():
-    """What is installed already is not downloaded; a file that pip cannot read is an error."""
+    """Installed packages are not downloaded; a file that pip cannot read is an error."""
     words = [
         sys.executable,
         "-m",

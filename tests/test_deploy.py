@@ -164,7 +164,7 @@ def commands_of(page, program):
     ],
 )
 def test_fedges_commands_of_a_page_are_commands_of_fedge(page):
-    """That they do what they should is shown by tests/deployed and tests/runs."""
+    """Their effects are shown by tests/deployed and tests/runs."""
     shown = [words for words in commands_of(page, "fedge") if "…" not in words and "WORDS" not in words]
     assert shown
     for words in shown:

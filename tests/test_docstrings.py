@@ -1,4 +1,4 @@
-"""What docstrings promise to say: shapes and dtypes of arrays, units, what is there, examples that run."""
+"""Promises of docstrings: shapes and dtypes of arrays, units, listed names, examples that run."""
 
 import ast
 import doctest
@@ -112,7 +112,7 @@ def parameters(node: ast.ClassDef | ast.FunctionDef) -> set[str]:
 
 
 def members(node: ast.AST) -> set[str]:
-    """Return what a class declares, defines, or sets on its objects."""
+    """Names that a class declares, defines, or sets on its objects."""
     found = set()
     for inner in ast.walk(node):
         match inner:

@@ -113,7 +113,7 @@ def test_no_class_has_more_than_twenty_methods() -> None:
 
 
 def test_the_page_of_rooms_is_the_code() -> None:
-    """What `python -m tools.rooms` writes is there."""
+    """The page holds the output of `python -m tools.rooms`."""
     page = rooms.PAGE.read_text(encoding="utf-8")
     assert rooms.written(page) == page, "run python -m tools.rooms"
 

@@ -1,4 +1,4 @@
-"""Which Flower `make matrix` asks for, and what it says where there is none."""
+"""Version of Flower that `make matrix` asks for, and its message where there is none."""
 
 import subprocess
 import sys

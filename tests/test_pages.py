@@ -1,4 +1,4 @@
-"""What pages and comments say is there: modules, names, files, tests."""
+"""Modules, names, files and tests in pages and comments exist."""
 
 import re
 from functools import cache

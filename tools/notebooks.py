@@ -92,7 +92,7 @@ def _steady(text: str) -> str:
 
 
 def _merged(outputs: Sequence[Any]) -> list[Any]:
-    """Outputs with each piece of printed text joined to the one before it."""
+    """Outputs, with each piece of printed text joined to the one before it."""
     kept: list[Any] = []
     for output in outputs:
         if kept and output.output_type == kept[-1].output_type == "stream" and output.name == kept[-1].name:

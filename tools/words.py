@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 WATCHED = ("what", "that", "it", "who", "which")
 # a summary names its thing; these begin one that does not
-RIDDLES = re.compile(r"(?:Return|Yield|Tell) what\b|What\b|Who\b|Whom\b")
+RIDDLES = re.compile(r"(?:Yield|Tell) what\b|(?:Return|What|Who|Whom|Whose|Whoever|Which|That|Do so)\b")
 _WORD = re.compile(r"[A-Za-z]+(?:['’][a-z]+)?")
 _CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 

@@ -253,7 +253,7 @@ def _put_back(name: str, callback: Any, state: Any) -> None:
 
 
 def _place(error: Exception) -> str:
-    """ " (file, line n)" of the user's code that raised."""
+    """Place in the user's code that raised: " (file, line n)"."""
     frames = traceback.extract_tb(error.__traceback__)
     last = frames[-1] if frames else None
     return "" if last is None or last.filename == __file__ else f" ({last.filename}, line {last.lineno})"

@@ -19,7 +19,7 @@ def private_state(
     where: tuple[int, ...],
     key: bytes = b"",
 ) -> tuple[dict[str, np.ndarray], bool | None]:
-    """Return, at a client, what it may send of its trained model, and whether the update had to be clipped.
+    """Trained model as a client may send it, and whether the update had to be clipped.
 
     Args:
         config: of the run.

@@ -42,7 +42,7 @@ def arrive(leaves: Sequence[Server]) -> None:
 
 
 def group_of(label: Hashable, model: State, offers: Mapping[str, Offer]) -> Hashable | None:
-    """Return with whom a leaf goes on: equal for leaves that stand together, None for nobody.
+    """Group in which a leaf continues: equal for leaves of one group, None for a leaf by itself.
 
     Args:
         label: its cluster, or one word for all leaves of a family of models.

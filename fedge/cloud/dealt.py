@@ -357,7 +357,7 @@ class DealtGroups:
 def _by_losses(
     said: Heard, present: np.ndarray, found: np.ndarray, min_gain: float, fixed: Sequence[int]
 ) -> np.ndarray:
-    """Groups (S,) with what clients' losses propose where nothing else is proposed yet.
+    """Groups (S,) with proposals from clients' losses where there are no others yet.
 
     Args:
         said: what clients answered.

@@ -25,7 +25,7 @@ from fedge.states.averaging import State, weighted_mean
 _MODEL, _STRATEGY = "rule-model-", "rule-strategy-"  # before their numbers, among the states
 
 Key = tuple[int, ...]
-"""What a group is known by from one cloud step to the next: its leaves, or its number."""
+"""Key of a group from one cloud step to the next: its leaves, or its number."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Which leaves began a round with one model, and what a method may see of that.
+"""Starts of a round: leaves that began with one model, and starts withheld from a method that needs them.
 
 A method that compares updates declares from where they must come (`fedge.clustering.registry.NEEDS`). Where
 they do not, the starts are withheld: the groups in force stay as they are, and the step says why.

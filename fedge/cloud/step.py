@@ -433,7 +433,7 @@ class Hearing:
         return {} if dealt is None else dealt.fold_starts(self.met.models, self.met.weights)
 
     def _trials(self) -> list[State | None]:
-        """Return with which models forks are to train for a trial, if the next step decides on new groups."""
+        """Models with which forks train for a trial, if the next step decides on new groups."""
         if self._memory.dealt is not None:
             return self._memory.dealt.forks(self.met.models, self.met.weights)
         candidate = self._memory.membership.candidate

@@ -1,4 +1,4 @@
-"""Which leaves belong together: evidence → labels (docs/clustering.md).
+"""Clustering of leaves: evidence → labels (docs/clustering.md).
 
 `evidence` is what the cloud knows and how it asks for more, `signals` turn it into similarity, `registry` has
 the methods: `hierarchical`, `auto` (with the test in `significance`), `ifca` and `baselines`. `trial` says

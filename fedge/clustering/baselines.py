@@ -106,7 +106,7 @@ def _limits_of_cfl(config: ClusterConfig, largest: float) -> tuple[float, float]
 
 
 def _in_two(similarity: np.ndarray) -> np.ndarray:
-    """Which of the leaves form the second of two parts as little alike as can be, as a mask."""
+    """The second of two parts as little alike as can be, as a mask over leaves."""
     from sklearn.cluster import AgglomerativeClustering  # takes a second to load, which few runs need spend
 
     parts = AgglomerativeClustering(2, metric="precomputed", linkage="single").fit_predict(1 - similarity)

@@ -110,7 +110,7 @@ def leaf_losses(answers: Answers, count: int, leaves: int) -> np.ndarray:
 
 
 def choose(losses: np.ndarray, before: np.ndarray | None) -> np.ndarray:
-    """Return for each leaf the candidate with the lowest loss, the first of equal ones.
+    """Candidate with the lowest loss for each leaf, the first of equal ones.
 
     Args:
         losses: (S, k); a leaf whose row is NaN keeps what it had.

@@ -47,7 +47,7 @@ def _strata(size: Count) -> tuple[int, ...]:
 
 
 def _ways(counts: Sequence[tuple[int, ...]], chosen: tuple[int, ...]) -> int:
-    """Return in how many ways so many clients of each stratum can be chosen."""
+    """Number of ways to choose so many clients of each stratum."""
     return prod(comb(sum(kind), n) for kind, n in zip(zip(*counts, strict=True), chosen, strict=True))
 
 

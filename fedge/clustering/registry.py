@@ -69,7 +69,7 @@ NEEDS: Mapping[Need, Meaning] = {
 """Meaning of each need. Privacy, memory and documents follow from it."""
 
 _ASKED: Mapping[str, Quantity] = {"losses and scores of models that the method asks about": LOSSES}
-"""What leaves clients because a method asks questions of its own: `GroupingMethod.ask`."""
+"""Quantities that leave clients because a method asks questions of its own: `GroupingMethod.ask`."""
 
 
 @dataclass(frozen=True)

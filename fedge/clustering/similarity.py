@@ -1,4 +1,4 @@
-"""Which leaves agree: a similarity matrix over leaf models, cut at a threshold into connected components.
+"""Similarity of leaf models: a matrix, cut at a threshold into connected components.
 
 Pure functions on arrays. Shape letter: S leaf servers.
 """
@@ -128,7 +128,7 @@ def threshold_components(similarity: np.ndarray, tau: float) -> np.ndarray:
 
 
 def connected_components(edges: np.ndarray) -> np.ndarray:
-    """Return for each node of an undirected graph the least node of its component, (S,) int64.
+    """Least node of each node's component in an undirected graph, (S,) int64.
 
     Every node takes the least name among its neighbours' until none changes: S steps at most, each of S²
     comparisons. SciPy's function would load a tenth of a second of packages for a handful of leaves.

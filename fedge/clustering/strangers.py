@@ -258,7 +258,7 @@ def _worth_of_merge(change: Change, said: Heard) -> Worth | None:
 
 
 def _gained(falls: np.ndarray, leaf_of: np.ndarray, parts: Sequence[tuple[int, ...]]) -> Worth | None:
-    """Return by how much log loss falls over parts of leaves, each counting alike; None if nobody knows.
+    """Mean fall of log loss over parts of leaves, each part counting alike; None if all are unknown.
 
     Args:
         falls: (K,) by how much it falls at each client; NaN where unknown.

@@ -39,7 +39,7 @@ class Likeness:
         return None if self.windows is None else size_strata(self.windows)
 
     def to_state(self) -> State:
-        """Return it as arrays by name, for `from_state`."""
+        """Arrays by name, for `from_state`."""
         return {
             "cosines": self.cosines,
             "leaf_of": self.leaf_of,

@@ -17,7 +17,7 @@ _MOST_DIGITS = 9  # of a number in a list
 
 
 def numbers(text: str, key: str, example: str) -> list[int]:
-    """ "1,5" as [1, 5]; "" as none.
+    """Numbers of a list: "1,5" as [1, 5]; "" as none.
 
     Raises:
         ConfigError: it is no list of positive whole numbers.
@@ -34,7 +34,7 @@ def numbers(text: str, key: str, example: str) -> list[int]:
 
 
 def moves(text: str) -> list[tuple[int, int]]:
-    """ "10:2,20:1" as [(10, 2), (20, 1)]: (global round, leaves that go to another group).
+    """Moves: "10:2,20:1" as [(10, 2), (20, 1)], (global round, leaves that go to another group).
 
     Raises:
         ConfigError: it is no such list, or its rounds do not rise.

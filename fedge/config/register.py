@@ -317,7 +317,7 @@ def looked_in() -> list[str]:
 
 
 def _place(error: Exception) -> str:
-    """ " (file, line n)": where an import went wrong, if that is in a file."""
+    """Place of a failed import, " (file, line n)", if it is in a file."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<frozen")]
     last = frames[-1] if frames else None
     is_outside = last is None or last.filename == __file__ or "importlib" in last.filename

@@ -1,4 +1,4 @@
-"""Which client stands under which leaf: clients 0..k0-1 under leaf 0, the next k1 under leaf 1, …
+"""Clients of each leaf: clients 0..k0-1 under leaf 0, the next k1 under leaf 1, …
 
 The last `partition.unseen-clients` clients of every leaf are unseen clients: they train at no time.
 """
@@ -119,7 +119,7 @@ def _fitting(concurrency: int, known: Sequence[int]) -> str:
 
 
 def _parse(text: str) -> list[int]:
-    """ "4,3,2" as [4, 3, 2]."""
+    """Sizes of leaves: "4,3,2" as [4, 3, 2]."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and len(part) < 10 and int(part) > 0 for part in parts):
         raise ConfigError(

@@ -312,7 +312,7 @@ _WORDS = {TRAIN: "training", EVALUATE: "evaluating", JOINT: "evaluating, then tr
 
 
 def _status(board: Board) -> str:
-    """Return in a line what goes on."""
+    """Status of the run, in one line."""
     standing = board.standing
     if standing is None:
         return board.phase

@@ -1,4 +1,4 @@
-"""Which streams are terminals that a live view can be drawn on."""
+"""Streams that are terminals on which a live view can be drawn."""
 
 import os
 from collections.abc import Mapping

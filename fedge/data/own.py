@@ -85,7 +85,7 @@ class Told:
         return self.classes if self.y_dtype == "int64" and not self.y_shape else ("",)
 
     def to_text(self) -> str:
-        """Return it as one line of JSON."""
+        """One line of JSON."""
         return json.dumps(asdict(self), ensure_ascii=False)
 
     @staticmethod
@@ -177,13 +177,13 @@ class OwnData:
     look_in: tuple[str, ...]
 
     def bounds(self, global_round: int) -> ClientBounds:
-        """Which rows are whose split in a global round, counted from 1."""
+        """Rows of each split in a global round, counted from 1."""
         (block,) = [blocks for first, blocks in self.laid.eras if first <= max(1, global_round)][-1]
         return self.laid.bounds[block]
 
 
 def place_of(node_config: Mapping[str, Any]) -> tuple[int, int]:
-    """Which partition a node holds, of how many.
+    """Partition of a node, and the number of partitions.
 
     Raises:
         ConfigError: its configuration does not say.

@@ -160,12 +160,12 @@ def _deal_blocks(stream: np.ndarray, y: np.ndarray, share: int, guard_windows: i
 
 
 def users(windows: Windows) -> np.ndarray:
-    """Return who made each window (N,)."""
+    """User of each window (N,)."""
     return windows.user
 
 
 def devices(windows: Windows) -> np.ndarray:
-    """On which device each window (N,) was recorded.
+    """Device on which each window (N,) was recorded.
 
     Raises:
         ConfigError: the data do not say.

@@ -338,7 +338,7 @@ def _blocks(
 
 
 def as_float(x: np.ndarray) -> np.ndarray:
-    """x as float32: itself, or bytes, which are brightness 0..255, as 0..1."""
+    """x as float32; bytes, which are brightness 0..255, become 0..1."""
     return x.astype(np.float32) / np.float32(255) if x.dtype == np.uint8 else x
 
 

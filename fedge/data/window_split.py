@@ -1,4 +1,4 @@
-"""Which windows train, validate and test: `split` on the sessions or the streams of a window file.
+"""Split of a window file into training, validation and test: `split` on its sessions or its streams.
 
 Shape letter: N windows.
 """
@@ -15,7 +15,7 @@ from hhar.windows.window_file import Windows
 
 
 def split_kind(windows: Windows, config: Config) -> str:
-    """ "given", "session" or "blocks", or refuse sessions or parts that are not there."""
+    """Kind of split: "given", "session" or "blocks"; sessions or parts that are absent are refused."""
     if config.data.split == "given" and windows.part is None:
         raise ConfigError(
             'data.split is "given", but the data bring no part (train, val, test) of their own; set '

@@ -126,7 +126,7 @@ def _pictures(images: Any) -> NDArray[Any]:
 def _dealt(
     users: int | Sequence[Any] | NDArray[Any], per_user: int | None, count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.str_]]:
-    """Which pictures are kept, and the user of each of them."""
+    """Indices of the pictures that are kept, and the user of each of them."""
     if per_user is not None and per_user < 1:
         raise HharError(f"per_user: must be at least 1, is {per_user}; leave it out for all")
     if isinstance(users, (int, np.integer)):

@@ -26,7 +26,7 @@ class Ends:
         self.are_set = any(self._most.values())
 
     def reached(self, procedure: "Procedure") -> str:
-        """Which of them a run has come to, in words; empty while it has come to none."""
+        """The bounds that a run has reached, in words; empty while it has reached none."""
         ledger = procedure.ledger
         found = {
             "end-versions": procedure.versions,

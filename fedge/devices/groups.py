@@ -1,4 +1,4 @@
-"""Which leaves share a model at the cloud, on the virtual clock: as is said, or as is found at evaluations.
+"""Leaves that share a model at the cloud, on the virtual clock: as configured, or as found at evaluations.
 
 Groups that are found come from a method of `fedge.clustering` that needs models and losses alone: what needs
 a whole round from one start (updates, deals, probes, trials) has no meaning where nobody waits. Every

@@ -38,7 +38,7 @@ class Limits:
         return "concurrency" if self.concurrency <= self.workers else "training"
 
     def line(self) -> str:
-        """Return it for a reader."""
+        """One line for readers."""
         total = f"{sum(self.spent.values()):.3g} s"
         if self.by == "server":
             own = {name: seconds for name, seconds in self.spent.items() if name != "wait"}
@@ -53,10 +53,10 @@ class Limits:
         return f"limited by training: {waited}; more cores would help, up to {self.concurrency}"
 
     def facts(self) -> dict[str, Any]:
-        """Return it as JSON."""
+        """Fields for JSON."""
         return {"by": self.by, "waited": self.waited, "workers": self.workers, "spent_s": dict(self.spent)}
 
 
 def _workers(count: int) -> str:
-    """ "1 worker", "2 workers"."""
+    """Number and noun: "1 worker", "2 workers"."""
     return f"{count} worker{'s' * (count != 1)}"

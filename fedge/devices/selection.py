@@ -1,4 +1,4 @@
-"""Which of the devices that are idle and there is given work. A selection is one function
+"""Selection of the idle device that gets the next job. A selection is one function
 
     select(there, history, turn, further arguments by keyword) → a device of `there`, or None for nobody yet
 

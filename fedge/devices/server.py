@@ -131,7 +131,7 @@ class Server:
 
     @property
     def counters(self) -> tuple[int, Mapping[str, np.ndarray]] | None:
-        """Whose counters the next version gets, and they (integers of any shape); None before the first."""
+        """Device and its counters (integers of any shape) for the next version; None before the first."""
         return self._counters
 
     def restore(

@@ -82,7 +82,7 @@ def stepped(
 
 
 def _untrained(memory: "Memory", count: int) -> np.ndarray:
-    """Which of `count` numbers nobody trains, (P,) bool; none where nothing is known of the model."""
+    """Mask of the entries that nobody trains, (P,) bool; all False without facts of the model."""
     facts = memory.facts
     if facts is None:
         return np.zeros(count, bool)

@@ -16,7 +16,7 @@ from fedge.states.records import to_record
 
 
 class Layout:
-    """Which part of a vector is which entry of a state.
+    """Layout of a state's entries in a vector.
 
     Attributes:
         dtype: of vectors.

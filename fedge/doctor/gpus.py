@@ -79,7 +79,7 @@ def _is_number(text: str) -> bool:
 
 
 def others(kfd: Path = Path("/dev/kfd")) -> list[str]:
-    """GPUs that are there and not used, each with the reason."""
+    """Unused GPUs, each with the reason."""
     found = []
     if kfd.exists():
         found.append(

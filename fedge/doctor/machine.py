@@ -40,7 +40,7 @@ class Machine:
 
 
 def this_machine(cgroups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> Machine:
-    """Return this machine; `cgroups` and `own` are where the kernel says what limits this process."""
+    """This machine; the kernel describes the limits of this process in `cgroups` and `own`."""
     memory = psutil.virtual_memory()
     quota, limit, used = limits(cgroups, own)
     cores = min(float(available_cores()), quota or float("inf"))

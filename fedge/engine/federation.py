@@ -41,11 +41,11 @@ class Federation:
     is_auto: bool = field(default=False, compare=False)
 
     def describe(self) -> dict[str, Any]:
-        """Return it as the manifest holds it."""
+        """Fields for the manifest."""
         return {"num-supernodes": self.num_supernodes, "num-cpus": self.num_cpus, "num-gpus": self.num_gpus}
 
     def as_told(self) -> str:
-        """Return it as a process of its simulation is told (`TOLD`), in JSON."""
+        """Fields for a process of its simulation (`TOLD`), in JSON."""
         resources = {"num-cpus": self.num_cpus, "num-gpus": self.num_gpus}
         backend = {"client-resources": resources, "init-args": dict(self.init_args)}
         return json.dumps({"num-supernodes": self.num_supernodes, "backend": backend})

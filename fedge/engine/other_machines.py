@@ -39,7 +39,7 @@ def look_elsewhere() -> Elsewhere:
 
 
 def _measured(_: Any) -> tuple[str, list[tuple[int, ProcessMemory]]]:
-    """Return, in a worker, the name that Ray has for its machine, and process number → what it holds."""
+    """In a worker: Ray's name of its machine, and process number → memory."""
     import ray
 
     name = str(ray.util.get_node_ip_address())
@@ -47,7 +47,7 @@ def _measured(_: Any) -> tuple[str, list[tuple[int, ProcessMemory]]]:
 
 
 def _reading(_: Any) -> float:
-    """Return, in a worker, what the clock of its machine says."""
+    """In a worker: seconds of its machine's clock."""
     return time.perf_counter()
 
 

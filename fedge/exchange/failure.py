@@ -48,7 +48,7 @@ class Failure:
         object.__setattr__(self, "detail", printable(self.detail[:_LONGEST])[:_LONGEST])
 
     def __str__(self) -> str:
-        """Return it in words, as logs and summaries have it."""
+        """Words of the failure, for logs and summaries."""
         if self.kind in _WORDS:
             return _WORDS[self.kind].format(kind=self.kind, detail=self.detail)
         return f"{self.kind} ({self.detail})" if self.detail else self.kind

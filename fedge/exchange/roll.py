@@ -46,7 +46,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Among:
-    """Which clients of a run are looked for: those of a leaf server, say.
+    """Clients of a run that are looked for: those of a leaf server, say.
 
     Attributes:
         partitions: these.
@@ -58,7 +58,7 @@ class Among:
 
 
 class Roll:
-    """Which node holds which partition.
+    """Nodes and their partitions.
 
     Attributes:
         node_of: partition id → node id.
@@ -206,7 +206,7 @@ class Roll:
         self._partition_of[node] = partition
 
     def missing(self) -> str:
-        """Which partitions have no node, as a part of a sentence."""
+        """Partitions without a node, as a part of a sentence."""
         left = sorted(set(self.wanted) - self.node_of.keys())
         some = ", ".join(map(str, left[:_MOST_NAMED])) + (", …" if len(left) > _MOST_NAMED else "")
         out = list(dict.fromkeys(self._out.values()))[:_MOST_REASONS]

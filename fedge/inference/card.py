@@ -74,7 +74,7 @@ class Card:
     answer: tuple[int, ...] | None = None
 
     def metadata(self) -> dict[str, str]:
-        """Return it as a safetensors header takes it."""
+        """Entries for a safetensors header."""
         said = asdict(self)
         if self.says == CLASS and self.answer in (None, (len(self.classes),)):
             del said["says"], said["answer"]  # as in files of before there were other answers

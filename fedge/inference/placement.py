@@ -1,4 +1,4 @@
-"""Which of several models is made for somebody's windows, decided without a label.
+"""Choice among several models for somebody's windows, without labels.
 
 Somebody new has windows and no labels. A network with BatchNorm carries the mean and variance that its
 training windows had at each of its layers; windows like those give the same ones. So
@@ -58,7 +58,7 @@ def misfit(classifier: Classifier, x: np.ndarray) -> float:
 
 
 def best_fit(misfits: Sequence[float]) -> int:
-    """Which model fits best: the first with the smallest misfit; those that are not numbers never do.
+    """Index of the model that fits best: the first with the smallest misfit; NaN and ∞ never do.
 
     >>> best_fit([0.5, float("nan"), 0.25, 0.25])
     2
@@ -71,7 +71,7 @@ def _carries_statistics(layer: nn.Module) -> bool:
 
 
 def _sums(entering: Tensor) -> Tensor:
-    """Return, per channel, how many numbers enter a layer, their sum and that of their squares: (3, C)."""
+    """Per channel: number, sum and sum of squares of the values that enter a layer, (3, C)."""
     flat = entering.double().movedim(1, 0).flatten(1)
     count = torch.full((len(flat),), flat.shape[1], dtype=torch.float64)
     return torch.stack([count, flat.sum(dim=1), flat.square().sum(dim=1)])

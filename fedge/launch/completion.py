@@ -73,7 +73,7 @@ def _values(key: str) -> list[str]:
 
 
 def _toml_files(prefix: str) -> list[str]:
-    """Folders and .toml files that begin so."""
+    """Folders and .toml files whose names begin so."""
     top, _, start = prefix.rpartition("/")
     found = []
     with suppress(OSError):

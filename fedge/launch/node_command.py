@@ -69,7 +69,7 @@ def node_words(options: argparse.Namespace) -> list[str]:
 
 
 def _certified(options: argparse.Namespace) -> list[str]:
-    """Flower-supernode's words for TLS and key; a SuperLink that is there must fit the authority."""
+    """Words of flower-supernode for TLS and key; a SuperLink that is there must fit the authority."""
     from fedge.link.reach import refuse_other_authority
 
     authority, key = options.certs / "ca.crt", options.certs / f"node-{options.partition}"

@@ -23,7 +23,7 @@ _END_AFTER_KILL_S = 5.0
 
 
 def own_environment() -> dict[str, str]:
-    """Return this process's environment, in which the commands beside its Python come first."""
+    """This process's environment, with the commands beside its Python first."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     return {**os.environ, "PATH": path}
 

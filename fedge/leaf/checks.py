@@ -1,4 +1,4 @@
-"""Which of the replies that a leaf has are fit to be averaged: compared with each other, not one by one.
+"""Checks of a leaf's replies against each other: those that are fit to be averaged.
 
 What a single reply must be, `fedge.exchange.schema` has checked. The size of an update is compared with the
 median of the leaf's recent ones, which a minority of clients cannot move (clipping to a running median:

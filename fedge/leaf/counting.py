@@ -1,4 +1,4 @@
-"""Which training replies count at a leaf, and their mean: what `fedge.leaf.checks` checks, put together."""
+"""Training replies that count at a leaf, and their mean: the checks of `fedge.leaf.checks`, put together."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

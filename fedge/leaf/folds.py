@@ -16,7 +16,7 @@ _FEWEST_CLIENTS = 3  # with two, a fork would be one client's own model
 
 
 def lines_of(clients: int) -> int:
-    """Return by how many forks a leaf of so many clients is judged in trials of several rounds; 0 by none.
+    """Number of forks by which a leaf of so many clients is judged in trials of several rounds, or 0.
 
     >>> [lines_of(clients) for clients in (2, 3, 4, 9)]
     [0, 3, 4, 4]

@@ -351,7 +351,7 @@ class Leaf:
         put_back(self._strategy, own, facts["strategy"])
 
     def round_states(self) -> tuple[dict[str, State], dict[str, Any]]:
-        """Return, beside the model, what a leaf round starts from and moves: states, and facts as JSON."""
+        """State of a leaf round beside the model: states that it starts from and moves, and facts as JSON."""
         states = {f"strategy.{name}": state for name, state in states_of(self._strategy).items()}
         if self.control is not None:
             states["control"] = self.control

@@ -80,7 +80,7 @@ class PrivateMean(FedAvg):
         return released
 
     def _unclipped(self, replies: Sequence[TrainReply], norms: Sequence[float]) -> list[bool]:
-        """Return, of those who say, whether the update was within the norm."""
+        """Whether each update was within the norm, of the replies that say so."""
         if self._config.kind.startswith("client"):  # what came is clipped already
             return [not reply.clipped for reply in replies if reply.clipped is not None]
         return [norm <= self.clip_norm for norm in norms]

@@ -49,7 +49,7 @@ def tell(environment: MutableMapping[str, str], folder: Path) -> None:
 
 
 class BoundNodes:
-    """Which partition a node is bound to, for the run that this process is. Keys may come meanwhile."""
+    """Nodes bound to partitions, for this process's run. Keys may come meanwhile."""
 
     def __init__(self, bound: Mapping[int, int] | None = None) -> None:
         """Take node id → partition, by default what the SuperLink's folder says whenever it is asked."""

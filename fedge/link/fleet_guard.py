@@ -26,7 +26,7 @@ class _Held:
 
 
 class FleetGuard:
-    """Which questions nodes have been handed, and which replies may come."""
+    """Questions handed to nodes, and replies that may come."""
 
     def __init__(self) -> None:
         """Nobody has any."""

@@ -76,7 +76,7 @@ def spread(scores: Sequence[float], higher_is_better: bool = True) -> Spread:
 
 
 def counts_of(differences: tuple[float, float]) -> tuple[int, int]:
-    """On how many windows only the own model is right, and on how many only the other one is.
+    """Numbers of windows on which only the own model, and only the other one, is right.
 
     Args:
         differences: c − b and b + c: sum, and sum of squares, of right (1) less right (0 or 1) by window.

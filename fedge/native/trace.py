@@ -1,4 +1,4 @@
-"""Which operations a network consists of: found by calling it, and watching.
+"""Operations of a network: found by calling it, and watching.
 
 A model is called as in training or evaluation, with copies of its buffers, under a `TorchFunctionMode` that
 sees every operation, whoever calls it: a layer, its subclass, a line of `forward`. Dropout draws nothing

@@ -1,4 +1,4 @@
-"""Which windows of a batch each process takes, and how much its mean loss weighs.
+"""Shares of a batch: the windows of each process, and the weight of its mean loss.
 
 With B windows in a batch, of which process r takes b_r, the sum over processes of (b_r / B) × (mean loss of
 its windows) is the mean loss of the batch. So the sum of their gradients is the gradient of the whole batch,
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 def own_rows(batch: int, rank: int, processes: int) -> slice:
-    """Which of a batch's windows process `rank` (0, 1, …) takes: as equal and as early as can be.
+    """Windows of a batch for process `rank` (0, 1, …): shares as equal and as early as can be.
 
     >>> [own_rows(7, rank, 3) for rank in range(3)]
     [slice(0, 2, None), slice(2, 4, None), slice(4, 7, None)]

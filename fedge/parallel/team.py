@@ -332,7 +332,7 @@ def _place(array: object) -> tuple[int, tuple[int, ...], str]:
 
 
 def _signal_name(number: int) -> str:
-    """ "signal 9 (SIGKILL)"."""
+    """Text such as "signal 9 (SIGKILL)"."""
     with suppress(ValueError):
         return f"signal {number} ({signal.Signals(number).name})"
     return f"signal {number}"

@@ -108,7 +108,7 @@ DECISIONS = (
 
 
 def promise(kind: str) -> str:
-    """Return who is protected from whom under a kind of privacy, in a few words."""
+    """Protection that a kind of privacy gives, and from whom, in a few words."""
     if kind == "local":
         return "local: a client's windows may be any others, and its leaf could not tell"
     return "central: a client's updates may be there or not, and the leaves' models would not tell"

@@ -40,7 +40,7 @@ _NORM_LIMITS = (1e-30, 1e30)  # between them a norm can be squared and divided b
 
 
 def clip_scale(norm: float, clip_norm: float) -> float:
-    """Return by what an update of a norm is multiplied so that its norm is at most `clip_norm`.
+    """Factor that brings an update's norm down to `clip_norm` at most.
 
     >>> clip_scale(5.0, 1.0), clip_scale(0.5, 1.0), clip_scale(0.0, 1.0)
     (0.2, 1.0, 1.0)
@@ -49,7 +49,7 @@ def clip_scale(norm: float, clip_norm: float) -> float:
 
 
 def clipped(start: State, end: State, clip_norm: float) -> tuple[dict[str, np.ndarray], bool]:
-    """Start + the clipped update as float64 arrays, and whether the update had to be clipped.
+    """start + the clipped update as float64 arrays, and whether the update had to be clipped.
 
     Entries that are not floating point (step counters) stay as they were: no noise could cover them.
     """
@@ -69,7 +69,7 @@ def released_mean(
     noise_std: float,
     rng: Normals,
 ) -> tuple[State, list[float]]:
-    """Model + Σ clipped updates / asked + noise, and the norm of each update before clipping.
+    """model + Σ clipped updates / asked + noise, and the norm of each update before clipping.
 
     Sums in float64 in the order given. Entries that are not floating point stay the model's.
 
@@ -103,7 +103,7 @@ def count_std(asked: int, multiplier: float) -> float:
 
 
 def update_multiplier(multiplier: float, count_noise: float) -> float:
-    """z_Δ: what the mean's noise must be so that mean and count together are worth `multiplier`.
+    """z_Δ, the noise on the mean with which mean and count together are worth `multiplier`.
 
     Args:
         multiplier: z of both together, below 2 · `count_noise`.
@@ -145,7 +145,7 @@ def next_clip_norm(
 
 
 def gaussian_log_delta(epsilon: float, multiplier: float) -> float:
-    """Log δ of one Gaussian release: the smallest δ with which it is (ε, δ)-private.
+    """log δ of one Gaussian release: the smallest δ with which it is (ε, δ)-private.
 
         δ = Φ(1/2z − εz) − e^ε Φ(−1/2z − εz)
 

@@ -18,7 +18,7 @@ _tracker: Any = None
 
 
 def role_of_this_process(argv: Sequence[str]) -> str:
-    """ "server" or "worker"; empty for one that only waits for the others."""
+    """Role: "server" or "worker"; empty for a process that only waits for the others."""
     program = Path(argv[0]).name if argv else ""
     if program == "default_worker.py":  # Ray's
         return "worker"

@@ -14,7 +14,7 @@ _FORMULA = "=+-@"  # begins what a spreadsheet works out instead of showing (OWA
 
 
 def printable(text: str) -> str:
-    r"""Text in which whatever a terminal would not simply show is written as an escape.
+    r"""Text with an escape in place of anything that a terminal would not simply show.
 
     >>> printable("sensor \x1b[2J lost\n")
     'sensor \\x1b[2J lost\\n'

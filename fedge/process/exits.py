@@ -45,7 +45,7 @@ def interruption(signum: int) -> str:
 
 
 def interrupted_by(error: BaseException) -> Interrupted | None:
-    """Which interruption an exception is, if any; Python's own KeyboardInterrupt is SIGINT."""
+    """The interruption that an exception is, if any; Python's own KeyboardInterrupt is SIGINT."""
     if isinstance(error, Interrupted):
         return error
     return Interrupted() if isinstance(error, KeyboardInterrupt) else None

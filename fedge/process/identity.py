@@ -1,4 +1,4 @@
-"""Which process a run belongs to, written so that any later reader can tell whether it still lives.
+"""Identity of a run's process, written so that any later reader can tell whether it still lives.
 
 A process id alone comes back after a while, so its start time stands with it, and the boot and the host (or
 container) outside of which neither means anything.
@@ -18,7 +18,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # Linux
 
 
 def this_process() -> dict[str, Any]:
-    """Return this process as a manifest holds it: pid, start, boot, host."""
+    """This process for a manifest: pid, start, boot, host."""
     pid = os.getpid()
     return {"pid": pid, "start": _start(pid), "boot": _boot(), "host": platform.node()}
 

@@ -78,7 +78,7 @@ def _harmless(text: str) -> str:
 
 
 def _first_words(text: str) -> str:
-    """Return in one line what an error of Flower's engine says, be it a sentence or a traceback."""
+    """Message of an error of Flower's engine in one line, from a sentence or a traceback."""
     lines = [line.strip() for line in text.splitlines() if line.strip()] or ["unknown reason"]
     if lines[0].startswith("Traceback"):  # its last line is "ValueError: what happened"
         lines = [lines[-1].partition(": ")[2] or lines[-1]]

@@ -11,7 +11,7 @@ _Result = TypeVar("_Result")
 
 
 def in_threads(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
-    """`function` of every item, in order; the first exception is raised. Calls must not be nested."""
+    """Results of `function` for all items, in order; raises the first exception. Calls must not be nested."""
     return list(_pool().map(function, items))
 
 

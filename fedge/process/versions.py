@@ -17,7 +17,7 @@ def versions() -> dict[str, str]:
 
 @cache
 def _at_first_sight() -> dict[str, str]:
-    """Return them as they were when first asked for: later changes on disk are not in this process."""
+    """Versions at first request: later changes on disk are not in this process."""
     found = {"python": sys.version.split()[0]}
     for package in _PACKAGES:
         with suppress(PackageNotFoundError):

@@ -205,7 +205,7 @@ def _change_row(change: Change) -> tuple[object, ...]:
 
 
 def percent_text(change: Change) -> str:
-    """ "+3.2 %"; what was not there before or after is said."""
+    """Change as text, e.g. "+3.2 %", "new" or "gone"."""
     if change.percent is None:
         return "new" if change.before is None else "gone" if change.after is None else NOTHING
     return f"{change.percent:+.1f} %".replace("-", "−")

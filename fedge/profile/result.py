@@ -133,7 +133,7 @@ def allocator_changes(before: Profile, after: Profile) -> list[Change]:
 
 
 def _places(profile: Profile) -> dict[str, float]:
-    """ "role: what" → MiB."""
+    """Memory in MiB by "role: what"."""
     found: dict[str, float] = {}
     for capture in largest(profile.captures):
         for top in capture.top:

@@ -52,5 +52,5 @@ same float back.
 
 
 def page() -> str:
-    """Docs/tables.md."""
+    """The page docs/tables.md."""
     return _PAGE + described(TABLES)

@@ -121,7 +121,7 @@ class RunData:
 
     @property
     def status(self) -> str:
-        """ "running", "completed", "partial" (a client failed on the way) or "failed"."""
+        """Status: "running", "completed", "partial" (a client failed on the way) or "failed"."""
         return str(self.manifest["status"])
 
     @property

@@ -160,7 +160,7 @@ def tiles(run: RunData) -> list[Tile]:
 
 
 def _capital(said: str) -> str:
-    """Words as they begin a tile."""
+    """Words with a capital, to begin a tile."""
     return said[:1].upper() + said[1:]
 
 

@@ -99,7 +99,7 @@ class RoundBook:
         return sum(each.down for each in self.traffic.values())
 
     def branch(self, leaf: Leaf) -> int:
-        """Which child of the cloud a leaf stands under, or is."""
+        """Number of the cloud's child above a leaf, or of the leaf itself."""
         return self.branch_of.get(leaf.index, leaf.index)
 
     def gate(self, leaf: Leaf) -> GateResult:

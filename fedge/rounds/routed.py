@@ -141,7 +141,7 @@ class RoutedLeaves:
         return self._evaluating.windows(split)
 
     def facts(self) -> dict[str, Any]:
-        """Return nothing: the leaves hold it all."""
+        """Nothing: the leaves hold it all."""
         return {}
 
     def restore(self, facts: Mapping[str, Any]) -> None:

@@ -365,7 +365,7 @@ def arrivals_of(procedure: Procedure, timeout_s: float) -> list[tuple[int, int]]
 
 
 def population(dealt: Partition, sizes: Sequence[int]) -> Population:
-    """Return who is there, of clients dealt to leaves of these sizes."""
+    """Population of clients dealt to leaves of these sizes."""
     leaf_of = dict(enumerate(np.repeat(np.arange(len(sizes)), sizes).tolist()))
     windows = {
         client: len(train)
@@ -421,7 +421,7 @@ def traced(devices: Sequence[int], count: int) -> frozenset[int]:
 
 
 def _members(who: Population, leaf: int) -> Members:
-    """Return who stands under a leaf."""
+    """Clients under a leaf."""
     clients = who.devices_of(leaf)
     unseen = [client for client in sorted(who.unseen) if who.leaf_of[client] == leaf]
     return Members(leaf, clients, unseen, sum(who.windows[client] for client in clients))

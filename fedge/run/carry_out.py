@@ -87,7 +87,7 @@ class Steps:
             raise
 
     def _carry_out(self) -> None:
-        """Do so."""
+        """Clear away, find the clients, deal windows to them, and carry out the global rounds."""
         self._clear_away()
         clients = self._find_clients()
         dealt, sizes, shape = self._deal(clients)

@@ -170,7 +170,7 @@ def _alike(told: Mapping[int, Told]) -> Told:
 def _pooled(
     sums: Mapping[int, ChannelSums], channels: Sequence[str], config: Config
 ) -> tuple[Scale, dict[int, str]]:
-    """Return by what all scale, and the clients that were left out of it, each with the reason.
+    """Scale of all clients, and the clients left out of it, each with the reason.
 
     Raises:
         ConfigError: half of the clients or more would be left out.

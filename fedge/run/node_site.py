@@ -99,7 +99,7 @@ class NodeSites:
         return find_again(self._engine, timeout_s, _question(facts), self._among(facts), told)
 
     def _among(self, facts: Mapping[str, Any]) -> Among:
-        """Which clients of the run are this leaf's."""
+        """This leaf's clients, among those of the run."""
         total = int(facts["clients"])
         sizes = clients_per_leaf(from_run_config(facts["config"]).hierarchy, total)
         return Among(clients_of_leaf(sizes, self._leaf), total)

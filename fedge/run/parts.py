@@ -338,12 +338,12 @@ def refuse_rule_that_fails(config: Config, shape: DataShape, trained: Sequence[i
 
 
 def described_parts(config: Config) -> dict[str, Any]:
-    """Return, for the manifest, option → name, package, version and sha256 of the code of every own part."""
+    """For the manifest: option → name, package, version and sha256 of the code of every own part."""
     return {option: _described(*part) for option, part in own_parts(config).items()}
 
 
 def _described(register: Register, name: str) -> dict[str, Any]:
-    """Which code a name stands for now."""
+    """Name, package, version and sha256 of the code that a name stands for now."""
     code, origin = register.load(name), register.entry(name).origin
     code = getattr(code, "part", code)  # an object that was given
     version = importlib.metadata.version(origin) if origin else ""

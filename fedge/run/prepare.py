@@ -36,7 +36,7 @@ class Handover(Generic[_T]):
         self._values = [value]
 
     def take(self) -> _T:
-        """Return it; once."""
+        """The value, once."""
         return self._values.pop()
 
 

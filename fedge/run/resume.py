@@ -1,4 +1,4 @@
-"""Which run is to go on, from where, and whether it may: the same configuration, data and seed.
+"""Resuming: the run, its checkpoint, and whether configuration, data and seed are the same.
 
 Loads no torch.
 """
@@ -204,7 +204,7 @@ def _odd_facts(checkpoint: Checkpoint) -> dict[str, str]:
 
 
 def _misfits(folder: Path, checkpoint: Checkpoint, names: Iterable[str]) -> dict[str, str]:
-    """Table → what is wrong with it, for those that are not what they were at the checkpoint."""
+    """Table → its fault, of those that differ from the checkpoint's."""
     sizes, sums = checkpoint.facts["offsets"], checkpoint.facts.get("sha256", {})
     found = {}
     for name in names:
@@ -263,7 +263,7 @@ def _refuse_noise_of_the_system(found: Resumption, config: Config) -> None:
 
 
 def config_differences(before: Mapping[str, Any], config: Config) -> list[str]:
-    """ "key is X, was Y" for every option that differs from a manifest's and may not (`CHANGEABLE`)."""
+    """Text "key is X, was Y" of each option that differs from a manifest's and may not (`CHANGEABLE`)."""
     defaults = {key: default for key, (default, _) in options().items()}
     now = to_run_config(config)
     return [

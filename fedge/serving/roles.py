@@ -1,4 +1,4 @@
-"""Which of the models that clients evaluate a leaf serves, and to whom: clients it knows, or unseen ones.
+"""Served models: the one that a leaf gives clients that it knows, and the one for unseen clients.
 
 Known clients train and vote at the gate. Unseen clients hold users of whom no leaf has seen a window; they do
 neither, and are evaluated with the model that their leaf would give them. By default that is the model of the

@@ -1,4 +1,4 @@
-"""Which states are one: leaves of one cluster are offered one object, and it is kept, sent and counted once.
+"""Distinct states: leaves of one cluster are offered one object, kept, sent and counted once.
 
 States are compared as objects, not by value: that costs nothing, and equal arrays may have different fates.
 """

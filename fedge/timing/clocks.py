@@ -32,7 +32,7 @@ class Clock:
 
 
 def ahead_s(low: np.ndarray, high: np.ndarray, clock: Clock | None = None) -> float:
-    """Return by how many seconds the clock of another machine is ahead of the server's.
+    """Seconds by which the clock of another machine is ahead of the server's.
 
     Zero wherever that may be, as for containers of one machine, whose clock is one; else the middle of what
     is possible. NaN where nothing is: the clock has jumped meanwhile.

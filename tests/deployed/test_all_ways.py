@@ -106,7 +106,7 @@ def watched():
 
 
 def told(seen):
-    """Return what was seen as text; the test itself counts where it carries the run out."""
+    """Counts and seconds of a way as text; the test itself counts where it carries the run out."""
     kinds = [kind for kind in KINDS if kind in seen] or ["this test"]
     return ", ".join(f"{kind} {seen[kind][0]} × {seen[kind][1]:.0f}" for kind in kinds if kind in seen)
 
@@ -233,7 +233,7 @@ def plain(tmp_path_factory):
 
 
 def fedge_seconds(way):
-    """Return what carries a way out and returns its seconds of a round."""
+    """Function that carries a way out and returns its seconds of a round."""
     return lambda folder, options: seconds_of(way(folder=folder, options=options))
 
 

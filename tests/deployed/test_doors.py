@@ -1,4 +1,4 @@
-"""What every page and file of deploy/ starts, by whom its ports are held, and what strangers learn there.
+"""Processes, ports and strangers: every page and file of deploy/, and what strangers learn there.
 
 Word by word, on the addresses and ports that stand there, in namespaces of their own. A stranger is another
 account of the same machine, which reaches loopback ports as well, without a certificate or with one of
@@ -54,7 +54,7 @@ def test_strangers_learn_nothing_from_what_is_started_as_said(way):
 
 
 def carried_out(way, folder):
-    """What `as_said` prints of a way."""
+    """Output of `as_said` for a way."""
     support = ROOT / "tests" / "support"
     done = subprocess.run(
         [*ALONE, sys.executable, str(support / "as_said.py"), way, folder],

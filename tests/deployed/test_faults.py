@@ -1,4 +1,4 @@
-"""What breaks in a deployment, with real processes: what was done, what the user sees, whose bits come out.
+"""Faults of a deployment of real processes: the fault, the user's view, and whose bits come out.
 
 `make soak` prints the table of docs/machines.md: `-m soak tests/deployed/test_faults.py -s`.
 """
@@ -74,7 +74,7 @@ class Command:
 
     @property
     def said(self):
-        """What it has printed."""
+        """Output so far."""
         return self.log.read_text(errors="replace")
 
     def wait_for(self, text, seconds=180):

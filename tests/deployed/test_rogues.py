@@ -117,7 +117,7 @@ def bad_orders(facts):
 
 
 def files_in(folder):
-    """Return what lies outside the leaf server's own folder, its output apart."""
+    """Files outside the leaf server's own folder and its output, with their times."""
     outside = (path for path in folder.rglob("*") if "leaf-0" not in path.relative_to(folder).parts[0])
     return {path: path.stat().st_mtime_ns for path in outside}
 

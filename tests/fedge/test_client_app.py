@@ -1,4 +1,4 @@
-"""Which GPU a client computes on, as far as that can be seen without one: a process that sees several."""
+"""GPU of a client, as far as it can be seen without one: a process that sees several."""
 
 import threading
 
@@ -11,7 +11,7 @@ from fedge.timing import calls
 
 
 class Cuda:
-    """What PyTorch says of so many GPUs, each with its peak of memory; the current one is the thread's."""
+    """PyTorch's view of so many GPUs, each with its peak of memory; the current one is the thread's."""
 
     def __init__(self, monkeypatch, count):
         self.current = threading.local()
@@ -30,7 +30,7 @@ class Cuda:
 
 
 def in_threads(count, function):
-    """Return what `function` returns in each of so many threads, which live at the same time."""
+    """Results of `function` in so many threads, which live at the same time."""
     found, all_here = [], threading.Barrier(count)
 
     def work():

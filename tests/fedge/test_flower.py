@@ -1,4 +1,4 @@
-"""What is asked of the Flower that is installed, whichever it is."""
+"""Requirements on the installed Flower, whichever it is."""
 
 import subprocess
 import sys

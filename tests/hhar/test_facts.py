@@ -1,4 +1,4 @@
-"""What is known of HHAR holds together."""
+"""Facts of HHAR agree with each other."""
 
 from itertools import pairwise
 

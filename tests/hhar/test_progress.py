@@ -1,4 +1,4 @@
-"""What bars say; how they look on a terminal is in tests/runs/test_terminal.py."""
+"""Texts of bars; how they look on a terminal is in tests/runs/test_terminal.py."""
 
 import pytest
 

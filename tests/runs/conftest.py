@@ -1,4 +1,4 @@
-"""What runs with leaf servers share: certificates, and where the cloud listens."""
+"""Fixtures of runs with leaf servers: certificates, and the cloud's address."""
 
 import pytest
 from leaf_servers import LEAVES, free_port
@@ -16,5 +16,5 @@ def certificates(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def address():
-    """Return where a module's clouds listen."""
+    """Address at which a module's clouds listen."""
     return f"127.0.0.1:{free_port()}"

@@ -43,7 +43,7 @@ def study(tmp_path_factory):
 
 
 def remembered(study, kind, places):
-    """Return what is left of a run in which the liar was gone at some of its orders; honest for none."""
+    """Remains of a run in which the liar was gone at some of its orders; honest for none."""
     made, known = study
     if (kind, places) not in known:
         outcome, gate, _ = made.carry_out(KINDS[kind], gone_at(places))

@@ -69,7 +69,7 @@ def study(tmp_path_factory):
             return run(grid, config, "inprocess", {}, lambda _: io.StringIO())
 
     def raised_at(kind, where):
-        """Return what the others have when the client raises at a call."""
+        """Results of the others when the client raises at a call."""
 
         def fail(message, reply):
             if place(message) == where:
@@ -84,12 +84,12 @@ def study(tmp_path_factory):
 
 
 def place(message):
-    """Return which call of a run a message is."""
+    """Place of a message among a run's calls."""
     return message.metadata.message_type, message.content["config"].get("global_round")
 
 
 def of_the_others(folder):
-    """Return all that a run leaves of everybody but the bad client."""
+    """All that a run leaves of everybody but the bad client."""
     rows = {}
     for table in ("clients.csv", "leaf_rounds.csv"):
         with (folder / "metrics" / table).open(newline="") as file:
@@ -115,7 +115,7 @@ texts = st.sampled_from(["\x1b[2J", "\x1b]0;x\x07", "=cmd|' /C calc'!A0", "\u202
 
 @st.composite
 def spoilings(draw):
-    """(what is done, a function that does it to (arrays, metrics, records))."""
+    """(name of a change, function that makes it in (arrays, metrics, records))."""
     kind = draw(
         st.sampled_from(["metric", "metric", "value", "value", "shape", "dtype", "entry", "record", "name"])
     )
@@ -191,7 +191,7 @@ def rows_of(folder, table):
 
 
 def check_finite(folder):
-    """What passes the schema is finite, and so is all that comes of it."""
+    """Replies that pass the schema are finite, and so are all results of them."""
     from safetensors.numpy import load_file
 
     for name, array in load_file(folder / "checkpoints" / "final.safetensors").items():

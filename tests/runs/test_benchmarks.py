@@ -1,4 +1,4 @@
-"""What benchmarks put in the place of Fedge's own parts still fits there."""
+"""Benchmarks' replacements of Fedge's own parts still fit."""
 
 import sys
 

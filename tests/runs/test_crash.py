@@ -103,7 +103,7 @@ def test_a_sample_of_all_faults(folder, monkeypatch):
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_the_sample_finds_every_planted_defect(folder):
-    """What a commit protocol can get wrong, and what a checkpoint can forget (tests/support/planted.py)."""
+    """Errors of a commit protocol, and gaps of a checkpoint (tests/support/planted.py)."""
     names = list(planted.DEFECTS)
 
     def found(start):

@@ -98,7 +98,7 @@ def carried_out(words):
 
 
 def results(command, run, place, out):
-    """Return what a command has made, by which a right result is known."""
+    """Results of a command, by which a right one is known."""
     if command == "predict":
         return out
     if command.startswith("resume"):
@@ -122,7 +122,7 @@ def laid_out(study, place, command):
 
 
 def wrong(study, place, number, right, count):
-    """Return what went wrong with a case; None where it went as it should."""
+    """Fault of a case; None where it went as it should."""
     rng = np.random.default_rng([number, 24])
     command = list(COMMANDS)[number % len(COMMANDS)]
     run, outside = laid_out(study, place, command), place / "outside.csv"

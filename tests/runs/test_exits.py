@@ -33,7 +33,7 @@ def endless():
 
 
 def environment(**variables):
-    """Return this environment with this project's programs first on the path."""
+    """This environment with this project's programs first on the path."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     found = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), **variables}
     found.pop("SEED", None)
@@ -91,7 +91,7 @@ class Started:
         return self.process.returncode
 
     def left(self):
-        """Return what is still there of the processes below."""
+        """Processes below that are still there."""
         return [p for p in self.below if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
 
 

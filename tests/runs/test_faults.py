@@ -1,4 +1,4 @@
-"""What clients can do wrong, done on both engines: threads of this process, and Ray under `flwr run`.
+"""Faults of clients, on both engines: threads of this process, and Ray under `flwr run`.
 
 `faulty_client` is a ClientApp in its own right, so nothing of Fedge is replaced for these tests.
 """
@@ -76,7 +76,7 @@ class Ended:
 
     @property
     def results(self):
-        """What must have equal bytes in equal runs."""
+        """Results whose bytes must be equal in equal runs."""
         timed = ("seconds", "train_seconds")
         found = {
             name: [{k: v for k, v in row.items() if k not in timed} for row in self.table(name)]

@@ -39,7 +39,7 @@ def python():
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory):
-    """Return what the run is in this process, on the Flower that is installed."""
+    """The run in this process, on the Flower that is installed."""
     folder = tmp_path_factory.mktemp("here")
     config = {**CONFIG, "seed": 5, "runs-dir": str(folder / "runs")}
     return comparable(simulate(config, clients=9, workers=2).folder)

@@ -73,7 +73,7 @@ def test_leaf_servers_make_the_same_bits(tmp_path, certificates, address, name):
 
 
 def test_no_model_of_a_client_reaches_the_cloud(tmp_path, certificates, address):
-    """What leaf servers send are their models, c_j, and summaries; c_i and clients' models stay with them.
+    """Leaf servers send their models, c_j, and summaries; c_i and clients' models stay with them.
 
     No trial is good enough, so that forks without some of a lone leaf's clients train on: the same bits.
     """

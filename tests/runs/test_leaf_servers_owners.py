@@ -18,7 +18,7 @@ TABLES = ("global", "leaf", "clients", "confusion", "models")  # users stay with
 
 
 def owned(tmp_path, **changes):
-    """Options of a run, those of its cloud, which has no windows, and what makes its leaf servers."""
+    """Options of a run, those of its cloud, which has no windows, and a maker of its leaf servers."""
     config = small_config(tmp_path, scaffold__levels=2, partition__unseen_clients=1, **changes)
     deal_into(tmp_path / "dealt", {**config, "clients": 9})
     return config, {**config, "data.path": "nowhere.npz"}, partial(host_of_owners, dealt=tmp_path / "dealt")

@@ -1,4 +1,4 @@
-"""What must change nothing: where a run is carried out, what clients are called, who answers first, breaks.
+"""Changes without effect: where a run is carried out, clients' names, who answers first or breaks.
 
 Eight configurations (tests/support/crash_runs.py), each against an undisturbed run in a process of its own.
 """
@@ -49,7 +49,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory, data):
-    """What each configuration leaves when it has a process for itself."""
+    """Results of each configuration with a process for itself."""
     runs = tmp_path_factory.mktemp("alone")
     more = {"num-server-rounds": ROUNDS, "runs-dir": str(runs), "data.path": str(data)}
     subprocess.run([sys.executable, "-c", ALONE, str(SUPPORT), json.dumps(more)], check=True, timeout=300)
@@ -57,7 +57,7 @@ def alone(tmp_path_factory, data):
 
 
 def results(folder, but=()):
-    """Return what a run leaves that must be equal in equal runs."""
+    """Results of a run that must be equal in equal runs."""
     found = comparable(folder)
     found["manifest.json"] = {
         key: value

@@ -9,7 +9,7 @@ NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
 
 def kinds(notebook):
-    """Per cell what its outputs are."""
+    """Outputs per cell."""
     return [
         [(output.output_type, *sorted(output.get("data", ()))) for output in cell.get("outputs", ())]
         for cell in notebook.cells

@@ -1,4 +1,4 @@
-"""What protocols of papers ask for, in whole runs."""
+"""Papers' protocols, in whole runs."""
 
 import io
 

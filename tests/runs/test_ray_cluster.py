@@ -90,7 +90,7 @@ def test_a_node_that_dies_at_work_costs_a_try_and_one_that_comes_gets_its_worker
 
 
 def test_without_retries_a_node_that_dies_costs_the_client_that_it_had_at_work(tmp_path):
-    """That one client in that one exchange; nobody after it is given to a worker that is not there."""
+    """Only in that one exchange; nobody after it is given to a worker that is gone."""
     folder, code, said = lost(tmp_path, "for good", **{"guard.retries": 0})
     assert code == 3, said
     failed = column(folder, "metrics/global_rounds.csv", "clients_failed")

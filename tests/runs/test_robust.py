@@ -94,7 +94,7 @@ def study(file, attack, window_file, folder, changes):
 
 @pytest.mark.parametrize("attack", ["huge", "sign-flip"])
 def test_plain_averaging_breaks(accuracy, attack):
-    """What the others are measured against: one client's 1e30, or −10 times its update, ruins FedAvg."""
+    """Baseline of the others: one client's 1e30, or −10 times its update, ruins FedAvg."""
     assert accuracy("fedavg.toml", attack)[1] < accuracy("fedavg.toml")[1] - 0.1
 
 
@@ -152,7 +152,7 @@ def test_configs_are_named_as_what_they_set():
 
 
 def combined(config, values, model=0.0, rounds=1):
-    """Return what a leaf makes of clients that send these numbers in one entry, and a counter."""
+    """A leaf's aggregate of clients that send these numbers in one entry, and a counter."""
     checked = from_run_config({"scaffold.enabled": False, **config})
     strategy = make_strategy(checked, len(values))
     state = {"w": np.array([model], np.float32), "n": np.array(3)}

@@ -1,4 +1,4 @@
-"""What leaves go on with and serve, in real runs on the in-process engine: each against another run."""
+"""Models that leaves go on with and serve, in real runs in process: each against another run."""
 
 import csv
 import io
@@ -116,7 +116,7 @@ def test_nothing_of_the_clusters_is_hierarchical_averaging(carry_out):
 
 
 def test_each_leaf_tries_the_whole_grid(carry_out):
-    """What it takes is at least as good as what λ = 0.5 alone gives in the first round."""
+    """Its choice is at least as good as λ = 0.5 alone in the first round."""
     fixed = table(carry_out(**OPEN, **ALONE, **{"cluster.blend": 0.5}))[:3]
     tried = table(carry_out(**OPEN, **ALONE, **{"cluster.blend": "auto"}))[:3]
     assert {r["blend"] for r in tried} <= {"0.0", "0.25", "0.5", "0.75"}

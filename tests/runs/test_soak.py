@@ -26,7 +26,7 @@ fedge.process.memory.measure = leaking
 
 
 def processes(folder, after):
-    """Return, per process that was there in all rounds after `after`: role, rounds, KiB and descriptors."""
+    """Role, rounds, KiB and descriptors of each process present in all rounds after `after`."""
     found = defaultdict(list)
     with (folder / "memory.csv").open(newline="") as file:
         for row in csv.DictReader(file):

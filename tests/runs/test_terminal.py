@@ -23,7 +23,7 @@ def quick():
 
 
 def environment(**variables):
-    """Return this environment as that of a person's terminal, with this project's programs on the path."""
+    """This environment as that of a person's terminal, with this project's programs on the path."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     found = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color", **variables}
     for name in ("SEED", "CI", "NO_COLOR", "COLUMNS", "LINES"):

@@ -69,7 +69,7 @@ def test_model_curve_and_histogram_are_the_same_for_any_number_of_workers(tmp_pa
 
 @pytest.mark.whole_runs
 def test_a_job_cut_short_stops_at_its_step(tmp_path):
-    """What counts of a job cut short is what the same device has made after as many steps, bit for bit."""
+    """The counted part of a job cut short equals the same device's work after as many steps, bit for bit."""
     one = {
         **CONFIG, "hierarchy.num-servers": 1, "asynchrony.concurrency": 1, "devices.dropout": 0.0,
         "run-name": "", "asynchrony.rule": "fedavg", "asynchrony.rule-args": "", "asynchrony.end-versions": 1,

@@ -63,7 +63,7 @@ class Nobody:
 
 
 class Told:
-    """What a run told of."""
+    """Reports of a run."""
 
     def __init__(self, case):
         self.case, self.ended, self.curve, self.procedure = case, [], [], None

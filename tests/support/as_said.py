@@ -47,7 +47,7 @@ HOSTS = (
 
 @dataclass
 class Way:
-    """What one page or file starts.
+    """Processes that one page or file starts.
 
     Attributes:
         before: commands that come first, and end.
@@ -379,7 +379,7 @@ class Carried:
 
 
 def ask_as(account, carried, ports, authority, others):
-    """What strangers of an account learn at ports."""
+    """Answers of ports to strangers of an account."""
     words = [
         "setpriv", f"--reuid={account}", f"--regid={account}", "--clear-groups", sys.executable,
         str(ROOT / "tests" / "support" / "strangers.py"), ",".join(map(str, ports)), authority, others,

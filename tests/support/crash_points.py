@@ -1,4 +1,4 @@
-"""Which faults are tried: all that can differ, or a sample spread over all kinds of them."""
+"""Faults to try: all that can differ, or a sample spread over all kinds of them."""
 
 import random
 import re

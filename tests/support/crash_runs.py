@@ -132,7 +132,7 @@ def manifest_of(folder):
 
 
 def differences(folder, expected):
-    """The names of what differs."""
+    """Names of the results that differ."""
     found = comparable(folder)
     return [
         f"{name}: {sorted(set(found[name]) ^ set(expected[name]))}" if name == "files" else name

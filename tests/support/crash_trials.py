@@ -269,7 +269,7 @@ class Trial:
         return found, f"differs: {wrong}" if wrong else ""
 
     def _dishonest(self, has_ended=False):
-        """Return what is wrong with a run that says of itself that it succeeded, or had said so."""
+        """Faults of a run that says of itself that it succeeded, or had said so."""
         from fedge.config.option import ConfigError
         from fedge.records.manifest import read_manifest
         from fedge.records.outputs import damaged_outputs

@@ -79,7 +79,7 @@ def without(text, *timed):
 
 
 def comparable(folder):
-    """What must have equal bytes in equal runs, of a run that is complete."""
+    """Results whose bytes must be equal in equal runs, of a run that is complete."""
     metrics = folder / "metrics"
     manifest = json.loads((folder / "manifest.json").read_text())
     log = (folder / "run.log").read_text().splitlines()[-30:] if (folder / "run.log").is_file() else []

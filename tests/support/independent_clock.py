@@ -216,7 +216,7 @@ class Simulation:
         return seconds, delay
 
     def select(self, leaf):
-        """Who of those there is given work."""
+        """The next device for work, of those there."""
         case, there, draw = self.case, self.there[leaf], self.picks[leaf].next
         if case.selection == "uniform":
             return there[int(draw() * len(there))]

@@ -38,7 +38,7 @@ class Pipe:
         return min((each["end"] for each in self.sending.values()), default=None)
 
     def _share(self):
-        """Whoever takes less than an even share of what is left gets it all; the others share evenly."""
+        """Shares of the link: small takers get all that they take; the others share the rest evenly."""
         open_, left = dict(self.sending), self.whole
         while open_:
             share = left // len(open_)

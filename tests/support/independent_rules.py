@@ -69,7 +69,7 @@ def own_seconds(windows, steps, attempt, now_s, usual_s, before_s, noise):
 
 
 def trained(start, device, attempt, variances, steps=0):
-    """What a device makes of a model, which follows from its id, attempt and steps alone; and its loss."""
+    """A device's trained model, which follows from its id, attempt and steps alone; and its loss."""
     rng = np.random.default_rng([device, attempt, steps])
     end = (0.9 * start.astype(np.float64) + rng.standard_normal(len(start))).astype(np.float32)
     end[variances] = np.abs(end[variances]) + np.float32(0.01)

@@ -54,7 +54,7 @@ def rounds_done(folder):
 
 
 def times_gone_on(folder):
-    """Return how often a run has been gone on with, as its manifest says."""
+    """Number of times that a run has been resumed, by its manifest."""
     manifest = folder / "manifest.json"
     return len(json.loads(manifest.read_text()).get("resumed", [])) if manifest.is_file() else 0
 

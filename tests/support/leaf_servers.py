@@ -62,7 +62,7 @@ def cloud(config, address, certificates, clients=9, resume="", owners=False):
 
 
 def host_of(folder, leaf, app=client_app):
-    """Return what answers for a leaf server whose clients are threads; its user has the cloud's file."""
+    """Host of a leaf server whose clients are threads; its user has the cloud's file."""
 
     def engine(run_config, total, mine):
         return InProcessGrid(app, total, run_config, 1, mine)
@@ -76,7 +76,7 @@ def host_of(folder, leaf, app=client_app):
 
 
 def host_of_owners(folder, leaf, dealt, clients=9, leaves=LEAVES):
-    """Return what answers for a leaf server whose clients are threads that own windows, as SuperNodes do.
+    """Host of a leaf server whose clients are threads that own windows, as SuperNodes do.
 
     Windows are those that `fedge deal` wrote into the folder `dealt`; nodes know no option of any run.
     """

@@ -89,7 +89,7 @@ class Leaves:
         return self._start(f"run-{name}", "run", "--leaves", self.cloud, *owners, "-c", options)
 
     def said(self, name):
-        """Return what a process has printed."""
+        """Output of a process."""
         return (self.folder / f"{name}.out").read_text(errors="replace")
 
     def _start(self, name, *words):

@@ -65,7 +65,7 @@ def places(value, path=()):
 
 
 def first_answer(seed):
-    """Return what a seed lies about in a client's first answer, and the lie.
+    """A seed's lie in a client's first answer: its kind, and the lie.
 
     The lie makes another record of the answer's, name → value, values of any type; None: there is none.
     """

@@ -116,7 +116,7 @@ class Ended:
             return list(csv.DictReader(file))
 
     def of_the_others(self, liars=(LIAR,)):
-        """Return all that the run leaves of everybody but the liars."""
+        """All that the run leaves of everybody but the liars."""
         mine = set(map(str, liars))
         rows = {
             table: [
@@ -133,7 +133,7 @@ class Ended:
 
 
 def ended(runs, name):
-    """A run by its name."""
+    """The run of a name."""
     said = json.loads((Path(runs) / "shown" / f"{name}.json").read_text())
     return Ended(Path(runs) / name, **said)
 

@@ -69,7 +69,7 @@ def scores(kind, world, trials, rounds=1):
 
 
 def _sent(config, length, clip_norm, where):
-    """What a client of the run sends whose update has a length along the canary's direction."""
+    """Update sent by a client of the run, of a given length along the canary's direction."""
     end = {"w": MODEL["w"].copy()}
     end["w"][0] += length
     state, was_clipped = private_state(config.privacy, clip_norm, MODEL, end, where)

@@ -1,4 +1,4 @@
-"""What is left on a disk: a log of file operations, replayed as far as a process came that was killed.
+"""Remains on a disk: a log of file operations, replayed as far as a process came that was killed.
 
 And where the power failed, replayed without what was not synced.
 
@@ -75,7 +75,7 @@ class _Folder:
 
 
 class Disk:
-    """What operations have made of an empty folder, and what of it is safe."""
+    """An empty folder after operations, and the part of it that is safe."""
 
     def __init__(self):
         self._root = _Folder()
@@ -86,7 +86,7 @@ class Disk:
         getattr(self, f"_{operation.name}")(operation)
 
     def left(self, mode):
-        """Return what is left when the power fails now: name → bytes, the target of a link, or a folder's."""
+        """Remains when the power fails now: name → bytes, the target of a link, or a folder's."""
         return _left(self._root, mode)
 
     def _find(self, path):
@@ -192,7 +192,7 @@ def kills(log):
 
 
 def digest(left):
-    """Return what tells whether two disks have the same left."""
+    """Digest that tells whether two disks have the same remains."""
     whole = hashlib.sha256()
     for name in sorted(left):
         held = left[name]
@@ -211,7 +211,7 @@ def _bytes(held):
 
 
 def unlike(left, other, path=""):
-    """Return where two runs have not left the same; files with times in them must only be there."""
+    """Places where two runs' remains differ; files with times in them must only be there."""
     if isinstance(left, dict) and isinstance(other, dict):
         left, other = ({_lasting(name): held for name, held in folder.items()} for folder in (left, other))
         left.pop(_SLOW, None)
@@ -229,7 +229,7 @@ def _lasting(name):
 
 
 def read(place):
-    """Return what is in a folder."""
+    """Content of a folder."""
     found = {}
     for path in Path(place).iterdir():
         if path.is_symlink():

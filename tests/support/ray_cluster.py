@@ -73,7 +73,7 @@ def main(*words):
 
 
 def _rounds():
-    """Return how many global rounds the run has done, which is named "cluster"."""
+    """Number of global rounds that the run named "cluster" has done."""
     with suppress(OSError):
         return len(Path("runs/cluster/metrics/global_rounds.csv").read_text().splitlines()) - 1
     return 0

@@ -47,7 +47,7 @@ class RayRun:
 
     @property
     def output(self):
-        """What it has printed so far."""
+        """Output so far."""
         return self.output_path.read_text()
 
     def wait_for(self, text, timeout=500):
@@ -79,7 +79,7 @@ class RayRun:
         return found
 
     def left(self, wait_s=60.0):
-        """Return what is still there of its processes after `wait_s` seconds."""
+        """Processes of the run that are still there after `wait_s` seconds."""
         return leftovers(self.mark, wait_s)
 
 

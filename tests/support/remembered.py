@@ -35,7 +35,7 @@ def remember():
 
 
 def answers():
-    """Return how many answers are remembered."""
+    """Number of answers that are remembered."""
     return len(_held)
 
 

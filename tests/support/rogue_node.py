@@ -30,7 +30,7 @@ HELLO, TRAIN = "query.hello", "train"
 
 
 class Liar:
-    """What a SuperNode sends, call by call."""
+    """Replies of a lying SuperNode, call by call."""
 
     def __init__(self, lies):
         """Lie so."""

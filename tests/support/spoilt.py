@@ -144,7 +144,7 @@ def rows_of(folder, table):
 
 
 def of_the_others(folder):
-    """Return all that a run leaves of everybody but the liar, and the liar's model."""
+    """All that a run leaves of everybody but the liar, and the liar's model."""
     rows = {
         table: [
             {name: value for name, value in row.items() if name not in TIMES}
@@ -161,7 +161,7 @@ def of_the_others(folder):
 
 
 def lie_of(seed, is_first=False):
-    """Return what a seed lies about, and the lie: answer → (another answer, notes before it).
+    """A seed's lie: its kind, and answer → (another answer, notes before it).
 
     The first answer of a leaf server is never an honest "failed": that ends a run before it has begun.
     """

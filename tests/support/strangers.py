@@ -59,7 +59,7 @@ def methods():
 
 
 def told_in_plaintext(port):
-    """What a port answers to plain HTTP, if anything: the first 200 bytes, as text."""
+    """A port's answer to plain HTTP, if any: the first 200 bytes, as text."""
     with suppress(OSError), closing(socket.create_connection((HERE, port), _WAIT_S)) as one:
         one.settimeout(_WAIT_S)
         one.sendall(b"GET / HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")
@@ -91,7 +91,7 @@ def ways(authority, others):
 
 
 def answers(port, credentials):
-    """What each method answers to an empty message: [(method, code, bytes)]; none without a handshake."""
+    """Answers of each method to an empty message: [(method, code, bytes)]; none without a handshake."""
     at = f"{HERE}:{port}"
     options = [("grpc.ssl_target_name_override", "localhost")] if credentials else []
     make = grpc.insecure_channel(at) if credentials is None else grpc.secure_channel(at, credentials, options)
@@ -115,7 +115,7 @@ def _answer(channel, method):
 
 
 def learnt(answered):
-    """Which methods told something, and how: all but refusals; a handler that broke was reached, too."""
+    """Methods that told something, and how: all but refusals; a handler that broke was reached, too."""
     return [one for one in answered if one[1] not in REFUSALS or one[2]]
 
 
@@ -127,7 +127,7 @@ def main(ports, authority, others):
 
 
 def at(come, port):
-    """What one port tells a stranger who comes in these ways."""
+    """Answers of one port to a stranger who comes in these ways."""
     answered = {way: answers(port, given) for way, given in come.items()}
     return {
         "port": port, "account": os.geteuid(), "tls": speaks_tls(port), "plain": told_in_plaintext(port),

@@ -1,4 +1,4 @@
-"""What must hold of the times of any run, on any engine, whatever it did."""
+"""Rules for the times of any run, on any engine, whatever it did."""
 
 import csv
 from itertools import pairwise

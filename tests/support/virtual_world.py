@@ -62,7 +62,7 @@ class Pair(nn.Module):
 
 
 def facts_of(initial, seed, children, server=0):
-    """Return what rules know of the model; children have more of one class, in turn."""
+    """Facts of the model for rules; children have more of one class, in turn."""
     shares = np.where(np.arange(2) == np.arange(children)[:, None] % 2, 0.75, 0.25)
     return ModelFacts(Pair, initial, (1, 8), shares, seed, server)
 
@@ -108,7 +108,7 @@ def app(fails=(), losses=None, steps=1):
 
 
 class Noted:
-    """What a procedure told of."""
+    """Reports of a procedure."""
 
     def __init__(self):
         self.results, self.rows, self.jobs = [], [], []
@@ -216,7 +216,7 @@ REVIVED = (
 
 
 def outcome(procedure, noted):
-    """Return all that a run has come to, to be compared."""
+    """Outcome of a run, for comparisons."""
     return {
         "models": [server.version.vector.tobytes() for server in procedure.servers],
         "served": procedure.served.vector.tobytes(),

@@ -13,7 +13,7 @@ MOST_SYNTHETIC_USERS = 10_000  # a quarter of an hour to make, and 7 GB
 
 @dataclass(frozen=True)
 class DataConfig(Section):
-    """Which windows, and how they are split into training, validation and test."""
+    """Windows of a run, and their split into training, validation and test."""
 
     SECTION = "data"
     path: str = option(

@@ -123,14 +123,14 @@ def _values(group: Group, metric: Metric) -> dict[int, float]:
 
 
 def estimate_text(found: Estimate | None) -> str:
-    """ "0.9123 ± 0.0045"."""
+    """Text such as "0.9123 ± 0.0045"."""
     if found is None:
         return NOTHING
     return text_of(found.mean) + (f" ± {text_of(found.std)}" if found.std is not None else "")
 
 
 def interval_text(found: Estimate | None) -> str:
-    """ "0.9011 to 0.9235"."""
+    """Text such as "0.9011 to 0.9235"."""
     return NOTHING if found is None or found.low is None else f"{text_of(found.low)} to {text_of(found.high)}"
 
 

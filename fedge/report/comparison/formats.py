@@ -23,7 +23,7 @@ def headlines(rows: Sequence[Final]) -> list[str]:
 
 
 def value_text(row: Final) -> str:
-    """ "0.9123 (0.9011 to 0.9235)": the mean, and its interval where there is one."""
+    """Text such as "0.9123 (0.9011 to 0.9235)": the mean, and its interval, if any."""
     found = row.over_seeds
     if found is None:
         return NOTHING

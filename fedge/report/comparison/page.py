@@ -228,7 +228,7 @@ def final_panel(rows: Sequence[Final], reference: str) -> Panel:
 
 
 def _unbroken(text: str) -> str:
-    """ "0.91 (0.90 to 0.92)" so that a line may end before the interval and not within it."""
+    """Text such as "0.91 (0.90 to 0.92)"; a line may end before the interval, not within it."""
     mean, bracket, rest = text.partition("(")
     return mean + bracket + rest.replace(" ", "\N{NO-BREAK SPACE}")
 

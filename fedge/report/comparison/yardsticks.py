@@ -122,7 +122,7 @@ def _same_people(run: RunData, other: RunData) -> bool:
 
 
 def _tested(run: RunData) -> pl.DataFrame:
-    """Return whose windows every client is tested on."""
+    """Windows on which every client is tested, by user."""
     columns = ("client", "user", "device", "class", "windows", "unseen_client", "group")
     tested = run.partition.filter(pl.col("split") == "test").select(columns)
     return tested.with_columns(pl.col("unseen_client").fill_null(0)).sort(columns)

@@ -93,7 +93,7 @@ def seconds_text(seconds: float) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """ "1 leaf", "2 leaves", "3 rounds"."""
+    """Number and noun: "1 leaf", "2 leaves", "3 rounds"."""
     plural = "leaves" if noun == "leaf" else f"{noun}s"
     return f"{number} {noun if number == 1 else plural}"
 

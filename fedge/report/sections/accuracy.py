@@ -27,7 +27,7 @@ def accuracy_section(run: RunData) -> Section:
 
 
 def _capital(said: str) -> str:
-    """Words as they begin a title."""
+    """Words with a capital, to begin a title."""
     return said[:1].upper() + said[1:]
 
 

@@ -84,7 +84,7 @@ def worst_first(run: RunData, clients: pl.DataFrame) -> pl.DataFrame:
 
 
 def _named(row: dict[str, float], users: dict[int, str], test: str) -> str:
-    """ "client 3 (user d, leaf 1) with 0.9123 on 92 test windows"."""
+    """Text such as "client 3 (user d, leaf 1) with 0.9123 on 92 test windows"."""
     user = users.get(int(row["client"]))
     who = f"user {user}, " if user and "," not in user else ""
     return (
@@ -225,5 +225,5 @@ def annotate_cells(axes: Axes, values: np.ndarray, text: Callable[[float], str],
 
 
 def _share(part: int, whole: int) -> float | None:
-    """Part / whole, or None of nothing."""
+    """part / whole, or None if whole is zero."""
     return float(part / whole) if whole else None

@@ -1,4 +1,4 @@
-"""What a client may send."""
+"""Models as clients may send them."""
 
 import math
 

@@ -297,7 +297,7 @@ def test_what_leaves_keep_as_their_own_is_not_corrected(hierarchy: Hierarchy) ->
 
 
 def test_a_fork_goes_its_own_way(hierarchy: Hierarchy) -> None:
-    """What trains beside a leaf is told c_j + u_j, as the leaf is, and its drift is not the leaf's."""
+    """A fork is told c_j + u_j, as the leaf is, and its drift is not the leaf's."""
     leaf = hierarchy.leaves[0]
     assert leaf.drift is not None
     length, fork = leaf.drift.length, leaf.fork(leaf.model, scaffold=True)

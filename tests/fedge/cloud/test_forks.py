@@ -29,7 +29,7 @@ def begun(*changes):
 
 
 def without(client):
-    """Return what was made without a client of leaf 2: 10 times its number."""
+    """Models made without a client of leaf 2: 10 times its number."""
     return {client: states(10 * client)[0]}
 
 

@@ -1,4 +1,4 @@
-"""What the cloud knows of the step to come, from the steps before it."""
+"""Memory of the cloud: facts for the next step from the steps before it."""
 
 import json
 

@@ -17,7 +17,7 @@ def state(body, head=0.0, count=0):
 
 
 def bodies(offers):
-    """Return what is offered by role: λ and the body."""
+    """Offers by role: λ and the body."""
     return [{role: (o.blend, float(o.model["body"][0])) for role, o in mine.items()} for mine in offers]
 
 

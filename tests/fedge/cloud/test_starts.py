@@ -1,4 +1,4 @@
-"""Which leaves began with one model, and what is withheld of a method that needs that."""
+"""Common starts of leaves, and starts withheld from a method that needs them."""
 
 import numpy as np
 import pytest

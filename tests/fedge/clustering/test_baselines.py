@@ -25,7 +25,7 @@ from fedge.report.sections.clustering import clustering_section
 
 
 def evidence(updates, weights=None, global_round=1, truth=None, seed=0):
-    """What the cloud sees of leaves whose two trainable entries changed by these numbers."""
+    """Evidence of leaves whose two trainable entries changed by these numbers."""
     updates = np.array(updates, dtype=np.float64)
     starts = [{"a": np.full(1, i), "b": np.ones((1, updates.shape[1] - 1))} for i in range(len(updates))]
     models = [

@@ -4,7 +4,7 @@ from fedge.clustering.cadence import Pace
 
 
 def carry_out(pace: Pace, steps: int, quiet: bool = True) -> list[bool]:
-    """Return which of the next steps compare, each of which finds nothing new if `quiet`."""
+    """Whether each of the next steps compares; each finds nothing new if `quiet`."""
     compared = []
     for _ in range(steps):
         compared.append(pace.is_due)

@@ -131,7 +131,7 @@ def test_names_of_clients_and_leaves_do_not_matter(seed):
 
 
 def test_several_similarities_take_the_one_that_sees():
-    """What one similarity does not show, another may; noise beside it costs a little."""
+    """One similarity may show groups that another hides; noise beside it costs a little."""
     rng = np.random.default_rng(1)
     leaf_of = np.repeat(np.arange(6), 4)
     noise = alike(rng.normal(size=(24, 2)), 0.5, rng)

@@ -18,7 +18,7 @@ NAN = float("nan")
 
 
 def answers(accuracies, windows=None, leaf_of=None):
-    """What clients say whose rows are the accuracies of the cloud's models."""
+    """Answers of clients whose rows are the accuracies of the cloud's models."""
     rows = np.array(accuracies, dtype=float)
     columns = {ifca.role(c): column for c, column in enumerate(rows.T)}
     ones, numbered = np.ones(len(rows)), np.arange(len(rows))

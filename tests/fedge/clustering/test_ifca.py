@@ -60,7 +60,7 @@ def aggregator(**settings):
 
 
 def brought(models, weights):
-    """Return what leaves bring to the cloud."""
+    """Contributions of leaves to the cloud."""
     return [Contribution(i, m, w, 1) for i, (m, w) in enumerate(zip(models, weights, strict=True))]
 
 

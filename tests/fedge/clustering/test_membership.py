@@ -82,7 +82,7 @@ def test_without_an_answer_the_trial_is_made_again():
 
 
 def test_probes_and_other_steps_are_counted_apart():
-    """What a probe has found waits for the next probe: steps in between neither confirm nor end it."""
+    """A probe's groups wait for the next probe: steps in between neither confirm nor end them."""
     membership = Membership()
     membership.settle(TWO, 1)
     membership.settle(ONE, 2, probed=True)

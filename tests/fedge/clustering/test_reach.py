@@ -1,4 +1,4 @@
-"""What the deal test can show: by hand; `test_deals` compares smallest_p with the test itself."""
+"""Reach of the deal test: by hand; `test_deals` compares smallest_p with the test itself."""
 
 from math import comb
 

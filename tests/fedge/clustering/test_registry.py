@@ -19,7 +19,7 @@ def evidence():
 
 
 def grouped(function):
-    """Return what a method of the user's finds."""
+    """Labels found by a method of the user's."""
     name = GROUPINGS.given(function)
     try:
         config = ClusterConfig(method=name)
@@ -29,7 +29,7 @@ def grouped(function):
 
 
 def compared(function):
-    """Return what a signal of the user's finds."""
+    """Similarity found by a signal of the user's."""
     name = SIGNALS.given(function)
     try:
         return similarity_of(name, evidence())

@@ -1,4 +1,4 @@
-"""Who is asked about which models of strangers, and what their answers are worth, by hand."""
+"""Questions to clients about models of strangers, and the weight of their answers, by hand."""
 
 import numpy as np
 import pytest

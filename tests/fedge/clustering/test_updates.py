@@ -66,7 +66,7 @@ def test_likeness_survives_as_arrays():
 
 
 def of_clients(clients, cosines, leaves):
-    """Return how alike some clients are."""
+    """Likeness of some clients."""
     return Likeness(np.asarray(cosines)[None], np.array(leaves), 1, None, np.array(clients))
 
 

@@ -1,4 +1,4 @@
-"""What sections must not say together is refused, and what fits is not."""
+"""Contradictions between sections are refused, and options that fit are not."""
 
 import pytest
 

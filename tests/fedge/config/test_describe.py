@@ -35,7 +35,7 @@ def test_the_most_used_are_options_and_few():
 
 
 def invalid(schema, options_):
-    """Return what a schema has against options, as the words that hold the place."""
+    """Objections of a schema to options, as the words that hold the place."""
     return [
         ".".join(map(str, e.absolute_path)) for e in jsonschema.Draft7Validator(schema).iter_errors(options_)
     ]

@@ -203,7 +203,7 @@ def test_every_option_is_in_one_of_these_lists():
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """Return what gives the results of a run with some options; equal ones are run once."""
+    """Function from options to the results of a run; equal ones are run once."""
     folder, known = tmp_path_factory.mktemp("effects"), {}
     base = small_config(folder)
 

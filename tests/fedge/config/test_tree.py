@@ -1,4 +1,4 @@
-"""What a user writes for a tree of servers, and what is refused in one line."""
+"""Trees of servers as users write them, and those refused in one line."""
 
 import pytest
 from hypothesis import given

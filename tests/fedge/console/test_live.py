@@ -58,7 +58,7 @@ def carry_out(console, make_result, rounds, clock=None, failed=False):
 
 
 def expected_lines(make_result, rounds):
-    """Return what has to be on the screen in the end: the lines of a plain console without the time left."""
+    """Final lines on the screen: those of a plain console without the time left."""
     lines = ["Fedge: a run"]
     for number in range(1, rounds + 1):
         lines += [f"note: {number} is a multiple of three"] if number % 3 == 0 else []
@@ -184,7 +184,7 @@ def test_a_terminal_that_gets_narrower_keeps_no_remnants(make_result):
 
 
 def frames(terminal):
-    """Return how many frames were drawn over others."""
+    """Number of frames drawn over others."""
     return terminal.screen.sent.count("\x1b[J")
 
 

@@ -13,7 +13,7 @@ TRAINING = Standing("train", frozenset({0, 1, 2}), frozenset({0}), frozenset())
 
 @pytest.fixture(name="screen")
 def fixture_screen():
-    """What a cell shows: lines, and one display that is replaced."""
+    """Output of a cell: lines, and one display that is replaced."""
 
     class Shown:
         def __init__(self):

@@ -14,7 +14,7 @@ NAMES = ("x", "y", "z")
 
 
 def honest(clients, seed=0, channels=3):
-    """What clients tell whose means, deviations and numbers of windows differ as people and devices do."""
+    """Sums of clients whose means, deviations and windows differ as people and devices do."""
     draw = np.random.default_rng(seed)
     units = 10.0 ** draw.integers(-3, 4, channels)
     told = {}

@@ -65,7 +65,7 @@ def window_file(tmp_path_factory):
 
 
 def server_side(tmp_path, config):
-    """Return who has what, and the folder in which a server that has all windows puts them."""
+    """Deal of the windows, and the folder into which a server that has all of them puts them."""
     windows, _ = load_source(config, CLIENTS)
     dealt = partition(windows, config, clients_per_leaf(config.hierarchy, CLIENTS), SEED)
     shape = write_client_data(tmp_path / "server", windows, dealt, config.data.normalize)

@@ -309,7 +309,7 @@ def test_every_window_of_a_leaf_is_changed_unseen_clients_included(windows, kind
 
 
 def test_a_scenario_changes_nobodys_windows_but_the_groups(windows):
-    """Who holds which window in which split does not depend on the scenario."""
+    """The deal of windows to clients and splits does not depend on the scenario."""
     plain, turned = (dealt(windows, kind) for kind in ("none", "rotate"))
     for parts, same in zip(plain.clients, turned.clients, strict=True):
         assert all((a == b).all() for a, b in zip(parts, same, strict=True))

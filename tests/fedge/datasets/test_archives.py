@@ -136,7 +136,7 @@ def print_nothing(*_):
 
 
 def seen(folder):
-    """What is there, by path, without following a link."""
+    """Modes and sizes of all files by path, without following a link."""
     found = {path: path.lstat() for path in folder.rglob("*")}
     return {path: (is_.st_mode, is_.st_size * (not stat.S_ISDIR(is_.st_mode))) for path, is_ in found.items()}
 

@@ -1,4 +1,4 @@
-"""What chance decides follows from (seed, device, attempt), in whatever order it is asked for."""
+"""Draws follow from (seed, device, attempt), in whatever order they are asked for."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Which leaves share a model: when they are compared, and by what; what needs rounds is refused."""
+"""Groups of leaves that share a model: when and how leaves are compared; refused where rounds are needed."""
 
 import numpy as np
 import pytest

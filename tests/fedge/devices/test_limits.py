@@ -1,4 +1,4 @@
-"""What a run says of what limits it."""
+"""Limits of a run, as it reports them."""
 
 from fedge.devices.limits import Limits
 

@@ -1,4 +1,4 @@
-"""What a rule knows of its model: networks with a model loaded, made once each."""
+"""Facts of its model for a rule: networks with a model loaded, made once each."""
 
 import numpy as np
 from virtual_world import START, facts_of

@@ -1,4 +1,4 @@
-"""Which links a run shares, and what they keep."""
+"""Links that a run shares, and the state that they keep."""
 
 from dataclasses import replace
 

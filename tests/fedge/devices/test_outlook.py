@@ -1,4 +1,4 @@
-"""What a run is expected to come to, by hand; deadlines that nobody meets; what is said of no model."""
+"""Outlook of a run, by hand; deadlines that nobody meets; runs without a model."""
 
 import re
 

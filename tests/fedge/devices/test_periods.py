@@ -1,4 +1,4 @@
-"""What a row of a moment says of it."""
+"""Rows of moments."""
 
 from virtual_world import carried_out, config_of
 

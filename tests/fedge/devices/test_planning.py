@@ -1,4 +1,4 @@
-"""What becomes of a job, by hand: it ends by the first that happens to it."""
+"""Ends of jobs, by hand: the first event that ends a job counts."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Who of the idle devices is there: kept up as they come and go, whatever happens in between."""
+"""Roster of idle devices: kept up as they come and go, whatever happens in between."""
 
 import pytest
 from hypothesis import given

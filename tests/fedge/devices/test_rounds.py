@@ -1,4 +1,4 @@
-"""Which jobs of a round count, and when it ends."""
+"""Jobs that count in a round, and its end."""
 
 import numpy as np
 import pytest

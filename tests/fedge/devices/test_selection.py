@@ -1,4 +1,4 @@
-"""Who is given work, by hand."""
+"""Selection of devices for work, by hand."""
 
 from collections import Counter
 

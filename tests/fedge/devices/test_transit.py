@@ -129,7 +129,7 @@ def coming_and_going(rule, **changes):
 
 
 def stopped_and_gone_on(of, events, folder):
-    """What a run comes to that is stopped after so many events, and goes on in another world."""
+    """Outcome of a run that is stopped after so many events, and resumed in another world."""
     with world(of, DEVICES, fails=FAILS) as (procedure, before):
         procedure.begin()
         procedure.go_on(of.num_server_rounds, events=events)

@@ -1,4 +1,4 @@
-"""What a user names is tried out before anything starts; whatever it does is one line."""
+"""Users' own parts are tried before anything starts; each fault of theirs is one line."""
 
 import pytest
 

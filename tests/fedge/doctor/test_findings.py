@@ -1,4 +1,4 @@
-"""What is well, what is a trap, what will not work."""
+"""Findings: fine, a trap, a failure to come."""
 
 import re
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What a cgroup of either version allows, from files as the kernel has them."""
+"""Limits of cgroups of either version, from files as the kernel has them."""
 
 import os
 

@@ -71,7 +71,7 @@ def asked(**changes):
 
 
 def refused(answer, question=None):
-    """Why an answer is refused."""
+    """Reason for which an answer is refused."""
     with pytest.raises(AnswerRejected) as caught:
         SCHEMA.trained(answer, question or asked(), 1)
     words = str(caught.value)

@@ -13,7 +13,7 @@ from fedge.link.gate import HELLO, OVER
 
 @pytest.fixture
 def facts(tmp_path):
-    """What the cloud tells leaf server 1 of a run of nine clients at three leaves."""
+    """Facts from the cloud for leaf server 1 of a run of nine clients at three leaves."""
     config = from_run_config(small_config(tmp_path))
     return {
         "run": "a run", "leaf": 1, "clients": 9, "seed": 3, "config": to_run_config(config),

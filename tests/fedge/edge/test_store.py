@@ -1,4 +1,4 @@
-"""What a leaf server keeps on its disk: versions of control variates, and models under names."""
+"""Files of a leaf server on its disk: versions of control variates, and models under names."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What a cluster must have for a client; a real one is asked in runs/test_ray_cluster.py."""
+"""A cluster's resources for a client; a real one is asked in runs/test_ray_cluster.py."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What Flower's engine says of its clients, and what is found out about it."""
+"""Reports of Flower's engine on its clients, and facts found out about it."""
 
 import sys
 import threading
@@ -125,7 +125,7 @@ def test_an_exception_in_a_deployment_is_its_class_and_words():
 
 @pytest.mark.parametrize("said", ["1.2.3", "e", "...", "1e999", "0"])
 def test_a_limit_that_is_no_number_is_an_exception_as_any_other(said):
-    """What a client says in the words of Fedge's own limit ends nothing."""
+    """A client's error in the words of Fedge's own limit ends nothing."""
     failure = FlowerEngine(None).failure_of(failed(f"{OverTimeError}:<'{said}'>"))
     assert failure.kind == "exception"
 

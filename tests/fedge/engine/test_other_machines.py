@@ -1,4 +1,4 @@
-"""What workers elsewhere say of themselves, with a made-up Ray; real ones in runs/test_ray_cluster.py."""
+"""Measurements by workers elsewhere, with a made-up Ray; real ones in runs/test_ray_cluster.py."""
 
 import os
 import sys

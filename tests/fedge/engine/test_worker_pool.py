@@ -45,7 +45,7 @@ def raise_or_return(future):
 
 
 class Future:
-    """What an actor answers, or the exception of its call."""
+    """An actor's answer, or the exception of its call."""
 
     def __init__(self, holds):
         self.holds = holds
@@ -65,7 +65,7 @@ class Actor:
 
 
 class FlowersPool:
-    """What is used of Flower's."""
+    """Flower's pool, as far as it is used."""
 
     def __init__(self, actors):
         self.pool, self.num_actors, self._future_to_actor = list(actors), len(actors), {}

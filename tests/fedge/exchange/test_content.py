@@ -1,4 +1,4 @@
-"""What all messages are made of: what a client did with its time, and states as arrays or as files."""
+"""Content of all messages: a client's times, and states as arrays or as files."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What clients are to evaluate, and what they say of it, arrives as it was said."""
+"""Orders to evaluate, and evaluations, arrive as they were sent."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What a client says of itself arrives as it was said."""
+"""A client's first answer arrives as it was sent."""
 
 from dataclasses import replace
 

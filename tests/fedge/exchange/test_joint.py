@@ -1,4 +1,4 @@
-"""What is asked in one question, and comes back in one reply, is what was put into it."""
+"""Questions asked together, and their replies, come out as they went in."""
 
 import numpy as np
 import pytest

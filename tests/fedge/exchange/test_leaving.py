@@ -1,4 +1,4 @@
-"""What leaves a client is what its modules say: looked for in every reply of whole runs."""
+"""Records that leave a client are those that its modules list: in every reply of whole runs."""
 
 import io
 

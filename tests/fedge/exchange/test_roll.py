@@ -140,7 +140,7 @@ def test_one_with_the_key_of_a_partition_that_is_waited_for_ends_the_run_in_its_
 
 
 def test_a_node_holds_the_partition_of_its_key_and_no_other(monkeypatch, caplog):
-    """Whoever came first; a key of a partition that this run lacks does not even end it."""
+    """In any order of arrival; a key of a partition that this run lacks does not even end it."""
     script, engine = deployment(1, 0, total=2)
     keyed(monkeypatch, engine, {11: 5, 12: 0, 13: 1})
     roll = Roll(engine, Question(), expected=2)

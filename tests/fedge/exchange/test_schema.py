@@ -1,4 +1,4 @@
-"""What one reply must be, rule by rule and for whole classes of what can be wrong with it."""
+"""Schema of one reply, rule by rule and for whole classes of faults."""
 
 import math
 from dataclasses import replace
@@ -277,7 +277,7 @@ def trained(**metrics):
 
 
 def admitted_or_refused(admit):
-    """Return what is admitted, or None of what is refused in words that can be printed."""
+    """Admitted reply; None for one refused in words that can be printed."""
     try:
         return admit()
     except ReplyRejected as rejected:

@@ -1,4 +1,4 @@
-"""Whose model somebody's windows fit, without labels: divergences by hand, and who is turned in a run."""
+"""Choice of a model for windows without labels: divergences by hand, and turned users in a run."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What a shell is offered, asked as bash asks."""
+"""Completions offered to a shell, asked as bash asks."""
 
 import os
 import shlex
@@ -19,7 +19,7 @@ BREAKS = " \t\n\"'><=;|&(:"  # bash's own
 
 
 def offered(line, folder):
-    """Return what is offered after a line that was typed in a folder, and what was loaded for that."""
+    """Completions of a line typed in a folder, and the modules loaded for them."""
     code = (
         "import os, sys, atexit\n"
         "from fedge.cli import main\n"
@@ -90,7 +90,7 @@ def test_the_code_for_a_shell_is_printed(shell, capsys):
 
 
 def words_of_bash(line, folder, home):
-    """What a real bash makes of each word that it is offered after a line: it is typed, and carried out."""
+    """Words that a real bash makes of each completion of a line: it is typed, and carried out."""
     script = folder.parent / "complete.sh"
     script.write_text(
         f'export PATH="{Path(sys.executable).parent}:$PATH"\n'

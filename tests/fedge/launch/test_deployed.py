@@ -1,4 +1,4 @@
-"""What `fedge run` understands of a run on a SuperLink; the run itself is in tests/deployed."""
+"""`fedge run` for a run on a SuperLink, as read from its words; the run itself is in tests/deployed."""
 
 from pathlib import Path
 

@@ -35,7 +35,7 @@ def test_which_keys_get_in_can_be_said(tmp_path):
 
 
 def test_a_key_that_is_not_to_get_in_any_more_does_not(place, monkeypatch, capsys):
-    """What the SuperLink knew goes, and those that stay are registered anew."""
+    """Keys of the SuperLink go, and those that stay are registered anew."""
     place.prepare()
     registered = []
 

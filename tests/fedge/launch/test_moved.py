@@ -1,4 +1,4 @@
-"""What `flwr run` of 1.26 and later does to a pyproject.toml is undone, byte by byte, and nothing else is."""
+"""Changes of `flwr run` of 1.26 and later to a pyproject.toml are undone, byte by byte, and no others."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What ClientApps of a node say is passed on as far as there is room, whoever writes it."""
+"""Output of a node's ClientApps is passed on as far as there is room, whoever writes it."""
 
 import os
 import select

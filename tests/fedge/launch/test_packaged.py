@@ -1,4 +1,4 @@
-"""What comes with Fedge beside its code."""
+"""Files that come with Fedge beside its code."""
 
 from pathlib import Path
 

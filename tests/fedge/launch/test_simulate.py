@@ -1,4 +1,4 @@
-"""What `fedge.simulate` takes; whole runs with objects are in tests/runs/test_examples.py."""
+"""Arguments of `fedge.simulate`; whole runs with objects are in tests/runs/test_examples.py."""
 
 import sys
 

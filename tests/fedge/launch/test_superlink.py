@@ -1,4 +1,4 @@
-"""What a SuperLink of a run's own is started with; tests/runs/test_flower_versions.py has runs behind it."""
+"""Start of a SuperLink of a run's own; tests/runs/test_flower_versions.py has runs behind it."""
 
 import os
 import sys

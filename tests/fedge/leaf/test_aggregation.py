@@ -1,4 +1,4 @@
-"""What children bring, to a leaf and to the cloud."""
+"""Contributions of children to a leaf and to the cloud."""
 
 import numpy as np
 import pytest

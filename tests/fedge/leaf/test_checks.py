@@ -9,7 +9,7 @@ from fedge.states.averaging import weighted_mean
 
 
 def brought(states, weights):
-    """Return what children bring: child → state, child → weight."""
+    """Contributions of children from child → state and child → weight."""
     return [Contribution(child, state, weights[child], version=0) for child, state in states.items()]
 
 

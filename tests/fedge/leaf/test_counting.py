@@ -1,4 +1,4 @@
-"""Which replies of a leaf's clients count, and what they come to."""
+"""Replies of a leaf's clients that count, and their mean."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ class OneLeaf:
         self.leaf = Leaf(0, SAMPLES, state(1), ["w"], make_strategy(self.config, 3), 0)
 
     def check(self, client, model, samples=None):
-        """Return what becomes of a client's reply."""
+        """Outcome of a client's reply."""
         context = RoundContext(0, 1, 1, "nowhere", "log", 0, 5.0)
         (question,) = train_messages([client], to_record(self.leaf.model), context)
         samples = SAMPLES[client] if samples is None else samples

@@ -1,4 +1,4 @@
-"""What a leaf sees of the Grid, on the Grid of an in-process engine."""
+"""A leaf's view of the Grid, on the Grid of an in-process engine."""
 
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord

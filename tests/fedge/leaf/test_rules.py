@@ -1,4 +1,4 @@
-"""What robust rules pick when updates are small beside the weights, and which replies cannot be combined."""
+"""Picks of robust rules when updates are small beside the weights, and replies that cannot be combined."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Whose key is of which partition, and how a run gets to know it."""
+"""Keys of partitions, and how a run learns them."""
 
 from pathlib import Path
 

@@ -32,7 +32,7 @@ def folder(tmp_path_factory):
 
 
 def shaken_hands(server, client, authority, name):
-    """Return who both sides say the other is, or the error of one: a TLS handshake on the loopback."""
+    """Names that both sides have for each other, or the error of one: a TLS handshake on the loopback."""
     here, there = socket.socketpair()
     listening = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=authority)
     listening.verify_mode = ssl.CERT_REQUIRED

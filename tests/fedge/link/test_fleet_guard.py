@@ -74,7 +74,7 @@ def test_of_many_at_once_one_gets_in(guard):
 
 
 class Refused(Exception):
-    """What gRPC raises when a call is refused."""
+    """Exception of gRPC for a refused call."""
 
 
 class Call:

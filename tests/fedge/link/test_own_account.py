@@ -52,7 +52,7 @@ def test_what_is_no_connection_of_this_machine_is_nobody_s():
 
 
 def as_nobody(ask):
-    """Return what `ask` returns, as JSON has it, in a process of another account."""
+    """Result of `ask` as JSON, from a process of another account."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -163,7 +163,7 @@ def distance(one, truth):
 
 
 def magnified(case, x, y, settings, truth, layers, gradients):
-    """Return how far changes by half a last bit lead at most."""
+    """Largest distance to which changes by half a last bit lead."""
     found = [in_double(case, x, y, settings, layers, gradients, seed) for seed in range(TRIES)]
     return max(distance(one, truth) for one in found)
 

@@ -37,7 +37,7 @@ class Doubled(nn.Module):
 
 
 def logit(kernel, number):
-    """Return what a kernel makes of a number times 1, from the loss log(1 + e^(0 - z)) of class 0."""
+    """Product of a number and 1 by a kernel, from the loss log(1 + e^(0 - z)) of class 0."""
     model = Doubled()
     plan = plan_of(model, (1, 1))
     with Session(plan.evaluation, 1, kernel) as session:

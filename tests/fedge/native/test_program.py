@@ -11,7 +11,7 @@ from fedge.native.trace import UnknownError, trace
 
 
 def traced(*layers, shape=(3, 8)):
-    """Return what a sequence of layers does with windows of a shape."""
+    """Operations of a sequence of layers on windows of a shape."""
     return trace(nn.Sequential(*layers), shape, True, HANDLERS)
 
 

@@ -1,4 +1,4 @@
-"""What a network does is found whatever it is written like; what is not known is told with its layer."""
+"""Operations of a network are found however it is written; unknown ones are told with their layer."""
 
 import pytest
 import torch

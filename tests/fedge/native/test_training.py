@@ -51,7 +51,7 @@ def trained(model, settings, correction=None, windows=N, draws=None, state=None,
 
 
 def both(model, settings, **given):
-    """Return what the native step and PyTorch make of one model."""
+    """Results of the native step and of PyTorch for one model."""
     state = get_state(model)
     return [
         trained(model, replace(settings, kernel=kernel), state=state, **given)
@@ -221,7 +221,7 @@ def test_what_is_not_known_is_trained_by_pytorch():
 
 
 def errors(seed, steps, kernels):
-    """Return how far each kernel is from double precision after some steps, and double precision itself.
+    """Distance of each kernel from double precision after some steps, and of double precision itself.
 
     The latter begins at weights that are half a float's last bit away. Settings are the floats that kernels
     compute with.

@@ -92,7 +92,7 @@ def assert_close(got, expected):
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
-    """What the plain kernel computes, without a sanitizer."""
+    """Results of the plain kernel, without a sanitizer."""
     folder = tmp_path_factory.mktemp("plain")
     program = build(folder / "program", flags=("-pthread",), main=MAIN)
     return results(program, folder, "plain", 2)

@@ -1,4 +1,4 @@
-"""What was spent: by hand, against published values, and against neighbours worked out exactly."""
+"""Privacy spent: by hand, against published values, and against neighbours worked out exactly."""
 
 import math
 import sys
@@ -47,7 +47,7 @@ def test_more_rounds_spend_more(multiplier, releases):
 
 
 def test_an_adaptive_norm_spends_what_a_fixed_one_does():
-    """That is what z_Δ is for."""
+    """Thanks to z_Δ."""
     assert account(0.5, kind="client-adaptive").spent(7) == account(0.5).spent(7)
 
 

@@ -1,4 +1,4 @@
-"""What a run says of its privacy."""
+"""Privacy of a run, as it reports it."""
 
 from dataclasses import fields
 
@@ -126,7 +126,7 @@ def test_single_updates_that_clients_have_noised_themselves_are_not_said():
 
 
 def test_a_quantity_that_is_made_up_is_listed_and_so_is_what_it_decides(monkeypatch):
-    """Whoever lets clients send something more: it is said of every private run, without more ado."""
+    """A further quantity sent by clients is listed for every private run, without more ado."""
     mood = Quantity("moods of clients")
     recorded = not_covered(config(), Leaves([*quantities(), mood]))[-1]
     assert recorded.endswith(", moods of clients")

@@ -1,4 +1,4 @@
-"""What a node says of its processes: measured by processes that are called as Flower's are."""
+"""A node's report on its processes: measured by processes that are called as Flower's are."""
 
 import json
 import os

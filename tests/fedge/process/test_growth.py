@@ -49,7 +49,7 @@ def test_noise_steps_and_what_levels_off_are_not_growth(seed):
 
 
 def watch(rounds, rss_mib, fds, role="worker", pid=7):
-    """Return what a watch says about one process in all rounds."""
+    """Lines of a watch on one process in all rounds."""
     watching = GrowthWatch()
     return [
         line

@@ -1,4 +1,4 @@
-"""What clients print and log is bounded, client by client, and the log says whose was left out."""
+"""Output and log of clients are bounded, client by client, and the log says whose was left out."""
 
 import io
 import logging

@@ -1,4 +1,4 @@
-"""What results depend on has a version, and Fedge's code one that every edit changes."""
+"""Versions of all that results depend on; every edit changes that of Fedge's code."""
 
 import subprocess
 import sys

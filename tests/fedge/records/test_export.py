@@ -39,7 +39,7 @@ def folder(tmp_path_factory):
 
 
 def secrets_of(folder):
-    """Return what must not be told."""
+    """Secrets of a run folder."""
     private = json.loads((folder / "private.json").read_text())
     place = str(folder.parents[1])
     return [

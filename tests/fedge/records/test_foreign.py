@@ -26,7 +26,7 @@ def folder(whole, tmp_path):
 
 
 def places(folder):
-    """Return what is in a run folder, the folders themselves, and some names that are not there."""
+    """Files and folders of a run folder, and some names that do not exist."""
     found = sorted(path.relative_to(folder) for path in folder.rglob("*"))
     assert len(found) > 8
     return [*found, "new", "metrics/new"]

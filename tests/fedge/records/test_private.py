@@ -1,4 +1,4 @@
-"""What is this machine's alone stands in private.json, and nowhere in the manifest."""
+"""Facts of this machine alone stand in private.json, and nowhere in the manifest."""
 
 import json
 import os

@@ -406,7 +406,7 @@ def test_the_newest_confusion_matrices_are_there(recorder, make_result):
 
 
 def test_the_first_end_counts(tmp_path):
-    """What comes after is a consequence: an interrupted run also loses its engine."""
+    """Later ends are consequences: an interrupted run also loses its engine."""
     with Recorder(tmp_path) as recorder:
         recorder.update_manifest(status="running")
         first = recorder.end("failed", 130, reason="interrupted")

@@ -145,7 +145,7 @@ def test_no_such_run(tmp_path, capsys, run):
 
 @pytest.mark.parametrize("command", ["status", "report", "resume", "predict"])
 def test_before_the_first_run_the_next_step_is_said(command, tmp_path, capsys, monkeypatch):
-    """ "latest" is what a newcomer did not type: it is the default."""
+    """A newcomer did not type the default, "latest"."""
     monkeypatch.chdir(tmp_path)
     words = [command, "latest", "windows.npz"] if command == "predict" else [command]
     assert main(words) == 4

@@ -537,7 +537,7 @@ def test_no_runs(tmp_path, capsys):
 
 
 def test_the_command_to_reproduce_gives_the_same_configuration(tmp_path):
-    """What the page says to type, read back by the parser of `fedge run`, is what was run."""
+    """The page's command, read back by the parser of `fedge run`, is that of the run."""
     config = {"train.lr": 0.125, "data.path": "it's here.npz", "scaffold.enabled": False}
     run = load_run(write_run(tmp_path / "r", [], seed=5, config=config, planned=3))
     words = shlex.split(command(run.manifest).splitlines()[-1])

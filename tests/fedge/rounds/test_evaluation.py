@@ -1,4 +1,4 @@
-"""Who evaluates which models, and which answers count: one leaf, a known and an unseen client."""
+"""Clients and models of an evaluation, and answers that count: a leaf, a known and an unseen client."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def state(value):
 
 @pytest.fixture
 def evaluating(tmp_path):
-    """Return what asks, and its transport, in global round 2."""
+    """Evaluation in global round 2, and its transport."""
     leaf = Leaf(0, {0: 10}, state(0), ["w"], FedAvg(), 0, unseen_clients=[1])
     clients = Clients(None, {client: 100 + client for client in HELD_OUT})
     facilities = Facilities(clients, context_of, LapClock(), SharedStates(tmp_path, enabled=False))

@@ -1,4 +1,4 @@
-"""What trains beside leaves whose models are written down here."""
+"""Forks beside leaves whose models are written down here."""
 
 import numpy as np
 import pytest
@@ -65,7 +65,7 @@ def test_folds_of_a_leaf_train_one_after_the_other_each_without_some_clients():
 
 
 def test_a_line_is_made_when_it_is_due(leaves):
-    """What the first line does to a leaf, the second sees."""
+    """The second line sees changes that the first one makes to a leaf."""
     begun = lines.beside(leaves)
     next(begun)
     leaves[2].models.meet_cloud(None, None)

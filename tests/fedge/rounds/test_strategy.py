@@ -174,7 +174,7 @@ def test_workers_and_seeds(settings, tmp_path):
 
 
 def comparable(outcome):
-    """Return what must have equal bytes in equal runs: everything but times and memory."""
+    """Results whose bytes must be equal in equal runs: everything but times and memory."""
     found = {
         "clusters.jsonl": (outcome.folder / "clusters.jsonl").read_text(),
         "final.safetensors": (outcome.folder / "checkpoints" / "final.safetensors").read_bytes(),
@@ -419,7 +419,7 @@ def test_times_add_up_and_memory_is_there(settings, tmp_path, monkeypatch):
 
 
 def test_a_client_that_trains_longest_keeps_its_worker_from_idling(settings, tmp_path):
-    """What clients say of their seconds is what the timelines have, but for the push before the wait."""
+    """Seconds that clients report are those of the timelines, but for the push before the wait."""
     outcome = quiet({**settings, "train.local-epochs": 10}, tmp_path, workers=1)
     trained = sum(float(row["train_seconds"]) for row in rows(outcome, "clients.csv"))
     parts = ("deserialise", "load", "train", "evaluate", "serialise")

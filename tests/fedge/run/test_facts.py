@@ -1,4 +1,4 @@
-"""What the server makes of what owners tell is what it makes of windows that it has."""
+"""Facts from owners' reports are those from windows on the server."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ SEED, CLIENTS = 5, 6
 
 @pytest.fixture
 def both(tmp_path):
-    """A deal of six users, and what their owners would tell of the same."""
+    """A deal of six users, and their owners' reports of the same."""
     rows = [
         (user, None, f"{label}-{session}", label)
         for user in "abcdef" for label in range(3) for session in range(5) for _ in range(2)

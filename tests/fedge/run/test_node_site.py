@@ -1,4 +1,4 @@
-"""What a leaf server has for a run whose clients own their windows; whole runs: test_leaf_servers_owners."""
+"""Site of a leaf server whose clients own their windows; whole runs: test_leaf_servers_owners."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ from fedge.run.prepare import deal_data
 
 @pytest.fixture
 def given(tmp_path):
-    """(what opens runs at leaf 1 of two, its nodes, facts, configuration)."""
+    """(opener of runs at leaf 1 of two, its nodes, facts, configuration)."""
     options = small_config(tmp_path, hierarchy__num_servers=2)
     deal_into(tmp_path / "dealt", {**options, "clients": 4})
     with InProcessGrid(app, 4, {}, 1, [2, 3]) as grid:

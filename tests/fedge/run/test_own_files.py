@@ -1,4 +1,4 @@
-"""Which window file a leaf server reads: the one that its own user names, whatever the cloud does."""
+"""Window file of a leaf server: the one that its own user names, whatever the cloud does."""
 
 import pytest
 from small_runs import small_config

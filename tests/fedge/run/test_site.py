@@ -1,4 +1,4 @@
-"""What a leaf server has for a run: the same windows and the same leaf as in one process."""
+"""Site of a leaf server: the same windows and the same leaf as in one process."""
 
 from contextlib import contextmanager
 

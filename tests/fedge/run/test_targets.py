@@ -1,4 +1,4 @@
-"""What the data say of examples against what a task takes: the client, the rule, the value, in one line."""
+"""Examples that do not fit a task: the client, the rule, the value, in one line."""
 
 import numpy as np
 import pytest

@@ -122,7 +122,7 @@ def test_the_standard_error_is_that_of_the_window_by_window_difference(pair):
 
 @given(PAIRS)
 def test_every_rule_takes_what_is_at_least_as_good(pair):
-    """What the published rule takes every other rule takes, so of two models one is always taken."""
+    """Every rule takes all that the published rule takes, so of two models one is always taken."""
     for rule in GATES.names:
         assert takes(pair, rule) >= takes(pair)
         assert takes(pair, rule) or takes(pair.swapped, rule)

@@ -30,7 +30,7 @@ def test_the_last_round_always_has_one(every, rounds):
 
 
 def of(accuracy):
-    """Return what was pooled of a model with an accuracy."""
+    """Pooled evaluation of a model with an accuracy."""
     return Pooled(accuracy, 1.0, {}, accuracy)
 
 

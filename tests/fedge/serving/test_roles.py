@@ -1,4 +1,4 @@
-"""Which model whom a leaf serves: three models of a leaf, known and unseen clients."""
+"""Models that a leaf serves: three models of a leaf, known and unseen clients."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Whoever sees the server's folder can show it, and nobody learns anything of any other file."""
+"""Readers of the server's folder can show that they are, and learn nothing of any other file."""
 
 import os
 import stat

@@ -92,7 +92,7 @@ def test_what_is_kept_once_more_leaves_memory_and_can_be_read_again(shared):
 
 
 def mapped_kib(path):
-    """Return how much of a file is mapped into this process's memory now."""
+    """KiB of a file that are mapped into this process's memory now."""
     lines = Path("/proc/self/smaps").read_text().splitlines()
     first = next(number for number, line in enumerate(lines) if line.endswith(path))
     return next(int(line.split()[1]) for line in lines[first:] if line.startswith("Rss:"))
@@ -251,7 +251,7 @@ def answering(shares):
 
 
 def test_clients_show_whether_they_see_the_challenge(tmp_path):
-    """What they say of themselves is compared with what only a reader of the file can say."""
+    """Their answers are compared with the number that only a reader of the file can know."""
     told = write_challenge(tmp_path)
     (tmp_path / "owner").write_text("")
     for challenge, expected in (
@@ -288,7 +288,7 @@ def rows(folder, table):
 
 
 def results(folder):
-    """Return what must have equal bytes in equal runs."""
+    """Results whose bytes must be equal in equal runs."""
     tables = ("global_rounds.csv", "leaf_rounds.csv", "clients.csv")
     found = {table: rows(folder, table) for table in tables}
     found["clusters"] = (folder / "clusters.jsonl").read_bytes()

@@ -44,7 +44,7 @@ name = "fedge"
 
 @pytest.fixture
 def write(tmp_path):
-    """Return what writes a sweep file named "s" whose runs lie in the test's folder; gives its path."""
+    """Function that writes a sweep file named "s" whose runs lie in the test's folder; gives its path."""
 
     def write(text, seeds=(1, 2), more="", toy=TOY):
         path = tmp_path / "s.toml"

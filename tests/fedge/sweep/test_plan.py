@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture
 def read(tmp_path, monkeypatch):
-    """Return what reads a sweep file of the given text; files named in it lie beside it."""
+    """Function that reads a sweep file of the given text; files named in it lie beside it."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.toml").write_text("cluster.tau = 0.1\nhierarchy.num-servers = 2\n")
     (tmp_path / "b.toml").write_text("gate.enabled = false\nhierarchy.num-servers = 2\n")

@@ -12,7 +12,7 @@ HEAD = "[sweep]\nseeds = [1]\n"
 
 @pytest.fixture
 def stand(tmp_path, monkeypatch):
-    """Return what writes a sweep file on windows of five users, and tells how its runs stand."""
+    """Function that writes a sweep file on windows of five users, and tells how its runs stand."""
     monkeypatch.chdir(tmp_path)
     save_windows(tmp_path / "five.npz", synthetic_windows(5, windows_per_bout=1, rate_hz=12.5))
 

@@ -54,7 +54,7 @@ def by_name(row):
 
 
 def test_timelines_by_hand():
-    """What lies before the wait is not in it; the rest of ten seconds is idle."""
+    """Time before the wait is not in it; the rest of ten seconds is idle."""
     first, second = cut_timelines(CALLS, WORKER, 2, WAIT)
     assert by_name(first) == {"idle": 2.0, "train": 6.0, "serialise": 2.0}
     assert by_name(second) == {"idle": 7.0, "evaluate": 3.0}
@@ -151,7 +151,7 @@ def test_stamps_of_two_clocks_do_not_fit():
 
 
 def call(client, place, began, train, process=SERVER, pushed=1000.0, received=1012.0, cuda=(0.0, 0.0)):
-    """Return what is noted of a message."""
+    """Notes on a message."""
     thread = THREADS[place] if process == SERVER else process
     return client, pushed, received, [process, thread, began, 0.0, 0.0, train, 0.0, 0.0, *cuda]
 

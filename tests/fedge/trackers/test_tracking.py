@@ -131,7 +131,7 @@ def rows(path):
 
 
 def in_tables(folder):
-    """Return what the run's tables hold, under the names that trackers get."""
+    """Numbers of the run's tables, under the names that trackers get."""
     found = {}
     for row in rows(folder / "metrics" / "global_rounds.csv"):
         for column in ("test_accuracy_mean", "test_accuracy_worst", "num_clusters", "uplink_bytes"):
@@ -332,7 +332,7 @@ def test_a_tracker_that_fails_in_the_middle_is_said_once(tmp_path, make_result, 
 
 
 def in_mlflow(database):
-    """Return how many numbers MLflow's database holds."""
+    """Number of values in MLflow's database."""
     with closing(sqlite3.connect(database, timeout=30)) as connection:
         return connection.execute("SELECT COUNT(*) FROM metrics").fetchone()[0]
 

@@ -1,4 +1,4 @@
-"""What windows look like to a network: a description by hand, and who may be compared."""
+"""Windows as a network gets them: a description by hand, and clients that may be compared."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What a model is given and must answer follows from the task."""
+"""Inputs and answers of a model follow from the task."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is settled for GPUs; and where there is one, the same bits again, near those of a CPU."""
+"""Settings for GPUs; and on one, the same bits again, near those of a CPU."""
 
 from dataclasses import replace
 

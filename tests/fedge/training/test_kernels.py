@@ -1,4 +1,4 @@
-"""Which kernel computes a model's steps, and why."""
+"""Kernel of a model's steps, and why."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What a network keeps beside its state dict does not go from one client to the next."""
+"""Attributes that a network keeps beside its state dict do not go from one client to the next."""
 
 import threading
 

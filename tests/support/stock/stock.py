@@ -24,7 +24,7 @@ def network(shape):
 
 
 def opened(message, context, part):
-    """Return this client's model and windows."""
+    """This client's model and windows."""
     torch.set_num_threads(1)
     file = Path(context.run_config["data"], f"client-{context.node_config['partition-id']}.npz")
     with np.load(file) as windows:

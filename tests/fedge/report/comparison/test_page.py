@@ -90,7 +90,7 @@ def test_an_interval_ends_where_its_numbers_do():
 
 @given(SCORES)
 def test_bounds_only_cut(values):
-    """What is left is the part of the t-interval in which a mean can lie; the mean is in it."""
+    """The rest is the part of the t-interval in which a mean can lie; the mean is in it."""
     free, bound = estimate(values), estimate(values, 0.0, 1.0)
     assert (bound.low, bound.high) == (max(free.low, 0.0), min(free.high, 1.0))
     assert bound.low <= bound.mean + 1e-12
@@ -102,7 +102,7 @@ def test_bounds_only_cut(values):
 
 @pytest.fixture
 def make(tmp_path):
-    """Return what writes a run of two rounds that ends with the given rights of 10, and loads it."""
+    """Function that writes a run of two rounds that ends with the given rights of 10, and loads it."""
 
     def make(name, seed, rights, **kwargs):
         rounds = [round_result(1, [5, 5, 5, 5]), round_result(2, rights)]

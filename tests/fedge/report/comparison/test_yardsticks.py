@@ -26,7 +26,7 @@ CONFIGS = {"mine": {}, "global": OFF, "local": {"cluster.tau": 1.01}, "oracle": 
 
 @pytest.fixture
 def make(tmp_path):
-    """Return what writes and loads a run of three rounds that ends with the given rights."""
+    """Function that writes and loads a run of three rounds that ends with the given rights."""
 
     def make(name, seed=1, rights=None, unseen_clients=(1, 3), tuned=None, **kwargs):
         first, last = [2, 2, 2, 2], rights or RIGHTS[name]
